@@ -1,0 +1,321 @@
+//! The contract of the record engines: what every store of byte keys and byte values promises.
+//!
+//! Keys and values are byte slices and may be empty. Methods take `&self`; engines are shared between
+//! threads. An open engine is usable: there is no "not opened" state. What an engine cannot do is
+//! absent (another trait), never a run-time "not supported".
+//!
+//! ```text
+//!   Reader      read  read_many  scan  count  stats  promise          lock-free where the engine can
+//!     ^   `---- Ordered     cursor                                    engines with an order
+//!     |   `---- Persistent  sync  checkpoint  check  copy_to  path    engines with a file
+//!   Engine      update  update_many  put_many  clear                  one primitive, verbs derived
+//! ```
+//!
+//! Everything a user calls (`get`, `append`, `increment`, ...) is written once above these, in
+//! `verbs.rs`. The only upward calls are the closures handed to `read`, `scan` and `update`.
+//! This module knows no engine and no file.
+
+use std::borrow::Cow;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use crate::error::Result;
+
+/// What an update does with a record.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Edit<'a> {
+    /// Leave it as it is; nothing is written.
+    Keep,
+    /// Give it this value, inserting it if absent.
+    Put(Cow<'a, [u8]>),
+    /// Remove it; nothing is written if it is absent.
+    Remove,
+}
+
+impl<'a> Edit<'a> {
+    /// Puts borrowed bytes.
+    pub fn put(value: &'a [u8]) -> Self {
+        Self::Put(Cow::Borrowed(value))
+    }
+}
+
+/// What an acknowledged write survives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Durability {
+    /// The death of the process, `kill -9` included: the bytes are in the system's page cache.
+    #[default]
+    Process,
+    /// Loss of power: the bytes, and the file's directory entry, are on the device.
+    Power,
+}
+
+/// A place in an engine's scan order: plain bytes, to be kept or sent and handed back later.
+///
+/// It stays valid while the store grows and changes, and after a reopen.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Bookmark(Vec<u8>);
+
+impl Bookmark {
+    /// A bookmark from the bytes of an earlier one; the engine that is given it checks them.
+    pub fn from_bytes(bytes: &[u8]) -> Self {
+        Self(bytes.to_vec())
+    }
+
+    /// The bytes to keep.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// What an engine promises; the conformance suite tests exactly this.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Promise {
+    /// The engine's word, as in `--engine hash`.
+    pub engine: &'static str,
+    /// Whether an acknowledged record may be dropped by the engine itself (a cache).
+    pub evicts: bool,
+    /// What an acknowledged write survives without a further call; `None`: nothing, memory only.
+    pub durability: Option<Durability>,
+    /// Whether `update_many` is all or nothing across a crash.
+    pub update_many_is_crash_atomic: bool,
+    /// Longest key, in bytes.
+    pub key_len_max: u64,
+    /// Longest value, in bytes.
+    pub value_len_max: u64,
+}
+
+/// Figures about a store, for people and monitoring. Zero where they do not apply.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Records present.
+    pub count: u64,
+    /// Bytes on storage that hold present records, with their frames.
+    pub live_bytes: u64,
+    /// Size of the file.
+    pub file_bytes: u64,
+    /// Private memory the engine holds.
+    pub memory_bytes: u64,
+    /// Further figures of the engine: name and value, in a fixed order.
+    pub more: Vec<(&'static str, String)>,
+}
+
+/// What `scan` and `read` lend to: called with a key and its value.
+pub type Visit<'v> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'v;
+
+/// Reading. None of these waits for a writer where the engine's doc says so.
+pub trait Reader: Send + Sync {
+    /// Lends the present value of `key`, or `None`, to `visit`, exactly once, without a copy.
+    ///
+    /// `visit` may call the engine again. It should be short: it delays the reuse of memory.
+    fn read(&self, key: &[u8], visit: &mut dyn FnMut(Option<&[u8]>)) -> Result<()>;
+
+    /// `read` for each key, in any order; `visit` is told the index of the key in `keys`.
+    ///
+    /// Each value is the one at some moment of the call; they need not be of one moment. Engines
+    /// overlap the memory accesses of neighbouring keys: 16 and more at once are worth it.
+    fn read_many(
+        &self,
+        keys: &[&[u8]],
+        visit: &mut dyn FnMut(usize, Option<&[u8]>),
+    ) -> Result<()> {
+        for (index, key) in keys.iter().enumerate() {
+            self.read(key, &mut |value| visit(index, value))?;
+        }
+        Ok(())
+    }
+
+    /// Lends records in the engine's order, from `from` (`None`: from the first) until `visit`
+    /// breaks or the last was shown.
+    ///
+    /// Returns where to go on after the record at which `visit` broke, or `None` at the end. A
+    /// record that is present during the whole of a scan, even one continued by bookmarks, is shown
+    /// exactly once; one that comes or goes meanwhile is shown at most once. Takes no exclusive lock.
+    fn scan(&self, from: Option<&Bookmark>, visit: &mut Visit<'_>) -> Result<Option<Bookmark>>;
+
+    /// The bookmark from which a scan shows `key` first, if it is present.
+    fn bookmark_at(&self, key: &[u8]) -> Bookmark;
+
+    /// Records present; exact when no update is running.
+    fn count(&self) -> u64;
+
+    /// Figures for people and monitoring.
+    fn stats(&self) -> Stats;
+
+    /// What this engine promises.
+    fn promise(&self) -> Promise;
+
+    /// The door to ordered access, if this engine has an order.
+    fn as_ordered(&self) -> Option<&dyn Ordered> {
+        None
+    }
+
+    /// The door to the file, if this engine has one.
+    fn as_persistent(&self) -> Option<&dyn Persistent> {
+        None
+    }
+}
+
+/// Reading and writing.
+pub trait Engine: Reader {
+    /// Calls `decide` exactly once, under the record's lock, with the present value or `None`, and
+    /// applies its answer before the lock is released.
+    ///
+    /// `decide` must not call the engine: the record's lock also guards some other records.
+    /// If it panics, nothing is changed and the lock is released.
+    /// Errors: `TooLarge` (a key or value over the limit of the promise; nothing is changed),
+    /// `Full`, `Io`, `Poisoned`, `Corrupted` (the present record fails its checksum).
+    fn update<'a>(
+        &self,
+        key: &[u8],
+        decide: &mut dyn FnMut(Option<&[u8]>) -> Edit<'a>,
+    ) -> Result<()>;
+
+    /// Shows all present values at once and takes one edit per key, isolated from every other
+    /// update, and all or nothing across a crash where promised.
+    ///
+    /// `decide` is called exactly once with one value per key, in order, and answers with as many
+    /// edits. A repeated key is shown its present value each time; its last edit that is not
+    /// `Keep` counts. Errors as [`update`](Engine::update), and then nothing is changed.
+    fn update_many<'a>(
+        &self,
+        keys: &[&[u8]],
+        decide: &mut dyn FnMut(&[Option<&[u8]>]) -> Vec<Edit<'a>>,
+    ) -> Result<()>;
+
+    /// Puts each record, in order; each is atomic for itself. Engines overlap memory accesses.
+    ///
+    /// On an error the records before the failed one are stored.
+    fn put_many(&self, records: &[(&[u8], &[u8])]) -> Result<()> {
+        for (key, value) in records {
+            self.update(key, &mut |_| Edit::put(value))?;
+        }
+        Ok(())
+    }
+
+    /// Removes every record; atomic, also across a crash.
+    fn clear(&self) -> Result<()>;
+}
+
+/// Engines with an order of keys.
+pub trait Ordered: Reader {
+    /// A cursor over the whole store, not yet placed.
+    fn cursor(&self) -> Box<dyn Cursor + '_>;
+}
+
+/// A place among ordered records. It remembers its key, and survives changes by others.
+pub trait Cursor {
+    /// Moves to the first record; `false`: there is none.
+    fn first(&mut self) -> Result<bool>;
+    /// Moves to the last record; `false`: there is none.
+    fn last(&mut self) -> Result<bool>;
+    /// Moves to the first record at or after `key`; `false`: there is none.
+    fn seek(&mut self, key: &[u8]) -> Result<bool>;
+    /// Moves to the next record; `false`: the cursor was on the last.
+    fn next(&mut self) -> Result<bool>;
+    /// Moves to the previous record; `false`: the cursor was on the first.
+    fn previous(&mut self) -> Result<bool>;
+    /// The key and value the cursor is on.
+    fn record(&self) -> Option<(&[u8], &[u8])>;
+}
+
+/// Engines with a file.
+pub trait Persistent: Reader {
+    /// Makes everything acknowledged before the call survive what `durability` says.
+    ///
+    /// `Process` costs nothing. `Power`: one sync of the device, shared by all threads that wait.
+    fn sync(&self, durability: Durability) -> Result<()>;
+
+    /// Verifies the whole file against its checksums and invariants; read-only.
+    ///
+    /// Damage is reported in the [`CheckReport`], not as an error. `progress` is told (done, total).
+    fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport>;
+
+    /// Writes a consistent copy of the store to a new file, while it is being used.
+    ///
+    /// The copy holds everything acknowledged before the call. `Invalid` if `target` exists.
+    fn copy_to(&self, target: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<()>;
+
+    /// The file.
+    fn path(&self) -> &Path;
+}
+
+/// What `check` found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CheckReport {
+    /// Records verified.
+    pub records: u64,
+    /// Bytes verified.
+    pub bytes: u64,
+    /// One line per damage: what, and where.
+    pub damage: Vec<String>,
+}
+
+impl CheckReport {
+    /// Whether nothing was found.
+    pub fn is_sound(&self) -> bool {
+        self.damage.is_empty()
+    }
+}
+
+/// An engine whose every acknowledged write survives loss of power: each update is followed by a
+/// sync, shared with the other threads that wait at that moment (group commit).
+#[derive(Clone, Copy, Debug)]
+pub struct Powered<'e, E: ?Sized>(pub &'e E);
+
+impl<E: Engine + Persistent + ?Sized> Reader for Powered<'_, E> {
+    fn read(&self, key: &[u8], visit: &mut dyn FnMut(Option<&[u8]>)) -> Result<()> {
+        self.0.read(key, visit)
+    }
+    fn read_many(
+        &self,
+        keys: &[&[u8]],
+        visit: &mut dyn FnMut(usize, Option<&[u8]>),
+    ) -> Result<()> {
+        self.0.read_many(keys, visit)
+    }
+    fn scan(&self, from: Option<&Bookmark>, visit: &mut Visit<'_>) -> Result<Option<Bookmark>> {
+        self.0.scan(from, visit)
+    }
+    fn bookmark_at(&self, key: &[u8]) -> Bookmark {
+        self.0.bookmark_at(key)
+    }
+    fn count(&self) -> u64 {
+        self.0.count()
+    }
+    fn stats(&self) -> Stats {
+        self.0.stats()
+    }
+    fn promise(&self) -> Promise {
+        Promise { durability: Some(Durability::Power), ..self.0.promise() }
+    }
+    fn as_persistent(&self) -> Option<&dyn Persistent> {
+        self.0.as_persistent()
+    }
+}
+
+impl<E: Engine + Persistent + ?Sized> Engine for Powered<'_, E> {
+    fn update<'a>(
+        &self,
+        key: &[u8],
+        decide: &mut dyn FnMut(Option<&[u8]>) -> Edit<'a>,
+    ) -> Result<()> {
+        self.0.update(key, decide)?;
+        self.0.sync(Durability::Power)
+    }
+    fn update_many<'a>(
+        &self,
+        keys: &[&[u8]],
+        decide: &mut dyn FnMut(&[Option<&[u8]>]) -> Vec<Edit<'a>>,
+    ) -> Result<()> {
+        self.0.update_many(keys, decide)?;
+        self.0.sync(Durability::Power)
+    }
+    fn put_many(&self, records: &[(&[u8], &[u8])]) -> Result<()> {
+        self.0.put_many(records)?;
+        self.0.sync(Durability::Power)
+    }
+    fn clear(&self) -> Result<()> {
+        self.0.clear()?;
+        self.0.sync(Durability::Power)
+    }
+}

@@ -1,0 +1,227 @@
+//! A storage's bytes in memory: one reservation of address space that never moves.
+//!
+//! [`Map`] is shared by all threads and, for files, by other processes. It offers words with the
+//! ordering of atomics, and copies in and out. It does not know what the bytes mean; who writes
+//! where is the log's business (a range is written by one thread, then published by `store_u64`,
+//! then never written again until no reader can hold it).
+//!
+//! A [`Tap`] hears every store: the simulated disk records through it what loss of power may undo.
+//! Without one (always, outside tests) a store costs one predictable branch more.
+
+#![expect(unsafe_code, reason = "raw memory shared with other threads and processes")]
+
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::error::{Error, Kind, Result};
+
+/// Hears every store into a [`Map`], after it was made.
+pub trait Tap: Send + Sync {
+    /// `bytes` now stand at `offset`.
+    fn stored(&self, offset: u64, bytes: &[u8]);
+}
+
+/// Mapped bytes of a storage, `capacity` of them reserved.
+pub struct Map {
+    base: NonNull<u8>,
+    capacity: u64,
+    writable: bool,
+    tap: Option<Arc<dyn Tap>>,
+}
+
+// SAFETY: the memory is shared by design; every access goes through atomics, or through copies whose
+// exclusion the caller upholds (see `write` and `bytes`). The pointer itself never changes.
+unsafe impl Send for Map {}
+// SAFETY: as above.
+unsafe impl Sync for Map {}
+
+impl fmt::Debug for Map {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Map").field("capacity", &self.capacity).finish_non_exhaustive()
+    }
+}
+
+impl Map {
+    /// Maps a file, shared with whoever else maps it. `capacity` may exceed the file's size: pages
+    /// come into being as the file grows.
+    pub(crate) fn of_file(
+        file: impl rustix::fd::AsFd,
+        capacity: u64,
+        writable: bool,
+    ) -> Result<Arc<Self>> {
+        use rustix::mm::{MapFlags, ProtFlags, mmap};
+        let prot =
+            if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
+        // SAFETY: a fresh mapping at an address the kernel chooses aliases no Rust object.
+        let base = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                capacity as usize,
+                prot,
+                MapFlags::SHARED | MapFlags::NORESERVE,
+                file,
+                0,
+            )
+        }
+        .map_err(|e| {
+            Error::io(format!("cannot map {} of addresses", crate::error::size(capacity)), e)
+        })?;
+        let base = NonNull::new(base.cast()).expect("mmap does not return null");
+        Ok(Arc::new(Self { base, capacity, writable, tap: None }))
+    }
+
+    /// Zeroed private memory of `capacity` bytes, taken page by page as it is touched.
+    pub(crate) fn anonymous(capacity: u64, tap: Option<Arc<dyn Tap>>) -> Result<Arc<Self>> {
+        use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+        // SAFETY: a fresh mapping at an address the kernel chooses aliases no Rust object.
+        let base = unsafe {
+            mmap_anonymous(
+                std::ptr::null_mut(),
+                capacity as usize,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )
+        }
+        .map_err(|e| {
+            Error::io(format!("cannot reserve {} of addresses", crate::error::size(capacity)), e)
+        })?;
+        let base = NonNull::new(base.cast()).expect("mmap does not return null");
+        Ok(Arc::new(Self { base, capacity, writable: true, tap }))
+    }
+
+    /// How many bytes are reserved.
+    pub fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// The address of `offset`.
+    #[inline(always)]
+    pub fn at(&self, offset: u64) -> *mut u8 {
+        debug_assert!(offset <= self.capacity);
+        self.base.as_ptr().wrapping_add(offset as usize)
+    }
+
+    #[inline(always)]
+    fn bound(&self, offset: u64, len: u64) {
+        assert!(
+            offset.checked_add(len).is_some_and(|end| end <= self.capacity),
+            "access beyond the map: offset {offset:#x} len {len:#x} capacity {:#x}",
+            self.capacity
+        );
+    }
+
+    /// The word at `offset` (a multiple of 8), with acquire ordering.
+    #[inline(always)]
+    pub fn load_u64(&self, offset: u64) -> u64 {
+        self.word(offset).load(Ordering::Acquire)
+    }
+
+    /// Publishes a word at `offset` (a multiple of 8), with release ordering, little-endian as every
+    /// supported platform is.
+    #[inline(always)]
+    pub fn store_u64(&self, offset: u64, value: u64) {
+        debug_assert!(self.writable);
+        self.word(offset).store(value, Ordering::Release);
+        if let Some(tap) = &self.tap {
+            tap.stored(offset, &value.to_le_bytes());
+        }
+    }
+
+    #[inline(always)]
+    fn word(&self, offset: u64) -> &AtomicU64 {
+        self.bound(offset, 8);
+        assert!(offset.is_multiple_of(8), "words are aligned");
+        // SAFETY: in bounds and aligned (asserted above); all access to published words is atomic.
+        unsafe { &*self.at(offset).cast::<AtomicU64>() }
+    }
+
+    /// Copies `bytes` in at `offset`.
+    ///
+    /// The range must be the caller's alone until it publishes it: the log reserves it first.
+    #[inline(always)]
+    pub fn write(&self, offset: u64, bytes: &[u8]) {
+        self.bound(offset, bytes.len() as u64);
+        debug_assert!(self.writable);
+        // SAFETY: in bounds (asserted); the range is reserved for this thread and not yet published,
+        // so nobody reads it; `bytes` is a Rust slice and cannot overlap a reserved range.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.at(offset), bytes.len()) };
+        if let Some(tap) = &self.tap {
+            tap.stored(offset, bytes);
+        }
+    }
+
+    /// Borrows published bytes.
+    ///
+    /// # Safety
+    /// - the range lies within the storage's present size;
+    /// - nobody writes to it while the slice lives: it was published, and it is not reused before
+    ///   the reader's pin is gone (see `index::epoch`).
+    #[inline(always)]
+    pub unsafe fn bytes(&self, offset: u64, len: usize) -> &[u8] {
+        self.bound(offset, len as u64);
+        // SAFETY: in bounds (asserted); no writes by the contract.
+        unsafe { std::slice::from_raw_parts(self.at(offset), len) }
+    }
+
+    /// Copies bytes out that another process may be writing: the copy may be torn, and the caller
+    /// verifies it. `offset` is a multiple of 8.
+    pub fn copy_out(&self, offset: u64, out: &mut [u8]) {
+        self.bound(offset, out.len() as u64);
+        let mut at = offset;
+        let mut words = out.chunks_exact_mut(8);
+        for word in &mut words {
+            word.copy_from_slice(&self.load_u64(at).to_le_bytes());
+            at += 8;
+        }
+        let rest = words.into_remainder();
+        if !rest.is_empty() {
+            let word = self.load_u64(at).to_le_bytes();
+            rest.copy_from_slice(&word[..rest.len()]);
+        }
+    }
+
+    /// Brings the pages of a range in for writing, so that stores to it do not fault later. A hint:
+    /// kernels without it ignore it.
+    pub fn populate(&self, offset: u64, len: u64) {
+        const MADV_POPULATE_WRITE: i32 = 23;
+        self.bound(offset, len);
+        if self.tap.is_some() || len == 0 {
+            return;
+        }
+        let first = offset & !4095;
+        // SAFETY: in bounds (asserted); populating does not change the bytes.
+        unsafe {
+            libc::madvise(
+                self.at(first).cast(),
+                (offset + len - first) as usize,
+                MADV_POPULATE_WRITE,
+            );
+        }
+    }
+
+    /// Advises huge pages for a range of anonymous memory. A hint.
+    pub fn advise_huge(&self, offset: u64, len: u64) {
+        self.bound(offset, len);
+        // SAFETY: in bounds (asserted); the advice does not change the bytes.
+        unsafe { libc::madvise(self.at(offset).cast(), len as usize, libc::MADV_HUGEPAGE) };
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made by us with this length, and `&mut self` proves that nobody
+        // borrows from it.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.capacity as usize) };
+    }
+}
+
+/// Refuses a capacity the map could never have.
+pub(crate) fn check_capacity(capacity: u64) -> Result<()> {
+    if capacity == 0 || !capacity.is_multiple_of(4096) || capacity > 1 << 46 {
+        return Err(Error::new(Kind::Invalid, "the capacity of a map is a multiple of 4 KiB")
+            .found(capacity, "4096 to 2^46"));
+    }
+    Ok(())
+}

@@ -1,0 +1,124 @@
+//! Bytes at an offset: the one seam between azekura and the system.
+//!
+//! [`Storage`] is a file, a device, or a stand-in for one; [`Directory`] is where storages have
+//! names; [`Map`] is a storage's bytes in memory. Nothing else in the library calls the system for
+//! storage, so a simulated disk behind this seam sees every byte that could be lost.
+//!
+//! Promises:
+//! 1. `write_at`, stores into a [`Map`] and `read_at` see one another at once (one page cache).
+//! 2. What was written survives the process from the moment the call returns, and loss of power
+//!    only after a later `sync` returned without error (names: after `Directory::sync`).
+//! 3. `resize` allocates: a full disk is an error there, never a signal at a later store.
+//! 4. A failed `write_at`, `resize` or `sync` leaves the state unknown; callers poison themselves.
+//!
+//! It knows nothing of formats, logs or records.
+//!
+//! ```text
+//!   engines -> Storage ----> file   direct   memory   sim (feature testkit)
+//!                 `-> Map    (one reservation of address space; grows without moving)
+//! ```
+
+pub mod direct;
+pub mod file;
+pub mod file_lock;
+pub mod memory;
+pub mod mmap;
+pub mod region;
+#[cfg(any(test, feature = "testkit"))]
+pub mod sim;
+
+use std::fmt::Debug;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::error::Result;
+
+pub use mmap::Map;
+
+const _: () = assert!(usize::BITS == 64, "offsets are u64 and lengths usize: 64-bit platforms only");
+
+/// Who may use a storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// This handle alone writes; other processes may read.
+    Write,
+    /// Reads beside at most one writer in another process.
+    Read,
+}
+
+/// An open file, device or stand-in. Methods take `&self`: offsets, not cursors.
+pub trait Storage: Send + Sync + Debug {
+    /// Fills `buf` from `offset`. `Corrupted` if the storage ends before.
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
+
+    /// Writes all of `bytes` at `offset`, which must lie within the size.
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
+
+    /// Size in bytes.
+    fn size(&self) -> Result<u64>;
+
+    /// Sets the size. Growing allocates (new bytes read as zeros), shrinking gives space back.
+    fn resize(&self, size: u64) -> Result<()>;
+
+    /// Returns when everything written or stored before the call survives loss of power.
+    fn sync(&self) -> Result<()>;
+
+    /// Gives the space of a range back; it reads as zeros afterwards. The size stays.
+    fn discard(&self, offset: u64, len: u64) -> Result<()>;
+
+    /// Makes a discarded range safe to store into again through a map (allocates it).
+    fn allocate(&self, offset: u64, len: u64) -> Result<()>;
+
+    /// Bytes the storage takes on its device (less than its size where it has holes).
+    fn allocated(&self) -> Result<u64>;
+
+    /// The storage's bytes in memory. `capacity` bounds how far it may grow while mapped; only
+    /// addresses are reserved. Bytes beyond the present size must not be touched.
+    fn map(&self, capacity: u64) -> Result<Arc<Map>>;
+
+    /// Copies a range to the same offset of `target`, sharing blocks where the system can.
+    fn copy_range_to(&self, offset: u64, len: u64, target: &dyn Storage) -> Result<()> {
+        let mut buf = vec![0; len.min(1 << 20) as usize];
+        let mut done = 0;
+        while done < len {
+            let part = &mut buf[..(len - done).min(1 << 20) as usize];
+            self.read_at(offset + done, part)?;
+            target.write_at(offset + done, part)?;
+            done += part.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Forgets cached clean pages, so that the next read comes from the device. Called after a
+    /// failed sync, when cache and device may differ, before anything is mapped.
+    fn drop_cache(&self) -> Result<()>;
+
+    /// Identifies the running system since its start: equal ids mean that no power was lost since.
+    fn boot_id(&self) -> [u8; 16];
+
+    /// The name, for messages.
+    fn path(&self) -> &Path;
+
+    /// For tests of the file behind a [`file::File`]: `None` for every other storage.
+    fn as_file(&self) -> Option<&file::File> {
+        None
+    }
+}
+
+/// Where storages have names. Paths are relative to it.
+pub trait Directory: Send + Sync + Debug {
+    /// Makes a new, empty storage; `Invalid` if the name exists.
+    fn create(&self, name: &Path) -> Result<Arc<dyn Storage>>;
+    /// Opens a storage; takes the writer's lock for [`Access::Write`] (`Locked` if it is held).
+    fn open(&self, name: &Path, access: Access) -> Result<Arc<dyn Storage>>;
+    /// Gives a storage another name, replacing what had it, atomically.
+    fn rename(&self, from: &Path, to: &Path) -> Result<()>;
+    /// Removes a name.
+    fn remove(&self, name: &Path) -> Result<()>;
+    /// Whether a name exists.
+    fn exists(&self, name: &Path) -> Result<bool>;
+    /// The names.
+    fn list(&self) -> Result<Vec<std::path::PathBuf>>;
+    /// Returns when names created, renamed and removed before survive loss of power.
+    fn sync(&self) -> Result<()>;
+}
