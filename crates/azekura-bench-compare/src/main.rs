@@ -1,0 +1,2 @@
+//! The rivals, quarantined.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Values from bytes: the rules of every file.

@@ -1,0 +1,1 @@
+//! Files past the page cache (O_DIRECT), with aligned buffers.

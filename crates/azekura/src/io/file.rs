@@ -1,0 +1,1 @@
+//! Files through the page cache.

@@ -1,0 +1,1 @@
+//! One writer process per file.

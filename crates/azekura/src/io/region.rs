@@ -1,0 +1,1 @@
+//! A bounded window of a storage.

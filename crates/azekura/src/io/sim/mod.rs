@@ -1,0 +1,1 @@
+//! A disk that remembers every write and sync, and forgets as real ones do.

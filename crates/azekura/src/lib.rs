@@ -1,0 +1,33 @@
+//! azekura: a storage system made of interlocked logs.
+//!
+//! Three shapes of data, one direction of dependencies:
+//!
+//! | family | key | value | engines |
+//! |---|---|---|---|
+//! | record | bytes | bytes, small to medium | [`record::hash`] |
+//!
+//! ```text
+//!   lib.rs  open.rs                         choose an engine from the superblock
+//!   record/                                 the engines
+//!   engine.rs  verbs.rs |  log/  |  index/  the contract | logs | hash buckets
+//!   format/             |  io/              values from bytes | bytes at an offset
+//!   error.rs
+//! ```
+//!
+//! A module imports only what lies below it.
+
+pub mod engine;
+pub mod error;
+pub mod format;
+pub mod index;
+pub mod io;
+pub mod log;
+pub mod open;
+pub mod record;
+#[cfg(any(test, feature = "testkit"))]
+pub mod testkit;
+pub mod verbs;
+
+pub use engine::{Durability, Edit, Engine, Persistent, Reader};
+pub use error::{Error, Kind, Result};
+pub use verbs::Verbs;

@@ -1,0 +1,1 @@
+//! Choose an engine from the superblock.

@@ -1,0 +1,1 @@
+//! What every record engine promises.
