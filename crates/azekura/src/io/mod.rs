@@ -98,11 +98,6 @@ pub trait Storage: Send + Sync + Debug {
 
     /// The name, for messages.
     fn path(&self) -> &Path;
-
-    /// For tests of the file behind a [`file::File`]: `None` for every other storage.
-    fn as_file(&self) -> Option<&file::File> {
-        None
-    }
 }
 
 /// Where storages have names. Paths are relative to it.
