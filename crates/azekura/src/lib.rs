@@ -17,6 +17,7 @@
 //! A module imports only what lies below it.
 
 pub mod engine;
+pub mod epoch;
 pub mod error;
 pub mod format;
 pub mod index;

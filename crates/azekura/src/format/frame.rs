@@ -1,0 +1,284 @@
+//! A frame: length, kind and checksum around one payload in a log.
+//!
+//! | offset | size | meaning |
+//! |---|---|---|
+//! | 0 | 4 | CRC32C, seeded with the segment's sequence; covers place, the rest, and the padding |
+//! | 4 | 4 bits | kind; 0 is no frame, so that zeros (a hole) are not one |
+//! | 4 | 4 bits | flags: long 1, moved 2, inner 4, compressed 8 |
+//! | 5 | 1 | key length; 0 in the long form |
+//! | 6 | 2 | value length; 0 in the long form |
+//! | 8 | 4, 4 | long form only: key length, value length |
+//! | 8 or 16 | .. | key, value, zeros to a multiple of 8 |
+//!
+//! The first eight bytes are one word, stored last: with it the frame comes into being. *Place* is the
+//! frame's offset in its segment, in words; it is summed but not stored, so a frame passes only where
+//! it was written. *Moved*: cleaning copied it, followers of the log skip it. *Inner*: it is part of a
+//! batch, and alone, where a scan looks for frames, it is none. An 8-byte key with an 8-byte value
+//! takes 24 bytes.
+//!
+//! It does not know segments, addresses or what is put.
+
+use super::bytes::Take;
+use super::checksum::crc_words;
+
+/// What a frame says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum FrameKind {
+    /// The record has this key and value.
+    Put = 1,
+    /// The record with this key is removed.
+    Remove = 2,
+    /// All of the inner frames in the value happened at once; the key length counts them.
+    Batch = 3,
+    /// The segment ends here.
+    End = 4,
+    /// All records are removed.
+    Clear = 5,
+}
+
+impl FrameKind {
+    const fn from_bits(bits: u8) -> Option<Self> {
+        Some(match bits {
+            1 => Self::Put,
+            2 => Self::Remove,
+            3 => Self::Batch,
+            4 => Self::End,
+            5 => Self::Clear,
+            _ => return None,
+        })
+    }
+}
+
+const LONG: u8 = 1;
+/// Cleaning copied this frame; what it says was already true.
+pub const MOVED: u8 = 2;
+/// Part of a batch.
+pub const INNER: u8 = 4;
+/// The value is compressed, behind four bytes of its own length.
+pub const COMPRESSED: u8 = 8;
+
+/// The lengths and kind in front of a frame's payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// What the frame says.
+    pub kind: FrameKind,
+    /// [`MOVED`], [`INNER`], [`COMPRESSED`]; the length flag is derived.
+    pub flags: u8,
+    /// Bytes of key (for a batch: how many inner frames).
+    pub key_len: u32,
+    /// Bytes of value as stored.
+    pub value_len: u32,
+}
+
+impl Header {
+    /// A header; the form follows from the lengths.
+    #[inline(always)]
+    pub fn new(kind: FrameKind, flags: u8, key_len: usize, value_len: usize) -> Self {
+        debug_assert!(u32::try_from(key_len).is_ok() && u32::try_from(value_len).is_ok());
+        let short =
+            key_len <= 0xff && value_len <= 0xffff && !matches!(kind, FrameKind::Batch);
+        let flags = if short { flags & !LONG } else { flags | LONG };
+        Self { kind, flags, key_len: key_len as u32, value_len: value_len as u32 }
+    }
+
+    #[inline(always)]
+    fn is_long(&self) -> bool {
+        self.flags & LONG != 0
+    }
+
+    /// Bytes in front of the key.
+    #[inline(always)]
+    pub fn header_len(&self) -> usize {
+        if self.is_long() { 16 } else { 8 }
+    }
+
+    /// Bytes of key in the frame.
+    #[inline(always)]
+    pub fn key_bytes(&self) -> usize {
+        if matches!(self.kind, FrameKind::Batch) { 0 } else { self.key_len as usize }
+    }
+
+    /// Bytes of the whole frame, padding included: a multiple of 8.
+    #[inline(always)]
+    pub fn frame_len(&self) -> usize {
+        (self.header_len() + self.key_bytes() + self.value_len as usize + 7) & !7
+    }
+
+    /// The upper half of the first word.
+    #[inline(always)]
+    fn meta(&self) -> u32 {
+        let lens = if self.is_long() { 0 } else { self.key_len << 8 | self.value_len << 16 };
+        u32::from(self.kind as u8) | u32::from(self.flags) << 4 | lens
+    }
+
+    /// The second word of the long form.
+    #[inline(always)]
+    pub fn long_word(&self) -> Option<u64> {
+        self.is_long().then(|| u64::from(self.key_len) | u64::from(self.value_len) << 32)
+    }
+
+    /// The first word, for a frame whose bytes after it are `rest` (padding included).
+    #[inline(always)]
+    pub fn word(&self, seed: u32, place: u32, rest: &[u8]) -> u64 {
+        debug_assert_eq!(rest.len() + 8, self.frame_len());
+        let meta = self.meta();
+        u64::from(sum(seed, place, meta, rest)) | u64::from(meta) << 32
+    }
+
+    /// Decodes the lengths in front of `bytes`, without verifying anything else. `None`: no frame.
+    #[inline(always)]
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut take = Take(bytes);
+        let word = take.u64()?;
+        let meta = (word >> 32) as u32;
+        let kind = FrameKind::from_bits(meta as u8 & 15)?;
+        let flags = meta as u8 >> 4;
+        if flags & LONG == 0 {
+            let (key_len, value_len) = (meta >> 8 & 0xff, meta >> 16);
+            return Some(Self { kind, flags, key_len, value_len });
+        }
+        let lens = take.u64()?;
+        Some(Self { kind, flags, key_len: lens as u32, value_len: (lens >> 32) as u32 })
+    }
+}
+
+#[inline(always)]
+fn sum(seed: u32, place: u32, meta: u32, rest: &[u8]) -> u32 {
+    crc_words(seed, u64::from(place) | u64::from(meta) << 32, rest)
+}
+
+/// A frame whose checksum was verified.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<'a> {
+    /// Kind, flags and lengths.
+    pub header: Header,
+    /// The key.
+    pub key: &'a [u8],
+    /// The value as stored; the inner frames of a batch.
+    pub value: &'a [u8],
+}
+
+/// Why bytes are not the frame that was looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoFrame {
+    /// The kind or the lengths are impossible here.
+    Shape,
+    /// The checksum stored is not the one computed.
+    Checksum {
+        /// As stored.
+        stored: u32,
+        /// As computed.
+        computed: u32,
+    },
+}
+
+impl<'a> Frame<'a> {
+    /// Verifies and decodes the frame at the front of `bytes`, which may reach beyond it.
+    #[inline(always)]
+    pub fn decode(bytes: &'a [u8], seed: u32, place: u32) -> Result<Self, NoFrame> {
+        let header = Header::decode(bytes).ok_or(NoFrame::Shape)?;
+        let whole = bytes.get(..header.frame_len()).ok_or(NoFrame::Shape)?;
+        let mut take = Take(whole);
+        let word = take.u64().ok_or(NoFrame::Shape)?;
+        let (stored, meta) = (word as u32, (word >> 32) as u32);
+        let computed = sum(seed, place, meta, take.0);
+        if computed != stored {
+            return Err(NoFrame::Checksum { stored, computed });
+        }
+        let mut take = Take(whole.get(header.header_len()..).ok_or(NoFrame::Shape)?);
+        let key = take.bytes(header.key_bytes()).ok_or(NoFrame::Shape)?;
+        let value = take.bytes(header.value_len as usize).ok_or(NoFrame::Shape)?;
+        Ok(Self { header, key, value })
+    }
+
+    /// Bytes of the whole frame.
+    pub fn len(&self) -> usize {
+        self.header.frame_len()
+    }
+
+    /// Frames are never empty; for the lint's sake.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Whether `flag` is set.
+    pub fn has(&self, flag: u8) -> bool {
+        self.header.flags & flag != 0
+    }
+
+    /// The inner frames of a batch at `place`, each with its own place. Ends early at a bad one, which a
+    /// verified batch does not have.
+    pub fn inner(&self, seed: u32, place: u32) -> impl Iterator<Item = (u32, Frame<'a>)> + use<'a> {
+        let mut rest = if matches!(self.header.kind, FrameKind::Batch) { self.value } else { &[] };
+        let mut at = place.wrapping_add((self.header.header_len() / 8) as u32);
+        std::iter::from_fn(move || {
+            let frame = Frame::decode(rest, seed, at).ok().filter(|frame| frame.has(INNER))?;
+            let found = (at, frame);
+            rest = rest.get(frame.len()..)?;
+            at = at.wrapping_add((frame.len() / 8) as u32);
+            Some(found)
+        })
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    fn build(kind: FrameKind, flags: u8, key: &[u8], value: &[u8], seed: u32, place: u32) -> Vec<u8> {
+        let header = Header::new(kind, flags, key.len(), value.len());
+        let mut rest = Vec::new();
+        if let Some(word) = header.long_word() {
+            rest.extend_from_slice(&word.to_le_bytes());
+        }
+        rest.extend_from_slice(key);
+        rest.extend_from_slice(value);
+        rest.resize(header.frame_len() - 8, 0);
+        let mut frame = header.word(seed, place, &rest).to_le_bytes().to_vec();
+        frame.extend_from_slice(&rest);
+        frame
+    }
+
+    #[test]
+    fn a_record_of_eight_and_eight_bytes_takes_twenty_four() {
+        let bytes = build(FrameKind::Put, 0, b"12345678", b"abcdefgh", 5, 9);
+        assert_eq!(bytes.len(), 24);
+        let frame = Frame::decode(&bytes, 5, 9).unwrap();
+        assert_eq!((frame.key, frame.value), (&b"12345678"[..], &b"abcdefgh"[..]));
+    }
+
+    #[test]
+    fn a_frame_passes_only_where_it_was_written_and_undamaged() {
+        for (key, value) in [(vec![], vec![]), (vec![1; 255], vec![2; 300]), (vec![1; 256], vec![3; 70_000])] {
+            let bytes = build(FrameKind::Put, MOVED, &key, &value, 5, 9);
+            assert!(Frame::decode(&bytes, 5, 9).is_ok_and(|f| f.key == key && f.value == value));
+            assert!(Frame::decode(&bytes, 6, 9).is_err(), "another lap");
+            assert!(Frame::decode(&bytes, 5, 10).is_err(), "another place");
+            for bit in 0..bytes.len().min(40) * 8 {
+                let mut damaged = bytes.clone();
+                damaged[bit / 8] ^= 1 << (bit % 8);
+                assert!(Frame::decode(&damaged, 5, 9).is_err(), "bit {bit}");
+            }
+            for len in 0..bytes.len().min(64) {
+                assert!(Frame::decode(&bytes[..len], 5, 9).is_err(), "cut at {len}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_bytes_of_a_frame_are_as_the_table_says() {
+        let bytes = build(FrameKind::Put, 0, b"k", b"vv", 0, 0);
+        assert_eq!(bytes.len(), 16);
+        assert_eq!(&bytes[4..8], &[0x01, 1, 2, 0]);
+        assert_eq!(&bytes[8..], b"kvv\0\0\0\0\0");
+        let long = build(FrameKind::Remove, 0, &[b'x'; 256], b"", 0, 0);
+        assert_eq!(&long[4..16], &[0x12, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn zeros_are_no_frame() {
+        assert_eq!(Frame::decode(&[0; 64], 0, 0).unwrap_err(), NoFrame::Shape);
+    }
+}
