@@ -1,0 +1,68 @@
+# The one place that knows how azekura is built, tested, measured and cleaned.
+#
+# `make` prints what there is. `make test` passes on a fresh machine with a Rust toolchain and a C
+# compiler. What is optional (another store's tools, fuzzing, licence checks) is used where it is
+# installed; where it is not, a line that begins with `notice:` says what was left out.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+CARGO ?= cargo
+# For `make soak`: how long, and which seed is the first.
+SECS ?= 600
+SEED ?= 1
+# For `make fuzz`: how long each target runs.
+FUZZ_SECS ?= 60
+# For `make bench`: how many records.
+BENCH_COUNT ?= 1000000
+
+RESULTS := target/test-results.txt
+FUZZ_TARGETS := $(filter-out fuzz_canary,$(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs))))
+
+.PHONY: help
+help: ## Print the commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: ## Check the prerequisites; as root, install what Debian packages
+	@.ci/prerequisites
+
+.PHONY: test
+test: setup ## Run every test and print the totals
+	@mkdir -p target
+	@$(CARGO) test --locked 2>&1 | tee $(RESULTS)
+	@.ci/totals $(RESULTS)
+
+.PHONY: lint
+lint: setup ## Check form, lints, house rules, documents and licences; change nothing
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked --all-targets -- -D warnings
+	$(CARGO) test --locked -p azekura --test tidy
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps
+	@if $(CARGO) deny --version >/dev/null 2>&1; then \
+	  $(CARGO) deny --locked check licenses bans sources; \
+	else \
+	  echo "notice: cargo-deny is not installed: licences, duplicates and sources were not checked"; \
+	fi
+
+.PHONY: bench
+bench: ## Run the small published benchmark (BENCH_COUNT=1000000)
+	@folder=$$(mktemp -d); trap 'rm -r "$$folder"' EXIT; \
+	for order in sequential random; do \
+	  $(CARGO) run --release --locked -p azekura-cli -- bench record --engine hash \
+	    --path "$$folder/$$order.azh" --count $(BENCH_COUNT) --order $$order --ops set,get,remove; \
+	done
+
+.PHONY: soak
+soak: setup ## Run the nets with one seed after another (SECS=600 SEED=1)
+	@.ci/soak $(SECS) $(SEED)
+
+.PHONY: fuzz
+fuzz: ## Run each fuzz target (FUZZ_SECS=60 each), and the one that must fail
+	@FUZZ_SECS=$(FUZZ_SECS) .ci/fuzz $(FUZZ_TARGETS)
+
+.PHONY: clean
+clean: ## Remove what was built
+	$(CARGO) clean
+	rm -rf fuzz/target fuzz/corpus fuzz/artifacts

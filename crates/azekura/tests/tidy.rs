@@ -1,0 +1,217 @@
+//! The rules of the house, as ordinary tests over the repository's own files.
+//!
+//! A rule is a function over text, in `tidy/`, and each has a planted violation beside it that
+//! proves that it fires. Here the tree is walked once a test and the findings of one rule are shown
+//! together. The rules are explained in `STYLE.md`; this file knows where they apply.
+
+#[path = "tidy/direction.rs"]
+mod direction;
+#[path = "tidy/documents.rs"]
+mod documents;
+#[path = "tidy/manifest.rs"]
+mod manifest;
+#[path = "tidy/source.rs"]
+mod source;
+#[path = "tidy/text.rs"]
+mod text;
+
+use std::path::{Path, PathBuf};
+
+/// Folders that hold results, not sources.
+const NOT_OURS: &[&str] = &["target", "corpus", "artifacts", ".git", "shared"];
+
+/// A text file of the repository; the path is relative to its root, with slashes.
+struct Text {
+    path: String,
+    text: String,
+}
+
+fn root() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2);
+    root.expect("the library lies two folders below the root")
+        .to_path_buf()
+}
+
+/// Every file of the repository, sorted; bytes that are no UTF-8 (fixtures) have an empty text.
+fn repository() -> Vec<Text> {
+    let root = root();
+    let mut folders = vec![root.clone()];
+    let mut texts = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).expect("a folder of the repository") {
+            let entry = entry.expect("an entry of the repository");
+            let name = entry.file_name().to_string_lossy().into_owned();
+            // Folders of tools begin with a dot; `.ci` is ours.
+            if entry.path().is_dir() {
+                let foreign = name.starts_with('.') && name != ".ci";
+                if !NOT_OURS.contains(&name.as_str()) && !foreign {
+                    folders.push(entry.path());
+                }
+                continue;
+            }
+            let path = entry.path();
+            let path = path
+                .strip_prefix(&root)
+                .expect("it was found below the root");
+            let text = std::fs::read(entry.path())
+                .ok()
+                .and_then(|bytes| String::from_utf8(bytes).ok());
+            texts.push(Text {
+                path: path.to_string_lossy().replace('\\', "/"),
+                text: text.unwrap_or_default(),
+            });
+        }
+    }
+    texts.sort_by(|a, b| a.path.cmp(&b.path));
+    assert!(
+        texts.iter().any(|t| t.path == "README.md"),
+        "the walk begins at the repository's root"
+    );
+    texts
+}
+
+fn ends_with(text: &Text, ending: &str) -> bool {
+    text.path.ends_with(ending)
+}
+
+/// Runs a rule over the files `applies` names, of which there must be some, and shows its findings.
+fn check(applies: impl Fn(&Text) -> bool, rule: impl Fn(&str, &str) -> Vec<String>) {
+    let texts = repository();
+    let chosen: Vec<&Text> = texts.iter().filter(|text| applies(text)).collect();
+    assert!(!chosen.is_empty(), "the rule applies to no file at all");
+    let findings: Vec<String> = chosen
+        .iter()
+        .flat_map(|text| rule(&text.path, &text.text))
+        .collect();
+    assert!(
+        findings.is_empty(),
+        "{} findings:\n{}",
+        findings.len(),
+        findings.join("\n")
+    );
+}
+
+fn rust(text: &Text) -> bool {
+    ends_with(text, ".rs")
+}
+
+/// What people write: not lock files, fixtures or recorded results.
+fn written(text: &Text) -> bool {
+    let recorded = text.path.contains("/results/") && !ends_with(text, ".md");
+    !ends_with(text, ".lock") && !text.path.starts_with("fixtures/") && !recorded
+}
+
+#[test]
+fn every_source_file_opens_with_a_module_doc() {
+    check(rust, source::module_doc);
+}
+
+#[test]
+fn everything_written_is_ascii() {
+    check(written, source::ascii);
+}
+
+#[test]
+fn nothing_is_left_over() {
+    check(written, source::marks);
+}
+
+#[test]
+fn no_machine_and_no_registry_is_named() {
+    check(written, source::places);
+}
+
+#[test]
+fn no_code_is_commented_out() {
+    check(rust, source::commented_out_code);
+}
+
+#[test]
+fn unsafe_stands_in_its_homes_and_is_argued() {
+    check(rust, source::unsafe_sites);
+}
+
+#[test]
+fn nothing_is_called_a_drawer() {
+    check(rust, source::drawers);
+}
+
+#[test]
+fn only_io_asks_the_system_for_storage() {
+    check(rust, source::system_seam);
+}
+
+#[test]
+fn decoders_deny_indexing_and_unwrap() {
+    let texts = repository();
+    let decoder = |text: &Text| rust(text) && source::is_decoder(&text.path);
+    check(decoder, |path, own| {
+        let mut around = vec![own];
+        for folder in Path::new(path).ancestors().skip(1) {
+            let above = folder.join("mod.rs").to_string_lossy().into_owned();
+            around.extend(
+                texts
+                    .iter()
+                    .find(|text| text.path == above)
+                    .map(|t| t.text.as_str()),
+            );
+        }
+        source::decoder_lints(path, &around)
+    });
+}
+
+#[test]
+fn imports_go_one_way() {
+    check(
+        |text| text.path.starts_with("crates/azekura/src/") && rust(text),
+        direction::imports,
+    );
+}
+
+#[test]
+fn crates_depend_one_way() {
+    let manifest = |text: &Text| text.path.starts_with("crates/") && ends_with(text, "/Cargo.toml");
+    check(manifest, direction::crates);
+}
+
+#[test]
+fn every_dependency_says_why() {
+    check(|text| ends_with(text, "Cargo.toml"), manifest::reasons);
+}
+
+#[test]
+fn paths_in_documents_exist() {
+    let files: Vec<String> = repository().into_iter().map(|text| text.path).collect();
+    check(
+        |text| ends_with(text, ".md"),
+        |path, own| documents::paths(path, own, &files),
+    );
+}
+
+#[test]
+fn types_in_the_architecture_exist() {
+    let sources = repository().into_iter().filter(rust);
+    let code: String = sources
+        .map(|source| text::split(&source.text).code)
+        .collect();
+    check(
+        |text| text.path == "ARCHITECTURE.md",
+        |path, own| documents::types(path, own, &code),
+    );
+}
+
+#[test]
+fn subcommands_in_the_readme_exist() {
+    const FOLDER: &str = "crates/azekura-cli/src/command/";
+    let texts = repository();
+    let files = texts
+        .iter()
+        .filter_map(|text| text.path.strip_prefix(FOLDER)?.strip_suffix(".rs"));
+    let mut known: Vec<String> = files.map(|name| name.replace('_', "-")).collect();
+    // `bench` is mounted from its own crate, and `help` comes with the parser.
+    known.extend(["bench", "help"].map(str::to_owned));
+    check(
+        |text| text.path == "README.md",
+        |path, own| documents::subcommands(path, own, &known),
+    );
+}
