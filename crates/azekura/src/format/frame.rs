@@ -35,6 +35,8 @@ pub enum FrameKind {
     End = 4,
     /// All records are removed.
     Clear = 5,
+    /// Nothing: recovery fills a hole with it.
+    Pad = 6,
 }
 
 impl FrameKind {
@@ -45,6 +47,7 @@ impl FrameKind {
             3 => Self::Batch,
             4 => Self::End,
             5 => Self::Clear,
+            6 => Self::Pad,
             _ => return None,
         })
     }
@@ -126,11 +129,10 @@ impl Header {
         u64::from(sum(seed, place, meta, rest)) | u64::from(meta) << 32
     }
 
-    /// Decodes the lengths in front of `bytes`, without verifying anything else. `None`: no frame.
+    /// Decodes a frame's first word, and its second, which only the long form looks at. Verifies nothing.
+    /// `None`: no frame.
     #[inline(always)]
-    pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let mut take = Take(bytes);
-        let word = take.u64()?;
+    pub fn from_words(word: u64, second: u64) -> Option<Self> {
         let meta = (word >> 32) as u32;
         let kind = FrameKind::from_bits(meta as u8 & 15)?;
         let flags = meta as u8 >> 4;
@@ -138,8 +140,7 @@ impl Header {
             let (key_len, value_len) = (meta >> 8 & 0xff, meta >> 16);
             return Some(Self { kind, flags, key_len, value_len });
         }
-        let lens = take.u64()?;
-        Some(Self { kind, flags, key_len: lens as u32, value_len: (lens >> 32) as u32 })
+        Some(Self { kind, flags, key_len: second as u32, value_len: (second >> 32) as u32 })
     }
 }
 
@@ -175,14 +176,26 @@ pub enum NoFrame {
 
 impl<'a> Frame<'a> {
     /// Verifies and decodes the frame at the front of `bytes`, which may reach beyond it.
-    #[inline(always)]
     pub fn decode(bytes: &'a [u8], seed: u32, place: u32) -> Result<Self, NoFrame> {
-        let header = Header::decode(bytes).ok_or(NoFrame::Shape)?;
-        let whole = bytes.get(..header.frame_len()).ok_or(NoFrame::Shape)?;
-        let mut take = Take(whole);
+        let mut take = Take(bytes);
         let word = take.u64().ok_or(NoFrame::Shape)?;
+        let second = take.u64().unwrap_or_default();
+        let header = Header::from_words(word, second).ok_or(NoFrame::Shape)?;
+        let whole = bytes.get(..header.frame_len()).ok_or(NoFrame::Shape)?;
+        Self::verify(header, word, whole, seed, place)
+    }
+
+    /// Verifies the frame with this header and first word that takes exactly `whole`.
+    #[inline(always)]
+    pub fn verify(
+        header: Header,
+        word: u64,
+        whole: &'a [u8],
+        seed: u32,
+        place: u32,
+    ) -> Result<Self, NoFrame> {
         let (stored, meta) = (word as u32, (word >> 32) as u32);
-        let computed = sum(seed, place, meta, take.0);
+        let computed = sum(seed, place, meta, whole.get(8..).ok_or(NoFrame::Shape)?);
         if computed != stored {
             return Err(NoFrame::Checksum { stored, computed });
         }

@@ -1,1 +1,571 @@
-//! The hash index.
+//! The hash index: from a hash to the addresses of the records that may have it.
+//!
+//! Entries of eight bytes - 24 bits of hash and 40 bits of address - stand in buckets of one cache line, buckets
+//! in chunks, chunks in a directory that is extended as they split. A lookup costs one cache miss for the
+//! bucket; the record it points to is the caller's second. A miss costs only the bucket.
+//!
+//! ```text
+//!   hash (64 bits, skewed)   | stripe 12 | . . . tag 24 . . . | rest, not stored |
+//!                            |<-- depth of the chunk -->| which bucket of it     |
+//!
+//!   directory   [ c0 | c0 | c1 | c2 ]      slots of 8 bytes; a chunk of less depth fills several
+//!                  |________|     `----------> chunk: n buckets and two spare ones
+//!                                               [ lock reach moved | e e e e e e e ] x (n + 2)
+//! ```
+//!
+//! The order of hashes is the order of chunks, of buckets, and so of a scan; a place in it survives growth.
+//! Chunks grow by about a fifth at a time, and above [`shape::LADDER`]'s end split in two; each growth
+//! moves a few hundred entries and stops nobody but writers of that chunk. The hash is skewed first
+//! (`hash`), so that chunks do not all grow at once: growth is spread evenly over time, and so is the room it
+//! needs (idea: Martin's spiral storage, 1979).
+//!
+//! Invariants:
+//! 1. An entry stands in its home bucket or at most `reach` buckets behind it, `reach` being in the home.
+//! 2. An entry does not move within a chunk. A grown chunk is left unchanged until nobody looks at it.
+//!    Hence readers need no lock and no second look: what they see was true at a moment of their call.
+//! 3. All changes to the entries of a home bucket are made under its lock. An empty slot is claimed by
+//!    compare-and-swap, since neighbours' homes may want it too.
+//! 4. `moved` is set under the locks of the whole chunk, after its successor is in the directory.
+//!
+//! Lock order: a stripe's growth lock; buckets by rising address; structure; arena. Growth begins with no
+//! bucket locked. The index does not know records, logs or files; a [`Source`] brings in cold stripes.
+
+mod arena;
+mod bucket;
+pub mod hash;
+mod shape;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::epoch::Pin;
+use crate::error::{Error, Kind, Result};
+use arena::Arena;
+use bucket::{EMPTY, RESERVED, SLOTS};
+use hash::{ADDRESS_BITS, Hash, STRIPES, STRIPE_BITS};
+use shape::{Chunk, SPARE};
+
+/// Where a record stands, as the caller numbers places: 40 bits, not zero and not all ones.
+pub type Place = u64;
+
+/// Brings in stripes that are not in memory.
+pub trait Source: Send + Sync {
+    /// All entries of `stripe` ([`entry`]), in any order. Called once per stripe, by whichever thread
+    /// needs it first. An error is handed to that thread, and the stripe stays cold.
+    fn load(&self, stripe: usize) -> Result<Vec<u64>>;
+}
+
+/// An entry as a stripe is captured and loaded: tag and place.
+#[inline(always)]
+pub fn entry(hash: Hash, place: Place) -> u64 {
+    hash.tag() << ADDRESS_BITS | place
+}
+
+/// The place of an entry.
+#[inline(always)]
+pub fn place_of(entry: u64) -> Place {
+    entry & ((1 << ADDRESS_BITS) - 1)
+}
+
+/// A directory slot whose stripe is not in memory.
+const COLD: u64 = 1 << 63;
+
+struct Directory {
+    depth: u32,
+    slots: Box<[AtomicU64]>,
+}
+
+impl Directory {
+    fn new(depth: u32) -> Self {
+        Self { depth, slots: (0..1usize << depth).map(|_| AtomicU64::new(0)).collect() }
+    }
+
+    #[inline(always)]
+    fn slot(&self, hash: Hash) -> &AtomicU64 {
+        &self.slots[(hash.0 >> (64 - self.depth)) as usize]
+    }
+
+    /// The slots of the chunk at `depth` that `hash` belongs to.
+    fn slots_of(&self, hash: Hash, depth: u32) -> &[AtomicU64] {
+        let first = (hash.0 >> (64 - depth) << (self.depth - depth)) as usize;
+        &self.slots[first..first + (1 << (self.depth - depth))]
+    }
+}
+
+/// See the module's text.
+pub struct Index {
+    /// Replaced under `structure` when it doubles; old ones are dropped when nobody looks.
+    directory: AtomicPtr<Directory>,
+    arena: Arena,
+    /// Publishing chunks and doubling the directory.
+    structure: Mutex<Vec<(u64, Box<Directory>)>>,
+    /// One thread grows chunks of a stripe; several stripes share a lock.
+    growth: [Mutex<()>; 64],
+    /// Whether a stripe changed since it was captured. Written by appenders, cleared by capture, which waits
+    /// for appends under way in between.
+    dirty: Box<[AtomicU8]>,
+    source: Option<Arc<dyn Source>>,
+}
+
+impl std::fmt::Debug for Index {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Index").field("memory", &self.memory_bytes()).finish_non_exhaustive()
+    }
+}
+
+impl Index {
+    /// An empty index.
+    pub fn new() -> Result<Self> {
+        Self::build(None)
+    }
+
+    /// An index whose every stripe is cold: `source` brings it in when it is first needed.
+    pub fn cold(source: Arc<dyn Source>) -> Result<Self> {
+        Self::build(Some(source))
+    }
+
+    fn build(source: Option<Arc<dyn Source>>) -> Result<Self> {
+        let directory = Directory::new(STRIPE_BITS);
+        if source.is_some() {
+            for slot in &directory.slots {
+                slot.store(COLD, Ordering::Relaxed);
+            }
+        }
+        Ok(Self {
+            directory: AtomicPtr::new(Box::into_raw(Box::new(directory))),
+            arena: Arena::new()?,
+            structure: Mutex::new(Vec::new()),
+            growth: [const { Mutex::new(()) }; 64],
+            dirty: (0..STRIPES).map(|_| AtomicU8::new(0)).collect(),
+            source,
+        })
+    }
+
+    /// Private memory held, in bytes.
+    pub fn memory_bytes(&self) -> u64 {
+        let _structure = self.structure.lock();
+        self.arena.used_bytes() + self.directory().slots.len() as u64 * 8
+    }
+
+    #[inline(always)]
+    #[expect(unsafe_code, reason = "the directory is reclaimed by epochs")]
+    fn directory(&self) -> &Directory {
+        // SAFETY: never null; a replaced directory is dropped only after a stamp taken behind its
+        // replacement is past, and every caller is pinned or holds `structure`.
+        unsafe { &*self.directory.load(Ordering::Acquire) }
+    }
+
+    #[inline(always)]
+    fn chunk(&self, word: u64) -> Chunk<'_> {
+        Chunk::of(&self.arena, word)
+    }
+
+    /// Asks the CPU for the bucket of `hash`.
+    #[inline(always)]
+    pub fn prefetch(&self, _pin: &Pin, hash: Hash) {
+        let word = self.directory().slot(hash).load(Ordering::Acquire);
+        if word & COLD == 0 && word != 0 {
+            let chunk = self.chunk(word);
+            chunk.prefetch(chunk.home(hash));
+        }
+    }
+
+    /// The first place that may hold `hash`, without looking at the record: for prefetching it.
+    #[inline(always)]
+    pub fn peek(&self, _pin: &Pin, hash: Hash) -> Option<Place> {
+        let word = self.directory().slot(hash).load(Ordering::Acquire);
+        if word & COLD != 0 || word == 0 {
+            return None;
+        }
+        let chunk = self.chunk(word);
+        let bucket = chunk.bucket(chunk.home(hash));
+        let matches = bucket.matches(hash.tag());
+        if matches == 0 {
+            return None;
+        }
+        Some(place_of(bucket.entry(matches.trailing_zeros() as usize)))
+    }
+
+    /// Offers the places that may hold `hash` to `probe` until it answers with something.
+    ///
+    /// One cache miss (rarely two). Stores nothing, takes no lock. Errors: those of `probe`, and of the
+    /// source if the stripe is cold.
+    #[inline(always)]
+    pub fn find<T>(
+        &self,
+        _pin: &Pin,
+        hash: Hash,
+        mut probe: impl FnMut(Place) -> Result<Option<T>>,
+    ) -> Result<Option<T>> {
+        let mut word = self.directory().slot(hash).load(Ordering::Acquire);
+        if word & COLD != 0 {
+            self.warm(hash.stripe())?;
+            word = self.directory().slot(hash).load(Ordering::Acquire);
+        }
+        if word == 0 {
+            return Ok(None);
+        }
+        let chunk = self.chunk(word);
+        let home = chunk.home(hash);
+        let found = chunk.search(home, hash.tag(), |_, place| probe(place))?;
+        Ok(found)
+    }
+
+    /// Locks the bucket of `hash` for an update. Waits for the writer that holds it, in fair order.
+    #[inline(always)]
+    pub fn lock<'i>(&'i self, _pin: &'i Pin, hash: Hash) -> Result<Locked<'i>> {
+        loop {
+            let word = self.directory().slot(hash).load(Ordering::Acquire);
+            if word & COLD != 0 || word == 0 {
+                self.grow(hash, word)?;
+                continue;
+            }
+            let chunk = self.chunk(word);
+            let home = chunk.home(hash);
+            let bucket = chunk.bucket(home);
+            bucket.lock();
+            if bucket.is_moved() {
+                bucket.unlock();
+                continue;
+            }
+            return Ok(Locked { index: self, chunk, word, home, hash, claimed: None, owns: true });
+        }
+    }
+
+    /// Locks the buckets of all `hashes`, each once, in the one order that cannot deadlock.
+    pub fn lock_many<'i>(&'i self, _pin: &'i Pin, hashes: &[Hash]) -> Result<Vec<Locked<'i>>> {
+        'again: loop {
+            let mut places = Vec::with_capacity(hashes.len());
+            for (at, hash) in hashes.iter().enumerate() {
+                let word = self.directory().slot(*hash).load(Ordering::Acquire);
+                if word & COLD != 0 || word == 0 {
+                    self.grow(*hash, word)?;
+                    continue 'again;
+                }
+                let chunk = self.chunk(word);
+                places.push((chunk.address(chunk.home(*hash)), at, word));
+            }
+            places.sort_unstable();
+            let mut locked: Vec<Locked<'i>> = Vec::with_capacity(hashes.len());
+            let mut before = 0;
+            for (address, at, word) in places {
+                let hash = hashes[at];
+                let chunk = self.chunk(word);
+                let home = chunk.home(hash);
+                let owns = address != before;
+                before = address;
+                if owns {
+                    chunk.bucket(home).lock();
+                }
+                locked.push(Locked { index: self, chunk, word, home, hash, claimed: None, owns });
+                if chunk.bucket(home).is_moved() {
+                    continue 'again;
+                }
+            }
+            // In the order asked for.
+            let mut order: Vec<Option<Locked<'i>>> = hashes.iter().map(|_| None).collect();
+            for one in locked {
+                let at = hashes
+                    .iter()
+                    .enumerate()
+                    .position(|(at, hash)| *hash == one.hash && order[at].is_none());
+                if let Some(at) = at {
+                    order[at] = Some(one);
+                }
+            }
+            return Ok(order.into_iter().flatten().collect());
+        }
+    }
+
+    /// Makes room where a claim failed: brings a cold stripe in, makes a first chunk, or grows the chunk that
+    /// `seen` says. Does nothing if somebody else already did. No bucket may be locked by the caller.
+    pub fn grow(&self, hash: Hash, seen: u64) -> Result<()> {
+        let _growth = self.growth[hash.stripe() % 64].lock();
+        let word = self.directory().slot(hash).load(Ordering::Acquire);
+        if word != seen {
+            return Ok(());
+        }
+        if word & COLD != 0 {
+            return self.bring_in(hash.stripe());
+        }
+        if word == 0 {
+            let chunk = self.arena.take(shape::LADDER[0])?;
+            let depth = self.directory().depth;
+            self.publish(hash, depth, chunk.word(depth));
+            return Ok(());
+        }
+        let old = self.chunk(word);
+        let depth = old.depth();
+        for at in 0..old.len() {
+            old.bucket(at).lock();
+        }
+        let entries = old.entries();
+        let grown = self.rebuild(hash, depth, shape::above(old.buckets()), &entries);
+        for at in 0..old.len() {
+            let bucket = old.bucket(at);
+            if grown.is_ok() {
+                bucket.set_moved();
+            }
+            bucket.unlock();
+        }
+        grown?;
+        self.arena.retire(old);
+        Ok(())
+    }
+
+    /// Builds chunks for `entries` of the prefix of `hash` at `depth`, of `buckets` buckets or more, or in
+    /// two halves, and publishes them.
+    fn rebuild(&self, hash: Hash, depth: u32, buckets: Option<u32>, entries: &[u64]) -> Result<()> {
+        let mut wanted = buckets;
+        while let Some(buckets) = wanted {
+            let chunk = self.arena.take(buckets)?;
+            if chunk.with_depth(depth).fill(entries) {
+                self.publish(hash, depth, chunk.word(depth));
+                return Ok(());
+            }
+            self.arena.give_back(chunk);
+            wanted = shape::above(buckets);
+        }
+        if depth + 1 >= hash::KNOWN_BITS {
+            return Err(Error::new(Kind::Full, "too many records share one hash prefix"));
+        }
+        let bit = 1u64 << (hash::KNOWN_BITS - 1 - depth) << ADDRESS_BITS;
+        let (ones, zeros): (Vec<u64>, Vec<u64>) = entries.iter().partition(|e| **e & bit != 0);
+        // The second half first: until both are there, the old chunk still answers for the rest.
+        let half = 1u64 << (63 - depth);
+        let first = hash.0 >> (64 - depth) << (64 - depth);
+        let deeper = depth + 1;
+        self.rebuild(Hash(first | half), deeper, shape::fitting(ones.len()), &ones)?;
+        self.rebuild(Hash(first), deeper, shape::fitting(zeros.len()), &zeros)
+    }
+
+    fn publish(&self, hash: Hash, depth: u32, word: u64) {
+        let mut retired = self.structure.lock();
+        while self.directory().depth < depth {
+            let old = self.directory();
+            let new = Directory::new(old.depth + 1);
+            for (at, slot) in old.slots.iter().enumerate() {
+                let word = slot.load(Ordering::Relaxed);
+                new.slots[2 * at].store(word, Ordering::Relaxed);
+                new.slots[2 * at + 1].store(word, Ordering::Relaxed);
+            }
+            self.replace_directory(&mut retired, new);
+        }
+        for slot in self.directory().slots_of(hash, depth) {
+            slot.store(word, Ordering::Release);
+        }
+    }
+
+    #[expect(unsafe_code, reason = "the directory is reclaimed by epochs")]
+    fn replace_directory(&self, retired: &mut Vec<(u64, Box<Directory>)>, new: Directory) {
+        let old = self.directory.swap(Box::into_raw(Box::new(new)), Ordering::AcqRel);
+        // SAFETY: made by `Box::into_raw`, and nobody else takes it out: `structure` is held.
+        let old = unsafe { Box::from_raw(old) };
+        retired.push((crate::epoch::stamp(), old));
+        retired.retain(|(stamp, _)| !crate::epoch::is_past(*stamp));
+    }
+
+    /// Brings a stripe into memory, if it is not.
+    #[cold]
+    pub fn warm(&self, stripe: usize) -> Result<()> {
+        let _pin = crate::epoch::pin();
+        let hash = Hash::first_of(stripe);
+        let word = self.directory().slot(hash).load(Ordering::Acquire);
+        if word & COLD != 0 { self.grow(hash, word) } else { Ok(()) }
+    }
+
+    fn bring_in(&self, stripe: usize) -> Result<()> {
+        let Some(source) = &self.source else {
+            unreachable!("only an index with a source has cold stripes")
+        };
+        let entries = source.load(stripe)?;
+        let hash = Hash::first_of(stripe);
+        if entries.is_empty() {
+            self.publish(hash, STRIPE_BITS, 0);
+            return Ok(());
+        }
+        self.rebuild(hash, STRIPE_BITS, shape::fitting(entries.len()), &entries)
+    }
+
+    /// Whether a stripe is in memory.
+    pub fn is_warm(&self, stripe: usize) -> bool {
+        let _pin = crate::epoch::pin();
+        self.directory().slot(Hash::first_of(stripe)).load(Ordering::Acquire) & COLD == 0
+    }
+
+    /// Takes the marks of all changed stripes; the caller then waits for appends under way, and captures.
+    pub fn take_dirty(&self) -> Vec<usize> {
+        (0..STRIPES).filter(|s| self.dirty[*s].swap(0, Ordering::AcqRel) != 0).collect()
+    }
+
+    /// Marks a stripe as changed (a capture of it could not be kept).
+    pub fn mark_dirty(&self, stripe: usize) {
+        self.dirty[stripe].store(1, Ordering::Relaxed);
+    }
+
+    /// All entries of a warm stripe, in hash order of their buckets. Each entry is one that stood there at
+    /// some moment of the call.
+    pub fn capture(&self, stripe: usize, out: &mut Vec<u64>) {
+        let _pin = crate::epoch::pin();
+        let _growth = self.growth[stripe % 64].lock();
+        let mut hash = Hash::first_of(stripe);
+        loop {
+            let directory = self.directory();
+            let word = directory.slot(hash).load(Ordering::Acquire);
+            let depth = if word == 0 { directory.depth } else { self.chunk(word).depth() };
+            if word != 0 {
+                self.chunk(word).collect(out);
+            }
+            match hash.next_prefix(depth) {
+                Some(next) if next.stripe() == stripe => hash = next,
+                _ => return,
+            }
+        }
+    }
+
+    /// The entries of the chunk that `from` falls into, from `from` on, in hash order, each with the hash
+    /// bits known of it; and where the next chunk begins.
+    pub fn scan_chunk(&self, _pin: &Pin, from: Hash) -> Result<(Vec<(u64, Place)>, Option<Hash>)> {
+        self.warm(from.stripe())?;
+        let directory = self.directory();
+        let word = directory.slot(from).load(Ordering::Acquire);
+        if word == 0 {
+            return Ok((Vec::new(), from.next_prefix(directory.depth)));
+        }
+        let chunk = self.chunk(word);
+        let mut entries = Vec::new();
+        chunk.collect(&mut entries);
+        let stripe = (from.stripe() as u64) << (hash::KNOWN_BITS - STRIPE_BITS);
+        let mut found: Vec<(u64, Place)> = entries
+            .into_iter()
+            .map(|entry| (stripe | entry >> ADDRESS_BITS, place_of(entry)))
+            .filter(|(known, _)| *known >= from.known())
+            .collect();
+        found.sort_unstable();
+        Ok((found, from.next_prefix(chunk.depth())))
+    }
+
+    /// Forgets everything. The caller excludes all writers; readers see the old state or the new.
+    pub fn clear(&self) {
+        let _pin = crate::epoch::pin();
+        let mut retired = self.structure.lock();
+        let old = self.directory();
+        let mut before = 0;
+        let chunks: Vec<u64> = old.slots.iter().map(|slot| slot.load(Ordering::Acquire)).collect();
+        self.replace_directory(&mut retired, Directory::new(STRIPE_BITS));
+        drop(retired);
+        for word in chunks {
+            if word != before && word != 0 && word & COLD == 0 {
+                self.arena.retire(self.chunk(word));
+            }
+            before = word;
+        }
+        for dirty in &self.dirty {
+            dirty.store(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Index {
+    #[expect(unsafe_code, reason = "the directory is reclaimed by epochs")]
+    fn drop(&mut self) {
+        // SAFETY: made by `Box::into_raw`; `&mut self` proves that nobody looks.
+        drop(unsafe { Box::from_raw(*self.directory.get_mut()) });
+    }
+}
+
+/// A bucket locked for an update of one hash.
+pub struct Locked<'i> {
+    index: &'i Index,
+    chunk: Chunk<'i>,
+    word: u64,
+    home: u32,
+    hash: Hash,
+    claimed: Option<Slot>,
+    owns: bool,
+}
+
+/// A slot of a chunk: the bucket, the place in it.
+#[derive(Clone, Copy, Debug)]
+pub struct Slot(u32, u32);
+
+impl Locked<'_> {
+    /// Offers the places that may hold the hash to `probe`, as [`Index::find`] does.
+    #[inline(always)]
+    pub fn find<T>(
+        &self,
+        mut probe: impl FnMut(Place) -> Result<Option<T>>,
+    ) -> Result<Option<(Slot, T)>> {
+        self.chunk.search(self.home, self.hash.tag(), |slot, place| {
+            Ok(probe(place)?.map(|found| (slot, found)))
+        })
+    }
+
+    /// The entry in `slot` now points to `place`.
+    #[inline(always)]
+    pub fn replace(&self, slot: Slot, place: Place) {
+        self.chunk.store(slot, entry(self.hash, place));
+        self.touch();
+    }
+
+    /// The entry in `slot` is gone.
+    #[inline(always)]
+    pub fn remove(&self, slot: Slot) {
+        self.chunk.store(slot, EMPTY);
+        self.touch();
+    }
+
+    /// Takes a free slot for this hash. `false`: there is none; let go of all locks, [`Index::grow`] with
+    /// [`Locked::seen`], and begin again.
+    #[inline(always)]
+    pub fn claim(&mut self) -> bool {
+        self.claimed = self.chunk.claim(self.home);
+        self.claimed.is_some()
+    }
+
+    /// Fills the claimed slot.
+    #[inline(always)]
+    pub fn fill(&mut self, place: Place) {
+        if let Some(slot) = self.claimed.take() {
+            self.chunk.store(slot, entry(self.hash, place));
+            self.touch();
+        }
+    }
+
+    /// What the directory said when this was locked.
+    pub fn seen(&self) -> u64 {
+        self.word
+    }
+
+    /// The hash this is locked for.
+    pub fn hash(&self) -> Hash {
+        self.hash
+    }
+
+    #[inline(always)]
+    fn touch(&self) {
+        let dirty = &self.index.dirty[self.hash.stripe()];
+        if dirty.load(Ordering::Relaxed) == 0 {
+            dirty.store(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Locked<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if let Some(slot) = self.claimed.take() {
+            self.chunk.store(slot, EMPTY);
+        }
+        if self.owns {
+            self.chunk.bucket(self.home).unlock();
+        }
+    }
+}
+
+const _: () = assert!(SLOTS == 7 && SPARE == 2 && RESERVED != EMPTY);
+
+#[cfg(test)]
+mod tests;

@@ -129,6 +129,25 @@ impl Map {
         }
     }
 
+    /// Adds to the word at `offset` (a multiple of 8) and returns what was there. For counters in
+    /// private memory: it is not reported to a tap.
+    #[inline(always)]
+    pub fn fetch_add_u64(&self, offset: u64, value: u64) -> u64 {
+        debug_assert!(self.tap.is_none(), "counters live in private memory");
+        self.word(offset).fetch_add(value, Ordering::Relaxed)
+    }
+
+    /// Zeroes a range that is the caller's alone.
+    pub fn zero(&self, offset: u64, len: u64) {
+        const ZEROS: [u8; 4096] = [0; 4096];
+        let mut at = offset;
+        while at < offset + len {
+            let part = (offset + len - at).min(4096);
+            self.write(at, &ZEROS[..part as usize]);
+            at += part;
+        }
+    }
+
     #[inline(always)]
     fn word(&self, offset: u64) -> &AtomicU64 {
         self.bound(offset, 8);
@@ -215,6 +234,18 @@ impl Drop for Map {
         // borrows from it.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.capacity as usize) };
     }
+}
+
+/// Asks the CPU for the line at `address`, which may be any.
+#[inline(always)]
+pub fn prefetch(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch of any address has no effect but on caches.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
 }
 
 /// Refuses a capacity the map could never have.

@@ -1,1 +1,290 @@
-//! The log.
+//! The log: an append-only chain of segments whose frames are the data.
+//!
+//! Many threads append at one tail: each reserves its room by one atomic add, copies, and publishes by
+//! storing the frame's first word. Position is order: who reserves under a record's lock keeps that
+//! record's frames in order, and the whole log is one history.
+//!
+//! ```text
+//!    segment 4            segment 0            segment 7
+//!   +--------------+     +--------------+     +--------------+
+//!   |hdr f f f f E |---->|hdr f f F f E |---->|hdr f f o f . |  . zeros: not reserved yet
+//!   +--------------+     +--------------+     +----------^---+  o hole: reserved, not published
+//!    ^checkpoint          ^durable mark             tail-'      E end   F batch
+//! ```
+//!
+//! Invariants:
+//! 1. A segment's sequence is never used twice, and frames are summed with it and their place: bytes of
+//!    an earlier lap, or in a wrong place, are no frames.
+//! 2. A published frame is not written again until its segment was retired, a later checkpoint is durable,
+//!    and nobody is pinned since before (`segment`).
+//! 3. The link to a segment is stored before anything in it is.
+//! 4. Everything before the mark was synced. Behind it, a power cut leaves a prefix that ends at the first
+//!    thing that is no frame; a killed process leaves holes only where a thread was between reserving
+//!    and publishing (`recover`).
+//!
+//! What frames mean, which are live, and when to clean is the engine's. Lock order: the space of the
+//! segments, then the chain; the commit's lock alone.
+
+mod append;
+mod commit;
+pub mod follow;
+pub mod layout;
+pub mod recover;
+mod scan;
+pub mod segment;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::epoch::Pin;
+use crate::error::{Error, Kind, Result};
+use crate::format::frame::{Frame, Header, NoFrame};
+use crate::io::{Map, Storage};
+
+pub use append::{Appended, Entry};
+pub use layout::LogPosition;
+pub use scan::Stop;
+pub use segment::{Geometry, Segment, Segments, Use};
+
+use layout::{FIRST_FRAME, LINK_OFFSET, SegmentHeader};
+
+/// Where a frame stands in the file, in words of 8 bytes: 40 bits, 8 TiB. 0 is nowhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Address(pub u64);
+
+impl Address {
+    /// The offset in the file.
+    #[inline(always)]
+    pub fn offset(self) -> u64 {
+        self.0 << 3
+    }
+}
+
+/// The tail when no segment is open for small frames.
+const CLOSED: u64 = (u32::MAX as u64) << 32 | u32::MAX as u64 >> 1;
+
+/// See the module's text.
+pub struct Log {
+    // Set by the opener.
+    storage: Arc<dyn Storage>,
+    map: Arc<Map>,
+    geometry: Geometry,
+    /// The table and the space have their own rules.
+    segments: Segments,
+    /// Index of the open segment (upper half) and offset in it in words (lower half). Reserved by adding;
+    /// replaced under the space lock only. Relaxed adds are enough: what is reserved is private, and
+    /// publishing it is a release store of its own.
+    tail: Tail,
+    /// Under the space lock: the end of the chain (index), and the next sequence.
+    chain: parking_lot::Mutex<Chain>,
+    /// Bytes ever appended by this opening; relaxed, for intervals and bounds.
+    appended: AtomicU64,
+    commit: commit::Commit,
+    /// Sequences that followers still need, with how many need each.
+    retained: parking_lot::Mutex<std::collections::BTreeMap<u64, usize>>,
+    /// An earlier write or sync failed: nothing more is accepted. Relaxed: it is only ever set.
+    poisoned: AtomicBool,
+}
+
+/// On lines of its own: every append writes it.
+#[repr(align(128))]
+struct Tail(AtomicU64);
+
+/// The end of the chain.
+#[derive(Clone, Copy, Debug)]
+struct Chain {
+    last: Option<(u32, u64)>,
+    next_sequence: u64,
+}
+
+impl std::fmt::Debug for Log {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Log").field("path", &self.storage.path()).finish_non_exhaustive()
+    }
+}
+
+impl Log {
+    /// A log over `storage` that has no segment yet: `recover` finds them, or [`Log::begin`] makes the
+    /// first.
+    pub fn new(storage: Arc<dyn Storage>, map: Arc<Map>, geometry: Geometry) -> Result<Self> {
+        let segments = Segments::new(Arc::clone(&storage), Arc::clone(&map), geometry)?;
+        Ok(Self {
+            storage,
+            map,
+            geometry,
+            segments,
+            tail: Tail(AtomicU64::new(CLOSED)),
+            chain: parking_lot::Mutex::new(Chain { last: None, next_sequence: 0 }),
+            appended: AtomicU64::new(0),
+            commit: commit::Commit::default(),
+            retained: parking_lot::Mutex::default(),
+            poisoned: AtomicBool::new(false),
+        })
+    }
+
+    /// Opens the chain for appending: after `last` (index and sequence), with sequences from
+    /// `next_sequence` on. With `resume`, the tail is that offset of `last`; else it is a new segment, taken
+    /// with the first append.
+    pub fn begin(&self, last: Option<(u32, u64)>, next_sequence: u64, resume: Option<u32>) {
+        *self.chain.lock() = Chain { last, next_sequence };
+        if let (Some((index, _)), Some(offset)) = (last, resume) {
+            let tail = u64::from(index) << 32 | u64::from(offset / 8);
+            self.tail.0.store(tail, Ordering::Relaxed);
+        }
+    }
+
+    /// The segments.
+    pub fn segments(&self) -> &Segments {
+        &self.segments
+    }
+
+    /// Sizes and salt.
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// The storage below.
+    pub fn storage(&self) -> &Arc<dyn Storage> {
+        &self.storage
+    }
+
+    /// The mapped storage.
+    pub fn map(&self) -> &Arc<Map> {
+        &self.map
+    }
+
+    /// The sequence the next segment will get.
+    pub fn next_sequence(&self) -> u64 {
+        self.chain.lock().next_sequence
+    }
+
+    /// Bytes appended since the log was opened.
+    pub fn appended(&self) -> u64 {
+        self.appended.load(Ordering::Relaxed)
+    }
+
+    /// The end of the log: index of the segment, and the position behind everything reserved.
+    pub fn end(&self) -> (u32, LogPosition) {
+        let chain = self.chain.lock();
+        let tail = self.tail.0.load(Ordering::Acquire);
+        let index = (tail >> 32) as u32;
+        let size = self.geometry.segment_size();
+        match chain.last {
+            Some((last, sequence)) if last == index => {
+                let offset = ((tail & 0xffff_ffff) * 8).min(size) as u32;
+                (index, LogPosition { sequence, offset })
+            }
+            // A large frame closed the tail, or nothing was opened yet.
+            Some((last, sequence)) => {
+                (last, LogPosition { sequence, offset: u32::MAX })
+            }
+            None => (0, LogPosition { sequence: chain.next_sequence, offset: FIRST_FRAME }),
+        }
+    }
+
+    /// Refuses if an earlier write or sync failed.
+    #[inline(always)]
+    pub fn healthy(&self) -> Result<()> {
+        if self.poisoned.load(Ordering::Relaxed) {
+            return Err(self.poisoned_error());
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn poisoned_error(&self) -> Error {
+        Error::new(Kind::Poisoned, "an earlier write or sync failed, the state is unknown")
+            .at(self.storage.path())
+            .remedy("close it and open it again; recovery runs then")
+    }
+
+    /// Refuses everything from now on.
+    pub fn poison(&self) {
+        self.poisoned.store(true, Ordering::Relaxed);
+    }
+
+    /// The frame at `address`, verified, lent as long as the pin lives. One storage access if it is not in
+    /// memory. `Corrupted` if the address is no frame's or the checksum does not match.
+    #[inline(always)]
+    pub fn frame<'p>(&'p self, _pin: &'p Pin, address: Address) -> Result<Frame<'p>> {
+        match self.look(address) {
+            Ok(frame) => Ok(frame),
+            Err(reason) => Err(self.frame_error(address, reason)),
+        }
+    }
+
+    /// Asks the CPU for the frame's first line.
+    #[inline(always)]
+    pub fn prefetch(&self, address: Address) {
+        crate::io::mmap::prefetch(self.map.at(address.offset().min(self.map.capacity() - 8)));
+    }
+
+    #[inline(always)]
+    #[expect(unsafe_code, reason = "the one place that lends published bytes")]
+    fn look(&self, address: Address) -> std::result::Result<Frame<'_>, NoFrame> {
+        let offset = address.offset();
+        let (index, at) = self.geometry.locate(offset).ok_or(NoFrame::Shape)?;
+        let (seed, room) = self.segments.seed(index).ok_or(NoFrame::Shape)?;
+        let left = room - u64::from(at);
+        let word = self.map.load_u64(offset);
+        let second = if left >= 16 { self.map.load_u64(offset + 8) } else { 0 };
+        let header = Header::from_words(word, second).ok_or(NoFrame::Shape)?;
+        let len = header.frame_len();
+        if len as u64 > left {
+            return Err(NoFrame::Shape);
+        }
+        // SAFETY: within a segment of the log (checked), which lies within the storage. The first word is
+        // not zero, so the frame is published (acquired above) or, if these are no frame's bytes, nobody
+        // writes here either: a segment's unreserved room is all zeros. It is not reused while the
+        // caller is pinned (invariant 2), which `frame` demands and `scan` holds by other means.
+        let bytes = unsafe { self.map.bytes(offset, len) };
+        Frame::verify(header, word, bytes, seed, at / 8)
+    }
+
+    #[cold]
+    fn frame_error(&self, address: Address, reason: NoFrame) -> Error {
+        let error = Error::new(Kind::Corrupted, "record checksum does not match")
+            .at(self.storage.path())
+            .offset(address.offset());
+        let error = match reason {
+            NoFrame::Shape => error.detail("no frame stands there"),
+            NoFrame::Checksum { stored, computed } => {
+                error.detail(format!("stored {stored:08x}, computed {computed:08x}"))
+            }
+        };
+        error.remedy(format!("run `azekura check {}`", self.storage.path().display()))
+    }
+
+    /// The header of segment `index` as it stands on storage.
+    pub fn header(&self, index: u32) -> Option<SegmentHeader> {
+        let mut bytes = [0; 24];
+        self.map.copy_out(self.geometry.offset_of(index), &mut bytes);
+        SegmentHeader::decode(&bytes, self.geometry.salt)
+    }
+
+    /// The link of segment `index`, whose sequence is `sequence`.
+    pub fn link(&self, index: u32, sequence: u64) -> layout::Link {
+        let word = self.map.load_u64(self.geometry.offset_of(index) + LINK_OFFSET);
+        layout::decode_link(word, layout::segment_seed(self.geometry.salt, sequence))
+    }
+
+    /// The address of offset `at` in segment `index`.
+    pub fn address(&self, index: u32, at: u32) -> Address {
+        Address((self.geometry.offset_of(index) + u64::from(at)) >> 3)
+    }
+
+    /// The position of `address`, for a frame in a segment of the log.
+    pub fn position(&self, address: Address) -> Option<LogPosition> {
+        let (index, offset) = self.geometry.locate(address.offset())?;
+        let header = self.header(index)?;
+        Some(LogPosition { sequence: header.sequence, offset })
+    }
+
+    /// Counts the frame of `len` bytes at `address` as dead.
+    #[inline(always)]
+    pub fn bury(&self, address: Address, len: usize) {
+        if let Some((index, _)) = self.geometry.locate(address.offset()) {
+            self.segments.bury(index, len as u64);
+        }
+    }
+}

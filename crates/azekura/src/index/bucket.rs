@@ -1,0 +1,186 @@
+//! One cache line: a lock, and seven entries.
+//!
+//! The lock is one byte; who must wait spins a little and then parks outside the bucket, and is woken in
+//! fair order (the parking lot's). The other header bytes change under the lock only. Entries are read
+//! by anybody at any time.
+
+#![expect(unsafe_code, reason = "the parking lot's contract")]
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use parking_lot_core::{
+    DEFAULT_PARK_TOKEN, DEFAULT_UNPARK_TOKEN, SpinWait, UnparkToken, park, unpark_one,
+};
+
+use super::hash::{ADDRESS_BITS, TAG_BITS};
+
+/// Entries of a bucket.
+pub(super) const SLOTS: usize = 7;
+/// A slot that is free.
+pub(super) const EMPTY: u64 = 0;
+/// A slot that is claimed and not yet filled: no place.
+pub(super) const RESERVED: u64 = (1 << ADDRESS_BITS) - 1;
+
+const LOCKED: u8 = 1;
+const PARKED: u8 = 2;
+/// The waker hands the lock over.
+const HANDED: UnparkToken = UnparkToken(1);
+
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub(super) struct Bucket {
+    state: AtomicU8,
+    /// How many buckets behind this one to look for entries whose home it is. Only grows.
+    reach: AtomicU8,
+    /// The chunk has a successor.
+    moved: AtomicU8,
+    spare: [u8; 5],
+    slots: [AtomicU64; SLOTS],
+}
+
+const _: () = assert!(size_of::<Bucket>() == 64);
+
+impl Bucket {
+    #[inline(always)]
+    pub(super) fn lock(&self) {
+        let taken = self.state.compare_exchange_weak(0, LOCKED, Ordering::Acquire, Ordering::Relaxed);
+        if taken.is_err() {
+            self.lock_slow();
+        }
+    }
+
+    #[cold]
+    fn lock_slow(&self) {
+        let mut spin = SpinWait::new();
+        let mut state = self.state.load(Ordering::Relaxed);
+        loop {
+            if state & LOCKED == 0 {
+                match self.state.compare_exchange_weak(
+                    state,
+                    state | LOCKED,
+                    Ordering::Acquire,
+                    Ordering::Relaxed,
+                ) {
+                    Ok(_) => return,
+                    Err(now) => state = now,
+                }
+                continue;
+            }
+            if state & PARKED == 0 {
+                if spin.spin() {
+                    state = self.state.load(Ordering::Relaxed);
+                    continue;
+                }
+                let parked = state | PARKED;
+                if let Err(now) =
+                    self.state.compare_exchange_weak(state, parked, Ordering::Relaxed, Ordering::Relaxed)
+                {
+                    state = now;
+                    continue;
+                }
+            }
+            let key = std::ptr::from_ref(&self.state) as usize;
+            let validate = || self.state.load(Ordering::Relaxed) == LOCKED | PARKED;
+            // SAFETY: the key is an address we own while anybody is in here (the waiter is pinned, the bucket's
+            // memory stays), and the closures neither panic nor call the parking lot.
+            let result = unsafe { park(key, validate, || {}, |_, _| {}, DEFAULT_PARK_TOKEN, None) };
+            if result == parking_lot_core::ParkResult::Unparked(HANDED) {
+                return;
+            }
+            spin.reset();
+            state = self.state.load(Ordering::Relaxed);
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn unlock(&self) {
+        let freed = self.state.compare_exchange(LOCKED, 0, Ordering::Release, Ordering::Relaxed);
+        if freed.is_err() {
+            self.unlock_slow();
+        }
+    }
+
+    #[cold]
+    fn unlock_slow(&self) {
+        let key = std::ptr::from_ref(&self.state) as usize;
+        let wake = |result: parking_lot_core::UnparkResult| {
+            let parked = if result.have_more_threads { PARKED } else { 0 };
+            if result.unparked_threads != 0 && result.be_fair {
+                self.state.store(LOCKED | parked, Ordering::Relaxed);
+                return HANDED;
+            }
+            self.state.store(parked, Ordering::Release);
+            DEFAULT_UNPARK_TOKEN
+        };
+        // SAFETY: as in `lock_slow`; the closure neither panics nor calls the parking lot.
+        unsafe { unpark_one(key, wake) };
+    }
+
+    #[inline(always)]
+    pub(super) fn is_moved(&self) -> bool {
+        self.moved.load(Ordering::Relaxed) != 0
+    }
+
+    pub(super) fn set_moved(&self) {
+        self.moved.store(1, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    pub(super) fn reach(&self) -> u32 {
+        u32::from(self.reach.load(Ordering::Acquire))
+    }
+
+    /// Entries of this home may now stand `distance` behind it.
+    #[inline(always)]
+    pub(super) fn extend_reach(&self, distance: u32) {
+        if distance > u32::from(self.reach.load(Ordering::Relaxed)) {
+            self.reach.store(distance as u8, Ordering::Release);
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn entry(&self, at: usize) -> u64 {
+        self.slots[at].load(Ordering::Acquire)
+    }
+
+    #[inline(always)]
+    pub(super) fn store(&self, at: usize, entry: u64) {
+        // Release: the record it points to was published before.
+        self.slots[at].store(entry, Ordering::Release);
+    }
+
+    /// A bit for each entry with this tag; for tag 0 also for free slots, so look at the place.
+    #[inline(always)]
+    pub(super) fn matches(&self, tag: u64) -> u32 {
+        let mut found = 0;
+        for at in 0..SLOTS {
+            let entry = self.slots[at].load(Ordering::Relaxed);
+            found |= u32::from(entry >> ADDRESS_BITS == tag) << at;
+        }
+        found
+    }
+
+    /// Reserves a free slot.
+    #[inline(always)]
+    pub(super) fn claim(&self) -> Option<usize> {
+        (0..SLOTS).find(|at| {
+            let slot = &self.slots[*at];
+            slot.load(Ordering::Relaxed) == EMPTY
+                && slot
+                    .compare_exchange(EMPTY, RESERVED, Ordering::Relaxed, Ordering::Relaxed)
+                    .is_ok()
+        })
+    }
+
+    /// Empties a bucket nobody else sees.
+    pub(super) fn reset(&self) {
+        self.state.store(0, Ordering::Relaxed);
+        self.reach.store(0, Ordering::Relaxed);
+        self.moved.store(0, Ordering::Relaxed);
+        for slot in &self.slots {
+            slot.store(EMPTY, Ordering::Relaxed);
+        }
+    }
+}
+
+const _: () = assert!(TAG_BITS + ADDRESS_BITS == 64);

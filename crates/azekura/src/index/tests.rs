@@ -1,0 +1,180 @@
+//! The index against a map, alone and with threads.
+
+use std::collections::HashMap;
+
+use super::*;
+use crate::epoch;
+
+fn hash_of(key: u64) -> Hash {
+    Hash::of(key.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ key.rotate_left(17).wrapping_mul(0xd6e8_feb8_6659_fd93))
+}
+
+fn insert(index: &Index, key: u64) {
+    let pin = epoch::pin();
+    loop {
+        let mut locked = index.lock(&pin, hash_of(key)).unwrap();
+        if locked.find(|place| Ok((place == key).then_some(()))).unwrap().is_some() {
+            return;
+        }
+        if locked.claim() {
+            locked.fill(key);
+            return;
+        }
+        let seen = locked.seen();
+        drop(locked);
+        index.grow(hash_of(key), seen).unwrap();
+    }
+}
+
+fn remove(index: &Index, key: u64) -> bool {
+    let pin = epoch::pin();
+    let locked = index.lock(&pin, hash_of(key)).unwrap();
+    let found = locked.find(|place| Ok((place == key).then_some(()))).unwrap();
+    found.is_some_and(|(slot, ())| {
+        locked.remove(slot);
+        true
+    })
+}
+
+fn contains(index: &Index, key: u64) -> bool {
+    let pin = epoch::pin();
+    index.find(&pin, hash_of(key), |place| Ok((place == key).then_some(()))).unwrap().is_some()
+}
+
+#[test]
+fn a_million_entries_are_found_and_the_memory_stays_dense() {
+    let index = Index::new().unwrap();
+    for key in 1..=1_000_000u64 {
+        insert(&index, key);
+        if key > 50_000 && (key % 50_000 == 0) {
+            let per_entry = index.memory_bytes() as f64 / key as f64;
+            assert!(per_entry < 18.0, "{per_entry} bytes per entry of {key}");
+        }
+    }
+    for key in 1..=1_000_000u64 {
+        assert!(contains(&index, key), "{key}");
+        assert!(!contains(&index, key + 2_000_000));
+    }
+    let per_entry = index.memory_bytes() as f64 / 1e6;
+    assert!(per_entry < 15.0, "{per_entry} bytes per entry");
+}
+
+#[test]
+fn inserts_and_removals_agree_with_a_map() {
+    let index = Index::new().unwrap();
+    let mut model = HashMap::new();
+    let mut state = 88172645463325252u64;
+    for _ in 0..400_000 {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        let key = state % 20_000 + 1;
+        if state >> 60 < 9 {
+            insert(&index, key);
+            model.insert(key, ());
+        } else {
+            assert_eq!(remove(&index, key), model.remove(&key).is_some());
+        }
+    }
+    for key in 1..=20_000 {
+        assert_eq!(contains(&index, key), model.contains_key(&key));
+    }
+}
+
+#[test]
+fn a_scan_by_chunks_shows_every_entry_once_in_order() {
+    let index = Index::new().unwrap();
+    for key in 1..=50_000u64 {
+        insert(&index, key);
+    }
+    let pin = epoch::pin();
+    let mut seen = Vec::new();
+    let mut at = Some(Hash(0));
+    let mut before = 0;
+    while let Some(hash) = at {
+        let (entries, next) = index.scan_chunk(&pin, hash).unwrap();
+        for (known, place) in entries {
+            assert!(known >= before);
+            before = known;
+            seen.push(place);
+        }
+        at = next;
+    }
+    seen.sort_unstable();
+    assert_eq!(seen, (1..=50_000).collect::<Vec<_>>());
+}
+
+#[test]
+fn captured_stripes_load_into_a_cold_index() {
+    struct Captured(Vec<Vec<u64>>);
+    impl Source for Captured {
+        fn load(&self, stripe: usize) -> Result<Vec<u64>> {
+            Ok(self.0[stripe].clone())
+        }
+    }
+    let index = Index::new().unwrap();
+    for key in 1..=200_000u64 {
+        insert(&index, key);
+    }
+    assert_eq!(index.take_dirty().len(), STRIPES);
+    let captured = (0..STRIPES).map(|stripe| {
+        let mut entries = Vec::new();
+        index.capture(stripe, &mut entries);
+        entries
+    });
+    let cold = Index::cold(Arc::new(Captured(captured.collect()))).unwrap();
+    for key in 1..=200_000u64 {
+        assert!(contains(&cold, key));
+    }
+    assert!(!contains(&cold, 200_001));
+    assert!(cold.take_dirty().is_empty());
+    assert!(remove(&cold, 7) && !contains(&cold, 7));
+    assert_eq!(cold.take_dirty(), vec![hash_of(7).stripe()]);
+}
+
+#[test]
+fn threads_insert_while_others_look() {
+    let index = Index::new().unwrap();
+    let per_thread = 100_000u64;
+    std::thread::scope(|scope| {
+        for thread in 0..4u64 {
+            let index = &index;
+            scope.spawn(move || {
+                for i in 1..=per_thread {
+                    insert(index, thread * per_thread + i);
+                    if i % 16 == 0 {
+                        assert!(contains(index, thread * per_thread + i / 2 + 1));
+                    }
+                }
+            });
+        }
+    });
+    for key in 1..=4 * per_thread {
+        assert!(contains(&index, key), "{key}");
+    }
+}
+
+#[test]
+fn many_buckets_are_locked_in_one_order() {
+    let index = Index::new().unwrap();
+    for key in 1..=5_000u64 {
+        insert(&index, key);
+    }
+    std::thread::scope(|scope| {
+        for thread in 0..4u64 {
+            let index = &index;
+            scope.spawn(move || {
+                for i in 0..5_000u64 {
+                    let pin = epoch::pin();
+                    let keys = [i % 97 + 1, (i * 7 + thread) % 97 + 1, (i * 31) % 97 + 1, i % 97 + 1];
+                    let locked = index.lock_many(&pin, &keys.map(hash_of)).unwrap();
+                    assert_eq!(locked.len(), 4);
+                    for (one, key) in locked.iter().zip(keys) {
+                        assert_eq!(one.hash(), hash_of(key));
+                        assert!(one.find(|p| Ok((p == key).then_some(()))).unwrap().is_some());
+                    }
+                }
+            });
+        }
+    });
+}

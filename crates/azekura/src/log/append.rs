@@ -1,0 +1,250 @@
+//! Appending: reserve, copy, publish.
+//!
+//! ```text
+//!   1 reserve   tail += length          one atomic add; the order of adds is the order of history
+//!   2 copy      header rest, key, value, padding
+//!   3 publish   the first word          a release store: now it is a frame
+//! ```
+//! A reservation that crosses the segment's end is no room: who made it ends the segment with an end
+//! frame, and whoever comes first opens the next one. A frame larger than half a segment gets a
+//! segment of its own, as long as it needs, in its place in the chain.
+//!
+//! A crash between 1 and 3 leaves a hole; nobody was told that the write is done, so nothing is lost.
+//! It does not wait for anything but the space lock.
+
+use std::sync::atomic::Ordering;
+
+use super::layout::{FIRST_FRAME, LINK_OFFSET, SegmentHeader, encode_link, segment_seed};
+use super::segment::{Space, Use};
+use super::{Address, CLOSED, Log};
+use crate::epoch::Mark;
+use crate::error::{Error, Result};
+use crate::format::frame::{FrameKind, Header, INNER};
+
+/// What to append.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'a> {
+    /// What the frame says.
+    pub kind: FrameKind,
+    /// Flags of `format::frame`.
+    pub flags: u8,
+    /// The key.
+    pub key: &'a [u8],
+    /// The value as stored.
+    pub value: &'a [u8],
+}
+
+impl Entry<'_> {
+    #[inline(always)]
+    fn header(&self, flags: u8) -> Header {
+        Header::new(self.kind, self.flags | flags, self.key.len(), self.value.len())
+    }
+
+    /// Bytes its frame will take.
+    pub fn frame_len(&self) -> usize {
+        self.header(0).frame_len()
+    }
+}
+
+/// Where a frame went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Appended {
+    /// Its address.
+    pub address: Address,
+    /// Bytes it takes.
+    pub len: usize,
+}
+
+/// Room that is this thread's alone.
+struct Room {
+    offset: u64,
+    place: u32,
+    seed: u32,
+}
+
+impl Log {
+    /// Appends one frame and publishes it. The caller is marked as appending until it has told its index.
+    ///
+    /// Costs no system call but where a segment ends and none was prepared. `Full` if there is no room;
+    /// then nothing was appended.
+    #[inline]
+    pub fn append(&self, _mark: &Mark, entry: &Entry<'_>) -> Result<Appended> {
+        let header = entry.header(0);
+        let len = header.frame_len();
+        let room = self.reserve(len)?;
+        self.fill(&room, header, entry);
+        Ok(Appended { address: Address(room.offset >> 3), len })
+    }
+
+    /// Appends `entries` as one batch: after a crash all of them happened or none. Tells `each` the
+    /// frame of every entry, in order.
+    pub fn append_batch(
+        &self,
+        _mark: &Mark,
+        entries: &[Entry<'_>],
+        mut each: impl FnMut(usize, Appended),
+    ) -> Result<()> {
+        let body: usize = entries.iter().map(|entry| entry.header(INNER).frame_len()).sum();
+        let mut header = Header::new(FrameKind::Batch, 0, entries.len(), body);
+        if u32::try_from(body).is_err() {
+            return Err(Error::new(crate::error::Kind::TooLarge, "a batch exceeds 4 GiB"));
+        }
+        header.value_len = body as u32;
+        let room = self.reserve(header.frame_len())?;
+        let mut at = header.header_len();
+        for (index, entry) in entries.iter().enumerate() {
+            let inner = entry.header(INNER);
+            let part = Room {
+                offset: room.offset + at as u64,
+                place: room.place + (at / 8) as u32,
+                seed: room.seed,
+            };
+            self.fill(&part, inner, entry);
+            each(index, Appended { address: Address(part.offset >> 3), len: inner.frame_len() });
+            at += inner.frame_len();
+        }
+        if let Some(word) = header.long_word() {
+            self.map.store_u64(room.offset + 8, word);
+        }
+        self.publish(&room, header);
+        Ok(())
+    }
+
+    /// Whether the next append will need room that has to be made.
+    #[inline(always)]
+    fn reserve(&self, len: usize) -> Result<Room> {
+        let size = self.geometry.segment_size() as usize;
+        if len > size / 2 {
+            return self.reserve_large(len);
+        }
+        let words = (len / 8) as u64;
+        let limit = (size / 8) as u64;
+        loop {
+            let tail = self.tail.0.load(Ordering::Relaxed);
+            if (tail & 0xffff_ffff) + words <= limit {
+                // Acquire: pairs with the store that opened the segment, so that its header and seed are seen.
+                let tail = self.tail.0.fetch_add(words, Ordering::Acquire);
+                let (index, at) = ((tail >> 32) as u32, tail & 0xffff_ffff);
+                if at + words <= limit {
+                    let Some((seed, _)) = self.segments.seed(index) else {
+                        unreachable!("the open segment is in the table")
+                    };
+                    let offset = self.geometry.offset_of(index) + at * 8;
+                    return Ok(Room { offset, place: at as u32, seed });
+                }
+                if at < limit {
+                    self.end_segment(index, at as u32);
+                }
+                self.roll(index)?;
+            } else {
+                self.roll_exclusive((tail >> 32) as u32, limit)?;
+            }
+        }
+    }
+
+    /// Ends segment `index` at the word `at`, which is reserved by the caller to the segment's end.
+    fn end_segment(&self, index: u32, at: u32) {
+        let Some((seed, _)) = self.segments.seed(index) else { return };
+        let header = Header::new(FrameKind::End, 0, 0, 0);
+        let offset = self.geometry.offset_of(index) + u64::from(at) * 8;
+        self.map.store_u64(offset, header.word(seed, at, &[]));
+    }
+
+    /// Opens the next segment if nobody did since `seen` was the open one.
+    #[cold]
+    fn roll(&self, seen: u32) -> Result<()> {
+        let mut space = self.segments.space();
+        let index = (self.tail.0.load(Ordering::Relaxed) >> 32) as u32;
+        if index == seen { self.open_next(&mut space) } else { Ok(()) }
+    }
+
+    /// As `roll`, for a thread that has not added to the tail: it takes what is left of the segment.
+    #[cold]
+    fn roll_exclusive(&self, seen: u32, limit: u64) -> Result<()> {
+        let mut space = self.segments.space();
+        let tail = self.tail.0.load(Ordering::Relaxed);
+        let at = tail & 0xffff_ffff;
+        if (tail >> 32) as u32 != seen {
+            return Ok(());
+        }
+        if seen != u32::MAX && at < limit {
+            // Others may add meanwhile; who gets beyond the limit first has ended the segment.
+            let before = self.tail.0.fetch_add(limit, Ordering::Relaxed) & 0xffff_ffff;
+            if before < limit {
+                self.end_segment(seen, before as u32);
+            }
+        }
+        self.open_next(&mut space)
+    }
+
+    fn open_next(&self, space: &mut Space<'_>) -> Result<()> {
+        let index = self.link_next(space, 1)?;
+        let tail = u64::from(index) << 32 | u64::from(FIRST_FRAME / 8);
+        // Release: the header and the table are there for whoever adds to it.
+        self.tail.0.store(tail, Ordering::Release);
+        self.appended.fetch_add(self.geometry.segment_size(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Takes the next segment and hangs it at the end of the chain.
+    fn link_next(&self, space: &mut Space<'_>, units: u32) -> Result<u32> {
+        let mut chain = self.chain.lock();
+        let sequence = chain.next_sequence;
+        let index = space.take(units, sequence, Use::Log)?;
+        let header = SegmentHeader { sequence, units }.encode(self.geometry.salt);
+        self.map.write(self.geometry.offset_of(index), &header);
+        if let Some((last, last_sequence)) = chain.last {
+            let seed = segment_seed(self.geometry.salt, last_sequence);
+            let offset = self.geometry.offset_of(last) + LINK_OFFSET;
+            self.map.store_u64(offset, encode_link(index, seed));
+        }
+        *chain = super::Chain { last: Some((index, sequence)), next_sequence: sequence + 1 };
+        Ok(index)
+    }
+
+    /// A segment of its own for a large frame; the open one ends before it.
+    #[cold]
+    fn reserve_large(&self, len: usize) -> Result<Room> {
+        let limit = self.geometry.segment_size() / 8;
+        let units = (len as u64 + u64::from(FIRST_FRAME)).div_ceil(self.geometry.segment_size());
+        let mut space = self.segments.space();
+        let tail = self.tail.0.swap(CLOSED, Ordering::AcqRel);
+        let (open, at) = ((tail >> 32) as u32, tail & 0xffff_ffff);
+        if open != u32::MAX && at < limit {
+            self.end_segment(open, at as u32);
+        }
+        let index = self.link_next(&mut space, units as u32)?;
+        self.appended.fetch_add(units << self.geometry.shift, Ordering::Relaxed);
+        let Some((seed, _)) = self.segments.seed(index) else {
+            unreachable!("a segment just taken is in the table")
+        };
+        let behind = u64::from(FIRST_FRAME) + len as u64;
+        if behind < units << self.geometry.shift {
+            self.end_segment(index, (behind / 8) as u32);
+        }
+        let offset = self.geometry.offset_of(index) + u64::from(FIRST_FRAME);
+        Ok(Room { offset, place: FIRST_FRAME / 8, seed })
+    }
+
+    /// Copies the frame in and publishes it.
+    #[inline(always)]
+    fn fill(&self, room: &Room, header: Header, entry: &Entry<'_>) {
+        let mut at = room.offset + 8;
+        if let Some(word) = header.long_word() {
+            self.map.store_u64(at, word);
+            at += 8;
+        }
+        self.map.write(at, entry.key);
+        self.map.write(at + entry.key.len() as u64, entry.value);
+        self.publish(room, header);
+    }
+
+    #[inline(always)]
+    #[expect(unsafe_code, reason = "the checksum is taken from the bytes as they stand in the log")]
+    fn publish(&self, room: &Room, header: Header) {
+        // SAFETY: reserved by this thread, within a segment; nobody else reads or writes it before the
+        // first word is stored. The padding is zero: room is handed out zeroed.
+        let rest = unsafe { self.map.bytes(room.offset + 8, header.frame_len() - 8) };
+        self.map.store_u64(room.offset, header.word(room.seed, room.place, rest));
+    }
+}

@@ -1,0 +1,203 @@
+//! A log on storage: where its segments stand, and the header of each.
+//!
+//! The storage begins with the engine's superblock; then:
+//!
+//! | offset | size | meaning |
+//! |---|---|---|
+//! | 0 | 8192 | superblock, two slots (`format::superblock`); it belongs to the engine |
+//! | 8192 | 4096 | control block: the mark below; only its first line is used |
+//! | 12288 | 4096 | zeros |
+//! | 16384 | .. | segments, each `2^shift` bytes; the last may be cut short in a closed file |
+//!
+//! The mark says how far the log was known to be durable. It is written after each sync, and itself
+//! made durable by the next: after a power cut it is a lower bound, which is what recovery needs.
+//!
+//! | offset | size | meaning |
+//! |---|---|---|
+//! | 8192 | 8 | segment sequence of the durable end |
+//! | 8200 | 4 | its offset in the segment |
+//! | 8204 | 4 | 1 if a sync failed: the cache may show what the device has not |
+//! | 8208 | 4 | CRC32C of the sixteen bytes before |
+//!
+//! A segment's header. The link is stored when the next segment is opened, before anything is put there.
+//!
+//! | offset | size | meaning |
+//! |---|---|---|
+//! | 0 | 4 | magic `azsg` |
+//! | 4 | 4 | CRC32C of bytes 8 to 24, seeded with the file's salt |
+//! | 8 | 8 | sequence: the epoch of the opening (upper half) and a counter; never used twice |
+//! | 16 | 4 | units: how many segments' room this one takes (a frame larger than half a segment) |
+//! | 20 | 4 | zero |
+//! | 24 | 4 | link: index of the next segment of the log, plus one; 0: none yet |
+//! | 28 | 4 | CRC32C of the link, seeded with this segment's seed |
+//! | 32 | 32 | zeros |
+//! | 64 | .. | frames (`format::frame`) |
+//!
+//! This file turns these bytes into values and back, and knows nothing of when.
+
+#![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
+
+use crate::format::bytes::{Give, Take};
+use crate::format::checksum::crc;
+use crate::format::superblock;
+
+/// Offset of the control block.
+pub const CONTROL_OFFSET: u64 = superblock::SIZE;
+/// Offset of the first segment.
+pub const DATA_OFFSET: u64 = CONTROL_OFFSET + 8192;
+/// Offset of the first frame in a segment.
+pub const FIRST_FRAME: u32 = 64;
+/// Offset of the link word in a segment's header.
+pub const LINK_OFFSET: u64 = 24;
+/// Bytes of the mark.
+pub const MARK_SIZE: usize = 24;
+
+const MAGIC: [u8; 4] = *b"azsg";
+const MARK_SEED: u32 = 0x4d41_524b;
+
+const _: () = assert!(DATA_OFFSET.is_multiple_of(4096) && FIRST_FRAME.is_multiple_of(64));
+
+/// A moment in the log's history: order of positions is order of events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LogPosition {
+    /// Sequence of the segment.
+    pub sequence: u64,
+    /// Offset in the segment, in bytes.
+    pub offset: u32,
+}
+
+impl std::fmt::Display for LogPosition {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:#x}+{:#x}", self.sequence, self.offset)
+    }
+}
+
+/// The seed of a segment's frames.
+pub fn segment_seed(salt: u32, sequence: u64) -> u32 {
+    crc(salt, &sequence.to_le_bytes())
+}
+
+/// What a segment's header says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentHeader {
+    /// Never used twice in a file.
+    pub sequence: u64,
+    /// How many segments' room it takes.
+    pub units: u32,
+}
+
+impl SegmentHeader {
+    /// The first 32 bytes, without a link.
+    pub fn encode(&self, salt: u32) -> Vec<u8> {
+        let mut body = Give::default();
+        body.u64(self.sequence).u32(self.units).u32(0);
+        let mut header = Give::default();
+        header.bytes(&MAGIC).u32(crc(salt, &body.0)).bytes(&body.0).u64(0);
+        header.0
+    }
+
+    /// Decodes the first 24 bytes. `None`: not a header of this file.
+    pub fn decode(bytes: &[u8], salt: u32) -> Option<Self> {
+        let mut take = Take(bytes);
+        if take.bytes(4)? != MAGIC {
+            return None;
+        }
+        let stored = take.u32()?;
+        if crc(salt, take.0.get(..16)?) != stored {
+            return None;
+        }
+        let header = Self { sequence: take.u64()?, units: take.u32()? };
+        (header.units > 0).then_some(header)
+    }
+}
+
+/// The link word to the segment at `next`.
+pub fn encode_link(next: u32, seed: u32) -> u64 {
+    let link = next + 1;
+    u64::from(link) | u64::from(crc(seed, &link.to_le_bytes())) << 32
+}
+
+/// What a link word says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Link {
+    /// No next segment was opened.
+    None,
+    /// Index of the next segment.
+    To(u32),
+    /// Neither.
+    Damaged,
+}
+
+/// Decodes a link word.
+pub fn decode_link(word: u64, seed: u32) -> Link {
+    let (link, stored) = (word as u32, (word >> 32) as u32);
+    match link.checked_sub(1) {
+        None if stored == 0 => Link::None,
+        Some(next) if crc(seed, &link.to_le_bytes()) == stored => Link::To(next),
+        _ => Link::Damaged,
+    }
+}
+
+/// How far the log was known to be durable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mark {
+    /// Everything before it was synced.
+    pub durable: LogPosition,
+    /// Whether a sync failed since: then the cache is not to be believed.
+    pub sync_failed: bool,
+}
+
+impl Mark {
+    /// The mark's bytes.
+    pub fn encode(&self) -> [u8; MARK_SIZE] {
+        let mut give = Give::default();
+        give.u64(self.durable.sequence).u32(self.durable.offset).u32(u32::from(self.sync_failed));
+        let sum = crc(MARK_SEED, &give.0);
+        give.u32(sum).u32(0);
+        *give.0.first_chunk().unwrap_or(&[0; MARK_SIZE])
+    }
+
+    /// Decodes a mark. `None`: never written, or damaged; recovery then falls back to the checkpoint.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut take = Take(bytes);
+        let body = take.0.get(..16)?;
+        let durable = LogPosition { sequence: take.u64()?, offset: take.u32()? };
+        let sync_failed = take.u32()?;
+        (crc(MARK_SEED, body) == take.u32()? && sync_failed <= 1)
+            .then_some(Self { durable, sync_failed: sync_failed == 1 })
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bytes_of_a_header_are_as_the_table_says() {
+        let header = SegmentHeader { sequence: 0x1_0000_0002, units: 3 };
+        let bytes = header.encode(7);
+        assert_eq!(&bytes[..4], b"azsg");
+        assert_eq!(&bytes[8..24], &[2, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(bytes.len(), 32);
+        assert_eq!(SegmentHeader::decode(&bytes, 7), Some(header));
+        assert_eq!(SegmentHeader::decode(&bytes, 8), None, "another file's salt");
+        for len in 0..24 {
+            assert_eq!(SegmentHeader::decode(&bytes[..len], 7), None);
+        }
+    }
+
+    #[test]
+    fn links_and_marks_come_back_and_damage_is_told() {
+        assert_eq!(decode_link(encode_link(0, 9), 9), Link::To(0));
+        assert_eq!(decode_link(encode_link(5, 9), 8), Link::Damaged);
+        assert_eq!(decode_link(0, 9), Link::None);
+        let mark =
+            Mark { durable: LogPosition { sequence: 5, offset: 640 }, sync_failed: true };
+        let mut bytes = mark.encode();
+        assert_eq!(Mark::decode(&bytes), Some(mark));
+        bytes[3] ^= 1;
+        assert_eq!(Mark::decode(&bytes), None);
+        assert_eq!(Mark::decode(&[0; MARK_SIZE]), None);
+    }
+}

@@ -1,0 +1,96 @@
+//! Walking a segment from frame to frame.
+//!
+//! Recovery, cleaning, `check` and followers all walk here; what a stop means is theirs to decide. A
+//! walk looks only at what is published, and verifies every frame.
+
+use super::{Address, Log};
+use crate::error::Result;
+use crate::format::frame::{Frame, FrameKind, INNER, NoFrame};
+
+/// Why a walk stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The segment's end, by its room or an end frame.
+    Ended,
+    /// No frame here.
+    NoFrame {
+        /// Offset in the segment.
+        at: u32,
+        /// Whether its first word is zero: nothing was published.
+        blank: bool,
+        /// What was found instead of a frame.
+        reason: NoFrame,
+    },
+}
+
+impl Log {
+    /// Shows the frames of segment `index` from offset `from` on, batches whole; returns where it stopped.
+    ///
+    /// The caller sees to it that the segment is not reused meanwhile.
+    pub fn walk<'l>(
+        &'l self,
+        index: u32,
+        from: u32,
+        visit: &mut dyn FnMut(u32, Frame<'l>) -> Result<()>,
+    ) -> Result<Stop> {
+        let Some((_, room)) = self.segments.seed(index) else {
+            return Ok(Stop::Ended);
+        };
+        let mut at = u64::from(from);
+        while at < room {
+            let frame = match self.look_top(index, at as u32) {
+                Ok(frame) => frame,
+                Err(reason) => {
+                    let blank = self.map.load_u64(self.address(index, at as u32).offset()) == 0;
+                    return Ok(Stop::NoFrame { at: at as u32, blank, reason });
+                }
+            };
+            if frame.header.kind == FrameKind::End {
+                return Ok(Stop::Ended);
+            }
+            visit(at as u32, frame)?;
+            at += frame.len() as u64;
+        }
+        Ok(Stop::Ended)
+    }
+
+    /// The frame at offset `at`, if it is one that stands by itself.
+    fn look_top(&self, index: u32, at: u32) -> std::result::Result<Frame<'_>, NoFrame> {
+        let frame = self.look(self.address(index, at))?;
+        if frame.has(INNER) { Err(NoFrame::Shape) } else { Ok(frame) }
+    }
+
+    /// The first frame behind a hole at `at` in segment `index`.
+    pub(super) fn resume_after(&self, index: u32, at: u32) -> Option<u32> {
+        let (_, room) = self.segments.seed(index)?;
+        if room > self.geometry.segment_size() {
+            // A large frame is alone in its segment.
+            return None;
+        }
+        (u64::from(at) + 8..room)
+            .step_by(8)
+            .map(|at| at as u32)
+            .find(|at| self.look_top(index, *at).is_ok())
+    }
+
+    /// Shows the records of a frame at `at` of segment `index`: itself, or the inner ones of a batch, each
+    /// with its address.
+    pub fn each_record<'l>(
+        &'l self,
+        index: u32,
+        at: u32,
+        frame: Frame<'l>,
+        visit: &mut dyn FnMut(Address, Frame<'l>) -> Result<()>,
+    ) -> Result<()> {
+        match (frame.header.kind, self.segments.seed(index)) {
+            (FrameKind::Batch, Some((seed, _))) => {
+                for (place, inner) in frame.inner(seed, at / 8) {
+                    visit(self.address(index, place * 8), inner)?;
+                }
+                Ok(())
+            }
+            (FrameKind::Pad | FrameKind::End, _) => Ok(()),
+            _ => visit(self.address(index, at), frame),
+        }
+    }
+}

@@ -1,0 +1,400 @@
+//! The segments of a log: which exist, what each holds, which are free.
+//!
+//! The *table* answers the read path with one load: the seed of a segment's frames and its room. The
+//! *space* hands out free segments, lowest first, grows the storage when there are none, and takes
+//! segments back in three steps:
+//!
+//! ```text
+//!   in use --retire--> retired --a checkpoint is durable--> aging --readers gone--> free
+//! ```
+//!
+//! 1. A retired segment keeps its bytes: the last checkpoint may still point into it.
+//! 2. An aging one is pointed to by no checkpoint, but perhaps by a reader that is pinned.
+//! 3. A free one is zeroed before it is handed out: in a segment in use, a zero word where a frame would
+//!    begin is a hole, and anything else that is not a frame is damage.
+//!
+//! It does not know what frames say, nor who is live: it keeps counts it is told.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
+
+use super::layout::{DATA_OFFSET, segment_seed};
+use crate::epoch;
+use crate::error::{Error, Kind, Result};
+use crate::io::{Map, Storage};
+
+/// Sizes and salt, fixed when the file is created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Segments are `2^shift` bytes.
+    pub shift: u32,
+    /// Makes this file's checksums its own.
+    pub salt: u32,
+}
+
+impl Geometry {
+    /// Bytes of a segment.
+    #[inline(always)]
+    pub fn segment_size(&self) -> u64 {
+        1 << self.shift
+    }
+
+    /// Offset in the file of segment `index`.
+    #[inline(always)]
+    pub fn offset_of(&self, index: u32) -> u64 {
+        DATA_OFFSET + (u64::from(index) << self.shift)
+    }
+
+    /// The segment that holds file offset `offset`, and the offset in it.
+    #[inline(always)]
+    pub fn locate(&self, offset: u64) -> Option<(u32, u32)> {
+        let data = offset.checked_sub(DATA_OFFSET)?;
+        let index = u32::try_from(data >> self.shift).ok()?;
+        Some((index, (data & (self.segment_size() - 1)) as u32))
+    }
+}
+
+/// What a segment is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// Frames of the log.
+    Log,
+    /// Anything else the engine keeps in segments: checkpoints.
+    Other,
+}
+
+/// A segment in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Its place in the file.
+    pub index: u32,
+    /// How many segments' room it takes.
+    pub units: u32,
+    /// Its sequence; 0 for [`Use::Other`].
+    pub sequence: u64,
+    /// Bytes in it that are known to be dead.
+    pub dead: u64,
+}
+
+#[derive(Debug, Default)]
+struct Free {
+    /// How many segments the storage has room for.
+    total: u32,
+    /// Free to hand out.
+    free: BTreeSet<u32>,
+    /// Free segments that read as zeros: new ones, and prepared ones.
+    zeroed: BTreeSet<u32>,
+    /// Free segments that are zeroed and in memory.
+    prepared: BTreeSet<u32>,
+    /// No longer needed by anything written after; the last checkpoint may need them.
+    retired: Vec<(u32, u32)>,
+    /// Needed by no checkpoint; pinned readers may still look.
+    aging: Vec<(u64, u32, u32)>,
+    /// In use, by index.
+    used: std::collections::BTreeMap<u32, (u32, u64, Use)>,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Segments {
+    storage: Arc<dyn Storage>,
+    map: Arc<Map>,
+    geometry: Geometry,
+    limit: u32,
+    /// Two words per segment: seed and units (0: not the log's), dead bytes.
+    table: Arc<Map>,
+    space: Mutex<Free>,
+}
+
+/// Held while segments are handed out, so that the log's chain and its segments change together.
+pub struct Space<'s> {
+    segments: &'s Segments,
+    free: MutexGuard<'s, Free>,
+}
+
+impl Segments {
+    /// Knows of no segment yet; `used` in the order of the caller's choice are added with [`Segments::adopt`].
+    pub fn new(storage: Arc<dyn Storage>, map: Arc<Map>, geometry: Geometry) -> Result<Self> {
+        let room = map.capacity().saturating_sub(DATA_OFFSET) >> geometry.shift;
+        // Addresses are 40 bits of 8-byte words: 8 TiB.
+        let limit = room.min(((1 << 43) - DATA_OFFSET) >> geometry.shift).min(1 << 30) as u32;
+        let table = Map::anonymous((u64::from(limit) * 16).next_multiple_of(4096).max(4096), None)?;
+        let space = Mutex::new(Free::default());
+        Ok(Self { storage, map, geometry, limit, table, space })
+    }
+
+    /// Seed and room in bytes of segment `index`; `None`: not a segment of the log.
+    #[inline(always)]
+    pub fn seed(&self, index: u32) -> Option<(u32, u64)> {
+        if index >= self.limit {
+            return None;
+        }
+        let word = self.table.load_u64(u64::from(index) * 16);
+        let units = word >> 32;
+        (units != 0).then(|| (word as u32, units << self.geometry.shift))
+    }
+
+    /// Counts `len` bytes of segment `index` as dead.
+    #[inline(always)]
+    pub fn bury(&self, index: u32, len: u64) {
+        if index < self.limit {
+            self.table.fetch_add_u64(u64::from(index) * 16 + 8, len);
+        }
+    }
+
+    fn dead(&self, index: u32) -> u64 {
+        self.table.load_u64(u64::from(index) * 16 + 8)
+    }
+
+    /// Everything of segment `index` is dead.
+    pub fn bury_all(&self, index: u32) {
+        self.table.store_u64(u64::from(index) * 16 + 8, u64::from(u32::MAX));
+    }
+
+    /// Takes a segment found on storage into use. `Corrupted` if it overlaps another or lies outside.
+    pub fn adopt(&self, segment: Segment, usage: Use) -> Result<()> {
+        let mut space = self.space.lock();
+        let end = segment.index.checked_add(segment.units).filter(|end| *end <= self.limit);
+        let overlaps = space
+            .used
+            .range(..segment.index.saturating_add(segment.units))
+            .next_back()
+            .is_some_and(|(index, (units, ..))| index + units > segment.index);
+        if end.is_none() || segment.units == 0 || overlaps {
+            return Err(Error::new(Kind::Corrupted, "a segment overlaps another or lies outside")
+                .offset(self.geometry.offset_of(segment.index))
+                .at(self.storage.path()));
+        }
+        self.enter(&mut space, segment, usage);
+        Ok(())
+    }
+
+    fn enter(&self, space: &mut Free, segment: Segment, usage: Use) {
+        let Segment { index, units, sequence, dead } = segment;
+        space.used.insert(index, (units, sequence, usage));
+        self.table.store_u64(u64::from(index) * 16 + 8, dead);
+        let seed = segment_seed(self.geometry.salt, sequence);
+        let word = if usage == Use::Log { u64::from(seed) | u64::from(units) << 32 } else { 0 };
+        self.table.store_u64(u64::from(index) * 16, word);
+    }
+
+    /// After all segments in use are adopted: the rest of the storage's room is free.
+    pub fn finish_adoption(&self) -> Result<()> {
+        let size = self.storage.size()?;
+        let mut space = self.space.lock();
+        let needed = space.used.iter().map(|(i, (units, ..))| i + units).max().unwrap_or(0);
+        let room = size.saturating_sub(DATA_OFFSET) >> self.geometry.shift;
+        space.total = u32::try_from(room).unwrap_or(self.limit).min(self.limit).max(needed);
+        let whole = self.geometry.offset_of(space.total);
+        if size < whole {
+            self.storage.resize(whole)?;
+        }
+        let mut at = 0;
+        let used: Vec<(u32, u32)> = space.used.iter().map(|(i, (u, ..))| (*i, *u)).collect();
+        for (index, units) in used {
+            space.free.extend(at..index);
+            at = index + units;
+        }
+        let total = space.total;
+        space.free.extend(at..total);
+        Ok(())
+    }
+
+    /// All segments in use for `usage`, by index.
+    pub fn in_use(&self, usage: Use) -> Vec<Segment> {
+        let space = self.space.lock();
+        let of_use = space.used.iter().filter(|(_, (_, _, of))| *of == usage);
+        of_use
+            .map(|(&index, &(units, sequence, _))| Segment {
+                index,
+                units,
+                sequence,
+                dead: self.dead(index).min(u64::from(units) << self.geometry.shift),
+            })
+            .collect()
+    }
+
+    /// Bytes of the segments in use, of those retired or aging, and of those free.
+    pub fn sizes(&self) -> (u64, u64, u64) {
+        let space = self.space.lock();
+        let units = |n: u32| u64::from(n) << self.geometry.shift;
+        let leaving: u32 = space.retired.iter().map(|(_, u)| u).sum::<u32>()
+            + space.aging.iter().map(|(_, _, u)| u).sum::<u32>();
+        let used: u32 = space.used.values().map(|(u, ..)| u).sum();
+        (units(used), units(leaving), units(space.free.len() as u32))
+    }
+
+    /// Takes hold of the space.
+    pub fn space(&self) -> Space<'_> {
+        Space { segments: self, free: self.space.lock() }
+    }
+
+    /// Segment `index` is not needed by anything written from now on.
+    pub fn retire(&self, index: u32) {
+        let mut space = self.space.lock();
+        if let Some((units, ..)) = space.used.remove(&index) {
+            space.retired.push((index, units));
+        }
+    }
+
+    /// What is retired now: to be given to [`release`](Self::release) once a checkpoint begun after this
+    /// call is durable.
+    pub fn retired(&self) -> Vec<(u32, u32)> {
+        self.space.lock().retired.clone()
+    }
+
+    /// A checkpoint that needs none of `retired` is durable. Returns at once; readers may still look.
+    pub fn release(&self, retired: &[(u32, u32)]) {
+        if retired.is_empty() {
+            return;
+        }
+        let stamp = epoch::stamp();
+        let mut space = self.space.lock();
+        space.retired.retain(|run| !retired.contains(run));
+        space.aging.extend(retired.iter().map(|(index, units)| (stamp, *index, *units)));
+        drop(space);
+        self.reap();
+    }
+
+    /// Frees aging segments that nobody looks at any more.
+    pub fn reap(&self) {
+        let mut space = self.space.lock();
+        let aging = std::mem::take(&mut space.aging);
+        for (stamp, index, units) in aging {
+            if epoch::is_past(stamp) {
+                self.table.store_u64(u64::from(index) * 16, 0);
+                space.free.extend(index..index + units);
+            } else {
+                space.aging.push((stamp, index, units));
+            }
+        }
+    }
+
+    /// Zeroes and brings into memory the next `count` segments that will be handed out, so that appends do
+    /// not wait for it. Called by the keeper; growing included.
+    pub fn prepare(&self, count: usize) -> Result<()> {
+        let mut space = self.space();
+        if space.free.free.len() < count {
+            space.grow(count as u32)?;
+        }
+        let next: Vec<u32> = space.free.free.iter().take(count).copied().collect();
+        for index in next {
+            if space.free.prepared.contains(&index) {
+                continue;
+            }
+            // Out of the free set while nobody else may touch it and the lock is not held.
+            space.free.free.remove(&index);
+            let zeroed = space.free.zeroed.contains(&index);
+            drop(space);
+            let offset = self.geometry.offset_of(index);
+            self.map.populate(offset, self.geometry.segment_size());
+            if !zeroed {
+                self.map.zero(offset, self.geometry.segment_size());
+            }
+            space = self.space();
+            space.free.free.insert(index);
+            space.free.zeroed.insert(index);
+            space.free.prepared.insert(index);
+        }
+        Ok(())
+    }
+
+    /// Gives the free segments at the storage's end back, and the room of free ones within it.
+    pub fn trim(&self) -> Result<()> {
+        self.reap();
+        let mut space = self.space.lock();
+        let used = space.used.iter().map(|(index, (units, ..))| index + units).max().unwrap_or(0);
+        let leaving = space
+            .retired
+            .iter()
+            .map(|(i, u)| i + u)
+            .chain(space.aging.iter().map(|(_, i, u)| i + u))
+            .max()
+            .unwrap_or(0);
+        let end = used.max(leaving);
+        if end < space.total {
+            self.storage.resize(self.geometry.offset_of(end))?;
+            space.total = end;
+            space.free.split_off(&end);
+            space.zeroed.split_off(&end);
+            space.prepared.split_off(&end);
+        }
+        Ok(())
+    }
+}
+
+impl Space<'_> {
+    /// Hands out `units` neighbouring segments, zeroed, lowest first; grows the storage if there are
+    /// none. `Full` if it cannot.
+    pub fn take(&mut self, units: u32, sequence: u64, usage: Use) -> Result<u32> {
+        let index = match self.find(units) {
+            Some(index) => index,
+            None => {
+                self.grow(units)?;
+                self.find(units).ok_or_else(|| {
+                    Error::new(Kind::Full, "no room for a segment after growing")
+                        .at(self.segments.storage.path())
+                })?
+            }
+        };
+        for unit in index..index + units {
+            self.free.free.remove(&unit);
+            self.free.prepared.remove(&unit);
+            if !self.free.zeroed.remove(&unit) && usage == Use::Log {
+                let geometry = self.segments.geometry;
+                self.segments.map.zero(geometry.offset_of(unit), geometry.segment_size());
+            }
+        }
+        let segment = Segment { index, units, sequence, dead: 0 };
+        self.segments.enter(&mut self.free, segment, usage);
+        Ok(index)
+    }
+
+    fn find(&self, units: u32) -> Option<u32> {
+        let mut first = None;
+        let mut len = 0;
+        let mut last = u32::MAX;
+        for &index in &self.free.free {
+            if first.is_none() || index != last.wrapping_add(1) {
+                first = Some(index);
+                len = 0;
+            }
+            len += 1;
+            last = index;
+            if len == units {
+                return first;
+            }
+        }
+        None
+    }
+
+    /// Room for at least `units` more in a row; an eighth of the file at a time, at most 64 segments.
+    fn grow(&mut self, units: u32) -> Result<()> {
+        let total = self.free.total;
+        let step = (total / 8).clamp(1, 64).max(units);
+        let wanted = total.saturating_add(step).min(self.segments.limit);
+        let least = total.saturating_add(units);
+        if wanted < least {
+            let capacity = crate::error::size(self.segments.map.capacity());
+            return Err(Error::new(Kind::Full, "the store has reached its capacity")
+                .at(self.segments.storage.path())
+                .detail(capacity)
+                .remedy("remove records, or open it with a larger capacity"));
+        }
+        let resize = |end: u32| self.segments.storage.resize(self.segments.geometry.offset_of(end));
+        let end = match resize(wanted) {
+            Ok(()) => wanted,
+            Err(error) if error.kind() == Kind::Full && wanted > least => {
+                resize(least)?;
+                least
+            }
+            Err(error) => return Err(error),
+        };
+        self.free.free.extend(total..end);
+        self.free.zeroed.extend(total..end);
+        self.free.total = end;
+        Ok(())
+    }
+}
