@@ -30,9 +30,9 @@ setup: ## Check the prerequisites; as root, install what Debian packages
 
 .PHONY: test
 test: setup ## Run every test and print the totals
-	@mkdir -p target
-	@$(CARGO) test --locked 2>&1 | tee $(RESULTS)
-	@.ci/totals $(RESULTS)
+	@mkdir -p $(dir $(RESULTS))
+	@result=0; $(CARGO) test --locked --no-fail-fast 2>&1 | tee $(RESULTS) || result=$$?; \
+	.ci/totals $(RESULTS); exit $$result
 
 .PHONY: lint
 lint: setup ## Check form, lints, house rules, documents and licences; change nothing

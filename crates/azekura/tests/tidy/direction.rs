@@ -41,7 +41,7 @@ fn place(module: &str) -> Option<(usize, usize)> {
 }
 
 /// Imports of a file of the library that go upward or sideways.
-pub fn imports(path: &str, text: &str) -> Vec<String> {
+pub(crate) fn imports(path: &str, text: &str) -> Vec<String> {
     let Some(inside) = path.strip_prefix("crates/azekura/src/") else {
         return Vec::new();
     };
@@ -174,7 +174,7 @@ fn tree(rest: &mut &str, base: &[String], leaves: &mut Vec<Vec<String>>) {
 }
 
 /// Dependencies between the crates of the workspace that the table does not have.
-pub fn crates(path: &str, manifest: &str) -> Vec<String> {
+pub(crate) fn crates(path: &str, manifest: &str) -> Vec<String> {
     let field = |line: &str| {
         line.split_once('=')
             .map(|(key, value)| (key.trim().to_owned(), value.trim().to_owned()))

@@ -42,7 +42,7 @@ fn links(line: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Links and paths that lead nowhere. `files` are all files of the repository, from its root.
-pub fn paths(path: &str, text: &str, files: &[String]) -> Vec<String> {
+pub(crate) fn paths(path: &str, text: &str, files: &[String]) -> Vec<String> {
     let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
     let mut findings = Vec::new();
     for (i, line) in prose(text) {
@@ -88,7 +88,7 @@ fn join(folder: &str, relative: &str) -> String {
 }
 
 /// Types in back-quotes that no code knows. `code` is the code of all sources, without comments.
-pub fn types(path: &str, text: &str, code: &str) -> Vec<String> {
+pub(crate) fn types(path: &str, text: &str, code: &str) -> Vec<String> {
     let is_type = |word: &str| {
         word.starts_with(|c: char| c.is_ascii_uppercase())
             && word.chars().all(|c| c.is_ascii_alphanumeric())
@@ -110,7 +110,7 @@ pub fn types(path: &str, text: &str, code: &str) -> Vec<String> {
 }
 
 /// Subcommands a document calls that the binary does not have. `known` are its subcommands.
-pub fn subcommands(path: &str, text: &str, known: &[String]) -> Vec<String> {
+pub(crate) fn subcommands(path: &str, text: &str, known: &[String]) -> Vec<String> {
     let mut findings = Vec::new();
     let mut fenced = false;
     for (i, line) in text.lines().enumerate() {

@@ -8,7 +8,7 @@
 const ENTRIES_MAX: usize = 3;
 
 /// Dependencies without a reason.
-pub fn reasons(path: &str, text: &str) -> Vec<String> {
+pub(crate) fn reasons(path: &str, text: &str) -> Vec<String> {
     let mut findings = Vec::new();
     let (mut inside, mut covered, mut depth) = (false, 0, 0);
     for (i, line) in text.lines().map(str::trim).enumerate() {

@@ -28,7 +28,7 @@ fn finding(path: &str, index: usize, what: &str) -> String {
 }
 
 /// Every file opens with a module doc of three to fifteen lines.
-pub fn module_doc(path: &str, text: &str) -> Vec<String> {
+pub(crate) fn module_doc(path: &str, text: &str) -> Vec<String> {
     let doc: Vec<&str> = text
         .lines()
         .map_while(|line| line.strip_prefix("//!"))
@@ -72,7 +72,7 @@ pub fn module_doc(path: &str, text: &str) -> Vec<String> {
 }
 
 /// ASCII only.
-pub fn ascii(path: &str, text: &str) -> Vec<String> {
+pub(crate) fn ascii(path: &str, text: &str) -> Vec<String> {
     let foreign = |line: &str| line.chars().find(|c| !c.is_ascii());
     let lines = text.lines().enumerate();
     lines
@@ -82,7 +82,7 @@ pub fn ascii(path: &str, text: &str) -> Vec<String> {
 }
 
 /// No to-do marks, switched-off tests or assertions of nothing, in any text.
-pub fn marks(path: &str, text: &str) -> Vec<String> {
+pub(crate) fn marks(path: &str, text: &str) -> Vec<String> {
     // Taken apart, so that this file does not carry what it looks for.
     const MARKS: &[&str] = &[
         concat!("TO", "DO"),
@@ -104,7 +104,7 @@ pub fn marks(path: &str, text: &str) -> Vec<String> {
 }
 
 /// Whether `word` stands in `line`, not as part of a longer word.
-pub fn has_word(line: &str, word: &str) -> bool {
+pub(crate) fn has_word(line: &str, word: &str) -> bool {
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     line.match_indices(word).any(|(at, _)| {
         let before = line[..at].chars().next_back();
@@ -115,7 +115,7 @@ pub fn has_word(line: &str, word: &str) -> bool {
 }
 
 /// No path of one machine and no host of a package registry, in any text.
-pub fn places(path: &str, text: &str) -> Vec<String> {
+pub(crate) fn places(path: &str, text: &str) -> Vec<String> {
     const PLACES: &[&str] = &[
         concat!("/wo", "rk/"),
         concat!("/t", "mp/"),
@@ -142,7 +142,7 @@ pub fn places(path: &str, text: &str) -> Vec<String> {
 }
 
 /// No commented-out code: a plain comment does not read like a statement. A heuristic.
-pub fn commented_out_code(path: &str, text: &str) -> Vec<String> {
+pub(crate) fn commented_out_code(path: &str, text: &str) -> Vec<String> {
     const OPENERS: &[&str] = &[
         "fn ", "if ", "for ", "while ", "match ", "impl ", "pub ", "loop ", "struct ", "enum ",
         "mod ", "} else ",
@@ -171,7 +171,7 @@ pub fn commented_out_code(path: &str, text: &str) -> Vec<String> {
 
 /// `unsafe` only in its homes, each site with its argument: `SAFETY:` above a block or an impl,
 /// `# Safety` in the doc of a function or trait.
-pub fn unsafe_sites(path: &str, text: &str) -> Vec<String> {
+pub(crate) fn unsafe_sites(path: &str, text: &str) -> Vec<String> {
     let parts = split(text);
     let comments: Vec<&str> = parts.comments.lines().collect();
     let code: Vec<&str> = parts.code.lines().collect();
@@ -216,7 +216,7 @@ fn argued(code: &[&str], comments: &[&str], site: usize, wanted: &str) -> bool {
 }
 
 /// Files whose job is to decode bytes from outside.
-pub fn is_decoder(path: &str) -> bool {
+pub(crate) fn is_decoder(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     path.starts_with("crates/")
         && path.contains("/src/")
@@ -225,7 +225,7 @@ pub fn is_decoder(path: &str) -> bool {
 
 /// A decoder, or a module above it, denies indexing and unwrap. `around` are the texts of the file
 /// and of the `mod.rs` files of the folders it is in.
-pub fn decoder_lints(path: &str, around: &[&str]) -> Vec<String> {
+pub(crate) fn decoder_lints(path: &str, around: &[&str]) -> Vec<String> {
     let denies = |lint: &str| {
         around.iter().map(|text| split(text).code).any(|code| {
             let mut attributes = code.split("#![").skip(1).map(|a| a.split(']').next());
@@ -251,7 +251,7 @@ pub fn decoder_lints(path: &str, around: &[&str]) -> Vec<String> {
 }
 
 /// No drawers: files, folders and modules are named for what they hold.
-pub fn drawers(path: &str, text: &str) -> Vec<String> {
+pub(crate) fn drawers(path: &str, text: &str) -> Vec<String> {
     const DRAWERS: &[&str] = &[
         "util", "utils", "common", "misc", "helper", "helpers", "prelude",
     ];
@@ -281,7 +281,7 @@ pub fn drawers(path: &str, text: &str) -> Vec<String> {
 }
 
 /// Only `io/` asks the system for storage: the simulated disk must see every byte that can be lost.
-pub fn system_seam(path: &str, text: &str) -> Vec<String> {
+pub(crate) fn system_seam(path: &str, text: &str) -> Vec<String> {
     let Some(inside) = path.strip_prefix("crates/azekura/src/") else {
         return Vec::new();
     };

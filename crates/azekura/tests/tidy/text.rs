@@ -5,11 +5,11 @@
 //! knows the lexical rules of comments, strings and characters, and nothing of grammar.
 
 /// The parts of a Rust file; each has as many lines as the file.
-pub struct Parts {
+pub(crate) struct Parts {
     /// What the compiler acts upon, without the contents of literals.
-    pub code: String,
+    pub(crate) code: String,
     /// Comments and docs, with their slashes.
-    pub comments: String,
+    pub(crate) comments: String,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -20,7 +20,7 @@ enum Part {
 }
 
 /// Takes `source` apart. Total: unfinished literals and comments run to the end.
-pub fn split(source: &str) -> Parts {
+pub(crate) fn split(source: &str) -> Parts {
     let bytes = source.as_bytes();
     let mut parts = Parts {
         code: String::new(),
@@ -133,7 +133,7 @@ fn raw_string_len(rest: &[u8]) -> Option<usize> {
 }
 
 /// `code` with every `#[cfg(test)] mod name { ... }` blanked: what ships.
-pub fn without_tests(code: &str) -> String {
+pub(crate) fn without_tests(code: &str) -> String {
     let mut shipped = code.to_owned();
     let mut from = 0;
     while let Some(found) = shipped[from..].find("#[cfg(test)]") {
