@@ -25,7 +25,7 @@ help: ## Print the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
-setup: ## Check the prerequisites; as root, install what Debian packages
+setup: ## Check the prerequisites; as root, install what Debian has
 	@.ci/prerequisites
 
 .PHONY: test
