@@ -52,6 +52,7 @@ fuzz_target!(|bytes: &[u8]| {
         FrameKind::Batch,
         FrameKind::End,
         FrameKind::Clear,
+        FrameKind::Pad,
     ] {
         let built = build(kind, INNER, key_len, payload);
         let frame = Frame::decode(&built, SEED, PLACE).expect("a true frame is one");

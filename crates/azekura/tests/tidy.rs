@@ -17,8 +17,8 @@ mod text;
 
 use std::path::{Path, PathBuf};
 
-/// Folders that hold results, not sources.
-const NOT_OURS: &[&str] = &["target", "corpus", "artifacts", ".git", "shared"];
+/// Folders that hold what was built or found, from the root.
+const NOT_OURS: &[&str] = &["target", "fuzz/target", "fuzz/corpus", "fuzz/artifacts"];
 
 /// A text file of the repository; the path is relative to its root, with slashes.
 struct Text {
@@ -39,25 +39,23 @@ fn repository() -> Vec<Text> {
     let mut texts = Vec::new();
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder).expect("a folder of the repository") {
-            let entry = entry.expect("an entry of the repository");
-            let name = entry.file_name().to_string_lossy().into_owned();
-            // Folders of tools begin with a dot; `.ci` is ours.
-            if entry.path().is_dir() {
-                let foreign = name.starts_with('.') && name != ".ci";
-                if !NOT_OURS.contains(&name.as_str()) && !foreign {
-                    folders.push(entry.path());
+            let entry = entry.expect("an entry of the repository").path();
+            let path = entry
+                .strip_prefix(&root)
+                .expect("it was found below the root");
+            let path = path.to_string_lossy().replace('\\', "/");
+            if entry.is_dir() {
+                // Folders of tools begin with a dot; `.ci` is ours.
+                if !NOT_OURS.contains(&path.as_str()) && (path == ".ci" || !path.starts_with('.')) {
+                    folders.push(entry);
                 }
                 continue;
             }
-            let path = entry.path();
-            let path = path
-                .strip_prefix(&root)
-                .expect("it was found below the root");
-            let text = std::fs::read(entry.path())
+            let text = std::fs::read(&entry)
                 .ok()
                 .and_then(|bytes| String::from_utf8(bytes).ok());
             texts.push(Text {
-                path: path.to_string_lossy().replace('\\', "/"),
+                path,
                 text: text.unwrap_or_default(),
             });
         }
