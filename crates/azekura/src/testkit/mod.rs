@@ -1,1 +1,21 @@
-//! The test bench for engines.
+//! The test bench for engines: an obvious engine to compare with, and nets to catch the others.
+//!
+//! ```text
+//!   random       one seed decides everything
+//!   op           operations, and which of them a seed tries
+//!   model        what every operation must do; ModelDb, the same as an engine
+//!   conformance  the promises of the contract, checked on any engine      caught by: broken
+//!   history      concurrent runs, and whether some order explains them    caught by: broken
+//!   damage       files with flipped, lost and swapped bytes               caught by: a toy
+//!   broken       engines with one deliberate bug each, to prove the nets
+//! ```
+//!
+//! Nothing here depends on time or the network. It changes no behaviour of the library.
+
+pub mod model;
+pub mod op;
+pub mod random;
+
+pub use model::{Model, ModelDb};
+pub use op::{Generator, Op, Outcome};
+pub use random::Random;
