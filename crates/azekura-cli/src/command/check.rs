@@ -1,0 +1,64 @@
+//! `check`: verifies every byte of a file against its checksums and invariants, without changing it.
+//! Prints each damage on a line, and a verdict; the exit code is 8 where there is damage.
+//! It does not mend: `repair` does, into another file.
+
+use std::path::PathBuf;
+
+use azekura::error::size;
+use azekura::{Error, Kind, Result};
+use serde_json::json;
+
+use crate::exit::Outcome;
+use crate::output::Output;
+use crate::progress::Progress;
+
+/// Verify a file, all of it
+#[derive(clap::Args)]
+pub(crate) struct Check {
+    /// The file
+    file: PathBuf,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Check {
+    pub(crate) fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
+        let store = azekura::open::open_read_only(&self.file)?;
+        let persistent = store.as_persistent().ok_or_else(|| {
+            Error::new(Kind::Invalid, "this engine has no file to check").at(&self.file)
+        })?;
+        let progress = Progress::bytes("checking", 0);
+        let report = persistent.check(&mut progress.report())?;
+        drop(progress);
+        if self.json {
+            out.json(&json!({
+                "sound": report.is_sound(),
+                "records": report.records,
+                "bytes": report.bytes,
+                "damage": report.damage,
+            }))?;
+        } else {
+            for damage in &report.damage {
+                out.line(format_args!("damage: {damage}"))?;
+            }
+            let verdict = if report.is_sound() {
+                "sound"
+            } else {
+                "damaged"
+            };
+            let (records, bytes) = (report.records, size(report.bytes));
+            out.line(format_args!(
+                "{verdict}: {records} records and {bytes} verified"
+            ))?;
+            if !report.is_sound() {
+                out.line("run `azekura repair` to save what is left into a new file")?;
+            }
+        }
+        Ok(if report.is_sound() {
+            Outcome::Yes
+        } else {
+            Outcome::Damaged
+        })
+    }
+}

@@ -1,0 +1,35 @@
+//! `copy`: writes a consistent copy of a file to a new one, while others use it.
+//! The copy holds everything acknowledged before the command began, and is on the device when it
+//! ends. `cp` promises neither.
+//! It does not know who writes meanwhile.
+
+use std::path::PathBuf;
+
+use azekura::{Error, Kind, Result};
+
+use crate::exit::Outcome;
+use crate::output::Output;
+use crate::progress::Progress;
+use crate::store::refuse_existing;
+
+/// Copy a file while it is being used
+#[derive(clap::Args)]
+pub(crate) struct Copy {
+    /// The file
+    file: PathBuf,
+    /// The file to make
+    target: PathBuf,
+}
+
+impl Copy {
+    pub(crate) fn run(&self, _: &mut Output<'_>) -> Result<Outcome> {
+        refuse_existing(&self.target)?;
+        let store = azekura::open::open_read_only(&self.file)?;
+        let persistent = store.as_persistent().ok_or_else(|| {
+            Error::new(Kind::Invalid, "this engine has no file to copy").at(&self.file)
+        })?;
+        let progress = Progress::bytes("copying", 0);
+        persistent.copy_to(&self.target, &mut progress.report())?;
+        Ok(Outcome::Yes)
+    }
+}

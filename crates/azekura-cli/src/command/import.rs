@@ -1,0 +1,178 @@
+//! `import`: stores the records of a stream.
+//!
+//! ```text
+//!   1. read the whole input and look at every record (standard input is kept in a temporary file)
+//!   2. only if all are good, store them                        --partial: straight to this step
+//! ```
+//!
+//! So a broken line 90 of 100 is one error, and nothing was stored. Memory is bounded by a batch.
+//! It does not know the formats: `format/` does.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, IsTerminal as _, Seek as _};
+use std::path::{Path, PathBuf};
+
+use azekura::record::hash::{HashDb, Options};
+use azekura::{Engine, Error, Result};
+
+use crate::exit::Outcome;
+use crate::format::{Format, Limits, Record};
+use crate::output::Output;
+use crate::progress::Progress;
+use crate::store::{Conflict, Filler, Writing, limits};
+
+/// Store the records of tsv, flat records or JSON lines
+#[derive(clap::Args)]
+pub(crate) struct Import {
+    /// The file
+    file: PathBuf,
+    /// The form
+    format: Format,
+    /// What to read; - or nothing is standard input
+    #[arg(default_value = "-", hide_default_value = true)]
+    source: PathBuf,
+    /// Make the file first; it must not exist, and it goes again if nothing could be imported
+    #[arg(long)]
+    create: bool,
+    #[command(flatten)]
+    conflict: Conflict,
+    /// Store while reading: at a broken record the ones before it stay
+    #[arg(long)]
+    partial: bool,
+    #[command(flatten)]
+    writing: Writing,
+}
+
+impl Import {
+    pub(crate) fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
+        let mut input = Input::open(&self.source, self.partial)?;
+        if !self.create {
+            let engine = azekura::open::open(&self.file)?;
+            return self.fill(&*engine, &mut input, out);
+        }
+        let engine = HashDb::create(&self.file, &Options::default())?;
+        let filled = self.fill(&engine, &mut input, out);
+        if filled.is_err() && !self.partial {
+            drop(engine);
+            let _ = std::fs::remove_file(&self.file);
+        }
+        filled
+    }
+
+    fn fill(
+        &self,
+        engine: &dyn Engine,
+        input: &mut Input,
+        out: &mut Output<'_>,
+    ) -> Result<Outcome> {
+        let limits = limits(engine);
+        if !self.partial {
+            self.each(input, limits, "validating", &mut |_| Ok(()))?;
+            input.rewind()?;
+        }
+        let mut filler = Filler::new(engine, self.conflict);
+        let read = self.each(input, limits, "importing", &mut |record| {
+            filler.put(&record.key, &record.value)
+        });
+        // With --partial the records before a broken one are stored; without it none was broken.
+        let stored = filler.flush().and_then(|()| self.writing.finish(engine));
+        out.line(filler.summary())?;
+        read.and(stored).map(|()| Outcome::Yes)
+    }
+
+    /// Calls `visit` with every record of `input`.
+    fn each(
+        &self,
+        input: &mut Input,
+        limits: Limits,
+        title: &'static str,
+        visit: &mut dyn FnMut(&Record) -> Result<()>,
+    ) -> Result<()> {
+        let progress = Progress::bytes(title, input.size);
+        let mut reader = self.format.reader(input.stream()?, &input.name, limits);
+        let mut record = Record::default();
+        while reader.read(&mut record)? {
+            visit(&record)?;
+            progress.set(reader.consumed());
+        }
+        Ok(())
+    }
+}
+
+/// What is imported.
+struct Input {
+    name: PathBuf,
+    /// Nothing: standard input, read once.
+    file: Option<File>,
+    size: u64,
+}
+
+impl Input {
+    /// Opens `source`. Unless it is read `once`, standard input and pipes go to a temporary file.
+    fn open(source: &Path, once: bool) -> Result<Self> {
+        let failed = |error| Error::io("cannot read the input", error).at(source);
+        let standard = source == Path::new("-");
+        let name = if standard {
+            PathBuf::from("(standard input)")
+        } else {
+            source.to_path_buf()
+        };
+        if standard && once {
+            return Ok(Self {
+                name,
+                file: None,
+                size: 0,
+            });
+        }
+        let file = if standard {
+            if io::stdin().is_terminal() {
+                eprintln!("azekura: reading records from the terminal; end with ctrl-d");
+            }
+            spool(&mut io::stdin().lock())?
+        } else {
+            let mut file = File::open(source).map_err(failed)?;
+            let kind = file.metadata().map_err(failed)?.file_type();
+            if kind.is_file() || once {
+                file
+            } else {
+                spool(&mut file)?
+            }
+        };
+        let size = file.metadata().map_err(failed)?.len();
+        Ok(Self {
+            name,
+            file: Some(file),
+            size,
+        })
+    }
+
+    fn stream(&self) -> Result<Box<dyn BufRead>> {
+        match &self.file {
+            None => Ok(Box::new(BufReader::new(io::stdin()))),
+            Some(file) => {
+                let file = file
+                    .try_clone()
+                    .map_err(|error| Error::io("cannot read the input", error).at(&self.name))?;
+                Ok(Box::new(BufReader::with_capacity(1 << 16, file)))
+            }
+        }
+    }
+
+    fn rewind(&mut self) -> Result<()> {
+        self.file.as_mut().map_or(Ok(()), |file| {
+            file.rewind()
+                .map_err(|error| Error::io("cannot rewind the input", error).at(&self.name))
+        })
+    }
+}
+
+/// Copies a stream that can be read only once into a temporary file without a name.
+fn spool(from: &mut dyn io::Read) -> Result<File> {
+    tempfile::tempfile()
+        .and_then(|mut file| {
+            io::copy(from, &mut file)?;
+            file.rewind()?;
+            Ok(file)
+        })
+        .map_err(|error| Error::io("cannot keep the input in a temporary file", error))
+}

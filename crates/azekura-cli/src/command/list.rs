@@ -1,0 +1,67 @@
+//! `list`: prints records in the engine's order, from the first or from a place.
+//! A list that stops before the end says on standard error where to go on: the bookmark stays good
+//! while the file changes and grows.
+//! It does not sort.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use azekura::engine::Bookmark;
+use azekura::{Error, Kind, Result};
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
+
+use crate::exit::Outcome;
+use crate::listing::Listing;
+use crate::output::Output;
+use crate::store::walk;
+
+/// Print records: a line each, key and value
+#[derive(clap::Args)]
+pub(crate) struct List {
+    /// The file
+    file: PathBuf,
+    /// Print at most so many records, and then where to go on
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    items: Option<u64>,
+    /// Begin with this key, if it is present
+    #[arg(long, value_name = "KEY", conflicts_with = "bookmark")]
+    from: Option<OsString>,
+    /// Go on where an earlier list ended
+    #[arg(long, value_name = "HEX")]
+    bookmark: Option<String>,
+    #[command(flatten)]
+    listing: Listing,
+}
+
+impl List {
+    pub(crate) fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
+        let from_key = self
+            .from
+            .as_deref()
+            .map(|key| self.listing.coding.read(key))
+            .transpose()?;
+        let bookmark = self.bookmark.as_deref().map(read_bookmark).transpose()?;
+        let store = azekura::open::open_read_only(&self.file)?;
+        let from = from_key.map(|key| store.bookmark_at(&key)).or(bookmark);
+        let count = self.items.unwrap_or(u64::MAX);
+        let next = walk(&*store, from.as_ref(), count, &mut |key, value| {
+            self.listing.print(out, key, value)
+        })?;
+        if let Some(next) = next {
+            eprintln!(
+                "azekura: more with --bookmark {}",
+                HEXLOWER.encode(next.as_bytes())
+            );
+        }
+        Ok(Outcome::Yes)
+    }
+}
+
+fn read_bookmark(text: &str) -> Result<Bookmark> {
+    let bytes = HEXLOWER_PERMISSIVE
+        .decode(text.as_bytes())
+        .map_err(|error| {
+            Error::new(Kind::Invalid, "a bookmark is hexadecimal digits").detail(error.to_string())
+        })?;
+    Ok(Bookmark::from_bytes(&bytes))
+}

@@ -1,0 +1,77 @@
+//! The subcommands: one file each, with its arguments, their help, and what it does.
+//!
+//! Each is a struct of arguments with one method, `run`, which prints to the given output and answers
+//! yes, no, or damaged. What can be checked without the file is checked before it is opened.
+//! None knows another.
+
+mod append;
+mod check;
+mod compact;
+mod completions;
+mod copy;
+mod create;
+mod export;
+mod get;
+mod import;
+mod increment;
+mod inspect;
+mod list;
+mod man;
+mod merge;
+mod rebuild;
+mod rekey;
+mod remove;
+mod repair;
+mod search;
+mod set;
+mod tour;
+
+use azekura::Result;
+
+use crate::exit::Outcome;
+use crate::output::Output;
+
+macro_rules! subcommands {
+    ($($(#[$attribute:meta])* $variant:ident($arguments:ty),)*) => {
+        /// One subcommand with its arguments.
+        #[derive(clap::Subcommand)]
+        pub(crate) enum Subcommand {
+            $($(#[$attribute])* $variant($arguments),)*
+        }
+
+        impl Subcommand {
+            /// Does what was asked for.
+            pub(crate) fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
+                match self {
+                    $(Self::$variant(arguments) => arguments.run(out),)*
+                }
+            }
+        }
+    };
+}
+
+subcommands! {
+    Create(create::Create),
+    Get(get::Get),
+    Set(set::Set),
+    Append(append::Append),
+    Remove(remove::Remove),
+    Rekey(rekey::Rekey),
+    Increment(increment::Increment),
+    List(list::List),
+    Search(search::Search),
+    Inspect(inspect::Inspect),
+    Check(check::Check),
+    Repair(repair::Repair),
+    Rebuild(rebuild::Rebuild),
+    Compact(compact::Compact),
+    Copy(copy::Copy),
+    Export(export::Export),
+    Import(import::Import),
+    Merge(merge::Merge),
+    Tour(tour::Tour),
+    #[command(hide = true)]
+    TourWriter(tour::Writer),
+    Completions(completions::Completions),
+    Man(man::Man),
+}

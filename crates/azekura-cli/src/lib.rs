@@ -1,0 +1,73 @@
+//! Everything that parses arguments and prints: the command line `azekura`.
+//!
+//! One file per subcommand under `command/`; what several of them share lies beside this file, one
+//! idea each. Records go to standard output, messages and progress to standard error. A failure is
+//! one line, and the exit code says of which kind it is.
+//!
+//! ```text
+//!   main.rs -> lib.rs -> args.rs        what may be said, and its help
+//!                  `---> command/*      one file per subcommand
+//!                           |           store.rs   open, batches, durability
+//!                           |           format/    tsv, flat records, JSON lines
+//!                           |           text.rs  listing.rs  output.rs  progress.rs  exit.rs
+//!                           `-> azekura (the library)
+//! ```
+//!
+//! It does not know how records are stored.
+
+#![expect(
+    clippy::print_stderr,
+    reason = "the one crate whose business is to print; standard output goes through output.rs"
+)]
+
+mod args;
+mod command;
+mod exit;
+mod format;
+mod listing;
+mod output;
+mod progress;
+mod store;
+mod text;
+
+use std::ffi::OsString;
+use std::io::Write;
+
+use azekura::Result;
+
+use exit::Outcome;
+use output::Output;
+
+/// Runs the command line `arguments` (the first is the program's name) and returns its exit code.
+///
+/// Results are printed to standard output, messages to standard error. The codes are those that
+/// `azekura --help` lists.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
+    let matches = match args::command().try_get_matches_from(arguments) {
+        Ok(matches) => matches,
+        Err(error) => {
+            // Help and version are asked for; everything else clap reports is wrong usage.
+            let code = if error.use_stderr() { exit::USAGE } else { 0 };
+            let _ = error.print();
+            return code;
+        }
+    };
+    let mut buffer = std::io::BufWriter::with_capacity(1 << 16, std::io::stdout().lock());
+    let outcome = dispatch(&matches, &mut Output::new(&mut buffer))
+        .and_then(|outcome| buffer.flush().map_err(output::failed).map(|()| outcome));
+    match outcome {
+        Ok(outcome) => outcome.code(),
+        Err(error) if output::reader_left(&error) => 0,
+        Err(error) => {
+            eprintln!("azekura: {error}");
+            exit::code_of(error.kind())
+        }
+    }
+}
+
+fn dispatch(matches: &clap::ArgMatches, out: &mut Output<'_>) -> Result<Outcome> {
+    if let Some(("bench", bench)) = matches.subcommand() {
+        return azekura_bench::run(bench).map(|()| Outcome::Yes);
+    }
+    args::parse(matches).run(out)
+}

@@ -1,0 +1,63 @@
+//! Standard output: the only way results leave the program.
+//!
+//! Promises: every write is checked, and a reader who has seen enough (`azekura list f | head`) ends
+//! the program quietly instead of with an error.
+//! It does not know what is printed.
+
+use std::fmt;
+use std::io::{self, Write};
+
+use azekura::{Error, Result};
+use serde::Serialize;
+
+const WHAT: &str = "cannot write to the standard output";
+
+/// A place for results.
+pub(crate) struct Output<'o>(&'o mut dyn Write);
+
+impl<'o> Output<'o> {
+    /// Results go to `to`, which should buffer.
+    pub(crate) fn new(to: &'o mut dyn Write) -> Self {
+        Self(to)
+    }
+
+    /// Writes bytes as they are.
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) -> Result<()> {
+        self.0.write_all(bytes).map_err(failed)
+    }
+
+    /// Writes a line.
+    pub(crate) fn line(&mut self, text: impl fmt::Display) -> Result<()> {
+        writeln!(self.0, "{text}").map_err(failed)
+    }
+
+    /// Writes a line at once, for commands that people watch.
+    pub(crate) fn line_now(&mut self, text: impl fmt::Display) -> Result<()> {
+        self.line(text)?;
+        self.0.flush().map_err(failed)
+    }
+
+    /// Writes one JSON document on one line.
+    pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<()> {
+        serde_json::to_writer(&mut *self.0, value).map_err(|error| failed(error.into()))?;
+        self.bytes(b"\n")
+    }
+
+    /// The writer below, for formats; its errors are for [`failed`].
+    pub(crate) fn writer(&mut self) -> &mut dyn Write {
+        self.0
+    }
+}
+
+/// The error of a write to standard output.
+pub(crate) fn failed(error: io::Error) -> Error {
+    Error::io(WHAT, error)
+}
+
+/// Whether `error` only says that the reader of a pipe has gone.
+pub(crate) fn reader_left(error: &Error) -> bool {
+    error.path().is_none()
+        && error
+            .system()
+            .is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
+}

@@ -1,0 +1,268 @@
+//! Stores as commands use them: opened, walked, filled in batches, and made durable at the end.
+//!
+//! Promises: a command that answers 0 has its changes on the device (`--durability power`, the
+//! default: who reads a prompt expects that) or at least out of the process (`process`).
+//! It does not know how a store works, nor what is printed.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use azekura::engine::Bookmark;
+use azekura::error::Result;
+use azekura::record::hash;
+use azekura::{Durability, Edit, Engine, Error, Kind, Reader};
+
+use crate::format::{Limits, Record};
+
+/// Records put at once.
+const BATCH_RECORDS: usize = 256;
+/// Bytes put at once, unless one record has more.
+const BATCH_BYTES: usize = 1 << 20;
+
+/// What a command's writes survive.
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub(crate) struct Writing {
+    /// What the changes survive once the command has returned
+    #[arg(long, value_enum, default_value = "power", value_name = "LEVEL")]
+    durability: Level,
+}
+
+#[derive(clap::ValueEnum, Clone, Copy, Debug)]
+enum Level {
+    /// Loss of power: one sync of the device at the end
+    Power,
+    /// The death of any process: the system writes them out when it likes
+    Process,
+}
+
+impl Writing {
+    /// Makes what was written survive what the user asked for.
+    pub(crate) fn finish(self, engine: &(impl Reader + ?Sized)) -> Result<()> {
+        let durability = match self.durability {
+            Level::Power => Durability::Power,
+            Level::Process => Durability::Process,
+        };
+        engine
+            .as_persistent()
+            .map_or(Ok(()), |persistent| persistent.sync(durability))
+    }
+}
+
+/// What a new file is given and keeps.
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    /// Compress values
+    #[arg(long, value_enum, default_value = "none", value_name = "METHOD")]
+    compression: Compression,
+    /// Size of a segment, a power of two from 4KiB to 64MiB: the unit in which space is reused
+    #[arg(long, value_parser = parse_size, value_name = "SIZE")]
+    segment_size: Option<u64>,
+}
+
+#[derive(clap::ValueEnum, Clone, Copy, Debug)]
+enum Compression {
+    /// Values as they are
+    None,
+    /// Fast
+    Lz4,
+    /// Smaller
+    Zstd,
+}
+
+impl Shape {
+    /// The options of a new file.
+    pub(crate) fn options(self) -> hash::Options {
+        let mut options = hash::Options {
+            compression: match self.compression {
+                Compression::None => hash::Compression::None,
+                Compression::Lz4 => hash::Compression::Lz4,
+                Compression::Zstd => hash::Compression::Zstd,
+            },
+            ..hash::Options::default()
+        };
+        if let Some(size) = self.segment_size {
+            options.segment_size = size;
+        }
+        options
+    }
+}
+
+/// Reads `64KiB`, `1MiB`, `2GiB` or a plain number of bytes.
+fn parse_size(text: &str) -> std::result::Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let unit: u64 = match text[digits.len()..].trim() {
+        "" | "B" => 1,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        other => return Err(format!("unit {other:?} is not B, KiB, MiB or GiB")),
+    };
+    let number: u64 = digits
+        .parse()
+        .map_err(|_| "a size is a whole number and a unit")?;
+    number
+        .checked_mul(unit)
+        .ok_or_else(|| "the size does not fit in 64 bits".into())
+}
+
+/// The limits a store states.
+pub(crate) fn limits(store: &(impl Reader + ?Sized)) -> Limits {
+    let promise = store.promise();
+    Limits {
+        key: promise.key_len_max,
+        value: promise.value_len_max,
+    }
+}
+
+/// Called with a key and its value; its error ends the walk.
+pub(crate) type Each<'e> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'e;
+
+/// Calls `visit` with every record until it fails.
+pub(crate) fn for_each(store: &(impl Reader + ?Sized), visit: &mut Each<'_>) -> Result<()> {
+    walk(store, None, u64::MAX, visit).map(drop)
+}
+
+/// Calls `visit` with at most `count` records from `from` on, until it fails; returns where to go on.
+pub(crate) fn walk(
+    store: &(impl Reader + ?Sized),
+    from: Option<&Bookmark>,
+    mut count: u64,
+    visit: &mut Each<'_>,
+) -> Result<Option<Bookmark>> {
+    let mut failure = None;
+    let next = store.scan(from, &mut |key, value| {
+        count -= 1;
+        match visit(key, value) {
+            Ok(()) if count > 0 => ControlFlow::Continue(()),
+            Ok(()) => ControlFlow::Break(()),
+            Err(error) => {
+                failure = Some(error);
+                ControlFlow::Break(())
+            }
+        }
+    })?;
+    failure.map_or(Ok(next), Err)
+}
+
+/// What becomes of a record that is there already.
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub(crate) struct Conflict {
+    /// Keep records that are there already; without it the new value replaces the old
+    #[arg(long)]
+    keep_existing: bool,
+}
+
+impl Conflict {
+    /// The new value replaces the old.
+    pub(crate) fn replace() -> Self {
+        Self {
+            keep_existing: false,
+        }
+    }
+}
+
+/// Puts many records, a batch at a time.
+pub(crate) struct Filler<'e> {
+    engine: &'e dyn Engine,
+    conflict: Conflict,
+    batch: Vec<Record>,
+    bytes: usize,
+    stored: u64,
+    kept: u64,
+}
+
+impl<'e> Filler<'e> {
+    /// Puts into `engine`.
+    pub(crate) fn new(engine: &'e dyn Engine, conflict: Conflict) -> Self {
+        Self {
+            engine,
+            conflict,
+            batch: Vec::new(),
+            bytes: 0,
+            stored: 0,
+            kept: 0,
+        }
+    }
+
+    /// Adds a record; it is stored by the next `flush` at the latest.
+    pub(crate) fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.batch.push(Record {
+            key: key.to_vec(),
+            value: value.to_vec(),
+        });
+        self.bytes += key.len() + value.len();
+        if self.batch.len() >= BATCH_RECORDS || self.bytes >= BATCH_BYTES {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Stores what was added. A batch that fails is not tried again.
+    pub(crate) fn flush(&mut self) -> Result<()> {
+        let batch = std::mem::take(&mut self.batch);
+        self.bytes = 0;
+        if self.conflict.keep_existing {
+            for Record { key, value } in &batch {
+                let mut existed = false;
+                self.engine.update(key, &mut |present| {
+                    existed = present.is_some();
+                    if existed {
+                        Edit::Keep
+                    } else {
+                        Edit::put(value)
+                    }
+                })?;
+                self.kept += u64::from(existed);
+                self.stored += u64::from(!existed);
+            }
+        } else {
+            let records: Vec<(&[u8], &[u8])> = batch
+                .iter()
+                .map(|Record { key, value }| (&key[..], &value[..]))
+                .collect();
+            self.engine.put_many(&records)?;
+            self.stored += records.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Records stored so far.
+    pub(crate) fn stored(&self) -> u64 {
+        self.stored
+    }
+
+    /// "3 records", and how many were left as they were.
+    pub(crate) fn summary(&self) -> String {
+        let kept = if self.conflict.keep_existing {
+            format!(", {} kept as they were", self.kept)
+        } else {
+            String::new()
+        };
+        format!("{} records stored{kept}", self.stored)
+    }
+}
+
+/// Refuses `target` if it exists, before any work is done for it.
+pub(crate) fn refuse_existing(target: &Path) -> Result<()> {
+    if target.symlink_metadata().is_ok() {
+        return Err(Error::new(Kind::Invalid, "the target exists")
+            .at(target)
+            .remedy("choose another name, or remove it first"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_size;
+
+    #[test]
+    fn sizes_have_binary_units_and_others_are_refused() {
+        assert_eq!(parse_size("4096"), Ok(4096));
+        assert_eq!(parse_size("64KiB"), Ok(65_536));
+        assert_eq!(parse_size("1 GiB"), Ok(1 << 30));
+        for wrong in ["", "MiB", "1MB", "-1", "99999999999GiB"] {
+            assert!(parse_size(wrong).is_err(), "{wrong}");
+        }
+    }
+}
