@@ -1,1 +1,521 @@
 //! Files through the page cache.
+//!
+//! [`File`] is one open file with its lock; [`Files`] is a folder of them. New files are private to their
+//! owner (mode 0600), links are not followed, and anything but a regular file is refused by name. It
+//! keeps the promises of `Storage`, and knows nothing of formats.
+
+use std::fs::OpenOptions;
+use std::io::ErrorKind;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate};
+use rustix::io::Errno;
+
+use super::file_lock::{FileLock, without_readers};
+use super::{Access, Directory, Map, Storage};
+use crate::error::{Error, Kind, Result, size};
+
+/// An open file.
+#[derive(Debug)]
+pub struct File {
+    file: std::fs::File,
+    path: PathBuf,
+    access: Access,
+    lock: FileLock,
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        self.lock.release(&self.file);
+    }
+}
+
+impl File {
+    /// Makes a new file and locks it for writing. `Invalid` if the name exists. The name is durable
+    /// after [`sync_directory`].
+    pub fn create(path: impl AsRef<Path>) -> Result<Self> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(true);
+        Self::with(path.as_ref(), &mut options, Access::Write)
+    }
+
+    /// Opens a file. `Locked` if `access` is `Write` and it is open for writing anywhere.
+    pub fn open(path: impl AsRef<Path>, access: Access) -> Result<Self> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(access == Access::Write);
+        Self::with(path.as_ref(), &mut options, access)
+    }
+
+    fn with(path: &Path, options: &mut OpenOptions, access: Access) -> Result<Self> {
+        // Looking first keeps a pipe or a device from blocking or being opened at all.
+        if let Ok(found) = std::fs::symlink_metadata(path)
+            && !found.is_file()
+        {
+            let kind = found.file_type();
+            let what = if kind.is_dir() {
+                "a directory"
+            } else if kind.is_symlink() {
+                "a symbolic link"
+            } else {
+                "a pipe, socket or device"
+            };
+            return Err(Error::new(Kind::Mismatch, "not a regular file")
+                .at(path)
+                .found(what, "a file")
+                .remedy("give the path of the file itself"));
+        }
+        let file = options
+            .mode(0o600)
+            .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
+            .open(path)
+            .map_err(|error| refused(path, error))?;
+        let found = file
+            .metadata()
+            .map_err(|e| Error::io("cannot look at the file", e).at(path))?;
+        if !found.is_file() {
+            return Err(Error::new(Kind::Mismatch, "not a regular file").at(path));
+        }
+        let lock = FileLock::take(&file, (found.dev(), found.ino()), access, path)?;
+        Ok(Self {
+            file,
+            path: path.to_path_buf(),
+            access,
+            lock,
+        })
+    }
+
+    fn write_zeros(&self, from: u64, to: u64) -> Result<()> {
+        let zeros = vec![0; to.saturating_sub(from).min(1 << 20) as usize];
+        let mut at = from;
+        while at < to {
+            let part = (to - at).min(1 << 20);
+            self.write_at(at, &zeros[..part as usize])?;
+            at += part;
+        }
+        Ok(())
+    }
+
+    fn error(&self, what: &str, source: impl Into<std::io::Error>, offset: u64) -> Error {
+        Error::io(what, source).at(&self.path).offset(offset)
+    }
+}
+
+fn refused(path: &Path, error: std::io::Error) -> Error {
+    match error.kind() {
+        ErrorKind::AlreadyExists => {
+            Error::new(Kind::Invalid, "there is already a file of that name")
+                .at(path)
+                .remedy("open it, or remove it first")
+        }
+        ErrorKind::NotFound => Error::io("there is no such file", error)
+            .at(path)
+            .remedy("check the path, or create it with `azekura create`"),
+        ErrorKind::PermissionDenied => Error::io("no permission to open the file", error)
+            .at(path)
+            .remedy("ask its owner, or open it read-only"),
+        _ => Error::io("cannot open the file", error).at(path),
+    }
+}
+
+impl Storage for File {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.file.read_exact_at(buf, offset).map_err(|error| {
+            if error.kind() == ErrorKind::UnexpectedEof {
+                return Error::new(Kind::Corrupted, "the file ends too early")
+                    .at(&self.path)
+                    .offset(offset)
+                    .detail(format!("{} wanted", size(buf.len() as u64)));
+            }
+            self.error("cannot read", error, offset)
+        })
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.file
+            .write_all_at(bytes, offset)
+            .map_err(|e| self.error("cannot write", e, offset))
+    }
+
+    fn size(&self) -> Result<u64> {
+        let found = self
+            .file
+            .metadata()
+            .map_err(|e| self.error("cannot ask for the size", e, 0))?;
+        Ok(found.len())
+    }
+
+    fn resize(&self, wanted: u64) -> Result<()> {
+        let present = self.size()?;
+        if wanted > present {
+            self.allocate(present, wanted - present)?;
+            // Where the file system does not allocate, the size is all there is.
+            if self.size()? < wanted {
+                self.file
+                    .set_len(wanted)
+                    .map_err(|e| self.error("cannot grow", e, present))?;
+            }
+        } else if wanted < present {
+            // A reader in another process may have the end mapped: then its bytes go, the size stays.
+            let cut = without_readers(&self.file, || self.file.set_len(wanted));
+            match cut {
+                Some(cut) => cut.map_err(|e| self.error("cannot shrink", e, wanted))?,
+                None => self.discard(wanted, present - wanted)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.file
+            .sync_data()
+            .map_err(|e| self.error("cannot sync", e, 0))
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<()> {
+        if len == 0 {
+            return Ok(());
+        }
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        loop {
+            match fallocate(&self.file, flags, offset, len) {
+                Ok(()) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => break,
+                Err(error) => return Err(self.error("cannot give space back", error, offset)),
+            }
+        }
+        // Space that cannot be given back must still read as zeros.
+        let end = offset.saturating_add(len).min(self.size()?);
+        self.write_zeros(offset, end)
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> Result<()> {
+        if len == 0 {
+            return Ok(());
+        }
+        loop {
+            match fallocate(&self.file, FallocateFlags::empty(), offset, len) {
+                Ok(()) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => break,
+                Err(error) => {
+                    let what = format!("cannot allocate {}", size(len));
+                    return Err(self.error(&what, error, offset));
+                }
+            }
+        }
+        // Where the file system cannot allocate it cannot punch holes either: only the growth is missing.
+        self.write_zeros(offset.max(self.size()?), offset.saturating_add(len))
+    }
+
+    fn allocated(&self) -> Result<u64> {
+        let found = self
+            .file
+            .metadata()
+            .map_err(|e| self.error("cannot ask for the size", e, 0))?;
+        Ok(found.blocks() * 512)
+    }
+
+    fn map(&self, capacity: u64) -> Result<Arc<Map>> {
+        let least = self.size()?.next_multiple_of(4096).max(1 << 32);
+        let mut capacity = capacity.max(4096);
+        loop {
+            match Map::of_file(&self.file, capacity, self.access == Access::Write) {
+                Err(_) if capacity / 2 >= least => capacity = (capacity / 2).next_multiple_of(4096),
+                other => return other.map_err(|error| error.at(&self.path)),
+            }
+        }
+    }
+
+    fn copy_range_to(&self, offset: u64, len: u64, target: &dyn Storage) -> Result<()> {
+        let mut done = 0;
+        if let Some(other) = target.as_file() {
+            while done < len {
+                let (mut from, mut to) = (offset + done, offset + done);
+                let part = (len - done).min(1 << 30) as usize;
+                match rustix::fs::copy_file_range(
+                    &self.file,
+                    Some(&mut from),
+                    &other.file,
+                    Some(&mut to),
+                    part,
+                ) {
+                    Ok(0) => break,
+                    Ok(copied) => done += copied as u64,
+                    Err(Errno::INTR) => {}
+                    Err(Errno::NOSPC) => {
+                        return Err(Error::io("cannot copy", Errno::NOSPC).at(&other.path));
+                    }
+                    Err(_) => break,
+                }
+            }
+        }
+        super::copy_through_memory(self, offset + done, len - done, target)
+    }
+
+    fn drop_cache(&self) -> Result<()> {
+        fadvise(&self.file, 0, None, Advice::DontNeed)
+            .map_err(|e| self.error("cannot drop the cache", e, 0))
+    }
+
+    fn boot_id(&self) -> [u8; 16] {
+        let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let digits: Vec<u8> = text
+            .chars()
+            .filter_map(|digit| digit.to_digit(16))
+            .map(|d| d as u8)
+            .collect();
+        let mut id = [0; 16];
+        for (byte, pair) in id.iter_mut().zip(digits.chunks_exact(2)) {
+            *byte = pair[0] << 4 | pair[1];
+        }
+        id
+    }
+
+    fn entropy(&self) -> u64 {
+        let mut bytes = [0; 8];
+        let read = std::fs::File::open("/dev/urandom")
+            .and_then(|mut file| std::io::Read::read_exact(&mut file, &mut bytes));
+        let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let time = time.map_or(0, |time| time.as_nanos() as u64);
+        if read.is_ok() {
+            u64::from_le_bytes(bytes) ^ time
+        } else {
+            time ^ self.boot_id()[0] as u64
+        }
+    }
+
+    fn has_writer(&self) -> bool {
+        self.access == Access::Read && super::file_lock::has_writer(&self.file)
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn as_file(&self) -> Option<&File> {
+        Some(self)
+    }
+}
+
+/// Makes the name of `path` durable: syncs the folder it is in.
+pub fn sync_directory(path: impl AsRef<Path>) -> Result<()> {
+    let path = path.as_ref();
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    std::fs::File::open(folder)
+        .and_then(|folder| folder.sync_all())
+        .map_err(|e| Error::io("cannot sync the folder", e).at(folder))
+}
+
+/// Removes a file.
+pub fn remove(path: impl AsRef<Path>) -> Result<()> {
+    let path = path.as_ref();
+    std::fs::remove_file(path).map_err(|e| Error::io("cannot remove", e).at(path))
+}
+
+/// A folder of files.
+#[derive(Clone, Debug)]
+pub struct Files(PathBuf);
+
+impl Files {
+    /// The folder at `path`, which must exist.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self(path.into())
+    }
+}
+
+impl Directory for Files {
+    fn create(&self, name: &Path) -> Result<Arc<dyn Storage>> {
+        Ok(Arc::new(File::create(self.0.join(name))?))
+    }
+
+    fn open(&self, name: &Path, access: Access) -> Result<Arc<dyn Storage>> {
+        Ok(Arc::new(File::open(self.0.join(name), access)?))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        std::fs::rename(self.0.join(from), self.0.join(to))
+            .map_err(|e| Error::io("cannot rename", e).at(self.0.join(from)))
+    }
+
+    fn remove(&self, name: &Path) -> Result<()> {
+        std::fs::remove_file(self.0.join(name))
+            .map_err(|e| Error::io("cannot remove", e).at(self.0.join(name)))
+    }
+
+    fn exists(&self, name: &Path) -> Result<bool> {
+        let path = self.0.join(name);
+        path.try_exists()
+            .map_err(|e| Error::io("cannot look for the file", e).at(path))
+    }
+
+    fn list(&self) -> Result<Vec<PathBuf>> {
+        let entries = std::fs::read_dir(&self.0)
+            .map_err(|e| Error::io("cannot list the folder", e).at(&self.0))?;
+        let mut names: Vec<PathBuf> = entries
+            .flatten()
+            .map(|entry| entry.file_name().into())
+            .collect();
+        names.sort();
+        Ok(names)
+    }
+
+    fn sync(&self) -> Result<()> {
+        sync_directory(self.0.join("."))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder() -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("a");
+        (folder, path)
+    }
+
+    #[test]
+    fn what_is_written_is_read_through_file_and_map_alike() {
+        let (_folder, path) = folder();
+        let file = File::create(&path).unwrap();
+        file.resize(8192).unwrap();
+        file.write_at(4000, b"across pages").unwrap();
+        let map = file.map(1 << 30).unwrap();
+        let mut seen = [0; 16];
+        map.copy_out(4000, &mut seen);
+        assert_eq!(&seen[..12], b"across pages");
+        map.store_u64(8, 0x0102_0304_0506_0708);
+        file.read_at(8, &mut seen[..8]).unwrap();
+        assert_eq!(seen[..8], [8, 7, 6, 5, 4, 3, 2, 1]);
+        file.sync().unwrap();
+        file.drop_cache().unwrap();
+        file.resize(16384).unwrap();
+        map.store_u64(16376, 1);
+        assert_eq!(map.load_u64(8192), 0);
+    }
+
+    #[test]
+    fn growing_allocates_discarding_gives_back_and_both_read_as_zeros() {
+        let (_folder, path) = folder();
+        let file = File::create(&path).unwrap();
+        file.resize(1 << 20).unwrap();
+        assert!(file.allocated().unwrap() >= 1 << 20);
+        file.write_at(0, &[7; 65536]).unwrap();
+        file.discard(0, 65536).unwrap();
+        file.discard(0, 0).unwrap();
+        let mut seen = [1; 65536];
+        file.read_at(0, &mut seen).unwrap();
+        assert!(seen.iter().all(|byte| *byte == 0));
+        file.resize(4096).unwrap();
+        assert_eq!(file.size().unwrap(), 4096);
+        let error = file.read_at(4090, &mut seen[..10]).unwrap_err();
+        assert_eq!(error.kind(), Kind::Corrupted);
+        assert!(
+            error.to_string().ends_with(" offset 0xffa (10 B wanted)"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_reader_keeps_its_pages_when_the_writer_shrinks_the_file() {
+        let (_folder, path) = folder();
+        let file = File::create(&path).unwrap();
+        file.resize(8192).unwrap();
+        let reader = File::open(&path, Access::Read).unwrap();
+        file.resize(4096).unwrap();
+        assert_eq!(reader.size().unwrap(), 8192);
+        drop(reader);
+        file.resize(4096).unwrap();
+        assert_eq!(file.size().unwrap(), 4096);
+    }
+
+    #[test]
+    fn new_files_are_private_and_names_are_taken_once() {
+        let (_folder, path) = folder();
+        let file = File::create(&path).unwrap();
+        assert_eq!(file.file.metadata().unwrap().mode() & 0o777, 0o600);
+        let error = File::create(&path).unwrap_err();
+        assert_eq!(error.kind(), Kind::Invalid);
+        let wanted = format!(
+            "invalid: there is already a file of that name at {}; open it, or remove it first",
+            path.display()
+        );
+        assert_eq!(error.to_string(), wanted);
+    }
+
+    #[test]
+    fn folders_links_and_pipes_are_refused_by_name() {
+        let (folder, path) = folder();
+        drop(File::create(&path).unwrap());
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        let pipe = folder.path().join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR).unwrap();
+        let refusals = [
+            (folder.path(), "found a directory"),
+            (&link, "found a symbolic link"),
+            (&pipe, "found a pipe, socket or device"),
+        ];
+        for (path, found) in refusals {
+            let error = File::open(path, Access::Read).unwrap_err();
+            assert_eq!(error.kind(), Kind::Mismatch);
+            assert!(error.to_string().contains(found), "{error}");
+        }
+        let error = File::open(folder.path().join("none"), Access::Write).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .starts_with("io: there is no such file at "),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn ranges_are_copied_between_files_and_to_memory() {
+        let (folder, path) = folder();
+        let from = File::create(&path).unwrap();
+        from.resize(8192).unwrap();
+        from.write_at(1000, &[9; 5000]).unwrap();
+        let to = File::create(folder.path().join("b")).unwrap();
+        to.resize(8192).unwrap();
+        from.copy_range_to(1000, 5000, &to).unwrap();
+        let memory = crate::io::memory::Memory::new(8192).unwrap();
+        memory.resize(8192).unwrap();
+        from.copy_range_to(1000, 5000, memory.as_ref()).unwrap();
+        let mut wanted = vec![0; 8192];
+        wanted[1000..6000].fill(9);
+        let mut seen = vec![1; 8192];
+        to.read_at(0, &mut seen).unwrap();
+        assert!(seen == wanted && memory.to_vec() == wanted);
+    }
+
+    #[test]
+    fn a_folder_renames_removes_and_lists() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = Files::new(folder.path());
+        let (a, b) = (Path::new("a"), Path::new("b"));
+        drop(files.create(a).unwrap());
+        assert!(files.exists(a).unwrap());
+        files.rename(a, b).unwrap();
+        files.sync().unwrap();
+        assert_eq!(files.list().unwrap(), [b]);
+        files.remove(b).unwrap();
+        assert!(!files.exists(b).unwrap());
+        assert_eq!(files.remove(b).unwrap_err().kind(), Kind::Io);
+    }
+
+    #[test]
+    fn the_boot_is_the_same_for_every_file_and_entropy_is_not() {
+        let (folder, path) = folder();
+        let a = File::create(&path).unwrap();
+        let b = File::create(folder.path().join("b")).unwrap();
+        assert_eq!(a.boot_id(), b.boot_id());
+        assert_ne!(a.entropy(), b.entropy());
+    }
+}

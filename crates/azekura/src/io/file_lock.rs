@@ -1,1 +1,283 @@
-//! One writer process per file.
+//! One writer per file: between processes by the system's lock, within a process by a list.
+//!
+//! The system's lock is an open-file-description lock on bytes far behind any data: it belongs to the open
+//! file, not to the process, so closing another descriptor does not drop it, and the system drops it when
+//! its owner dies, however that happens. A second list, of this process's writers by device and inode,
+//! says "locked" before the system is asked, with a clearer message.
+//!
+//! | byte | lock |
+//! |---|---|
+//! | 2^62 | exclusive: the writer |
+//! | 2^62 + 1 | shared: every reader in another process; the writer takes it to cut the file short |
+//!
+//! It does not know what is in the file.
+
+#![expect(unsafe_code, reason = "the fcntl calls")]
+
+use std::collections::BTreeSet;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+
+use parking_lot::Mutex;
+
+use super::Access;
+use crate::error::{Error, Kind, Result};
+
+const WRITER: i64 = 1 << 62;
+const READERS: i64 = WRITER + 1;
+
+static WRITERS: Mutex<BTreeSet<(u64, u64)>> = Mutex::new(BTreeSet::new());
+
+/// Held as long as the file is open.
+#[derive(Debug)]
+pub struct FileLock {
+    /// Device and inode, of a writer.
+    identity: Option<(u64, u64)>,
+}
+
+impl FileLock {
+    /// Takes the lock for `access`; `Locked` if another writer holds it.
+    pub fn take(
+        file: &std::fs::File,
+        identity: (u64, u64),
+        access: Access,
+        path: &Path,
+    ) -> Result<Self> {
+        if access == Access::Read {
+            let taken = set(file, READERS, libc::F_RDLCK)
+                .map_err(|e| Error::io("cannot lock the file for reading", e).at(path))?;
+            return if taken {
+                Ok(Self { identity: None })
+            } else {
+                Err(
+                    Error::new(Kind::Locked, "its writer is cutting the file short")
+                        .at(path)
+                        .remedy("open it again"),
+                )
+            };
+        }
+        if !WRITERS.lock().insert(identity) {
+            return Err(
+                Error::new(Kind::Locked, "this process already has it open for writing")
+                    .at(path)
+                    .remedy("use that handle, or close it first"),
+            );
+        }
+        let lock = Self {
+            identity: Some(identity),
+        };
+        let taken = set(file, WRITER, libc::F_WRLCK)
+            .map_err(|e| Error::io("cannot lock the file", e).at(path))?;
+        if taken {
+            return Ok(lock);
+        }
+        let holder = holder(identity.1)
+            .map(|pid| format!(" by process {pid}"))
+            .unwrap_or_default();
+        Err(
+            Error::new(Kind::Locked, format!("it is open for writing{holder}"))
+                .at(path)
+                .remedy("open it read-only, or stop that process"),
+        )
+    }
+}
+
+impl FileLock {
+    /// Gives the lock up, also where a forked child still holds the open file. The system's goes first: who
+    /// passes the list then finds the file free.
+    pub fn release(&mut self, file: &std::fs::File) {
+        for byte in [WRITER, READERS] {
+            let _ = set(file, byte, libc::F_UNLCK);
+        }
+        if let Some(identity) = self.identity.take() {
+            WRITERS.lock().remove(&identity);
+        }
+    }
+}
+
+impl Drop for FileLock {
+    fn drop(&mut self) {
+        if let Some(identity) = self.identity {
+            WRITERS.lock().remove(&identity);
+        }
+    }
+}
+
+/// Runs `cut` while no reader in another process can open the file, if there is none now.
+pub(super) fn without_readers<T>(file: &std::fs::File, cut: impl FnOnce() -> T) -> Option<T> {
+    if !set(file, READERS, libc::F_WRLCK).unwrap_or(false) {
+        return None;
+    }
+    let done = cut();
+    let _ = set(file, READERS, libc::F_UNLCK);
+    Some(done)
+}
+
+/// Whether another open file has the writer's lock.
+pub(super) fn has_writer(file: &std::fs::File) -> bool {
+    let mut lock = byte(WRITER, libc::F_WRLCK);
+    // SAFETY: the descriptor is open for the duration of the borrow; the call fills one `flock`.
+    let asked = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
+    asked == 0 && i32::from(lock.l_type) != libc::F_UNLCK
+}
+
+fn byte(start: i64, kind: i32) -> libc::flock {
+    libc::flock {
+        l_type: kind as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: start,
+        l_len: 1,
+        l_pid: 0,
+    }
+}
+
+/// Sets a lock of one byte without waiting. `false`: somebody else holds it.
+fn set(file: &std::fs::File, start: i64, kind: i32) -> std::io::Result<bool> {
+    let lock = byte(start, kind);
+    loop {
+        // SAFETY: the descriptor is open for the duration of the borrow; the call reads one `flock`.
+        let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
+        if result == 0 {
+            return Ok(true);
+        }
+        let error = std::io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EAGAIN | libc::EACCES) => return Ok(false),
+            Some(libc::EINTR) => {}
+            _ => return Err(error),
+        }
+    }
+}
+
+/// The process that has a lock on the inode, as far as the system tells.
+fn holder(inode: u64) -> Option<u32> {
+    let wanted = format!(":{inode}");
+    let links = std::fs::read_dir("/proc").ok()?;
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    locks
+        .lines()
+        .find(|line| line.split_whitespace().any(|word| word.ends_with(&wanted)))?;
+    // Locks of open files carry no process: look who has the inode open.
+    links.flatten().find_map(|process| {
+        let pid: u32 = process.file_name().to_str()?.parse().ok()?;
+        let descriptors = std::fs::read_dir(process.path().join("fdinfo")).ok()?;
+        let holds = descriptors.flatten().any(|descriptor| {
+            std::fs::read_to_string(descriptor.path()).is_ok_and(|info| {
+                info.lines().any(|line| {
+                    line.starts_with("lock:") && line.contains("WRITE") && line.contains(&wanted)
+                })
+            })
+        });
+        holds.then_some(pid)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::process::{Child, Command, Stdio};
+
+    use super::*;
+    use crate::io::Storage;
+    use crate::io::file::File;
+
+    const PATH: &str = "AZEKURA_TEST_LOCK_PATH";
+
+    /// Runs `the_other_process` below in a process of its own, which then holds the file.
+    fn other_process(path: &Path) -> Child {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args([
+                "--exact",
+                "io::file_lock::tests::the_other_process",
+                "--nocapture",
+            ])
+            .env(PATH, path)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = Vec::new();
+        let mut byte = [0];
+        while !said.ends_with(b"it is mine") {
+            let out = child.stdout.as_mut().unwrap();
+            assert_eq!(
+                out.read(&mut byte).unwrap(),
+                1,
+                "the other process holds the file"
+            );
+            said.push(byte[0]);
+        }
+        child
+    }
+
+    #[test]
+    fn the_other_process() {
+        let Some(path) = std::env::var_os(PATH) else {
+            return;
+        };
+        let file = File::open(path, Access::Write).unwrap();
+        std::io::stdout().write_all(b"it is mine").unwrap();
+        std::io::stdout().flush().unwrap();
+        // Until the parent lets go, or is gone.
+        let _ = std::io::stdin().read(&mut [0]);
+        drop(file);
+    }
+
+    fn new_file() -> (tempfile::TempDir, std::path::PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        drop(File::create(&path).unwrap());
+        (folder, path)
+    }
+
+    #[test]
+    fn a_process_opens_a_file_once_for_writing_and_often_for_reading() {
+        let (_folder, path) = new_file();
+        let writer = File::open(&path, Access::Write).unwrap();
+        let error = File::open(&path, Access::Write).unwrap_err();
+        assert_eq!(error.kind(), Kind::Locked);
+        assert!(
+            error
+                .to_string()
+                .contains("this process already has it open"),
+            "{error}"
+        );
+        let readers: Vec<File> = (0..3)
+            .map(|_| File::open(&path, Access::Read).unwrap())
+            .collect();
+        assert!(readers.iter().all(Storage::has_writer) && !writer.has_writer());
+        drop(writer);
+        assert!(!readers[0].has_writer());
+        assert!(File::open(&path, Access::Write).is_ok());
+    }
+
+    #[test]
+    fn another_process_is_named_and_its_death_frees_the_file() {
+        let (_folder, path) = new_file();
+        let mut child = other_process(&path);
+        let error = File::open(&path, Access::Write).unwrap_err();
+        assert_eq!(error.kind(), Kind::Locked);
+        let wanted = format!(
+            "locked: it is open for writing by process {} at {}; open it read-only, or stop that process",
+            child.id(),
+            path.display()
+        );
+        assert_eq!(error.to_string(), wanted);
+        assert!(File::open(&path, Access::Read).is_ok());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(File::open(&path, Access::Write).is_ok());
+    }
+
+    #[test]
+    fn a_copy_of_the_descriptor_does_not_keep_the_lock() {
+        let (_folder, path) = new_file();
+        let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        let mut lock = FileLock::take(&file, (u64::MAX, 1), Access::Write, &path).unwrap();
+        // What a forked child has: the same open file.
+        let _inherited = file.try_clone().unwrap();
+        lock.release(&file);
+        drop(file);
+        File::open(&path, Access::Write).unwrap().sync().unwrap();
+    }
+}

@@ -77,17 +77,7 @@ pub trait Storage: Send + Sync + Debug {
     fn map(&self, capacity: u64) -> Result<Arc<Map>>;
 
     /// Copies a range to the same offset of `target`, sharing blocks where the system can.
-    fn copy_range_to(&self, offset: u64, len: u64, target: &dyn Storage) -> Result<()> {
-        let mut buf = vec![0; len.min(1 << 20) as usize];
-        let mut done = 0;
-        while done < len {
-            let part = &mut buf[..(len - done).min(1 << 20) as usize];
-            self.read_at(offset + done, part)?;
-            target.write_at(offset + done, part)?;
-            done += part.len() as u64;
-        }
-        Ok(())
-    }
+    fn copy_range_to(&self, offset: u64, len: u64, target: &dyn Storage) -> Result<()>;
 
     /// Forgets cached clean pages, so that the next read comes from the device. Called after a
     /// failed sync, when cache and device may differ, before anything is mapped.
@@ -96,8 +86,39 @@ pub trait Storage: Send + Sync + Debug {
     /// Identifies the running system since its start: equal ids mean that no power was lost since.
     fn boot_id(&self) -> [u8; 16];
 
+    /// A number that nobody can guess, for seeds. The simulated disk's is fixed by its seed.
+    fn entropy(&self) -> u64;
+
+    /// Whether somebody else has the storage open for writing.
+    fn has_writer(&self) -> bool {
+        false
+    }
+
     /// The name, for messages.
     fn path(&self) -> &Path;
+
+    /// The file behind it, if it is one: so that copies can stay in the system.
+    fn as_file(&self) -> Option<&file::File> {
+        None
+    }
+}
+
+/// Copies a range between storages that the system cannot copy itself.
+fn copy_through_memory(
+    from: &dyn Storage,
+    offset: u64,
+    len: u64,
+    target: &dyn Storage,
+) -> Result<()> {
+    let mut buf = vec![0; len.min(1 << 20) as usize];
+    let mut done = 0;
+    while done < len {
+        let part = &mut buf[..(len - done).min(1 << 20) as usize];
+        from.read_at(offset + done, part)?;
+        target.write_at(offset + done, part)?;
+        done += part.len() as u64;
+    }
+    Ok(())
 }
 
 /// Where storages have names. Paths are relative to it.
