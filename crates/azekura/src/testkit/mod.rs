@@ -12,10 +12,14 @@
 //!
 //! Nothing here depends on time or the network. It changes no behaviour of the library.
 
+pub mod broken;
+pub mod conformance;
+pub mod history;
 pub mod model;
 pub mod op;
 pub mod random;
 
+pub use conformance::{Effort, conformance};
 pub use model::{Model, ModelDb};
 pub use op::{Generator, Op, Outcome};
 pub use random::Random;

@@ -1,0 +1,407 @@
+//! Engines with one deliberate bug each, to prove that the nets catch it.
+//!
+//! [`Broken`] is [`ModelDb`] with a [`Bug`] before it. A net that does not catch one of
+//! [`Bug::ALL`] has a hole. Bugs that need a chance (a race) widen their window with a yield.
+//!
+//! It is of no other use, and knows nothing of the nets.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use super::model::ModelDb;
+use crate::engine::{Bookmark, Edit, Engine, Promise, Reader, Stats, Visit};
+use crate::error::Result;
+use crate::verbs::Verbs;
+
+/// What is wrong with a [`Broken`] engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Bug {
+    /// One write in 37 is acknowledged and forgotten.
+    DroppedWrite,
+    /// `update` reads before it takes the lock.
+    RacyUpdate,
+    /// `update` asks twice.
+    AsksTwice,
+    /// `update` puts the value it was told to keep a second time, cut by one byte.
+    KeepTouches,
+    /// A panic in `update` removes the record.
+    PanicRemoves,
+    /// A panic in `update` leaves the lock taken.
+    PanicLocks,
+    /// One read in 41 does not find the record.
+    WrongAbsent,
+    /// One read in 5 shows the value before the last.
+    StaleRead,
+    /// A read shows the length of the last value and the bytes of the one before.
+    TornRead,
+    /// A record with an empty value is not found.
+    EmptyIsAbsent,
+    /// Keys are told apart by their first 32 bytes.
+    KeysCut,
+    /// Values end where their trailing zeros begin.
+    ZerosCut,
+    /// `read` calls the visitor twice.
+    VisitsTwice,
+    /// `read_many` tells the next key's index.
+    ReadManyShifted,
+    /// `append` loses the first byte of its delimiter.
+    AppendWithoutDelimiter,
+    /// A scan leaves out its third record.
+    ScanSkips,
+    /// A scan from a bookmark shows the record before it again.
+    ScanRepeats,
+    /// A scan goes on after the visitor broke.
+    ScanGoesOn,
+    /// A bookmark at a key leads behind it.
+    BookmarkBehind,
+    /// A scan from a bookmark shows nothing.
+    BookmarkForgotten,
+    /// A count is one too high after a removal of nothing.
+    CountDrifts,
+    /// `update_many` carries out the first edit only.
+    HalfUpdateMany,
+    /// `update_many` updates key by key with what it saw before.
+    RacyUpdateMany,
+    /// Of a repeated key in `update_many` the first edit counts.
+    FirstEditCounts,
+    /// `put_many` goes from back to front.
+    PutManyBackward,
+    /// `put_many` leaves out the last of more than two.
+    PutManyShort,
+    /// `clear` leaves a record.
+    ClearLeaves,
+    /// What is beyond the limit is cut and stored.
+    OverLimitCut,
+    /// `update_many` with one value beyond the limit carries out the rest.
+    OverLimitHalf,
+}
+
+impl Bug {
+    /// Every bug.
+    pub const ALL: &[Self] = &[
+        Self::DroppedWrite,
+        Self::RacyUpdate,
+        Self::AsksTwice,
+        Self::KeepTouches,
+        Self::PanicRemoves,
+        Self::PanicLocks,
+        Self::WrongAbsent,
+        Self::StaleRead,
+        Self::TornRead,
+        Self::EmptyIsAbsent,
+        Self::KeysCut,
+        Self::ZerosCut,
+        Self::VisitsTwice,
+        Self::ReadManyShifted,
+        Self::AppendWithoutDelimiter,
+        Self::ScanSkips,
+        Self::ScanRepeats,
+        Self::ScanGoesOn,
+        Self::BookmarkBehind,
+        Self::BookmarkForgotten,
+        Self::CountDrifts,
+        Self::HalfUpdateMany,
+        Self::RacyUpdateMany,
+        Self::FirstEditCounts,
+        Self::PutManyBackward,
+        Self::PutManyShort,
+        Self::ClearLeaves,
+        Self::OverLimitCut,
+        Self::OverLimitHalf,
+    ];
+}
+
+/// Longest key and value of a broken engine, so that the limits are in reach.
+const LIMITS: (u64, u64) = (512, 200_000);
+
+/// [`ModelDb`] with a bug.
+#[derive(Debug)]
+pub struct Broken {
+    db: ModelDb,
+    bug: Bug,
+    reads: AtomicU64,
+    writes: AtomicU64,
+    drift: AtomicU64,
+    before: Mutex<HashMap<Vec<u8>, Vec<u8>>>,
+    stuck: Mutex<()>,
+}
+
+impl Broken {
+    /// An empty store with `bug`.
+    pub fn new(bug: Bug) -> Self {
+        Self {
+            db: ModelDb::with_limits(LIMITS.0, LIMITS.1),
+            bug,
+            reads: AtomicU64::new(0),
+            writes: AtomicU64::new(0),
+            drift: AtomicU64::new(0),
+            before: Mutex::default(),
+            stuck: Mutex::default(),
+        }
+    }
+
+    fn key<'k>(&self, key: &'k [u8]) -> &'k [u8] {
+        match self.bug {
+            Bug::KeysCut => &key[..key.len().min(32)],
+            Bug::OverLimitCut => &key[..key.len().min(LIMITS.0 as usize)],
+            _ => key,
+        }
+    }
+
+    /// What the bug makes of the answer to `present`.
+    fn spoil<'a>(&self, key: &[u8], present: Option<&[u8]>, edit: Edit<'a>) -> Edit<'a> {
+        let write = self.writes.fetch_add(1, Ordering::Relaxed);
+        let value = match edit {
+            Edit::Remove => {
+                if self.bug == Bug::CountDrifts && present.is_none() {
+                    self.drift.fetch_add(1, Ordering::Relaxed);
+                }
+                return Edit::Remove;
+            }
+            Edit::Keep => {
+                let cut = present
+                    .filter(|_| self.bug == Bug::KeepTouches)
+                    .and_then(<[u8]>::split_last);
+                return cut.map_or(Edit::Keep, |(_, rest)| Edit::Put(Cow::Owned(rest.to_vec())));
+            }
+            Edit::Put(value) => value,
+        };
+        if let (Bug::StaleRead | Bug::TornRead, Some(present)) = (self.bug, present) {
+            self.before.lock().insert(key.to_vec(), present.to_vec());
+        }
+        let value = match (self.bug, present) {
+            (Bug::DroppedWrite, _) if write % 37 == 36 => return Edit::Keep,
+            (Bug::AppendWithoutDelimiter, Some(present))
+                if value.len() > present.len() + 1 && value.starts_with(present) =>
+            {
+                Cow::Owned([present, &value[present.len() + 1..]].concat())
+            }
+            (Bug::ZerosCut, _) => {
+                let len = value
+                    .iter()
+                    .rposition(|byte| *byte != 0)
+                    .map_or(0, |last| last + 1);
+                Cow::Owned(value[..len].to_vec())
+            }
+            (Bug::OverLimitCut, _) => {
+                Cow::Owned(value[..value.len().min(LIMITS.1 as usize)].to_vec())
+            }
+            _ => value,
+        };
+        Edit::Put(value)
+    }
+}
+
+impl Reader for Broken {
+    fn read(&self, key: &[u8], visit: &mut dyn FnMut(Option<&[u8]>)) -> Result<()> {
+        let key = self.key(key);
+        let read = self.reads.fetch_add(1, Ordering::Relaxed);
+        let before = self.before.lock().get(key).cloned();
+        let mut value = self.db.get(key)?;
+        match (self.bug, before) {
+            (Bug::WrongAbsent, _) if read % 41 == 40 => value = None,
+            (Bug::StaleRead, Some(before)) if read % 5 == 4 && value.is_some() => {
+                value = Some(before);
+            }
+            (Bug::TornRead, Some(before)) if read % 5 == 4 => {
+                if let Some(value) = &mut value {
+                    let half = before.len().min(value.len() / 2);
+                    value[..half].copy_from_slice(&before[..half]);
+                }
+            }
+            (Bug::EmptyIsAbsent, _) => value = value.filter(|value| !value.is_empty()),
+            _ => {}
+        }
+        visit(value.as_deref());
+        if self.bug == Bug::VisitsTwice {
+            visit(value.as_deref());
+        }
+        Ok(())
+    }
+
+    fn read_many(&self, keys: &[&[u8]], visit: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
+        for (index, key) in keys.iter().enumerate() {
+            let shift = usize::from(self.bug == Bug::ReadManyShifted);
+            self.read(key, &mut |value| visit((index + shift) % keys.len(), value))?;
+        }
+        Ok(())
+    }
+
+    fn scan(&self, from: Option<&Bookmark>, visit: &mut Visit<'_>) -> Result<Option<Bookmark>> {
+        let (mut shown, mut broke) = (0, false);
+        if self.bug == Bug::BookmarkForgotten && from.is_some() {
+            return Ok(None);
+        }
+        if let (Bug::ScanRepeats, Some([key @ .., 0])) = (self.bug, from.map(Bookmark::as_bytes))
+            && let Some(value) = self.db.get(key)?
+            && visit(key, &value).is_break()
+        {
+            return Ok(from.cloned());
+        }
+        self.db.scan(from, &mut |key, value| {
+            shown += 1;
+            if self.bug == Bug::ScanSkips && shown == 3 {
+                return ControlFlow::Continue(());
+            }
+            let flow = visit(key, value);
+            if self.bug == Bug::ScanGoesOn && flow.is_break() && !broke {
+                broke = true;
+                return ControlFlow::Continue(());
+            }
+            flow
+        })
+    }
+
+    fn bookmark_at(&self, key: &[u8]) -> Bookmark {
+        if self.bug == Bug::BookmarkBehind {
+            return self.db.bookmark_at(&[key, &[0]].concat());
+        }
+        self.db.bookmark_at(self.key(key))
+    }
+
+    fn count(&self) -> u64 {
+        self.db.count() + self.drift.load(Ordering::Relaxed)
+    }
+
+    fn stats(&self) -> Stats {
+        Stats {
+            count: self.count(),
+            ..self.db.stats()
+        }
+    }
+
+    fn promise(&self) -> Promise {
+        Promise {
+            engine: "broken",
+            ..self.db.promise()
+        }
+    }
+}
+
+impl Engine for Broken {
+    fn update<'a>(
+        &self,
+        key: &[u8],
+        decide: &mut dyn FnMut(Option<&[u8]>) -> Edit<'a>,
+    ) -> Result<()> {
+        let key = self.key(key);
+        match self.bug {
+            Bug::RacyUpdate => {
+                let present = self.db.get(key)?;
+                let edit = decide(present.as_deref());
+                std::thread::yield_now();
+                let mut edit = Some(edit);
+                self.db
+                    .update(key, &mut |_| edit.take().unwrap_or(Edit::Keep))
+            }
+            Bug::PanicRemoves | Bug::PanicLocks => {
+                let guard = self.stuck.lock();
+                let outcome = catch_unwind(AssertUnwindSafe(|| self.db.update(key, decide)));
+                outcome.unwrap_or_else(|panic| {
+                    if self.bug == Bug::PanicLocks {
+                        std::mem::forget(guard);
+                    } else {
+                        self.db.remove(key)?;
+                    }
+                    resume_unwind(panic)
+                })
+            }
+            _ => self.db.update(key, &mut |present| {
+                if self.bug == Bug::AsksTwice {
+                    decide(present);
+                }
+                let present =
+                    present.filter(|value| self.bug != Bug::EmptyIsAbsent || !value.is_empty());
+                self.spoil(key, present, decide(present))
+            }),
+        }
+    }
+
+    fn update_many<'a>(
+        &self,
+        keys: &[&[u8]],
+        decide: &mut dyn FnMut(&[Option<&[u8]>]) -> Vec<Edit<'a>>,
+    ) -> Result<()> {
+        let keys: Vec<&[u8]> = keys.iter().map(|key| self.key(key)).collect();
+        match self.bug {
+            Bug::RacyUpdateMany => {
+                let present = self.db.get_many(&keys)?;
+                let present: Vec<_> = present.iter().map(Option::as_deref).collect();
+                let edits = decide(&present);
+                std::thread::yield_now();
+                self.db.update_many(&keys, &mut |_| {
+                    edits
+                        .iter()
+                        .map(|edit| match edit {
+                            Edit::Keep => Edit::Keep,
+                            Edit::Remove => Edit::Remove,
+                            Edit::Put(value) => Edit::Put(Cow::Owned(value.to_vec())),
+                        })
+                        .collect()
+                })
+            }
+            _ => self.db.update_many(&keys, &mut |present| {
+                let mut edits = decide(present);
+                let mut written = 0;
+                for (index, edit) in edits.iter_mut().enumerate() {
+                    if *edit == Edit::Keep {
+                        continue;
+                    }
+                    written += 1;
+                    let repeated = keys[..index].contains(&keys[index]);
+                    let too_large = |value: &[u8]| value.len() as u64 > LIMITS.1;
+                    let drop = match (self.bug, &*edit) {
+                        (Bug::HalfUpdateMany, _) => written > 1,
+                        (Bug::FirstEditCounts, _) => repeated,
+                        (Bug::OverLimitHalf, Edit::Put(value)) => too_large(value),
+                        _ => false,
+                    };
+                    if drop {
+                        *edit = Edit::Keep;
+                    }
+                }
+                edits
+            }),
+        }
+    }
+
+    fn put_many(&self, records: &[(&[u8], &[u8])]) -> Result<()> {
+        let records = match self.bug {
+            Bug::PutManyShort if records.len() > 2 => &records[..records.len() - 1],
+            _ => records,
+        };
+        let put = |(key, value): &(&[u8], &[u8])| self.put(key, value);
+        if self.bug == Bug::PutManyBackward {
+            return records.iter().rev().try_for_each(put);
+        }
+        records.iter().try_for_each(put)
+    }
+
+    fn clear(&self) -> Result<()> {
+        let mut left = None;
+        if self.bug == Bug::ClearLeaves {
+            left = self.db.pop_first()?;
+        }
+        self.db.clear()?;
+        left.map_or(Ok(()), |(key, value)| self.db.put(&key, &value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_bug_is_listed_once() {
+        let mut names: Vec<String> = Bug::ALL.iter().map(|bug| format!("{bug:?}")).collect();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), Bug::ALL.len());
+        assert_eq!(Bug::ALL.len(), 1 + Bug::OverLimitHalf as usize);
+    }
+}
