@@ -1,1 +1,21 @@
-//! Choose an engine from the superblock.
+//! Choosing an engine from the superblock: for programs that take whatever file they are given.
+//!
+//! It looks at the engine's word only; the engine itself verifies the rest.
+
+use std::path::Path;
+
+use crate::engine::{Engine, Reader};
+use crate::error::Result;
+use crate::record::hash::{HashDb, HashReader, Options};
+
+/// Opens an existing store of any engine for reading and writing, with default options.
+///
+/// `Mismatch` if it is no azekura file or of a newer version, `Locked` if it is open for writing.
+pub fn open(path: &Path) -> Result<Box<dyn Engine>> {
+    Ok(Box::new(HashDb::open(path, &Options::default())?))
+}
+
+/// Opens an existing store of any engine for reading, beside its writer if there is one.
+pub fn open_read_only(path: &Path) -> Result<Box<dyn Reader>> {
+    Ok(Box::new(HashReader::open(path)?))
+}

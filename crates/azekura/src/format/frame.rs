@@ -25,7 +25,7 @@ use super::checksum::crc_words;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum FrameKind {
-    /// The record has this key and value.
+    /// The record, which was there, has this value.
     Put = 1,
     /// The record with this key is removed.
     Remove = 2,
@@ -37,6 +37,8 @@ pub enum FrameKind {
     Clear = 5,
     /// Nothing: recovery fills a hole with it.
     Pad = 6,
+    /// The record, which was absent, has this value. Replay can so count records without looking them up.
+    Insert = 7,
 }
 
 impl FrameKind {
@@ -48,6 +50,7 @@ impl FrameKind {
             4 => Self::End,
             5 => Self::Clear,
             6 => Self::Pad,
+            7 => Self::Insert,
             _ => return None,
         })
     }

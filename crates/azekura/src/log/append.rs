@@ -177,7 +177,7 @@ impl Log {
         self.open_next(&mut space)
     }
 
-    fn open_next(&self, space: &mut Space<'_>) -> Result<()> {
+    pub(super) fn open_next(&self, space: &mut Space<'_>) -> Result<()> {
         let index = self.link_next(space, 1)?;
         let tail = u64::from(index) << 32 | u64::from(FIRST_FRAME / 8);
         // Release: the header and the table are there for whoever adds to it.

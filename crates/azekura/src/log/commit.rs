@@ -35,11 +35,19 @@ impl Log {
     /// Returns when everything appended before the call survives loss of power. One sync of the device,
     /// shared by all who wait; none if everything already is.
     pub fn sync(&self) -> Result<()> {
-        let (_, wanted) = self.end();
+        self.sync_unless_durable(Some(self.end().1))
+    }
+
+    /// As `sync`, for bytes the log knows nothing of: always asks the device.
+    pub fn sync_now(&self) -> Result<()> {
+        self.sync_unless_durable(None)
+    }
+
+    fn sync_unless_durable(&self, wanted: Option<LogPosition>) -> Result<()> {
         let mut state = self.commit.state.lock();
         loop {
             self.healthy()?;
-            if state.durable >= wanted {
+            if wanted.is_some_and(|wanted| state.durable >= wanted) {
                 return Ok(());
             }
             if !state.leading {

@@ -133,6 +133,11 @@ impl Log {
         }
     }
 
+    /// Opens the first segment of a chain at once, so that the chain has a beginning to name.
+    pub fn open_first(&self) -> Result<()> {
+        self.open_next(&mut self.segments.space())
+    }
+
     /// The segments.
     pub fn segments(&self) -> &Segments {
         &self.segments
@@ -239,6 +244,33 @@ impl Log {
         // caller is pinned (invariant 2), which `frame` demands and `scan` holds by other means.
         let bytes = unsafe { self.map.bytes(offset, len) };
         Frame::verify(header, word, bytes, seed, at / 8)
+    }
+
+    /// As `frame`, for a log that another process writes: the frame is copied to `buf` and verified there, since
+    /// its segment may be reused at any moment.
+    pub fn copy_frame<'b>(&self, address: Address, buf: &'b mut Vec<u8>) -> Result<Frame<'b>> {
+        self.look_copy(address, buf).map_err(|reason| self.frame_error(address, reason))
+    }
+
+    fn look_copy<'b>(
+        &self,
+        address: Address,
+        buf: &'b mut Vec<u8>,
+    ) -> std::result::Result<Frame<'b>, NoFrame> {
+        let offset = address.offset();
+        let (index, at) = self.geometry.locate(offset).ok_or(NoFrame::Shape)?;
+        let (seed, room) = self.segments.seed(index).ok_or(NoFrame::Shape)?;
+        let left = room - u64::from(at);
+        let word = self.map.load_u64(offset);
+        let second = if left >= 16 { self.map.load_u64(offset + 8) } else { 0 };
+        let header = Header::from_words(word, second).ok_or(NoFrame::Shape)?;
+        let len = header.frame_len();
+        if len as u64 > left {
+            return Err(NoFrame::Shape);
+        }
+        buf.resize(len, 0);
+        self.map.copy_out(offset, buf);
+        Frame::verify(header, word, buf, seed, at / 8)
     }
 
     #[cold]

@@ -6,7 +6,8 @@
 //! - *known*: the place lies before the durable mark: it was synced, so a frame stood there;
 //! - *trusted*: same boot and no failed sync: the cache is whole, only threads died;
 //! - *blank*: the first word is zero: nothing was published there;
-//! - *resumes*: a frame follows in the segment, or the segment has a link.
+//! - *resumes*: a frame follows in the segment, or the segment has a link; never while a writer is at
+//!   work, whose appends under way are no holes.
 //!
 //! Holes are filled and the end is made final before anything new is appended, so that a second crash finds
 //! the same history: (1) the link behind the end is cleared, and synced where the cache is not trusted;
@@ -28,6 +29,8 @@ pub struct Trust {
     pub trusted: bool,
     /// Everything before it was synced.
     pub durable: LogPosition,
+    /// A writer is at work: what is blank will be published soon, and ends the log for now.
+    pub live: bool,
 }
 
 /// The end that was found.
@@ -114,8 +117,8 @@ impl Log {
                 Stop::NoFrame { at, blank, .. } => (at, blank),
             };
             let known = LogPosition { sequence, offset: at } < trust.durable;
-            let behind = if blank && trust.trusted { self.resume_after(index, at) } else { None };
-            let linked = self.link(index, sequence) != Link::None;
+            let behind = if blank && trust.trusted && !trust.live { self.resume_after(index, at) } else { None };
+            let linked = !trust.live && self.link(index, sequence) != Link::None;
             match decide(known, trust.trusted, blank, behind.is_some() || linked) {
                 Verdict::Damaged => return Err(self.damage("no frame where one must stand", index, at)),
                 Verdict::End => {

@@ -226,6 +226,11 @@ impl Segments {
         (units(used), units(leaving), units(space.free.len() as u32))
     }
 
+    /// The free segment nearest to the front.
+    pub fn first_free(&self) -> Option<u32> {
+        self.space.lock().free.first().copied()
+    }
+
     /// Takes hold of the space.
     pub fn space(&self) -> Space<'_> {
         Space { segments: self, free: self.space.lock() }

@@ -1,0 +1,152 @@
+//! Checking: every byte that is relied on, against its checksum and against the rest.
+//!
+//! Read-only. What is verified: the superblock slots, the root and every image; every frame of every segment;
+//! that every entry of the index points to a record whose hash is the entry's; that no key is there twice;
+//! that the count is right. It runs beside readers and writers: what they change meanwhile is verified in its
+//! old or its new state.
+
+use std::collections::HashSet;
+
+use rapidhash::v3::RapidSecrets;
+
+use super::layout::{Extent, Image, root_crc};
+use super::{Core, hash_key};
+use crate::engine::CheckReport;
+use crate::epoch;
+use crate::error::Result;
+use crate::format::frame::FrameKind;
+use crate::index::Index;
+use crate::index::hash::{Hash, STRIPES};
+use crate::log::{Address, Log, Stop, Use};
+
+/// Damage is listed up to this many lines; then it is clear that a repair is due.
+const DAMAGE_MAX: usize = 1000;
+
+/// What is checked.
+pub(super) struct Checked<'c> {
+    pub(super) log: &'c Log,
+    pub(super) index: &'c Index,
+    pub(super) secrets: &'c RapidSecrets,
+    pub(super) root: Option<Extent>,
+    pub(super) images: Vec<Image>,
+    /// The segment that is being appended to.
+    pub(super) open: u32,
+    pub(super) count: &'c dyn Fn() -> u64,
+}
+
+impl Core {
+    pub(super) fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
+        // Nothing is cleaned meanwhile, so no segment is reused under the walk; and no checkpoint is made.
+        let _cleaning = self.cleaning.lock();
+        let state = self.checkpoint.lock();
+        Checked {
+            log: &self.log,
+            index: &self.index,
+            secrets: &self.secrets,
+            root: state.superblock.as_ref().and_then(|(_, last)| last.root),
+            images: state.images.clone(),
+            open: self.log.end().0,
+            count: &|| self.count(),
+        }
+        .check(progress)
+    }
+}
+
+impl Checked<'_> {
+    pub(super) fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
+        let mut report = CheckReport::default();
+        let segments = self.log.segments().in_use(Use::Log);
+        let total = segments.len() as u64 + STRIPES as u64;
+        self.check_checkpoint(&mut report)?;
+        let open = self.open;
+        for (done, segment) in segments.iter().enumerate() {
+            progress(done as u64, total);
+            let stop = self.log.walk(segment.index, crate::log::layout::FIRST_FRAME, &mut |_, frame| {
+                report.bytes += frame.len() as u64;
+                Ok(())
+            })?;
+            if let Stop::NoFrame { at, blank, reason } = stop
+                && !(blank && segment.index == open)
+                && !(blank && self.log.link(segment.index, segment.sequence)
+                    == crate::log::layout::Link::None)
+            {
+                let offset = self.log.geometry().offset_of(segment.index) + u64::from(at);
+                report.note(format!("no frame at offset {offset:#x} of the log ({reason:?})"));
+            }
+        }
+        let before = (self.count)();
+        for stripe in 0..STRIPES {
+            if stripe % 64 == 0 {
+                progress(segments.len() as u64 + stripe as u64, total);
+            }
+            if let Err(error) = self.check_stripe(stripe, &mut report) {
+                report.note(error.to_string());
+            }
+        }
+        let after = (self.count)();
+        let (least, most) = (before.min(after), before.max(after));
+        if report.is_sound() && !(least..=most).contains(&report.records) && before == after {
+            report.note(format!("{} records found, {before} counted", report.records));
+        }
+        progress(total, total);
+        Ok(report)
+    }
+
+    fn check_checkpoint(&self, report: &mut CheckReport) -> Result<()> {
+        let storage = self.log.storage();
+        let salt = self.log.geometry().salt;
+        if let Some(root) = self.root {
+            let mut bytes = vec![0; root.len as usize];
+            storage.read_at(root.offset, &mut bytes)?;
+            report.bytes += root.len;
+            if root_crc(salt, &bytes) != root.crc {
+                report.note(format!("the checkpoint's root at offset {:#x} is damaged", root.offset));
+            }
+        }
+        for (stripe, image) in self.images.iter().enumerate() {
+            match Core::read_image(storage.as_ref(), salt, stripe, *image) {
+                Ok(_) => report.bytes += image.len(),
+                Err(error) => report.note(error.to_string()),
+            }
+        }
+        Ok(())
+    }
+
+    fn check_stripe(&self, stripe: usize, report: &mut CheckReport) -> Result<()> {
+        let mut at = Some(Hash::first_of(stripe));
+        while let Some(from) = at.filter(|hash| hash.stripe() == stripe) {
+            let pin = epoch::pin();
+            let (entries, next) = self.index.scan_chunk(&pin, from)?;
+            let mut keys = HashSet::with_capacity(entries.len());
+            for (known, place) in entries {
+                let address = Address(place);
+                match self.log.frame(&pin, address) {
+                    Err(error) => report.note(error.to_string()),
+                    Ok(frame) => {
+                        let is_record =
+                            matches!(frame.header.kind, FrameKind::Put | FrameKind::Insert);
+                        let offset = address.offset();
+                        if !is_record || hash_key(frame.key, self.secrets).known() != known {
+                            report.note(format!("an entry points to a wrong record at {offset:#x}"));
+                        } else if !keys.insert(frame.key) {
+                            let key = crate::error::quote(frame.key);
+                            report.note(format!("key {key} is there twice, again at {offset:#x}"));
+                        } else {
+                            report.records += 1;
+                        }
+                    }
+                }
+            }
+            at = next;
+        }
+        Ok(())
+    }
+}
+
+impl CheckReport {
+    fn note(&mut self, damage: String) {
+        if self.damage.len() < DAMAGE_MAX {
+            self.damage.push(damage);
+        }
+    }
+}

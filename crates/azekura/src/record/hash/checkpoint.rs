@@ -1,0 +1,272 @@
+//! The checkpoint: the changed parts of the index, written so that replay can begin later.
+//!
+//! | step | a crash here leaves |
+//! |---|---|
+//! | 1 alone for a moment: note the log's end P, the count, the dead bytes, the changed stripes | the old checkpoint |
+//! | 2 write images of the changed stripes, then the root, to segments of their own | the old checkpoint |
+//! | 3 sync: images, root, and all of the log that they may point to | the old checkpoint |
+//! | 4 write the superblock over its older slot: replay begins at P | the old one or the new |
+//! | 5 sync | the new checkpoint |
+//! | 6 release what only the old one needed: images, and segments cleaned before step 1 | the new one |
+//!
+//! Images are taken while updates go on: an entry is the one of P or a later one. Replay from P brings every
+//! entry to its newest state whatever it began with, and all frames that an image may point to are durable
+//! before the superblock names it (step 3). Writers stand still in step 1 only.
+
+use std::collections::BTreeMap;
+
+use super::Core;
+use super::layout::{ENGINE, Extent, Image, Root, Super, image_crc, root_crc};
+use crate::error::{Error, Kind, Result};
+use crate::format::superblock::Superblock;
+use crate::index::hash::STRIPES;
+use crate::log::{LogPosition, Use};
+
+/// The last checkpoint, and where the next one's images go.
+#[derive(Debug, Default)]
+pub(super) struct Checkpoint {
+    /// The superblock as it stands on storage.
+    pub(super) superblock: Option<(u64, Super)>,
+    /// By stripe.
+    pub(super) images: Vec<Image>,
+    /// Where the next image goes: offset, and the end of its run.
+    pub(super) writing: Option<(u64, u64)>,
+    /// `Log::appended` at the last checkpoint.
+    pub(super) appended: u64,
+}
+
+impl Checkpoint {
+    /// The next image goes to the free segment nearest to the file's front.
+    pub(super) fn start_new_run(&mut self) {
+        self.writing = None;
+    }
+}
+
+impl Core {
+    /// Writes a superblock and makes it current in memory. Not durable before the next sync.
+    pub(super) fn write_super(&self, state: &mut Checkpoint, payload: Super) -> Result<()> {
+        let sequence = state.superblock.as_ref().map_or(0, |(sequence, _)| *sequence) + 1;
+        let block = Superblock { engine: ENGINE, sequence, payload: payload.encode() };
+        let written = self.log.storage().write_at(block.slot_offset(), &block.encode());
+        if let Err(error) = written {
+            self.log.poison();
+            return Err(error);
+        }
+        state.superblock = Some((sequence, payload));
+        Ok(())
+    }
+
+    /// Syncs the storage whatever the log says is durable; a failure poisons.
+    pub(super) fn sync_storage(&self) -> Result<()> {
+        self.log.sync_now()
+    }
+
+    /// See the module's text. Does nothing if nothing was appended since the last one.
+    pub(super) fn checkpoint(&self) -> Result<()> {
+        let mut state = self.checkpoint.lock();
+        self.log.healthy()?;
+        let retired = self.log.segments().retired();
+        let (start, count, log_segments, mut stripes) = {
+            let _alone = self.gate.alone();
+            let start = self.log.end();
+            let nothing_new = state.superblock.as_ref().is_some_and(|(_, last)| last.start == start);
+            if nothing_new && retired.is_empty() {
+                return Ok(());
+            }
+            let segments = self.log.segments().in_use(Use::Log);
+            (start, self.count(), segments, self.index.take_dirty())
+        };
+        let appended = self.log.appended();
+        let changed = stripes.clone();
+        stripes.extend(self.stripes_in_sparse_runs(&state, &stripes));
+        let written = self.write_checkpoint(&mut state, start, count, log_segments, &stripes);
+        if let Err(error) = written {
+            for stripe in changed {
+                self.index.mark_dirty(stripe);
+            }
+            return Err(error);
+        }
+        state.appended = appended;
+        *self.replay_from.lock() = start.1;
+        self.log.segments().release(&retired);
+        self.release_old_runs(&state);
+        Ok(())
+    }
+
+    fn write_checkpoint(
+        &self,
+        state: &mut Checkpoint,
+        start: (u32, LogPosition),
+        count: u64,
+        log_segments: Vec<crate::log::Segment>,
+        stripes: &[usize],
+    ) -> Result<()> {
+        let Some((_, last)) = state.superblock.clone() else {
+            unreachable!("an open file has a superblock")
+        };
+        let salt = last.geometry.salt;
+        let mut images = state.images.clone();
+        let mut entries = Vec::new();
+        for &stripe in stripes {
+            self.index.warm(stripe)?;
+            entries.clear();
+            self.index.capture(stripe, &mut entries);
+            let bytes: Vec<u8> = entries.iter().flat_map(|entry| entry.to_le_bytes()).collect();
+            images[stripe] = if bytes.is_empty() {
+                Image::default()
+            } else {
+                let offset = self.write_part(state, &bytes)?;
+                let crc = image_crc(salt, stripe, &bytes);
+                Image { offset, count: entries.len() as u32, crc }
+            };
+        }
+        // The root lists its own run too: it is taken before the list is made.
+        let geometry = self.log.geometry();
+        let room = (images.iter().filter(|i| !i.is_empty()).count() * 20
+            + log_segments.len() * 24
+            + self.log.segments().in_use(Use::Other).len() * 8
+            + 64) as u64;
+        self.room_for(state, room)?;
+        let other = self.log.segments().in_use(Use::Other);
+        let root = Root {
+            images,
+            log: log_segments,
+            other: other.iter().map(|segment| (segment.index, segment.units)).collect(),
+        };
+        let bytes = root.encode();
+        let offset = self.write_part(state, &bytes)?;
+        let crc = root_crc(salt, &bytes);
+        self.sync_storage()?;
+        let payload = Super {
+            start,
+            durable: self.log.durable(),
+            root: Some(Extent { offset, len: bytes.len() as u64, crc }),
+            count,
+            next_sequence: self.log.next_sequence(),
+            geometry,
+            ..last
+        };
+        self.write_super(state, payload)?;
+        self.sync_storage()?;
+        state.images = root.images;
+        Ok(())
+    }
+
+    /// Makes sure that the next `len` bytes stand in one run.
+    fn room_for(&self, state: &mut Checkpoint, len: u64) -> Result<()> {
+        if state.writing.is_some_and(|(at, end)| end - at >= len) {
+            return Ok(());
+        }
+        let geometry = self.log.geometry();
+        let units = len.div_ceil(geometry.segment_size()).max(1) as u32;
+        let index = self.log.segments().space().take(units, 0, Use::Other)?;
+        let offset = geometry.offset_of(index);
+        state.writing = Some((offset, offset + (u64::from(units) << geometry.shift)));
+        Ok(())
+    }
+
+    fn write_part(&self, state: &mut Checkpoint, bytes: &[u8]) -> Result<u64> {
+        self.room_for(state, bytes.len() as u64)?;
+        let Some((at, end)) = state.writing else { unreachable!("room was made") };
+        if let Err(error) = self.log.storage().write_at(at, bytes) {
+            self.log.poison();
+            return Err(error);
+        }
+        state.writing = Some(((at + bytes.len() as u64).next_multiple_of(8).min(end), end));
+        Ok(at)
+    }
+
+    /// Bytes of each run of images that the last checkpoint needs, by index of the run.
+    fn live_in_runs(&self, state: &Checkpoint) -> BTreeMap<u32, (u32, u64)> {
+        let geometry = self.log.geometry();
+        let other = self.log.segments().in_use(Use::Other);
+        let mut runs: BTreeMap<u32, (u32, u64)> =
+            other.iter().map(|segment| (segment.index, (segment.units, 0))).collect();
+        let mut add = |offset: u64, len: u64| {
+            if let Some((index, _)) = geometry.locate(offset)
+                && let Some((_, (_, live))) = runs.range_mut(..=index).next_back()
+            {
+                *live += len;
+            }
+        };
+        for image in state.images.iter().filter(|image| !image.is_empty()) {
+            add(image.offset, image.len());
+        }
+        if let Some(root) = state.superblock.as_ref().and_then(|(_, last)| last.root) {
+            add(root.offset, root.len);
+        }
+        if let Some((at, end)) = state.writing {
+            add(at.min(end - 1), 1);
+        }
+        runs
+    }
+
+    /// Stripes to write again so that runs which hold little become free: as long as the runs take more
+    /// than twice what they hold.
+    fn stripes_in_sparse_runs(&self, state: &Checkpoint, changed: &[usize]) -> Vec<usize> {
+        let geometry = self.log.geometry();
+        let runs = self.live_in_runs(state);
+        let size = |units: u32| u64::from(units) << geometry.shift;
+        let taken: u64 = runs.values().map(|(units, _)| size(*units)).sum();
+        let live: u64 = runs.values().map(|(_, live)| live).sum();
+        if taken <= 2 * live + 4 * geometry.segment_size() {
+            return Vec::new();
+        }
+        let sparse = |offset: u64| {
+            let run = geometry.locate(offset).and_then(|(index, _)| runs.range(..=index).next_back());
+            run.is_some_and(|(_, (units, live))| *live < size(*units) / 2)
+        };
+        (0..STRIPES)
+            .filter(|stripe| {
+                let image = &state.images[*stripe];
+                !image.is_empty() && sparse(image.offset) && changed.binary_search(stripe).is_err()
+            })
+            .collect()
+    }
+
+    /// Frees the runs that the checkpoint just made does not need.
+    fn release_old_runs(&self, state: &Checkpoint) {
+        let segments = self.log.segments();
+        let idle: Vec<(u32, u32)> = self
+            .live_in_runs(state)
+            .into_iter()
+            .filter(|(_, (_, live))| *live == 0)
+            .map(|(index, (units, _))| (index, units))
+            .collect();
+        for (index, _) in &idle {
+            segments.retire(*index);
+        }
+        segments.release(&idle);
+    }
+
+    /// Reads a stripe's image and verifies it.
+    pub(super) fn read_image(
+        storage: &dyn crate::io::Storage,
+        salt: u32,
+        stripe: usize,
+        image: Image,
+    ) -> Result<Vec<u64>> {
+        if image.is_empty() {
+            return Ok(Vec::new());
+        }
+        let damaged = |detail: String| {
+            Error::new(Kind::Corrupted, "a part of the index checkpoint is damaged")
+                .at(storage.path())
+                .offset(image.offset)
+                .detail(detail)
+                .remedy(format!("run `azekura repair {} NEW-FILE`", storage.path().display()))
+        };
+        let size = storage.size()?;
+        if image.offset.checked_add(image.len()).is_none_or(|end| end > size) {
+            return Err(damaged(format!("{} bytes exceed the file", image.len())));
+        }
+        let mut bytes = vec![0; image.len() as usize];
+        storage.read_at(image.offset, &mut bytes)?;
+        let computed = image_crc(salt, stripe, &bytes);
+        if computed != image.crc {
+            return Err(damaged(format!("stored {:08x}, computed {computed:08x}", image.crc)));
+        }
+        let words = bytes.chunks_exact(8).filter_map(|word| word.first_chunk::<8>());
+        Ok(words.map(|word| u64::from_le_bytes(*word)).collect())
+    }
+}

@@ -1,0 +1,80 @@
+//! Compacting: space given back on request.
+//!
+//! Segments with dead bytes are cleaned, and those at the file's end are moved to free ones at its
+//! front, until the file is as long as its live bytes need (and the index's images); then it is cut. It
+//! is cleaning with another choice of segments: readers and writers go on, a crash loses nothing, and what
+//! was won so far stays won. Where a reader in another process has the end mapped, its room is given back
+//! but the file's length stays.
+
+use super::Core;
+use crate::error::Result;
+use crate::log::{Segment, Use};
+
+/// Rounds of cleaning and checkpointing; each packs what the one before let go of.
+const ROUNDS: usize = 4;
+
+impl Core {
+    pub(super) fn compact(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
+        self.log.healthy()?;
+        let _cleaning = self.cleaning.lock();
+        for round in 0..ROUNDS {
+            // What is cleaned must lie before a checkpoint.
+            self.checkpoint()?;
+            let victims = self.compactable();
+            if victims.is_empty() && round > 0 {
+                break;
+            }
+            let total = victims.len() as u64;
+            for (done, segment) in victims.into_iter().enumerate() {
+                progress(round as u64 * total + done as u64, total * (round as u64 + 1));
+                self.clean(segment)?;
+            }
+            self.rewrite_images_behind_free_room();
+            self.checkpoint()?;
+            self.log.segments().trim()?;
+        }
+        self.log.sync()?;
+        progress(1, 1);
+        Ok(())
+    }
+
+    /// Segments worth cleaning: those with more than a twentieth dead, and those beyond where the
+    /// live bytes would end.
+    fn compactable(&self) -> Vec<Segment> {
+        let before = self.replay_from.lock().sequence.min(self.log.retained_from());
+        let (used, live) = self.log_bytes();
+        let (in_use, _, _) = self.log.segments().sizes();
+        let size = self.log.geometry().segment_size();
+        let needed = live + (in_use - used);
+        let end = needed.div_ceil(size) as u32 + needed.div_ceil(size) as u32 / 20 + 2;
+        let suspect = self.suspect.lock();
+        let mut victims: Vec<Segment> = self
+            .log
+            .segments()
+            .in_use(Use::Log)
+            .into_iter()
+            .filter(|segment| segment.sequence < before && !suspect.contains(&segment.index))
+            .filter(|s| s.dead * 20 > self.size_of(s) || (s.index >= end && s.units == 1))
+            .collect();
+        // From the end of the file, so that copies find the room in front.
+        victims.sort_by_key(|segment| std::cmp::Reverse(segment.index));
+        victims
+    }
+
+    /// Images that lie behind free segments are written again, into these.
+    fn rewrite_images_behind_free_room(&self) {
+        let (_, _, free) = self.log.segments().sizes();
+        if free < 2 * self.log.geometry().segment_size() {
+            return;
+        }
+        let first_free = self.log.segments().first_free().unwrap_or(u32::MAX);
+        let mut state = self.checkpoint.lock();
+        state.start_new_run();
+        for (stripe, image) in state.images.iter().enumerate() {
+            let index = self.log.geometry().locate(image.offset).map_or(0, |(index, _)| index);
+            if !image.is_empty() && index > first_free {
+                self.index.mark_dirty(stripe);
+            }
+        }
+    }
+}

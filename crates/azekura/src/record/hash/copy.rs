@@ -1,0 +1,94 @@
+//! A copy of the store, while it is being used.
+//!
+//! | step | |
+//! |---|---|
+//! | 1 | a checkpoint: everything before P stands in the file for good |
+//! | 2 | a follower at P keeps segments from being reused, and the checkpoint's lock keeps images |
+//! | 3 | segments are copied range by range, by the system, which shares blocks where it can |
+//! | 4 | the copy gets a superblock of its own, "closed", whose log ends at P; sync, and the name |
+//!
+//! Readers and writers notice nothing but the device's load. The copy is written under a temporary name
+//! beside the target and renamed when it is whole, so a crash leaves no half copy under the target's name.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::Core;
+use super::layout::{ENGINE, Super};
+use crate::error::{Error, Kind, Result};
+use crate::format::superblock::Superblock;
+use crate::io::file::{File, Files, sync_directory};
+use crate::io::{Directory, Storage};
+use crate::log::layout::{LINK_OFFSET, Mark};
+use crate::log::{Segment, Use, layout};
+
+impl Core {
+    pub(super) fn copy_to(&self, target: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
+        let files = Files::new(target.parent().unwrap_or(Path::new("")));
+        let name = target.file_name().map(Path::new).ok_or_else(|| {
+            Error::new(Kind::Invalid, "a copy needs the name of a file").at(target)
+        })?;
+        if files.exists(name)? {
+            return Err(Error::new(Kind::Invalid, "there is already a file of that name")
+                .at(target)
+                .remedy("choose another name, or remove it first"));
+        }
+        let partial = target.with_extension("partial-copy");
+        let partial_name = partial.file_name().map_or(name, Path::new);
+        if files.exists(partial_name)? {
+            files.remove(partial_name)?;
+        }
+        let storage: Arc<dyn Storage> = Arc::new(File::create(&partial)?);
+        let copied = self.copy_onto(storage.as_ref(), progress);
+        drop(storage);
+        if let Err(error) = copied {
+            // The error of the copy is what the caller needs; what is left of it says its name.
+            let _ = files.remove(partial_name);
+            return Err(error);
+        }
+        files.rename(partial_name, name)?;
+        sync_directory(target)
+    }
+
+    /// Copies the store onto an empty storage.
+    pub(super) fn copy_onto(
+        &self,
+        storage: &dyn Storage,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<()> {
+        // Nothing is cleaned meanwhile, so nothing is retired either.
+        let _cleaning = self.cleaning.lock();
+        self.checkpoint()?;
+        let state = self.checkpoint.lock();
+        let Some((sequence, last)) = state.superblock.clone() else {
+            return Err(Error::new(Kind::Poisoned, "the store is not open"));
+        };
+        let geometry = self.log.geometry();
+        let (end_index, end) = last.start;
+        let mut ranges: Vec<Segment> = self.log.segments().in_use(Use::Log);
+        ranges.retain(|segment| segment.sequence <= end.sequence);
+        ranges.extend(self.log.segments().in_use(Use::Other));
+        let segments = ranges.iter().map(|s| s.index + s.units).max().unwrap_or(0);
+        storage.resize(geometry.offset_of(segments))?;
+        let total = ranges.len() as u64;
+        for (done, segment) in ranges.iter().enumerate() {
+            progress(done as u64, total);
+            let offset = geometry.offset_of(segment.index);
+            let mut len = u64::from(segment.units) << geometry.shift;
+            if segment.index == end_index {
+                len = len.min(u64::from(end.offset));
+            }
+            self.log.storage().copy_range_to(offset, len, storage)?;
+        }
+        // The log of the copy ends here: its last segment leads nowhere.
+        storage.write_at(geometry.offset_of(end_index) + LINK_OFFSET, &[0; 8])?;
+        let mark = Mark { durable: end, sync_failed: false };
+        storage.write_at(layout::CONTROL_OFFSET, &mark.encode())?;
+        let payload = Super { open: false, durable: end, ..last };
+        let block = Superblock { engine: ENGINE, sequence: sequence + 1, payload: payload.encode() };
+        storage.write_at(block.slot_offset(), &block.encode())?;
+        storage.sync()?;
+        progress(total, total);
+        Ok(())
+    }
+}

@@ -1,0 +1,70 @@
+//! Lets updates pass, and now and then nobody.
+//!
+//! An update marks its thread and looks at one word; that is all it pays. Who needs a moment without updates
+//! (a checkpoint's beginning, `clear`) closes the gate and waits for those inside. The moment is as long as
+//! the longest closure that an update is running.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use crate::epoch::{self, Mark};
+
+#[derive(Default)]
+pub(super) struct Gate {
+    /// Read by every update, written when it closes and opens. The marks give it its order: who closes it
+    /// makes all threads pass a barrier.
+    closed: AtomicBool,
+    closing: Mutex<()>,
+    opened: Condvar,
+}
+
+/// While it lives, no other thread is inside an update.
+pub(super) struct Alone<'g> {
+    gate: &'g Gate,
+    _closing: MutexGuard<'g, ()>,
+}
+
+impl Gate {
+    /// Enters an update; inside until the mark is dropped.
+    ///
+    /// An update from inside another store's closure enters at once: whoever waits for the outer one waits
+    /// for both.
+    #[inline(always)]
+    pub(super) fn enter(&self) -> Option<Mark> {
+        let mark = epoch::writing();
+        if self.closed.load(Ordering::Acquire) && mark.is_some() {
+            return self.wait(mark);
+        }
+        mark
+    }
+
+    #[cold]
+    fn wait(&self, mut mark: Option<Mark>) -> Option<Mark> {
+        while self.closed.load(Ordering::Acquire) {
+            drop(mark);
+            let mut closing = self.closing.lock();
+            if self.closed.load(Ordering::Acquire) {
+                self.opened.wait(&mut closing);
+            }
+            drop(closing);
+            mark = epoch::writing();
+        }
+        mark
+    }
+
+    /// Waits until no other thread is inside an update, and keeps them out.
+    pub(super) fn alone(&self) -> Alone<'_> {
+        let closing = self.closing.lock();
+        self.closed.store(true, Ordering::Release);
+        epoch::wait_for_updates();
+        Alone { gate: self, _closing: closing }
+    }
+}
+
+impl Drop for Alone<'_> {
+    fn drop(&mut self) {
+        self.gate.closed.store(false, Ordering::Release);
+        self.gate.opened.notify_all();
+    }
+}

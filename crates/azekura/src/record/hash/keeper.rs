@@ -1,0 +1,166 @@
+//! The keeper: one thread per open file that does what need not be done by a writer.
+//!
+//! It wakes when a segment was filled, and for the sync interval: prepares the next segments, checkpoints
+//! when the log behind the last checkpoint has grown long, cleans when the log has outgrown its
+//! bound. Each step is bounded; a writer that gets far ahead does a step itself, so the bound holds.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+
+use parking_lot::{Condvar, Mutex};
+
+use super::Core;
+use crate::error::Result;
+
+/// Segments kept ready for appenders.
+const PREPARED: usize = 6;
+
+/// Wakes the keeper.
+#[derive(Debug, Default)]
+pub(super) struct Bell {
+    state: Mutex<Ring>,
+    rang: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Ring {
+    rung: bool,
+    stop: bool,
+}
+
+impl Bell {
+    fn ring(&self) {
+        let mut state = self.state.lock();
+        if !state.rung {
+            state.rung = true;
+            self.rang.notify_one();
+        }
+    }
+
+    fn stop(&self) {
+        self.state.lock().stop = true;
+        self.rang.notify_one();
+    }
+}
+
+pub(super) struct Keeper {
+    core: Arc<Core>,
+    thread: JoinHandle<()>,
+}
+
+impl Keeper {
+    pub(super) fn start(core: &Arc<Core>) -> Self {
+        let own = Arc::clone(core);
+        let thread = std::thread::Builder::new()
+            .name("azekura-keeper".into())
+            .spawn(move || own.keep())
+            .expect("a thread can be started");
+        Self { core: Arc::clone(core), thread }
+    }
+
+    pub(super) fn stop(self) {
+        self.core.bell.stop();
+        if self.thread.join().is_err() {
+            tracing::error!("the keeper panicked");
+        }
+    }
+}
+
+impl Core {
+    fn keep(&self) {
+        let mut stripe = 0;
+        loop {
+            let stopped = self.bell.state.lock().stop;
+            if stopped {
+                return;
+            }
+            if let Err(error) = self.keeper_step() {
+                tracing::error!(%error, "background work failed");
+                if self.log.healthy().is_err() {
+                    return;
+                }
+            }
+            // Whatever is left of the index comes in while nothing else is to be done.
+            let warming = stripe < crate::index::hash::STRIPES;
+            if warming {
+                let end = (stripe + 8).min(crate::index::hash::STRIPES);
+                for stripe in stripe..end {
+                    if let Err(error) = self.index.warm(stripe) {
+                        tracing::error!(%error, "a part of the index cannot be read");
+                    }
+                }
+                stripe = end;
+            }
+            let mut state = self.bell.state.lock();
+            if !state.rung && !state.stop && !warming {
+                match self.options.sync_interval {
+                    None => self.bell.rang.wait(&mut state),
+                    Some(interval) => {
+                        let late = self.bell.rang.wait_for(&mut state, interval).timed_out();
+                        if late {
+                            drop(state);
+                            if let Err(error) = self.log.sync() {
+                                tracing::error!(%error, "the interval's sync failed");
+                            }
+                            state = self.bell.state.lock();
+                        }
+                    }
+                }
+            }
+            state.rung = false;
+        }
+    }
+
+    fn keeper_step(&self) -> Result<()> {
+        self.log.segments().reap();
+        self.log.segments().prepare(PREPARED)?;
+        while self.step()? {
+            if self.bell.state.lock().stop {
+                return Ok(());
+            }
+            self.log.segments().prepare(PREPARED)?;
+        }
+        Ok(())
+    }
+
+    /// Called by a writer when a segment was filled since the last call.
+    #[cold]
+    pub(super) fn work_is_due(&self) -> Result<()> {
+        let next = self.log.appended() + self.log.geometry().segment_size();
+        self.wake_at.store(next, Ordering::Relaxed);
+        if self.options.background {
+            self.bell.ring();
+            if self.is_far_behind() {
+                self.step()?;
+            }
+            return Ok(());
+        }
+        self.step().map(|_| ())
+    }
+
+    pub(super) fn maintain(&self) -> Result<()> {
+        self.log.healthy()?;
+        self.log.segments().reap();
+        self.step().map(|_| ())
+    }
+
+    /// One bounded step of background work; whether there may be more to do.
+    fn step(&self) -> Result<bool> {
+        if self.is_checkpoint_due() {
+            self.checkpoint()?;
+            return Ok(true);
+        }
+        self.clean_one()
+    }
+
+    /// Log between two checkpoints, in bytes: what an open after a crash reads.
+    pub(super) fn interval(&self) -> u64 {
+        (self.log.geometry().segment_size() * 64).max(self.count() * 8)
+    }
+
+    fn is_checkpoint_due(&self) -> bool {
+        let Some(state) = self.checkpoint.try_lock() else { return false };
+        self.log.appended() - state.appended >= self.interval()
+    }
+}

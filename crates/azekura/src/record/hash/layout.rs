@@ -1,0 +1,293 @@
+//! The hash file on storage: the engine's part of the superblock, and the checkpoint.
+//!
+//! Superblock payload (behind the 32 bytes of `format::superblock`):
+//!
+//! | offset | size | meaning |
+//! |---|---|---|
+//! | 0 | 4 | segment size as a power of two, 12 to 26 |
+//! | 4 | 4 | salt of all checksums in this file |
+//! | 8 | 8 | seed of the hash: chosen keys cannot be made to collide |
+//! | 16 | 1 | compression: 0 none, 1 lz4, 2 zstd |
+//! | 17 | 1 | state: 0 closed cleanly, 1 open for writing (or its writer died) |
+//! | 18 | 2 | zero |
+//! | 20 | 4 | epoch: how often it was recovered; upper half of segment sequences |
+//! | 24 | 16 | boot id of the system that had it open: tells a dead process from lost power |
+//! | 40 | 4, 4, 8 | where replay begins: segment index, offset, sequence |
+//! | 56 | 8, 4 | durable at least to: sequence, offset; of a closed file its end |
+//! | 68 | 4 | CRC32C of the root |
+//! | 72 | 8, 8 | root: offset in the file, length (0: no checkpoint yet) |
+//! | 88 | 8 | records at the moment where replay begins |
+//! | 96 | 8 | next segment sequence |
+//!
+//! The root of a checkpoint says where the parts of the index are, and which segments are in use:
+//!
+//! | size | meaning |
+//! |---|---|
+//! | 4 | number of stripes that have entries; for each: |
+//! | 2, 2 | .. stripe, zero |
+//! | 4, 4 | .. number of entries, CRC32C of the image |
+//! | 8 | .. offset of the image in the file |
+//! | 4 | number of segments of the log; for each: |
+//! | 4, 4, 8, 8 | .. index, units, sequence, dead bytes |
+//! | 4 | number of segments that hold images and roots; for each: |
+//! | 4, 4 | .. index, units |
+//!
+//! An image is a stripe's entries, 8 bytes each (24 bits of hash, 40 bits of address). Checksums stand
+//! with the parent, so an image that was lost or misplaced is noticed too.
+//!
+//! This file turns these bytes into values and back.
+
+#![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
+
+use super::Compression;
+use crate::format::bytes::{Give, Take};
+use crate::format::checksum::crc;
+use crate::index::hash::STRIPES;
+use crate::log::{Geometry, LogPosition, Segment};
+
+/// The engine's word in the superblock.
+pub const ENGINE: [u8; 8] = *b"hash\0\0\0\0";
+
+/// Smallest and largest segment, as powers of two.
+pub const SHIFTS: std::ops::RangeInclusive<u32> = 12..=26;
+
+const IMAGE_SEED: u32 = 0x494d_4147;
+const ROOT_SEED: u32 = 0x524f_4f54;
+
+/// The engine's part of the superblock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Super {
+    /// Sizes and salt.
+    pub geometry: Geometry,
+    /// Seed of the hash.
+    pub hash_seed: u64,
+    /// How values are stored.
+    pub compression: Compression,
+    /// Whether it is open for writing.
+    pub open: bool,
+    /// How often it was recovered.
+    pub epoch: u32,
+    /// The system that had it open.
+    pub boot_id: [u8; 16],
+    /// Where replay begins: index, position.
+    pub start: (u32, LogPosition),
+    /// Durable at least to here.
+    pub durable: LogPosition,
+    /// Where the checkpoint's root is.
+    pub root: Option<Extent>,
+    /// Records where replay begins.
+    pub count: u64,
+    /// The next segment's sequence.
+    pub next_sequence: u64,
+}
+
+/// Bytes of the file, with their checksum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Offset in the file.
+    pub offset: u64,
+    /// Length in bytes.
+    pub len: u64,
+    /// CRC32C.
+    pub crc: u32,
+}
+
+impl Super {
+    /// The payload's bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let root = self.root.unwrap_or(Extent { offset: 0, len: 0, crc: 0 });
+        let mut give = Give::default();
+        give.u32(self.geometry.shift)
+            .u32(self.geometry.salt)
+            .u64(self.hash_seed)
+            .u8(self.compression as u8)
+            .u8(u8::from(self.open))
+            .u16(0)
+            .u32(self.epoch)
+            .bytes(&self.boot_id)
+            .u32(self.start.0)
+            .u32(self.start.1.offset)
+            .u64(self.start.1.sequence)
+            .u64(self.durable.sequence)
+            .u32(self.durable.offset)
+            .u32(root.crc)
+            .u64(root.offset)
+            .u64(root.len)
+            .u64(self.count)
+            .u64(self.next_sequence);
+        give.0
+    }
+
+    /// Decodes a payload. `None`: impossible values.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut take = Take(bytes);
+        let geometry = Geometry { shift: take.u32()?, salt: take.u32()? };
+        let hash_seed = take.u64()?;
+        let compression = Compression::from_byte(take.u8()?)?;
+        let open = take.u8()?;
+        let _zero = take.u16()?;
+        let epoch = take.u32()?;
+        let boot_id = take.id()?;
+        let (index, offset, sequence) = (take.u32()?, take.u32()?, take.u64()?);
+        let durable = LogPosition { sequence: take.u64()?, offset: take.u32()? };
+        let crc = take.u32()?;
+        let root = Extent { offset: take.u64()?, len: take.u64()?, crc };
+        let (count, next_sequence) = (take.u64()?, take.u64()?);
+        let sound = SHIFTS.contains(&geometry.shift) && open <= 1;
+        sound.then_some(Self {
+            geometry,
+            hash_seed,
+            compression,
+            open: open == 1,
+            epoch,
+            boot_id,
+            start: (index, LogPosition { sequence, offset }),
+            durable,
+            root: (root.len > 0).then_some(root),
+            count,
+            next_sequence,
+        })
+    }
+}
+
+/// Where a stripe's entries are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Image {
+    /// Offset in the file.
+    pub offset: u64,
+    /// Number of entries; 0: there is no image.
+    pub count: u32,
+    /// CRC32C of its bytes.
+    pub crc: u32,
+}
+
+impl Image {
+    /// Bytes of the image.
+    pub fn len(&self) -> u64 {
+        u64::from(self.count) * 8
+    }
+
+    /// Whether the stripe has no entries.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+}
+
+/// The checksum of a stripe's image.
+pub fn image_crc(salt: u32, stripe: usize, bytes: &[u8]) -> u32 {
+    crc(crc(salt ^ IMAGE_SEED, &(stripe as u32).to_le_bytes()), bytes)
+}
+
+/// The checksum of a root.
+pub fn root_crc(salt: u32, bytes: &[u8]) -> u32 {
+    crc(salt ^ ROOT_SEED, bytes)
+}
+
+/// A checkpoint's root.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Root {
+    /// By stripe; `STRIPES` of them.
+    pub images: Vec<Image>,
+    /// Segments of the log.
+    pub log: Vec<Segment>,
+    /// Segments of images and roots: index, units.
+    pub other: Vec<(u32, u32)>,
+}
+
+impl Root {
+    /// A root without a stripe.
+    pub fn new() -> Self {
+        Self { images: vec![Image::default(); STRIPES], log: Vec::new(), other: Vec::new() }
+    }
+
+    /// The root's bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut give = Give::default();
+        let stripes = || self.images.iter().enumerate().filter(|(_, image)| !image.is_empty());
+        give.u32(stripes().count() as u32);
+        for (stripe, image) in stripes() {
+            give.u16(stripe as u16).u16(0).u32(image.count).u32(image.crc).u64(image.offset);
+        }
+        give.u32(self.log.len() as u32);
+        for segment in &self.log {
+            give.u32(segment.index).u32(segment.units).u64(segment.sequence).u64(segment.dead);
+        }
+        give.u32(self.other.len() as u32);
+        for (index, units) in &self.other {
+            give.u32(*index).u32(*units);
+        }
+        give.0
+    }
+
+    /// Decodes a root whose checksum was verified. `None`: impossible values.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut take = Take(bytes);
+        let mut root = Self::new();
+        for _ in 0..take.u32()? {
+            let stripe = usize::from(take.u16()?);
+            let _zero = take.u16()?;
+            let (count, crc, offset) = (take.u32()?, take.u32()?, take.u64()?);
+            *root.images.get_mut(stripe)? = Image { offset, count, crc };
+        }
+        for _ in 0..take.u32()? {
+            let (index, units) = (take.u32()?, take.u32()?);
+            let (sequence, dead) = (take.u64()?, take.u64()?);
+            root.log.push(Segment { index, units, sequence, dead });
+        }
+        for _ in 0..take.u32()? {
+            root.other.push((take.u32()?, take.u32()?));
+        }
+        take.0.is_empty().then_some(root)
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    fn sample() -> Super {
+        Super {
+            geometry: Geometry { shift: 20, salt: 0x0102_0304 },
+            hash_seed: 5,
+            compression: Compression::Lz4,
+            open: true,
+            epoch: 6,
+            boot_id: [7; 16],
+            start: (8, LogPosition { sequence: 9, offset: 10 }),
+            durable: LogPosition { sequence: 11, offset: 12 },
+            root: Some(Extent { offset: 13, len: 14, crc: 15 }),
+            count: 16,
+            next_sequence: 17,
+        }
+    }
+
+    #[test]
+    fn the_bytes_of_the_superblock_are_as_the_table_says() {
+        let bytes = sample().encode();
+        assert_eq!(bytes.len(), 104);
+        assert_eq!(&bytes[..8], &[20, 0, 0, 0, 4, 3, 2, 1]);
+        assert_eq!(&bytes[16..24], &[1, 1, 0, 0, 6, 0, 0, 0]);
+        assert_eq!(&bytes[40..48], &[8, 0, 0, 0, 10, 0, 0, 0]);
+        assert_eq!((bytes[56], bytes[64], bytes[68], bytes[72]), (11, 12, 15, 13));
+        assert_eq!((bytes[80], bytes[88], bytes[96]), (14, 16, 17));
+        assert_eq!(Super::decode(&bytes), Some(sample()));
+        for len in 0..bytes.len() {
+            assert_eq!(Super::decode(&bytes[..len]), None);
+        }
+    }
+
+    #[test]
+    fn a_root_comes_back_and_no_prefix_of_it_does() {
+        let mut root = Root::new();
+        root.images[3] = Image { offset: 4096, count: 5, crc: 6 };
+        root.images[4095] = Image { offset: 8192, count: 7, crc: 8 };
+        root.log.push(Segment { index: 0, units: 1, sequence: 1 << 32, dead: 99 });
+        root.other.push((1, 2));
+        let bytes = root.encode();
+        assert_eq!(Root::decode(&bytes), Some(root));
+        for len in 0..bytes.len() {
+            assert_eq!(Root::decode(&bytes[..len]), None);
+        }
+    }
+}

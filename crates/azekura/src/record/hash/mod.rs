@@ -1,0 +1,426 @@
+//! The file hash: a log of records, and an index in memory that is checkpointed to the same file.
+//!
+//! ```text
+//!   put    hash key -> lock bucket -> append frame to the log -> entry = its address -> unlock
+//!   get    hash key -> bucket -> address -> frame: verify, compare key, lend value
+//!
+//!   file   | superblock x 2 | mark | segment | segment | segment | ...
+//!             |                        log       log      images of index stripes, root
+//!             `-- where replay begins, where the root is
+//! ```
+//!
+//! What it promises:
+//!
+//! - An acknowledged write survives the death of the process (`Durability::Process`), and after a
+//!   `sync(Power)` or with `Options::durability` the loss of power. A power cut leaves a prefix of the history,
+//!   with everything synced in it; `update_many` and `clear` are in it whole or not at all.
+//! - Reads take no lock and store to no shared line; they see the newest value that was stored before they
+//!   began, or a newer one. Every record is verified against its checksum whenever it is read.
+//! - Opening reads the log behind the last checkpoint, nothing else; stripes of the index come in when
+//!   they are first needed, and in the background.
+//! - The log takes at most `space_ratio` times the live bytes, and what one interval between checkpoints adds
+//!   (the larger of 64 segments and 8 bytes per record): `clean`.
+//!
+//! State of a handle: *open* -> (a write or sync fails) -> *poisoned*: reads go on, writes are refused, a
+//! new open recovers. Costs in storage accesses when nothing is cached: `get` 1, absent 0, `put` 0 and one
+//! write shared with its neighbours, `remove` 1 (to verify the record).
+//!
+//! Lock order: checkpoint, gate, then the index's, then the log's. No lock is held while a user's closure
+//! runs but the buckets of its keys. Ideas: Bitcask (log and hash in memory), FASTER (tagged buckets
+//! of a cache line), LFS (segments and cleaning).
+
+mod check;
+mod checkpoint;
+mod clean;
+mod compact;
+mod copy;
+mod gate;
+mod keeper;
+pub mod layout;
+mod open;
+mod read;
+mod reader;
+mod recover;
+mod repair;
+mod scan;
+mod update;
+mod value;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rapidhash::v3::RapidSecrets;
+
+use crate::engine::{
+    Bookmark, CheckReport, Durability, Edit, Engine, Persistent, Promise, Reader, Stats, Visit,
+};
+use crate::error::Result;
+use crate::index::Index;
+use crate::index::hash::Hash;
+use crate::log::{Log, LogPosition, Use};
+
+pub use reader::HashReader;
+pub use repair::{RepairReport, repair, repair_storage};
+
+/// Longest key.
+pub const KEY_LEN_MAX: u64 = (8 << 20) - 1;
+/// Longest value.
+pub const VALUE_LEN_MAX: u64 = (2 << 30) - 1;
+
+/// How the values of a file are stored; fixed when it is created.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Compression {
+    /// As they are.
+    #[default]
+    None = 0,
+    /// lz4: fast, about half the size of text.
+    Lz4 = 1,
+    /// zstd at its default level: slower to write, smaller.
+    Zstd = 2,
+}
+
+impl Compression {
+    const fn from_byte(byte: u8) -> Option<Self> {
+        Some(match byte {
+            0 => Self::None,
+            1 => Self::Lz4,
+            2 => Self::Zstd,
+            _ => return None,
+        })
+    }
+
+    /// Its word.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Lz4 => "lz4",
+            Self::Zstd => "zstd",
+        }
+    }
+}
+
+/// How to create and open a hash file. The defaults fit a file of any size.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Bytes of a segment: a power of two from 4 KiB to 64 MiB. Fixed at creation. 1 MiB.
+    pub segment_size: u64,
+    /// How values are stored. Fixed at creation. None.
+    pub compression: Compression,
+    /// How many times the live bytes the log may take, at least 1.1. 2.0.
+    pub space_ratio: f64,
+    /// What every acknowledged write survives without a further call. `Process`.
+    pub durability: Durability,
+    /// If set, everything is synced to survive loss of power this often, in the background. None.
+    pub sync_interval: Option<Duration>,
+    /// Whether a thread cleans, checkpoints and allocates ahead. Without it, writers do what must be done,
+    /// and `maintain` the rest. True.
+    pub background: bool,
+    /// How large the file may become; only addresses are reserved. 1 TiB.
+    pub capacity: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            segment_size: 1 << 20,
+            compression: Compression::None,
+            space_ratio: 2.0,
+            durability: Durability::Process,
+            sync_interval: None,
+            background: true,
+            capacity: 1 << 40,
+        }
+    }
+}
+
+/// An open hash file. See the module's text.
+pub struct HashDb {
+    core: Arc<Core>,
+    keeper: Option<keeper::Keeper>,
+}
+
+/// What the threads of a process share of an open file.
+struct Core {
+    // Set by the opener.
+    log: Arc<Log>,
+    index: Index,
+    options: Options,
+    hash_seed: u64,
+    secrets: RapidSecrets,
+    compression: Compression,
+    epoch: u32,
+    /// Lets updates pass; closed for moments in which none may be under way.
+    gate: gate::Gate,
+    /// Records present: shares, each on its own line, that threads add to; the sum counts.
+    count: Box<[Share]>,
+    /// Under its lock: the last checkpoint.
+    checkpoint: Mutex<checkpoint::Checkpoint>,
+    /// When `Log::appended` reaches this, the keeper is woken. Relaxed: a late wake is harmless.
+    wake_at: AtomicU64,
+    bell: keeper::Bell,
+    /// One thread cleans at a time.
+    cleaning: Mutex<()>,
+    /// Where replay would begin; segments before may be cleaned.
+    replay_from: Mutex<LogPosition>,
+    /// Segments in which a frame that should be live is damaged: never cleaned, so never lost.
+    suspect: Mutex<Vec<u32>>,
+}
+
+#[repr(align(128))]
+#[derive(Default)]
+struct Share(AtomicI64);
+
+const SHARES: usize = 16;
+
+fn shares(count: u64) -> Box<[Share]> {
+    let shares: Box<[Share]> = (0..SHARES).map(|_| Share::default()).collect();
+    shares[0].0.store(count as i64, Ordering::Relaxed);
+    shares
+}
+
+impl Core {
+    #[inline(always)]
+    fn hash(&self, key: &[u8]) -> Hash {
+        hash_key(key, &self.secrets)
+    }
+
+    #[inline(always)]
+    fn add_count(&self, by: i64) {
+        thread_local! {
+            static SHARE: usize = {
+                static NEXT: AtomicU64 = AtomicU64::new(0);
+                NEXT.fetch_add(1, Ordering::Relaxed) as usize % SHARES
+            };
+        }
+        let share = SHARE.with(|share| *share);
+        self.count[share].0.fetch_add(by, Ordering::Relaxed);
+    }
+
+    fn count(&self) -> u64 {
+        let sum: i64 = self.count.iter().map(|share| share.0.load(Ordering::Relaxed)).sum();
+        sum.max(0) as u64
+    }
+
+    fn reset_count(&self) {
+        for share in &self.count {
+            share.0.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Bytes of log segments in use, and of them those known to be live.
+    fn log_bytes(&self) -> (u64, u64) {
+        let segments = self.log.segments().in_use(Use::Log);
+        let geometry = self.log.geometry();
+        let used: u64 = segments.iter().map(|s| u64::from(s.units) << geometry.shift).sum();
+        let dead: u64 = segments.iter().map(|s| s.dead).sum();
+        let (index, end) = self.log.end();
+        let open = segments.iter().any(|s| s.index == index);
+        let unused =
+            if open { geometry.segment_size().saturating_sub(u64::from(end.offset)) } else { 0 };
+        (used, used.saturating_sub(dead).saturating_sub(unused))
+    }
+}
+
+/// The hash of `key` in a file with these secrets.
+#[inline(always)]
+fn hash_key(key: &[u8], secrets: &RapidSecrets) -> Hash {
+    Hash::of(rapidhash::v3::rapidhash_v3_inline::<true, false, false>(key, secrets))
+}
+
+impl HashDb {
+    /// The value of `key`, copied.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.core.read(key, |value| value.map(<[u8]>::to_vec))
+    }
+
+    /// Lends the value of `key`, or its absence, to `visit`: no copy, no lock.
+    #[inline]
+    pub fn read_with<R>(&self, key: &[u8], visit: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
+        self.core.read(key, visit)
+    }
+
+    /// Sets the value of `key`.
+    #[inline]
+    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.core.put(key, value)
+    }
+
+    /// Removes `key`; whether it was there.
+    #[inline]
+    pub fn remove(&self, key: &[u8]) -> Result<bool> {
+        self.core.remove(key)
+    }
+
+    /// Removes each of `keys`, overlapping their memory accesses; how many were there.
+    pub fn remove_many(&self, keys: &[&[u8]]) -> Result<u64> {
+        self.core.remove_many(keys)
+    }
+
+    /// Writes the changed parts of the index, so that the next open reads only the log from here on.
+    pub fn checkpoint(&self) -> Result<()> {
+        self.core.checkpoint()
+    }
+
+    /// One bounded step of the work a keeper thread does: checkpoint, clean, allocate.
+    pub fn maintain(&self) -> Result<()> {
+        self.core.maintain()
+    }
+
+    /// Gives space back: cleans every segment that holds dead bytes, moves what lies at the file's end
+    /// forward, and cuts the file. Readers and writers go on.
+    pub fn compact(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
+        self.core.compact(progress)
+    }
+
+    /// Where the log ends: follow it from here to see every later change.
+    pub fn position(&self) -> LogPosition {
+        self.core.log.end().1
+    }
+
+    /// The log, to follow it (`log::follow`) or to look at its figures.
+    pub fn log(&self) -> &Log {
+        &self.core.log
+    }
+
+    /// Properties of the file, by name, in a fixed order.
+    pub fn inspect(&self) -> Vec<(&'static str, String)> {
+        let core = &*self.core;
+        let (used, live) = core.log_bytes();
+        let (in_use, leaving, free) = core.log.segments().sizes();
+        let path = core.log.storage().path().display().to_string();
+        vec![
+            ("path", path),
+            ("engine", "hash".into()),
+            ("format_version", crate::format::superblock::VERSION.to_string()),
+            ("count", core.count().to_string()),
+            ("file_bytes", core.log.storage().size().unwrap_or(0).to_string()),
+            ("allocated_bytes", core.log.storage().allocated().unwrap_or(0).to_string()),
+            ("log_bytes", used.to_string()),
+            ("live_bytes", live.to_string()),
+            ("checkpoint_bytes", in_use.saturating_sub(used).to_string()),
+            ("leaving_bytes", leaving.to_string()),
+            ("free_bytes", free.to_string()),
+            ("segment_size", core.log.geometry().segment_size().to_string()),
+            ("compression", core.compression.word().into()),
+            ("epoch", core.epoch.to_string()),
+            ("position", core.log.end().1.to_string()),
+            ("durable", core.log.durable().to_string()),
+            ("replay_from", core.replay_from.lock().to_string()),
+            ("index_memory_bytes", core.index.memory_bytes().to_string()),
+            ("syncs", core.log.syncs().to_string()),
+        ]
+    }
+}
+
+impl Reader for HashDb {
+    fn read(&self, key: &[u8], visit: &mut dyn FnMut(Option<&[u8]>)) -> Result<()> {
+        self.core.read(key, visit)
+    }
+
+    fn read_many(
+        &self,
+        keys: &[&[u8]],
+        visit: &mut dyn FnMut(usize, Option<&[u8]>),
+    ) -> Result<()> {
+        self.core.read_many(keys, visit)
+    }
+
+    fn scan(&self, from: Option<&Bookmark>, visit: &mut Visit<'_>) -> Result<Option<Bookmark>> {
+        self.core.scan(from, visit)
+    }
+
+    fn bookmark_at(&self, key: &[u8]) -> Bookmark {
+        scan::bookmark(self.core.hash(key), key)
+    }
+
+    fn count(&self) -> u64 {
+        self.core.count()
+    }
+
+    fn stats(&self) -> Stats {
+        let (used, live) = self.core.log_bytes();
+        Stats {
+            count: self.core.count(),
+            live_bytes: live,
+            file_bytes: self.core.log.storage().size().unwrap_or(0),
+            memory_bytes: self.core.index.memory_bytes(),
+            more: vec![
+                ("log_bytes", used.to_string()),
+                ("syncs", self.core.log.syncs().to_string()),
+            ],
+        }
+    }
+
+    fn promise(&self) -> Promise {
+        promise(self.core.options.durability)
+    }
+
+    fn as_persistent(&self) -> Option<&dyn Persistent> {
+        Some(self)
+    }
+}
+
+fn promise(durability: Durability) -> Promise {
+    Promise {
+        engine: "hash",
+        evicts: false,
+        durability: Some(durability),
+        update_many_is_crash_atomic: true,
+        key_len_max: KEY_LEN_MAX,
+        value_len_max: VALUE_LEN_MAX,
+    }
+}
+
+impl Engine for HashDb {
+    fn update<'a>(
+        &self,
+        key: &[u8],
+        decide: &mut dyn FnMut(Option<&[u8]>) -> Edit<'a>,
+    ) -> Result<()> {
+        self.core.update(key, decide)
+    }
+
+    fn update_many<'a>(
+        &self,
+        keys: &[&[u8]],
+        decide: &mut dyn FnMut(&[Option<&[u8]>]) -> Vec<Edit<'a>>,
+    ) -> Result<()> {
+        self.core.update_many(keys, decide)
+    }
+
+    fn put_many(&self, records: &[(&[u8], &[u8])]) -> Result<()> {
+        self.core.put_many(records)
+    }
+
+    fn clear(&self) -> Result<()> {
+        self.core.clear()
+    }
+}
+
+impl Persistent for HashDb {
+    fn sync(&self, durability: Durability) -> Result<()> {
+        match durability {
+            Durability::Process => Ok(()),
+            Durability::Power => self.core.log.sync(),
+        }
+    }
+
+    fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
+        self.core.check(progress)
+    }
+
+    fn copy_to(&self, target: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
+        self.core.copy_to(target, progress)
+    }
+
+    fn path(&self) -> &Path {
+        self.core.log.storage().path()
+    }
+}
+
+#[cfg(test)]
+mod tests;

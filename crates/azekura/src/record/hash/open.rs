@@ -1,0 +1,332 @@
+//! Creating, opening and closing a hash file.
+//!
+//! Opening for writing: superblock, root, replay, seal, and a superblock that says "open" - none of which
+//! is synced unless power was lost since: a process that dies during an open leaves what it found. Closing:
+//! sync, a superblock that says "closed", sync; and a checkpoint if replay would otherwise be long.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use parking_lot::Mutex;
+use rapidhash::v3::RapidSecrets;
+
+use super::checkpoint::Checkpoint;
+use super::layout::{ENGINE, Image, Root, SHIFTS, Super, root_crc};
+use super::recover::Replay;
+use super::{Core, HashDb, Options, gate, keeper, shares};
+use crate::error::{Error, Kind, Result};
+use crate::format::superblock::{self, Superblock};
+use crate::index::Index;
+use crate::index::hash::STRIPES;
+use crate::io::file::{File, sync_directory};
+use crate::io::{Access, Storage};
+use crate::log::recover::Trust;
+use crate::log::{Geometry, Log, LogPosition, Segment, Use};
+
+impl HashDb {
+    /// Makes a new file. `Invalid` if there is something of that name.
+    pub fn create(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
+        let path = path.as_ref();
+        let db = Self::create_on(Arc::new(File::create(path)?), options)?;
+        sync_directory(path)?;
+        Ok(db)
+    }
+
+    /// Opens a file for reading and writing; after a crash, recovers. `Locked` if it is open for writing
+    /// anywhere, `Mismatch` if it is not a hash file of a known version.
+    pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
+        Self::open_on(Arc::new(File::open(path.as_ref(), Access::Write)?), options)
+    }
+
+    /// Opens a file, or makes it if there is none.
+    pub fn open_or_create(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
+        let path = path.as_ref();
+        match Self::create(path, options) {
+            Err(error) if error.kind() == Kind::Invalid && path.exists() => {
+                Self::open(path, options)
+            }
+            other => other,
+        }
+    }
+
+    /// Makes a store on an empty storage.
+    pub fn create_on(storage: Arc<dyn Storage>, options: &Options) -> Result<Self> {
+        check_options(options)?;
+        let shift = options.segment_size.trailing_zeros();
+        let identity = identity(storage.as_ref());
+        let geometry = Geometry { shift, salt: identity as u32 };
+        storage.resize(geometry.offset_of(1))?;
+        let log = open_log(&storage, geometry, options)?;
+        log.segments().finish_adoption()?;
+        let sequence = 1 << 32;
+        log.begin(None, sequence, None);
+        log.open_first()?;
+        let payload = Super {
+            geometry,
+            hash_seed: identity.rotate_left(32) ^ 0x9e37_79b9_7f4a_7c15,
+            compression: options.compression,
+            open: true,
+            epoch: 1,
+            boot_id: storage.boot_id(),
+            start: log.end(),
+            durable: LogPosition::default(),
+            root: None,
+            count: 0,
+            next_sequence: sequence + 1,
+        };
+        let images = vec![Image::default(); STRIPES];
+        let mut state = Checkpoint { images, ..Checkpoint::default() };
+        let core = build(log, Index::new()?, options, &payload);
+        core.write_super(&mut state, payload)?;
+        core.sync_storage()?;
+        *core.checkpoint.lock() = state;
+        Ok(Self::start(core))
+    }
+
+    /// Opens the store on a storage.
+    pub fn open_on(storage: Arc<dyn Storage>, options: &Options) -> Result<Self> {
+        check_options(options)?;
+        let (sequence, mut last) = read_super(storage.as_ref())?;
+        let root = read_root(storage.as_ref(), &last)?;
+        let size = storage.size()?;
+        let geometry = last.geometry;
+        let segments = size.saturating_sub(geometry.offset_of(0)).div_ceil(geometry.segment_size());
+        check_within(&storage, &root, geometry, segments)?;
+        storage.resize(size.max(geometry.offset_of(segments as u32)))?;
+        let log = open_log(&storage, geometry, options)?;
+        for segment in &root.log {
+            log.segments().adopt(*segment, Use::Log)?;
+        }
+        for &(index, units) in &root.other {
+            let segment = Segment { index, units, sequence: 0, dead: 0 };
+            log.segments().adopt(segment, Use::Other)?;
+        }
+        let trust = trust_in(&log, &last, storage.as_ref());
+        if last.open && !trust.trusted {
+            storage.drop_cache()?;
+        }
+        let mut replay = Replay::new(RapidSecrets::seed(last.hash_seed));
+        let found = log.recover(last.start, trust, &mut |address, frame| {
+            replay.record(address, &frame, last.count);
+            Ok(())
+        })?;
+        let end = LogPosition { sequence: found.last.1, offset: found.end };
+        if end < trust.durable && trust.durable.offset != u32::MAX {
+            return Err(ends_early(storage.as_ref(), end, trust.durable));
+        }
+        log.segments().finish_adoption()?;
+        let room = log.segments().seed(found.last.0).map_or(0, |(_, room)| room);
+        let resumes = !last.open && room == geometry.segment_size() && u64::from(found.end) < room;
+        if resumes {
+            log.begin(Some(found.last), last.next_sequence.max(found.last.1 + 1), Some(found.end));
+        } else {
+            log.seal(last.start, trust, found)?;
+            last.epoch += 1;
+            log.begin(Some(found.last), u64::from(last.epoch) << 32, None);
+        }
+        for (address, len) in replay.dead.drain(..) {
+            log.bury(address, len);
+        }
+        if replay.was_cleared() {
+            for segment in log.segments().in_use(Use::Log) {
+                if segment.sequence < end.sequence {
+                    log.segments().bury_all(segment.index);
+                }
+            }
+        }
+        let count = last.count.saturating_add_signed(replay.count);
+        let changed = replay.changed();
+        let images = root.images.clone();
+        let cold = replay.into_cold(Arc::clone(&log), geometry.salt, images);
+        let index = Index::cold(Arc::new(cold))?;
+        for stripe in changed {
+            index.mark_dirty(stripe);
+        }
+        last.open = true;
+        last.boot_id = storage.boot_id();
+        last.durable = trust.durable;
+        last.next_sequence = log.next_sequence();
+        log.set_durable(trust.durable);
+        let core = build(log, index, options, &Super { count, ..last.clone() });
+        let mut state = Checkpoint {
+            superblock: Some((sequence, last.clone())),
+            images: root.images,
+            ..Checkpoint::default()
+        };
+        core.write_super(&mut state, last)?;
+        *core.checkpoint.lock() = state;
+        Ok(Self::start(core))
+    }
+
+    fn start(core: Core) -> Self {
+        let core = Arc::new(core);
+        let background = core.options.background;
+        let keeper = background.then(|| keeper::Keeper::start(&core));
+        Self { core, keeper }
+    }
+
+    /// Closes the file: everything is durable afterwards, and the next open replays little. Dropping does
+    /// the same, but can only trace an error.
+    pub fn close(mut self) -> Result<()> {
+        self.shut()
+    }
+
+    fn shut(&mut self) -> Result<()> {
+        if let Some(keeper) = self.keeper.take() {
+            keeper.stop();
+        }
+        self.core.close()
+    }
+}
+
+impl Drop for HashDb {
+    fn drop(&mut self) {
+        if self.core.checkpoint.lock().superblock.as_ref().is_some_and(|(_, last)| last.open)
+            && let Err(error) = self.shut()
+        {
+            tracing::error!(%error, "closing failed; the next open recovers");
+        }
+    }
+}
+
+impl Core {
+    fn close(&self) -> Result<()> {
+        self.log.healthy()?;
+        // A short log is replayed faster than a checkpoint is written.
+        let pending = {
+            let state = self.checkpoint.lock();
+            self.log.appended() - state.appended
+        };
+        if pending > 2 * self.log.geometry().segment_size() {
+            self.checkpoint()?;
+        }
+        let mut state = self.checkpoint.lock();
+        self.sync_storage()?;
+        let (_, end) = self.log.end();
+        let Some((_, last)) = state.superblock.clone() else { return Ok(()) };
+        let next_sequence = self.log.next_sequence();
+        let payload = Super { open: false, durable: end, next_sequence, ..last };
+        self.write_super(&mut state, payload)?;
+        self.sync_storage()?;
+        self.log.segments().trim()?;
+        Ok(())
+    }
+}
+
+fn build(log: Arc<Log>, index: Index, options: &Options, payload: &Super) -> Core {
+    Core {
+        log,
+        index,
+        options: options.clone(),
+        hash_seed: payload.hash_seed,
+        secrets: RapidSecrets::seed(payload.hash_seed),
+        compression: payload.compression,
+        epoch: payload.epoch,
+        gate: gate::Gate::default(),
+        count: shares(payload.count),
+        checkpoint: Mutex::new(Checkpoint::default()),
+        wake_at: AtomicU64::new(0),
+        bell: keeper::Bell::default(),
+        cleaning: Mutex::new(()),
+        replay_from: Mutex::new(payload.start.1),
+        suspect: Mutex::new(Vec::new()),
+    }
+}
+
+fn open_log(storage: &Arc<dyn Storage>, geometry: Geometry, options: &Options) -> Result<Arc<Log>> {
+    let map = storage.map(options.capacity.max(storage.size()?.next_multiple_of(4096)))?;
+    Ok(Arc::new(Log::new(Arc::clone(storage), map, geometry)?))
+}
+
+fn check_options(options: &Options) -> Result<()> {
+    let shift = options.segment_size.trailing_zeros();
+    if !options.segment_size.is_power_of_two() || !SHIFTS.contains(&shift) {
+        return Err(Error::new(Kind::Invalid, "the segment size is a power of two")
+            .found(options.segment_size, "4096 to 67108864"));
+    }
+    if !(1.1..=1000.0).contains(&options.space_ratio) {
+        return Err(Error::new(Kind::Invalid, "the space ratio is out of range")
+            .found(options.space_ratio, "1.1 to 1000"));
+    }
+    crate::io::mmap::check_capacity(options.capacity)
+}
+
+/// A number that differs from file to file and cannot be guessed by who chooses keys.
+fn identity(storage: &dyn Storage) -> u64 {
+    storage.entropy()
+}
+
+/// The newest valid superblock: its sequence and payload.
+pub(super) fn read_super(storage: &dyn Storage) -> Result<(u64, Super)> {
+    let size = storage.size()?.min(superblock::SIZE);
+    let mut head = vec![0; size as usize];
+    storage.read_at(0, &mut head)?;
+    let block = Superblock::current(&head, &ENGINE).map_err(|error| error.at(storage.path()))?;
+    let payload = Super::decode(&block.payload).ok_or_else(|| {
+        Error::new(Kind::Corrupted, "the superblock holds impossible values")
+            .at(storage.path())
+            .offset(block.slot_offset())
+    })?;
+    Ok((block.sequence, payload))
+}
+
+/// The root of the last checkpoint; of a file without one, just the segment its log begins in.
+pub(super) fn read_root(storage: &dyn Storage, last: &Super) -> Result<Root> {
+    let Some(extent) = last.root else { return Ok(Root::new()) };
+    let damaged = |what: &str| {
+        Error::new(Kind::Corrupted, what)
+            .at(storage.path())
+            .offset(extent.offset)
+            .remedy(format!("run `azekura repair {} NEW-FILE`", storage.path().display()))
+    };
+    let size = storage.size()?;
+    if extent.offset.checked_add(extent.len).is_none_or(|end| end > size) {
+        return Err(damaged("the root of the checkpoint lies beyond the end of the file"));
+    }
+    let mut bytes = vec![0; extent.len as usize];
+    storage.read_at(extent.offset, &mut bytes)?;
+    if root_crc(last.geometry.salt, &bytes) != extent.crc {
+        return Err(damaged("the root of the checkpoint is damaged"));
+    }
+    Root::decode(&bytes).ok_or_else(|| damaged("the root of the checkpoint holds impossible values"))
+}
+
+fn check_within(
+    storage: &Arc<dyn Storage>,
+    root: &Root,
+    geometry: Geometry,
+    segments: u64,
+) -> Result<()> {
+    let log = root.log.iter().map(|segment| (segment.index, segment.units));
+    let beyond = log
+        .chain(root.other.iter().copied())
+        .find(|(index, units)| u64::from(*index) + u64::from(*units) > segments);
+    match beyond {
+        None => Ok(()),
+        Some((index, _)) => Err(Error::new(Kind::Corrupted, "the file is cut short")
+            .at(storage.path())
+            .offset(geometry.offset_of(index))
+            .found(format!("{segments} segments"), "more")
+            .remedy("restore a backup, or run `azekura repair`")),
+    }
+}
+
+/// How far the storage can be believed.
+pub(super) fn trust_in(log: &Log, last: &Super, storage: &dyn Storage) -> Trust {
+    let mark = log.mark().unwrap_or_default();
+    let same_boot = last.boot_id == storage.boot_id();
+    Trust {
+        trusted: !last.open || (same_boot && !mark.sync_failed),
+        durable: last.durable.max(mark.durable),
+        live: storage.has_writer(),
+    }
+}
+
+#[cold]
+fn ends_early(storage: &dyn Storage, end: LogPosition, durable: LogPosition) -> Error {
+    Error::new(Kind::Corrupted, "the log ends before what was synced")
+        .at(storage.path())
+        .found(format!("end {end}"), format!("at least {durable}"))
+        .remedy(format!("run `azekura repair {} NEW-FILE`", storage.path().display()))
+}

@@ -1,0 +1,95 @@
+//! Reading: one bucket, one record.
+//!
+//! A single read pins its thread, finds the bucket, and verifies the record it points to. Many reads go
+//! in groups, in three passes - buckets, records, answers - so that the memory accesses of a group
+//! overlap instead of following one another.
+
+use super::{Core, value};
+use crate::epoch::{self, Pin};
+use crate::error::Result;
+use crate::format::frame::{Frame, FrameKind};
+use crate::index::Place;
+use crate::index::hash::Hash;
+use crate::log::Address;
+
+/// Keys of a group: enough to hide a miss, few enough to stay in the first cache.
+pub(super) const GROUP: usize = 32;
+
+impl Core {
+    #[inline(always)]
+    pub(super) fn read<R>(&self, key: &[u8], visit: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
+        let hash = self.hash(key);
+        let pin = epoch::pin();
+        self.read_hashed(&pin, key, hash, visit)
+    }
+
+    #[inline(always)]
+    fn read_hashed<R>(
+        &self,
+        pin: &Pin,
+        key: &[u8],
+        hash: Hash,
+        visit: impl FnOnce(Option<&[u8]>) -> R,
+    ) -> Result<R> {
+        match self.index.find(pin, hash, |place| self.matching(pin, place, key))? {
+            None => Ok(visit(None)),
+            Some(frame) => {
+                let value = value::decode(self.compression, &frame)?;
+                Ok(visit(Some(&value)))
+            }
+        }
+    }
+
+    /// The frame at `place` if it is `key`'s.
+    #[inline(always)]
+    pub(super) fn matching<'p>(
+        &'p self,
+        pin: &'p Pin,
+        place: Place,
+        key: &[u8],
+    ) -> Result<Option<Frame<'p>>> {
+        let frame = self.log.frame(pin, Address(place))?;
+        let is_record = matches!(frame.header.kind, FrameKind::Put | FrameKind::Insert);
+        Ok((frame.key == key && is_record).then_some(frame))
+    }
+
+    /// Hashes a group of keys and has their buckets, then their records, brought near.
+    #[inline(always)]
+    pub(super) fn approach<'k>(
+        &self,
+        pin: &Pin,
+        keys: impl Iterator<Item = &'k [u8]>,
+        hashes: &mut [Hash; GROUP],
+    ) -> usize {
+        let mut len = 0;
+        for key in keys {
+            let hash = self.hash(key);
+            self.index.prefetch(pin, hash);
+            hashes[len] = hash;
+            len += 1;
+        }
+        for hash in &hashes[..len] {
+            if let Some(place) = self.index.peek(pin, *hash) {
+                self.log.prefetch(Address(place));
+            }
+        }
+        len
+    }
+
+    pub(super) fn read_many(
+        &self,
+        keys: &[&[u8]],
+        visit: &mut dyn FnMut(usize, Option<&[u8]>),
+    ) -> Result<()> {
+        let mut hashes = [Hash(0); GROUP];
+        for (group, keys) in keys.chunks(GROUP).enumerate() {
+            let pin = epoch::pin();
+            self.approach(&pin, keys.iter().copied(), &mut hashes);
+            for (at, key) in keys.iter().enumerate() {
+                let index = group * GROUP + at;
+                self.read_hashed(&pin, key, hashes[at], |value| visit(index, value))?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,419 @@
+//! Reading a file that another process may be writing.
+//!
+//! A reader has an index of its own. It begins with the last checkpoint and what the log says behind it,
+//! and before each answer looks whether the log has grown - one load of the word at its end - and
+//! follows. So a read that begins after a write was acknowledged, in whatever process, sees it. A value
+//! is copied, verified in the copy, and lent from there.
+//!
+//! The writer does not know its readers. When it reuses a segment that a reader still points into, the
+//! reader's copy fails its checksum, which covers the segment's sequence; the reader then opens the newest
+//! checkpoint and answers from there. Nothing it does is seen by the writer, but that the file is not cut
+//! short while it has it open. A checksum that fails under an unchanged superblock is damage.
+//!
+//! Behind a power cut that nobody has cleaned up yet, it shows what a writer's open would recover. It
+//! never writes.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+use rapidhash::v3::RapidSecrets;
+
+use super::check::Checked;
+use super::layout::{Root, Super};
+use super::open::{read_root, read_super, trust_in};
+use super::recover::Replay;
+use super::{Compression, HashDb, Options, hash_key, promise, scan, value};
+use crate::engine::{
+    Bookmark, CheckReport, Durability, Engine, Persistent, Promise, Reader, Stats, Visit,
+};
+use crate::epoch;
+use crate::error::{Error, Kind, Result};
+use crate::format::frame::{Frame, FrameKind};
+use crate::index::{Index, Place};
+use crate::io::file::File;
+use crate::io::{Access, Storage};
+use crate::log::layout::LINK_OFFSET;
+use crate::log::recover::Trust;
+use crate::log::{Address, Log, LogPosition, Segment, Use};
+
+/// A hash file open for reading only, beside at most one writer in this or another process.
+pub struct HashReader {
+    storage: Arc<dyn Storage>,
+    /// Replaced when the reader was left behind.
+    view: RwLock<View>,
+}
+
+/// The state at some position of the log, moving forward.
+struct View {
+    log: Arc<Log>,
+    index: Index,
+    secrets: RapidSecrets,
+    compression: Compression,
+    /// The superblock it began with.
+    sequence: u64,
+    last: Super,
+    root: Root,
+    count: AtomicI64,
+    /// The end of what was taken in: index of the segment, position. Taken in by one thread at a time.
+    end: Mutex<(u32, LogPosition)>,
+    /// The word to look at: not zero when there is more.
+    watch: AtomicU64,
+    trust: Trust,
+}
+
+/// How often a reader that is left behind tries again before it says that it cannot keep up.
+const TRIES: usize = 100;
+
+impl HashReader {
+    /// Opens a file for reading. `Mismatch` if it is not a hash file of a known version.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::open_on(Arc::new(File::open(path.as_ref(), Access::Read)?))
+    }
+
+    /// Opens the store on a storage for reading.
+    pub fn open_on(storage: Arc<dyn Storage>) -> Result<Self> {
+        let view = RwLock::new(View::open_newest(&storage)?);
+        Ok(Self { storage, view })
+    }
+
+    /// Properties of the file, by name, in a fixed order.
+    pub fn inspect(&self) -> Vec<(&'static str, String)> {
+        let view = self.view.read();
+        let segments = view.log.segments().in_use(Use::Log);
+        let geometry = view.log.geometry();
+        let used: u64 = segments.iter().map(|s| u64::from(s.units) << geometry.shift).sum();
+        vec![
+            ("path", self.storage.path().display().to_string()),
+            ("engine", "hash".into()),
+            ("format_version", crate::format::superblock::VERSION.to_string()),
+            ("count", view.count().to_string()),
+            ("file_bytes", self.storage.size().unwrap_or(0).to_string()),
+            ("allocated_bytes", self.storage.allocated().unwrap_or(0).to_string()),
+            ("log_bytes", used.to_string()),
+            ("segment_size", geometry.segment_size().to_string()),
+            ("compression", view.compression.word().into()),
+            ("epoch", view.last.epoch.to_string()),
+            ("closed_cleanly", (!view.last.open).to_string()),
+            ("has_writer", self.storage.has_writer().to_string()),
+            ("position", view.end.lock().1.to_string()),
+            ("durable", view.trust.durable.to_string()),
+            ("replay_from", view.last.start.1.to_string()),
+        ]
+    }
+
+    /// Answers from a view that is up to date, from a newer one if the writer has reused what it pointed to.
+    fn answer<T>(&self, mut from: impl FnMut(&View) -> Result<T>) -> Result<T> {
+        for _ in 0..TRIES {
+            let view = self.view.read();
+            match view.take_in().and_then(|()| from(&view)) {
+                Err(error) if error.kind() == Kind::Corrupted && view.is_stale(&self.storage) => {}
+                other => return other,
+            }
+            drop(view);
+            let newer = View::open_newest(&self.storage)?;
+            *self.view.write() = newer;
+        }
+        Err(Error::new(Kind::Locked, "the writer reuses space faster than it can be read")
+            .at(self.storage.path())
+            .remedy("read through the writer's process, or try again"))
+    }
+}
+
+impl View {
+    /// The newest checkpoint, and the log behind it; again if it changes meanwhile.
+    fn open_newest(storage: &Arc<dyn Storage>) -> Result<Self> {
+        let mut tries = 0;
+        loop {
+            let (sequence, last) = read_super(storage.as_ref())?;
+            let opened = Self::open(storage, sequence, last);
+            tries += 1;
+            match opened {
+                Err(error) if error.kind() == Kind::Corrupted && tries < TRIES => {
+                    if read_super(storage.as_ref())?.0 == sequence {
+                        return Err(error);
+                    }
+                }
+                other => return other,
+            }
+        }
+    }
+
+    fn open(storage: &Arc<dyn Storage>, sequence: u64, last: Super) -> Result<Self> {
+        let root = read_root(storage.as_ref(), &last)?;
+        let geometry = last.geometry;
+        let size = storage.size()?;
+        let map = storage.map(size.next_multiple_of(4096).max(1 << 40))?;
+        let log = Arc::new(Log::new(Arc::clone(storage), map, geometry)?);
+        for segment in &root.log {
+            if geometry.offset_of(segment.index.saturating_add(segment.units)) > size {
+                return Err(Error::new(Kind::Corrupted, "the file is cut short")
+                    .at(storage.path())
+                    .offset(geometry.offset_of(segment.index)));
+            }
+            log.segments().adopt(*segment, Use::Log)?;
+        }
+        for &(index, units) in &root.other {
+            log.segments().adopt(Segment { index, units, sequence: 0, dead: 0 }, Use::Other)?;
+        }
+        let trust = trust_in(&log, &last, storage.as_ref());
+        let mut replay = Replay::new(RapidSecrets::seed(last.hash_seed));
+        let found = log.recover(last.start, trust, &mut |address, frame| {
+            replay.record(address, &frame, last.count);
+            Ok(())
+        })?;
+        let count = last.count as i64 + replay.count;
+        let end = (found.last.0, LogPosition { sequence: found.last.1, offset: found.end });
+        let cold = replay.into_cold(Arc::clone(&log), geometry.salt, root.images.clone());
+        let view = Self {
+            index: Index::cold(Arc::new(cold))?,
+            secrets: RapidSecrets::seed(last.hash_seed),
+            compression: last.compression,
+            sequence,
+            root,
+            count: AtomicI64::new(count),
+            end: Mutex::new(end),
+            watch: AtomicU64::new(0),
+            trust,
+            last,
+            log,
+        };
+        view.watch_for(end);
+        Ok(view)
+    }
+
+    fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed).max(0) as u64
+    }
+
+    fn is_stale(&self, storage: &Arc<dyn Storage>) -> bool {
+        read_super(storage.as_ref()).is_ok_and(|(sequence, _)| sequence != self.sequence)
+    }
+
+    fn watch_for(&self, (index, end): (u32, LogPosition)) {
+        let room = self.log.segments().seed(index).map_or(0, |(_, room)| room);
+        let offset = self.log.geometry().offset_of(index);
+        let inside = u64::from(end.offset) < room;
+        let word = if inside { offset + u64::from(end.offset) } else { offset + LINK_OFFSET };
+        self.watch.store(word, Ordering::Release);
+    }
+
+    /// Takes in what the log says behind the end.
+    #[inline]
+    fn take_in(&self) -> Result<()> {
+        if self.log.map().load_u64(self.watch.load(Ordering::Acquire)) == 0 {
+            return Ok(());
+        }
+        self.follow()
+    }
+
+    #[cold]
+    fn follow(&self) -> Result<()> {
+        let mut end = self.end.lock();
+        let trust = Trust { live: true, ..self.trust };
+        let found =
+            self.log.recover(*end, trust, &mut |address, frame| self.apply(address, &frame))?;
+        *end = (found.last.0, LogPosition { sequence: found.last.1, offset: found.end });
+        self.watch_for(*end);
+        Ok(())
+    }
+
+    /// One record of the log onto the index.
+    fn apply(&self, address: Address, frame: &Frame<'_>) -> Result<()> {
+        let kind = frame.header.kind;
+        if kind == FrameKind::Clear {
+            self.index.clear();
+            self.count.store(0, Ordering::Relaxed);
+            return Ok(());
+        }
+        let hash = hash_key(frame.key, &self.secrets);
+        let pin = epoch::pin();
+        let mut buf = Vec::new();
+        loop {
+            let mut locked = self.index.lock(&pin, hash)?;
+            let found = locked
+                .find(|place| Ok((self.key_at(place, &mut buf)? == frame.key).then_some(())))?;
+            match (found, kind) {
+                (Some((slot, ())), FrameKind::Remove) => {
+                    locked.remove(slot);
+                    self.count.fetch_sub(1, Ordering::Relaxed);
+                }
+                (Some((slot, ())), _) => locked.replace(slot, address.0),
+                (None, FrameKind::Remove) => {}
+                (None, _) => {
+                    if !locked.claim() {
+                        let seen = locked.seen();
+                        drop(locked);
+                        self.index.grow(hash, seen)?;
+                        continue;
+                    }
+                    locked.fill(address.0);
+                    self.count.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            return Ok(());
+        }
+    }
+
+    fn key_at<'b>(&self, place: Place, buf: &'b mut Vec<u8>) -> Result<&'b [u8]> {
+        Ok(self.log.copy_frame(Address(place), buf)?.key)
+    }
+
+    fn read(&self, key: &[u8], visit: &mut dyn FnMut(Option<&[u8]>)) -> Result<()> {
+        let pin = epoch::pin();
+        let mut buf = Vec::new();
+        let found = self.index.find(&pin, hash_key(key, &self.secrets), |place| {
+            let frame = self.log.copy_frame(Address(place), &mut buf)?;
+            if frame.key != key {
+                return Ok(None);
+            }
+            Ok(Some(value::decode(self.compression, &frame)?.into_owned()))
+        })?;
+        visit(found.as_deref());
+        Ok(())
+    }
+
+    /// Scans without taking anything in: the state of one moment, as long as its segments are not reused.
+    fn scan(&self, from: Option<&Bookmark>, visit: &mut Visit<'_>) -> Result<Option<Bookmark>> {
+        let lend = |place: Place, visit: &mut scan::Lend<'_>| {
+            let mut buf = Vec::new();
+            let frame = self.log.copy_frame(Address(place), &mut buf)?;
+            visit(&frame)
+        };
+        let scan = scan::Scan {
+            index: &self.index,
+            secrets: &self.secrets,
+            compression: self.compression,
+            prefetch: &|_| (),
+            lend: &lend,
+        };
+        scan.run(from, visit)
+    }
+}
+
+impl Reader for HashReader {
+    fn read(&self, key: &[u8], visit: &mut dyn FnMut(Option<&[u8]>)) -> Result<()> {
+        self.answer(|view| view.read(key, visit))
+    }
+
+    fn scan(&self, from: Option<&Bookmark>, visit: &mut Visit<'_>) -> Result<Option<Bookmark>> {
+        let mut at = from.cloned();
+        let mut stopped = false;
+        loop {
+            let shown = self.answer(|view| {
+                // The place is kept record by record, so that a newer view goes on behind it.
+                let mut behind = None;
+                let end = view.scan(at.as_ref(), &mut |key, value| {
+                    behind = Some(scan::behind(hash_key(key, &view.secrets), key));
+                    let flow = visit(key, value);
+                    stopped = flow.is_break();
+                    flow
+                });
+                if behind.is_some() {
+                    at = behind;
+                }
+                end
+            })?;
+            if stopped || shown.is_none() {
+                return Ok(shown);
+            }
+        }
+    }
+
+    fn bookmark_at(&self, key: &[u8]) -> Bookmark {
+        scan::bookmark(hash_key(key, &self.view.read().secrets), key)
+    }
+
+    fn count(&self) -> u64 {
+        self.answer(|view| Ok(view.count())).unwrap_or(0)
+    }
+
+    fn stats(&self) -> Stats {
+        let view = self.view.read();
+        Stats {
+            count: view.count(),
+            file_bytes: self.storage.size().unwrap_or(0),
+            memory_bytes: view.index.memory_bytes(),
+            ..Stats::default()
+        }
+    }
+
+    fn promise(&self) -> Promise {
+        promise(Durability::Process)
+    }
+
+    fn as_persistent(&self) -> Option<&dyn Persistent> {
+        Some(self)
+    }
+}
+
+impl Persistent for HashReader {
+    /// Nothing: a reader has written nothing.
+    fn sync(&self, _durability: Durability) -> Result<()> {
+        Ok(())
+    }
+
+    fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
+        let mut tries = 0;
+        loop {
+            let view = View::open_newest(&self.storage)?;
+            let checked = Checked {
+                log: &view.log,
+                index: &view.index,
+                secrets: &view.secrets,
+                root: view.last.root,
+                images: view.root.images.clone(),
+                open: view.end.lock().0,
+                count: &|| view.count(),
+            };
+            let report = checked.check(progress);
+            tries += 1;
+            // What a writer reused meanwhile is not damage.
+            let sound = report.as_ref().is_ok_and(CheckReport::is_sound);
+            if sound || tries == TRIES || !view.is_stale(&self.storage) {
+                return report;
+            }
+        }
+    }
+
+    /// A copy of the state of one moment, record by record; again from a newer one if the writer reuses what it
+    /// needs.
+    fn copy_to(&self, target: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
+        let compression = self.view.read().compression;
+        let options = Options { compression, ..Options::default() };
+        let copy = HashDb::create(target, &options)?;
+        let copied = self.answer(|view| {
+            copy.clear()?;
+            let (mut done, total) = (0, view.count());
+            let mut failed = None;
+            view.scan(None, &mut |key, value| {
+                done += 1;
+                if done % 4096 == 0 {
+                    progress(done, total);
+                }
+                match copy.put(key, value) {
+                    Ok(()) => ControlFlow::Continue(()),
+                    Err(error) => {
+                        failed = Some(error);
+                        ControlFlow::Break(())
+                    }
+                }
+            })?;
+            failed.map_or(Ok(()), Err)
+        });
+        match copied.and_then(|()| copy.close()) {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                // What was copied so far is no copy.
+                let _ = crate::io::file::remove(target);
+                Err(error)
+            }
+        }
+    }
+
+    fn path(&self) -> &Path {
+        self.storage.path()
+    }
+}

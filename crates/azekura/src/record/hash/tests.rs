@@ -1,0 +1,76 @@
+//! The engine's own mechanics; its promises are tested in `tests/`.
+
+use super::*;
+use crate::io::memory::Memory;
+
+fn small() -> Options {
+    Options { segment_size: 4096, background: false, capacity: 1 << 26, ..Options::default() }
+}
+
+#[test]
+fn records_come_back_after_a_reopen_with_and_without_a_checkpoint() {
+    for checkpoint in [false, true] {
+        let memory = Memory::new(1 << 26).unwrap();
+        let db = HashDb::create_on(memory.clone(), &small()).unwrap();
+        for i in 0..5000u32 {
+            db.put(format!("key{i}").as_bytes(), format!("value{i}").as_bytes()).unwrap();
+        }
+        for i in (0..5000u32).step_by(3) {
+            assert!(db.remove(format!("key{i}").as_bytes()).unwrap());
+        }
+        if checkpoint {
+            db.checkpoint().unwrap();
+        }
+        let count = db.count();
+        db.close().unwrap();
+        let db = HashDb::open_on(memory.clone(), &small()).unwrap();
+        assert_eq!(db.count(), count);
+        for i in 0..5000u32 {
+            let value = db.get(format!("key{i}").as_bytes()).unwrap();
+            let wanted = (i % 3 != 0).then(|| format!("value{i}").into_bytes());
+            assert_eq!(value, wanted, "{i}");
+        }
+        assert_eq!(db.check(&mut |_, _| ()).unwrap().damage, Vec::<String>::new());
+    }
+}
+
+#[test]
+fn churn_stays_within_the_space_bound() {
+    let memory = Memory::new(1 << 26).unwrap();
+    let db = HashDb::create_on(memory.clone(), &small()).unwrap();
+    for round in 0..200u32 {
+        for i in 0..500u32 {
+            db.put(&i.to_le_bytes(), &[round as u8; 100]).unwrap();
+        }
+    }
+    assert_eq!(db.count(), 500);
+    let live = 500 * 112;
+    let size = crate::io::Storage::size(memory.as_ref()).unwrap();
+    let bound = 2 * live + (8 + 2 * 64 + 70) * 4096;
+    assert!(size < bound, "{size} bytes, at most {bound}");
+    for i in 0..500u32 {
+        assert_eq!(db.get(&i.to_le_bytes()).unwrap(), Some(vec![199; 100]));
+    }
+}
+
+#[test]
+fn compact_leaves_little_more_than_the_live_bytes() {
+    let memory = Memory::new(1 << 26).unwrap();
+    let db = HashDb::create_on(memory.clone(), &small()).unwrap();
+    for i in 0..20_000u32 {
+        db.put(&i.to_le_bytes(), &[1; 100]).unwrap();
+    }
+    for i in 0..18_000u32 {
+        assert!(db.remove(&i.to_le_bytes()).unwrap());
+    }
+    db.compact(&mut |_, _| ()).unwrap();
+    let size = crate::io::Storage::size(memory.as_ref()).unwrap();
+    assert!(size < 2000 * 112 * 2, "{size}");
+    for i in 18_000..20_000u32 {
+        assert_eq!(db.get(&i.to_le_bytes()).unwrap(), Some(vec![1; 100]));
+    }
+    db.close().unwrap();
+    let db = HashDb::open_on(memory, &small()).unwrap();
+    assert_eq!(db.count(), 2000);
+    assert!(db.check(&mut |_, _| ()).unwrap().is_sound());
+}

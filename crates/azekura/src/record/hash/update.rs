@@ -1,0 +1,380 @@
+//! Updating: decide under the bucket's lock, append, point the entry to what was appended.
+//!
+//! | step | a crash here leaves |
+//! |---|---|
+//! | 1 lock the bucket, find the record, claim a slot if it is absent | nothing |
+//! | 2 the closure decides | nothing |
+//! | 3 reserve room in the log, copy, publish | the old record; after the publish, the new one |
+//! | 4 store the entry | the new record: replay finds its frame |
+//! | 5 unlock | the new record |
+//!
+//! Room is reserved under the lock, so one key's frames lie in the log in the order of its updates. The
+//! entry is stored before the thread's mark as an appender is dropped: a checkpoint or sync that waits for
+//! appenders has both or neither. A removal's frame is dead at once: it is needed by replay only, until the
+//! next checkpoint.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+
+use super::read::GROUP;
+use super::{Core, KEY_LEN_MAX, VALUE_LEN_MAX, value};
+use crate::engine::{Durability, Edit};
+use crate::epoch::{self, Mark, Pin};
+use crate::error::{Error, Kind, Result, size};
+use crate::format::frame::{Frame, FrameKind};
+use crate::index::hash::Hash;
+use crate::index::{Locked, Slot};
+use crate::log::{Address, Entry, Use};
+
+impl Core {
+    /// What every update begins with: health, the keeper's bell, the gate.
+    #[inline(always)]
+    pub(super) fn begin_update(&self) -> Result<Option<Mark>> {
+        self.log.healthy()?;
+        if self.log.appended() >= self.wake_at.load(Ordering::Relaxed) {
+            self.work_is_due()?;
+        }
+        Ok(self.gate.enter())
+    }
+
+    #[inline(always)]
+    fn end_update(&self) -> Result<()> {
+        if self.options.durability == Durability::Power { self.log.sync() } else { Ok(()) }
+    }
+
+    #[inline(always)]
+    fn check_key(&self, key: &[u8]) -> Result<()> {
+        if key.len() as u64 > KEY_LEN_MAX {
+            return Err(self.too_large("key", key.len(), KEY_LEN_MAX, key));
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn check_value(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        if value.len() as u64 > VALUE_LEN_MAX {
+            return Err(self.too_large("value", value.len(), VALUE_LEN_MAX, key));
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn too_large(&self, what: &str, len: usize, limit: u64, key: &[u8]) -> Error {
+        let message = format!(
+            "{what} of {} exceeds the {} limit of a hash file",
+            size(len as u64),
+            size(limit)
+        );
+        Error::new(Kind::TooLarge, message)
+            .at(self.log.storage().path())
+            .key(key)
+            .found(format!("{len} bytes"), format!("at most {limit}"))
+            .remedy("split it, or keep it in files of its own")
+    }
+
+    pub(super) fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        let hash = self.hash(key);
+        self.edit(key, hash, true, |_| Edit::Put(Cow::Borrowed(value)), false)?;
+        self.end_update()
+    }
+
+    pub(super) fn remove(&self, key: &[u8]) -> Result<bool> {
+        let hash = self.hash(key);
+        let mut found = false;
+        self.edit(
+            key,
+            hash,
+            false,
+            |present| {
+                found = present.is_some();
+                Edit::Remove
+            },
+            false,
+        )?;
+        self.end_update()?;
+        Ok(found)
+    }
+
+    pub(super) fn update<'a>(
+        &self,
+        key: &[u8],
+        decide: &mut dyn FnMut(Option<&[u8]>) -> Edit<'a>,
+    ) -> Result<()> {
+        let hash = self.hash(key);
+        self.edit(key, hash, true, decide, true)?;
+        self.end_update()
+    }
+
+    /// One update. `inserts`: whether an absent record may be put; `shows`: whether `decide` looks at the
+    /// value (if not, it is given an empty one for a present record, and nothing is decompressed).
+    #[inline(always)]
+    fn edit<'a>(
+        &self,
+        key: &[u8],
+        hash: Hash,
+        inserts: bool,
+        decide: impl FnOnce(Option<&[u8]>) -> Edit<'a>,
+        shows: bool,
+    ) -> Result<()> {
+        self.check_key(key)?;
+        let _inside = self.begin_update()?;
+        let pin = epoch::pin();
+        let (mut locked, found) = loop {
+            let mut locked = self.index.lock(&pin, hash)?;
+            let found = locked.find(|place| {
+                Ok(self.matching(&pin, place, key)?.map(|frame| (Address(place), frame)))
+            })?;
+            if found.is_some() || !inserts || locked.claim() {
+                break (locked, found);
+            }
+            let seen = locked.seen();
+            drop(locked);
+            self.index.grow(hash, seen)?;
+        };
+        let edit = match &found {
+            None => decide(None),
+            Some((_, (_, frame))) if shows => {
+                decide(Some(&value::decode(self.compression, frame)?))
+            }
+            Some(_) => decide(Some(&[])),
+        };
+        match edit {
+            Edit::Put(value) => {
+                self.check_value(key, &value)?;
+                let (stored, flags) = value::encode(self.compression, &value);
+                let kind = if found.is_some() { FrameKind::Put } else { FrameKind::Insert };
+                let mark = epoch::appending();
+                let entry = Entry { kind, flags, key, value: &stored };
+                let appended = self.log.append(&mark, &entry)?;
+                self.apply_put(&mut locked, found, appended.address);
+            }
+            Edit::Remove => {
+                if let Some((slot, (address, frame))) = found {
+                    let mark = epoch::appending();
+                    let entry = Entry { kind: FrameKind::Remove, flags: 0, key, value: &[] };
+                    let appended = self.log.append(&mark, &entry)?;
+                    self.apply_remove(&locked, slot, address, &frame);
+                    self.log.bury(appended.address, appended.len);
+                }
+            }
+            Edit::Keep => {}
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn apply_put(
+        &self,
+        locked: &mut Locked<'_>,
+        found: Option<(Slot, (Address, Frame<'_>))>,
+        address: Address,
+    ) {
+        match found {
+            Some((slot, (old, frame))) => {
+                locked.replace(slot, address.0);
+                self.log.bury(old, frame.len());
+            }
+            None => {
+                locked.fill(address.0);
+                self.add_count(1);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn apply_remove(&self, locked: &Locked<'_>, slot: Slot, old: Address, frame: &Frame<'_>) {
+        locked.remove(slot);
+        self.log.bury(old, frame.len());
+        self.add_count(-1);
+    }
+
+    pub(super) fn put_many(&self, records: &[(&[u8], &[u8])]) -> Result<()> {
+        let mut hashes = [Hash(0); GROUP];
+        for group in records.chunks(GROUP) {
+            let pin = epoch::pin();
+            self.approach(&pin, group.iter().map(|(key, _)| *key), &mut hashes);
+            for (at, (key, value)) in group.iter().enumerate() {
+                self.edit(key, hashes[at], true, |_| Edit::Put(Cow::Borrowed(value)), false)?;
+            }
+        }
+        self.end_update()
+    }
+
+    pub(super) fn remove_many(&self, keys: &[&[u8]]) -> Result<u64> {
+        let mut hashes = [Hash(0); GROUP];
+        let mut removed = 0;
+        for group in keys.chunks(GROUP) {
+            let pin = epoch::pin();
+            self.approach(&pin, group.iter().copied(), &mut hashes);
+            for (at, key) in group.iter().enumerate() {
+                let decide = |present: Option<&[u8]>| {
+                    removed += u64::from(present.is_some());
+                    Edit::Remove
+                };
+                self.edit(key, hashes[at], false, decide, false)?;
+            }
+        }
+        self.end_update()?;
+        Ok(removed)
+    }
+
+    /// All keys locked, all values shown, one batch frame: isolated, and whole after a crash or absent.
+    pub(super) fn update_many<'a>(
+        &self,
+        keys: &[&[u8]],
+        decide: &mut dyn FnMut(&[Option<&[u8]>]) -> Vec<Edit<'a>>,
+    ) -> Result<()> {
+        // Repeated keys are one record.
+        let mut numbers: HashMap<&[u8], usize> = HashMap::with_capacity(keys.len());
+        let mut records: Vec<&[u8]> = Vec::with_capacity(keys.len());
+        let mut number_of: Vec<usize> = Vec::with_capacity(keys.len());
+        for key in keys {
+            self.check_key(key)?;
+            let next = records.len();
+            let number = *numbers.entry(key).or_insert(next);
+            if number == next {
+                records.push(key);
+            }
+            number_of.push(number);
+        }
+        self.update_records(keys.len(), &records, &number_of, decide)?;
+        self.end_update()
+    }
+
+    /// `update_many` of `records`, of which the caller's keys are repetitions by `number_of`.
+    fn update_records<'a>(
+        &self,
+        wanted: usize,
+        records: &[&[u8]],
+        number_of: &[usize],
+        decide: &mut dyn FnMut(&[Option<&[u8]>]) -> Vec<Edit<'a>>,
+    ) -> Result<()> {
+        let hashes: Vec<Hash> = records.iter().map(|key| self.hash(key)).collect();
+        let _inside = self.begin_update()?;
+        let pin = epoch::pin();
+        let (mut locked, found) = self.lock_records(&pin, records, &hashes)?;
+        let values = found
+            .iter()
+            .map(|found| {
+                let frame = found.as_ref().map(|(_, (_, frame))| frame);
+                frame.map(|frame| value::decode(self.compression, frame)).transpose()
+            })
+            .collect::<Result<Vec<_>>>()?;
+        let shown: Vec<Option<&[u8]>> =
+            number_of.iter().map(|number| values[*number].as_deref()).collect();
+        let mut edits: Vec<Edit<'a>> = records.iter().map(|_| Edit::Keep).collect();
+        let decided = decide(&shown);
+        if decided.len() != wanted {
+            return Err(Error::new(Kind::Invalid, "an update of many keys needs one edit per key")
+                .found(decided.len(), wanted));
+        }
+        for (edit, number) in decided.into_iter().zip(number_of) {
+            if edit != Edit::Keep {
+                edits[*number] = edit;
+            }
+        }
+        self.apply_many(records, &mut locked, &found, &edits)
+    }
+
+    #[expect(clippy::type_complexity, reason = "one caller; a name would only hide the pairs")]
+    fn lock_records<'i>(
+        &'i self,
+        pin: &'i Pin,
+        records: &[&[u8]],
+        hashes: &[Hash],
+    ) -> Result<(Vec<Locked<'i>>, Vec<Option<(Slot, (Address, Frame<'i>))>>)> {
+        loop {
+            let mut locked = self.index.lock_many(pin, hashes)?;
+            let mut found = Vec::with_capacity(records.len());
+            let mut full = None;
+            for (locked, key) in locked.iter_mut().zip(records) {
+                let present = locked.find(|place| {
+                    Ok(self.matching(pin, place, key)?.map(|frame| (Address(place), frame)))
+                })?;
+                if present.is_none() && !locked.claim() {
+                    full = Some((locked.hash(), locked.seen()));
+                    break;
+                }
+                found.push(present);
+            }
+            let Some((hash, seen)) = full else { return Ok((locked, found)) };
+            drop(locked);
+            self.index.grow(hash, seen)?;
+        }
+    }
+
+    fn apply_many(
+        &self,
+        records: &[&[u8]],
+        locked: &mut [Locked<'_>],
+        found: &[Option<(Slot, (Address, Frame<'_>))>],
+        edits: &[Edit<'_>],
+    ) -> Result<()> {
+        let mut stored = Vec::with_capacity(edits.len());
+        for (at, edit) in edits.iter().enumerate() {
+            let present = found[at].is_some();
+            stored.push(match edit {
+                Edit::Put(value) => {
+                    self.check_value(records[at], value)?;
+                    let (bytes, flags) = value::encode(self.compression, value);
+                    let kind = if present { FrameKind::Put } else { FrameKind::Insert };
+                    Some((kind, flags, bytes))
+                }
+                Edit::Remove if present => Some((FrameKind::Remove, 0, Cow::Borrowed(&[][..]))),
+                Edit::Remove | Edit::Keep => None,
+            });
+        }
+        let changed: Vec<usize> = (0..edits.len()).filter(|at| stored[*at].is_some()).collect();
+        let entries: Vec<Entry<'_>> = changed
+            .iter()
+            .filter_map(|at| {
+                let (kind, flags, bytes) = stored[*at].as_ref()?;
+                Some(Entry { kind: *kind, flags: *flags, key: records[*at], value: bytes })
+            })
+            .collect();
+        if entries.is_empty() {
+            return Ok(());
+        }
+        let mark = epoch::appending();
+        let mut addresses = Vec::with_capacity(entries.len());
+        if let [entry] = entries.as_slice() {
+            addresses.push(self.log.append(&mark, entry)?);
+        } else {
+            self.log.append_batch(&mark, &entries, |_, appended| addresses.push(appended))?;
+        }
+        for ((at, entry), appended) in changed.into_iter().zip(&entries).zip(addresses) {
+            if entry.kind == FrameKind::Remove {
+                if let Some((slot, (old, frame))) = &found[at] {
+                    self.apply_remove(&locked[at], *slot, *old, frame);
+                }
+                self.log.bury(appended.address, appended.len);
+            } else {
+                self.apply_put(&mut locked[at], found[at], appended.address);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn clear(&self) -> Result<()> {
+        self.log.healthy()?;
+        {
+            let _alone = self.gate.alone();
+            let mark = epoch::appending();
+            let entry = Entry { kind: FrameKind::Clear, flags: 0, key: &[], value: &[] };
+            self.log.append(&mark, &entry)?;
+            self.index.clear();
+            self.reset_count();
+            let (open, end) = self.log.end();
+            for segment in self.log.segments().in_use(Use::Log) {
+                if segment.index == open {
+                    let dead = u64::from(end.offset).saturating_sub(segment.dead);
+                    self.log.segments().bury(open, dead);
+                } else {
+                    self.log.segments().bury_all(segment.index);
+                }
+            }
+        }
+        self.end_update()
+    }
+}
