@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 pub(crate) struct Progress(ProgressBar);
 
 impl Progress {
-    /// A bar over `total` things called `title`; 0: the total comes with the first report.
+    /// A bar over `total` things called `title`.
     pub(crate) fn new(title: &'static str, total: u64) -> Self {
         let template = "  {msg:<24} [{bar:32}] {percent:>3} %  {human_pos} of {human_len}  {eta}";
         Self::styled(title, total, template)
@@ -21,6 +21,11 @@ impl Progress {
         let template = "  {msg:<24} [{bar:32}] {percent:>3} %  {binary_bytes} of \
                         {binary_total_bytes}  {eta}";
         Self::styled(title, total, template)
+    }
+
+    /// A bar for work whose units are the library's own: `report` says how many there are.
+    pub(crate) fn work(title: &'static str) -> Self {
+        Self::styled(title, 1, "  {msg:<24} [{bar:32}] {percent:>3} %  {eta}")
     }
 
     fn styled(title: &'static str, total: u64, template: &str) -> Self {

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use azekura::engine::Bookmark;
 use azekura::error::Result;
-use azekura::record::hash;
+use azekura::record::hash::{Compression, HashDb, Options};
 use azekura::{Durability, Edit, Engine, Error, Kind, Reader};
 
 use crate::format::{Limits, Record};
@@ -51,40 +51,44 @@ impl Writing {
 /// What a new file is given and keeps.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub(crate) struct Shape {
-    /// Compress values
-    #[arg(long, value_enum, default_value = "none", value_name = "METHOD")]
-    compression: Compression,
+    /// How values are stored: none, lz4 (fast) or zstd (smaller)
+    #[arg(long, value_parser = parse_compression, value_name = "METHOD")]
+    compression: Option<Compression>,
     /// Size of a segment, a power of two from 4KiB to 64MiB: the unit in which space is reused
     #[arg(long, value_parser = parse_size, value_name = "SIZE")]
     segment_size: Option<u64>,
 }
 
-#[derive(clap::ValueEnum, Clone, Copy, Debug)]
-enum Compression {
-    /// Values as they are
-    None,
-    /// Fast
-    Lz4,
-    /// Smaller
-    Zstd,
+impl Shape {
+    /// `options` with what was asked for in their place.
+    pub(crate) fn over(self, options: &Options) -> Options {
+        Options {
+            compression: self.compression.unwrap_or(options.compression),
+            segment_size: self.segment_size.unwrap_or(options.segment_size),
+            ..options.clone()
+        }
+    }
 }
 
-impl Shape {
-    /// The options of a new file.
-    pub(crate) fn options(self) -> hash::Options {
-        let mut options = hash::Options {
-            compression: match self.compression {
-                Compression::None => hash::Compression::None,
-                Compression::Lz4 => hash::Compression::Lz4,
-                Compression::Zstd => hash::Compression::Zstd,
-            },
-            ..hash::Options::default()
-        };
-        if let Some(size) = self.segment_size {
-            options.segment_size = size;
-        }
-        options
+/// The shape of an open file.
+pub(crate) fn shape_of(db: &HashDb) -> Shape {
+    let properties = db.inspect();
+    let property = |wanted| {
+        properties
+            .iter()
+            .find_map(|(name, value)| (*name == wanted).then_some(value.as_str()))
+    };
+    Shape {
+        compression: property("compression").and_then(|word| parse_compression(word).ok()),
+        segment_size: property("segment_size").and_then(|size| size.parse().ok()),
     }
+}
+
+fn parse_compression(word: &str) -> std::result::Result<Compression, String> {
+    [Compression::None, Compression::Lz4, Compression::Zstd]
+        .into_iter()
+        .find(|compression| compression.word() == word)
+        .ok_or_else(|| "expected none, lz4 or zstd".into())
 }
 
 /// Reads `64KiB`, `1MiB`, `2GiB` or a plain number of bytes.

@@ -28,7 +28,7 @@ impl Check {
         let persistent = store.as_persistent().ok_or_else(|| {
             Error::new(Kind::Invalid, "this engine has no file to check").at(&self.file)
         })?;
-        let progress = Progress::bytes("checking", 0);
+        let progress = Progress::work("checking");
         let report = persistent.check(&mut progress.report())?;
         drop(progress);
         if self.json {

@@ -23,7 +23,7 @@ impl Compact {
     pub(crate) fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
         let db = HashDb::open(&self.file, &Options::default())?;
         let before = db.stats().file_bytes;
-        let progress = Progress::new("compacting", 0);
+        let progress = Progress::work("compacting");
         db.compact(&mut progress.report())?;
         drop(progress);
         let after = db.stats().file_bytes;

@@ -28,7 +28,7 @@ impl Copy {
         let persistent = store.as_persistent().ok_or_else(|| {
             Error::new(Kind::Invalid, "this engine has no file to copy").at(&self.file)
         })?;
-        let progress = Progress::bytes("copying", 0);
+        let progress = Progress::work("copying");
         persistent.copy_to(&self.target, &mut progress.report())?;
         Ok(Outcome::Yes)
     }

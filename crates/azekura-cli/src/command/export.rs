@@ -64,6 +64,7 @@ impl Export {
             done += 1;
             progress.set(done);
             self.format.write(to, key, value).map_err(&failed)
-        })
+        })?;
+        self.format.end(to).map_err(failed)
     }
 }

@@ -1,11 +1,13 @@
 //! `inspect`: prints what a file is and holds, without changing it.
-//! Sizes are in bytes with `--json` and with units in the table.
+//! The names are the library's. Numbers are exact; the table adds what they are in larger units.
 //! It does not verify: `check` does.
 
 use std::path::PathBuf;
 
 use azekura::error::size;
-use azekura::{Durability, Result};
+use azekura::record::hash::HashReader;
+use azekura::{Durability, Reader as _, Result};
+use serde_json::{Map, Value};
 
 use crate::exit::Outcome;
 use crate::output::Output;
@@ -22,51 +24,45 @@ pub(crate) struct Inspect {
 
 impl Inspect {
     pub(crate) fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
-        let store = azekura::open::open_read_only(&self.file)?;
-        let (stats, promise) = (store.stats(), store.promise());
+        let store = HashReader::open(&self.file)?;
+        let promise = store.promise();
         let durability = promise
             .durability
             .map_or("none", |durability| match durability {
                 Durability::Process => "process",
                 Durability::Power => "power",
             });
-        let sizes = [
-            ("live_bytes", stats.live_bytes),
-            ("file_bytes", stats.file_bytes),
-            ("memory_bytes", stats.memory_bytes),
-            ("key_len_max", promise.key_len_max),
-            ("value_len_max", promise.value_len_max),
-        ];
+        let mut rows = store.inspect();
+        rows.push(("durability", durability.to_string()));
+        rows.push(("key_len_max", promise.key_len_max.to_string()));
+        rows.push(("value_len_max", promise.value_len_max.to_string()));
         if self.json {
-            let mut object = serde_json::Map::new();
-            object.insert("path".into(), self.file.to_string_lossy().into());
-            object.insert("engine".into(), promise.engine.into());
-            object.insert("count".into(), stats.count.into());
-            object.extend(sizes.map(|(name, value)| (name.into(), value.into())));
-            object.insert("durability".into(), durability.into());
-            let atomic = promise.update_many_is_crash_atomic;
-            object.insert("update_many_is_crash_atomic".into(), atomic.into());
-            object.extend(
-                stats
-                    .more
-                    .into_iter()
-                    .map(|(name, value)| (name.into(), value.into())),
-            );
+            let object: Map<String, Value> = rows
+                .into_iter()
+                .map(|(name, value)| (name.to_string(), typed(value)))
+                .collect();
             out.json(&object)?;
             return Ok(Outcome::Yes);
         }
-        let mut rows = vec![
-            ("path", self.file.display().to_string()),
-            ("engine", promise.engine.to_string()),
-            ("count", stats.count.to_string()),
-        ];
-        rows.extend(sizes.map(|(name, value)| (name, size(value))));
-        rows.push(("durability", durability.to_string()));
-        rows.extend(stats.more);
         let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
         for (name, value) in rows {
-            out.line(format_args!("{name:<width$}  {value}"))?;
+            let is_size = ["_bytes", "_size", "_len_max"]
+                .iter()
+                .any(|end| name.ends_with(end));
+            match value.parse() {
+                Ok(bytes) if is_size && bytes >= 1024 => {
+                    out.line(format_args!("{name:<width$}  {value} ({})", size(bytes)))?;
+                }
+                _ => out.line(format_args!("{name:<width$}  {value}"))?,
+            }
         }
         Ok(Outcome::Yes)
     }
+}
+
+/// Numbers as numbers, the rest as text.
+fn typed(value: String) -> Value {
+    value
+        .parse::<u64>()
+        .map_or(Value::String(value), Value::from)
 }

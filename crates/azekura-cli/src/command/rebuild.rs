@@ -1,4 +1,4 @@
-//! `rebuild`: writes a file anew, with other settings or simply in order, and puts it in place.
+//! `rebuild`: writes a file anew, with the settings it has or with others, and puts it in place.
 //!
 //! ```text
 //!   1. open FILE for writing: nobody else can while we hold it
@@ -15,13 +15,13 @@ use std::path::{Path, PathBuf};
 
 use azekura::engine::Persistent as _;
 use azekura::error::size;
-use azekura::record::hash::HashDb;
+use azekura::record::hash::{HashDb, Options};
 use azekura::{Durability, Error, Kind, Reader as _, Result};
 
 use crate::exit::Outcome;
 use crate::output::Output;
 use crate::progress::Progress;
-use crate::store::{Conflict, Filler, Shape, for_each};
+use crate::store::{Conflict, Filler, Shape, for_each, shape_of};
 
 /// Write a file anew, with other settings
 #[derive(clap::Args)]
@@ -34,7 +34,7 @@ pub(crate) struct Rebuild {
 
 impl Rebuild {
     pub(crate) fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
-        let old = azekura::open::open(&self.file)?;
+        let old = HashDb::open(&self.file, &Options::default())?;
         let file = fs::canonicalize(&self.file)
             .map_err(|error| Error::io("cannot find the file's place", error).at(&self.file))?;
         let mut beside = OsString::from(&file);
@@ -43,7 +43,7 @@ impl Rebuild {
         // Only a rebuild of this file makes this name, and we hold the file: what is there is left
         // over from one that was killed.
         let _ = fs::remove_file(&beside);
-        let built = self.build(&*old, &beside);
+        let built = self.build(&old, &beside);
         if built.is_err() {
             let _ = fs::remove_file(&beside);
         }
@@ -62,8 +62,9 @@ impl Rebuild {
     }
 
     /// Writes the records of `old` to a new file `beside` it and verifies that; returns its size.
-    fn build(&self, old: &dyn azekura::Engine, beside: &Path) -> Result<u64> {
-        let new = HashDb::create(beside, &self.shape.options())?;
+    fn build(&self, old: &HashDb, beside: &Path) -> Result<u64> {
+        let options = self.shape.over(&shape_of(old).over(&Options::default()));
+        let new = HashDb::create(beside, &options)?;
         let progress = Progress::new("rebuilding", old.count());
         let mut filler = Filler::new(&new, Conflict::replace());
         for_each(old, &mut |key, value| {
@@ -73,7 +74,7 @@ impl Rebuild {
         filler.flush()?;
         drop(progress);
         new.sync(Durability::Power)?;
-        let progress = Progress::bytes("verifying", 0);
+        let progress = Progress::work("verifying");
         let report = new.check(&mut progress.report())?;
         drop(progress);
         if let Some(damage) = report.damage.first() {

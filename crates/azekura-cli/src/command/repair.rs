@@ -28,7 +28,7 @@ pub(crate) struct Repair {
 impl Repair {
     pub(crate) fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
         refuse_existing(&self.target)?;
-        let progress = Progress::bytes("repairing", 0);
+        let progress = Progress::work("repairing");
         let report = hash::repair(&self.damaged, &self.target, &mut progress.report())?;
         drop(progress);
         if self.json {

@@ -159,6 +159,13 @@ impl ReadRecords for Reader<'_> {
     }
 }
 
+/// Writes metadata behind the last record: Tkrzw's import takes an empty value at the very end of a
+/// stream for a missing one.
+pub(super) fn end(to: &mut dyn Write) -> io::Result<()> {
+    to.write_all(&[METADATA, 7])?;
+    to.write_all(b"azekura")
+}
+
 /// Writes a record as two blobs.
 pub(super) fn write(to: &mut dyn Write, key: &[u8], value: &[u8]) -> io::Result<()> {
     for bytes in [key, value] {

@@ -83,6 +83,14 @@ impl Format {
             Self::Jsonl => jsonl::write(to, key, value),
         }
     }
+
+    /// Writes what stands behind the last record.
+    pub(crate) fn end(self, to: &mut dyn Write) -> io::Result<()> {
+        match self {
+            Self::Tsv | Self::Jsonl => Ok(()),
+            Self::Flat => flat::end(to),
+        }
+    }
 }
 
 impl Limits {

@@ -344,7 +344,7 @@ impl Guide<'_, '_> {
     fn check(&mut self, file: &Path) -> Result<()> {
         self.step("Check the whole file against its checksums")?;
         let reader = HashReader::open(file)?;
-        let progress = Progress::bytes("checking", 0);
+        let progress = Progress::work("checking");
         let begun = Instant::now();
         let report = reader.check(&mut progress.report())?;
         let took = begun.elapsed();
@@ -365,7 +365,7 @@ impl Guide<'_, '_> {
         self.step("Copy the file while it is being written to")?;
         let db = HashDb::open(file, &Options::default())?;
         let copied = AtomicBool::new(false);
-        let progress = Progress::bytes("copying", 0);
+        let progress = Progress::work("copying");
         let (took, meanwhile) = std::thread::scope(|scope| -> Result<(Duration, u64)> {
             let writer = scope.spawn(|| -> Result<u64> {
                 let mut writes = 0_u64;

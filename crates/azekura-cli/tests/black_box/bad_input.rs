@@ -1,0 +1,222 @@
+//! Bad input of every kind: one line that says what is wrong, an exit code for scripts, and nothing
+//! is lost: the file that was refused is byte for byte what it was.
+//! What damage inside a file does is tested with `check` and `repair`.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Stdio;
+
+use crate::program::{Place, notice};
+
+/// Commands that open an existing file, reading or writing.
+const COMMANDS: [&[&str]; 10] = [
+    &["get", "f", "k"],
+    &["set", "f", "k", "v"],
+    &["remove", "f", "k"],
+    &["increment", "f", "k"],
+    &["list", "f"],
+    &["inspect", "f"],
+    &["check", "f"],
+    &["copy", "f", "copy"],
+    &["rebuild", "f"],
+    &["compact", "f"],
+];
+
+/// Every command refuses the file `f` that holds `bytes` with `code` and words, and leaves it alone.
+fn refused(bytes: &[u8], code: i32, words: &str) {
+    let place = Place::new();
+    place.write("f", bytes);
+    for command in COMMANDS {
+        let error = place.run(command).error(code);
+        assert!(
+            error.contains(words) && error.contains(" at f"),
+            "{command:?}: {error}"
+        );
+        assert_eq!(place.read("f"), bytes, "{command:?}");
+        assert_eq!(place.names(), ["f"], "{command:?}");
+    }
+}
+
+#[test]
+fn an_empty_file_is_refused() {
+    refused(b"", 7, "mismatch: the file is empty");
+}
+
+#[test]
+fn files_of_other_programs_are_refused() {
+    refused(
+        b"just text, longer than a magic\n",
+        7,
+        "mismatch: not an azekura file",
+    );
+    let mut foreign = b"TkrzwHDB\n".to_vec();
+    foreign.resize(20_000, 1);
+    refused(&foreign, 7, "mismatch: not an azekura file");
+    let mut sqlite = b"SQLite format 3\0".to_vec();
+    sqlite.resize(8192, 0);
+    refused(&sqlite, 7, "mismatch: not an azekura file");
+}
+
+#[test]
+fn a_file_of_a_newer_version_is_refused() {
+    let place = Place::with_store();
+    place.run(&["set", "s.azh", "k", "v"]).ok();
+    let mut bytes = place.read("s.azh");
+    for slot in [0, 4096] {
+        bytes[slot..slot + 8].copy_from_slice(b"azekura\n");
+        bytes[slot + 12..slot + 14].copy_from_slice(&9_u16.to_le_bytes());
+    }
+    refused(&bytes, 7, "mismatch: the file has a newer format");
+}
+
+#[test]
+fn a_missing_file_and_a_directory_are_refused() {
+    let place = Place::new();
+    for command in COMMANDS {
+        let error = place.run(command).error(9);
+        assert!(
+            error.starts_with("io: ") && error.contains(" at f"),
+            "{command:?}: {error}"
+        );
+        assert!(place.names().is_empty(), "{command:?} makes no file");
+    }
+    std::fs::create_dir(place.path("f")).expect("a directory");
+    for command in COMMANDS {
+        let ran = place.run(command);
+        let code = ran.code;
+        let error = ran.error(code);
+        assert!(
+            [3, 7, 9].contains(&code) && error.contains(" at f"),
+            "{command:?}: {error}"
+        );
+        assert_eq!(place.names(), ["f"], "{command:?}");
+    }
+}
+
+#[test]
+fn a_file_without_permission_is_refused() {
+    let place = Place::with_store();
+    let forbid = std::fs::Permissions::from_mode(0o000);
+    std::fs::set_permissions(place.path("s.azh"), forbid).expect("permissions are set");
+    if std::fs::File::open(place.path("s.azh")).is_ok() {
+        notice("a file without permission is not tested: the superuser may read any file");
+        return;
+    }
+    let error = place.run(&["get", "s.azh", "k"]).error(9);
+    assert!(error.contains(" at s.azh"), "{error}");
+}
+
+/// Holds the file as another process would: an import that waits for its input.
+#[test]
+fn a_file_that_another_process_writes_can_be_read_and_not_written() {
+    let place = Place::with_store();
+    place.run(&["set", "s.azh", "k", "v"]).ok();
+    let mut holder = place
+        .command(&["import", "--partial", "s.azh", "tsv"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    // It has the file from the moment at which the first write is refused.
+    let message = loop {
+        let ran = place.run(&["set", "s.azh", "k", "v"]);
+        if ran.code != 0 {
+            break ran.error(6);
+        }
+    };
+    assert!(
+        message.starts_with("locked: ") && message.contains("s.azh"),
+        "{message}"
+    );
+    for command in [
+        &["remove", "s.azh", "k"][..],
+        &["compact", "s.azh"],
+        &["rebuild", "s.azh"],
+        &["import", "s.azh", "tsv", "s.azh"],
+        &["merge", "s.azh", "s.azh"],
+    ] {
+        place.run(command).error(6);
+    }
+    assert_eq!(place.run(&["get", "s.azh", "k"]).ok(), "v\n");
+    place.run(&["check", "s.azh"]).ok();
+    place.run(&["copy", "s.azh", "copy.azh"]).ok();
+    assert_eq!(place.run(&["get", "copy.azh", "k"]).ok(), "v\n");
+
+    let mut input = holder.stdin.take().expect("the pipe was asked for");
+    input
+        .write_all(b"late\trecord\n")
+        .expect("the holder reads");
+    drop(input);
+    let said = BufReader::new(holder.stdout.take().expect("the pipe was asked for"))
+        .lines()
+        .next();
+    assert_eq!(said.expect("a line").expect("text"), "1 records stored");
+    assert!(holder.wait().expect("the holder ends").success());
+    assert_eq!(
+        place.run(&["get", "s.azh", "k", "late"]).ok(),
+        "k\tv\nlate\trecord\n"
+    );
+}
+
+#[test]
+fn keys_and_values_over_the_limit_are_refused_and_the_rest_stays() {
+    let place = Place::with_store();
+    place.run(&["set", "s.azh", "k", "v"]).ok();
+    let figures = place.run(&["inspect", "--json", "s.azh"]).ok();
+    let figures: serde_json::Value = serde_json::from_str(&figures).expect("one JSON object");
+    let limit = |name: &str| figures[name].as_u64().expect("a limit");
+
+    let key_len = usize::try_from(limit("key_len_max") + 1).expect("fits");
+    place.write(
+        "in",
+        [&b"first\t1\n"[..], &vec![b'x'; key_len], b"\tvalue\n"].concat(),
+    );
+    let error = place.run(&["import", "s.azh", "tsv", "in"]).error(4);
+    assert!(
+        error.starts_with("too large: the key of line 2 is over the limit at in "),
+        "{error}"
+    );
+
+    // A flat record announces its length, so that no value needs to be there.
+    let mut head = b"\xff\x01k\xff".to_vec();
+    let len = limit("value_len_max") + 1;
+    let groups: Vec<u8> = (0..5)
+        .rev()
+        .map(|group| (len >> (7 * group)) as u8 | 0x80)
+        .collect();
+    head.extend(groups);
+    *head.last_mut().expect("not empty") &= 0x7f;
+    let error = place.run_with(&["import", "s.azh", "flat"], &head).error(4);
+    assert!(
+        error.starts_with("too large: the value of a flat record is over the"),
+        "{error}"
+    );
+    assert_eq!(place.run(&["list", "s.azh"]).ok(), "k\tv\n");
+}
+
+#[test]
+fn wrong_usage_is_told_from_wrong_input() {
+    let place = Place::with_store();
+    for arguments in [
+        &[][..],
+        &["no-such-command"],
+        &["get", "s.azh"],
+        &["list", "s.azh", "--items", "0"],
+        &["create", "x.azh", "--segment-size", "12 parsecs"],
+        &["create", "x.azh", "--compression", "rar"],
+        &["export", "s.azh", "csv"],
+        &["set", "s.azh", "a", "b", "--durability", "eternal"],
+    ] {
+        let ran = place.run(arguments);
+        assert_eq!(
+            (ran.code, ran.out.is_empty()),
+            (2, true),
+            "{arguments:?}: {ran:?}"
+        );
+        assert!(!ran.err.is_empty());
+    }
+    place
+        .run(&["create", "x.azh", "--segment-size", "5000"])
+        .error(3);
+    place.run(&["get", "--raw", "s.azh", "a", "b"]).error(3);
+    assert_eq!(place.names(), ["s.azh"]);
+}

@@ -1,0 +1,11 @@
+//! The real binary, run as a user runs it: arguments and standard input in; standard output, standard
+//! error and the exit code out. One file per promise.
+//! No test looks inside: what a file holds is asked with another command.
+
+mod bad_input;
+mod care;
+mod formats;
+mod help;
+mod program;
+mod records;
+mod tour;

@@ -1,0 +1,43 @@
+//! The tour: on a small text it passes, says what it did, and cleans up or keeps as it was told.
+//! The kills in it are real.
+//! That it would notice a lost write is tested beside its code.
+
+use crate::program::{Place, lines};
+
+#[test]
+fn the_tour_of_a_small_file_passes_and_keeps_its_files_where_it_is_told() {
+    let place = Place::new();
+    let text = lines(500, |n| format!("{n:04};line number {n}\n"));
+    place.write("text", text);
+    let said = place.run(&["tour", "text", "--dir", "."]).ok();
+    for part in [
+        "A tour of azekura with 500 lines of text",
+        "1. Import",
+        "wrong answers          0\n",
+        "lost updates           0\n",
+        "kills                  3\n",
+        "acknowledged, missing  0\n",
+        "half written           0\n",
+        "missing in the copy    0\n",
+        "nothing was lost",
+    ] {
+        assert!(said.contains(part), "{part} in {said}");
+    }
+    assert_eq!(place.names(), ["copy.azh", "text", "tour.azh"]);
+    let line = place.run(&["get", "copy.azh", "0123"]).ok();
+    assert_eq!(line, "0123;line number 123 | toured\n");
+    let error = place.run(&["tour", "text", "--dir", "."]);
+    assert_eq!(error.code, 3, "{error:?}");
+}
+
+#[test]
+fn a_tour_without_text_says_so() {
+    let place = Place::new();
+    place.write("empty", "");
+    let error = place.run(&["tour", "empty"]).error(3);
+    assert_eq!(
+        error,
+        "invalid: there is no text in empty; name a text file: `azekura tour FILE`"
+    );
+    place.run(&["tour", "missing"]).error(9);
+}
