@@ -1,1 +1,92 @@
-//! Everything that measures azekura.
+//! Everything that measures azekura: `azekura bench`, and what the comparison with rivals is built on.
+//!
+//! One worker loop, compiled once per engine, so that any two engines are measured by the same
+//! instructions; one shape of output, so that any two results can be laid side by side. Every value
+//! that is read is verified, and a digest of what was read is part of each result: a wrong engine is
+//! seen, not timed.
+//!
+//! ```text
+//!   plan ----> workload ----> target (engines/; rivals implement it elsewhere)
+//!   (flags)      |  `-- generate (keys, values)     measure (time, processor, memory, files)
+//!                v
+//!              report (table or JSON lines)         mixed (parallel, wicked: every answer modelled)
+//! ```
+//!
+//! It knows no rival, and nothing of how an engine works.
+
+pub mod engines;
+pub mod generate;
+pub mod measure;
+pub mod mixed;
+pub mod plan;
+pub mod report;
+pub mod suite;
+pub mod target;
+pub mod workload;
+
+use azekura::error::{Error, Kind, Result};
+use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
+
+use mixed::{MixedPlan, Recipe};
+use plan::{Engine, Plan};
+use report::Output;
+
+#[derive(Subcommand)]
+enum Bench {
+    /// Set, get, iterate and remove, phase by phase
+    Record(RecordArguments),
+    /// Random sets, gets, removals and exchanges from many threads, every answer verified
+    Parallel(MixedArguments),
+    /// The same with appends, scans, clears, copies, checkpoints and compactions among them
+    Wicked(MixedArguments),
+}
+
+#[derive(Args)]
+struct RecordArguments {
+    /// The engine to measure; `none` does nothing and measures the harness
+    #[arg(long, value_enum, default_value_t = Engine::DEFAULT)]
+    engine: Engine,
+    #[command(flatten)]
+    plan: Plan,
+}
+
+#[derive(Args)]
+struct MixedArguments {
+    /// The engine to try
+    #[arg(long, value_enum, default_value_t = Engine::DEFAULT)]
+    engine: Engine,
+    #[command(flatten)]
+    plan: MixedPlan,
+}
+
+/// The command `bench` with its subcommands, to be mounted in a program.
+pub fn command() -> Command {
+    let command = Command::new("bench").about("Measure an engine on this machine");
+    Bench::augment_subcommands(command)
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+}
+
+/// Runs what `matches` of [`command`] ask for; results go to standard output.
+///
+/// Errors: `Invalid` (flags that contradict each other, a file that exists or does not), `Corrupted`
+/// (an engine answered wrongly), and whatever the engine reports.
+pub fn run(matches: &ArgMatches) -> Result<()> {
+    let bench = Bench::from_arg_matches(matches)
+        .map_err(|error| Error::new(Kind::Invalid, error.to_string()))?;
+    match bench {
+        Bench::Record(RecordArguments { engine, plan }) => {
+            let mut output = Output::new(plan.json);
+            engine.record(&plan, &mut |phase| output.phase(&phase))?;
+            output.finish()
+        }
+        Bench::Parallel(MixedArguments { engine, plan }) => mix(engine, &plan, Recipe::Parallel),
+        Bench::Wicked(MixedArguments { engine, plan }) => mix(engine, &plan, Recipe::Wicked),
+    }
+}
+
+fn mix(engine: Engine, plan: &MixedPlan, recipe: Recipe) -> Result<()> {
+    let mut output = Output::new(plan.json);
+    output.phase(&engine.mix(plan, recipe)?)?;
+    output.finish()
+}

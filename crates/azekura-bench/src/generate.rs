@@ -1,0 +1,418 @@
+//! Keys and values: the streams of the published benchmark, and those it does not have.
+//!
+//! A key is a number as decimal text, zero-padded to eight digits. Thread `t` of `T` draws from its
+//! own stream, which any phase can replay: gets and removals visit what the sets wrote. The random
+//! stream is the Mersenne twister seeded with `seed + t` and scaled as the GNU C++ library scales
+//! it, so the keys are those of Tkrzw's own tool, one by one.
+//!
+//! A value is a window over fixed bytes, placed by the key's number: whoever writes a record last,
+//! its value is known, and every read can be verified. The generator knows no engine.
+
+use std::sync::Arc;
+
+/// Bytes of the longest key: twenty digits.
+pub const KEY_LEN_MAX: usize = 20;
+
+/// Mixes all bits of `x` (the finalizer of splitmix64).
+#[inline]
+pub const fn mix(x: u64) -> u64 {
+    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+/// A fast hash of `bytes` for digests.
+#[inline]
+pub fn fold(bytes: &[u8]) -> u64 {
+    let mut words = bytes.chunks_exact(8);
+    let mut state = bytes.len() as u64;
+    for word in &mut words {
+        let word = u64::from_le_bytes(word.try_into().expect("a chunk of eight"));
+        state = (state ^ word)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .rotate_left(29);
+    }
+    for &byte in words.remainder() {
+        state = (state ^ u64::from(byte))
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .rotate_left(29);
+    }
+    state ^ (state >> 32)
+}
+
+/// A small generator for choices that are not keys (splitmix64).
+#[derive(Clone, Debug)]
+pub struct Choice(u64);
+
+impl Choice {
+    /// A stream of its own for every seed.
+    pub const fn new(seed: u64) -> Self {
+        Self(mix(seed.wrapping_add(0x9e37_79b9_7f4a_7c15)))
+    }
+
+    /// The next 64 bits.
+    #[inline]
+    pub const fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mix(self.0)
+    }
+
+    /// A number below `bound`, which is at most 2^32.
+    #[inline]
+    pub const fn below(&mut self, bound: u64) -> u64 {
+        ((self.bits() >> 32) * bound) >> 32
+    }
+
+    /// A number in [0, 1).
+    #[inline]
+    pub fn fraction(&mut self) -> f64 {
+        (self.bits() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+}
+
+/// The Mersenne twister MT19937 of Matsumoto and Nishimura, 32 bits at a time.
+#[derive(Clone)]
+pub struct Twister {
+    state: [u32; 624],
+    next: usize,
+}
+
+impl Twister {
+    /// The generator the C++ standard calls `mt19937`, with this seed.
+    pub fn new(seed: u32) -> Self {
+        let mut state = [seed; 624];
+        for i in 1..624 {
+            let before = state[i - 1];
+            state[i] = (before ^ (before >> 30))
+                .wrapping_mul(1_812_433_253)
+                .wrapping_add(i as u32);
+        }
+        Self { state, next: 624 }
+    }
+
+    fn refill(&mut self) {
+        for i in 0..624 {
+            let joined = (self.state[i] & 0x8000_0000) | (self.state[(i + 1) % 624] & 0x7fff_ffff);
+            let odd = if joined & 1 == 1 { 0x9908_b0df } else { 0 };
+            self.state[i] = self.state[(i + 397) % 624] ^ (joined >> 1) ^ odd;
+        }
+        self.next = 0;
+    }
+
+    /// The next 32 bits.
+    #[inline]
+    pub fn bits(&mut self) -> u32 {
+        if self.next == 624 {
+            self.refill();
+        }
+        let mut y = self.state[self.next];
+        self.next += 1;
+        y ^= y >> 11;
+        y ^= (y << 7) & 0x9d2c_5680;
+        y ^= (y << 15) & 0xefc6_0000;
+        y ^ (y >> 18)
+    }
+
+    /// A number below `bound`, drawn as Lemire describes: multiply, reject the few that would bias.
+    #[inline]
+    pub fn below(&mut self, bound: u32) -> u32 {
+        let mut product = u64::from(self.bits()) * u64::from(bound);
+        if (product as u32) < bound {
+            let threshold = bound.wrapping_neg() % bound;
+            while (product as u32) < threshold {
+                product = u64::from(self.bits()) * u64::from(bound);
+            }
+        }
+        (product >> 32) as u32
+    }
+}
+
+/// Ranks with a Zipfian distribution, drawn as Gray and others describe (SIGMOD 1994), scattered
+/// over the key space so that popular keys are not neighbours.
+#[derive(Debug)]
+pub struct Zipf {
+    count: u64,
+    alpha: f64,
+    eta: f64,
+    zeta: f64,
+    half: f64,
+}
+
+impl Zipf {
+    /// The skew everyone uses.
+    const THETA: f64 = 0.99;
+
+    /// Over `count` keys; takes some nanoseconds per key.
+    pub fn new(count: u64) -> Self {
+        let zeta: f64 = (1..=count)
+            .map(|rank| (rank as f64).powf(-Self::THETA))
+            .sum();
+        let half = 0.5_f64.powf(Self::THETA);
+        let spread = 1.0 - (2.0 / count as f64).powf(1.0 - Self::THETA);
+        let eta = spread / (1.0 - (1.0 + half) / zeta);
+        Self {
+            count,
+            alpha: 1.0 / (1.0 - Self::THETA),
+            eta,
+            zeta,
+            half,
+        }
+    }
+
+    /// The rank for a uniform `u` in [0, 1): 0 is the most popular.
+    #[expect(
+        clippy::cast_sign_loss,
+        reason = "the logarithm's noise below zero becomes rank 0"
+    )]
+    pub fn rank(&self, u: f64) -> u64 {
+        let scaled = u * self.zeta;
+        if scaled < 1.0 {
+            0
+        } else if scaled < 1.0 + self.half {
+            1.min(self.count - 1)
+        } else {
+            let rank = self.count as f64 * (self.eta * u - self.eta + 1.0).powf(self.alpha);
+            (rank as u64).min(self.count - 1)
+        }
+    }
+
+    fn key(&self, u: f64) -> u64 {
+        mix(self.rank(u).wrapping_add(1)) % self.count
+    }
+}
+
+/// Which stream of keys; made once per run, streams are drawn from it.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// `i * threads + thread`.
+    Sequential,
+    /// Uniform, with repetitions.
+    Random,
+    /// The sequential keys of the thread in random order: each exactly once.
+    Shuffled,
+    /// A few keys very often.
+    Zipfian(Arc<Zipf>),
+}
+
+/// The keys of one thread, in order.
+pub struct Keys {
+    left: u64,
+    stream: Stream,
+}
+
+enum Stream {
+    Sequential { next: u64, step: u64 },
+    Random { twister: Box<Twister>, bound: u32 },
+    Zipfian { zipf: Arc<Zipf>, choice: Choice },
+    List(std::vec::IntoIter<u32>),
+}
+
+impl Source {
+    /// The stream of `thread` of `threads`, `count` keys long; equal arguments give equal streams.
+    pub fn keys(&self, count: u64, threads: u64, thread: u64, seed: u64) -> Keys {
+        let stream = match self {
+            Self::Sequential => Stream::Sequential {
+                next: thread,
+                step: threads,
+            },
+            Self::Random => Stream::Random {
+                twister: Box::new(Twister::new(seed.wrapping_add(thread) as u32)),
+                bound: (count * threads) as u32,
+            },
+            Self::Zipfian(zipf) => Stream::Zipfian {
+                zipf: Arc::clone(zipf),
+                choice: Choice::new(seed.wrapping_add(thread)),
+            },
+            Self::Shuffled => {
+                let sequential = Self::Sequential.keys(count, threads, thread, seed);
+                return sequential.shuffled(seed.wrapping_add(thread));
+            }
+        };
+        Keys {
+            left: count,
+            stream,
+        }
+    }
+}
+
+impl Keys {
+    /// The same keys, as often, in another random order.
+    #[must_use]
+    pub fn shuffled(self, seed: u64) -> Self {
+        let mut list: Vec<u32> = self.map(|number| number as u32).collect();
+        let mut choice = Choice::new(!seed);
+        for i in (1..list.len()).rev() {
+            list.swap(i, choice.below(i as u64 + 1) as usize);
+        }
+        Self {
+            left: list.len() as u64,
+            stream: Stream::List(list.into_iter()),
+        }
+    }
+}
+
+impl Iterator for Keys {
+    type Item = u64;
+
+    #[inline]
+    fn next(&mut self) -> Option<u64> {
+        self.left = self.left.checked_sub(1)?;
+        match &mut self.stream {
+            Stream::Sequential { next, step } => {
+                let number = *next;
+                *next += *step;
+                Some(number)
+            }
+            Stream::Random { twister, bound } => Some(u64::from(twister.below(*bound))),
+            Stream::Zipfian { zipf, choice } => Some(zipf.key(choice.fraction())),
+            Stream::List(list) => list.next().map(u64::from),
+        }
+    }
+}
+
+/// The text of a key, in a buffer of its own.
+#[derive(Clone, Copy)]
+pub struct Key {
+    text: [u8; KEY_LEN_MAX],
+    start: u8,
+}
+
+impl Key {
+    /// Room for a key.
+    pub const EMPTY: Self = Self {
+        text: [b'0'; KEY_LEN_MAX],
+        start: KEY_LEN_MAX as u8,
+    };
+
+    /// Writes `number` as at least eight digits.
+    #[inline]
+    pub fn set(&mut self, number: u64) {
+        let mut rest = number;
+        let mut start = KEY_LEN_MAX;
+        while start > KEY_LEN_MAX - 8 || rest > 0 {
+            start -= 1;
+            self.text[start] = b'0' + (rest % 10) as u8;
+            rest /= 10;
+        }
+        self.start = start as u8;
+    }
+
+    /// Turns it into a key of the same length that no stream contains.
+    #[inline]
+    pub fn spoil(&mut self) {
+        self.text[usize::from(self.start)] += b'a' - b'0';
+    }
+
+    /// The key's bytes.
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        &self.text[usize::from(self.start)..]
+    }
+}
+
+/// All values there are: windows of one length over fixed bytes.
+pub struct Values {
+    bytes: Vec<u8>,
+    len: usize,
+}
+
+impl Values {
+    const WINDOWS: usize = 256;
+
+    /// Values of `len` bytes.
+    pub fn new(len: usize) -> Self {
+        let mut choice = Choice::new(0);
+        let bytes = (0..len + Self::WINDOWS)
+            .map(|_| b'a' + choice.below(26) as u8)
+            .collect();
+        Self { bytes, len }
+    }
+
+    /// The value of the key `number`.
+    #[inline]
+    pub fn of(&self, number: u64) -> &[u8] {
+        let at = number as usize % Self::WINDOWS;
+        &self.bytes[at..at + self.len]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_twister_is_the_one_of_the_cpp_standard() {
+        // The standard (rand.predef) states the 10000th number of the default seed.
+        let mut twister = Twister::new(5489);
+        let last = (0..10_000).map(|_| twister.bits()).last();
+        assert_eq!(last, Some(4_123_659_995));
+    }
+
+    #[test]
+    fn random_keys_of_ten_million_are_63_percent_distinct() {
+        let count = 1_000_000;
+        let mut keys: Vec<u64> = Source::Random.keys(count, 1, 0, 0).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        assert!((631_000..633_500).contains(&keys.len()), "{}", keys.len());
+    }
+
+    #[test]
+    fn keys_have_eight_digits_or_more() {
+        let mut key = Key::EMPTY;
+        for (number, text) in [
+            (0, "00000000"),
+            (42, "00000042"),
+            (99_999_999, "99999999"),
+            (123_456_789, "123456789"),
+        ] {
+            key.set(number);
+            assert_eq!(key.bytes(), text.as_bytes());
+        }
+        key.set(42);
+        key.spoil();
+        assert_eq!(key.bytes(), b"a0000042");
+    }
+
+    #[test]
+    fn threads_share_the_sequential_keys_without_gaps() {
+        for source in [Source::Sequential, Source::Shuffled] {
+            let mut all: Vec<u64> = (0..3).flat_map(|t| source.keys(100, 3, t, 7)).collect();
+            all.sort_unstable();
+            assert_eq!(all, (0..300).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn a_shuffled_stream_has_the_same_keys_in_another_order() {
+        let mut plain: Vec<u64> = Source::Random.keys(1000, 1, 0, 3).collect();
+        let mut shuffled: Vec<u64> = Source::Random.keys(1000, 1, 0, 3).shuffled(3).collect();
+        assert_ne!(plain, shuffled);
+        plain.sort_unstable();
+        shuffled.sort_unstable();
+        assert_eq!(plain, shuffled);
+    }
+
+    #[test]
+    fn the_most_popular_zipfian_key_has_its_share() {
+        let zipf = Zipf::new(1000);
+        let mut choice = Choice::new(1);
+        let first = (0..100_000)
+            .filter(|_| zipf.rank(choice.fraction()) == 0)
+            .count();
+        let share = 100_000.0 / zipf.zeta;
+        assert!(
+            (first as f64 - share).abs() < share / 20.0,
+            "{first} of {share}"
+        );
+    }
+
+    #[test]
+    fn values_differ_from_key_to_key_and_fold_tells_them_apart() {
+        let values = Values::new(8);
+        assert_eq!(values.of(3).len(), 8);
+        assert_ne!(values.of(3), values.of(4));
+        assert_ne!(fold(values.of(3)), fold(values.of(4)));
+        assert_ne!(fold(b"abc"), fold(b"acb"));
+    }
+}

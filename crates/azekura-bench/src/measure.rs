@@ -1,0 +1,166 @@
+//! What a phase took: processor time, memory by kind, bytes of files, latency.
+//!
+//! Memory is read from `/proc/self/status`: private (anonymous) pages are what an engine costs, file
+//! pages are what the page cache would hold anyway and are shared with whoever maps the file. On a
+//! system without that file the memory figures are absent. It knows nothing of engines.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::Duration;
+
+use azekura::error::{Error, Result};
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+/// Processor seconds of all threads of this process so far, background threads included.
+pub fn cpu_seconds() -> f64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::try_from(now).unwrap_or_default().as_secs_f64()
+}
+
+/// Resident memory of this process, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Memory {
+    /// All resident pages.
+    pub resident: u64,
+    /// Of those, the private ones that no file backs.
+    pub private: u64,
+    /// The most that was ever resident.
+    pub peak: u64,
+}
+
+impl Memory {
+    /// As of now; `None` where the system does not tell.
+    pub fn now() -> Option<Self> {
+        Self::parse(&std::fs::read_to_string("/proc/self/status").ok()?)
+    }
+
+    fn parse(status: &str) -> Option<Self> {
+        let field = |name: &str| {
+            let line = status
+                .lines()
+                .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+            let kilobytes: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+            Some(kilobytes * 1024)
+        };
+        Some(Self {
+            resident: field("VmRSS")?,
+            private: field("RssAnon")?,
+            peak: field("VmHWM")?,
+        })
+    }
+}
+
+/// Size and allocated bytes of a file, or of all files of a folder.
+pub fn file_bytes(path: &Path) -> Result<(u64, u64)> {
+    let describe = |e| Error::io("cannot measure the store", e).at(path);
+    let meta = std::fs::metadata(path).map_err(describe)?;
+    if !meta.is_dir() {
+        return Ok((meta.len(), meta.blocks() * 512));
+    }
+    let mut sum = (0, 0);
+    for entry in std::fs::read_dir(path).map_err(describe)? {
+        let (size, allocated) = file_bytes(&entry.map_err(describe)?.path())?;
+        sum = (sum.0 + size, sum.1 + allocated);
+    }
+    Ok(sum)
+}
+
+/// Latencies of one thread or, merged, of all; three digits are kept.
+pub struct Latency(Histogram<u64>);
+
+impl Default for Latency {
+    fn default() -> Self {
+        Self(Histogram::new(3).expect("three digits are within the histogram's range"))
+    }
+}
+
+impl Latency {
+    /// Counts one call.
+    #[inline]
+    pub fn record(&mut self, took: Duration) {
+        self.0.saturating_record(took.as_nanos() as u64);
+    }
+
+    /// Adds another thread's calls.
+    pub fn merge(&mut self, other: &Self) {
+        self.0
+            .add(&other.0)
+            .expect("an automatically resizing histogram takes any value");
+    }
+
+    /// The percentiles in microseconds; `None` if nothing was counted.
+    pub fn percentiles(&self) -> Option<Percentiles> {
+        let us = |ns: u64| ns as f64 / 1000.0;
+        let at = |quantile| us(self.0.value_at_quantile(quantile));
+        (!self.0.is_empty()).then(|| Percentiles {
+            p50: at(0.5),
+            p90: at(0.9),
+            p99: at(0.99),
+            p999: at(0.999),
+            p9999: at(0.9999),
+            max: us(self.0.max()),
+        })
+    }
+}
+
+/// Latency in microseconds: so many calls in a hundred (thousand, ...) were not slower.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the names are the quantiles")]
+pub struct Percentiles {
+    pub p50: f64,
+    pub p90: f64,
+    pub p99: f64,
+    pub p999: f64,
+    pub p9999: f64,
+    pub max: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_read_from_the_fields_of_the_kernel() {
+        let status = "Name:\tx\nVmHWM:\t    30 kB\nVmRSS:\t    20 kB\nRssAnon:\t     5 kB\n";
+        let memory = Memory::parse(status).unwrap();
+        assert_eq!(
+            (memory.resident, memory.private, memory.peak),
+            (20480, 5120, 30720)
+        );
+        assert!(Memory::parse("VmRSS: x\n").is_none());
+    }
+
+    #[test]
+    fn a_folder_is_the_sum_of_its_files() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("in")).unwrap();
+        std::fs::write(folder.path().join("a"), [1; 10]).unwrap();
+        std::fs::write(folder.path().join("in/b"), [1; 5]).unwrap();
+        assert_eq!(file_bytes(folder.path()).unwrap().0, 15);
+        assert!(file_bytes(&folder.path().join("gone")).is_err());
+    }
+
+    #[test]
+    fn processor_time_grows_with_work() {
+        let before = cpu_seconds();
+        let mut x = 1_u64;
+        while cpu_seconds() <= before {
+            x = std::hint::black_box(crate::generate::mix(x));
+        }
+        assert!(cpu_seconds() > before);
+    }
+
+    #[test]
+    fn percentiles_of_equal_calls_are_equal() {
+        let mut latency = Latency::default();
+        assert!(latency.percentiles().is_none());
+        for _ in 0..10 {
+            latency.record(Duration::from_micros(2));
+        }
+        let mut all = Latency::default();
+        all.merge(&latency);
+        let found = all.percentiles().unwrap();
+        assert!((found.p50 - 2.0).abs() < 0.01 && (found.p9999 - 2.0).abs() < 0.01);
+    }
+}

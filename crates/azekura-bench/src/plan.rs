@@ -1,0 +1,205 @@
+//! The flags of `record`: what is measured, as the user said it. Rivals take the same.
+//!
+//! A plan is checked before anything is opened, so that a contradiction is an error and not a
+//! strange figure. `count` is per thread, as in Tkrzw's tool: `--count 1000000 --threads 10` are ten
+//! million operations. It does not know how a phase is run.
+
+use std::path::PathBuf;
+
+use azekura::engine::Durability;
+use azekura::error::{Error, Kind, Result};
+use clap::{Args, ValueEnum};
+use serde::{Deserialize, Serialize};
+
+use crate::engines::{hash::Hash, none::Nothing, std_hash::StdHash};
+use crate::mixed::{self, MixedPlan, Recipe};
+use crate::report::Phase;
+use crate::workload;
+
+/// Most operations of all threads together: key numbers stay below 2^31, as in Tkrzw's tool.
+const OPERATIONS_MAX: u64 = (1 << 31) - 1;
+
+/// The engines this crate can measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Engine {
+    /// azekura's hash file
+    Hash,
+    /// The standard library's hash map behind a lock, in memory
+    StdHash,
+    /// Nothing: the cost of the harness
+    None,
+}
+
+impl Engine {
+    /// What is measured if nothing is said.
+    pub const DEFAULT: Self = Self::Hash;
+
+    /// Runs the phases of `plan`; `emit` is shown each result as it is there.
+    pub fn record(self, plan: &Plan, emit: &mut dyn FnMut(Phase) -> Result<()>) -> Result<()> {
+        match self {
+            Self::Hash => workload::record::<Hash>(plan, emit),
+            Self::StdHash => workload::record::<StdHash>(plan, emit),
+            Self::None => workload::record::<Nothing>(plan, emit),
+        }
+    }
+
+    /// Runs a mixed workload; `Invalid` for an engine that cannot be verified.
+    pub fn mix(self, plan: &MixedPlan, recipe: Recipe) -> Result<Phase> {
+        match self {
+            Self::Hash => mixed::run::<Hash>(plan, recipe),
+            Self::StdHash => mixed::run::<StdHash>(plan, recipe),
+            Self::None => Err(Error::new(
+                Kind::Invalid,
+                "the engine that does nothing cannot be verified",
+            )
+            .remedy("choose another engine")),
+        }
+    }
+}
+
+/// In which order keys come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Order {
+    /// 0, 1, 2, ...; threads take turns
+    Sequential,
+    /// Uniform with repetitions: 63 % of the keys are distinct
+    Random,
+    /// Every key exactly once, in random order
+    Shuffled,
+    /// Some keys very often (theta 0.99), scattered over the key space
+    Zipfian,
+}
+
+/// One phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Op {
+    /// Store records, and hand them to the system
+    Set,
+    /// Look up the keys in the order of the sets, without copying values
+    Get,
+    /// The same in another random order
+    GetShuffled,
+    /// Look up in the order of the sets and copy the value
+    GetValue,
+    /// Jump to each key and read the record there, a new position every 100
+    Iterate,
+    /// Remove in the order of the sets, and hand it to the system
+    Remove,
+}
+
+impl Op {
+    /// The word in flags and results.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Set => "set",
+            Self::Get => "get",
+            Self::GetShuffled => "get-shuffled",
+            Self::GetValue => "get-value",
+            Self::Iterate => "iterate",
+            Self::Remove => "remove",
+        }
+    }
+
+    /// Whether the phase changes the store.
+    pub const fn writes(self) -> bool {
+        matches!(self, Self::Set | Self::Remove)
+    }
+
+    /// Whether the phase looks keys up, so that some may be missing.
+    pub const fn reads(self) -> bool {
+        matches!(self, Self::Get | Self::GetShuffled | Self::GetValue)
+    }
+}
+
+/// What an acknowledged write survives, as a flag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Survives {
+    /// The death of the process
+    Process,
+    /// Loss of power: every write waits for the device
+    Power,
+}
+
+impl From<Survives> for Durability {
+    fn from(survives: Survives) -> Self {
+        match survives {
+            Survives::Process => Self::Process,
+            Survives::Power => Self::Power,
+        }
+    }
+}
+
+/// The flags of `record`.
+#[derive(Args, Clone, Debug)]
+pub struct Plan {
+    /// Where the store is; made by a first phase `set`, otherwise it must exist
+    #[arg(long, value_name = "FILE")]
+    pub path: Option<PathBuf>,
+    /// Operations per thread and phase
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    pub count: u64,
+    /// Threads
+    #[arg(long, value_name = "T", default_value_t = 1)]
+    pub threads: u64,
+    /// In which order keys come
+    #[arg(long, value_enum, default_value_t = Order::Sequential)]
+    pub order: Order,
+    /// The phases; the store is closed and opened again between them
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "set,get,iterate,remove"
+    )]
+    pub ops: Vec<Op>,
+    /// Bytes of a value
+    #[arg(long, value_name = "BYTES", default_value_t = 8)]
+    pub value_size: usize,
+    /// Records per call (not for iterate)
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub batch: usize,
+    /// How many gets of a hundred look for a key that is not there
+    #[arg(long, value_name = "PERCENT", default_value_t = 0)]
+    pub misses: u64,
+    /// Other keys for another seed
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+    /// Measure the latency of each call, which costs two readings of the clock
+    #[arg(long)]
+    pub latency: bool,
+    /// What an acknowledged write survives
+    #[arg(long, value_enum, default_value_t = Survives::Process)]
+    pub durability: Survives,
+    /// One JSON object per phase instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl Plan {
+    /// Operations of all threads in a phase.
+    pub fn operations(&self) -> u64 {
+        self.count * self.threads
+    }
+
+    /// `Invalid` if the flags contradict each other.
+    pub fn check(&self) -> Result<()> {
+        between("--threads", self.threads, 1, 1024)?;
+        between("--count", self.count, 1, OPERATIONS_MAX / self.threads)?;
+        between("--batch", self.batch as u64, 1, 65_536)?;
+        between("--misses", self.misses, 0, 100)?;
+        between("--value-size", self.value_size as u64, 0, 1 << 30)?;
+        Ok(())
+    }
+}
+
+/// `Invalid` unless `value` of `flag` lies in the range.
+pub(crate) fn between(flag: &str, value: u64, least: u64, most: u64) -> Result<()> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    Err(Error::new(Kind::Invalid, format!("{flag} is out of range"))
+        .found(value, format!("{least} to {most}")))
+}

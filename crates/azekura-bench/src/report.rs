@@ -1,0 +1,235 @@
+//! One shape of result: a JSON object per phase, or a table for people.
+//!
+//! The names of the fields are the same for every engine and rival; what does not apply is absent.
+//! JSON goes to standard output and nothing else does; the progress bar goes to standard error, and
+//! only where that is a terminal. It measures nothing.
+
+use std::io::Write;
+
+use azekura::error::{Error, Kind, Result, size};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::{Deserialize, Serialize};
+
+use crate::measure::Percentiles;
+use crate::plan::{Order, Survives};
+
+/// The result of one phase. Sizes are in bytes, memory is growth since before the first phase.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Phase {
+    /// The engine's word.
+    pub engine: String,
+    /// The phase.
+    pub op: String,
+    /// In which order keys came.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub order: Option<Order>,
+    /// Threads.
+    pub threads: u64,
+    /// Operations of all threads.
+    pub count: u64,
+    /// Bytes of a key.
+    pub key_size: u64,
+    /// Bytes of a value.
+    pub value_size: u64,
+    /// Records per call, if more than one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub batch: Option<u64>,
+    /// Percent of the gets that looked for a missing key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub misses: Option<u64>,
+    /// Wall time, without opening and closing.
+    pub seconds: f64,
+    /// Operations of all threads per second of wall time.
+    pub ops_per_second: f64,
+    /// Bytes of keys and values given and copied, per second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes_per_second: Option<f64>,
+    /// Processor time of the whole process, background threads included.
+    pub cpu_seconds: f64,
+    /// Latency of a call (of a whole batch, if calls are batched).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency_us: Option<Percentiles>,
+    /// Growth of resident memory, file pages included.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
+    /// Growth of private memory that no file backs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub private_bytes: Option<u64>,
+    /// Growth of the most that was ever resident.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peak_bytes: Option<u64>,
+    /// Size of the store's files after it was closed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file_bytes: Option<u64>,
+    /// Bytes these files take on the device.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allocated_bytes: Option<u64>,
+    /// Operations that found their record.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hits: Option<u64>,
+    /// What an acknowledged write survived.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub durability: Option<Survives>,
+    /// A sum over everything read, equal for engines that answered equally.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
+    /// Processor nanoseconds per operation that are the harness's own; for the table.
+    #[serde(skip)]
+    pub harness_ns: Option<f64>,
+}
+
+impl Phase {
+    /// The phase as one line of JSON.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("a phase has only plain fields")
+    }
+
+    /// A phase from a line of JSON; `Invalid` if it is none.
+    pub fn from_json(line: &str) -> Result<Self> {
+        serde_json::from_str(line).map_err(|error| {
+            Error::new(Kind::Invalid, "not a result")
+                .key(line.as_bytes())
+                .detail(error.to_string())
+        })
+    }
+}
+
+/// Standard output, as a table or as JSON lines.
+pub struct Output {
+    json: bool,
+    rows: u64,
+}
+
+impl Output {
+    /// Nothing is printed yet.
+    pub const fn new(json: bool) -> Self {
+        Self { json, rows: 0 }
+    }
+
+    /// Prints a phase.
+    pub fn phase(&mut self, phase: &Phase) -> Result<()> {
+        if self.json {
+            return line(&phase.to_json());
+        }
+        if self.rows == 0 {
+            line(&format!(
+                "{:<13} {:>12} {:>9} {:>9} {:>9} {:>10} {:>10} {:>10} {:>11}  {}",
+                "phase",
+                "ops/s",
+                "ns",
+                "cpu ns",
+                "harness",
+                "memory",
+                "private",
+                "file",
+                "hits",
+                "digest"
+            ))?;
+        }
+        self.rows += 1;
+        let bytes = |bytes: Option<u64>| bytes.map_or_else(|| "-".into(), size);
+        line(&format!(
+            "{:<13} {:>12.0} {:>9.1} {:>9.1} {:>9} {:>10} {:>10} {:>10} {:>11}  {}",
+            phase.op,
+            phase.ops_per_second,
+            1e9 / phase.ops_per_second,
+            phase.cpu_seconds * 1e9 / phase.count as f64,
+            phase
+                .harness_ns
+                .map_or_else(|| "-".into(), |ns| format!("{ns:.1}")),
+            bytes(phase.memory_bytes),
+            bytes(phase.private_bytes),
+            bytes(phase.file_bytes),
+            phase
+                .hits
+                .map_or_else(|| "-".into(), |hits| hits.to_string()),
+            phase.digest.as_deref().unwrap_or("-"),
+        ))?;
+        if let Some(us) = &phase.latency_us {
+            line(&format!(
+                "{:<13} us: p50 {:.1}  p90 {:.1}  p99 {:.1}  p99.9 {:.1}  p99.99 {:.1}  max {:.1}",
+                "", us.p50, us.p90, us.p99, us.p999, us.p9999, us.max
+            ))?;
+        }
+        Ok(())
+    }
+
+    /// Explains the table.
+    pub fn finish(self) -> Result<()> {
+        if self.json || self.rows == 0 {
+            return Ok(());
+        }
+        line(
+            "ns: wall time per operation of all threads; cpu ns: processor time per operation; harness:\n\
+             its share that drawing and formatting keys take; memory: growth of resident memory, of\n\
+             which private is not backed by the file.",
+        )
+    }
+}
+
+/// Prints a line on standard output; `Io` if nobody reads it.
+pub fn line(text: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{text}")
+        .and_then(|()| out.flush())
+        .map_err(|e| Error::io("cannot print", e))
+}
+
+/// A bar for `count` steps, on standard error if that is a terminal and not `quiet`.
+pub fn progress(what: &str, count: u64, quiet: bool) -> ProgressBar {
+    let target = if quiet {
+        ProgressDrawTarget::hidden()
+    } else {
+        ProgressDrawTarget::stderr()
+    };
+    let style = ProgressStyle::with_template("{msg:13} {wide_bar} {human_pos} {per_sec} {eta}")
+        .expect("the template is well formed");
+    ProgressBar::with_draw_target(Some(count), target)
+        .with_style(style)
+        .with_message(what.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_phase_has_the_documented_names_and_comes_back_from_json() {
+        let phase = Phase {
+            engine: "hash".into(),
+            op: "get-shuffled".into(),
+            order: Some(Order::Random),
+            threads: 2,
+            count: 10,
+            key_size: 8,
+            value_size: 8,
+            batch: None,
+            misses: None,
+            seconds: 0.5,
+            ops_per_second: 20.0,
+            bytes_per_second: Some(160.0),
+            cpu_seconds: 0.25,
+            latency_us: None,
+            memory_bytes: Some(1),
+            private_bytes: None,
+            peak_bytes: None,
+            file_bytes: Some(2),
+            allocated_bytes: None,
+            hits: Some(10),
+            durability: Some(Survives::Process),
+            digest: Some("00".into()),
+            harness_ns: Some(1.0),
+        };
+        let json = phase.to_json();
+        assert_eq!(
+            json,
+            "{\"engine\":\"hash\",\"op\":\"get-shuffled\",\"order\":\"random\",\"threads\":2,\"count\":10,\
+             \"key_size\":8,\"value_size\":8,\"seconds\":0.5,\"ops_per_second\":20.0,\
+             \"bytes_per_second\":160.0,\"cpu_seconds\":0.25,\"memory_bytes\":1,\"file_bytes\":2,\
+             \"hits\":10,\"durability\":\"process\",\"digest\":\"00\"}"
+        );
+        assert_eq!(Phase::from_json(&json).unwrap().to_json(), json);
+        assert_eq!(Phase::from_json("{}").unwrap_err().kind(), Kind::Invalid);
+    }
+}

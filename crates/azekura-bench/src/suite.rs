@@ -1,0 +1,185 @@
+//! Suites: workloads as data, named lines of flags with the ratios asked for.
+//!
+//! ```text
+//!   name | flags of `record` | phase ratio, phase ratio    (or `-`: nothing is asked)
+//! ```
+//!
+//! A name that begins with `huge:` is run only when asked for. Lines that begin with `#` are for
+//! people. It does not know who is compared with whom.
+
+use azekura::error::{Error, Kind, Result};
+use clap::{Parser, ValueEnum};
+
+use crate::plan::{Op, Plan};
+
+/// The suites this crate carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Suite {
+    /// The published benchmark, with the ratios asked for
+    Asked,
+    /// What the published benchmark leaves out
+    Shapes,
+}
+
+impl Suite {
+    /// The lines of the suite, in order.
+    pub fn rows(self) -> Result<Vec<Row>> {
+        parse(match self {
+            Self::Asked => include_str!("../workloads/asked.txt"),
+            Self::Shapes => include_str!("../workloads/shapes.txt"),
+        })
+    }
+}
+
+/// One workload of a suite.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// What people call it.
+    pub name: String,
+    /// Whether it takes so long that it is run only when asked for.
+    pub huge: bool,
+    /// Its flags; the path is not among them.
+    pub plan: Plan,
+    /// How many times as fast as the rival it should be, by phase.
+    pub asked: Vec<(Op, f64)>,
+}
+
+impl Row {
+    /// The ratio asked for `op`.
+    pub fn asked_for(&self, op: &str) -> Option<f64> {
+        self.asked
+            .iter()
+            .find(|(asked, _)| asked.word() == op)
+            .map(|(_, ratio)| *ratio)
+    }
+}
+
+#[derive(Parser)]
+#[command(no_binary_name = true)]
+struct Line {
+    #[command(flatten)]
+    plan: Plan,
+}
+
+fn parse(text: &str) -> Result<Vec<Row>> {
+    let lines = text
+        .lines()
+        .enumerate()
+        .filter(|(_, line)| !line.starts_with('#'));
+    lines
+        .filter(|(_, line)| !line.trim().is_empty())
+        .map(|(i, line)| row(i + 1, line))
+        .collect()
+}
+
+fn row(number: usize, line: &str) -> Result<Row> {
+    let wrong = |what: &str| {
+        Error::new(Kind::Invalid, format!("line {number} of a suite: {what}")).key(line.as_bytes())
+    };
+    let parts: Vec<&str> = line.split('|').map(str::trim).collect();
+    let &[name, flags, asked] = parts.as_slice() else {
+        return Err(wrong("three parts are expected"));
+    };
+    let Line { plan } = Line::try_parse_from(flags.split_whitespace())
+        .map_err(|error| wrong("flags").detail(error.to_string()))?;
+    let asked = match asked {
+        "-" => Vec::new(),
+        asked => asked
+            .split(',')
+            .map(|one| {
+                let (op, ratio) = one.trim().split_once(' ')?;
+                Some((Op::from_str(op, false).ok()?, ratio.parse().ok()?))
+            })
+            .collect::<Option<_>>()
+            .ok_or_else(|| wrong("`phase ratio, phase ratio` is expected"))?,
+    };
+    let (huge, name) = match name.strip_prefix("huge: ") {
+        Some(name) => (true, name),
+        None => (false, name),
+    };
+    Ok(Row {
+        name: name.to_owned(),
+        huge,
+        plan,
+        asked,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Engine;
+    use crate::report::Phase;
+
+    fn tiny(engine: Engine, plan: &Plan) -> Vec<Phase> {
+        let folder = tempfile::tempdir().unwrap();
+        let count = 300 / plan.threads;
+        let path = Some(folder.path().join("tiny"));
+        let plan = Plan {
+            path,
+            count,
+            json: true,
+            ..plan.clone()
+        };
+        let mut phases = Vec::new();
+        engine
+            .record(&plan, &mut |phase| {
+                phases.push(phase);
+                Ok(())
+            })
+            .unwrap();
+        phases
+    }
+
+    #[test]
+    fn every_workload_runs_tiny_and_engines_agree_on_what_they_read() {
+        for suite in [Suite::Asked, Suite::Shapes] {
+            for row in suite.rows().unwrap() {
+                let expected = tiny(Engine::StdHash, &row.plan);
+                let found = tiny(Engine::Hash, &row.plan);
+                assert_eq!(found.len(), row.plan.ops.len(), "{}", row.name);
+                for (found, expected) in found.iter().zip(&expected) {
+                    let what = format!("{}: {}", row.name, found.op);
+                    assert_eq!(
+                        (found.hits, &found.digest),
+                        (expected.hits, &expected.digest),
+                        "{what}"
+                    );
+                    assert!(found.file_bytes.is_some(), "{what}");
+                }
+                for (op, ratio) in &row.asked {
+                    assert!(row.plan.ops.contains(op) && *ratio > 1.0, "{}", row.name);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_bad_line_is_refused_with_its_number() {
+        for (line, what) in [
+            ("name | --count 1", "three parts"),
+            ("name | --count x | -", "flags"),
+            ("name | --count 1 | set fast", "phase ratio"),
+        ] {
+            let error = parse(&format!("# comment\n{line}\n")).unwrap_err();
+            assert_eq!(error.kind(), Kind::Invalid);
+            assert!(
+                error.to_string().contains("line 2") && error.to_string().contains(what),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn only_the_longest_workload_is_huge() {
+        let rows = Suite::Asked.rows().unwrap();
+        let huge: Vec<_> = rows
+            .iter()
+            .filter(|row| row.huge)
+            .map(|row| row.name.as_str())
+            .collect();
+        assert_eq!(huge, ["100M random, 1 thread"]);
+        assert_eq!(rows[1].asked_for("get-shuffled"), Some(3.0));
+        assert_eq!(rows[0].asked_for("iterate"), None);
+    }
+}

@@ -1,0 +1,582 @@
+//! `record`: phases of equal calls from several threads, timed.
+//!
+//! A phase opens the store, prepares every thread's keys, starts the clock, lets the threads run,
+//! hands writes to the system, stops the clock, looks at memory, closes the store and looks at the
+//! file. So opening, closing and the shuffling of keys are not timed; drawing and formatting keys
+//! and the soft sync of a writing phase are, as in Tkrzw's tool. A store without a file stays open.
+//!
+//! Values read are compared with what was written: a difference ends the run with `Corrupted`.
+
+use std::path::Path;
+use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant};
+
+use azekura::engine::Durability;
+use azekura::error::{Error, Kind, Result};
+use indicatif::ProgressBar;
+
+use crate::engines::none::Nothing;
+use crate::generate::{Choice, Key, Keys, Source, Values, Zipf, fold};
+use crate::measure::{self, Latency, Memory};
+use crate::plan::{Op, Order, Plan};
+use crate::report::{self, Phase};
+use crate::target::{Setup, Target};
+
+/// Operations between two reports of progress.
+const STRIDE: u64 = 1 << 14;
+/// Jumps from one position, as in Tkrzw's tool.
+const JUMPS_PER_POSITION: u64 = 100;
+/// Operations that tell the cost of the harness well enough.
+const HARNESS_OPERATIONS: u64 = 1 << 20;
+
+/// Runs the phases of `plan` on `T`; `emit` is shown each result as it is there.
+///
+/// The store is left where it is. Errors: `Invalid` (flags out of range; the file exists before a
+/// first phase `set`, or does not before another), `Corrupted` (a value read is not the one
+/// written), and what the engine reports.
+pub fn record<T: Target>(plan: &Plan, emit: &mut dyn FnMut(Phase) -> Result<()>) -> Result<()> {
+    plan.check()?;
+    if T::PERSISTENT {
+        check_place(plan)?;
+    }
+    let source = source(plan);
+    let values = Values::new(plan.value_size);
+    let before = Memory::now();
+    let mut open: Option<T> = None;
+    for (index, &op) in plan.ops.iter().enumerate() {
+        let target = match open.take() {
+            Some(target) => target,
+            None => T::open(&Setup {
+                path: plan.path.clone(),
+                create: index == 0 && op == Op::Set,
+                records: plan.operations(),
+                durability: plan.durability.into(),
+            })?,
+        };
+        let mut phase = run(&target, plan, op, &source, &values)?;
+        if let (Some(before), Some(now)) = (before, Memory::now()) {
+            phase.memory_bytes = Some(now.resident.saturating_sub(before.resident));
+            phase.private_bytes = Some(now.private.saturating_sub(before.private));
+            phase.peak_bytes = Some(now.peak.saturating_sub(before.resident));
+        }
+        if T::PERSISTENT {
+            target.close()?;
+        } else {
+            open = Some(target);
+        }
+        if let (true, Some(path)) = (T::PERSISTENT, &plan.path) {
+            let (size, allocated) = measure::file_bytes(path)?;
+            phase.file_bytes = Some(size);
+            phase.allocated_bytes = Some(allocated);
+        }
+        if !plan.json {
+            phase.harness_ns = Some(harness_ns(plan, op)?);
+        }
+        emit(phase)?;
+    }
+    open.map_or(Ok(()), Target::close)
+}
+
+/// Nanoseconds of one operation of the phase `op` when the engine does nothing.
+pub fn harness_ns(plan: &Plan, op: Op) -> Result<f64> {
+    let count = plan.count.min(HARNESS_OPERATIONS / plan.threads).max(1);
+    let plan = Plan {
+        count,
+        latency: false,
+        ..plan.clone()
+    };
+    let phase = run(
+        &Nothing,
+        &plan,
+        op,
+        &source(&plan),
+        &Values::new(plan.value_size),
+    )?;
+    Ok(phase.cpu_seconds * 1e9 / phase.count as f64)
+}
+
+fn check_place(plan: &Plan) -> Result<()> {
+    let Some(path) = &plan.path else {
+        return Ok(());
+    };
+    let creates = plan.ops.first() == Some(&Op::Set);
+    match (creates, Path::exists(path)) {
+        (true, true) => Err(
+            Error::new(Kind::Invalid, "a first phase `set` makes a new store")
+                .at(path)
+                .found("a file", "none")
+                .remedy("remove it or choose another path"),
+        ),
+        (false, false) => Err(Error::new(Kind::Invalid, "there is no store to measure")
+            .at(path)
+            .remedy("begin with the phase `set`")),
+        _ => Ok(()),
+    }
+}
+
+fn source(plan: &Plan) -> Source {
+    match plan.order {
+        Order::Sequential => Source::Sequential,
+        Order::Random => Source::Random,
+        Order::Shuffled => Source::Shuffled,
+        Order::Zipfian => Source::Zipfian(Arc::new(Zipf::new(plan.operations()))),
+    }
+}
+
+/// What one thread found.
+#[derive(Default)]
+struct Tally {
+    hits: u64,
+    digest: u64,
+    value_bytes: u64,
+    wrong: Option<Vec<u8>>,
+    latency: Latency,
+}
+
+impl Tally {
+    #[inline]
+    fn hit(&mut self, key: &[u8]) {
+        self.hits += 1;
+        self.digest = self.digest.wrapping_add(fold(key));
+    }
+
+    #[inline]
+    fn read(&mut self, key: &[u8], found: &[u8], expected: &[u8]) {
+        self.hits += 1;
+        self.value_bytes += found.len() as u64;
+        self.digest = self.digest.wrapping_add(fold(key) ^ fold(found));
+        if found != expected {
+            self.wrong.get_or_insert_with(|| key.to_vec());
+        }
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.hits += other.hits;
+        self.digest = self.digest.wrapping_add(other.digest);
+        self.value_bytes += other.value_bytes;
+        self.wrong = self.wrong.take().or(other.wrong);
+        self.latency.merge(&other.latency);
+    }
+}
+
+fn run<T: Target>(
+    target: &T,
+    plan: &Plan,
+    op: Op,
+    source: &Source,
+    values: &Values,
+) -> Result<Phase> {
+    let bar = report::progress(op.word(), plan.operations(), plan.json);
+    let ready = Barrier::new(plan.threads as usize + 1);
+    let durability = Durability::from(plan.durability);
+    let (tally, took, cpu) = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..plan.threads)
+            .map(|thread| {
+                let (ready, bar) = (&ready, &bar);
+                scope.spawn(move || {
+                    let mut keys = source.keys(plan.count, plan.threads, thread, plan.seed);
+                    if op == Op::GetShuffled {
+                        keys = keys.shuffled(plan.seed.wrapping_add(thread) ^ 0x5eed);
+                    }
+                    let misses = Misses::new(if op.reads() { plan.misses } else { 0 }, thread);
+                    ready.wait();
+                    let worker = Worker {
+                        target,
+                        keys,
+                        values,
+                        misses,
+                        bar,
+                        tally: Tally::default(),
+                    };
+                    match (plan.latency, plan.batch) {
+                        (false, 1) => worker.singles::<false>(op),
+                        (true, 1) => worker.singles::<true>(op),
+                        (false, batch) => worker.batches::<false>(op, batch),
+                        (true, batch) => worker.batches::<true>(op, batch),
+                    }
+                })
+            })
+            .collect();
+        ready.wait();
+        let cpu = measure::cpu_seconds();
+        let start = Instant::now();
+        let mut tally = Tally::default();
+        let mut failure = None;
+        for worker in workers {
+            match worker.join().expect("a worker does not panic") {
+                Ok(found) => tally.merge(found),
+                Err(error) => failure = Some(error),
+            }
+        }
+        if let Some(error) = failure {
+            return Err(error);
+        }
+        if op.writes() {
+            target.sync(durability)?;
+        }
+        Ok((tally, start.elapsed(), measure::cpu_seconds() - cpu))
+    })?;
+    bar.finish_and_clear();
+    if let Some(key) = tally.wrong {
+        return Err(Error::new(Kind::Corrupted, "a value read is not the one written").key(&key));
+    }
+    Ok(phase::<T>(plan, op, &tally, took, cpu))
+}
+
+fn phase<T: Target>(plan: &Plan, op: Op, tally: &Tally, took: Duration, cpu: f64) -> Phase {
+    let operations = plan.operations();
+    let seconds = took.as_secs_f64().max(1e-9);
+    let written = if op == Op::Set {
+        operations * plan.value_size as u64
+    } else {
+        0
+    };
+    let bytes = operations * 8 + written + tally.value_bytes;
+    Phase {
+        engine: T::NAME.to_owned(),
+        op: op.word().to_owned(),
+        order: Some(plan.order),
+        threads: plan.threads,
+        count: operations,
+        key_size: 8,
+        value_size: plan.value_size as u64,
+        batch: (plan.batch > 1 && op != Op::Iterate).then_some(plan.batch as u64),
+        misses: (plan.misses > 0 && op.reads()).then_some(plan.misses),
+        seconds,
+        ops_per_second: operations as f64 / seconds,
+        bytes_per_second: Some(bytes as f64 / seconds),
+        cpu_seconds: cpu,
+        latency_us: tally.latency.percentiles(),
+        memory_bytes: None,
+        private_bytes: None,
+        peak_bytes: None,
+        file_bytes: None,
+        allocated_bytes: None,
+        hits: (op != Op::Set).then_some(tally.hits),
+        durability: Some(plan.durability),
+        digest: (!op.writes()).then(|| format!("{:016x}", tally.digest)),
+        harness_ns: None,
+    }
+}
+
+/// Chooses which gets look for a key that is not there.
+struct Misses {
+    percent: u64,
+    choice: Choice,
+}
+
+impl Misses {
+    fn new(percent: u64, thread: u64) -> Self {
+        Self {
+            percent,
+            choice: Choice::new(thread ^ 0x0dd5),
+        }
+    }
+
+    #[inline]
+    fn write(&mut self, key: &mut Key, number: u64) {
+        key.set(number);
+        if self.percent > 0 && self.choice.below(100) < self.percent {
+            key.spoil();
+        }
+    }
+}
+
+/// One thread of a phase.
+struct Worker<'a, T> {
+    target: &'a T,
+    keys: Keys,
+    values: &'a Values,
+    misses: Misses,
+    bar: &'a ProgressBar,
+    tally: Tally,
+}
+
+impl<T: Target> Worker<'_, T> {
+    fn singles<const TIMED: bool>(mut self, op: Op) -> Result<Tally> {
+        let (target, values) = (self.target, self.values);
+        match op {
+            Op::Set => {
+                self.each::<TIMED>(|_, number, key| target.set(key, values.of(number)))?;
+            }
+            Op::Get | Op::GetShuffled => self.each::<TIMED>(|tally, _, key| {
+                if target.has(key)? {
+                    tally.hit(key);
+                }
+                Ok(())
+            })?,
+            Op::GetValue => {
+                let mut value = Vec::new();
+                self.each::<TIMED>(|tally, number, key| {
+                    if target.get(key, &mut value)? {
+                        tally.read(key, &value, values.of(number));
+                    }
+                    Ok(())
+                })?;
+            }
+            Op::Iterate => self.iterate::<TIMED>()?,
+            Op::Remove => self.each::<TIMED>(|tally, _, key| {
+                tally.hits += u64::from(target.remove(key)?);
+                Ok(())
+            })?,
+        }
+        Ok(self.tally)
+    }
+
+    fn iterate<const TIMED: bool>(&mut self) -> Result<()> {
+        let (target, values) = (self.target, self.values);
+        let mut position = target.position()?;
+        let mut jumps = 0;
+        self.each::<TIMED>(|tally, number, key| {
+            if jumps == JUMPS_PER_POSITION {
+                position = target.position()?;
+                jumps = 0;
+            }
+            jumps += 1;
+            target.jump(&mut position, key, &mut |at, value| {
+                if at == key {
+                    tally.read(at, value, values.of(number));
+                } else {
+                    tally.wrong.get_or_insert_with(|| key.to_vec());
+                }
+            })
+        })
+    }
+
+    /// Calls `step` with each key; the loop that is measured.
+    #[inline]
+    fn each<const TIMED: bool>(
+        &mut self,
+        mut step: impl FnMut(&mut Tally, u64, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let mut key = Key::EMPTY;
+        loop {
+            let mut done = 0;
+            for number in self.keys.by_ref().take(STRIDE as usize) {
+                self.misses.write(&mut key, number);
+                if TIMED {
+                    let start = Instant::now();
+                    step(&mut self.tally, number, key.bytes())?;
+                    self.tally.latency.record(start.elapsed());
+                } else {
+                    step(&mut self.tally, number, key.bytes())?;
+                }
+                done += 1;
+            }
+            self.bar.inc(done);
+            if done < STRIDE {
+                return Ok(());
+            }
+        }
+    }
+
+    fn batches<const TIMED: bool>(mut self, op: Op, batch: usize) -> Result<Tally> {
+        if op == Op::Iterate {
+            return self.singles::<TIMED>(op);
+        }
+        let (target, values) = (self.target, self.values);
+        let mut keys = vec![Key::EMPTY; batch];
+        let mut numbers = Vec::with_capacity(batch);
+        let mut unreported = 0;
+        loop {
+            numbers.clear();
+            numbers.extend(self.keys.by_ref().take(batch));
+            if numbers.is_empty() {
+                self.bar.inc(unreported);
+                return Ok(self.tally);
+            }
+            for (key, &number) in keys.iter_mut().zip(&numbers) {
+                self.misses.write(key, number);
+            }
+            let texts: Vec<&[u8]> = keys[..numbers.len()].iter().map(Key::bytes).collect();
+            let tally = &mut self.tally;
+            let start = TIMED.then(Instant::now);
+            match op {
+                Op::Set => {
+                    let numbered = texts.iter().zip(&numbers);
+                    let records: Vec<_> = numbered.map(|(&key, &n)| (key, values.of(n))).collect();
+                    target.set_many(&records)?;
+                }
+                Op::GetValue => target.get_many(&texts, &mut |index, value| {
+                    tally.read(texts[index], value, values.of(numbers[index]));
+                })?,
+                Op::Remove => tally.hits += target.remove_many(&texts)?,
+                Op::Get | Op::GetShuffled | Op::Iterate => {
+                    target.has_many(&texts, &mut |index| tally.hit(texts[index]))?;
+                }
+            }
+            if let Some(start) = start {
+                self.tally.latency.record(start.elapsed());
+            }
+            unreported += numbers.len() as u64;
+            if unreported >= STRIDE {
+                self.bar.inc(unreported);
+                unreported = 0;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::engines::std_hash::StdHash;
+    use crate::plan::Engine;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        plan: Plan,
+    }
+
+    fn plan(flags: &str) -> Plan {
+        Line::parse_from(["x"].into_iter().chain(flags.split_whitespace())).plan
+    }
+
+    fn phases<T: Target>(plan: &Plan) -> Vec<Phase> {
+        let mut phases = Vec::new();
+        record::<T>(plan, &mut |phase| {
+            phases.push(phase);
+            Ok(())
+        })
+        .unwrap();
+        phases
+    }
+
+    const ALL: &str = "--json --ops set,get,get-shuffled,get-value,iterate,remove";
+
+    #[test]
+    fn every_phase_finds_what_the_sets_wrote() {
+        for order in ["sequential", "random", "shuffled", "zipfian"] {
+            let found = phases::<StdHash>(&plan(&format!(
+                "{ALL} --count 500 --threads 3 --order {order}"
+            )));
+            assert_eq!(found.len(), 6);
+            for phase in &found[1..5] {
+                assert_eq!(phase.hits, Some(1500), "{order} {:?}", phase.op);
+            }
+            assert_eq!(
+                found[1].digest, found[2].digest,
+                "the same keys in another order"
+            );
+            assert_eq!(
+                found[3].digest, found[4].digest,
+                "the same records, read in two ways"
+            );
+            let removed = found[5].hits.unwrap();
+            match order {
+                "sequential" | "shuffled" => assert_eq!(removed, 1500),
+                _ => assert!(removed < 1500 && removed > 0),
+            }
+        }
+    }
+
+    #[test]
+    fn batches_find_the_same_as_single_calls() {
+        let flags = format!("{ALL} --count 501 --threads 2 --order random");
+        let single = phases::<StdHash>(&plan(&flags));
+        let batched = phases::<StdHash>(&plan(&format!("{flags} --batch 32 --latency")));
+        for (one, many) in single.iter().zip(&batched) {
+            assert_eq!(
+                (one.hits, &one.digest),
+                (many.hits, &many.digest),
+                "{:?}",
+                one.op
+            );
+            assert!(many.latency_us.is_some());
+        }
+        assert_eq!(batched[0].batch, Some(32));
+    }
+
+    #[test]
+    fn half_of_the_gets_miss_when_asked() {
+        let found = phases::<StdHash>(&plan(
+            "--json --count 10000 --misses 50 --ops set,get,remove",
+        ));
+        let hits = found[1].hits.unwrap();
+        assert!((4800..5200).contains(&hits), "{hits}");
+        assert_eq!(found[2].hits, Some(10_000), "removals do not miss");
+    }
+
+    #[test]
+    fn the_harness_has_a_cost() {
+        assert!(harness_ns(&plan("--count 100000"), Op::Get).unwrap() > 0.0);
+    }
+
+    /// An engine that gives every record the value of another.
+    struct Liar(StdHash);
+
+    impl Target for Liar {
+        const NAME: &'static str = "liar";
+        const PERSISTENT: bool = false;
+        type Position<'t> = ();
+        fn open(setup: &Setup) -> Result<Self> {
+            StdHash::open(setup).map(Self)
+        }
+        fn close(self) -> Result<()> {
+            Ok(())
+        }
+        fn set(&self, key: &[u8], _: &[u8]) -> Result<()> {
+            self.0.set(key, b"8 bytes.")
+        }
+        fn has(&self, key: &[u8]) -> Result<bool> {
+            self.0.has(key)
+        }
+        fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+            self.0.get(key, value)
+        }
+        fn remove(&self, key: &[u8]) -> Result<bool> {
+            self.0.remove(key)
+        }
+        fn position(&self) -> Result<()> {
+            Ok(())
+        }
+        fn jump(
+            &self,
+            at: &mut (),
+            key: &[u8],
+            visit: &mut impl FnMut(&[u8], &[u8]),
+        ) -> Result<()> {
+            self.0.jump(at, key, visit)
+        }
+        fn sync(&self, _: Durability) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_wrong_engine_is_seen() {
+        for op in ["get-value", "iterate", "get-value --batch 8"] {
+            let error = record::<Liar>(
+                &plan(&format!("--json --count 10 --ops set,{op}")),
+                &mut |_| Ok(()),
+            );
+            assert_eq!(error.unwrap_err().kind(), Kind::Corrupted);
+        }
+    }
+
+    #[test]
+    fn contradicting_flags_and_places_are_refused_before_anything_is_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.azh");
+        let refuse = |flags: &str| {
+            let plan = Plan {
+                path: Some(path.clone()),
+                ..plan(flags)
+            };
+            let error = Engine::Hash.record(&plan, &mut |_| Ok(())).unwrap_err();
+            assert_eq!(error.kind(), Kind::Invalid, "{error}");
+        };
+        refuse("--threads 0");
+        refuse("--count 0");
+        refuse("--batch 0");
+        refuse("--misses 101");
+        refuse("--ops get");
+        assert!(!path.exists());
+        std::fs::write(&path, b"somebody's file").unwrap();
+        refuse("--ops set");
+        assert_eq!(std::fs::read(&path).unwrap(), b"somebody's file");
+    }
+}
