@@ -1,7 +1,7 @@
 //! Engines with one deliberate bug each, to prove that the nets catch it.
 //!
 //! [`Broken`] is [`ModelDb`] with a [`Bug`] before it. A net that does not catch one of
-//! [`Bug::ALL`] has a hole. Bugs that need a chance (a race) widen their window with a yield.
+//! [`Bug::ALL`] has a hole. A race keeps its window open until another thread has written.
 //!
 //! It is of no other use, and knows nothing of the nets.
 
@@ -153,6 +153,18 @@ impl Broken {
         }
     }
 
+    /// The window of a race: open until another thread has written, or for some turns.
+    fn let_others_pass(&self) {
+        let writes = self.writes.load(Ordering::SeqCst);
+        for _ in 0..50 {
+            std::thread::yield_now();
+            if self.writes.load(Ordering::SeqCst) != writes {
+                break;
+            }
+        }
+        self.writes.fetch_add(1, Ordering::SeqCst);
+    }
+
     /// What the bug makes of the answer to `present`.
     fn spoil<'a>(&self, key: &[u8], present: Option<&[u8]>, edit: Edit<'a>) -> Edit<'a> {
         let write = self.writes.fetch_add(1, Ordering::Relaxed);
@@ -294,7 +306,7 @@ impl Engine for Broken {
             Bug::RacyUpdate => {
                 let present = self.db.get(key)?;
                 let edit = decide(present.as_deref());
-                std::thread::yield_now();
+                self.let_others_pass();
                 let mut edit = Some(edit);
                 self.db
                     .update(key, &mut |_| edit.take().unwrap_or(Edit::Keep))
@@ -333,7 +345,7 @@ impl Engine for Broken {
                 let present = self.db.get_many(&keys)?;
                 let present: Vec<_> = present.iter().map(Option::as_deref).collect();
                 let edits = decide(&present);
-                std::thread::yield_now();
+                self.let_others_pass();
                 self.db.update_many(&keys, &mut |_| {
                     edits
                         .iter()

@@ -16,7 +16,7 @@ use std::fmt;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc;
+use std::sync::{Barrier, mpsc};
 use std::time::Duration;
 
 use super::history::{self, Plan};
@@ -905,11 +905,16 @@ fn number_stamped(value: &[u8]) -> Outcomes<u64> {
     Ok(number)
 }
 
-/// Runs `work` in threads with their numbers, and adds up what they return.
+/// Runs `work` in threads that start together, with their numbers, and adds up what they return.
 fn in_threads(work: impl Fn(u64) -> Outcomes<u64> + Sync) -> Outcomes<u64> {
-    let work = &work;
+    let start = Barrier::new(THREADS as usize);
+    let run = |number| {
+        start.wait();
+        work(number)
+    };
+    let run = &run;
     std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..THREADS).map(|n| scope.spawn(move || work(n))).collect();
+        let threads: Vec<_> = (0..THREADS).map(|n| scope.spawn(move || run(n))).collect();
         let join = |thread: std::thread::ScopedJoinHandle<'_, Outcomes<u64>>| {
             thread.join().unwrap_or_else(|panic| resume_unwind(panic))
         };
@@ -939,22 +944,24 @@ fn threads(engine: &dyn Engine, effort: &Effort) -> Outcomes<u64> {
         &((THREADS * rounds).cast_signed()),
         "sum of increments by threads",
     )?;
-    // One record, one writer: readers see whole values, and never go back.
+    // One record, one writer: all see whole values and never go back, the writer its own.
     let last = AtomicU64::new(0);
     engine.put(b"stamp", &stamped(0))?;
+    let read = || {
+        let value = engine.get(b"stamp")?;
+        number_stamped(&value.ok_or_else(|| Failure("a record went".into()))?)
+    };
     done += in_threads(|thread| {
         let mut newest = 0;
         for round in 1..=rounds {
-            if thread == 0 {
+            let least = if thread == 0 {
                 engine.put(b"stamp", &stamped(round))?;
                 last.store(round, Ordering::SeqCst);
-                continue;
-            }
-            let least = last.load(Ordering::SeqCst).max(newest);
-            let value = engine
-                .get(b"stamp")?
-                .ok_or_else(|| Failure("a record went".into()))?;
-            newest = number_stamped(&value)?;
+                round
+            } else {
+                last.load(Ordering::SeqCst).max(newest)
+            };
+            newest = read()?;
             ensure(newest >= least, || {
                 format!("read {newest} after {least} was acknowledged")
             })?;
@@ -996,10 +1003,15 @@ fn threads(engine: &dyn Engine, effort: &Effort) -> Outcomes<u64> {
                 sum = Ok(amounts.iter().sum());
                 amounts[from] -= 1 + round;
                 amounts[to] += 1 + round;
-                amounts
-                    .iter()
-                    .map(|amount| Edit::Put(stamped(*amount).into()))
-                    .collect()
+                // The third is left alone: whoever wrote it too would hide a lost transfer.
+                let edit = |(index, amount): (usize, &u64)| {
+                    if [from, to].contains(&index) {
+                        Edit::Put(stamped(*amount).into())
+                    } else {
+                        Edit::Keep
+                    }
+                };
+                amounts.iter().enumerate().map(edit).collect()
             })?;
             equal(&sum?, &(3 << 32), "sum of accounts")?;
         }
