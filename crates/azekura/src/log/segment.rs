@@ -286,11 +286,10 @@ impl Segments {
         }
         let next: Vec<u32> = space.free.free.iter().take(count).copied().collect();
         for index in next {
-            if space.free.prepared.contains(&index) {
+            // Somebody may have taken it while the lock was not held: then it is not ours to touch.
+            if space.free.prepared.contains(&index) || !space.free.free.remove(&index) {
                 continue;
             }
-            // Out of the free set while nobody else may touch it and the lock is not held.
-            space.free.free.remove(&index);
             let zeroed = space.free.zeroed.contains(&index);
             drop(space);
             let offset = self.geometry.offset_of(index);
