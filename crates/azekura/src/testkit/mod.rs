@@ -14,6 +14,7 @@
 
 pub mod broken;
 pub mod conformance;
+pub mod damage;
 pub mod history;
 pub mod model;
 pub mod op;
