@@ -1,0 +1,216 @@
+//! The promises that threads test: no update lost, no value torn, no going back.
+//!
+//! Threads start together and count what they did; what must add up is added up. The histories
+//! that `history` records and judges are made here too.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::scans::{once, scan_in_pieces};
+use super::{Effort, Failure, Outcomes, ensure, equal, fill, numbered};
+use crate::engine::{Edit, Engine};
+use crate::testkit::Random;
+use crate::testkit::history::{self, Plan};
+use crate::verbs::Verbs;
+
+const THREADS: u64 = 4;
+
+/// A value that shows from which number it was made, and every byte of which is checked.
+fn stamped(number: u64) -> Vec<u8> {
+    let len = 8 + (number % 113) as usize;
+    number.to_le_bytes().into_iter().cycle().take(len).collect()
+}
+
+fn number_stamped(value: &[u8]) -> Outcomes<u64> {
+    let bytes = value
+        .first_chunk()
+        .ok_or_else(|| Failure(format!("a torn value {value:?}")))?;
+    let number = u64::from_le_bytes(*bytes);
+    ensure(stamped(number) == value, || {
+        format!("a torn value {value:?}")
+    })?;
+    Ok(number)
+}
+
+/// Runs `work` in threads that start together, with their numbers, and adds up what they return.
+fn in_threads(work: impl Fn(u64) -> Outcomes<u64> + Sync) -> Outcomes<u64> {
+    let start = Barrier::new(THREADS as usize);
+    let run = |number| {
+        start.wait();
+        work(number)
+    };
+    let run = &run;
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS).map(|n| scope.spawn(move || run(n))).collect();
+        let join = |thread: std::thread::ScopedJoinHandle<'_, Outcomes<u64>>| {
+            thread.join().unwrap_or_else(|panic| resume_unwind(panic))
+        };
+        threads
+            .into_iter()
+            .map(join)
+            .try_fold(0, |sum, count| Ok(sum + count?))
+    })
+}
+
+pub(super) fn threads(engine: &dyn Engine, effort: &Effort) -> Outcomes<u64> {
+    let rounds = 2 * effort.records;
+    let mut done = 0;
+    // No increment is lost.
+    done += in_threads(|_| {
+        for round in 0..rounds {
+            engine.increment(format!("counter{}", round % 3).as_bytes(), 1, 0)?;
+        }
+        Ok(rounds)
+    })?;
+    let sum = (0..3).try_fold(0, |sum, n| {
+        let counter = engine.counter(format!("counter{n}").as_bytes())?;
+        crate::error::Result::Ok(sum + counter.unwrap_or(0))
+    })?;
+    equal(
+        &sum,
+        &((THREADS * rounds).cast_signed()),
+        "sum of increments by threads",
+    )?;
+    // One record, one writer: all see whole values and never go back, the writer its own.
+    let last = AtomicU64::new(0);
+    engine.put(b"stamp", &stamped(0))?;
+    let read = || {
+        let value = engine.get(b"stamp")?;
+        number_stamped(&value.ok_or_else(|| Failure("a record went".into()))?)
+    };
+    done += in_threads(|thread| {
+        let mut newest = 0;
+        for round in 1..=rounds {
+            let least = if thread == 0 {
+                engine.put(b"stamp", &stamped(round))?;
+                last.store(round, Ordering::SeqCst);
+                round
+            } else {
+                last.load(Ordering::SeqCst).max(newest)
+            };
+            newest = read()?;
+            ensure(newest >= least, || {
+                format!("read {newest} after {least} was acknowledged")
+            })?;
+        }
+        Ok(rounds)
+    })?;
+    // One of those who insert wins.
+    let wins = in_threads(|thread| {
+        let insert = |n| engine.put_new(&numbered("race", n), &stamped(thread));
+        (0..rounds).try_fold(0, |wins, n| Ok(wins + u64::from(insert(n)?)))
+    })?;
+    equal(&wins, &rounds, "inserts that won a race")?;
+    let removed = in_threads(|_| {
+        let remove = |n| engine.remove(&numbered("race", n));
+        (0..rounds).try_fold(0, |wins, n| Ok(wins + u64::from(remove(n)?)))
+    })?;
+    equal(&removed, &rounds, "removals that won a race")?;
+    // Money moves between accounts, and there is always as much of it.
+    let accounts: [&[u8]; 3] = [b"x", b"y", b"z"];
+    for account in accounts {
+        engine.put(account, &stamped(1 << 32))?;
+    }
+    done += in_threads(|thread| {
+        let mut random = Random::new(effort.seed ^ thread);
+        for round in 0..rounds / 4 {
+            let (from, to) = (random.index(3), random.index(3));
+            let mut sum = Ok(0);
+            engine.update_many(&accounts, &mut |present| {
+                let amounts = present
+                    .iter()
+                    .map(|value| number_stamped(value.unwrap_or_default()));
+                let mut amounts = match amounts.collect::<Outcomes<Vec<u64>>>() {
+                    Ok(amounts) => amounts,
+                    Err(failure) => {
+                        sum = Err(failure);
+                        return vec![Edit::Keep, Edit::Keep, Edit::Keep];
+                    }
+                };
+                sum = Ok(amounts.iter().sum());
+                amounts[from] -= 1 + round;
+                amounts[to] += 1 + round;
+                // The third is left alone: whoever wrote it too would hide a lost transfer.
+                let edit = |(index, amount): (usize, &u64)| {
+                    if [from, to].contains(&index) {
+                        Edit::Put(stamped(*amount).into())
+                    } else {
+                        Edit::Keep
+                    }
+                };
+                amounts.iter().enumerate().map(edit).collect()
+            })?;
+            equal(&sum?, &(3 << 32), "sum of accounts")?;
+        }
+        Ok(rounds / 4)
+    })?;
+    equal(&engine.count(), &7, "count after threads")?;
+    Ok(done)
+}
+
+pub(super) fn scans_beside_writers(engine: &dyn Engine, effort: &Effort) -> Outcomes<u64> {
+    let stable = fill(engine, "stable", effort.records)?;
+    let stop = AtomicBool::new(false);
+    in_threads(|thread| {
+        if thread == 0 {
+            let mut random = Random::new(effort.seed);
+            let mut scan = || {
+                let mut count = 0;
+                for piece_max in [7, 1000, u64::MAX >> 1] {
+                    let shown = scan_in_pieces(engine, None, &mut random, piece_max, || Ok(()))?;
+                    count += shown.len() as u64;
+                    let shown = once(shown)?;
+                    let missing = stable
+                        .iter()
+                        .find(|(key, value)| shown.get(*key) != Some(value));
+                    ensure(missing.is_none(), || {
+                        format!("was there all the time: {missing:?}")
+                    })?;
+                    for (key, value) in shown.iter().filter(|(key, _)| !stable.contains_key(*key)) {
+                        number_stamped(value).map_err(|f| f.within(&format!("{key:?}")))?;
+                    }
+                }
+                Ok(count)
+            };
+            let outcome = catch_unwind(AssertUnwindSafe(&mut scan));
+            // The writers end in any case.
+            stop.store(true, Ordering::SeqCst);
+            return outcome.unwrap_or_else(|panic| resume_unwind(panic));
+        }
+        let prefix = format!("writer{thread}-");
+        let mut round = 0;
+        while !stop.load(Ordering::SeqCst) {
+            let key = numbered(&prefix, round % effort.records);
+            if (round / effort.records).is_multiple_of(2) {
+                engine.put(&key, &stamped(round))?;
+            } else {
+                engine.remove(&key)?;
+            }
+            round += 1;
+        }
+        Ok(0)
+    })
+}
+
+pub(super) fn histories(engine: &dyn Engine, effort: &Effort) -> Outcomes<u64> {
+    let promise = engine.promise();
+    for number in 0..effort.histories.div_ceil(2) {
+        let plan = Plan {
+            keys: 1 + number % 3,
+            ..Plan::new(effort.seed.wrapping_add(number))
+        };
+        for events in history::record(engine, plan)? {
+            history::linearizable(&events, &promise)
+                .map_err(|text| Failure(format!("{plan:?}: {text}")))?;
+        }
+        let plan = Plan {
+            keys: 3,
+            ops: 40,
+            ..plan
+        };
+        history::serializable(&history::record_transactions(engine, plan)?)
+            .map_err(|text| Failure(format!("{plan:?}: {text}")))?;
+    }
+    Ok(2 * effort.histories.div_ceil(2))
+}
