@@ -1,0 +1,633 @@
+//! The running side: files in memory that record what is done to them.
+//!
+//! A file's bytes stand in one anonymous map for the life of the disk, so that plain loads see them; a tap
+//! turns each store into an event. Contents are laid out when a file is first opened: a disk that came
+//! out of a cut costs nothing for files that nobody opens.
+//!
+//! Lock order: the files of the disk, then the log. It does not know what may be lost: see `state`.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use super::cut::Replay;
+use super::event::{Event, FileId, Log};
+use super::fault::{Fault, Faults, Operation};
+use super::state::{FileState, State};
+use super::{Dice, SimDisk, mix};
+use crate::error::{Error, Kind, Result, size};
+use crate::io::mmap::Tap;
+use crate::io::{Access, Directory, Map, Storage};
+
+/// Addresses reserved for each file.
+pub(super) const MAP_CAPACITY: u64 = 64 << 20;
+
+const PAGE: u64 = 4096;
+
+thread_local! {
+    /// What a store into a map means on this thread just now.
+    static STORING: Cell<Storing> = const { Cell::new(Storing::Mapped) };
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Storing {
+    /// The engine stores.
+    Mapped,
+    /// `write_at` does.
+    Written,
+    /// The disk does: no event.
+    Unheard,
+}
+
+fn storing<T>(how: Storing, act: impl FnOnce() -> T) -> T {
+    let before = STORING.replace(how);
+    let done = act();
+    STORING.set(before);
+    done
+}
+
+/// What clones of a disk share.
+#[derive(Debug)]
+pub(super) struct Disk {
+    pub(super) seed: u64,
+    pub(super) start: State,
+    pub(super) log: Arc<Log>,
+    pub(super) faults: Faults,
+    pub(super) capacity: AtomicU64,
+    live: Mutex<Live>,
+}
+
+#[derive(Debug)]
+struct Live {
+    names: BTreeMap<PathBuf, FileId>,
+    files: BTreeMap<FileId, Arc<SimFile>>,
+    next_file: FileId,
+}
+
+/// A file that was opened.
+#[derive(Debug)]
+struct SimFile {
+    id: FileId,
+    map: Arc<Map>,
+    shape: Arc<Shape>,
+    has_writer: AtomicBool,
+}
+
+/// What the tap of a file checks against.
+#[derive(Debug, Default)]
+struct Shape {
+    size: AtomicU64,
+    /// Whole pages that were discarded and not allocated since.
+    holes: Mutex<BTreeSet<u64>>,
+}
+
+impl Shape {
+    fn fill(&self, offset: u64, len: u64) {
+        let mut holes = self.holes.lock();
+        if !holes.is_empty() {
+            (offset / PAGE..(offset + len).div_ceil(PAGE)).for_each(|page| {
+                holes.remove(&page);
+            });
+        }
+    }
+
+    fn allocated(&self) -> u64 {
+        let pages = self.size.load(Ordering::Relaxed).div_ceil(PAGE);
+        (pages - self.holes.lock().range(..pages).count() as u64) * PAGE
+    }
+}
+
+struct Recorder {
+    log: Arc<Log>,
+    file: FileId,
+    shape: Arc<Shape>,
+}
+
+impl Tap for Recorder {
+    fn stored(&self, offset: u64, bytes: &[u8]) {
+        let storing = STORING.get();
+        if storing == Storing::Unheard || bytes.is_empty() {
+            return;
+        }
+        let mapped = storing == Storing::Mapped;
+        if mapped {
+            let (end, size) = (
+                offset + bytes.len() as u64,
+                self.shape.size.load(Ordering::Relaxed),
+            );
+            assert!(
+                end <= size,
+                "store at {offset:#x} beyond the size {size:#x}: a bus error"
+            );
+            let holes = self.shape.holes.lock();
+            let mut hit = holes.range(offset / PAGE..end.div_ceil(PAGE));
+            assert!(
+                hit.next().is_none(),
+                "store at {offset:#x} into discarded space: allocate it"
+            );
+        }
+        self.log.add(Event::Write {
+            file: self.file,
+            offset,
+            bytes: bytes.into(),
+            mapped,
+        });
+    }
+}
+
+impl Disk {
+    pub(super) fn new(seed: u64, start: State) -> Arc<Self> {
+        let live = Live {
+            names: start.visible_names(),
+            files: BTreeMap::new(),
+            next_file: start.files.len(),
+        };
+        Arc::new(Self {
+            seed,
+            log: Log::new(start.next),
+            start,
+            faults: Faults::default(),
+            capacity: AtomicU64::new(u64::MAX),
+            live: Mutex::new(live),
+        })
+    }
+
+    /// The disk as it is now.
+    fn state(&self) -> State {
+        Replay::new(self.seed, self.start.clone(), self.log.snapshot()).into_state()
+    }
+
+    fn file(&self, live: &mut Live, id: FileId) -> Result<Arc<SimFile>> {
+        if let Some(file) = live.files.get(&id) {
+            return Ok(Arc::clone(file));
+        }
+        let shape = Arc::new(Shape::default());
+        let recorder = Recorder {
+            log: Arc::clone(&self.log),
+            file: id,
+            shape: Arc::clone(&shape),
+        };
+        let map = Map::anonymous(MAP_CAPACITY, Some(Arc::new(recorder)))?;
+        if id < self.start.files.len() {
+            let bytes = self.start.visible(id);
+            shape.size.store(bytes.len() as u64, Ordering::Relaxed);
+            storing(Storing::Unheard, || fill(&map, &bytes));
+        }
+        let file = Arc::new(SimFile {
+            id,
+            map,
+            shape,
+            has_writer: AtomicBool::new(false),
+        });
+        live.files.insert(id, Arc::clone(&file));
+        Ok(file)
+    }
+
+    fn allocated(&self) -> u64 {
+        let live = self.live.lock();
+        let opened = live
+            .files
+            .values()
+            .map(|file| file.shape.allocated())
+            .sum::<u64>();
+        let unopened = live
+            .names
+            .values()
+            .filter(|id| !live.files.contains_key(id));
+        opened
+            + unopened
+                .map(|id| self.start.visible(*id).len() as u64)
+                .sum::<u64>()
+    }
+
+    pub(super) fn evict_all(&self) {
+        let state = self.state();
+        let live = self.live.lock();
+        live.files
+            .values()
+            .for_each(|file| self.evict(&state, file));
+    }
+
+    /// Shows what the device has where a failed sync left cache and device apart: some prefix.
+    fn evict(&self, state: &State, file: &SimFile) {
+        let doomed = if file.id < state.files.len() {
+            state.doomed(file.id)
+        } else {
+            Vec::new()
+        };
+        if doomed.is_empty() {
+            return;
+        }
+        let mut dice = Dice(self.seed ^ mix(state.next));
+        let shown = doomed
+            .into_iter()
+            .map(|(index, changes)| (index, dice.below(changes as u64 + 1)));
+        let shown: Vec<_> = shown
+            .map(|(index, prefix)| (index, prefix as usize))
+            .collect();
+        self.log.add(Event::Evict {
+            file: file.id,
+            shown: shown.clone(),
+        });
+        let bytes = self.state().visible(file.id);
+        for (index, _) in shown {
+            let span = FileState::span(state.atom, index);
+            let span = span.start as usize..bytes.len().min(span.end as usize);
+            let part = bytes.get(span.clone()).unwrap_or_default();
+            storing(Storing::Unheard, || file.map.write(span.start as u64, part));
+        }
+    }
+
+    pub(super) fn rot(&self, name: &Path, offset: u64, mask: u8) {
+        let mut live = self.live.lock();
+        let id = *live
+            .names
+            .get(name)
+            .unwrap_or_else(|| panic!("no file {}", name.display()));
+        let file = self
+            .file(&mut live, id)
+            .expect("a file of a simulated disk opens");
+        assert!(
+            offset < file.shape.size.load(Ordering::Relaxed),
+            "rot within the file"
+        );
+        let seen = load(&file.map, offset) ^ mask;
+        storing(Storing::Unheard, || file.map.write(offset, &[seen]));
+        self.log.add(Event::Rot {
+            file: id,
+            offset,
+            mask,
+            seen,
+        });
+    }
+
+    /// The error of a call that fails by plan.
+    fn strike(&self, operation: Operation, path: &Path) -> Result<Option<Fault>> {
+        let fault = self.faults.strike(operation);
+        match fault {
+            None | Some(Fault::Short(_) | Fault::Torn | Fault::Flip) => Ok(fault),
+            Some(Fault::Error) => Err(failure(operation, libc::EIO, path)),
+            Some(Fault::Full) => Err(failure(operation, libc::ENOSPC, path)),
+        }
+    }
+
+    fn strike_all_or_nothing(&self, operation: Operation, path: &Path) -> Result<()> {
+        match self.strike(operation, path)? {
+            None | Some(Fault::Flip) => Ok(()),
+            Some(_) => Err(failure(operation, libc::EIO, path)),
+        }
+    }
+}
+
+fn failure(operation: Operation, code: i32, path: &Path) -> Error {
+    let what = match operation {
+        Operation::Read => "cannot read",
+        Operation::Write => "cannot write",
+        Operation::Resize => "cannot allocate",
+        Operation::Discard => "cannot give space back",
+        Operation::Sync => "cannot sync",
+        Operation::Name => "cannot change the name",
+        Operation::SyncNames => "cannot sync the folder",
+    };
+    Error::io(what, std::io::Error::from_raw_os_error(code)).at(path)
+}
+
+/// Lays bytes out, leaving pages of zeros untouched.
+fn fill(map: &Map, bytes: &[u8]) {
+    for (page, bytes) in bytes.chunks(PAGE as usize).enumerate() {
+        if bytes.iter().any(|byte| *byte != 0) {
+            map.write(page as u64 * PAGE, bytes);
+        }
+    }
+}
+
+fn load(map: &Map, offset: u64) -> u8 {
+    map.load_u64(offset & !7).to_le_bytes()[(offset & 7) as usize]
+}
+
+/// The folder of a [`SimDisk`].
+#[derive(Clone, Debug)]
+pub struct SimDirectory(Arc<Disk>);
+
+impl SimDirectory {
+    pub(super) fn new(disk: Arc<Disk>) -> Self {
+        Self(disk)
+    }
+
+    /// The disk it is on.
+    pub fn disk(&self) -> SimDisk {
+        SimDisk(Arc::clone(&self.0))
+    }
+
+    fn storage(&self, file: Arc<SimFile>, name: &Path, access: Access) -> Result<Arc<dyn Storage>> {
+        if access == Access::Write && file.has_writer.swap(true, Ordering::Relaxed) {
+            return Err(
+                Error::new(Kind::Locked, "this process already has it open for writing")
+                    .at(name)
+                    .remedy("use that handle, or close it first"),
+            );
+        }
+        let disk = Arc::clone(&self.0);
+        Ok(Arc::new(SimStorage {
+            disk,
+            file,
+            path: name.to_path_buf(),
+            access,
+        }))
+    }
+}
+
+fn absent(name: &Path) -> Error {
+    let source = std::io::Error::from_raw_os_error(libc::ENOENT);
+    Error::io("there is no such file", source).at(name)
+}
+
+impl Directory for SimDirectory {
+    fn create(&self, name: &Path) -> Result<Arc<dyn Storage>> {
+        self.0.strike_all_or_nothing(Operation::Name, name)?;
+        let mut live = self.0.live.lock();
+        if live.names.contains_key(name) {
+            return Err(Error::new(Kind::Invalid, "there is already a file of that name").at(name));
+        }
+        let id = live.next_file;
+        live.next_file += 1;
+        live.names.insert(name.to_path_buf(), id);
+        self.0.log.add(Event::Create {
+            name: name.to_path_buf(),
+            file: id,
+        });
+        let file = self.0.file(&mut live, id)?;
+        self.storage(file, name, Access::Write)
+    }
+
+    fn open(&self, name: &Path, access: Access) -> Result<Arc<dyn Storage>> {
+        let mut live = self.0.live.lock();
+        let id = *live.names.get(name).ok_or_else(|| absent(name))?;
+        let file = self.0.file(&mut live, id)?;
+        self.storage(file, name, access)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        self.0.strike_all_or_nothing(Operation::Name, from)?;
+        let mut live = self.0.live.lock();
+        let file = live.names.remove(from).ok_or_else(|| absent(from))?;
+        live.names.insert(to.to_path_buf(), file);
+        let (from, to) = (from.to_path_buf(), to.to_path_buf());
+        self.0.log.add(Event::Rename { from, to, file });
+        Ok(())
+    }
+
+    fn remove(&self, name: &Path) -> Result<()> {
+        self.0.strike_all_or_nothing(Operation::Name, name)?;
+        let mut live = self.0.live.lock();
+        live.names.remove(name).ok_or_else(|| absent(name))?;
+        self.0.log.add(Event::Remove {
+            name: name.to_path_buf(),
+        });
+        Ok(())
+    }
+
+    fn exists(&self, name: &Path) -> Result<bool> {
+        Ok(self.0.live.lock().names.contains_key(name))
+    }
+
+    fn list(&self) -> Result<Vec<PathBuf>> {
+        Ok(self.0.live.lock().names.keys().cloned().collect())
+    }
+
+    fn sync(&self) -> Result<()> {
+        let begin = self.0.log.add(Event::SyncNamesBegin);
+        let done = self
+            .0
+            .strike_all_or_nothing(Operation::SyncNames, Path::new("."));
+        self.0.log.add(Event::SyncNamesEnd {
+            begin,
+            ok: done.is_ok(),
+        });
+        done
+    }
+}
+
+/// A file of a [`SimDisk`], open.
+#[derive(Debug)]
+pub struct SimStorage {
+    disk: Arc<Disk>,
+    file: Arc<SimFile>,
+    path: PathBuf,
+    access: Access,
+}
+
+impl Drop for SimStorage {
+    fn drop(&mut self) {
+        if self.access == Access::Write {
+            self.file.has_writer.store(false, Ordering::Relaxed);
+        }
+    }
+}
+
+impl SimStorage {
+    fn present(&self) -> u64 {
+        self.file.shape.size.load(Ordering::Relaxed)
+    }
+
+    fn writable(&self) -> Result<()> {
+        if self.access == Access::Write {
+            return Ok(());
+        }
+        Err(Error::new(Kind::Invalid, "the file is open for reading only").at(&self.path))
+    }
+
+    fn within(&self, kind: Kind, offset: u64, len: u64) -> Result<()> {
+        let present = self.present();
+        if offset.checked_add(len).is_none_or(|end| end > present) {
+            return Err(Error::new(kind, "the file ends too early")
+                .at(&self.path)
+                .offset(offset)
+                .found(
+                    format!("a size of {present:#x}"),
+                    format!("{len:#x} bytes more"),
+                ));
+        }
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) {
+        self.file.shape.fill(offset, bytes.len() as u64);
+        storing(Storing::Written, || self.file.map.write(offset, bytes));
+    }
+
+    /// Refuses what the disk has no room for.
+    fn room(&self, more: u64) -> Result<()> {
+        let capacity = self.disk.capacity.load(Ordering::Relaxed);
+        if more > 0 && capacity < u64::MAX && self.disk.allocated().saturating_add(more) > capacity
+        {
+            return Err(failure(Operation::Resize, libc::ENOSPC, &self.path)
+                .detail(format!("a disk of {}", size(capacity))));
+        }
+        Ok(())
+    }
+}
+
+impl Storage for SimStorage {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let fault = self.disk.strike(Operation::Read, &self.path)?;
+        if matches!(fault, Some(Fault::Short(_) | Fault::Torn)) {
+            return Err(failure(Operation::Read, libc::EIO, &self.path).offset(offset));
+        }
+        self.within(Kind::Corrupted, offset, buf.len() as u64)?;
+        let first = offset & !7;
+        let skip = (offset - first) as usize;
+        let mut words = vec![0; (skip + buf.len()).next_multiple_of(8)];
+        self.file.map.copy_out(first, &mut words);
+        buf.copy_from_slice(&words[skip..skip + buf.len()]);
+        if fault == Some(Fault::Flip) && !buf.is_empty() {
+            let bit = mix(self.disk.seed ^ offset) % (buf.len() as u64 * 8);
+            buf[(bit / 8) as usize] ^= 1 << (bit % 8);
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.writable()?;
+        self.within(Kind::Invalid, offset, bytes.len() as u64)?;
+        match self.disk.strike(Operation::Write, &self.path)? {
+            Some(Fault::Short(len)) => self.write(offset, &bytes[..len.min(bytes.len())]),
+            Some(Fault::Torn) => {
+                let parts: Vec<(usize, &[u8])> = bytes.chunks(512).enumerate().collect();
+                for (at, part) in parts.into_iter().rev().step_by(2) {
+                    self.write(offset + at as u64 * 512, part);
+                }
+            }
+            _ => {
+                self.write(offset, bytes);
+                return Ok(());
+            }
+        }
+        Err(failure(Operation::Write, libc::EIO, &self.path).offset(offset))
+    }
+
+    fn size(&self) -> Result<u64> {
+        Ok(self.present())
+    }
+
+    fn resize(&self, wanted: u64) -> Result<()> {
+        self.writable()?;
+        self.disk
+            .strike_all_or_nothing(Operation::Resize, &self.path)?;
+        let present = self.present();
+        if wanted > MAP_CAPACITY {
+            return Err(failure(Operation::Resize, libc::EFBIG, &self.path).offset(wanted));
+        }
+        if wanted == present {
+            return Ok(());
+        }
+        self.room(wanted.saturating_sub(present))?;
+        self.disk.log.add(Event::Resize {
+            file: self.file.id,
+            from: present,
+            to: wanted,
+        });
+        self.file.shape.size.store(wanted, Ordering::Relaxed);
+        if wanted < present {
+            self.file
+                .shape
+                .holes
+                .lock()
+                .split_off(&wanted.div_ceil(PAGE));
+            storing(Storing::Unheard, || {
+                self.file.map.zero(wanted, present - wanted)
+            });
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        let file = self.file.id;
+        let begin = self.disk.log.add(Event::SyncBegin { file });
+        let done = self.disk.strike_all_or_nothing(Operation::Sync, &self.path);
+        self.disk.log.add(Event::SyncEnd {
+            file,
+            begin,
+            ok: done.is_ok(),
+        });
+        done
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<()> {
+        self.writable()?;
+        self.disk
+            .strike_all_or_nothing(Operation::Discard, &self.path)?;
+        let end = offset.saturating_add(len).min(self.present());
+        if offset >= end {
+            return Ok(());
+        }
+        self.disk.log.add(Event::Discard {
+            file: self.file.id,
+            offset,
+            len: end - offset,
+        });
+        storing(Storing::Unheard, || {
+            self.file.map.zero(offset, end - offset)
+        });
+        self.file
+            .shape
+            .holes
+            .lock()
+            .extend(offset.div_ceil(PAGE)..end / PAGE);
+        Ok(())
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> Result<()> {
+        self.writable()?;
+        self.disk
+            .strike_all_or_nothing(Operation::Resize, &self.path)?;
+        self.within(Kind::Invalid, offset, len)?;
+        let pages = offset / PAGE..(offset + len).div_ceil(PAGE);
+        let holes = self.file.shape.holes.lock().range(pages).count() as u64;
+        self.room(holes * PAGE)?;
+        self.file.shape.fill(offset, len);
+        Ok(())
+    }
+
+    fn allocated(&self) -> Result<u64> {
+        Ok(self.file.shape.allocated())
+    }
+
+    /// The capacity is [`SimDisk::FILE_SIZE_MAX`], whatever is asked for.
+    fn map(&self, _capacity: u64) -> Result<Arc<Map>> {
+        Ok(Arc::clone(&self.file.map))
+    }
+
+    fn copy_range_to(&self, offset: u64, len: u64, target: &dyn Storage) -> Result<()> {
+        crate::io::copy_through_memory(self, offset, len, target)
+    }
+
+    fn drop_cache(&self) -> Result<()> {
+        self.disk.evict(&self.disk.state(), &self.file);
+        Ok(())
+    }
+
+    fn boot_id(&self) -> [u8; 16] {
+        let boot = mix(self.disk.seed ^ mix(self.disk.start.boot));
+        let mut id = [0; 16];
+        id[..8].copy_from_slice(&boot.to_le_bytes());
+        id[8..].copy_from_slice(&self.disk.start.boot.to_le_bytes());
+        id
+    }
+
+    fn entropy(&self) -> u64 {
+        mix(self.disk.seed ^ (self.file.id as u64) << 32)
+    }
+
+    fn has_writer(&self) -> bool {
+        self.access == Access::Read && self.file.has_writer.load(Ordering::Relaxed)
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+}

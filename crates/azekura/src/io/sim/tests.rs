@@ -1,0 +1,387 @@
+//! The rules of the simulated disk, one test each, on disks so small that every state is listed.
+//!
+//! A test writes, cuts the power, and compares the set of all states with the set the rule allows. It
+//! knows only the public side: directory, storage, map, and what a disk offers.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::*;
+use crate::error::Kind;
+use crate::io::{Access, Directory, Storage};
+
+const NAME: &str = "a";
+
+/// A disk with a file of two sectors of ones, all durable.
+fn disk() -> (SimDisk, Arc<dyn Storage>) {
+    disk_of(Atom::Sector)
+}
+
+fn disk_of(atom: Atom) -> (SimDisk, Arc<dyn Storage>) {
+    let disk = SimDisk::with_atom(1, atom);
+    let file = disk.directory().create(Path::new(NAME)).unwrap();
+    file.resize(1024).unwrap();
+    file.write_at(0, &[1; 1024]).unwrap();
+    file.sync().unwrap();
+    disk.directory().sync().unwrap();
+    (disk, file)
+}
+
+fn content(disk: &SimDisk) -> Option<Vec<u8>> {
+    let directory = disk.directory();
+    if !directory.exists(Path::new(NAME)).unwrap() {
+        return None;
+    }
+    let file = directory.open(Path::new(NAME), Access::Read).unwrap();
+    let mut bytes = vec![0; file.size().unwrap() as usize];
+    file.read_at(0, &mut bytes).unwrap();
+    Some(bytes)
+}
+
+/// The first byte of each sector.
+fn heads(disk: &SimDisk) -> Vec<u8> {
+    content(disk).map_or(vec![], |bytes| {
+        bytes.chunks(512).map(|sector| sector[0]).collect()
+    })
+}
+
+fn states(disk: &SimDisk) -> BTreeSet<Vec<u8>> {
+    disk.crash_states(disk.events(), &Limits::default())
+        .map(|state| heads(&state))
+        .collect()
+}
+
+fn set<const N: usize>(states: [&[u8]; N]) -> BTreeSet<Vec<u8>> {
+    states.iter().map(|state| state.to_vec()).collect()
+}
+
+#[test]
+fn what_was_synced_is_there_in_every_state() {
+    let (disk, file) = disk();
+    file.write_at(512, &[2; 512]).unwrap();
+    file.sync().unwrap();
+    assert_eq!(states(&disk), set([&[1, 2]]));
+    assert_eq!(disk.replay().at(), 0);
+}
+
+#[test]
+fn sectors_of_one_write_survive_independently() {
+    let (disk, file) = disk();
+    file.write_at(0, &[2; 1024]).unwrap();
+    assert_eq!(states(&disk), set([&[1, 1], &[1, 2], &[2, 1], &[2, 2]]));
+}
+
+#[test]
+fn a_sector_is_some_prefix_of_its_writes() {
+    let (disk, file) = disk();
+    file.write_at(0, &[2; 512]).unwrap();
+    file.write_at(0, &[3; 512]).unwrap();
+    assert_eq!(states(&disk), set([&[1, 1], &[2, 1], &[3, 1]]));
+}
+
+#[test]
+fn stores_through_the_map_are_no_better_than_writes() {
+    let (disk, file) = disk();
+    let map = file.map(4096).unwrap();
+    map.store_u64(512, u64::from_le_bytes([2; 8]));
+    map.store_u64(0, u64::from_le_bytes([2; 8]));
+    assert_eq!(states(&disk), set([&[1, 1], &[1, 2], &[2, 1], &[2, 2]]));
+    assert!(
+        disk.trace()
+            .last()
+            .unwrap()
+            .starts_with("store file 0 0x0+0x8: 0202")
+    );
+}
+
+#[test]
+fn the_atom_of_the_device_is_as_large_as_one_says() {
+    for (atom, count) in [(Atom::Line, 4), (Atom::Sector, 2), (Atom::Page, 2)] {
+        let (disk, file) = disk_of(atom);
+        file.write_at(0, &[2; 128]).unwrap();
+        let states = disk.crash_states(disk.events(), &Limits::default());
+        let states: BTreeSet<_> = states.map(|state| content(&state)).collect();
+        assert_eq!(states.len(), count, "{atom:?}");
+    }
+}
+
+#[test]
+fn a_new_size_is_old_or_new_and_reads_as_zeros() {
+    let (disk, file) = disk();
+    file.resize(1536).unwrap();
+    assert_eq!(states(&disk), set([&[1, 1], &[1, 1, 0]]));
+    file.write_at(1024, &[2; 512]).unwrap();
+    assert_eq!(states(&disk), set([&[1, 1], &[1, 1, 0], &[1, 1, 2]]));
+    file.sync().unwrap();
+    assert_eq!(states(&disk), set([&[1, 1, 2]]));
+}
+
+#[test]
+fn what_was_cut_off_does_not_come_back_with_a_later_growth() {
+    let (disk, file) = disk();
+    file.resize(512).unwrap();
+    file.resize(1024).unwrap();
+    assert_eq!(heads(&disk), [1, 0]);
+    // The old size with the old bytes, or with zeros; the new sizes with zeros only.
+    assert_eq!(states(&disk), set([&[1, 1], &[1, 0], &[1]]));
+}
+
+#[test]
+fn a_discard_may_be_undone_until_it_is_synced() {
+    let (disk, file) = disk();
+    file.discard(512, 512).unwrap();
+    assert_eq!(heads(&disk), [1, 0]);
+    assert_eq!(states(&disk), set([&[1, 1], &[1, 0]]));
+}
+
+#[test]
+fn a_name_needs_the_sync_of_its_folder() {
+    let disk = SimDisk::new(1);
+    let file = disk.directory().create(Path::new(NAME)).unwrap();
+    file.resize(512).unwrap();
+    file.sync().unwrap();
+    assert_eq!(states(&disk), set([&[], &[0]]));
+    disk.directory().sync().unwrap();
+    assert_eq!(states(&disk), set([&[0]]));
+}
+
+#[test]
+fn a_rename_is_old_or_new_and_never_neither() {
+    let (disk, _file) = disk();
+    let directory = disk.directory();
+    let other = directory.create(Path::new("b")).unwrap();
+    other.resize(512).unwrap();
+    other.sync().unwrap();
+    directory.sync().unwrap();
+    directory.rename(Path::new("b"), Path::new(NAME)).unwrap();
+    assert_eq!(heads(&disk), [0]);
+    assert_eq!(states(&disk), set([&[1, 1], &[0]]));
+    directory.sync().unwrap();
+    assert_eq!(states(&disk), set([&[0]]));
+    directory.remove(Path::new(NAME)).unwrap();
+    assert_eq!(states(&disk), set([&[0], &[]]));
+}
+
+#[test]
+fn a_killed_process_leaves_everything_and_the_power_may_still_take_it() {
+    let (disk, file) = disk();
+    file.write_at(0, &[2; 512]).unwrap();
+    let killed = disk.kill_state(disk.events());
+    assert_eq!(heads(&killed), [2, 1]);
+    assert_eq!(states(&killed), set([&[1, 1], &[2, 1]]));
+    let reopened = killed
+        .directory()
+        .open(Path::new(NAME), Access::Write)
+        .unwrap();
+    assert_eq!(reopened.boot_id(), file.boot_id());
+    reopened.sync().unwrap();
+    assert_eq!(states(&killed), set([&[2, 1]]));
+    let cut = disk
+        .crash_states(disk.events(), &Limits::default())
+        .next()
+        .unwrap();
+    let after = cut.directory().open(Path::new(NAME), Access::Read).unwrap();
+    assert_ne!(after.boot_id(), file.boot_id());
+    assert_eq!(after.entropy(), file.entropy());
+}
+
+#[test]
+fn a_process_may_die_in_the_middle_of_a_write() {
+    let (disk, file) = disk();
+    let before = disk.events();
+    file.write_at(0, &[2; 600]).unwrap();
+    let mut replay = disk.replay();
+    replay.advance_to(before);
+    assert_eq!(replay.next_write(), 600);
+    let bytes = content(&replay.kill(3)).unwrap();
+    assert_eq!(bytes[..5], [2, 2, 2, 1, 1]);
+}
+
+#[test]
+fn no_later_sync_helps_what_a_failed_one_left_until_it_is_written_again() {
+    let (disk, file) = disk();
+    file.write_at(0, &[2; 512]).unwrap();
+    disk.faults().fail(Operation::Sync, 1, Fault::Error);
+    assert_eq!(file.sync().unwrap_err().kind(), Kind::Io);
+    file.sync().unwrap();
+    assert_eq!(states(&disk), set([&[1, 1], &[2, 1]]));
+    file.write_at(511, &[2]).unwrap();
+    file.sync().unwrap();
+    assert_eq!(states(&disk), set([&[2, 1]]));
+    assert_eq!(disk.faults().struck(), 1);
+}
+
+#[test]
+fn dropping_the_cache_after_a_failed_sync_shows_what_the_device_has_for_good() {
+    let mut seen = BTreeSet::new();
+    for seed in 0..16 {
+        let disk = SimDisk::new(seed);
+        let file = disk.directory().create(Path::new(NAME)).unwrap();
+        file.resize(512).unwrap();
+        file.sync().unwrap();
+        disk.directory().sync().unwrap();
+        file.write_at(0, &[2; 512]).unwrap();
+        disk.faults().fail(Operation::Sync, 1, Fault::Error);
+        file.sync().unwrap_err();
+        assert_eq!(heads(&disk), [2]);
+        let killed = disk.kill_state(disk.events());
+        assert_eq!(
+            heads(&killed),
+            [2],
+            "the cache hides it from the next process"
+        );
+        let file = killed
+            .directory()
+            .open(Path::new(NAME), Access::Write)
+            .unwrap();
+        file.drop_cache().unwrap();
+        assert_eq!(states(&killed), set([&heads(&killed)]));
+        seen.insert(heads(&killed));
+    }
+    assert_eq!(seen, set([&[0], &[2]]));
+}
+
+#[test]
+fn calls_fail_as_planned_and_as_often() {
+    let (disk, file) = disk();
+    let faults = disk.faults();
+    let writes = faults.count(Operation::Write);
+    faults.fail(Operation::Write, writes, Fault::Error);
+    faults.fail(Operation::Write, writes + 1, Fault::Short(3));
+    faults.fail(Operation::Write, writes + 2, Fault::Torn);
+    file.write_at(0, &[2; 1024]).unwrap_err();
+    assert_eq!(heads(&disk), [1, 1]);
+    file.write_at(0, &[2; 1024]).unwrap_err();
+    assert_eq!(content(&disk).unwrap()[..5], [2, 2, 2, 1, 1]);
+    file.write_at(0, &[3; 1024]).unwrap_err();
+    assert_eq!(heads(&disk), [2, 3]);
+    file.write_at(0, &[4; 1024]).unwrap();
+    let reads = faults.count(Operation::Read);
+    faults.fail(Operation::Read, reads, Fault::Error);
+    faults.fail(Operation::Read, reads + 1, Fault::Flip);
+    let mut seen = [0; 8];
+    assert_eq!(file.read_at(0, &mut seen).unwrap_err().kind(), Kind::Io);
+    file.read_at(0, &mut seen).unwrap();
+    let flipped: u32 = seen.iter().map(|byte| (byte ^ 4).count_ones()).sum();
+    assert_eq!(flipped, 1);
+    file.read_at(0, &mut seen).unwrap();
+    assert_eq!(seen, [4; 8]);
+    faults.fail_from(Operation::Resize, 0, Fault::Full);
+    assert_eq!(file.resize(4096).unwrap_err().kind(), Kind::Full);
+    assert_eq!(file.resize(4096).unwrap_err().kind(), Kind::Full);
+    assert_eq!(file.size().unwrap(), 1024);
+    faults.clear();
+    file.resize(4096).unwrap();
+}
+
+#[test]
+fn a_full_disk_refuses_to_grow_and_takes_discarded_room_again() {
+    let (disk, file) = disk();
+    file.resize(16384).unwrap();
+    disk.set_capacity(16384);
+    assert_eq!(file.resize(16385).unwrap_err().kind(), Kind::Full);
+    file.discard(4096, 8192).unwrap();
+    assert_eq!(file.allocated().unwrap(), 8192);
+    file.resize(20480).unwrap();
+    file.allocate(4096, 4096).unwrap();
+    let error = file.allocate(8192, 4096).unwrap_err();
+    assert_eq!(error.kind(), Kind::Full);
+    assert!(error.to_string().contains("a disk of 16 KiB"), "{error}");
+}
+
+#[test]
+#[should_panic(expected = "into discarded space")]
+fn a_store_into_discarded_space_is_caught() {
+    let (_disk, file) = disk();
+    file.resize(8192).unwrap();
+    file.discard(4096, 4096).unwrap();
+    file.map(8192).unwrap().store_u64(4096, 1);
+}
+
+#[test]
+#[should_panic(expected = "beyond the size")]
+fn a_store_beyond_the_size_is_caught() {
+    let (_disk, file) = disk();
+    file.map(8192).unwrap().store_u64(1024, 1);
+}
+
+#[test]
+fn rot_is_durable_and_shows_at_once() {
+    let (disk, file) = disk();
+    file.write_at(512, &[2; 1]).unwrap();
+    disk.rot(NAME, 0, 0x80);
+    disk.rot(NAME, 512, 0x80);
+    assert_eq!(heads(&disk), [0x81, 0x82]);
+    assert_eq!(
+        states(&disk),
+        set([&[0x81, 0x81], &[0x81, 2], &[0x81, 0x82]])
+    );
+}
+
+#[test]
+fn garbage_may_stand_where_a_write_was_in_flight_and_nowhere_else() {
+    let (disk, file) = disk();
+    file.write_at(0, &[2; 512]).unwrap();
+    let limits = Limits {
+        garbage: true,
+        ..Limits::default()
+    };
+    let states: Vec<_> = disk
+        .crash_states(disk.events(), &limits)
+        .map(|s| content(&s).unwrap())
+        .collect();
+    assert!(
+        states
+            .iter()
+            .any(|bytes| bytes[..512] != [1; 512] && bytes[..512] != [2; 512])
+    );
+    assert!(states.iter().all(|bytes| bytes[512..] == [1; 512]));
+}
+
+#[test]
+fn with_many_pending_sectors_each_is_missing_once_and_alone_once() {
+    let disk = SimDisk::new(3);
+    let file = disk.directory().create(Path::new(NAME)).unwrap();
+    file.resize(20 * 512).unwrap();
+    file.sync().unwrap();
+    disk.directory().sync().unwrap();
+    file.write_at(0, &[1; 20 * 512]).unwrap();
+    let states: Vec<_> = disk
+        .crash_states(disk.events(), &Limits::default())
+        .map(|state| heads(&state))
+        .collect();
+    let sums: Vec<usize> = states
+        .iter()
+        .map(|heads| heads.iter().map(|byte| *byte as usize).sum())
+        .collect();
+    assert_eq!(
+        states.iter().collect::<BTreeSet<_>>().len(),
+        states.len(),
+        "each state once"
+    );
+    assert!(sums.iter().filter(|sum| **sum == 19).count() >= 20);
+    assert!(sums.iter().filter(|sum| **sum == 1).count() >= 20);
+    assert!(sums.contains(&0) && sums.contains(&20) && sums.iter().any(|s| (5..15).contains(s)));
+    let again = disk
+        .crash_states(disk.events(), &Limits::default())
+        .map(|state| heads(&state));
+    assert_eq!(
+        again.collect::<Vec<_>>(),
+        states,
+        "a seed decides everything"
+    );
+}
+
+#[test]
+fn one_writer_at_a_time_and_readers_beside_it() {
+    let (disk, file) = disk();
+    let open = |access| disk.directory().open(Path::new(NAME), access);
+    assert_eq!(open(Access::Write).unwrap_err().kind(), Kind::Locked);
+    let reader = open(Access::Read).unwrap();
+    assert!(reader.has_writer());
+    assert_eq!(reader.write_at(0, &[1]).unwrap_err().kind(), Kind::Invalid);
+    drop(file);
+    assert!(!reader.has_writer());
+    open(Access::Write).unwrap();
+}
