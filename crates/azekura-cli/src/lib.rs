@@ -52,7 +52,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
             return code;
         }
     };
-    let mut buffer = std::io::BufWriter::with_capacity(1 << 16, std::io::stdout().lock());
+    let mut buffer = std::io::BufWriter::with_capacity(1 << 16, std::io::stdout());
     let outcome = dispatch(&matches, &mut Output::new(&mut buffer))
         .and_then(|outcome| buffer.flush().map_err(output::failed).map(|()| outcome));
     match outcome {

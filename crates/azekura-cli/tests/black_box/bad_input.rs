@@ -6,7 +6,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 
-use crate::program::{Place, notice};
+use crate::program::{Place, lines, notice};
 
 /// Commands that open an existing file, reading or writing.
 const COMMANDS: [&[&str]; 10] = [
@@ -116,13 +116,15 @@ fn a_file_that_another_process_writes_can_be_read_and_not_written() {
         .stdin(Stdio::piped())
         .spawn()
         .expect("the program starts");
-    // It has the file from the moment at which the first write is refused.
-    let message = loop {
-        let ran = place.run(&["set", "s.azh", "k", "v"]);
-        if ran.code != 0 {
-            break ran.error(6);
-        }
-    };
+    // Readers see its first batch: from then on it holds the file.
+    let mut input = holder.stdin.take().expect("the pipe was asked for");
+    let batch = lines(300, |n| format!("n{n}\tv\n"));
+    input.write_all(batch.as_bytes()).expect("the holder reads");
+    while place.run(&["get", "s.azh", "n0"]).code != 0 {
+        let state = holder.try_wait().expect("a state");
+        assert!(state.is_none(), "the holder ended too early: {state:?}");
+    }
+    let message = place.run(&["set", "s.azh", "k", "v"]).error(6);
     assert!(
         message.starts_with("locked: ") && message.contains("s.azh"),
         "{message}"
@@ -141,7 +143,6 @@ fn a_file_that_another_process_writes_can_be_read_and_not_written() {
     place.run(&["copy", "s.azh", "copy.azh"]).ok();
     assert_eq!(place.run(&["get", "copy.azh", "k"]).ok(), "v\n");
 
-    let mut input = holder.stdin.take().expect("the pipe was asked for");
     input
         .write_all(b"late\trecord\n")
         .expect("the holder reads");
@@ -149,7 +150,7 @@ fn a_file_that_another_process_writes_can_be_read_and_not_written() {
     let said = BufReader::new(holder.stdout.take().expect("the pipe was asked for"))
         .lines()
         .next();
-    assert_eq!(said.expect("a line").expect("text"), "1 records stored");
+    assert_eq!(said.expect("a line").expect("text"), "301 records stored");
     assert!(holder.wait().expect("the holder ends").success());
     assert_eq!(
         place.run(&["get", "s.azh", "k", "late"]).ok(),

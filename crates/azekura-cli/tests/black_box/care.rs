@@ -160,11 +160,12 @@ fn damage_is_found_and_a_repair_saves_the_rest() {
 
     let ran = place.run(&["check", "broken.azh"]);
     assert_eq!(ran.code, 8, "{ran:?}");
-    let text = ran.text();
-    assert!(
-        text.starts_with("damage: ") && text.contains("\ndamaged: "),
-        "{text}"
-    );
+    // Listed by the check, or met before it: while the log behind the last checkpoint is read.
+    let names_it = ran.err.starts_with("azekura: corrupted: ") || {
+        let text = String::from_utf8_lossy(&ran.out);
+        text.starts_with("damage: ") && text.contains("\ndamaged: ")
+    };
+    assert!(names_it, "{ran:?}");
     let ran = place.run(&["get", "broken.azh", "key1000"]);
     assert_eq!((ran.code, ran.out.as_slice()), (8, &b""[..]), "{ran:?}");
 
@@ -177,7 +178,7 @@ fn damage_is_found_and_a_repair_saves_the_rest() {
         "the damaged file is only read"
     );
     let saved = sorted(&place, "saved.azh");
-    assert!(saved.len() >= 1900, "{} records saved", saved.len());
+    assert_eq!(saved.len(), 1999, "all but the damaged one");
     assert!(
         saved.iter().all(|record| records.contains(record)),
         "nothing is invented"

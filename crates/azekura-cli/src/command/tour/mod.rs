@@ -87,7 +87,8 @@ impl Tour {
         };
         let file = dir.join("tour.azh");
         out.line_now(format_args!(
-            "A tour of azekura with {lines} lines of {source}"
+            "A tour of azekura with {} lines of {source}",
+            count(lines)
         ))?;
         out.line_now(format_args!("in {}", file.display()))?;
 
