@@ -60,13 +60,11 @@ pub fn crc_words(mut state: u32, first: u64, bytes: &[u8]) -> u32 {
         // SAFETY: `hardware()` holds.
         state = unsafe { step(state, first) };
         if bytes.len() < SHORT_LEN {
-            let mut words = bytes.chunks_exact(8);
-            for word in &mut words {
-                let word = u64::from_le_bytes(*word.first_chunk::<8>().unwrap_or(&[0; 8]));
+            let (words, rest) = bytes.as_chunks::<8>();
+            for word in words {
                 // SAFETY: `hardware()` holds.
-                state = unsafe { step(state, word) };
+                state = unsafe { step(state, u64::from_le_bytes(*word)) };
             }
-            let rest = words.remainder();
             return if rest.is_empty() { state } else { library(state, rest) };
         }
         return library(state, bytes);

@@ -42,6 +42,13 @@ pub enum FrameKind {
 }
 
 impl FrameKind {
+    /// Whether it gives a record a value.
+    #[inline(always)]
+    pub const fn is_record(self) -> bool {
+        matches!(self, Self::Put | Self::Insert)
+    }
+
+    #[inline(always)]
     const fn from_bits(bits: u8) -> Option<Self> {
         Some(match bits {
             1 => Self::Put,
@@ -88,8 +95,9 @@ impl Header {
         Self { kind, flags, key_len: key_len as u32, value_len: value_len as u32 }
     }
 
+    /// Whether the lengths stand in a second word.
     #[inline(always)]
-    fn is_long(&self) -> bool {
+    pub fn is_long(&self) -> bool {
         self.flags & LONG != 0
     }
 
@@ -132,18 +140,21 @@ impl Header {
         u64::from(sum(seed, place, meta, rest)) | u64::from(meta) << 32
     }
 
-    /// Decodes a frame's first word, and its second, which only the long form looks at. Verifies nothing.
-    /// `None`: no frame.
+    /// Decodes a frame's first word. Verifies nothing. Of the long form the lengths are still to be had
+    /// ([`Header::with_lens`]). `None`: no frame.
     #[inline(always)]
-    pub fn from_words(word: u64, second: u64) -> Option<Self> {
+    pub fn of_word(word: u64) -> Option<Self> {
         let meta = (word >> 32) as u32;
         let kind = FrameKind::from_bits(meta as u8 & 15)?;
         let flags = meta as u8 >> 4;
-        if flags & LONG == 0 {
-            let (key_len, value_len) = (meta >> 8 & 0xff, meta >> 16);
-            return Some(Self { kind, flags, key_len, value_len });
-        }
-        Some(Self { kind, flags, key_len: second as u32, value_len: (second >> 32) as u32 })
+        Some(Self { kind, flags, key_len: meta >> 8 & 0xff, value_len: meta >> 16 })
+    }
+
+    /// The long form, with the lengths in its second word.
+    #[inline(always)]
+    #[must_use]
+    pub fn with_lens(self, second: u64) -> Self {
+        Self { key_len: second as u32, value_len: (second >> 32) as u32, ..self }
     }
 }
 
@@ -182,8 +193,10 @@ impl<'a> Frame<'a> {
     pub fn decode(bytes: &'a [u8], seed: u32, place: u32) -> Result<Self, NoFrame> {
         let mut take = Take(bytes);
         let word = take.u64().ok_or(NoFrame::Shape)?;
-        let second = take.u64().unwrap_or_default();
-        let header = Header::from_words(word, second).ok_or(NoFrame::Shape)?;
+        let mut header = Header::of_word(word).ok_or(NoFrame::Shape)?;
+        if header.is_long() {
+            header = header.with_lens(take.u64().ok_or(NoFrame::Shape)?);
+        }
         let whole = bytes.get(..header.frame_len()).ok_or(NoFrame::Shape)?;
         Self::verify(header, word, whole, seed, place)
     }
@@ -198,13 +211,16 @@ impl<'a> Frame<'a> {
         place: u32,
     ) -> Result<Self, NoFrame> {
         let (stored, meta) = (word as u32, (word >> 32) as u32);
-        let computed = sum(seed, place, meta, whole.get(8..).ok_or(NoFrame::Shape)?);
+        let rest = whole.get(8..).ok_or(NoFrame::Shape)?;
+        let computed = sum(seed, place, meta, rest);
         if computed != stored {
             return Err(NoFrame::Checksum { stored, computed });
         }
-        let mut take = Take(whole.get(header.header_len()..).ok_or(NoFrame::Shape)?);
-        let key = take.bytes(header.key_bytes()).ok_or(NoFrame::Shape)?;
-        let value = take.bytes(header.value_len as usize).ok_or(NoFrame::Shape)?;
+        let from = header.header_len();
+        let behind_key = from + header.key_bytes();
+        let key = whole.get(from..behind_key).ok_or(NoFrame::Shape)?;
+        let end = behind_key + header.value_len as usize;
+        let value = whole.get(behind_key..end).ok_or(NoFrame::Shape)?;
         Ok(Self { header, key, value })
     }
 

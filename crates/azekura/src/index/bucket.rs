@@ -152,12 +152,67 @@ impl Bucket {
     /// A bit for each entry with this tag; for tag 0 also for free slots, so look at the place.
     #[inline(always)]
     pub(super) fn matches(&self, tag: u64) -> u32 {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        return self.matches_by_four_loads(tag);
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        return self.matches_one_by_one(tag);
+    }
+
+    #[cfg_attr(all(target_arch = "x86_64", not(test)), expect(dead_code, reason = "the portable way"))]
+    #[inline(always)]
+    fn matches_one_by_one(&self, tag: u64) -> u32 {
         let mut found = 0;
         for at in 0..SLOTS {
             let entry = self.slots[at].load(Ordering::Relaxed);
             found |= u32::from(entry >> ADDRESS_BITS == tag) << at;
         }
         found
+    }
+
+    /// The same in 24 instructions instead of 100, so that the processor sees further ahead. Two entries a
+    /// load; their tags stand in the upper half of each, behind eight bits of place.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[inline(always)]
+    fn matches_by_four_loads(&self, tag: u64) -> u32 {
+        let found: u32;
+        // SAFETY: reads the 64 aligned bytes of this bucket and registers, nothing else (SSE2 is in every
+        // x86-64 CPU). Each aligned eight bytes are read at once, as a relaxed load would; being assembly,
+        // the reads race with other threads' atomic stores as atomic loads do.
+        unsafe {
+            std::arch::asm!(
+                "movd {t}, {tag:e}",
+                "pshufd {t}, {t}, 0",
+                "movdqa {a}, [{p}]",
+                "movdqa {b}, [{p} + 16]",
+                "movdqa {c}, [{p} + 32]",
+                "movdqa {d}, [{p} + 48]",
+                "psrld {a}, 8",
+                "psrld {b}, 8",
+                "psrld {c}, 8",
+                "psrld {d}, 8",
+                "pcmpeqd {a}, {t}",
+                "pcmpeqd {b}, {t}",
+                "pcmpeqd {c}, {t}",
+                "pcmpeqd {d}, {t}",
+                // The upper halves of two registers side by side, then four tags' verdicts in a byte each.
+                "shufps {a}, {b}, 0xdd",
+                "shufps {c}, {d}, 0xdd",
+                "packssdw {a}, {c}",
+                "packsswb {a}, {a}",
+                "pmovmskb {found:e}, {a}",
+                p = in(reg) std::ptr::from_ref(self),
+                tag = in(reg) tag,
+                t = out(xmm_reg) _,
+                a = out(xmm_reg) _,
+                b = out(xmm_reg) _,
+                c = out(xmm_reg) _,
+                d = out(xmm_reg) _,
+                found = out(reg) found,
+                options(readonly, nostack, preserves_flags),
+            );
+        }
+        // The first verdict is the header's, and the byte stands there twice.
+        (found & 0xff) >> 1
     }
 
     /// Reserves a free slot.
@@ -184,3 +239,29 @@ impl Bucket {
 }
 
 const _: () = assert!(TAG_BITS + ADDRESS_BITS == 64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_ways_of_matching_agree() {
+        let bucket = Bucket {
+            state: AtomicU8::new(3),
+            reach: AtomicU8::new(200),
+            moved: AtomicU8::new(1),
+            spare: [255; 5],
+            slots: [const { AtomicU64::new(0) }; SLOTS],
+        };
+        let mut state = 1u64;
+        for round in 0..100_000u64 {
+            for slot in &bucket.slots {
+                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                let tag = (state >> 61) * 0x10_0001 % (1 << TAG_BITS);
+                slot.store(tag << ADDRESS_BITS | state >> 24, Ordering::Relaxed);
+            }
+            let tag = (round % 8) * 0x10_0001 % (1 << TAG_BITS);
+            assert_eq!(bucket.matches(tag), bucket.matches_one_by_one(tag));
+        }
+    }
+}

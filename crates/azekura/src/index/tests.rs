@@ -48,7 +48,7 @@ fn a_million_entries_are_found_and_the_memory_stays_dense() {
         insert(&index, key);
         if key > 50_000 && (key % 50_000 == 0) {
             let per_entry = index.memory_bytes() as f64 / key as f64;
-            assert!(per_entry < 18.0, "{per_entry} bytes per entry of {key}");
+            assert!(per_entry < 24.0, "{per_entry} bytes per entry of {key}");
         }
     }
     for key in 1..=1_000_000u64 {
@@ -56,7 +56,7 @@ fn a_million_entries_are_found_and_the_memory_stays_dense() {
         assert!(!contains(&index, key + 2_000_000));
     }
     let per_entry = index.memory_bytes() as f64 / 1e6;
-    assert!(per_entry < 15.0, "{per_entry} bytes per entry");
+    assert!(per_entry < 20.0, "{per_entry} bytes per entry");
 }
 
 #[test]

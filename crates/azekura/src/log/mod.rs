@@ -224,25 +224,40 @@ impl Log {
         crate::io::mmap::prefetch(self.map.at(address.offset().min(self.map.capacity() - 8)));
     }
 
+    /// Where a frame stands: its header and first word, the seed, the offset in its segment. What is found
+    /// lies within the segment.
     #[inline(always)]
-    #[expect(unsafe_code, reason = "the one place that lends published bytes")]
-    fn look(&self, address: Address) -> std::result::Result<Frame<'_>, NoFrame> {
+    fn measure(
+        &self,
+        address: Address,
+    ) -> std::result::Result<(Header, u64, u32, u32), NoFrame> {
         let offset = address.offset();
         let (index, at) = self.geometry.locate(offset).ok_or(NoFrame::Shape)?;
         let (seed, room) = self.segments.seed(index).ok_or(NoFrame::Shape)?;
         let left = room - u64::from(at);
         let word = self.map.load_u64(offset);
-        let second = if left >= 16 { self.map.load_u64(offset + 8) } else { 0 };
-        let header = Header::from_words(word, second).ok_or(NoFrame::Shape)?;
-        let len = header.frame_len();
-        if len as u64 > left {
+        let mut header = Header::of_word(word).ok_or(NoFrame::Shape)?;
+        if header.is_long() {
+            if left < 16 {
+                return Err(NoFrame::Shape);
+            }
+            header = header.with_lens(self.map.load_u64(offset + 8));
+        }
+        if header.frame_len() as u64 > left {
             return Err(NoFrame::Shape);
         }
-        // SAFETY: within a segment of the log (checked), which lies within the storage. The first word is
+        Ok((header, word, seed, at))
+    }
+
+    #[inline(always)]
+    #[expect(unsafe_code, reason = "the one place that lends published bytes")]
+    fn look(&self, address: Address) -> std::result::Result<Frame<'_>, NoFrame> {
+        let (header, word, seed, at) = self.measure(address)?;
+        // SAFETY: within a segment of the log (measured), which lies within the storage. The first word is
         // not zero, so the frame is published (acquired above) or, if these are no frame's bytes, nobody
         // writes here either: a segment's unreserved room is all zeros. It is not reused while the
         // caller is pinned (invariant 2), which `frame` demands and `scan` holds by other means.
-        let bytes = unsafe { self.map.bytes(offset, len) };
+        let bytes = unsafe { self.map.bytes(address.offset(), header.frame_len()) };
         Frame::verify(header, word, bytes, seed, at / 8)
     }
 
@@ -257,19 +272,9 @@ impl Log {
         address: Address,
         buf: &'b mut Vec<u8>,
     ) -> std::result::Result<Frame<'b>, NoFrame> {
-        let offset = address.offset();
-        let (index, at) = self.geometry.locate(offset).ok_or(NoFrame::Shape)?;
-        let (seed, room) = self.segments.seed(index).ok_or(NoFrame::Shape)?;
-        let left = room - u64::from(at);
-        let word = self.map.load_u64(offset);
-        let second = if left >= 16 { self.map.load_u64(offset + 8) } else { 0 };
-        let header = Header::from_words(word, second).ok_or(NoFrame::Shape)?;
-        let len = header.frame_len();
-        if len as u64 > left {
-            return Err(NoFrame::Shape);
-        }
-        buf.resize(len, 0);
-        self.map.copy_out(offset, buf);
+        let (header, word, seed, at) = self.measure(address)?;
+        buf.resize(header.frame_len(), 0);
+        self.map.copy_out(address.offset(), buf);
         Frame::verify(header, word, buf, seed, at / 8)
     }
 

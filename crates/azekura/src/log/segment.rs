@@ -56,6 +56,9 @@ impl Geometry {
     }
 }
 
+/// How often `reap_patiently` looks again, a tenth of a millisecond apart.
+const PATIENCE: u32 = 50;
+
 /// What a segment is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
@@ -261,6 +264,19 @@ impl Segments {
         space.aging.extend(retired.iter().map(|(index, units)| (stamp, *index, *units)));
         drop(space);
         self.reap();
+    }
+
+    /// As `reap`, but gives readers that are just being held up some milliseconds to go, if `bytes` or more
+    /// wait for them: better a short wait than a longer file.
+    pub fn reap_patiently(&self, bytes: u64) {
+        for _ in 0..PATIENCE {
+            self.reap();
+            let aging: u32 = self.space.lock().aging.iter().map(|(_, _, units)| units).sum();
+            if u64::from(aging) << self.geometry.shift < bytes {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_micros(100));
+        }
     }
 
     /// Frees aging segments that nobody looks at any more.

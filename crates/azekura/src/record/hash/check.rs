@@ -14,7 +14,6 @@ use super::{Core, hash_key};
 use crate::engine::CheckReport;
 use crate::epoch;
 use crate::error::Result;
-use crate::format::frame::FrameKind;
 use crate::index::Index;
 use crate::index::hash::{Hash, STRIPES};
 use crate::log::{Address, Log, Stop, Use};
@@ -123,8 +122,7 @@ impl Checked<'_> {
                 match self.log.frame(&pin, address) {
                     Err(error) => report.note(error.to_string()),
                     Ok(frame) => {
-                        let is_record =
-                            matches!(frame.header.kind, FrameKind::Put | FrameKind::Insert);
+                        let is_record = frame.header.kind.is_record();
                         let offset = address.offset();
                         if !is_record || hash_key(frame.key, self.secrets).known() != known {
                             report.note(format!("an entry points to a wrong record at {offset:#x}"));

@@ -40,6 +40,7 @@ impl Core {
     /// it. Returns whether there may be more to do.
     pub(super) fn clean_one(&self) -> Result<bool> {
         let (used, live) = self.log_bytes();
+        self.log.segments().reap_patiently(self.bound(live) / 4);
         let (_, leaving, _) = self.log.segments().sizes();
         if used <= self.bound(live) {
             // What was cleaned is given back once it is a good part of the whole.
@@ -108,7 +109,7 @@ impl Core {
     }
 
     fn move_if_live(&self, address: Address, frame: &Frame<'_>) -> Result<()> {
-        if !matches!(frame.header.kind, FrameKind::Put | FrameKind::Insert) {
+        if !frame.header.kind.is_record() {
             return Ok(());
         }
         let hash = self.hash(frame.key);

@@ -7,7 +7,7 @@
 use super::{Core, value};
 use crate::epoch::{self, Pin};
 use crate::error::Result;
-use crate::format::frame::{Frame, FrameKind};
+use crate::format::frame::Frame;
 use crate::index::Place;
 use crate::index::hash::Hash;
 use crate::log::Address;
@@ -49,7 +49,7 @@ impl Core {
         key: &[u8],
     ) -> Result<Option<Frame<'p>>> {
         let frame = self.log.frame(pin, Address(place))?;
-        let is_record = matches!(frame.header.kind, FrameKind::Put | FrameKind::Insert);
+        let is_record = frame.header.kind.is_record();
         Ok((frame.key == key && is_record).then_some(frame))
     }
 

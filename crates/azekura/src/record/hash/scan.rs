@@ -16,7 +16,7 @@ use super::{Compression, Core, hash_key, value};
 use crate::engine::{Bookmark, Visit};
 use crate::epoch;
 use crate::error::{Error, Kind, Result};
-use crate::format::frame::{Frame, FrameKind};
+use crate::format::frame::Frame;
 use crate::index::hash::Hash;
 use crate::index::{Index, Place};
 use crate::log::Address;
@@ -111,7 +111,7 @@ impl Scan<'_> {
                 let mut stopped = None;
                 (self.lend)(*place, &mut |frame| {
                     let hash = hash_key(frame.key, self.secrets);
-                    if is_record(frame) && start.admits(hash, frame.key) {
+                    if frame.header.kind.is_record() && start.admits(hash, frame.key) {
                         let value = value::decode(self.compression, frame)?;
                         if visit(frame.key, &value).is_break() {
                             stopped = Some(behind(hash, frame.key));
@@ -147,10 +147,6 @@ impl Scan<'_> {
         }
         Ok(())
     }
-}
-
-fn is_record(frame: &Frame<'_>) -> bool {
-    matches!(frame.header.kind, FrameKind::Put | FrameKind::Insert)
 }
 
 impl Core {
