@@ -7,6 +7,7 @@
 //!   conformance  the promises of the contract, checked on any engine      caught by: broken
 //!   history      concurrent runs, and whether some order explains them    caught by: broken
 //!   damage       files with flipped, lost and swapped bytes               caught by: a toy
+//!   crash        power cuts, kills and faults at every moment of a run     caught by: a toy
 //!   broken       engines with one deliberate bug each, to prove the nets
 //! ```
 //!
@@ -14,6 +15,7 @@
 
 pub mod broken;
 pub mod conformance;
+pub mod crash;
 pub mod damage;
 pub mod history;
 pub mod model;
