@@ -1,2 +1,189 @@
-//! The rivals, quarantined.
-fn main() {}
+//! azekura beside its rivals: the same workloads through the rivals' own libraries.
+//!
+//! `record` measures one rival, or, with `--against azekura`, both in turn; `table` runs a suite and
+//! prints measured ratios beside those asked for. Nothing depends on this program: it carries other
+//! people's libraries, which are needed to build it and to no other end.
+//!
+//! ```text
+//!   main -> pairs (a process per run) -> rivals (a Target each) -> azekura_bench::workload
+//!      `--> summary (table, JSON, file)  machine (the heading)
+//! ```
+
+mod machine;
+mod pairs;
+mod rivals;
+mod summary;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use azekura::error::{Error, Kind, Result};
+use azekura_bench::plan::Plan;
+use azekura_bench::report::Output;
+use azekura_bench::suite::Suite;
+use clap::{Args, Parser};
+
+use rivals::Rival;
+use summary::Workload;
+
+/// Measure azekura beside its rivals
+#[derive(Parser)]
+#[command(name = "azekura-bench-compare", version)]
+enum Compare {
+    /// Measure one rival, or compare two
+    Record(Record),
+    /// Run a suite of workloads and print measured ratios beside those asked for
+    Table(Table),
+}
+
+#[derive(Args)]
+struct Record {
+    /// Whom to measure
+    #[arg(long, value_enum)]
+    rival: Rival,
+    /// Run this one in turn with the rival and print ratios; --path is not used then
+    #[arg(long, value_enum)]
+    against: Option<Rival>,
+    #[command(flatten)]
+    pairing: Pairing,
+    #[command(flatten)]
+    plan: Plan,
+}
+
+#[derive(Args)]
+struct Table {
+    /// Which workloads
+    #[arg(long, value_enum, default_value_t = Suite::Asked)]
+    suite: Suite,
+    /// Whom azekura is compared with
+    #[arg(long, value_enum, default_value = "tkrzw-hash")]
+    rival: Rival,
+    /// Only workloads whose name contains this text
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    only: String,
+    /// Multiply all counts
+    #[arg(long, default_value_t = 1.0)]
+    scale: f64,
+    /// Also those that take very long
+    #[arg(long)]
+    huge: bool,
+    /// JSON objects instead of tables
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    pairing: Pairing,
+}
+
+#[derive(Args)]
+struct Pairing {
+    /// Pairs of runs
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pairs: u64,
+    /// Where stores are made and removed; the system's folder for temporary files if not given
+    #[arg(long, value_name = "FOLDER")]
+    folder: Option<PathBuf>,
+    /// Also write the results to a file, to be kept
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+}
+
+impl Pairing {
+    /// Runs and prints the pairs of each workload, and records them if asked to.
+    fn compare(
+        &self,
+        rival: Rival,
+        against: Rival,
+        workloads: Vec<(Workload, Plan)>,
+        json: bool,
+    ) -> Result<()> {
+        if self.pairs == 0 {
+            return Err(Error::new(Kind::Invalid, "no pairs, no ratio").remedy("--pairs 1 or more"));
+        }
+        let folder = self.folder.clone().unwrap_or_else(std::env::temp_dir);
+        let command: Vec<String> = std::env::args().skip(1).collect();
+        let mut heading = machine::describe(&folder);
+        heading.push((
+            "versions",
+            format!("{}; {}", against.version(), rival.version()),
+        ));
+        heading.push((
+            "command",
+            format!("azekura-bench-compare {}", command.join(" ")),
+        ));
+        let mut done = Vec::new();
+        for (mut workload, plan) in workloads {
+            for index in 0..self.pairs {
+                workload.add(pairs::run(rival, against, &plan, &folder, index)?);
+            }
+            summary::print(&workload, json)?;
+            done.push(workload);
+            // After each workload: a long run that is interrupted keeps what it has.
+            if let Some(file) = &self.record {
+                summary::record(file, &heading, &done)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn run(compare: Compare) -> Result<()> {
+    match compare {
+        Compare::Record(Record {
+            rival,
+            against: None,
+            plan,
+            ..
+        }) => {
+            let mut output = Output::new(plan.json);
+            rival.record(&plan, &mut |phase| output.phase(&phase))?;
+            output.finish()
+        }
+        Compare::Record(Record {
+            rival,
+            against: Some(against),
+            pairing,
+            plan,
+        }) => {
+            plan.check()?;
+            let name = format!("{} operations, {} threads", plan.operations(), plan.threads);
+            let json = plan.json;
+            pairing.compare(rival, against, vec![(Workload::new(&name, []), plan)], json)
+        }
+        Compare::Table(table) => {
+            let rows = table.suite.rows()?.into_iter();
+            let chosen =
+                rows.filter(|row| row.name.contains(&table.only) && (table.huge || !row.huge));
+            let scaled = chosen.map(|row| {
+                let asked = row
+                    .asked
+                    .iter()
+                    .map(|(op, ratio)| (op.word().to_owned(), *ratio));
+                let count = scale(row.plan.count, table.scale);
+                (Workload::new(&row.name, asked), Plan { count, ..row.plan })
+            });
+            table
+                .pairing
+                .compare(table.rival, Rival::Azekura, scaled.collect(), table.json)
+        }
+    }
+}
+
+#[expect(
+    clippy::cast_sign_loss,
+    reason = "a negative scale becomes one operation"
+)]
+fn scale(count: u64, by: f64) -> u64 {
+    ((count as f64 * by) as u64).max(1)
+}
+
+fn main() -> ExitCode {
+    match run(Compare::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            use std::io::Write;
+            // Nobody is left to be told if standard error is gone too.
+            let _ = writeln!(std::io::stderr(), "azekura-bench-compare: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

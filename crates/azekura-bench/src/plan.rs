@@ -4,6 +4,7 @@
 //! strange figure. `count` is per thread, as in Tkrzw's tool: `--count 1000000 --threads 10` are ten
 //! million operations. It does not know how a phase is run.
 
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
 use azekura::engine::Durability;
@@ -184,6 +185,31 @@ impl Plan {
         self.count * self.threads
     }
 
+    /// The flags that say this plan, for another process.
+    pub fn flags(&self) -> Vec<OsString> {
+        let ops: Vec<&str> = self.ops.iter().map(|op| op.word()).collect();
+        let mut flags: Vec<OsString> = Vec::new();
+        let mut say = |flag: &str, value: &dyn AsRef<OsStr>| {
+            flags.extend([flag.into(), value.as_ref().to_owned()]);
+        };
+        if let Some(path) = &self.path {
+            say("--path", path);
+        }
+        say("--count", &self.count.to_string());
+        say("--threads", &self.threads.to_string());
+        say("--order", &word(&self.order));
+        say("--ops", &ops.join(","));
+        say("--value-size", &self.value_size.to_string());
+        say("--batch", &self.batch.to_string());
+        say("--misses", &self.misses.to_string());
+        say("--seed", &self.seed.to_string());
+        say("--durability", &word(&self.durability));
+        for (flag, is_set) in [("--latency", self.latency), ("--json", self.json)] {
+            flags.extend(is_set.then(|| flag.into()));
+        }
+        flags
+    }
+
     /// `Invalid` if the flags contradict each other.
     pub fn check(&self) -> Result<()> {
         between("--threads", self.threads, 1, 1024)?;
@@ -195,6 +221,11 @@ impl Plan {
     }
 }
 
+fn word(choice: &impl ValueEnum) -> String {
+    let value = choice.to_possible_value().expect("no choice is skipped");
+    value.get_name().to_owned()
+}
+
 /// `Invalid` unless `value` of `flag` lies in the range.
 pub(crate) fn between(flag: &str, value: u64, least: u64, most: u64) -> Result<()> {
     if (least..=most).contains(&value) {
@@ -202,4 +233,28 @@ pub(crate) fn between(flag: &str, value: u64, least: u64, most: u64) -> Result<(
     }
     Err(Error::new(Kind::Invalid, format!("{flag} is out of range"))
         .found(value, format!("{least} to {most}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    #[command(no_binary_name = true)]
+    struct Line {
+        #[command(flatten)]
+        plan: Plan,
+    }
+
+    #[test]
+    fn a_plan_comes_back_from_its_flags() {
+        let said = "--path a/b --count 7 --threads 2 --order zipfian --ops set,get-shuffled,iterate \
+                    --value-size 9 --batch 3 --misses 50 --seed 4 --durability power --latency --json";
+        let flags = Line::parse_from(said.split_whitespace()).plan.flags();
+        let expected: Vec<OsString> = said.split_whitespace().map(OsString::from).collect();
+        assert_eq!(flags, expected);
+        assert_eq!(Line::parse_from(&flags).plan.flags(), flags);
+    }
 }

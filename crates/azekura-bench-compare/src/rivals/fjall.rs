@@ -1,0 +1,118 @@
+//! fjall, with its defaults.
+//!
+//! Writes go to its journal and from there to the system by themselves (durability `process`); with
+//! `power` each write or batch is followed by a full sync. A removal writes a mark and does not look,
+//! so its answer is always yes. It has no batched reads: these are single calls.
+
+use azekura::engine::Durability;
+use azekura::error::Result;
+use azekura_bench::target::{Setup, Target};
+use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+
+use super::failed;
+
+/// An open database and its one keyspace.
+pub(crate) struct Fjall {
+    db: Database,
+    records: Keyspace,
+    power: bool,
+}
+
+impl Fjall {
+    fn written(&self) -> Result<()> {
+        if self.power {
+            self.sync(Durability::Power)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+impl Target for Fjall {
+    const NAME: &'static str = "fjall";
+    const PERSISTENT: bool = true;
+    type Position<'t> = ();
+
+    fn open(setup: &Setup) -> Result<Self> {
+        let path = setup.require_path()?;
+        let db = Database::builder(path)
+            .open()
+            .map_err(|error| failed("open", error))?;
+        let records = db
+            .keyspace("records", KeyspaceCreateOptions::default)
+            .map_err(|error| failed("open", error))?;
+        Ok(Self {
+            db,
+            records,
+            power: setup.durability == Durability::Power,
+        })
+    }
+    fn close(self) -> Result<()> {
+        self.sync(Durability::Process)
+    }
+    fn set(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.records
+            .insert(key, value)
+            .map_err(|error| failed("insert", error))?;
+        self.written()
+    }
+    fn has(&self, key: &[u8]) -> Result<bool> {
+        self.records
+            .contains_key(key)
+            .map_err(|error| failed("get", error))
+    }
+    fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        let found = self
+            .records
+            .get(key)
+            .map_err(|error| failed("get", error))?;
+        if let Some(found) = &found {
+            value.clear();
+            value.extend_from_slice(found);
+        }
+        Ok(found.is_some())
+    }
+    fn remove(&self, key: &[u8]) -> Result<bool> {
+        self.records
+            .remove(key)
+            .map_err(|error| failed("remove", error))?;
+        self.written()?;
+        Ok(true)
+    }
+    fn set_many(&self, records: &[(&[u8], &[u8])]) -> Result<()> {
+        let mut batch = self.db.batch();
+        for &(key, value) in records {
+            batch.insert(&self.records, key, value);
+        }
+        batch.commit().map_err(|error| failed("commit", error))?;
+        self.written()
+    }
+    fn remove_many(&self, keys: &[&[u8]]) -> Result<u64> {
+        let mut batch = self.db.batch();
+        for &key in keys {
+            batch.remove(&self.records, key);
+        }
+        batch.commit().map_err(|error| failed("commit", error))?;
+        self.written()?;
+        Ok(keys.len() as u64)
+    }
+    fn position(&self) -> Result<()> {
+        Ok(())
+    }
+    fn jump(&self, (): &mut (), key: &[u8], visit: &mut impl FnMut(&[u8], &[u8])) -> Result<()> {
+        if let Some(found) = self.records.range(key..).next() {
+            let (key, value) = found.into_inner().map_err(|error| failed("jump", error))?;
+            visit(&key, &value);
+        }
+        Ok(())
+    }
+    fn sync(&self, durability: Durability) -> Result<()> {
+        let mode = match durability {
+            Durability::Process => PersistMode::Buffer,
+            Durability::Power => PersistMode::SyncAll,
+        };
+        self.db
+            .persist(mode)
+            .map_err(|error| failed("persist", error))
+    }
+}

@@ -1,0 +1,152 @@
+//! LMDB, through heed.
+//!
+//! A call is a transaction; a batch is one transaction. With durability `process` commits are not
+//! synchronised (`MDB_NOSYNC`) and live in the system's page cache; with `power` each is. Lookups
+//! lend the value from the map. Read-ahead is off, as its documentation advises for random access.
+
+#![expect(unsafe_code, reason = "a memory-mapped file is opened")]
+
+use azekura::engine::Durability;
+use azekura::error::Result;
+use azekura_bench::target::{Setup, Target};
+use heed::types::Bytes;
+use heed::{Database, Env, EnvFlags, EnvOpenOptions, RoTxn, WithTls};
+
+use super::failed;
+
+/// Addresses reserved; the file grows as it is used.
+const MAP_SIZE: usize = 1 << 37;
+const READERS: u32 = 2048;
+
+/// An open environment and its one database.
+pub(crate) struct Lmdb {
+    env: Env,
+    records: Database<Bytes, Bytes>,
+}
+
+/// The version of the C library.
+pub(crate) fn version() -> String {
+    format!(
+        "lmdb {}, through heed {}",
+        heed::lmdb_version().string,
+        super::locked("heed")
+    )
+}
+
+impl Lmdb {
+    fn reading<R>(&self, read: impl FnOnce(&RoTxn<'_>) -> heed::Result<R>) -> Result<R> {
+        let txn = self
+            .env
+            .read_txn()
+            .map_err(|error| failed("begin", error))?;
+        read(&txn).map_err(|error| failed("read", error))
+    }
+
+    fn writing<R>(&self, write: impl FnOnce(&mut heed::RwTxn<'_>) -> heed::Result<R>) -> Result<R> {
+        let mut txn = self
+            .env
+            .write_txn()
+            .map_err(|error| failed("begin", error))?;
+        let answer = write(&mut txn).map_err(|error| failed("write", error))?;
+        txn.commit().map_err(|error| failed("commit", error))?;
+        Ok(answer)
+    }
+}
+
+impl Target for Lmdb {
+    const NAME: &'static str = "lmdb";
+    const PERSISTENT: bool = true;
+    type Position<'t> = RoTxn<'t, WithTls>;
+
+    fn open(setup: &Setup) -> Result<Self> {
+        let path = setup.require_path()?;
+        std::fs::create_dir_all(path).map_err(|error| failed("create", error))?;
+        let mut flags = EnvFlags::NO_READ_AHEAD;
+        if setup.durability == Durability::Process {
+            flags |= EnvFlags::NO_SYNC;
+        }
+        let mut options = EnvOpenOptions::new();
+        options.map_size(MAP_SIZE).max_readers(READERS);
+        // SAFETY: the folder is this run's own, so nobody else changes the mapped file; what the
+        // flags give up (loss of power) is what the plan asked to give up.
+        let env = unsafe { options.flags(flags).open(path) };
+        let env = env.map_err(|error| failed("open", error))?;
+        let mut txn = env.write_txn().map_err(|error| failed("begin", error))?;
+        let records = env
+            .create_database(&mut txn, None)
+            .map_err(|error| failed("open", error))?;
+        txn.commit().map_err(|error| failed("commit", error))?;
+        Ok(Self { env, records })
+    }
+    fn close(self) -> Result<()> {
+        self.env.prepare_for_closing().wait();
+        Ok(())
+    }
+    fn set(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.writing(|txn| self.records.put(txn, key, value))
+    }
+    fn has(&self, key: &[u8]) -> Result<bool> {
+        self.reading(|txn| Ok(self.records.get(txn, key)?.is_some()))
+    }
+    fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        self.reading(|txn| {
+            let found = self.records.get(txn, key)?;
+            if let Some(found) = found {
+                value.clear();
+                value.extend_from_slice(found);
+            }
+            Ok(found.is_some())
+        })
+    }
+    fn remove(&self, key: &[u8]) -> Result<bool> {
+        self.writing(|txn| self.records.delete(txn, key))
+    }
+    fn set_many(&self, records: &[(&[u8], &[u8])]) -> Result<()> {
+        self.writing(|txn| {
+            records
+                .iter()
+                .try_for_each(|(key, value)| self.records.put(txn, key, value))
+        })
+    }
+    fn has_many(&self, keys: &[&[u8]], hit: &mut impl FnMut(usize)) -> Result<()> {
+        self.get_many(keys, &mut |index, _| hit(index))
+    }
+    fn get_many(&self, keys: &[&[u8]], hit: &mut impl FnMut(usize, &[u8])) -> Result<()> {
+        self.reading(|txn| {
+            for (index, key) in keys.iter().enumerate() {
+                if let Some(value) = self.records.get(txn, key)? {
+                    hit(index, value);
+                }
+            }
+            Ok(())
+        })
+    }
+    fn remove_many(&self, keys: &[&[u8]]) -> Result<u64> {
+        self.writing(|txn| {
+            keys.iter().try_fold(0, |sum, key| {
+                Ok(sum + u64::from(self.records.delete(txn, key)?))
+            })
+        })
+    }
+    fn position(&self) -> Result<RoTxn<'_, WithTls>> {
+        self.env.read_txn().map_err(|error| failed("begin", error))
+    }
+    fn jump(
+        &self,
+        txn: &mut RoTxn<'_, WithTls>,
+        key: &[u8],
+        visit: &mut impl FnMut(&[u8], &[u8]),
+    ) -> Result<()> {
+        let found = self.records.get_greater_than_or_equal_to(txn, key);
+        if let Some((key, value)) = found.map_err(|error| failed("jump", error))? {
+            visit(key, value);
+        }
+        Ok(())
+    }
+    fn sync(&self, durability: Durability) -> Result<()> {
+        match durability {
+            Durability::Process => Ok(()),
+            Durability::Power => self.env.force_sync().map_err(|error| failed("sync", error)),
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! redb, with its default cache.
+//!
+//! A call is a transaction; a batch is one transaction. With durability `process` commits are made
+//! with `Durability::None` and one durable commit ends the phase: that is less than the process's
+//! death survives and favours redb, which has nothing between it and a full sync. With `power` each
+//! commit is durable. A position is an open table.
+
+use azekura::engine::Durability;
+use azekura::error::Result;
+use azekura_bench::target::{Setup, Target};
+use redb::{Database, ReadOnlyTable, ReadableDatabase, ReadableTable, Table, TableDefinition};
+
+use super::failed;
+
+const RECORDS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("records");
+
+type Reading = ReadOnlyTable<&'static [u8], &'static [u8]>;
+type Writing<'t> = Table<'t, &'static [u8], &'static [u8]>;
+
+/// An open database.
+pub(crate) struct Redb {
+    db: Database,
+    durability: redb::Durability,
+}
+
+impl Redb {
+    fn table(&self) -> Result<Reading> {
+        let txn = self
+            .db
+            .begin_read()
+            .map_err(|error| failed("begin", error))?;
+        txn.open_table(RECORDS)
+            .map_err(|error| failed("open a table", error))
+    }
+
+    fn commit<R>(
+        &self,
+        durability: redb::Durability,
+        write: impl FnOnce(&mut Writing<'_>) -> std::result::Result<R, redb::StorageError>,
+    ) -> Result<R> {
+        let mut txn = self
+            .db
+            .begin_write()
+            .map_err(|error| failed("begin", error))?;
+        txn.set_durability(durability)
+            .map_err(|error| failed("begin", error))?;
+        let mut table = txn
+            .open_table(RECORDS)
+            .map_err(|error| failed("open a table", error))?;
+        let answer = write(&mut table).map_err(|error| failed("write", error))?;
+        drop(table);
+        txn.commit().map_err(|error| failed("commit", error))?;
+        Ok(answer)
+    }
+}
+
+impl Target for Redb {
+    const NAME: &'static str = "redb";
+    const PERSISTENT: bool = true;
+    type Position<'t> = Reading;
+
+    fn open(setup: &Setup) -> Result<Self> {
+        let path = setup.require_path()?;
+        let db = if setup.create {
+            Database::create(path)
+        } else {
+            Database::open(path)
+        };
+        let db = db.map_err(|error| failed("open", error))?;
+        let durability = match setup.durability {
+            Durability::Process => redb::Durability::None,
+            Durability::Power => redb::Durability::Immediate,
+        };
+        let redb = Self { db, durability };
+        redb.commit(redb::Durability::Immediate, |_| Ok(()))?;
+        Ok(redb)
+    }
+    fn close(self) -> Result<()> {
+        self.sync(Durability::Power)
+    }
+    fn set(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.commit(self.durability, |table| table.insert(key, value).map(drop))
+    }
+    fn has(&self, key: &[u8]) -> Result<bool> {
+        let found = self
+            .table()?
+            .get(key)
+            .map_err(|error| failed("get", error))?;
+        Ok(found.is_some())
+    }
+    fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        let found = self
+            .table()?
+            .get(key)
+            .map_err(|error| failed("get", error))?;
+        if let Some(found) = &found {
+            value.clear();
+            value.extend_from_slice(found.value());
+        }
+        Ok(found.is_some())
+    }
+    fn remove(&self, key: &[u8]) -> Result<bool> {
+        self.commit(self.durability, |table| {
+            table.remove(key).map(|found| found.is_some())
+        })
+    }
+    fn set_many(&self, records: &[(&[u8], &[u8])]) -> Result<()> {
+        self.commit(self.durability, |table| {
+            records
+                .iter()
+                .try_for_each(|(key, value)| table.insert(key, value).map(drop))
+        })
+    }
+    fn has_many(&self, keys: &[&[u8]], hit: &mut impl FnMut(usize)) -> Result<()> {
+        self.get_many(keys, &mut |index, _| hit(index))
+    }
+    fn get_many(&self, keys: &[&[u8]], hit: &mut impl FnMut(usize, &[u8])) -> Result<()> {
+        let table = self.table()?;
+        for (index, &key) in keys.iter().enumerate() {
+            if let Some(found) = table.get(key).map_err(|error| failed("get", error))? {
+                hit(index, found.value());
+            }
+        }
+        Ok(())
+    }
+    fn remove_many(&self, keys: &[&[u8]]) -> Result<u64> {
+        self.commit(self.durability, |table| {
+            keys.iter().try_fold(0, |sum, &key| {
+                Ok(sum + u64::from(table.remove(key)?.is_some()))
+            })
+        })
+    }
+    fn position(&self) -> Result<Reading> {
+        self.table()
+    }
+    fn jump(
+        &self,
+        table: &mut Reading,
+        key: &[u8],
+        visit: &mut impl FnMut(&[u8], &[u8]),
+    ) -> Result<()> {
+        let mut range =
+            ReadableTable::range::<&[u8]>(table, key..).map_err(|error| failed("jump", error))?;
+        if let Some(found) = range.next() {
+            let (key, value) = found.map_err(|error| failed("jump", error))?;
+            visit(key.value(), value.value());
+        }
+        Ok(())
+    }
+    fn sync(&self, _: Durability) -> Result<()> {
+        self.commit(redb::Durability::Immediate, |_| Ok(()))
+    }
+}

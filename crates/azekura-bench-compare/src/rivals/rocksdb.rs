@@ -1,0 +1,370 @@
+//! `RocksDB`, through its C interface.
+//!
+//! Set up for point lookups as its authors recommend (`optimize_for_point_lookup`: bloom filters,
+//! hashed blocks, a block cache of 512 MiB), without compression. Lookups pin the value and do not copy
+//! it; batches are write batches and `multi_get`. A removal writes a mark and does not look, so its
+//! answer is always yes. Durability `power` sets the write option `sync`.
+
+#![expect(unsafe_code, reason = "calls a C library")]
+
+use std::ffi::{CStr, CString, c_char, c_int, c_uchar, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::ptr::null_mut;
+
+use azekura::engine::Durability;
+use azekura::error::Result;
+use azekura_bench::target::{Setup, Target};
+
+use super::failed;
+
+const BLOCK_CACHE_MIB: u64 = 512;
+/// Level of the library's own trace: errors only.
+const ERRORS_ONLY: c_int = 3;
+
+type Handle = *mut c_void;
+type Why = *mut c_char;
+
+// SAFETY: declared as in rocksdb/c.h of RocksDB 7; opaque structures are `void`.
+unsafe extern "C" {
+    fn rocksdb_options_create() -> Handle;
+    fn rocksdb_options_destroy(options: Handle);
+    fn rocksdb_options_set_create_if_missing(options: Handle, yes: c_uchar);
+    fn rocksdb_options_set_error_if_exists(options: Handle, yes: c_uchar);
+    fn rocksdb_options_set_compression(options: Handle, kind: c_int);
+    fn rocksdb_options_set_info_log_level(options: Handle, level: c_int);
+    fn rocksdb_options_optimize_for_point_lookup(options: Handle, block_cache_mib: u64);
+    fn rocksdb_open(options: Handle, path: *const c_char, why: *mut Why) -> Handle;
+    fn rocksdb_close(db: Handle);
+    fn rocksdb_free(memory: *mut c_void);
+    fn rocksdb_readoptions_create() -> Handle;
+    fn rocksdb_readoptions_destroy(options: Handle);
+    fn rocksdb_writeoptions_create() -> Handle;
+    fn rocksdb_writeoptions_destroy(options: Handle);
+    fn rocksdb_writeoptions_set_sync(options: Handle, yes: c_uchar);
+    fn rocksdb_put(
+        db: Handle,
+        options: Handle,
+        key: *const u8,
+        key_len: usize,
+        value: *const u8,
+        value_len: usize,
+        why: *mut Why,
+    );
+    fn rocksdb_delete(db: Handle, options: Handle, key: *const u8, len: usize, why: *mut Why);
+    fn rocksdb_get_pinned(
+        db: Handle,
+        options: Handle,
+        key: *const u8,
+        len: usize,
+        why: *mut Why,
+    ) -> Handle;
+    fn rocksdb_pinnableslice_value(slice: Handle, len: *mut usize) -> *const u8;
+    fn rocksdb_pinnableslice_destroy(slice: Handle);
+    fn rocksdb_multi_get(
+        db: Handle,
+        options: Handle,
+        count: usize,
+        keys: *const *const u8,
+        key_lens: *const usize,
+        values: *mut *mut u8,
+        value_lens: *mut usize,
+        whys: *mut Why,
+    );
+    fn rocksdb_writebatch_create() -> Handle;
+    fn rocksdb_writebatch_destroy(batch: Handle);
+    fn rocksdb_writebatch_put(
+        batch: Handle,
+        key: *const u8,
+        key_len: usize,
+        value: *const u8,
+        value_len: usize,
+    );
+    fn rocksdb_writebatch_delete(batch: Handle, key: *const u8, len: usize);
+    fn rocksdb_write(db: Handle, options: Handle, batch: Handle, why: *mut Why);
+    fn rocksdb_flush_wal(db: Handle, sync: c_uchar, why: *mut Why);
+    fn rocksdb_create_iterator(db: Handle, options: Handle) -> Handle;
+    fn rocksdb_iter_seek(iterator: Handle, key: *const u8, len: usize);
+    fn rocksdb_iter_valid(iterator: Handle) -> c_uchar;
+    fn rocksdb_iter_key(iterator: Handle, len: *mut usize) -> *const u8;
+    fn rocksdb_iter_value(iterator: Handle, len: *mut usize) -> *const u8;
+    fn rocksdb_iter_destroy(iterator: Handle);
+}
+
+/// Calls `call` with a place for an error, and turns what it puts there into ours.
+#[inline]
+fn checked<R>(what: &str, call: impl FnOnce(*mut Why) -> R) -> Result<R> {
+    let mut why = null_mut();
+    let answer = call(&raw mut why);
+    if why.is_null() {
+        Ok(answer)
+    } else {
+        Err(refusal(what, why))
+    }
+}
+
+#[cold]
+fn refusal(what: &str, why: Why) -> azekura::error::Error {
+    // SAFETY: the library hands over a string that ends in zero and is to be freed by its caller.
+    unsafe {
+        let error = failed(what, CStr::from_ptr(why).to_string_lossy());
+        rocksdb_free(why.cast());
+        error
+    }
+}
+
+/// An open database with its options.
+pub(crate) struct RocksDb {
+    db: Handle,
+    read: Handle,
+    write: Handle,
+}
+
+// SAFETY: RocksDB documents a database as safe to be used by many threads at once; the two options
+// are only read after they were made.
+unsafe impl Sync for RocksDb {}
+
+impl Drop for RocksDb {
+    fn drop(&mut self) {
+        // SAFETY: all three were made by `open` and are freed once; positions borrow `self`.
+        unsafe {
+            rocksdb_readoptions_destroy(self.read);
+            rocksdb_writeoptions_destroy(self.write);
+            rocksdb_close(self.db);
+        }
+    }
+}
+
+/// An iterator; it borrows the database through `Target::Position`.
+pub(crate) struct Position<'t> {
+    iterator: Handle,
+    _db: &'t RocksDb,
+}
+
+impl Drop for Position<'_> {
+    fn drop(&mut self) {
+        // SAFETY: made by `position`, freed once, before the database (it is borrowed).
+        unsafe { rocksdb_iter_destroy(self.iterator) };
+    }
+}
+
+/// A write batch, freed at the end.
+struct Batch(Handle);
+
+impl Batch {
+    fn new() -> Self {
+        // SAFETY: no precondition.
+        Self(unsafe { rocksdb_writebatch_create() })
+    }
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        // SAFETY: made by `new`, freed once.
+        unsafe { rocksdb_writebatch_destroy(self.0) };
+    }
+}
+
+impl RocksDb {
+    fn write(&self, batch: &Batch) -> Result<()> {
+        // SAFETY: all handles are live.
+        checked("write", |why| unsafe {
+            rocksdb_write(self.db, self.write, batch.0, why);
+        })
+    }
+
+    /// Lends the pinned value, or `None`.
+    #[inline]
+    fn pinned<R>(&self, key: &[u8], visit: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
+        // SAFETY: all handles are live; the key is valid during the call.
+        let slice = checked("get", |why| unsafe {
+            rocksdb_get_pinned(self.db, self.read, key.as_ptr(), key.len(), why)
+        })?;
+        if slice.is_null() {
+            return Ok(visit(None));
+        }
+        let mut len = 0;
+        // SAFETY: the slice pins `len` bytes until it is destroyed, after `visit` returned.
+        unsafe {
+            let value = rocksdb_pinnableslice_value(slice, &raw mut len);
+            let answer = visit(Some(std::slice::from_raw_parts(value, len)));
+            rocksdb_pinnableslice_destroy(slice);
+            Ok(answer)
+        }
+    }
+}
+
+impl Target for RocksDb {
+    const NAME: &'static str = "rocksdb";
+    const PERSISTENT: bool = true;
+    type Position<'t> = Position<'t>;
+
+    fn open(setup: &Setup) -> Result<Self> {
+        let path = CString::new(setup.require_path()?.as_os_str().as_bytes())
+            .map_err(|error| failed("open", error))?;
+        let create = c_uchar::from(setup.create);
+        // SAFETY: the options are live until destroyed; the path ends in zero.
+        let db = unsafe {
+            let options = rocksdb_options_create();
+            rocksdb_options_set_create_if_missing(options, create);
+            rocksdb_options_set_error_if_exists(options, create);
+            rocksdb_options_set_compression(options, 0);
+            rocksdb_options_set_info_log_level(options, ERRORS_ONLY);
+            rocksdb_options_optimize_for_point_lookup(options, BLOCK_CACHE_MIB);
+            let db = checked("open", |why| rocksdb_open(options, path.as_ptr(), why));
+            rocksdb_options_destroy(options);
+            db?
+        };
+        let power = c_uchar::from(setup.durability == Durability::Power);
+        // SAFETY: no precondition but a live handle.
+        unsafe {
+            let write = rocksdb_writeoptions_create();
+            rocksdb_writeoptions_set_sync(write, power);
+            Ok(Self {
+                db,
+                read: rocksdb_readoptions_create(),
+                write,
+            })
+        }
+    }
+    fn close(self) -> Result<()> {
+        Ok(())
+    }
+    #[inline]
+    fn set(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        // SAFETY: all handles are live; both slices are valid during the call.
+        checked("put", |why| unsafe {
+            rocksdb_put(
+                self.db,
+                self.write,
+                key.as_ptr(),
+                key.len(),
+                value.as_ptr(),
+                value.len(),
+                why,
+            );
+        })
+    }
+    #[inline]
+    fn has(&self, key: &[u8]) -> Result<bool> {
+        self.pinned(key, |value| value.is_some())
+    }
+    #[inline]
+    fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        self.pinned(key, |found| {
+            if let Some(found) = found {
+                value.clear();
+                value.extend_from_slice(found);
+            }
+            found.is_some()
+        })
+    }
+    #[inline]
+    fn remove(&self, key: &[u8]) -> Result<bool> {
+        // SAFETY: all handles are live; the key is valid during the call.
+        checked("delete", |why| unsafe {
+            rocksdb_delete(self.db, self.write, key.as_ptr(), key.len(), why);
+        })?;
+        Ok(true)
+    }
+    fn set_many(&self, records: &[(&[u8], &[u8])]) -> Result<()> {
+        let batch = Batch::new();
+        for (key, value) in records {
+            // SAFETY: the batch is live and copies both slices.
+            unsafe {
+                rocksdb_writebatch_put(
+                    batch.0,
+                    key.as_ptr(),
+                    key.len(),
+                    value.as_ptr(),
+                    value.len(),
+                );
+            }
+        }
+        self.write(&batch)
+    }
+    fn has_many(&self, keys: &[&[u8]], hit: &mut impl FnMut(usize)) -> Result<()> {
+        self.get_many(keys, &mut |index, _| hit(index))
+    }
+    fn get_many(&self, keys: &[&[u8]], hit: &mut impl FnMut(usize, &[u8])) -> Result<()> {
+        let pointers: Vec<_> = keys.iter().map(|key| key.as_ptr()).collect();
+        let lens: Vec<_> = keys.iter().map(|key| key.len()).collect();
+        let mut values = vec![null_mut(); keys.len()];
+        let mut value_lens = vec![0; keys.len()];
+        let mut whys: Vec<Why> = vec![null_mut(); keys.len()];
+        // SAFETY: all handles are live; the five arrays have `keys.len()` elements.
+        unsafe {
+            rocksdb_multi_get(
+                self.db,
+                self.read,
+                keys.len(),
+                pointers.as_ptr(),
+                lens.as_ptr(),
+                values.as_mut_ptr(),
+                value_lens.as_mut_ptr(),
+                whys.as_mut_ptr(),
+            );
+        }
+        let mut failure = None;
+        for (index, ((&value, &len), &why)) in values.iter().zip(&value_lens).zip(&whys).enumerate()
+        {
+            if !why.is_null() {
+                failure = Some(refusal("multi_get", why));
+            } else if !value.is_null() {
+                // SAFETY: the library allocated `len` bytes there, to be freed by its caller.
+                unsafe {
+                    hit(index, std::slice::from_raw_parts(value, len));
+                    rocksdb_free(value.cast());
+                }
+            }
+        }
+        failure.map_or(Ok(()), Err)
+    }
+    fn remove_many(&self, keys: &[&[u8]]) -> Result<u64> {
+        let batch = Batch::new();
+        for key in keys {
+            // SAFETY: the batch is live and copies the key.
+            unsafe { rocksdb_writebatch_delete(batch.0, key.as_ptr(), key.len()) };
+        }
+        self.write(&batch)?;
+        Ok(keys.len() as u64)
+    }
+    fn position(&self) -> Result<Position<'_>> {
+        // SAFETY: both handles are live; the position borrows `self`.
+        let iterator = unsafe { rocksdb_create_iterator(self.db, self.read) };
+        Ok(Position {
+            iterator,
+            _db: self,
+        })
+    }
+    #[inline]
+    fn jump(
+        &self,
+        position: &mut Position<'_>,
+        key: &[u8],
+        visit: &mut impl FnMut(&[u8], &[u8]),
+    ) -> Result<()> {
+        let iterator = position.iterator;
+        let (mut key_len, mut value_len) = (0, 0);
+        // SAFETY: the iterator is live and borrowed exclusively; while it is valid and not moved,
+        // it holds so many bytes at the two places.
+        unsafe {
+            rocksdb_iter_seek(iterator, key.as_ptr(), key.len());
+            if rocksdb_iter_valid(iterator) != 0 {
+                let found = rocksdb_iter_key(iterator, &raw mut key_len);
+                let value = rocksdb_iter_value(iterator, &raw mut value_len);
+                visit(
+                    std::slice::from_raw_parts(found, key_len),
+                    std::slice::from_raw_parts(value, value_len),
+                );
+            }
+        }
+        Ok(())
+    }
+    fn sync(&self, durability: Durability) -> Result<()> {
+        let hard = c_uchar::from(durability == Durability::Power);
+        // SAFETY: the handle is live.
+        checked("flush", |why| unsafe {
+            rocksdb_flush_wal(self.db, hard, why);
+        })
+    }
+}
