@@ -233,7 +233,7 @@ impl Log {
     ) -> std::result::Result<(Header, u64, u32, u32), NoFrame> {
         let offset = address.offset();
         let (index, at) = self.geometry.locate(offset).ok_or(NoFrame::Shape)?;
-        let (seed, room) = self.segments.seed(index).ok_or(NoFrame::Shape)?;
+        let (seed, room, at) = self.segments.place(index, at).ok_or(NoFrame::Shape)?;
         let left = room - u64::from(at);
         let word = self.map.load_u64(offset);
         let mut header = Header::of_word(word).ok_or(NoFrame::Shape)?;
@@ -313,7 +313,8 @@ impl Log {
     /// The position of `address`, for a frame in a segment of the log.
     pub fn position(&self, address: Address) -> Option<LogPosition> {
         let (index, offset) = self.geometry.locate(address.offset())?;
-        let header = self.header(index)?;
+        let (_, _, offset) = self.segments.place(index, offset)?;
+        let header = self.header(self.segments.first_of(index))?;
         Some(LogPosition { sequence: header.sequence, offset })
     }
 
@@ -321,7 +322,7 @@ impl Log {
     #[inline(always)]
     pub fn bury(&self, address: Address, len: usize) {
         if let Some((index, _)) = self.geometry.locate(address.offset()) {
-            self.segments.bury(index, len as u64);
+            self.segments.bury(self.segments.first_of(index), len as u64);
         }
     }
 }

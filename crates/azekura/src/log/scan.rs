@@ -38,12 +38,11 @@ impl Log {
         };
         let mut at = u64::from(from);
         while at < room {
+            // Looked at once, and before: another process may publish the frame at any moment.
+            let blank = self.map.load_u64(self.address(index, at as u32).offset()) == 0;
             let frame = match self.look_top(index, at as u32) {
                 Ok(frame) => frame,
-                Err(reason) => {
-                    let blank = self.map.load_u64(self.address(index, at as u32).offset()) == 0;
-                    return Ok(Stop::NoFrame { at: at as u32, blank, reason });
-                }
+                Err(reason) => return Ok(Stop::NoFrame { at: at as u32, blank, reason }),
             };
             if frame.header.kind == FrameKind::End {
                 return Ok(Stop::Ended);

@@ -59,6 +59,9 @@ impl Geometry {
 /// How often `reap_patiently` looks again, a tenth of a millisecond apart.
 const PATIENCE: u32 = 50;
 
+/// In the table, the mark of a unit behind the first of its segment; below it stands how far.
+const BEHIND: u64 = 1 << 63;
+
 /// What a segment is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
@@ -91,6 +94,8 @@ struct Free {
     zeroed: BTreeSet<u32>,
     /// Free segments that are zeroed and in memory.
     prepared: BTreeSet<u32>,
+    /// Taken out of the free ones while they are zeroed; the storage is not cut before them.
+    preparing: BTreeSet<u32>,
     /// No longer needed by anything written after; the last checkpoint may need them.
     retired: Vec<(u32, u32)>,
     /// Needed by no checkpoint; pinned readers may still look.
@@ -106,7 +111,7 @@ pub struct Segments {
     map: Arc<Map>,
     geometry: Geometry,
     limit: u32,
-    /// Two words per segment: seed and units (0: not the log's), dead bytes.
+    /// Two words per segment: seed and units (0: not the log's; or `BEHIND`), dead bytes.
     table: Arc<Map>,
     space: Mutex<Free>,
 }
@@ -136,7 +141,34 @@ impl Segments {
         }
         let word = self.table.load_u64(u64::from(index) * 16);
         let units = word >> 32;
-        (units != 0).then(|| (word as u32, units << self.geometry.shift))
+        (word < BEHIND && units != 0).then(|| (word as u32, units << self.geometry.shift))
+    }
+
+    /// As `seed`, for offset `at` of any unit of a segment: also the offset in the segment.
+    #[inline(always)]
+    pub fn place(&self, index: u32, at: u32) -> Option<(u32, u64, u32)> {
+        match self.seed(index) {
+            Some((seed, room)) => Some((seed, room, at)),
+            None => self.place_behind(index, at),
+        }
+    }
+
+    #[cold]
+    fn place_behind(&self, index: u32, at: u32) -> Option<(u32, u64, u32)> {
+        let first = self.first_of(index);
+        let (seed, room) = self.seed(first)?;
+        let at = (u64::from(index - first) << self.geometry.shift) + u64::from(at);
+        Some((seed, room, u32::try_from(at).ok()?))
+    }
+
+    /// The first unit of the segment that unit `index` belongs to.
+    #[inline(always)]
+    pub fn first_of(&self, index: u32) -> u32 {
+        if index >= self.limit {
+            return index;
+        }
+        let word = self.table.load_u64(u64::from(index) * 16);
+        if word < BEHIND { index } else { index - word as u32 }
     }
 
     /// Counts `len` bytes of segment `index` as dead.
@@ -180,6 +212,10 @@ impl Segments {
         self.table.store_u64(u64::from(index) * 16 + 8, dead);
         let seed = segment_seed(self.geometry.salt, sequence);
         let word = if usage == Use::Log { u64::from(seed) | u64::from(units) << 32 } else { 0 };
+        for behind in 1..units {
+            let word = if usage == Use::Log { BEHIND | u64::from(behind) } else { 0 };
+            self.table.store_u64(u64::from(index + behind) * 16, word);
+        }
         self.table.store_u64(u64::from(index) * 16, word);
     }
 
@@ -285,7 +321,9 @@ impl Segments {
         let aging = std::mem::take(&mut space.aging);
         for (stamp, index, units) in aging {
             if epoch::is_past(stamp) {
-                self.table.store_u64(u64::from(index) * 16, 0);
+                for unit in index..index + units {
+                    self.table.store_u64(u64::from(unit) * 16, 0);
+                }
                 space.free.extend(index..index + units);
             } else {
                 space.aging.push((stamp, index, units));
@@ -307,6 +345,7 @@ impl Segments {
                 continue;
             }
             let zeroed = space.free.zeroed.contains(&index);
+            space.free.preparing.insert(index);
             drop(space);
             let offset = self.geometry.offset_of(index);
             self.map.populate(offset, self.geometry.segment_size());
@@ -314,6 +353,7 @@ impl Segments {
                 self.map.zero(offset, self.geometry.segment_size());
             }
             space = self.space();
+            space.free.preparing.remove(&index);
             space.free.free.insert(index);
             space.free.zeroed.insert(index);
             space.free.prepared.insert(index);
@@ -331,6 +371,7 @@ impl Segments {
             .iter()
             .map(|(i, u)| i + u)
             .chain(space.aging.iter().map(|(_, i, u)| i + u))
+            .chain(space.preparing.iter().map(|i| i + 1))
             .max()
             .unwrap_or(0);
         let end = used.max(leaving);

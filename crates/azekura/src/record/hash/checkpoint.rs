@@ -127,12 +127,12 @@ impl Core {
             + self.log.segments().in_use(Use::Other).len() * 8
             + 64) as u64;
         self.room_for(state, room)?;
-        let other = self.log.segments().in_use(Use::Other);
-        let root = Root {
-            images,
-            log: log_segments,
-            other: other.iter().map(|segment| (segment.index, segment.units)).collect(),
-        };
+        // Only runs that this checkpoint needs: the others are free once it is durable, and a recovery
+        // may find anything in them.
+        let other = self.live_in_runs(&images, None, state.writing);
+        let needed = other.into_iter().filter(|(_, (_, live))| *live > 0);
+        let other = needed.map(|(index, (units, _))| (index, units)).collect();
+        let root = Root { images, log: log_segments, other };
         let bytes = root.encode();
         let offset = self.write_part(state, &bytes)?;
         let crc = root_crc(salt, &bytes);
@@ -176,8 +176,13 @@ impl Core {
         Ok(at)
     }
 
-    /// Bytes of each run of images that the last checkpoint needs, by index of the run.
-    fn live_in_runs(&self, state: &Checkpoint) -> BTreeMap<u32, (u32, u64)> {
+    /// Bytes that a checkpoint needs of each run of images, by index of the run.
+    fn live_in_runs(
+        &self,
+        images: &[Image],
+        root: Option<Extent>,
+        writing: Option<(u64, u64)>,
+    ) -> BTreeMap<u32, (u32, u64)> {
         let geometry = self.log.geometry();
         let other = self.log.segments().in_use(Use::Other);
         let mut runs: BTreeMap<u32, (u32, u64)> =
@@ -189,23 +194,29 @@ impl Core {
                 *live += len;
             }
         };
-        for image in state.images.iter().filter(|image| !image.is_empty()) {
+        for image in images.iter().filter(|image| !image.is_empty()) {
             add(image.offset, image.len());
         }
-        if let Some(root) = state.superblock.as_ref().and_then(|(_, last)| last.root) {
+        if let Some(root) = root {
             add(root.offset, root.len);
         }
-        if let Some((at, end)) = state.writing {
+        if let Some((at, end)) = writing {
             add(at.min(end - 1), 1);
         }
         runs
+    }
+
+    /// As `live_in_runs`, of the last checkpoint.
+    fn live_runs(&self, state: &Checkpoint) -> BTreeMap<u32, (u32, u64)> {
+        let root = state.superblock.as_ref().and_then(|(_, last)| last.root);
+        self.live_in_runs(&state.images, root, state.writing)
     }
 
     /// Stripes to write again so that runs which hold little become free: as long as the runs take more
     /// than twice what they hold.
     fn stripes_in_sparse_runs(&self, state: &Checkpoint, changed: &[usize]) -> Vec<usize> {
         let geometry = self.log.geometry();
-        let runs = self.live_in_runs(state);
+        let runs = self.live_runs(state);
         let size = |units: u32| u64::from(units) << geometry.shift;
         let taken: u64 = runs.values().map(|(units, _)| size(*units)).sum();
         let live: u64 = runs.values().map(|(_, live)| live).sum();
@@ -228,7 +239,7 @@ impl Core {
     fn release_old_runs(&self, state: &Checkpoint) {
         let segments = self.log.segments();
         let idle: Vec<(u32, u32)> = self
-            .live_in_runs(state)
+            .live_runs(state)
             .into_iter()
             .filter(|(_, (_, live))| *live == 0)
             .map(|(index, (units, _))| (index, units))

@@ -58,7 +58,8 @@ impl Core {
             }
             None => {
                 // All that is dead lies behind the checkpoint.
-                let behind = self.log.appended() - self.checkpoint.lock().appended;
+                let last = self.checkpoint.lock().appended;
+                let behind = self.log.appended() - last;
                 if behind < 4 * self.log.geometry().segment_size() {
                     return Ok(false);
                 }
