@@ -1,0 +1,444 @@
+//! The hash engine keeps every promise of the record contract, in each of its settings.
+//!
+//! The suite of `testkit::conformance` runs over files and memory, with and without a keeper, with
+//! small and usual segments, and with each compression. That the suite catches bugs is proved beside
+//! it, on broken engines. Here also: what a reader of a file that another process or handle is writing
+//! may see - every acknowledged write, whatever is cleaned, compacted and reused meanwhile.
+//!
+//! Crashes and damage are other nets. Lines beginning `tried:` say how much was tried.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Write};
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use azekura::engine::{Bookmark, Durability, Edit, Powered, Promise, Stats, Visit};
+use azekura::io::memory::Memory;
+use azekura::record::hash::{Compression, HashDb, HashReader, Options};
+use azekura::testkit::{Effort, Random, conformance};
+use azekura::{Engine, Reader, Result};
+
+fn tried(what: &str) {
+    writeln!(std::io::stderr(), "tried: {what}").expect("stderr can be written");
+}
+
+fn options(segment_size: u64, background: bool, compression: Compression) -> Options {
+    Options {
+        segment_size,
+        background,
+        compression,
+        capacity: 1 << 32,
+        ..Options::default()
+    }
+}
+
+/// Runs the suite on engines that `make` makes in files of a folder of their own.
+fn conform(what: &str, effort: &Effort, options: &Options) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let number = AtomicU64::new(0);
+    let make = || -> Box<dyn Engine> {
+        let name = format!("{}.azh", number.fetch_add(1, Ordering::Relaxed));
+        Box::new(HashDb::create(folder.path().join(name), options).expect("a new file"))
+    };
+    let reopen = |engine: Box<dyn Engine>| -> Box<dyn Engine> {
+        let file = engine.as_persistent().expect("a file").path().to_path_buf();
+        drop(engine);
+        Box::new(HashDb::open(file, options).expect("it opens again"))
+    };
+    let report = conformance(&make, Some(&reopen), effort).expect(what);
+    tried(&format!("{what}: {report}"));
+}
+
+#[test]
+fn small_segments_with_a_keeper_conform() {
+    conform(
+        "4 KiB, keeper",
+        &Effort::QUICK,
+        &options(4096, true, Compression::None),
+    );
+}
+
+#[test]
+fn small_segments_without_a_keeper_conform() {
+    conform(
+        "4 KiB, no keeper",
+        &Effort::QUICK,
+        &options(4096, false, Compression::None),
+    );
+}
+
+#[test]
+fn usual_segments_with_a_keeper_conform() {
+    conform(
+        "1 MiB, keeper",
+        &Effort::QUICK,
+        &options(1 << 20, true, Compression::None),
+    );
+}
+
+#[test]
+fn usual_segments_without_a_keeper_conform() {
+    conform(
+        "1 MiB, no keeper",
+        &Effort::QUICK,
+        &options(1 << 20, false, Compression::None),
+    );
+}
+
+#[test]
+fn values_compressed_with_lz4_conform() {
+    conform(
+        "4 KiB, lz4",
+        &Effort::QUICK,
+        &options(4096, true, Compression::Lz4),
+    );
+}
+
+#[test]
+fn values_compressed_with_zstd_conform() {
+    conform(
+        "64 KiB, zstd",
+        &Effort::QUICK,
+        &options(1 << 16, true, Compression::Zstd),
+    );
+}
+
+#[test]
+fn a_store_in_memory_conforms() {
+    for background in [false, true] {
+        let options = options(4096, background, Compression::None);
+        let make = || -> Box<dyn Engine> {
+            let memory = Memory::new(1 << 30).expect("memory");
+            Box::new(HashDb::create_on(memory, &options).expect("a new store"))
+        };
+        let report = conformance(&make, None, &Effort::QUICK).expect("memory");
+        tried(&format!("memory, keeper {background}: {report}"));
+    }
+}
+
+/// `Powered` borrows its engine; the suite wants to own one.
+struct OwnPowered(HashDb);
+
+impl Reader for OwnPowered {
+    fn read(&self, key: &[u8], visit: &mut dyn FnMut(Option<&[u8]>)) -> Result<()> {
+        Powered(&self.0).read(key, visit)
+    }
+    fn read_many(&self, keys: &[&[u8]], visit: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
+        Powered(&self.0).read_many(keys, visit)
+    }
+    fn scan(&self, from: Option<&Bookmark>, visit: &mut Visit<'_>) -> Result<Option<Bookmark>> {
+        Powered(&self.0).scan(from, visit)
+    }
+    fn bookmark_at(&self, key: &[u8]) -> Bookmark {
+        Powered(&self.0).bookmark_at(key)
+    }
+    fn count(&self) -> u64 {
+        Powered(&self.0).count()
+    }
+    fn stats(&self) -> Stats {
+        Powered(&self.0).stats()
+    }
+    fn promise(&self) -> Promise {
+        Powered(&self.0).promise()
+    }
+}
+
+impl Engine for OwnPowered {
+    fn update<'a>(
+        &self,
+        key: &[u8],
+        decide: &mut dyn FnMut(Option<&[u8]>) -> Edit<'a>,
+    ) -> Result<()> {
+        Powered(&self.0).update(key, decide)
+    }
+    fn update_many<'a>(
+        &self,
+        keys: &[&[u8]],
+        decide: &mut dyn FnMut(&[Option<&[u8]>]) -> Vec<Edit<'a>>,
+    ) -> Result<()> {
+        Powered(&self.0).update_many(keys, decide)
+    }
+    fn put_many(&self, records: &[(&[u8], &[u8])]) -> Result<()> {
+        Powered(&self.0).put_many(records)
+    }
+    fn clear(&self) -> Result<()> {
+        Powered(&self.0).clear()
+    }
+}
+
+#[test]
+fn an_engine_that_syncs_every_write_conforms_and_says_so() {
+    let make = || -> Box<dyn Engine> {
+        let memory = Memory::new(1 << 30).expect("memory");
+        let options = options(4096, true, Compression::None);
+        Box::new(OwnPowered(
+            HashDb::create_on(memory, &options).expect("a new store"),
+        ))
+    };
+    assert_eq!(make().promise().durability, Some(Durability::Power));
+    let report = conformance(&make, None, &Effort::QUICK).expect("powered");
+    tried(&format!("powered: {report}"));
+}
+
+// What follows is about readers beside a writer.
+
+const KEYS: u64 = 300;
+/// Keys from here on are written once.
+const STABLE: u64 = 1000;
+
+/// Every seventh version of a key is its absence; the others are a value that only it has.
+fn value_of(key: u64, version: u64) -> Option<Vec<u8>> {
+    (!version.is_multiple_of(7)).then(|| {
+        let mut value = [key.to_le_bytes(), version.to_le_bytes()].concat();
+        let len = 16 + (Random::new(key << 40 | version).below(300) as usize);
+        value.extend(Random::new(version).bytes(len));
+        value
+    })
+}
+
+fn write(db: &HashDb, key: u64, version: u64) -> Result<()> {
+    match value_of(key, version) {
+        Some(value) => db.put(&key.to_le_bytes(), &value),
+        None => db.remove(&key.to_le_bytes()).map(drop),
+    }
+}
+
+/// Fails unless `found` is a version from `least` to `most` of the key.
+fn judge(key: u64, found: Option<&[u8]>, least: u64, most: u64) {
+    let Some(found) = found else {
+        let absent = (least..=most).any(|version| version.is_multiple_of(7));
+        assert!(
+            absent,
+            "key {key} is absent, but was present from {least} to {most}"
+        );
+        return;
+    };
+    let version = u64::from_le_bytes(found[8..16].try_into().expect("sixteen bytes and more"));
+    assert!(
+        (least..=most).contains(&version),
+        "key {key}: {version}, not {least} to {most}"
+    );
+    assert_eq!(value_of(key, version).as_deref(), Some(found), "key {key}");
+}
+
+/// Overwrites keys until `stop`, with all that makes a writer reuse room. Tells each write before and
+/// after it is made.
+fn churn(
+    db: &HashDb,
+    random: &mut Random,
+    versions: &mut HashMap<u64, u64>,
+    before: &mut dyn FnMut(u64, u64),
+    after: &mut dyn FnMut(u64, u64),
+    number: u64,
+) {
+    for step in 0..number {
+        let key = random.below(KEYS);
+        let version = versions.entry(key).or_insert(0);
+        *version += 1;
+        before(key, *version);
+        write(db, key, *version).expect("a write");
+        after(key, *version);
+        match step % 20_000 {
+            3000 | 9000 | 15_000 => db.checkpoint().expect("a checkpoint"),
+            12_000 => db.compact(&mut |_, _| ()).expect("a compaction"),
+            _ => {}
+        }
+    }
+}
+
+fn with_stable_keys(file: &Path) -> HashDb {
+    let db = HashDb::create(file, &options(4096, true, Compression::None)).expect("a new file");
+    for key in STABLE..STABLE + 100 {
+        write(&db, key, 1).expect("a write");
+    }
+    db
+}
+
+#[test]
+fn a_reader_in_the_same_process_sees_every_acknowledged_write() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("read.azh");
+    let db = with_stable_keys(&file);
+    let acked: Vec<AtomicU64> = (0..KEYS).map(|_| AtomicU64::new(0)).collect();
+    let begun: Vec<AtomicU64> = (0..KEYS).map(|_| AtomicU64::new(0)).collect();
+    let stop = AtomicBool::new(false);
+    let (mut reads, mut scans) = (0u64, 0u64);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut versions = HashMap::new();
+            churn(
+                &db,
+                &mut Random::new(5),
+                &mut versions,
+                &mut |key, version| begun[key as usize].store(version, Ordering::SeqCst),
+                &mut |key, version| acked[key as usize].store(version, Ordering::SeqCst),
+                150_000,
+            );
+            stop.store(true, Ordering::SeqCst);
+        });
+        let reader = HashReader::open(&file).expect("a reader");
+        let mut random = Random::new(6);
+        while !stop.load(Ordering::SeqCst) {
+            for _ in 0..200 {
+                let key = random.below(KEYS);
+                let least = acked[key as usize].load(Ordering::SeqCst);
+                let mut found = None;
+                reader
+                    .read(&key.to_le_bytes(), &mut |value| {
+                        found = value.map(<[u8]>::to_vec)
+                    })
+                    .expect("a read");
+                judge(
+                    key,
+                    found.as_deref(),
+                    least,
+                    begun[key as usize].load(Ordering::SeqCst),
+                );
+                reads += 1;
+            }
+            let mut shown = HashMap::new();
+            let least: Vec<u64> = acked
+                .iter()
+                .map(|version| version.load(Ordering::SeqCst))
+                .collect();
+            reader
+                .scan(None, &mut |key, value| {
+                    let key = u64::from_le_bytes(key.try_into().expect("eight bytes"));
+                    // A scan shows what was current at some moment of it, not at its end.
+                    let (from, to) = if key >= STABLE {
+                        (1, 1)
+                    } else {
+                        (
+                            least[key as usize],
+                            begun[key as usize].load(Ordering::SeqCst),
+                        )
+                    };
+                    judge(key, Some(value), from, to);
+                    assert!(shown.insert(key, ()).is_none(), "key {key} is shown twice");
+                    ControlFlow::Continue(())
+                })
+                .expect("a scan");
+            let stable = shown.keys().filter(|key| **key >= STABLE).count();
+            assert_eq!(stable, 100, "records present all the time are all shown");
+            scans += 1;
+        }
+    });
+    db.close().expect("it closes");
+    assert!(reads > 1000 && scans > 10, "{reads} reads, {scans} scans");
+    tried(&format!(
+        "{reads} reads and {scans} scans beside a writer in the process"
+    ));
+}
+
+/// Set for the child: the file to read. It answers "ok" or dies.
+const READS: &str = "AZEKURA_TEST_READS";
+
+#[test]
+fn a_reader_in_another_process_sees_every_acknowledged_write() {
+    if let Some(file) = std::env::var_os(READS) {
+        read_what_is_told(Path::new(&file));
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("read.azh");
+    let db = with_stable_keys(&file);
+    let mut child = Command::new(std::env::current_exe().expect("this program"))
+        .args([
+            "--exact",
+            "a_reader_in_another_process_sees_every_acknowledged_write",
+            "--nocapture",
+        ])
+        .env(READS, &file)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("a child");
+    let mut to = std::io::BufWriter::new(child.stdin.take().expect("its input"));
+    let mut versions = HashMap::new();
+    let mut random = Random::new(9);
+    for _ in 0..150 {
+        // What was acknowledged is told in one go, so that the child reads while more is written.
+        let mut told = String::new();
+        churn(
+            &db,
+            &mut random,
+            &mut versions,
+            &mut |_, _| (),
+            &mut |key, version| told.push_str(&format!("{key} {version}\n")),
+            400,
+        );
+        db.checkpoint().expect("a checkpoint");
+        to.write_all(told.as_bytes()).expect("the child listens");
+    }
+    drop(to);
+    let output = child.wait_with_output().expect("its end");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{said}");
+    let read = said
+        .lines()
+        .find_map(|line| line.strip_prefix("read "))
+        .expect("a count");
+    assert_eq!(read, "60000");
+    tried(&format!("{read} reads beside a writer in another process"));
+}
+
+fn read_what_is_told(file: &Path) {
+    let reader = HashReader::open(file).expect("a reader");
+    let mut read = 0u64;
+    for line in BufReader::new(std::io::stdin()).lines() {
+        let line = line.expect("a line");
+        let (key, version) = line.split_once(' ').expect("two numbers");
+        let (key, least): (u64, u64) = (
+            key.parse().expect("a key"),
+            version.parse().expect("a version"),
+        );
+        let mut found = None;
+        reader
+            .read(&key.to_le_bytes(), &mut |value| {
+                found = value.map(<[u8]>::to_vec)
+            })
+            .expect("a read");
+        // The writer went on meanwhile: how far is not known here.
+        judge(key, found.as_deref(), least, u64::MAX >> 1);
+        read += 1;
+    }
+    writeln!(std::io::stdout(), "\nread {read}").expect("the parent listens");
+}
+
+#[test]
+fn a_reader_that_is_left_behind_finds_its_way() {
+    let memory = Memory::new(1 << 26).expect("memory");
+    let db = HashDb::create_on(
+        Arc::clone(&memory) as Arc<_>,
+        &options(4096, false, Compression::None),
+    )
+    .expect("a new store");
+    let mut versions = HashMap::new();
+    let mut random = Random::new(3);
+    let reader = HashReader::open_on(Arc::clone(&memory) as Arc<_>).expect("a reader");
+    for _ in 0..50 {
+        // Some file's worth of overwriting passes between two reads of the same handle.
+        churn(
+            &db,
+            &mut random,
+            &mut versions,
+            &mut |_, _| (),
+            &mut |_, _| (),
+            2000,
+        );
+        for key in 0..KEYS {
+            let version = versions.get(&key).copied().unwrap_or(0);
+            let mut found = None;
+            reader
+                .read(&key.to_le_bytes(), &mut |value| {
+                    found = value.map(<[u8]>::to_vec)
+                })
+                .expect("a read");
+            judge(key, found.as_deref(), version, version);
+        }
+    }
+    tried("50 times 300 reads, each time behind some rewritings of the file");
+}
