@@ -167,12 +167,15 @@ fn run<T: Target>(
     values: &Values,
 ) -> Result<Phase> {
     let bar = report::progress(op.word(), plan.operations(), plan.json);
+    // The clock starts between the two: when all keys are prepared, before any thread goes on. Were
+    // it started after one barrier, this thread might be the last to be scheduled behind it.
     let ready = Barrier::new(plan.threads as usize + 1);
+    let go = Barrier::new(plan.threads as usize + 1);
     let durability = Durability::from(plan.durability);
     let (tally, took, cpu) = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..plan.threads)
             .map(|thread| {
-                let (ready, bar) = (&ready, &bar);
+                let (ready, go, bar) = (&ready, &go, &bar);
                 scope.spawn(move || {
                     let mut keys = source.keys(plan.count, plan.threads, thread, plan.seed);
                     if op == Op::GetShuffled {
@@ -180,6 +183,7 @@ fn run<T: Target>(
                     }
                     let misses = Misses::new(if op.reads() { plan.misses } else { 0 }, thread);
                     ready.wait();
+                    go.wait();
                     let worker = Worker {
                         target,
                         keys,
@@ -200,6 +204,7 @@ fn run<T: Target>(
         ready.wait();
         let cpu = measure::cpu_seconds();
         let start = Instant::now();
+        go.wait();
         let mut tally = Tally::default();
         let mut failure = None;
         for worker in workers {
@@ -325,15 +330,18 @@ impl<T: Target> Worker<'_, T> {
 
     fn iterate<const TIMED: bool>(&mut self) -> Result<()> {
         let (target, values) = (self.target, self.values);
-        let mut position = target.position()?;
-        let mut jumps = 0;
+        let (mut position, mut jumps) = (None, 0);
         self.each::<TIMED>(|tally, number, key| {
             if jumps == JUMPS_PER_POSITION {
-                position = target.position()?;
-                jumps = 0;
+                // Given up before the next is made: a thread may have but one in some engines.
+                (position, jumps) = (None, 0);
             }
             jumps += 1;
-            target.jump(&mut position, key, &mut |at, value| {
+            let position = match &mut position {
+                Some(position) => position,
+                none => none.insert(target.position()?),
+            };
+            target.jump(position, key, &mut |at, value| {
                 if at == key {
                     tally.read(at, value, values.of(number));
                 } else {
