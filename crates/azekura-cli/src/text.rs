@@ -10,6 +10,8 @@
 //! form; without it an argument means its bytes as they are). Reading is total: every byte sequence
 //! is either understood or refused with its place. It does not know records or files.
 
+#![deny(clippy::indexing_slicing, clippy::unwrap_used)]
+
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 
@@ -155,6 +157,7 @@ pub(crate) fn unescape(text: &[u8]) -> std::result::Result<Vec<u8>, usize> {
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 
@@ -172,7 +175,10 @@ mod tests {
 
     #[test]
     fn printable_text_is_shown_as_it_is() {
-        assert_eq!(escape("校倉 azekura".as_bytes()), "校倉 azekura");
+        assert_eq!(
+            escape("\u{6821}\u{5009} azekura".as_bytes()),
+            "\u{6821}\u{5009} azekura"
+        );
         assert_eq!(escape(b"a\tb\\c\n\xff\x7f"), "a\\tb\\\\c\\n\\xff\\x7f");
     }
 

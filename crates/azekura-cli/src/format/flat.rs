@@ -10,6 +10,8 @@
 //! Promises: what Tkrzw's tools export is read, and what is written here they read; metadata is
 //! skipped; memory is taken as bytes arrive, not as lengths announce. It does not know stores.
 
+#![deny(clippy::indexing_slicing, clippy::unwrap_used)]
+
 use std::io::{self, BufRead, Read as _, Write};
 use std::path::PathBuf;
 
@@ -169,21 +171,16 @@ pub(super) fn end(to: &mut dyn Write) -> io::Result<()> {
 /// Writes a record as two blobs.
 pub(super) fn write(to: &mut dyn Write, key: &[u8], value: &[u8]) -> io::Result<()> {
     for bytes in [key, value] {
-        let mut head = [DATA; LENGTH_LEN_MAX + 1];
-        let mut start = head.len();
+        // Lowest group first, then turned round behind the kind.
         let mut len = bytes.len();
-        let mut more = 0;
-        loop {
-            start -= 1;
-            head[start] = (len & 0x7f) as u8 | more;
-            more = 0x80;
+        let mut head = vec![(len & 0x7f) as u8];
+        while len > 0x7f {
             len >>= 7;
-            if len == 0 {
-                break;
-            }
+            head.push((len & 0x7f) as u8 | 0x80);
         }
-        head[start - 1] = DATA;
-        to.write_all(&head[start - 1..])?;
+        head.push(DATA);
+        head.reverse();
+        to.write_all(&head)?;
         to.write_all(bytes)?;
     }
     Ok(())

@@ -5,6 +5,8 @@
 //! record is absent: `get --json` answers so, and it cannot be imported.
 //! It does not know stores.
 
+#![deny(clippy::indexing_slicing, clippy::unwrap_used)]
+
 use std::borrow::Cow;
 use std::io::{self, BufRead, Write};
 use std::path::PathBuf;
@@ -93,8 +95,8 @@ impl<'i> Reader<'i> {
                 } else {
                     format!("has no {what}")
                 };
-                let line = self.lines.line();
-                let shown = line[..line.len().min(64)].escape_ascii().to_string();
+                let line: Vec<u8> = self.lines.line().iter().take(64).copied().collect();
+                let shown = line.escape_ascii().to_string();
                 return Err(self
                     .lines
                     .broken(&what)

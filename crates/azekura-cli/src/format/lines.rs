@@ -4,6 +4,8 @@
 //! end in a newline; a carriage return before the newline belongs to the line's end.
 //! It does not know what lines mean.
 
+#![deny(clippy::indexing_slicing, clippy::unwrap_used)]
+
 use std::io::{BufRead, Read as _};
 use std::path::{Path, PathBuf};
 

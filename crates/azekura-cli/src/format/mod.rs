@@ -10,6 +10,8 @@
 //! record allowed; readers are total, and a broken record is one error that names its place (line
 //! or offset), what was found and what was expected. It does not know stores.
 
+#![deny(clippy::indexing_slicing, clippy::unwrap_used)]
+
 mod flat;
 mod jsonl;
 mod lines;
@@ -113,6 +115,7 @@ fn check_len(what: &str, place: &str, len: u64, limit: u64) -> Result<()> {
 }
 
 #[cfg(test)]
+#[expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 
@@ -156,7 +159,10 @@ mod tests {
                 value: vec![0xfe; len],
             });
         }
-        let (key, value) = ("校倉".into(), "\u{0}\u{7f}\u{2028}é".into());
+        let (key, value) = (
+            "\u{6821}\u{5009}".into(),
+            "\u{0}\u{7f}\u{2028}\u{e9}".into(),
+        );
         samples.push(Record { key, value });
         samples
     }

@@ -4,6 +4,8 @@
 //! escapes, so those of Tkrzw's `--escape` are understood, and empty lines are skipped (an
 //! empty key with an empty value is a lone tab). It does not know stores.
 
+#![deny(clippy::indexing_slicing, clippy::unwrap_used)]
+
 use std::io::{self, BufRead, Write};
 use std::path::PathBuf;
 
@@ -34,10 +36,10 @@ impl<'i> Reader<'i> {
 
     fn field(&self, what: &str, text: &[u8]) -> Result<Vec<u8>> {
         let bytes = unescape(text).map_err(|position| {
-            let found = &text[position..text.len().min(position + 4)];
+            let found: Vec<u8> = text.iter().skip(position).take(2).copied().collect();
             self.lines
                 .broken(&format!("has an unknown escape in the {what}"))
-                .found(quote(&found[..found.len().min(2)]), r"\\ \t \n \r or \xHH")
+                .found(quote(&found), r"\\ \t \n \r or \xHH")
         })?;
         check_len(
             what,

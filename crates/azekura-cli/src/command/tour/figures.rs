@@ -145,7 +145,10 @@ mod tests {
         assert_eq!(seconds(Duration::from_micros(4510)), "4.51 ms");
         let text = rate(2_000_000, "gets", Duration::from_secs(1));
         assert_eq!(text, "2,000,000 gets in 1.00 s, 2.00 million a second");
-        assert_eq!(cut("校倉\tx".as_bytes(), 3), "校倉\\...");
+        assert_eq!(
+            cut("\u{6821}\u{5009}\tx".as_bytes(), 3),
+            "\u{6821}\u{5009}\\..."
+        );
     }
 
     #[test]
