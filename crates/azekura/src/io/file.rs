@@ -19,8 +19,9 @@ use crate::error::{Error, Kind, Result, size};
 
 /// An open file.
 #[derive(Debug)]
+#[expect(clippy::struct_field_names, reason = "the system's file, inside ours")]
 pub struct File {
-    file: std::fs::File,
+    pub(super) file: std::fs::File,
     path: PathBuf,
     access: Access,
     lock: FileLock,
@@ -283,7 +284,7 @@ impl Storage for File {
         if read.is_ok() {
             u64::from_le_bytes(bytes) ^ time
         } else {
-            time ^ self.boot_id()[0] as u64
+            time ^ u64::from(self.boot_id()[0])
         }
     }
 
@@ -406,10 +407,10 @@ mod tests {
         let file = File::create(&path).unwrap();
         file.resize(1 << 20).unwrap();
         assert!(file.allocated().unwrap() >= 1 << 20);
-        file.write_at(0, &[7; 65536]).unwrap();
+        file.write_at(0, &vec![7; 65536]).unwrap();
         file.discard(0, 65536).unwrap();
         file.discard(0, 0).unwrap();
-        let mut seen = [1; 65536];
+        let mut seen = vec![1; 65536];
         file.read_at(0, &mut seen).unwrap();
         assert!(seen.iter().all(|byte| *byte == 0));
         file.resize(4096).unwrap();

@@ -98,6 +98,7 @@ impl SimDisk {
 
     /// What the death of the process after the first `at` events leaves: all of it, of the same boot, and
     /// still to be lost by a power cut later.
+    #[must_use]
     pub fn kill_state(&self, at: usize) -> Self {
         let mut replay = self.replay();
         replay.advance_to(at);

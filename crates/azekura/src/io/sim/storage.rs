@@ -539,7 +539,7 @@ impl Storage for SimStorage {
                 .lock()
                 .split_off(&wanted.div_ceil(PAGE));
             storing(Storing::Unheard, || {
-                self.file.map.zero(wanted, present - wanted)
+                self.file.map.zero(wanted, present - wanted);
             });
         }
         Ok(())
@@ -571,7 +571,7 @@ impl Storage for SimStorage {
             len: end - offset,
         });
         storing(Storing::Unheard, || {
-            self.file.map.zero(offset, end - offset)
+            self.file.map.zero(offset, end - offset);
         });
         self.file
             .shape
