@@ -297,9 +297,15 @@ impl Replay {
         SimDisk::of(self.seed, state)
     }
 
-    /// How many bytes the next event writes; 0 if it is no write.
+    /// How many bytes the next event writes; 0 if it is no write, or the store of a word through a map,
+    /// which a process cannot die in the middle of.
     pub fn next_write(&self) -> usize {
         match self.events.get(self.at) {
+            Some(Event::Write { offset, bytes, mapped: true, .. })
+                if bytes.len() == 8 && offset.is_multiple_of(8) =>
+            {
+                0
+            }
             Some(Event::Write { bytes, .. }) => bytes.len(),
             _ => 0,
         }

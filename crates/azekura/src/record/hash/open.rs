@@ -1,7 +1,8 @@
 //! Creating, opening and closing a hash file.
 //!
-//! Opening for writing: superblock, root, replay, seal, and a superblock that says "open" - none of which
-//! is synced unless power was lost since: a process that dies during an open leaves what it found. Closing:
+//! Opening for writing: superblock, root, replay; after a crash, seal; a superblock that says "open" and,
+//! after a crash, names a new epoch: then it is synced. A process that dies during an open leaves what it
+//! found. A closed file that is opened by the same boot costs no sync. Closing:
 //! sync, a superblock that says "closed", sync; and a checkpoint if replay would otherwise be long.
 
 use std::path::Path;
@@ -117,7 +118,12 @@ impl HashDb {
         }
         log.segments().finish_adoption()?;
         let room = log.segments().seed(found.last.0).map_or(0, |(_, room)| room);
-        let resumes = !last.open && room == geometry.segment_size() && u64::from(found.end) < room;
+        // A closed file of an earlier boot may have been opened and written to since, and all of that lost
+        // but stray frames behind the end: nothing is put among them.
+        let resumes = !last.open
+            && trust.trusted
+            && room == geometry.segment_size()
+            && u64::from(found.end) < room;
         if resumes {
             log.begin(Some(found.last), last.next_sequence.max(found.last.1 + 1), Some(found.end));
         } else {
@@ -155,6 +161,10 @@ impl HashDb {
             ..Checkpoint::default()
         };
         core.write_super(&mut state, last)?;
+        if !resumes {
+            // The epoch is durable before anything of it is: its sequences are never used again.
+            core.sync_storage()?;
+        }
         *core.checkpoint.lock() = state;
         Ok(Self::start(core))
     }
@@ -317,7 +327,7 @@ pub(super) fn trust_in(log: &Log, last: &Super, storage: &dyn Storage) -> Trust 
     let mark = log.mark().unwrap_or_default();
     let same_boot = last.boot_id == storage.boot_id();
     Trust {
-        trusted: !last.open || (same_boot && !mark.sync_failed),
+        trusted: same_boot && !(last.open && mark.sync_failed),
         durable: last.durable.max(mark.durable),
         live: storage.has_writer(),
     }
