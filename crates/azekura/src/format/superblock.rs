@@ -92,9 +92,12 @@ impl Superblock {
     pub fn current(head: &[u8], engine: &[u8; 8]) -> Result<Self> {
         let slots: Vec<&[u8]> = head.chunks(SLOT_SIZE as usize).take(2).collect();
         let newest = slots.iter().filter_map(|slot| Self::decode(slot)).max_by_key(|s| s.sequence);
-        if let Some(newer) = slots.iter().filter_map(|slot| version(slot)).find(|v| *v > VERSION)
-            && newest.is_none()
-        {
+        // A newer release may sum its slots in another way: a newer version counts whether or not the slot
+        // is valid to us, unless both slots are ours and one is merely damaged.
+        let claimed = slots.iter().filter(|slot| {
+            newest.is_none() || Self::decode(slot).is_some()
+        });
+        if let Some(newer) = claimed.filter_map(|slot| version(slot)).find(|v| *v > VERSION) {
             return Err(Error::new(Kind::Mismatch, "the file has a newer format")
                 .found(format!("version {newer}"), format!("at most {VERSION}"))
                 .remedy("open it with a newer azekura"));
@@ -181,6 +184,19 @@ mod tests {
         assert!(error.to_string().contains("newer format (found version 9"), "{error}");
         let error = Superblock::current(&head(&[block(1)]), b"tree\0\0\0\0").unwrap_err();
         assert!(error.to_string().contains("found hash, expected tree"), "{error}");
+    }
+
+    #[test]
+    fn a_slot_properly_written_by_a_newer_version_is_refused() {
+        let mut newer = block(3).encode();
+        newer[12] = 2;
+        let len = usize::from(u16::from_le_bytes([newer[14], newer[15]]));
+        let sum = crc(SEED, &newer[12..32 + len]);
+        newer[8..12].copy_from_slice(&sum.to_le_bytes());
+        let mut bytes = head(&[block(2)]);
+        bytes[4096..8192].copy_from_slice(&newer);
+        let error = Superblock::current(&bytes, b"hash\0\0\0\0").unwrap_err();
+        assert!(error.to_string().contains("newer format (found version 2"), "{error}");
     }
 
     #[test]

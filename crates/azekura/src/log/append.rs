@@ -186,6 +186,12 @@ impl Log {
         Ok(())
     }
 
+    /// Ends the open segment and goes on in the free one nearest to the front.
+    pub fn roll_over(&self) -> Result<()> {
+        let open = (self.tail.0.load(Ordering::Relaxed) >> 32) as u32;
+        self.roll_exclusive(open, self.geometry.segment_size() / 8)
+    }
+
     /// Takes the next segment and hangs it at the end of the chain.
     fn link_next(&self, space: &mut Space<'_>, units: u32) -> Result<u32> {
         let mut chain = self.chain.lock();

@@ -219,26 +219,23 @@ impl Segments {
         self.table.store_u64(u64::from(index) * 16, word);
     }
 
-    /// After all segments in use are adopted: the rest of the storage's room is free.
+    /// After all segments in use are adopted: what lies between them is free, what lies behind them is cut
+    /// off. A free range that has no room on the device (a copy has holes there) is given it, so that a full
+    /// device is an error now and not a signal later.
     pub fn finish_adoption(&self) -> Result<()> {
-        let size = self.storage.size()?;
         let mut space = self.space.lock();
-        let needed = space.used.iter().map(|(i, (units, ..))| i + units).max().unwrap_or(0);
-        let room = size.saturating_sub(DATA_OFFSET) >> self.geometry.shift;
-        space.total = u32::try_from(room).unwrap_or(self.limit).min(self.limit).max(needed);
-        let whole = self.geometry.offset_of(space.total);
-        if size < whole {
-            self.storage.resize(whole)?;
-        }
-        let mut at = 0;
         let used: Vec<(u32, u32)> = space.used.iter().map(|(i, (u, ..))| (*i, *u)).collect();
+        let mut at = 0;
         for (index, units) in used {
-            space.free.extend(at..index);
+            if at < index {
+                let offset = self.geometry.offset_of(at);
+                self.storage.allocate(offset, self.geometry.offset_of(index) - offset)?;
+                space.free.extend(at..index);
+            }
             at = index + units;
         }
-        let total = space.total;
-        space.free.extend(at..total);
-        Ok(())
+        space.total = at;
+        self.storage.resize(self.geometry.offset_of(at))
     }
 
     /// All segments in use for `usage`, by index.
@@ -453,6 +450,9 @@ impl Space<'_> {
             }
             Err(error) => return Err(error),
         };
+        // Where readers kept the end from being cut, its room was given back and is to be taken again.
+        let offset = self.segments.geometry.offset_of(total);
+        self.segments.storage.allocate(offset, self.segments.geometry.offset_of(end) - offset)?;
         self.free.free.extend(total..end);
         self.free.zeroed.extend(total..end);
         self.free.total = end;

@@ -18,7 +18,10 @@ impl Core {
         self.log.healthy()?;
         let _cleaning = self.cleaning.lock();
         for round in 0..ROUNDS {
-            // What is cleaned must lie before a checkpoint.
+            // What is cleaned must lie before a checkpoint; so that the open segment may be among it, the
+            // log goes on in another one, nearer to the front.
+            self.log.segments().reap_patiently(1);
+            self.log.roll_over()?;
             self.checkpoint()?;
             let victims = self.compactable();
             if victims.is_empty() && round > 0 {

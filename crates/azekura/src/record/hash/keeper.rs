@@ -70,12 +70,13 @@ impl Keeper {
 impl Core {
     fn keep(&self) {
         let mut stripe = 0;
+        let mut rung = false;
         loop {
             let stopped = self.bell.state.lock().stop;
             if stopped {
                 return;
             }
-            if let Err(error) = self.keeper_step() {
+            if let Err(error) = self.keeper_step(rung) {
                 tracing::error!(%error, "background work failed");
                 if self.log.healthy().is_err() {
                     return;
@@ -108,18 +109,23 @@ impl Core {
                     }
                 }
             }
-            state.rung = false;
+            rung = std::mem::take(&mut state.rung);
         }
     }
 
-    fn keeper_step(&self) -> Result<()> {
+    fn keeper_step(&self, rung: bool) -> Result<()> {
         self.log.segments().reap();
-        self.log.segments().prepare(PREPARED)?;
+        // Only for writers: what `compact` cut off is not to come back by itself.
+        if rung {
+            self.log.segments().prepare(PREPARED)?;
+        }
         while self.step()? {
             if self.bell.state.lock().stop {
                 return Ok(());
             }
-            self.log.segments().prepare(PREPARED)?;
+            if rung {
+                self.log.segments().prepare(PREPARED)?;
+            }
         }
         Ok(())
     }

@@ -25,13 +25,26 @@ use crate::io::{Access, Storage};
 use crate::log::recover::Trust;
 use crate::log::{Geometry, Log, LogPosition, Segment, Use};
 
+/// A closed file is not checkpointed for less log than this, in bytes: some hundred records.
+const REPLAY_LEN_MAX: u32 = 16 << 10;
+
 impl HashDb {
     /// Makes a new file. `Invalid` if there is something of that name.
     pub fn create(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
         let path = path.as_ref();
-        let db = Self::create_on(Arc::new(File::create(path)?), options)?;
-        sync_directory(path)?;
-        Ok(db)
+        check_options(options)?;
+        let created = Self::create_on(Arc::new(File::create(path)?), options);
+        match created {
+            Ok(db) => {
+                sync_directory(path)?;
+                Ok(db)
+            }
+            Err(error) => {
+                // What could not be made is not left lying about; the first error is the one to tell.
+                let _ = crate::io::file::remove(path);
+                Err(error)
+            }
+        }
     }
 
     /// Opens a file for reading and writing; after a crash, recovers. `Locked` if it is open for writing
@@ -203,12 +216,10 @@ impl Drop for HashDb {
 impl Core {
     fn close(&self) -> Result<()> {
         self.log.healthy()?;
-        // A short log is replayed faster than a checkpoint is written.
-        let pending = {
-            let state = self.checkpoint.lock();
-            self.log.appended() - state.appended
-        };
-        if pending > 2 * self.log.geometry().segment_size() {
+        // A very short log is replayed faster than a checkpoint is written.
+        let (_, end) = self.log.end();
+        let from = *self.replay_from.lock();
+        if end.sequence != from.sequence || end.offset.saturating_sub(from.offset) > REPLAY_LEN_MAX {
             self.checkpoint()?;
         }
         let mut state = self.checkpoint.lock();
