@@ -113,11 +113,7 @@ pub trait Reader: Send + Sync {
     ///
     /// Each value is the one at some moment of the call; they need not be of one moment. Engines
     /// overlap the memory accesses of neighbouring keys: 16 and more at once are worth it.
-    fn read_many(
-        &self,
-        keys: &[&[u8]],
-        visit: &mut dyn FnMut(usize, Option<&[u8]>),
-    ) -> Result<()> {
+    fn read_many(&self, keys: &[&[u8]], visit: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
         for (index, key) in keys.iter().enumerate() {
             self.read(key, &mut |value| visit(index, value))?;
         }
@@ -266,11 +262,7 @@ impl<E: Engine + Persistent + ?Sized> Reader for Powered<'_, E> {
     fn read(&self, key: &[u8], visit: &mut dyn FnMut(Option<&[u8]>)) -> Result<()> {
         self.0.read(key, visit)
     }
-    fn read_many(
-        &self,
-        keys: &[&[u8]],
-        visit: &mut dyn FnMut(usize, Option<&[u8]>),
-    ) -> Result<()> {
+    fn read_many(&self, keys: &[&[u8]], visit: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
         self.0.read_many(keys, visit)
     }
     fn scan(&self, from: Option<&Bookmark>, visit: &mut Visit<'_>) -> Result<Option<Bookmark>> {
@@ -286,7 +278,10 @@ impl<E: Engine + Persistent + ?Sized> Reader for Powered<'_, E> {
         self.0.stats()
     }
     fn promise(&self) -> Promise {
-        Promise { durability: Some(Durability::Power), ..self.0.promise() }
+        Promise {
+            durability: Some(Durability::Power),
+            ..self.0.promise()
+        }
     }
     fn as_persistent(&self) -> Option<&dyn Persistent> {
         self.0.as_persistent()

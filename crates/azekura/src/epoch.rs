@@ -20,7 +20,9 @@
 
 use std::cell::Cell;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, compiler_fence, fence};
+use std::sync::atomic::{
+    AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, compiler_fence, fence,
+};
 
 use parking_lot::Mutex;
 
@@ -147,10 +149,15 @@ pub fn pin() -> Pin {
     let depth = participant.depth.load(Ordering::Relaxed);
     participant.depth.store(depth + 1, Ordering::Relaxed);
     if depth == 0 {
-        participant.pinned.store(EPOCH.load(Ordering::Acquire), Ordering::Relaxed);
+        participant
+            .pinned
+            .store(EPOCH.load(Ordering::Acquire), Ordering::Relaxed);
         light_barrier();
     }
-    Pin { participant, _thread: PhantomData }
+    Pin {
+        participant,
+        _thread: PhantomData,
+    }
 }
 
 impl Drop for Pin {
@@ -192,7 +199,10 @@ impl Mark {
         debug_assert!(value.is_multiple_of(2), "marks of one kind do not nest");
         word.store(value + 1, Ordering::Relaxed);
         light_barrier();
-        Self { word, _thread: PhantomData }
+        Self {
+            word,
+            _thread: PhantomData,
+        }
     }
 }
 
@@ -216,7 +226,9 @@ pub fn appending() -> Mark {
 #[inline(always)]
 pub fn writing() -> Option<Mark> {
     let word = &local().writing;
-    word.load(Ordering::Relaxed).is_multiple_of(2).then(|| Mark::set(word))
+    word.load(Ordering::Relaxed)
+        .is_multiple_of(2)
+        .then(|| Mark::set(word))
 }
 
 /// Returns when every append that had begun before the call has been published.
@@ -241,7 +253,11 @@ fn wait_for(word: impl Fn(&'static Participant) -> &'static AtomicU64) {
         let mut spins = 0u32;
         while word(participant).load(Ordering::Acquire) == value {
             spins += 1;
-            if spins < 100 { std::hint::spin_loop() } else { std::thread::yield_now() }
+            if spins < 100 {
+                std::hint::spin_loop()
+            } else {
+                std::thread::yield_now()
+            }
         }
     }
 }

@@ -93,7 +93,10 @@ mod tests {
         let mut give = Give::default();
         give.u8(1).u16(2).u32(3).u64(4).bytes(b"xy");
         let mut take = Take(&give.0);
-        assert_eq!((take.u8(), take.u16(), take.u32(), take.u64()), (Some(1), Some(2), Some(3), Some(4)));
+        assert_eq!(
+            (take.u8(), take.u16(), take.u32(), take.u64()),
+            (Some(1), Some(2), Some(3), Some(4))
+        );
         assert_eq!(take.bytes(3), None);
         assert_eq!(take.bytes(2), Some(&b"xy"[..]));
         assert_eq!(take.u8(), None);

@@ -65,7 +65,11 @@ pub fn crc_words(mut state: u32, first: u64, bytes: &[u8]) -> u32 {
                 // SAFETY: `hardware()` holds.
                 state = unsafe { step(state, u64::from_le_bytes(*word)) };
             }
-            return if rest.is_empty() { state } else { library(state, rest) };
+            return if rest.is_empty() {
+                state
+            } else {
+                library(state, rest)
+            };
         }
         return library(state, bytes);
     }
@@ -99,7 +103,11 @@ mod tests {
             let first = 0x0123_4567_89ab_cdef_u64 ^ len as u64;
             let mut whole = first.to_le_bytes().to_vec();
             whole.extend_from_slice(&bytes[..len]);
-            assert_eq!(crc_words(77, first, &bytes[..len]), crc(77, &whole), "length {len}");
+            assert_eq!(
+                crc_words(77, first, &bytes[..len]),
+                crc(77, &whole),
+                "length {len}"
+            );
         }
     }
 }

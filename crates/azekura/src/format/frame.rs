@@ -89,10 +89,14 @@ impl Header {
     #[inline(always)]
     pub fn new(kind: FrameKind, flags: u8, key_len: usize, value_len: usize) -> Self {
         debug_assert!(u32::try_from(key_len).is_ok() && u32::try_from(value_len).is_ok());
-        let short =
-            key_len <= 0xff && value_len <= 0xffff && !matches!(kind, FrameKind::Batch);
+        let short = key_len <= 0xff && value_len <= 0xffff && !matches!(kind, FrameKind::Batch);
         let flags = if short { flags & !LONG } else { flags | LONG };
-        Self { kind, flags, key_len: key_len as u32, value_len: value_len as u32 }
+        Self {
+            kind,
+            flags,
+            key_len: key_len as u32,
+            value_len: value_len as u32,
+        }
     }
 
     /// Whether the lengths stand in a second word.
@@ -110,7 +114,11 @@ impl Header {
     /// Bytes of key in the frame.
     #[inline(always)]
     pub fn key_bytes(&self) -> usize {
-        if matches!(self.kind, FrameKind::Batch) { 0 } else { self.key_len as usize }
+        if matches!(self.kind, FrameKind::Batch) {
+            0
+        } else {
+            self.key_len as usize
+        }
     }
 
     /// Bytes of the whole frame, padding included: a multiple of 8.
@@ -122,14 +130,19 @@ impl Header {
     /// The upper half of the first word.
     #[inline(always)]
     fn meta(&self) -> u32 {
-        let lens = if self.is_long() { 0 } else { self.key_len << 8 | self.value_len << 16 };
+        let lens = if self.is_long() {
+            0
+        } else {
+            self.key_len << 8 | self.value_len << 16
+        };
         u32::from(self.kind as u8) | u32::from(self.flags) << 4 | lens
     }
 
     /// The second word of the long form.
     #[inline(always)]
     pub fn long_word(&self) -> Option<u64> {
-        self.is_long().then(|| u64::from(self.key_len) | u64::from(self.value_len) << 32)
+        self.is_long()
+            .then(|| u64::from(self.key_len) | u64::from(self.value_len) << 32)
     }
 
     /// The first word, for a frame whose bytes after it are `rest` (padding included).
@@ -147,14 +160,23 @@ impl Header {
         let meta = (word >> 32) as u32;
         let kind = FrameKind::from_bits(meta as u8 & 15)?;
         let flags = meta as u8 >> 4;
-        Some(Self { kind, flags, key_len: meta >> 8 & 0xff, value_len: meta >> 16 })
+        Some(Self {
+            kind,
+            flags,
+            key_len: meta >> 8 & 0xff,
+            value_len: meta >> 16,
+        })
     }
 
     /// The long form, with the lengths in its second word.
     #[inline(always)]
     #[must_use]
     pub fn with_lens(self, second: u64) -> Self {
-        Self { key_len: second as u32, value_len: (second >> 32) as u32, ..self }
+        Self {
+            key_len: second as u32,
+            value_len: (second >> 32) as u32,
+            ..self
+        }
     }
 }
 
@@ -242,10 +264,16 @@ impl<'a> Frame<'a> {
     /// The inner frames of a batch at `place`, each with its own place. Ends early at a bad one, which a
     /// verified batch does not have.
     pub fn inner(&self, seed: u32, place: u32) -> impl Iterator<Item = (u32, Frame<'a>)> + use<'a> {
-        let mut rest = if matches!(self.header.kind, FrameKind::Batch) { self.value } else { &[] };
+        let mut rest = if matches!(self.header.kind, FrameKind::Batch) {
+            self.value
+        } else {
+            &[]
+        };
         let mut at = place.wrapping_add((self.header.header_len() / 8) as u32);
         std::iter::from_fn(move || {
-            let frame = Frame::decode(rest, seed, at).ok().filter(|frame| frame.has(INNER))?;
+            let frame = Frame::decode(rest, seed, at)
+                .ok()
+                .filter(|frame| frame.has(INNER))?;
             let found = (at, frame);
             rest = rest.get(frame.len()..)?;
             at = at.wrapping_add((frame.len() / 8) as u32);
@@ -259,7 +287,14 @@ impl<'a> Frame<'a> {
 mod tests {
     use super::*;
 
-    fn build(kind: FrameKind, flags: u8, key: &[u8], value: &[u8], seed: u32, place: u32) -> Vec<u8> {
+    fn build(
+        kind: FrameKind,
+        flags: u8,
+        key: &[u8],
+        value: &[u8],
+        seed: u32,
+        place: u32,
+    ) -> Vec<u8> {
         let header = Header::new(kind, flags, key.len(), value.len());
         let mut rest = Vec::new();
         if let Some(word) = header.long_word() {
@@ -278,12 +313,19 @@ mod tests {
         let bytes = build(FrameKind::Put, 0, b"12345678", b"abcdefgh", 5, 9);
         assert_eq!(bytes.len(), 24);
         let frame = Frame::decode(&bytes, 5, 9).unwrap();
-        assert_eq!((frame.key, frame.value), (&b"12345678"[..], &b"abcdefgh"[..]));
+        assert_eq!(
+            (frame.key, frame.value),
+            (&b"12345678"[..], &b"abcdefgh"[..])
+        );
     }
 
     #[test]
     fn a_frame_passes_only_where_it_was_written_and_undamaged() {
-        for (key, value) in [(vec![], vec![]), (vec![1; 255], vec![2; 300]), (vec![1; 256], vec![3; 70_000])] {
+        for (key, value) in [
+            (vec![], vec![]),
+            (vec![1; 255], vec![2; 300]),
+            (vec![1; 256], vec![3; 70_000]),
+        ] {
             let bytes = build(FrameKind::Put, MOVED, &key, &value, 5, 9);
             assert!(Frame::decode(&bytes, 5, 9).is_ok_and(|f| f.key == key && f.value == value));
             assert!(Frame::decode(&bytes, 6, 9).is_err(), "another lap");

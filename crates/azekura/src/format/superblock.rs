@@ -61,7 +61,9 @@ impl Superblock {
             .u64(self.sequence)
             .bytes(&self.payload);
         let mut slot = Give::default();
-        slot.bytes(&MAGIC).u32(crc(SEED, &covered.0)).bytes(&covered.0);
+        slot.bytes(&MAGIC)
+            .u32(crc(SEED, &covered.0))
+            .bytes(&covered.0);
         slot.0.resize(SLOT_SIZE as usize, 0);
         slot.0
     }
@@ -82,7 +84,11 @@ impl Superblock {
         }
         let engine = *take.bytes(8)?.first_chunk::<8>()?;
         let sequence = take.u64()?;
-        Some(Self { engine, sequence, payload: take.bytes(len)?.to_vec() })
+        Some(Self {
+            engine,
+            sequence,
+            payload: take.bytes(len)?.to_vec(),
+        })
     }
 
     /// The current superblock of a file that begins with `head` (both slots, or what there is).
@@ -91,13 +97,19 @@ impl Superblock {
     /// version; `Corrupted` if both slots of an azekura file are damaged.
     pub fn current(head: &[u8], engine: &[u8; 8]) -> Result<Self> {
         let slots: Vec<&[u8]> = head.chunks(SLOT_SIZE as usize).take(2).collect();
-        let newest = slots.iter().filter_map(|slot| Self::decode(slot)).max_by_key(|s| s.sequence);
+        let newest = slots
+            .iter()
+            .filter_map(|slot| Self::decode(slot))
+            .max_by_key(|s| s.sequence);
         // A newer release may sum its slots in another way: a newer version counts whether or not the slot
         // is valid to us, unless both slots are ours and one is merely damaged.
-        let claimed = slots.iter().filter(|slot| {
-            newest.is_none() || Self::decode(slot).is_some()
-        });
-        if let Some(newer) = claimed.filter_map(|slot| version(slot)).find(|v| *v > VERSION) {
+        let claimed = slots
+            .iter()
+            .filter(|slot| newest.is_none() || Self::decode(slot).is_some());
+        if let Some(newer) = claimed
+            .filter_map(|slot| version(slot))
+            .find(|v| *v > VERSION)
+        {
             return Err(Error::new(Kind::Mismatch, "the file has a newer format")
                 .found(format!("version {newer}"), format!("at most {VERSION}"))
                 .remedy("open it with a newer azekura"));
@@ -106,10 +118,10 @@ impl Superblock {
             return Err(Self::unreadable(head, &slots));
         };
         if newest.engine != *engine {
-            return Err(Error::new(Kind::Mismatch, "the file belongs to another engine").found(
-                engine_word(&newest.engine),
-                engine_word(engine),
-            ));
+            return Err(
+                Error::new(Kind::Mismatch, "the file belongs to another engine")
+                    .found(engine_word(&newest.engine), engine_word(engine)),
+            );
         }
         Ok(newest)
     }
@@ -140,7 +152,11 @@ fn version(slot: &[u8]) -> Option<u16> {
 
 /// An engine's word without its padding.
 pub fn engine_word(engine: &[u8; 8]) -> String {
-    engine.iter().take_while(|b| **b != 0).map(|b| char::from(*b)).collect()
+    engine
+        .iter()
+        .take_while(|b| **b != 0)
+        .map(|b| char::from(*b))
+        .collect()
 }
 
 #[cfg(test)]
@@ -149,7 +165,11 @@ mod tests {
     use super::*;
 
     fn block(sequence: u64) -> Superblock {
-        Superblock { engine: *b"hash\0\0\0\0", sequence, payload: vec![7; 100] }
+        Superblock {
+            engine: *b"hash\0\0\0\0",
+            sequence,
+            payload: vec![7; 100],
+        }
     }
 
     fn head(blocks: &[Superblock]) -> Vec<u8> {
@@ -164,9 +184,15 @@ mod tests {
     #[test]
     fn the_newer_valid_slot_counts_and_a_torn_one_leaves_the_other() {
         let mut bytes = head(&[block(4), block(5)]);
-        assert_eq!(Superblock::current(&bytes, b"hash\0\0\0\0").unwrap(), block(5));
+        assert_eq!(
+            Superblock::current(&bytes, b"hash\0\0\0\0").unwrap(),
+            block(5)
+        );
         bytes[4096 + 60] ^= 1;
-        assert_eq!(Superblock::current(&bytes, b"hash\0\0\0\0").unwrap(), block(4));
+        assert_eq!(
+            Superblock::current(&bytes, b"hash\0\0\0\0").unwrap(),
+            block(4)
+        );
         bytes[60] ^= 1;
         let error = Superblock::current(&bytes, b"hash\0\0\0\0").unwrap_err();
         assert_eq!(error.kind(), Kind::Corrupted);
@@ -174,16 +200,26 @@ mod tests {
 
     #[test]
     fn foreign_empty_newer_and_other_engines_files_are_refused_by_name() {
-        let kind = |bytes: &[u8]| Superblock::current(bytes, b"hash\0\0\0\0").unwrap_err().kind();
+        let kind = |bytes: &[u8]| {
+            Superblock::current(bytes, b"hash\0\0\0\0")
+                .unwrap_err()
+                .kind()
+        };
         assert_eq!(kind(b""), Kind::Mismatch);
         assert_eq!(kind(b"TkrzwHDB\nand so on"), Kind::Mismatch);
         let mut newer = head(&[block(1), block(2)]);
         newer[12] = 9;
         newer[4096 + 12] = 9;
         let error = Superblock::current(&newer, b"hash\0\0\0\0").unwrap_err();
-        assert!(error.to_string().contains("newer format (found version 9"), "{error}");
+        assert!(
+            error.to_string().contains("newer format (found version 9"),
+            "{error}"
+        );
         let error = Superblock::current(&head(&[block(1)]), b"tree\0\0\0\0").unwrap_err();
-        assert!(error.to_string().contains("found hash, expected tree"), "{error}");
+        assert!(
+            error.to_string().contains("found hash, expected tree"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -196,7 +232,10 @@ mod tests {
         let mut bytes = head(&[block(2)]);
         bytes[4096..8192].copy_from_slice(&newer);
         let error = Superblock::current(&bytes, b"hash\0\0\0\0").unwrap_err();
-        assert!(error.to_string().contains("newer format (found version 2"), "{error}");
+        assert!(
+            error.to_string().contains("newer format (found version 2"),
+            "{error}"
+        );
     }
 
     #[test]

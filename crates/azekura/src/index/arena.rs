@@ -49,7 +49,13 @@ impl Arena {
     pub(super) fn new() -> Result<Self> {
         let memory = Map::anonymous(RESERVED_BYTES, None)?;
         memory.advise_huge(SMALL_BYTES, RESERVED_BYTES - SMALL_BYTES);
-        Ok(Self { memory, state: Mutex::new(State { end: 1, ..State::default() }) })
+        Ok(Self {
+            memory,
+            state: Mutex::new(State {
+                end: 1,
+                ..State::default()
+            }),
+        })
     }
 
     pub(super) fn used_bytes(&self) -> u64 {
@@ -78,7 +84,10 @@ impl Arena {
         let line = state.end;
         let end = u64::from(line) + u64::from(lines);
         if end * 64 > RESERVED_BYTES {
-            return Err(Error::new(Kind::Full, "the index has used up its address space"));
+            return Err(Error::new(
+                Kind::Full,
+                "the index has used up its address space",
+            ));
         }
         state.end = end as u32;
         Ok(Chunk::new(self, line, buckets))

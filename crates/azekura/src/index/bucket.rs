@@ -43,7 +43,9 @@ const _: () = assert!(size_of::<Bucket>() == 64);
 impl Bucket {
     #[inline(always)]
     pub(super) fn lock(&self) {
-        let taken = self.state.compare_exchange_weak(0, LOCKED, Ordering::Acquire, Ordering::Relaxed);
+        let taken =
+            self.state
+                .compare_exchange_weak(0, LOCKED, Ordering::Acquire, Ordering::Relaxed);
         if taken.is_err() {
             self.lock_slow();
         }
@@ -72,9 +74,12 @@ impl Bucket {
                     continue;
                 }
                 let parked = state | PARKED;
-                if let Err(now) =
-                    self.state.compare_exchange_weak(state, parked, Ordering::Relaxed, Ordering::Relaxed)
-                {
+                if let Err(now) = self.state.compare_exchange_weak(
+                    state,
+                    parked,
+                    Ordering::Relaxed,
+                    Ordering::Relaxed,
+                ) {
                     state = now;
                     continue;
                 }
@@ -94,7 +99,9 @@ impl Bucket {
 
     #[inline(always)]
     pub(super) fn unlock(&self) {
-        let freed = self.state.compare_exchange(LOCKED, 0, Ordering::Release, Ordering::Relaxed);
+        let freed = self
+            .state
+            .compare_exchange(LOCKED, 0, Ordering::Release, Ordering::Relaxed);
         if freed.is_err() {
             self.unlock_slow();
         }
@@ -158,7 +165,10 @@ impl Bucket {
         return self.matches_one_by_one(tag);
     }
 
-    #[cfg_attr(all(target_arch = "x86_64", not(test)), expect(dead_code, reason = "the portable way"))]
+    #[cfg_attr(
+        all(target_arch = "x86_64", not(test)),
+        expect(dead_code, reason = "the portable way")
+    )]
     #[inline(always)]
     fn matches_one_by_one(&self, tag: u64) -> u32 {
         let mut found = 0;
@@ -256,7 +266,9 @@ mod tests {
         let mut state = 1u64;
         for round in 0..100_000u64 {
             for slot in &bucket.slots {
-                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                state = state
+                    .wrapping_mul(6364136223846793005)
+                    .wrapping_add(1442695040888963407);
                 let tag = (state >> 61) * 0x10_0001 % (1 << TAG_BITS);
                 slot.store(tag << ADDRESS_BITS | state >> 24, Ordering::Relaxed);
             }

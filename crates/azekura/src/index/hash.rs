@@ -96,6 +96,9 @@ mod tests {
         let hash = Hash::first_of(STRIPES - 1);
         assert_eq!(hash.next_prefix(12), None);
         assert_eq!(Hash(0).next_prefix(12), Some(Hash::first_of(1)));
-        assert!(hash.next_prefix(13).is_some_and(|next| next.stripe() == STRIPES - 1));
+        assert!(
+            hash.next_prefix(13)
+                .is_some_and(|next| next.stripe() == STRIPES - 1)
+        );
     }
 }

@@ -44,7 +44,7 @@ use crate::epoch::Pin;
 use crate::error::{Error, Kind, Result};
 use arena::Arena;
 use bucket::{EMPTY, RESERVED, SLOTS};
-use hash::{ADDRESS_BITS, Hash, STRIPES, STRIPE_BITS};
+use hash::{ADDRESS_BITS, Hash, STRIPE_BITS, STRIPES};
 use shape::{Chunk, SPARE};
 
 /// Where a record stands, as the caller numbers places: 40 bits, not zero and not all ones.
@@ -79,7 +79,10 @@ struct Directory {
 
 impl Directory {
     fn new(depth: u32) -> Self {
-        Self { depth, slots: (0..1usize << depth).map(|_| AtomicU64::new(0)).collect() }
+        Self {
+            depth,
+            slots: (0..1usize << depth).map(|_| AtomicU64::new(0)).collect(),
+        }
     }
 
     #[inline(always)]
@@ -111,7 +114,9 @@ pub struct Index {
 
 impl std::fmt::Debug for Index {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Index").field("memory", &self.memory_bytes()).finish_non_exhaustive()
+        f.debug_struct("Index")
+            .field("memory", &self.memory_bytes())
+            .finish_non_exhaustive()
     }
 }
 
@@ -230,7 +235,15 @@ impl Index {
                 bucket.unlock();
                 continue;
             }
-            return Ok(Locked { index: self, chunk, word, home, hash, claimed: None, owns: true });
+            return Ok(Locked {
+                index: self,
+                chunk,
+                word,
+                home,
+                hash,
+                claimed: None,
+                owns: true,
+            });
         }
     }
 
@@ -259,7 +272,15 @@ impl Index {
                 if owns {
                     chunk.bucket(home).lock();
                 }
-                locked.push(Locked { index: self, chunk, word, home, hash, claimed: None, owns });
+                locked.push(Locked {
+                    index: self,
+                    chunk,
+                    word,
+                    home,
+                    hash,
+                    claimed: None,
+                    owns,
+                });
                 if chunk.bucket(home).is_moved() {
                     continue 'again;
                 }
@@ -329,7 +350,10 @@ impl Index {
             wanted = shape::above(buckets);
         }
         if depth + 1 >= hash::KNOWN_BITS {
-            return Err(Error::new(Kind::Full, "too many records share one hash prefix"));
+            return Err(Error::new(
+                Kind::Full,
+                "too many records share one hash prefix",
+            ));
         }
         let bit = 1u64 << (hash::KNOWN_BITS - 1 - depth) << ADDRESS_BITS;
         let (ones, zeros): (Vec<u64>, Vec<u64>) = entries.iter().partition(|e| **e & bit != 0);
@@ -337,7 +361,12 @@ impl Index {
         let half = 1u64 << (63 - depth);
         let first = hash.0 >> (64 - depth) << (64 - depth);
         let deeper = depth + 1;
-        self.rebuild(Hash(first | half), deeper, shape::fitting(ones.len()), &ones)?;
+        self.rebuild(
+            Hash(first | half),
+            deeper,
+            shape::fitting(ones.len()),
+            &ones,
+        )?;
         self.rebuild(Hash(first), deeper, shape::fitting(zeros.len()), &zeros)
     }
 
@@ -360,7 +389,9 @@ impl Index {
 
     #[expect(unsafe_code, reason = "the directory is reclaimed by epochs")]
     fn replace_directory(&self, retired: &mut Vec<(u64, Box<Directory>)>, new: Directory) {
-        let old = self.directory.swap(Box::into_raw(Box::new(new)), Ordering::AcqRel);
+        let old = self
+            .directory
+            .swap(Box::into_raw(Box::new(new)), Ordering::AcqRel);
         // SAFETY: made by `Box::into_raw`, and nobody else takes it out: `structure` is held.
         let old = unsafe { Box::from_raw(old) };
         retired.push((crate::epoch::stamp(), old));
@@ -373,7 +404,11 @@ impl Index {
         let _pin = crate::epoch::pin();
         let hash = Hash::first_of(stripe);
         let word = self.directory().slot(hash).load(Ordering::Acquire);
-        if word & COLD != 0 { self.grow(hash, word) } else { Ok(()) }
+        if word & COLD != 0 {
+            self.grow(hash, word)
+        } else {
+            Ok(())
+        }
     }
 
     fn bring_in(&self, stripe: usize) -> Result<()> {
@@ -392,12 +427,18 @@ impl Index {
     /// Whether a stripe is in memory.
     pub fn is_warm(&self, stripe: usize) -> bool {
         let _pin = crate::epoch::pin();
-        self.directory().slot(Hash::first_of(stripe)).load(Ordering::Acquire) & COLD == 0
+        self.directory()
+            .slot(Hash::first_of(stripe))
+            .load(Ordering::Acquire)
+            & COLD
+            == 0
     }
 
     /// Takes the marks of all changed stripes; the caller then waits for appends under way, and captures.
     pub fn take_dirty(&self) -> Vec<usize> {
-        (0..STRIPES).filter(|s| self.dirty[*s].swap(0, Ordering::AcqRel) != 0).collect()
+        (0..STRIPES)
+            .filter(|s| self.dirty[*s].swap(0, Ordering::AcqRel) != 0)
+            .collect()
     }
 
     /// Marks a stripe as changed (a capture of it could not be kept).
@@ -414,7 +455,11 @@ impl Index {
         loop {
             let directory = self.directory();
             let word = directory.slot(hash).load(Ordering::Acquire);
-            let depth = if word == 0 { directory.depth } else { self.chunk(word).depth() };
+            let depth = if word == 0 {
+                directory.depth
+            } else {
+                self.chunk(word).depth()
+            };
             if word != 0 {
                 self.chunk(word).collect(out);
             }
@@ -453,7 +498,11 @@ impl Index {
         let mut retired = self.structure.lock();
         let old = self.directory();
         let mut before = 0;
-        let chunks: Vec<u64> = old.slots.iter().map(|slot| slot.load(Ordering::Acquire)).collect();
+        let chunks: Vec<u64> = old
+            .slots
+            .iter()
+            .map(|slot| slot.load(Ordering::Acquire))
+            .collect();
         self.replace_directory(&mut retired, Directory::new(STRIPE_BITS));
         drop(retired);
         for word in chunks {
@@ -498,9 +547,10 @@ impl Locked<'_> {
         &self,
         mut probe: impl FnMut(Place) -> Result<Option<T>>,
     ) -> Result<Option<(Slot, T)>> {
-        self.chunk.search(self.home, self.hash.tag(), |slot, place| {
-            Ok(probe(place)?.map(|found| (slot, found)))
-        })
+        self.chunk
+            .search(self.home, self.hash.tag(), |slot, place| {
+                Ok(probe(place)?.map(|found| (slot, found)))
+            })
     }
 
     /// The entry in `slot` now points to `place`.

@@ -15,8 +15,9 @@ use super::{Place, Slot, place_of};
 use crate::error::Result;
 
 /// How many buckets a chunk may have; above the last it splits.
-pub(super) const LADDER: [u32; 23] =
-    [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112];
+pub(super) const LADDER: [u32; 23] = [
+    1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112,
+];
 /// Buckets behind the last home.
 pub(super) const SPARE: u32 = 2;
 /// How many buckets an entry may stand behind its home.
@@ -29,7 +30,10 @@ pub(super) fn above(buckets: u32) -> Option<u32> {
 
 /// The size for `count` entries that leaves room for some more; `None`: too many for one chunk.
 pub(super) fn fitting(count: usize) -> Option<u32> {
-    LADDER.iter().copied().find(|size| (*size + 1) as usize * SLOTS * 7 / 10 >= count)
+    LADDER
+        .iter()
+        .copied()
+        .find(|size| (*size + 1) as usize * SLOTS * 7 / 10 >= count)
 }
 
 /// A chunk in the arena. The directory's word for it: line 32 bits, buckets 8, depth 8.
@@ -46,11 +50,21 @@ impl<'a> Chunk<'a> {
     pub(super) fn of(arena: &'a Arena, word: u64) -> Self {
         let line = word as u32;
         let (buckets, depth) = ((word >> 32) as u32 & 0xff, (word >> 40) as u32 & 0xff);
-        Self { first: arena.bucket(line), line, buckets, depth }
+        Self {
+            first: arena.bucket(line),
+            line,
+            buckets,
+            depth,
+        }
     }
 
     pub(super) fn new(arena: &'a Arena, line: u32, buckets: u32) -> Self {
-        Self { first: arena.bucket(line), line, buckets, depth: 0 }
+        Self {
+            first: arena.bucket(line),
+            line,
+            buckets,
+            depth: 0,
+        }
     }
 
     pub(super) fn with_depth(self, depth: u32) -> Self {

@@ -6,14 +6,21 @@ use super::*;
 use crate::epoch;
 
 fn hash_of(key: u64) -> Hash {
-    Hash::of(key.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ key.rotate_left(17).wrapping_mul(0xd6e8_feb8_6659_fd93))
+    Hash::of(
+        key.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            ^ key.rotate_left(17).wrapping_mul(0xd6e8_feb8_6659_fd93),
+    )
 }
 
 fn insert(index: &Index, key: u64) {
     let pin = epoch::pin();
     loop {
         let mut locked = index.lock(&pin, hash_of(key)).unwrap();
-        if locked.find(|place| Ok((place == key).then_some(()))).unwrap().is_some() {
+        if locked
+            .find(|place| Ok((place == key).then_some(())))
+            .unwrap()
+            .is_some()
+        {
             return;
         }
         if locked.claim() {
@@ -29,7 +36,9 @@ fn insert(index: &Index, key: u64) {
 fn remove(index: &Index, key: u64) -> bool {
     let pin = epoch::pin();
     let locked = index.lock(&pin, hash_of(key)).unwrap();
-    let found = locked.find(|place| Ok((place == key).then_some(()))).unwrap();
+    let found = locked
+        .find(|place| Ok((place == key).then_some(())))
+        .unwrap();
     found.is_some_and(|(slot, ())| {
         locked.remove(slot);
         true
@@ -38,7 +47,10 @@ fn remove(index: &Index, key: u64) -> bool {
 
 fn contains(index: &Index, key: u64) -> bool {
     let pin = epoch::pin();
-    index.find(&pin, hash_of(key), |place| Ok((place == key).then_some(()))).unwrap().is_some()
+    index
+        .find(&pin, hash_of(key), |place| Ok((place == key).then_some(())))
+        .unwrap()
+        .is_some()
 }
 
 #[test]
@@ -166,12 +178,21 @@ fn many_buckets_are_locked_in_one_order() {
             scope.spawn(move || {
                 for i in 0..5_000u64 {
                     let pin = epoch::pin();
-                    let keys = [i % 97 + 1, (i * 7 + thread) % 97 + 1, (i * 31) % 97 + 1, i % 97 + 1];
+                    let keys = [
+                        i % 97 + 1,
+                        (i * 7 + thread) % 97 + 1,
+                        (i * 31) % 97 + 1,
+                        i % 97 + 1,
+                    ];
                     let locked = index.lock_many(&pin, &keys.map(hash_of)).unwrap();
                     assert_eq!(locked.len(), 4);
                     for (one, key) in locked.iter().zip(keys) {
                         assert_eq!(one.hash(), hash_of(key));
-                        assert!(one.find(|p| Ok((p == key).then_some(()))).unwrap().is_some());
+                        assert!(
+                            one.find(|p| Ok((p == key).then_some(())))
+                                .unwrap()
+                                .is_some()
+                        );
                     }
                 }
             });

@@ -8,7 +8,10 @@
 //! A [`Tap`] hears every store: the simulated disk records through it what loss of power may undo.
 //! Without one (always, outside tests) a store costs one predictable branch more.
 
-#![expect(unsafe_code, reason = "raw memory shared with other threads and processes")]
+#![expect(
+    unsafe_code,
+    reason = "raw memory shared with other threads and processes"
+)]
 
 use std::fmt;
 use std::ptr::NonNull;
@@ -39,7 +42,9 @@ unsafe impl Sync for Map {}
 
 impl fmt::Debug for Map {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Map").field("capacity", &self.capacity).finish_non_exhaustive()
+        f.debug_struct("Map")
+            .field("capacity", &self.capacity)
+            .finish_non_exhaustive()
     }
 }
 
@@ -52,8 +57,11 @@ impl Map {
         writable: bool,
     ) -> Result<Arc<Self>> {
         use rustix::mm::{MapFlags, ProtFlags, mmap};
-        let prot =
-            if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
+        let prot = if writable {
+            ProtFlags::READ | ProtFlags::WRITE
+        } else {
+            ProtFlags::READ
+        };
         // SAFETY: a fresh mapping at an address the kernel chooses aliases no Rust object.
         let base = unsafe {
             mmap(
@@ -66,14 +74,22 @@ impl Map {
             )
         }
         .map_err(|e| {
-            Error::io(format!("cannot map {} of addresses", crate::error::size(capacity)), e)
+            Error::io(
+                format!("cannot map {} of addresses", crate::error::size(capacity)),
+                e,
+            )
         })?;
         // Where the file system has large folios, the log is then mapped by huge pages, and a record costs one
         // cache miss without a walk of page tables. Elsewhere the advice does nothing.
         // SAFETY: the range is the mapping just made; the advice does not change the bytes.
         unsafe { libc::madvise(base, capacity as usize, libc::MADV_HUGEPAGE) };
         let base = NonNull::new(base.cast()).expect("mmap does not return null");
-        Ok(Arc::new(Self { base, capacity, writable, tap: None }))
+        Ok(Arc::new(Self {
+            base,
+            capacity,
+            writable,
+            tap: None,
+        }))
     }
 
     /// Zeroed private memory of `capacity` bytes, taken page by page as it is touched.
@@ -89,10 +105,21 @@ impl Map {
             )
         }
         .map_err(|e| {
-            Error::io(format!("cannot reserve {} of addresses", crate::error::size(capacity)), e)
+            Error::io(
+                format!(
+                    "cannot reserve {} of addresses",
+                    crate::error::size(capacity)
+                ),
+                e,
+            )
         })?;
         let base = NonNull::new(base.cast()).expect("mmap does not return null");
-        Ok(Arc::new(Self { base, capacity, writable: true, tap }))
+        Ok(Arc::new(Self {
+            base,
+            capacity,
+            writable: true,
+            tap,
+        }))
     }
 
     /// How many bytes are reserved.
@@ -110,7 +137,9 @@ impl Map {
     #[inline(always)]
     fn bound(&self, offset: u64, len: u64) {
         assert!(
-            offset.checked_add(len).is_some_and(|end| end <= self.capacity),
+            offset
+                .checked_add(len)
+                .is_some_and(|end| end <= self.capacity),
             "access beyond the map: offset {offset:#x} len {len:#x} capacity {:#x}",
             self.capacity
         );
@@ -250,7 +279,8 @@ unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     // before anything is written.
     unsafe {
         if len == 8 {
-            to.cast::<u64>().write_unaligned(from.cast::<u64>().read_unaligned());
+            to.cast::<u64>()
+                .write_unaligned(from.cast::<u64>().read_unaligned());
         } else if len > 8 && len <= 16 {
             let last = len - 8;
             let words = (
@@ -280,8 +310,11 @@ pub fn prefetch(address: *const u8) {
 /// Refuses a capacity the map could never have.
 pub(crate) fn check_capacity(capacity: u64) -> Result<()> {
     if capacity == 0 || !capacity.is_multiple_of(4096) || capacity > 1 << 46 {
-        return Err(Error::new(Kind::Invalid, "the capacity of a map is a multiple of 4 KiB")
-            .found(capacity, "4096 to 2^46"));
+        return Err(Error::new(
+            Kind::Invalid,
+            "the capacity of a map is a multiple of 4 KiB",
+        )
+        .found(capacity, "4096 to 2^46"));
     }
     Ok(())
 }

@@ -35,7 +35,10 @@ use crate::error::Result;
 
 pub use mmap::Map;
 
-const _: () = assert!(usize::BITS == 64, "offsets are u64 and lengths usize: 64-bit platforms only");
+const _: () = assert!(
+    usize::BITS == 64,
+    "offsets are u64 and lengths usize: 64-bit platforms only"
+);
 
 /// Who may use a storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -37,7 +37,12 @@ pub struct Entry<'a> {
 impl Entry<'_> {
     #[inline(always)]
     fn header(&self, flags: u8) -> Header {
-        Header::new(self.kind, self.flags | flags, self.key.len(), self.value.len())
+        Header::new(
+            self.kind,
+            self.flags | flags,
+            self.key.len(),
+            self.value.len(),
+        )
     }
 
     /// Bytes its frame will take.
@@ -73,7 +78,10 @@ impl Log {
         let len = header.frame_len();
         let room = self.reserve(len)?;
         self.fill(&room, header, entry);
-        Ok(Appended { address: Address(room.offset >> 3), len })
+        Ok(Appended {
+            address: Address(room.offset >> 3),
+            len,
+        })
     }
 
     /// Appends `entries` as one batch: after a crash all of them happened or none. Tells `each` the
@@ -84,10 +92,16 @@ impl Log {
         entries: &[Entry<'_>],
         mut each: impl FnMut(usize, Appended),
     ) -> Result<()> {
-        let body: usize = entries.iter().map(|entry| entry.header(INNER).frame_len()).sum();
+        let body: usize = entries
+            .iter()
+            .map(|entry| entry.header(INNER).frame_len())
+            .sum();
         let mut header = Header::new(FrameKind::Batch, 0, entries.len(), body);
         if u32::try_from(body).is_err() {
-            return Err(Error::new(crate::error::Kind::TooLarge, "a batch exceeds 4 GiB"));
+            return Err(Error::new(
+                crate::error::Kind::TooLarge,
+                "a batch exceeds 4 GiB",
+            ));
         }
         header.value_len = body as u32;
         let room = self.reserve(header.frame_len())?;
@@ -100,7 +114,13 @@ impl Log {
                 seed: room.seed,
             };
             self.fill(&part, inner, entry);
-            each(index, Appended { address: Address(part.offset >> 3), len: inner.frame_len() });
+            each(
+                index,
+                Appended {
+                    address: Address(part.offset >> 3),
+                    len: inner.frame_len(),
+                },
+            );
             at += inner.frame_len();
         }
         if let Some(word) = header.long_word() {
@@ -130,7 +150,11 @@ impl Log {
                         unreachable!("the open segment is in the table")
                     };
                     let offset = self.geometry.offset_of(index) + at * 8;
-                    return Ok(Room { offset, place: at as u32, seed });
+                    return Ok(Room {
+                        offset,
+                        place: at as u32,
+                        seed,
+                    });
                 }
                 if at < limit {
                     self.end_segment(index, at as u32);
@@ -144,7 +168,9 @@ impl Log {
 
     /// Ends segment `index` at the word `at`, which is reserved by the caller to the segment's end.
     fn end_segment(&self, index: u32, at: u32) {
-        let Some((seed, _)) = self.segments.seed(index) else { return };
+        let Some((seed, _)) = self.segments.seed(index) else {
+            return;
+        };
         let header = Header::new(FrameKind::End, 0, 0, 0);
         let offset = self.geometry.offset_of(index) + u64::from(at) * 8;
         self.map.store_u64(offset, header.word(seed, at, &[]));
@@ -155,7 +181,11 @@ impl Log {
     fn roll(&self, seen: u32) -> Result<()> {
         let mut space = self.segments.space();
         let index = (self.tail.0.load(Ordering::Relaxed) >> 32) as u32;
-        if index == seen { self.open_next(&mut space) } else { Ok(()) }
+        if index == seen {
+            self.open_next(&mut space)
+        } else {
+            Ok(())
+        }
     }
 
     /// As `roll`, for a thread that has not added to the tail: it takes what is left of the segment.
@@ -182,7 +212,8 @@ impl Log {
         let tail = u64::from(index) << 32 | u64::from(FIRST_FRAME / 8);
         // Release: the header and the table are there for whoever adds to it.
         self.tail.0.store(tail, Ordering::Release);
-        self.appended.fetch_add(self.geometry.segment_size(), Ordering::Relaxed);
+        self.appended
+            .fetch_add(self.geometry.segment_size(), Ordering::Relaxed);
         Ok(())
     }
 
@@ -204,7 +235,10 @@ impl Log {
             let offset = self.geometry.offset_of(last) + LINK_OFFSET;
             self.map.store_u64(offset, encode_link(index, seed));
         }
-        *chain = super::Chain { last: Some((index, sequence)), next_sequence: sequence + 1 };
+        *chain = super::Chain {
+            last: Some((index, sequence)),
+            next_sequence: sequence + 1,
+        };
         Ok(index)
     }
 
@@ -220,7 +254,8 @@ impl Log {
             self.end_segment(open, at as u32);
         }
         let index = self.link_next(&mut space, units as u32)?;
-        self.appended.fetch_add(units << self.geometry.shift, Ordering::Relaxed);
+        self.appended
+            .fetch_add(units << self.geometry.shift, Ordering::Relaxed);
         let Some((seed, _)) = self.segments.seed(index) else {
             unreachable!("a segment just taken is in the table")
         };
@@ -229,7 +264,11 @@ impl Log {
             self.end_segment(index, (behind / 8) as u32);
         }
         let offset = self.geometry.offset_of(index) + u64::from(FIRST_FRAME);
-        Ok(Room { offset, place: FIRST_FRAME / 8, seed })
+        Ok(Room {
+            offset,
+            place: FIRST_FRAME / 8,
+            seed,
+        })
     }
 
     /// Copies the frame in and publishes it.
@@ -246,11 +285,15 @@ impl Log {
     }
 
     #[inline(always)]
-    #[expect(unsafe_code, reason = "the checksum is taken from the bytes as they stand in the log")]
+    #[expect(
+        unsafe_code,
+        reason = "the checksum is taken from the bytes as they stand in the log"
+    )]
     fn publish(&self, room: &Room, header: Header) {
         // SAFETY: reserved by this thread, within a segment; nobody else reads or writes it before the
         // first word is stored. The padding is zero: room is handed out zeroed.
         let rest = unsafe { self.map.bytes(room.offset + 8, header.frame_len() - 8) };
-        self.map.store_u64(room.offset, header.word(room.seed, room.place, rest));
+        self.map
+            .store_u64(room.offset, header.word(room.seed, room.place, rest));
     }
 }

@@ -77,7 +77,14 @@ impl Log {
             self.poison();
         }
         let durable = if sync_failed { self.durable() } else { end };
-        self.map.write(CONTROL_OFFSET, &Mark { durable, sync_failed }.encode());
+        self.map.write(
+            CONTROL_OFFSET,
+            &Mark {
+                durable,
+                sync_failed,
+            }
+            .encode(),
+        );
         synced.map_err(|error| error.at(self.storage.path()))?;
         Ok(end)
     }
@@ -90,7 +97,14 @@ impl Log {
     /// Sets what recovery found to be durable, and makes a mark of it.
     pub fn set_durable(&self, durable: LogPosition) {
         self.commit.state.lock().durable = durable;
-        self.map.write(CONTROL_OFFSET, &Mark { durable, sync_failed: false }.encode());
+        self.map.write(
+            CONTROL_OFFSET,
+            &Mark {
+                durable,
+                sync_failed: false,
+            }
+            .encode(),
+        );
     }
 
     /// How many syncs the device was asked for by [`Log::sync`].

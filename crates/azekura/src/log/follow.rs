@@ -42,19 +42,31 @@ impl Log {
             }
         };
         *retained.entry(position.sequence).or_default() += 1;
-        Ok(Follower { log: self, index, position })
+        Ok(Follower {
+            log: self,
+            index,
+            position,
+        })
     }
 
     /// The oldest sequence a follower still needs: segments from it on are not to be retired.
     pub fn retained_from(&self) -> u64 {
-        self.retained.lock().keys().next().copied().unwrap_or(u64::MAX)
+        self.retained
+            .lock()
+            .keys()
+            .next()
+            .copied()
+            .unwrap_or(u64::MAX)
     }
 
     #[cold]
     fn gone(&self, position: LogPosition) -> Error {
-        Error::new(Kind::Invalid, format!("position {position} is not in the log any more"))
-            .at(self.storage.path())
-            .remedy("start from a copy of the store, and follow from the copy's position")
+        Error::new(
+            Kind::Invalid,
+            format!("position {position} is not in the log any more"),
+        )
+        .at(self.storage.path())
+        .remedy("start from a copy of the store, and follow from the copy's position")
     }
 
     fn exchange(&self, from: u64, to: u64) {
@@ -112,8 +124,10 @@ impl Follower<'_> {
                     };
                     self.log.exchange(self.position.sequence, header.sequence);
                     self.index = next;
-                    self.position =
-                        LogPosition { sequence: header.sequence, offset: super::FIRST_FRAME };
+                    self.position = LogPosition {
+                        sequence: header.sequence,
+                        offset: super::FIRST_FRAME,
+                    };
                 }
                 Link::None => return Ok(shown),
                 Link::Damaged => return Err(self.log.gone(self.position)),
@@ -122,11 +136,18 @@ impl Follower<'_> {
     }
 
     /// The inner frames of a batch this follower was shown, given the position behind it.
-    pub fn inner<'f>(&self, behind: LogPosition, batch: Frame<'f>) -> impl Iterator<Item = Frame<'f>> + use<'f> {
+    pub fn inner<'f>(
+        &self,
+        behind: LogPosition,
+        batch: Frame<'f>,
+    ) -> impl Iterator<Item = Frame<'f>> + use<'f> {
         let segments = self.log.segments.in_use(Use::Log);
-        let found = segments.iter().find(|segment| segment.sequence == behind.sequence);
-        let (seed, _) =
-            found.and_then(|segment| self.log.segments.seed(segment.index)).unwrap_or_default();
+        let found = segments
+            .iter()
+            .find(|segment| segment.sequence == behind.sequence);
+        let (seed, _) = found
+            .and_then(|segment| self.log.segments.seed(segment.index))
+            .unwrap_or_default();
         let at = behind.offset.saturating_sub(batch.len() as u32);
         batch.inner(seed, at / 8).map(|(_, frame)| frame)
     }

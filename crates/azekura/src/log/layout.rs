@@ -92,7 +92,11 @@ impl SegmentHeader {
         let mut body = Give::default();
         body.u64(self.sequence).u32(self.units).u32(0);
         let mut header = Give::default();
-        header.bytes(&MAGIC).u32(crc(salt, &body.0)).bytes(&body.0).u64(0);
+        header
+            .bytes(&MAGIC)
+            .u32(crc(salt, &body.0))
+            .bytes(&body.0)
+            .u64(0);
         header.0
     }
 
@@ -106,7 +110,10 @@ impl SegmentHeader {
         if crc(salt, take.0.get(..16)?) != stored {
             return None;
         }
-        let header = Self { sequence: take.u64()?, units: take.u32()? };
+        let header = Self {
+            sequence: take.u64()?,
+            units: take.u32()?,
+        };
         (header.units > 0).then_some(header)
     }
 }
@@ -151,7 +158,9 @@ impl Mark {
     /// The mark's bytes.
     pub fn encode(&self) -> [u8; MARK_SIZE] {
         let mut give = Give::default();
-        give.u64(self.durable.sequence).u32(self.durable.offset).u32(u32::from(self.sync_failed));
+        give.u64(self.durable.sequence)
+            .u32(self.durable.offset)
+            .u32(u32::from(self.sync_failed));
         let sum = crc(MARK_SEED, &give.0);
         give.u32(sum).u32(0);
         *give.0.first_chunk().unwrap_or(&[0; MARK_SIZE])
@@ -161,10 +170,15 @@ impl Mark {
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut take = Take(bytes);
         let body = take.0.get(..16)?;
-        let durable = LogPosition { sequence: take.u64()?, offset: take.u32()? };
+        let durable = LogPosition {
+            sequence: take.u64()?,
+            offset: take.u32()?,
+        };
         let sync_failed = take.u32()?;
-        (crc(MARK_SEED, body) == take.u32()? && sync_failed <= 1)
-            .then_some(Self { durable, sync_failed: sync_failed == 1 })
+        (crc(MARK_SEED, body) == take.u32()? && sync_failed <= 1).then_some(Self {
+            durable,
+            sync_failed: sync_failed == 1,
+        })
     }
 }
 
@@ -175,13 +189,23 @@ mod tests {
 
     #[test]
     fn the_bytes_of_a_header_are_as_the_table_says() {
-        let header = SegmentHeader { sequence: 0x1_0000_0002, units: 3 };
+        let header = SegmentHeader {
+            sequence: 0x1_0000_0002,
+            units: 3,
+        };
         let bytes = header.encode(7);
         assert_eq!(&bytes[..4], b"azsg");
-        assert_eq!(&bytes[8..24], &[2, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(
+            &bytes[8..24],
+            &[2, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]
+        );
         assert_eq!(bytes.len(), 32);
         assert_eq!(SegmentHeader::decode(&bytes, 7), Some(header));
-        assert_eq!(SegmentHeader::decode(&bytes, 8), None, "another file's salt");
+        assert_eq!(
+            SegmentHeader::decode(&bytes, 8),
+            None,
+            "another file's salt"
+        );
         for len in 0..24 {
             assert_eq!(SegmentHeader::decode(&bytes[..len], 7), None);
         }
@@ -192,8 +216,13 @@ mod tests {
         assert_eq!(decode_link(encode_link(0, 9), 9), Link::To(0));
         assert_eq!(decode_link(encode_link(5, 9), 8), Link::Damaged);
         assert_eq!(decode_link(0, 9), Link::None);
-        let mark =
-            Mark { durable: LogPosition { sequence: 5, offset: 640 }, sync_failed: true };
+        let mark = Mark {
+            durable: LogPosition {
+                sequence: 5,
+                offset: 640,
+            },
+            sync_failed: true,
+        };
         let mut bytes = mark.encode();
         assert_eq!(Mark::decode(&bytes), Some(mark));
         bytes[3] ^= 1;

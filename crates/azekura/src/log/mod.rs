@@ -99,7 +99,9 @@ struct Chain {
 
 impl std::fmt::Debug for Log {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Log").field("path", &self.storage.path()).finish_non_exhaustive()
+        f.debug_struct("Log")
+            .field("path", &self.storage.path())
+            .finish_non_exhaustive()
     }
 }
 
@@ -114,7 +116,10 @@ impl Log {
             geometry,
             segments,
             tail: Tail(AtomicU64::new(CLOSED)),
-            chain: parking_lot::Mutex::new(Chain { last: None, next_sequence: 0 }),
+            chain: parking_lot::Mutex::new(Chain {
+                last: None,
+                next_sequence: 0,
+            }),
             appended: AtomicU64::new(0),
             commit: commit::Commit::default(),
             retained: parking_lot::Mutex::default(),
@@ -126,7 +131,10 @@ impl Log {
     /// `next_sequence` on. With `resume`, the tail is that offset of `last`; else it is a new segment, taken
     /// with the first append.
     pub fn begin(&self, last: Option<(u32, u64)>, next_sequence: u64, resume: Option<u32>) {
-        *self.chain.lock() = Chain { last, next_sequence };
+        *self.chain.lock() = Chain {
+            last,
+            next_sequence,
+        };
         if let (Some((index, _)), Some(offset)) = (last, resume) {
             let tail = u64::from(index) << 32 | u64::from(offset / 8);
             self.tail.0.store(tail, Ordering::Relaxed);
@@ -180,10 +188,20 @@ impl Log {
                 (index, LogPosition { sequence, offset })
             }
             // A large frame closed the tail, or nothing was opened yet.
-            Some((last, sequence)) => {
-                (last, LogPosition { sequence, offset: u32::MAX })
-            }
-            None => (0, LogPosition { sequence: chain.next_sequence, offset: FIRST_FRAME }),
+            Some((last, sequence)) => (
+                last,
+                LogPosition {
+                    sequence,
+                    offset: u32::MAX,
+                },
+            ),
+            None => (
+                0,
+                LogPosition {
+                    sequence: chain.next_sequence,
+                    offset: FIRST_FRAME,
+                },
+            ),
         }
     }
 
@@ -198,9 +216,12 @@ impl Log {
 
     #[cold]
     fn poisoned_error(&self) -> Error {
-        Error::new(Kind::Poisoned, "an earlier write or sync failed, the state is unknown")
-            .at(self.storage.path())
-            .remedy("close it and open it again; recovery runs then")
+        Error::new(
+            Kind::Poisoned,
+            "an earlier write or sync failed, the state is unknown",
+        )
+        .at(self.storage.path())
+        .remedy("close it and open it again; recovery runs then")
     }
 
     /// Refuses everything from now on.
@@ -227,10 +248,7 @@ impl Log {
     /// Where a frame stands: its header and first word, the seed, the offset in its segment. What is found
     /// lies within the segment.
     #[inline(always)]
-    fn measure(
-        &self,
-        address: Address,
-    ) -> std::result::Result<(Header, u64, u32, u32), NoFrame> {
+    fn measure(&self, address: Address) -> std::result::Result<(Header, u64, u32, u32), NoFrame> {
         let offset = address.offset();
         let (index, at) = self.geometry.locate(offset).ok_or(NoFrame::Shape)?;
         let (seed, room, at) = self.segments.place(index, at).ok_or(NoFrame::Shape)?;
@@ -264,7 +282,8 @@ impl Log {
     /// As `frame`, for a log that another process writes: the frame is copied to `buf` and verified there, since
     /// its segment may be reused at any moment.
     pub fn copy_frame<'b>(&self, address: Address, buf: &'b mut Vec<u8>) -> Result<Frame<'b>> {
-        self.look_copy(address, buf).map_err(|reason| self.frame_error(address, reason))
+        self.look_copy(address, buf)
+            .map_err(|reason| self.frame_error(address, reason))
     }
 
     fn look_copy<'b>(
@@ -289,19 +308,25 @@ impl Log {
                 error.detail(format!("stored {stored:08x}, computed {computed:08x}"))
             }
         };
-        error.remedy(format!("run `azekura check {}`", self.storage.path().display()))
+        error.remedy(format!(
+            "run `azekura check {}`",
+            self.storage.path().display()
+        ))
     }
 
     /// The header of segment `index` as it stands on storage.
     pub fn header(&self, index: u32) -> Option<SegmentHeader> {
         let mut bytes = [0; 24];
-        self.map.copy_out(self.geometry.offset_of(index), &mut bytes);
+        self.map
+            .copy_out(self.geometry.offset_of(index), &mut bytes);
         SegmentHeader::decode(&bytes, self.geometry.salt)
     }
 
     /// The link of segment `index`, whose sequence is `sequence`.
     pub fn link(&self, index: u32, sequence: u64) -> layout::Link {
-        let word = self.map.load_u64(self.geometry.offset_of(index) + LINK_OFFSET);
+        let word = self
+            .map
+            .load_u64(self.geometry.offset_of(index) + LINK_OFFSET);
         layout::decode_link(word, layout::segment_seed(self.geometry.salt, sequence))
     }
 
@@ -315,14 +340,18 @@ impl Log {
         let (index, offset) = self.geometry.locate(address.offset())?;
         let (_, _, offset) = self.segments.place(index, offset)?;
         let header = self.header(self.segments.first_of(index))?;
-        Some(LogPosition { sequence: header.sequence, offset })
+        Some(LogPosition {
+            sequence: header.sequence,
+            offset,
+        })
     }
 
     /// Counts the frame of `len` bytes at `address` as dead.
     #[inline(always)]
     pub fn bury(&self, address: Address, len: usize) {
         if let Some((index, _)) = self.geometry.locate(address.offset()) {
-            self.segments.bury(self.segments.first_of(index), len as u64);
+            self.segments
+                .bury(self.segments.first_of(index), len as u64);
         }
     }
 }

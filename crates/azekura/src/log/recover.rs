@@ -58,15 +58,33 @@ enum Verdict {
 }
 
 /// known, trusted, blank, resumes (`None`: either), verdict.
-type Rule = (Option<bool>, Option<bool>, Option<bool>, Option<bool>, Verdict);
+type Rule = (
+    Option<bool>,
+    Option<bool>,
+    Option<bool>,
+    Option<bool>,
+    Verdict,
+);
 
 /// Every combination is decided by exactly one rule (tested).
 const RULES: [Rule; 5] = [
     (Some(true), None, None, None, Verdict::Damaged),
     (Some(false), Some(false), None, None, Verdict::End),
     (Some(false), Some(true), Some(false), None, Verdict::Damaged),
-    (Some(false), Some(true), Some(true), Some(true), Verdict::Hole),
-    (Some(false), Some(true), Some(true), Some(false), Verdict::End),
+    (
+        Some(false),
+        Some(true),
+        Some(true),
+        Some(true),
+        Verdict::Hole,
+    ),
+    (
+        Some(false),
+        Some(true),
+        Some(true),
+        Some(false),
+        Verdict::End,
+    ),
 ];
 
 fn decide(known: bool, trusted: bool, blank: bool, resumes: bool) -> Verdict {
@@ -110,19 +128,41 @@ impl Log {
                         continue;
                     }
                     None => {
-                        let end = self.segments.seed(index).map_or(size, |(_, room)| room as u32);
-                        return Ok(Recovered { last: (index, sequence), end, frames, holes });
+                        let end = self
+                            .segments
+                            .seed(index)
+                            .map_or(size, |(_, room)| room as u32);
+                        return Ok(Recovered {
+                            last: (index, sequence),
+                            end,
+                            frames,
+                            holes,
+                        });
                     }
                 },
                 Stop::NoFrame { at, blank, .. } => (at, blank),
             };
-            let known = LogPosition { sequence, offset: at } < trust.durable;
-            let behind = if blank && trust.trusted && !trust.live { self.resume_after(index, at) } else { None };
+            let known = LogPosition {
+                sequence,
+                offset: at,
+            } < trust.durable;
+            let behind = if blank && trust.trusted && !trust.live {
+                self.resume_after(index, at)
+            } else {
+                None
+            };
             let linked = !trust.live && self.link(index, sequence) != Link::None;
             match decide(known, trust.trusted, blank, behind.is_some() || linked) {
-                Verdict::Damaged => return Err(self.damage("no frame where one must stand", index, at)),
+                Verdict::Damaged => {
+                    return Err(self.damage("no frame where one must stand", index, at));
+                }
                 Verdict::End => {
-                    return Ok(Recovered { last: (index, sequence), end: at, frames, holes });
+                    return Ok(Recovered {
+                        last: (index, sequence),
+                        end: at,
+                        frames,
+                        holes,
+                    });
                 }
                 Verdict::Hole => {
                     holes += 1;
@@ -138,7 +178,9 @@ impl Log {
         if self.geometry.offset_of(index).checked_add(64)? > size {
             return None;
         }
-        let header = self.header(index).filter(|header| header.sequence == sequence)?;
+        let header = self
+            .header(index)
+            .filter(|header| header.sequence == sequence)?;
         if self.segments.seed(index).is_some() {
             return Some(Ok(()));
         }
@@ -148,7 +190,15 @@ impl Log {
             // A closed file may end within its last segment; `walk` must not look beyond.
             return None;
         }
-        Some(self.segments.adopt(Segment { index, units, sequence, dead: 0 }, Use::Log))
+        Some(self.segments.adopt(
+            Segment {
+                index,
+                units,
+                sequence,
+                dead: 0,
+            },
+            Use::Log,
+        ))
     }
 
     /// The segment behind the one that ended, taken into use; `None`: the log ends with it.
@@ -159,7 +209,9 @@ impl Log {
                 let size = self.storage.size()?;
                 let inside = self.geometry.offset_of(next) + 64 <= size;
                 let header = if inside { self.header(next) } else { None };
-                header.filter(|header| header.sequence > sequence).map(|h| (next, h.sequence))
+                header
+                    .filter(|header| header.sequence > sequence)
+                    .map(|h| (next, h.sequence))
             }
             Link::None if !known => return Ok(None),
             _ => None,
@@ -180,7 +232,8 @@ impl Log {
     /// called once, before anything is appended; `start` and `trust` as for `recover`.
     pub fn seal(&self, start: (u32, LogPosition), trust: Trust, found: Recovered) -> Result<()> {
         let (last, _) = found.last;
-        self.map.store_u64(self.geometry.offset_of(last) + LINK_OFFSET, 0);
+        self.map
+            .store_u64(self.geometry.offset_of(last) + LINK_OFFSET, 0);
         if !trust.trusted {
             self.storage.sync()?;
         }
@@ -190,7 +243,8 @@ impl Log {
         let (seed, room) = self.segments.seed(last).unwrap_or_default();
         if u64::from(found.end) < room {
             let end = Header::new(FrameKind::End, 0, 0, 0).word(seed, found.end / 8, &[]);
-            self.map.store_u64(self.address(last, found.end).offset(), end);
+            self.map
+                .store_u64(self.address(last, found.end).offset(), end);
         }
         Ok(())
     }
@@ -228,11 +282,18 @@ impl Log {
     }
 
     /// A frame that says nothing, from `at` to `behind`.
-    #[expect(unsafe_code, reason = "the checksum is taken from the bytes as they stand in the log")]
+    #[expect(
+        unsafe_code,
+        reason = "the checksum is taken from the bytes as they stand in the log"
+    )]
     fn pad(&self, index: u32, at: u32, behind: u32, seed: u32) {
         let len = (behind - at) as usize;
         let short = Header::new(FrameKind::Pad, 0, 0, len - 8);
-        let header = if short.frame_len() == len { short } else { Header::new(FrameKind::Pad, 0, 0, len - 16) };
+        let header = if short.frame_len() == len {
+            short
+        } else {
+            Header::new(FrameKind::Pad, 0, 0, len - 16)
+        };
         let offset = self.address(index, at).offset();
         if let Some(word) = header.long_word() {
             self.map.store_u64(offset + 8, word);
@@ -263,10 +324,14 @@ mod tests {
         let fits = |wanted: Option<bool>, is: bool| wanted.is_none_or(|wanted| wanted == is);
         for bits in 0..16u8 {
             let [k, t, b, r] = [1, 2, 4, 8].map(|bit| bits & bit != 0);
-            let deciding = RULES
-                .iter()
-                .filter(|rule| fits(rule.0, k) && fits(rule.1, t) && fits(rule.2, b) && fits(rule.3, r));
-            assert_eq!(deciding.count(), 1, "known {k} trusted {t} blank {b} resumes {r}");
+            let deciding = RULES.iter().filter(|rule| {
+                fits(rule.0, k) && fits(rule.1, t) && fits(rule.2, b) && fits(rule.3, r)
+            });
+            assert_eq!(
+                deciding.count(),
+                1,
+                "known {k} trusted {t} blank {b} resumes {r}"
+            );
         }
     }
 

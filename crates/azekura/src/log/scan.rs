@@ -42,7 +42,13 @@ impl Log {
             let blank = self.map.load_u64(self.address(index, at as u32).offset()) == 0;
             let frame = match self.look_top(index, at as u32) {
                 Ok(frame) => frame,
-                Err(reason) => return Ok(Stop::NoFrame { at: at as u32, blank, reason }),
+                Err(reason) => {
+                    return Ok(Stop::NoFrame {
+                        at: at as u32,
+                        blank,
+                        reason,
+                    });
+                }
             };
             if frame.header.kind == FrameKind::End {
                 return Ok(Stop::Ended);
@@ -56,7 +62,11 @@ impl Log {
     /// The frame at offset `at`, if it is one that stands by itself.
     fn look_top(&self, index: u32, at: u32) -> std::result::Result<Frame<'_>, NoFrame> {
         let frame = self.look(self.address(index, at))?;
-        if frame.has(INNER) { Err(NoFrame::Shape) } else { Ok(frame) }
+        if frame.has(INNER) {
+            Err(NoFrame::Shape)
+        } else {
+            Ok(frame)
+        }
     }
 
     /// The first frame behind a hole at `at` in segment `index`.

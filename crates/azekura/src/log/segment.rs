@@ -127,10 +127,22 @@ impl Segments {
     pub fn new(storage: Arc<dyn Storage>, map: Arc<Map>, geometry: Geometry) -> Result<Self> {
         let room = map.capacity().saturating_sub(DATA_OFFSET) >> geometry.shift;
         // Addresses are 40 bits of 8-byte words: 8 TiB.
-        let limit = room.min(((1 << 43) - DATA_OFFSET) >> geometry.shift).min(1 << 30) as u32;
-        let table = Map::anonymous((u64::from(limit) * 16).next_multiple_of(4096).max(4096), None)?;
+        let limit = room
+            .min(((1 << 43) - DATA_OFFSET) >> geometry.shift)
+            .min(1 << 30) as u32;
+        let table = Map::anonymous(
+            (u64::from(limit) * 16).next_multiple_of(4096).max(4096),
+            None,
+        )?;
         let space = Mutex::new(Free::default());
-        Ok(Self { storage, map, geometry, limit, table, space })
+        Ok(Self {
+            storage,
+            map,
+            geometry,
+            limit,
+            table,
+            space,
+        })
     }
 
     /// Seed and room in bytes of segment `index`; `None`: not a segment of the log.
@@ -168,7 +180,11 @@ impl Segments {
             return index;
         }
         let word = self.table.load_u64(u64::from(index) * 16);
-        if word < BEHIND { index } else { index - word as u32 }
+        if word < BEHIND {
+            index
+        } else {
+            index - word as u32
+        }
     }
 
     /// Counts `len` bytes of segment `index` as dead.
@@ -185,35 +201,55 @@ impl Segments {
 
     /// Everything of segment `index` is dead.
     pub fn bury_all(&self, index: u32) {
-        self.table.store_u64(u64::from(index) * 16 + 8, u64::from(u32::MAX));
+        self.table
+            .store_u64(u64::from(index) * 16 + 8, u64::from(u32::MAX));
     }
 
     /// Takes a segment found on storage into use. `Corrupted` if it overlaps another or lies outside.
     pub fn adopt(&self, segment: Segment, usage: Use) -> Result<()> {
         let mut space = self.space.lock();
-        let end = segment.index.checked_add(segment.units).filter(|end| *end <= self.limit);
+        let end = segment
+            .index
+            .checked_add(segment.units)
+            .filter(|end| *end <= self.limit);
         let overlaps = space
             .used
             .range(..segment.index.saturating_add(segment.units))
             .next_back()
             .is_some_and(|(index, (units, ..))| index + units > segment.index);
         if end.is_none() || segment.units == 0 || overlaps {
-            return Err(Error::new(Kind::Corrupted, "a segment overlaps another or lies outside")
-                .offset(self.geometry.offset_of(segment.index))
-                .at(self.storage.path()));
+            return Err(Error::new(
+                Kind::Corrupted,
+                "a segment overlaps another or lies outside",
+            )
+            .offset(self.geometry.offset_of(segment.index))
+            .at(self.storage.path()));
         }
         self.enter(&mut space, segment, usage);
         Ok(())
     }
 
     fn enter(&self, space: &mut Free, segment: Segment, usage: Use) {
-        let Segment { index, units, sequence, dead } = segment;
+        let Segment {
+            index,
+            units,
+            sequence,
+            dead,
+        } = segment;
         space.used.insert(index, (units, sequence, usage));
         self.table.store_u64(u64::from(index) * 16 + 8, dead);
         let seed = segment_seed(self.geometry.salt, sequence);
-        let word = if usage == Use::Log { u64::from(seed) | u64::from(units) << 32 } else { 0 };
+        let word = if usage == Use::Log {
+            u64::from(seed) | u64::from(units) << 32
+        } else {
+            0
+        };
         for behind in 1..units {
-            let word = if usage == Use::Log { BEHIND | u64::from(behind) } else { 0 };
+            let word = if usage == Use::Log {
+                BEHIND | u64::from(behind)
+            } else {
+                0
+            };
             self.table.store_u64(u64::from(index + behind) * 16, word);
         }
         self.table.store_u64(u64::from(index) * 16, word);
@@ -229,7 +265,8 @@ impl Segments {
         for (index, units) in used {
             if at < index {
                 let offset = self.geometry.offset_of(at);
-                self.storage.allocate(offset, self.geometry.offset_of(index) - offset)?;
+                self.storage
+                    .allocate(offset, self.geometry.offset_of(index) - offset)?;
                 space.free.extend(at..index);
             }
             at = index + units;
@@ -247,7 +284,9 @@ impl Segments {
                 index,
                 units,
                 sequence,
-                dead: self.dead(index).min(u64::from(units) << self.geometry.shift),
+                dead: self
+                    .dead(index)
+                    .min(u64::from(units) << self.geometry.shift),
             })
             .collect()
     }
@@ -269,7 +308,10 @@ impl Segments {
 
     /// Takes hold of the space.
     pub fn space(&self) -> Space<'_> {
-        Space { segments: self, free: self.space.lock() }
+        Space {
+            segments: self,
+            free: self.space.lock(),
+        }
     }
 
     /// Segment `index` is not needed by anything written from now on.
@@ -294,7 +336,9 @@ impl Segments {
         let stamp = epoch::stamp();
         let mut space = self.space.lock();
         space.retired.retain(|run| !retired.contains(run));
-        space.aging.extend(retired.iter().map(|(index, units)| (stamp, *index, *units)));
+        space
+            .aging
+            .extend(retired.iter().map(|(index, units)| (stamp, *index, *units)));
         drop(space);
         self.reap();
     }
@@ -304,7 +348,13 @@ impl Segments {
     pub fn reap_patiently(&self, bytes: u64) {
         for _ in 0..PATIENCE {
             self.reap();
-            let aging: u32 = self.space.lock().aging.iter().map(|(_, _, units)| units).sum();
+            let aging: u32 = self
+                .space
+                .lock()
+                .aging
+                .iter()
+                .map(|(_, _, units)| units)
+                .sum();
             if u64::from(aging) << self.geometry.shift < bytes {
                 return;
             }
@@ -362,7 +412,12 @@ impl Segments {
     pub fn trim(&self) -> Result<()> {
         self.reap();
         let mut space = self.space.lock();
-        let used = space.used.iter().map(|(index, (units, ..))| index + units).max().unwrap_or(0);
+        let used = space
+            .used
+            .iter()
+            .map(|(index, (units, ..))| index + units)
+            .max()
+            .unwrap_or(0);
         let leaving = space
             .retired
             .iter()
@@ -402,10 +457,17 @@ impl Space<'_> {
             self.free.prepared.remove(&unit);
             if !self.free.zeroed.remove(&unit) && usage == Use::Log {
                 let geometry = self.segments.geometry;
-                self.segments.map.zero(geometry.offset_of(unit), geometry.segment_size());
+                self.segments
+                    .map
+                    .zero(geometry.offset_of(unit), geometry.segment_size());
             }
         }
-        let segment = Segment { index, units, sequence, dead: 0 };
+        let segment = Segment {
+            index,
+            units,
+            sequence,
+            dead: 0,
+        };
         self.segments.enter(&mut self.free, segment, usage);
         Ok(index)
     }
@@ -441,7 +503,11 @@ impl Space<'_> {
                 .detail(capacity)
                 .remedy("remove records, or open it with a larger capacity"));
         }
-        let resize = |end: u32| self.segments.storage.resize(self.segments.geometry.offset_of(end));
+        let resize = |end: u32| {
+            self.segments
+                .storage
+                .resize(self.segments.geometry.offset_of(end))
+        };
         let end = match resize(wanted) {
             Ok(()) => wanted,
             Err(error) if error.kind() == Kind::Full && wanted > least => {
@@ -452,7 +518,9 @@ impl Space<'_> {
         };
         // Where readers kept the end from being cut, its room was given back and is to be taken again.
         let offset = self.segments.geometry.offset_of(total);
-        self.segments.storage.allocate(offset, self.segments.geometry.offset_of(end) - offset)?;
+        self.segments
+            .storage
+            .allocate(offset, self.segments.geometry.offset_of(end) - offset)?;
         self.free.free.extend(total..end);
         self.free.zeroed.extend(total..end);
         self.free.total = end;

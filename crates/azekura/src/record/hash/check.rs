@@ -60,17 +60,24 @@ impl Checked<'_> {
         let open = self.open;
         for (done, segment) in segments.iter().enumerate() {
             progress(done as u64, total);
-            let stop = self.log.walk(segment.index, crate::log::layout::FIRST_FRAME, &mut |_, frame| {
-                report.bytes += frame.len() as u64;
-                Ok(())
-            })?;
+            let stop = self.log.walk(
+                segment.index,
+                crate::log::layout::FIRST_FRAME,
+                &mut |_, frame| {
+                    report.bytes += frame.len() as u64;
+                    Ok(())
+                },
+            )?;
             if let Stop::NoFrame { at, blank, reason } = stop
                 && !(blank && segment.index == open)
-                && !(blank && self.log.link(segment.index, segment.sequence)
-                    == crate::log::layout::Link::None)
+                && !(blank
+                    && self.log.link(segment.index, segment.sequence)
+                        == crate::log::layout::Link::None)
             {
                 let offset = self.log.geometry().offset_of(segment.index) + u64::from(at);
-                report.note(format!("no frame at offset {offset:#x} of the log ({reason:?})"));
+                report.note(format!(
+                    "no frame at offset {offset:#x} of the log ({reason:?})"
+                ));
             }
         }
         let before = (self.count)();
@@ -85,7 +92,10 @@ impl Checked<'_> {
         let after = (self.count)();
         let (least, most) = (before.min(after), before.max(after));
         if report.is_sound() && !(least..=most).contains(&report.records) && before == after {
-            report.note(format!("{} records found, {before} counted", report.records));
+            report.note(format!(
+                "{} records found, {before} counted",
+                report.records
+            ));
         }
         progress(total, total);
         Ok(report)
@@ -99,7 +109,10 @@ impl Checked<'_> {
             storage.read_at(root.offset, &mut bytes)?;
             report.bytes += root.len;
             if root_crc(salt, &bytes) != root.crc {
-                report.note(format!("the checkpoint's root at offset {:#x} is damaged", root.offset));
+                report.note(format!(
+                    "the checkpoint's root at offset {:#x} is damaged",
+                    root.offset
+                ));
             }
         }
         for (stripe, image) in self.images.iter().enumerate() {
@@ -125,7 +138,8 @@ impl Checked<'_> {
                         let is_record = frame.header.kind.is_record();
                         let offset = address.offset();
                         if !is_record || hash_key(frame.key, self.secrets).known() != known {
-                            report.note(format!("an entry points to a wrong record at {offset:#x}"));
+                            report
+                                .note(format!("an entry points to a wrong record at {offset:#x}"));
                         } else if !keys.insert(frame.key) {
                             let key = crate::error::quote(frame.key);
                             report.note(format!("key {key} is there twice, again at {offset:#x}"));

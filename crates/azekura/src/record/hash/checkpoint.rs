@@ -45,9 +45,20 @@ impl Checkpoint {
 impl Core {
     /// Writes a superblock and makes it current in memory. Not durable before the next sync.
     pub(super) fn write_super(&self, state: &mut Checkpoint, payload: Super) -> Result<()> {
-        let sequence = state.superblock.as_ref().map_or(0, |(sequence, _)| *sequence) + 1;
-        let block = Superblock { engine: ENGINE, sequence, payload: payload.encode() };
-        let written = self.log.storage().write_at(block.slot_offset(), &block.encode());
+        let sequence = state
+            .superblock
+            .as_ref()
+            .map_or(0, |(sequence, _)| *sequence)
+            + 1;
+        let block = Superblock {
+            engine: ENGINE,
+            sequence,
+            payload: payload.encode(),
+        };
+        let written = self
+            .log
+            .storage()
+            .write_at(block.slot_offset(), &block.encode());
         if let Err(error) = written {
             self.log.poison();
             return Err(error);
@@ -69,7 +80,10 @@ impl Core {
         let (start, count, log_segments, mut stripes) = {
             let _alone = self.gate.alone();
             let start = self.log.end();
-            let nothing_new = state.superblock.as_ref().is_some_and(|(_, last)| last.start == start);
+            let nothing_new = state
+                .superblock
+                .as_ref()
+                .is_some_and(|(_, last)| last.start == start);
             if nothing_new && retired.is_empty() {
                 return Ok(());
             }
@@ -111,13 +125,20 @@ impl Core {
             self.index.warm(stripe)?;
             entries.clear();
             self.index.capture(stripe, &mut entries);
-            let bytes: Vec<u8> = entries.iter().flat_map(|entry| entry.to_le_bytes()).collect();
+            let bytes: Vec<u8> = entries
+                .iter()
+                .flat_map(|entry| entry.to_le_bytes())
+                .collect();
             images[stripe] = if bytes.is_empty() {
                 Image::default()
             } else {
                 let offset = self.write_part(state, &bytes)?;
                 let crc = image_crc(salt, stripe, &bytes);
-                Image { offset, count: entries.len() as u32, crc }
+                Image {
+                    offset,
+                    count: entries.len() as u32,
+                    crc,
+                }
             };
         }
         // The root lists its own run too: it is taken before the list is made.
@@ -132,7 +153,11 @@ impl Core {
         let other = self.live_in_runs(&images, None, state.writing);
         let needed = other.into_iter().filter(|(_, (_, live))| *live > 0);
         let other = needed.map(|(index, (units, _))| (index, units)).collect();
-        let root = Root { images, log: log_segments, other };
+        let root = Root {
+            images,
+            log: log_segments,
+            other,
+        };
         let bytes = root.encode();
         let offset = self.write_part(state, &bytes)?;
         let crc = root_crc(salt, &bytes);
@@ -140,7 +165,11 @@ impl Core {
         let payload = Super {
             start,
             durable: self.log.durable(),
-            root: Some(Extent { offset, len: bytes.len() as u64, crc }),
+            root: Some(Extent {
+                offset,
+                len: bytes.len() as u64,
+                crc,
+            }),
             count,
             next_sequence: self.log.next_sequence(),
             geometry,
@@ -167,7 +196,9 @@ impl Core {
 
     fn write_part(&self, state: &mut Checkpoint, bytes: &[u8]) -> Result<u64> {
         self.room_for(state, bytes.len() as u64)?;
-        let Some((at, end)) = state.writing else { unreachable!("room was made") };
+        let Some((at, end)) = state.writing else {
+            unreachable!("room was made")
+        };
         if let Err(error) = self.log.storage().write_at(at, bytes) {
             self.log.poison();
             return Err(error);
@@ -185,8 +216,10 @@ impl Core {
     ) -> BTreeMap<u32, (u32, u64)> {
         let geometry = self.log.geometry();
         let other = self.log.segments().in_use(Use::Other);
-        let mut runs: BTreeMap<u32, (u32, u64)> =
-            other.iter().map(|segment| (segment.index, (segment.units, 0))).collect();
+        let mut runs: BTreeMap<u32, (u32, u64)> = other
+            .iter()
+            .map(|segment| (segment.index, (segment.units, 0)))
+            .collect();
         let mut add = |offset: u64, len: u64| {
             if let Some((index, _)) = geometry.locate(offset)
                 && let Some((_, (_, live))) = runs.range_mut(..=index).next_back()
@@ -224,7 +257,9 @@ impl Core {
             return Vec::new();
         }
         let sparse = |offset: u64| {
-            let run = geometry.locate(offset).and_then(|(index, _)| runs.range(..=index).next_back());
+            let run = geometry
+                .locate(offset)
+                .and_then(|(index, _)| runs.range(..=index).next_back());
             run.is_some_and(|(_, (units, live))| *live < size(*units) / 2)
         };
         (0..STRIPES)
@@ -265,19 +300,31 @@ impl Core {
                 .at(storage.path())
                 .offset(image.offset)
                 .detail(detail)
-                .remedy(format!("run `azekura repair {} NEW-FILE`", storage.path().display()))
+                .remedy(format!(
+                    "run `azekura repair {} NEW-FILE`",
+                    storage.path().display()
+                ))
         };
         let size = storage.size()?;
-        if image.offset.checked_add(image.len()).is_none_or(|end| end > size) {
+        if image
+            .offset
+            .checked_add(image.len())
+            .is_none_or(|end| end > size)
+        {
             return Err(damaged(format!("{} bytes exceed the file", image.len())));
         }
         let mut bytes = vec![0; image.len() as usize];
         storage.read_at(image.offset, &mut bytes)?;
         let computed = image_crc(salt, stripe, &bytes);
         if computed != image.crc {
-            return Err(damaged(format!("stored {:08x}, computed {computed:08x}", image.crc)));
+            return Err(damaged(format!(
+                "stored {:08x}, computed {computed:08x}",
+                image.crc
+            )));
         }
-        let words = bytes.chunks_exact(8).filter_map(|word| word.first_chunk::<8>());
+        let words = bytes
+            .chunks_exact(8)
+            .filter_map(|word| word.first_chunk::<8>());
         Ok(words.map(|word| u64::from_le_bytes(*word)).collect())
     }
 }

@@ -50,7 +50,9 @@ impl Core {
             }
             return Ok(false);
         }
-        let Some(_cleaning) = self.cleaning.try_lock() else { return Ok(false) };
+        let Some(_cleaning) = self.cleaning.try_lock() else {
+            return Ok(false);
+        };
         match self.emptiest(|segment| segment.dead * 16 >= self.size_of(segment)) {
             Some(segment) => {
                 self.clean(segment)?;
@@ -75,7 +77,11 @@ impl Core {
 
     /// The segment with the largest share of dead bytes among those that may be cleaned and are `wanted`.
     pub(super) fn emptiest(&self, wanted: impl Fn(&Segment) -> bool) -> Option<Segment> {
-        let before = self.replay_from.lock().sequence.min(self.log.retained_from());
+        let before = self
+            .replay_from
+            .lock()
+            .sequence
+            .min(self.log.retained_from());
         let suspect = self.suspect.lock();
         let share = |segment: &Segment| (segment.dead << 10) / self.size_of(segment);
         self.log
@@ -89,19 +95,27 @@ impl Core {
     /// Cleans `segment`. The caller holds `cleaning`.
     pub(super) fn clean(&self, segment: Segment) -> Result<()> {
         let mut lost = false;
-        let stop = self.log.walk(segment.index, crate::log::layout::FIRST_FRAME, &mut |at, frame| {
-            self.log.each_record(segment.index, at, frame, &mut |address, frame| {
-                match self.move_if_live(address, &frame) {
-                    Err(error) if error.kind() == crate::error::Kind::Corrupted => {
-                        lost = true;
-                        Ok(())
-                    }
-                    other => other,
-                }
-            })
-        })?;
+        let stop = self.log.walk(
+            segment.index,
+            crate::log::layout::FIRST_FRAME,
+            &mut |at, frame| {
+                self.log
+                    .each_record(segment.index, at, frame, &mut |address, frame| match self
+                        .move_if_live(address, &frame)
+                    {
+                        Err(error) if error.kind() == crate::error::Kind::Corrupted => {
+                            lost = true;
+                            Ok(())
+                        }
+                        other => other,
+                    })
+            },
+        )?;
         if lost || stop != Stop::Ended {
-            tracing::error!(segment = segment.index, "a segment is damaged; it is not cleaned");
+            tracing::error!(
+                segment = segment.index,
+                "a segment is damaged; it is not cleaned"
+            );
             self.suspect.lock().push(segment.index);
             return Ok(());
         }
@@ -124,7 +138,12 @@ impl Core {
         if let Some((slot, ())) = locked.find(here)? {
             let mark = epoch::appending();
             let flags = frame.header.flags & COMPRESSED | MOVED;
-            let entry = Entry { kind: FrameKind::Put, flags, key: frame.key, value: frame.value };
+            let entry = Entry {
+                kind: FrameKind::Put,
+                flags,
+                key: frame.key,
+                value: frame.value,
+            };
             let appended = self.log.append(&mark, &entry)?;
             locked.replace(slot, appended.address.0);
             self.log.bury(address, frame.len());

@@ -29,7 +29,10 @@ impl Core {
             }
             let total = victims.len() as u64;
             for (done, segment) in victims.into_iter().enumerate() {
-                progress(round as u64 * total + done as u64, total * (round as u64 + 1));
+                progress(
+                    round as u64 * total + done as u64,
+                    total * (round as u64 + 1),
+                );
                 self.clean(segment)?;
             }
             self.rewrite_images_behind_free_room();
@@ -44,7 +47,11 @@ impl Core {
     /// Segments worth cleaning: those with more than a twentieth dead, and those beyond where the
     /// live bytes would end.
     fn compactable(&self) -> Vec<Segment> {
-        let before = self.replay_from.lock().sequence.min(self.log.retained_from());
+        let before = self
+            .replay_from
+            .lock()
+            .sequence
+            .min(self.log.retained_from());
         let (used, live) = self.log_bytes();
         let (in_use, _, _) = self.log.segments().sizes();
         let size = self.log.geometry().segment_size();
@@ -74,7 +81,11 @@ impl Core {
         let mut state = self.checkpoint.lock();
         state.start_new_run();
         for (stripe, image) in state.images.iter().enumerate() {
-            let index = self.log.geometry().locate(image.offset).map_or(0, |(index, _)| index);
+            let index = self
+                .log
+                .geometry()
+                .locate(image.offset)
+                .map_or(0, |(index, _)| index);
             if !image.is_empty() && index > first_free {
                 self.index.mark_dirty(stripe);
             }

@@ -29,9 +29,11 @@ impl Core {
             Error::new(Kind::Invalid, "a copy needs the name of a file").at(target)
         })?;
         if files.exists(name)? {
-            return Err(Error::new(Kind::Invalid, "there is already a file of that name")
-                .at(target)
-                .remedy("choose another name, or remove it first"));
+            return Err(
+                Error::new(Kind::Invalid, "there is already a file of that name")
+                    .at(target)
+                    .remedy("choose another name, or remove it first"),
+            );
         }
         let partial = target.with_extension("partial-copy");
         let partial_name = partial.file_name().map_or(name, Path::new);
@@ -82,10 +84,21 @@ impl Core {
         }
         // The log of the copy ends here: its last segment leads nowhere.
         storage.write_at(geometry.offset_of(end_index) + LINK_OFFSET, &[0; 8])?;
-        let mark = Mark { durable: end, sync_failed: false };
+        let mark = Mark {
+            durable: end,
+            sync_failed: false,
+        };
         storage.write_at(layout::CONTROL_OFFSET, &mark.encode())?;
-        let payload = Super { open: false, durable: end, ..last };
-        let block = Superblock { engine: ENGINE, sequence: sequence + 1, payload: payload.encode() };
+        let payload = Super {
+            open: false,
+            durable: end,
+            ..last
+        };
+        let block = Superblock {
+            engine: ENGINE,
+            sequence: sequence + 1,
+            payload: payload.encode(),
+        };
         storage.write_at(block.slot_offset(), &block.encode())?;
         storage.sync()?;
         progress(total, total);

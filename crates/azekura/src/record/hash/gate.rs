@@ -58,7 +58,10 @@ impl Gate {
         let closing = self.closing.lock();
         self.closed.store(true, Ordering::Release);
         epoch::wait_for_updates();
-        Alone { gate: self, _closing: closing }
+        Alone {
+            gate: self,
+            _closing: closing,
+        }
     }
 }
 

@@ -56,7 +56,10 @@ impl Keeper {
             .name("azekura-keeper".into())
             .spawn(move || own.keep())
             .expect("a thread can be started");
-        Self { core: Arc::clone(core), thread }
+        Self {
+            core: Arc::clone(core),
+            thread,
+        }
     }
 
     pub(super) fn stop(self) {
@@ -166,7 +169,9 @@ impl Core {
     }
 
     fn is_checkpoint_due(&self) -> bool {
-        let Some(state) = self.checkpoint.try_lock() else { return false };
+        let Some(state) = self.checkpoint.try_lock() else {
+            return false;
+        };
         self.log.appended() - state.appended >= self.interval()
     }
 }

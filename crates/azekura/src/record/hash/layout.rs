@@ -95,7 +95,11 @@ pub struct Extent {
 impl Super {
     /// The payload's bytes.
     pub fn encode(&self) -> Vec<u8> {
-        let root = self.root.unwrap_or(Extent { offset: 0, len: 0, crc: 0 });
+        let root = self.root.unwrap_or(Extent {
+            offset: 0,
+            len: 0,
+            crc: 0,
+        });
         let mut give = Give::default();
         give.u32(self.geometry.shift)
             .u32(self.geometry.salt)
@@ -121,7 +125,10 @@ impl Super {
     /// Decodes a payload. `None`: impossible values.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut take = Take(bytes);
-        let geometry = Geometry { shift: take.u32()?, salt: take.u32()? };
+        let geometry = Geometry {
+            shift: take.u32()?,
+            salt: take.u32()?,
+        };
         let hash_seed = take.u64()?;
         let compression = Compression::from_byte(take.u8()?)?;
         let open = take.u8()?;
@@ -129,9 +136,16 @@ impl Super {
         let epoch = take.u32()?;
         let boot_id = take.id()?;
         let (index, offset, sequence) = (take.u32()?, take.u32()?, take.u64()?);
-        let durable = LogPosition { sequence: take.u64()?, offset: take.u32()? };
+        let durable = LogPosition {
+            sequence: take.u64()?,
+            offset: take.u32()?,
+        };
         let crc = take.u32()?;
-        let root = Extent { offset: take.u64()?, len: take.u64()?, crc };
+        let root = Extent {
+            offset: take.u64()?,
+            len: take.u64()?,
+            crc,
+        };
         let (count, next_sequence) = (take.u64()?, take.u64()?);
         let sound = SHIFTS.contains(&geometry.shift) && open <= 1;
         sound.then_some(Self {
@@ -175,7 +189,10 @@ impl Image {
 
 /// The checksum of a stripe's image.
 pub fn image_crc(salt: u32, stripe: usize, bytes: &[u8]) -> u32 {
-    crc(crc(salt ^ IMAGE_SEED, &(stripe as u32).to_le_bytes()), bytes)
+    crc(
+        crc(salt ^ IMAGE_SEED, &(stripe as u32).to_le_bytes()),
+        bytes,
+    )
 }
 
 /// The checksum of a root.
@@ -197,20 +214,36 @@ pub struct Root {
 impl Root {
     /// A root without a stripe.
     pub fn new() -> Self {
-        Self { images: vec![Image::default(); STRIPES], log: Vec::new(), other: Vec::new() }
+        Self {
+            images: vec![Image::default(); STRIPES],
+            log: Vec::new(),
+            other: Vec::new(),
+        }
     }
 
     /// The root's bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut give = Give::default();
-        let stripes = || self.images.iter().enumerate().filter(|(_, image)| !image.is_empty());
+        let stripes = || {
+            self.images
+                .iter()
+                .enumerate()
+                .filter(|(_, image)| !image.is_empty())
+        };
         give.u32(stripes().count() as u32);
         for (stripe, image) in stripes() {
-            give.u16(stripe as u16).u16(0).u32(image.count).u32(image.crc).u64(image.offset);
+            give.u16(stripe as u16)
+                .u16(0)
+                .u32(image.count)
+                .u32(image.crc)
+                .u64(image.offset);
         }
         give.u32(self.log.len() as u32);
         for segment in &self.log {
-            give.u32(segment.index).u32(segment.units).u64(segment.sequence).u64(segment.dead);
+            give.u32(segment.index)
+                .u32(segment.units)
+                .u64(segment.sequence)
+                .u64(segment.dead);
         }
         give.u32(self.other.len() as u32);
         for (index, units) in &self.other {
@@ -232,7 +265,12 @@ impl Root {
         for _ in 0..take.u32()? {
             let (index, units) = (take.u32()?, take.u32()?);
             let (sequence, dead) = (take.u64()?, take.u64()?);
-            root.log.push(Segment { index, units, sequence, dead });
+            root.log.push(Segment {
+                index,
+                units,
+                sequence,
+                dead,
+            });
         }
         for _ in 0..take.u32()? {
             root.other.push((take.u32()?, take.u32()?));
@@ -248,15 +286,31 @@ mod tests {
 
     fn sample() -> Super {
         Super {
-            geometry: Geometry { shift: 20, salt: 0x0102_0304 },
+            geometry: Geometry {
+                shift: 20,
+                salt: 0x0102_0304,
+            },
             hash_seed: 5,
             compression: Compression::Lz4,
             open: true,
             epoch: 6,
             boot_id: [7; 16],
-            start: (8, LogPosition { sequence: 9, offset: 10 }),
-            durable: LogPosition { sequence: 11, offset: 12 },
-            root: Some(Extent { offset: 13, len: 14, crc: 15 }),
+            start: (
+                8,
+                LogPosition {
+                    sequence: 9,
+                    offset: 10,
+                },
+            ),
+            durable: LogPosition {
+                sequence: 11,
+                offset: 12,
+            },
+            root: Some(Extent {
+                offset: 13,
+                len: 14,
+                crc: 15,
+            }),
             count: 16,
             next_sequence: 17,
         }
@@ -269,7 +323,10 @@ mod tests {
         assert_eq!(&bytes[..8], &[20, 0, 0, 0, 4, 3, 2, 1]);
         assert_eq!(&bytes[16..24], &[1, 1, 0, 0, 6, 0, 0, 0]);
         assert_eq!(&bytes[40..48], &[8, 0, 0, 0, 10, 0, 0, 0]);
-        assert_eq!((bytes[56], bytes[64], bytes[68], bytes[72]), (11, 12, 15, 13));
+        assert_eq!(
+            (bytes[56], bytes[64], bytes[68], bytes[72]),
+            (11, 12, 15, 13)
+        );
         assert_eq!((bytes[80], bytes[88], bytes[96]), (14, 16, 17));
         assert_eq!(Super::decode(&bytes), Some(sample()));
         for len in 0..bytes.len() {
@@ -280,9 +337,22 @@ mod tests {
     #[test]
     fn a_root_comes_back_and_no_prefix_of_it_does() {
         let mut root = Root::new();
-        root.images[3] = Image { offset: 4096, count: 5, crc: 6 };
-        root.images[4095] = Image { offset: 8192, count: 7, crc: 8 };
-        root.log.push(Segment { index: 0, units: 1, sequence: 1 << 32, dead: 99 });
+        root.images[3] = Image {
+            offset: 4096,
+            count: 5,
+            crc: 6,
+        };
+        root.images[4095] = Image {
+            offset: 8192,
+            count: 7,
+            crc: 8,
+        };
+        root.log.push(Segment {
+            index: 0,
+            units: 1,
+            sequence: 1 << 32,
+            dead: 99,
+        });
         root.other.push((1, 2));
         let bytes = root.encode();
         assert_eq!(Root::decode(&bytes), Some(root));

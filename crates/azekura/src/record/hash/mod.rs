@@ -201,7 +201,11 @@ impl Core {
     }
 
     fn count(&self) -> u64 {
-        let sum: i64 = self.count.iter().map(|share| share.0.load(Ordering::Relaxed)).sum();
+        let sum: i64 = self
+            .count
+            .iter()
+            .map(|share| share.0.load(Ordering::Relaxed))
+            .sum();
         sum.max(0) as u64
     }
 
@@ -215,12 +219,20 @@ impl Core {
     fn log_bytes(&self) -> (u64, u64) {
         let segments = self.log.segments().in_use(Use::Log);
         let geometry = self.log.geometry();
-        let used: u64 = segments.iter().map(|s| u64::from(s.units) << geometry.shift).sum();
+        let used: u64 = segments
+            .iter()
+            .map(|s| u64::from(s.units) << geometry.shift)
+            .sum();
         let dead: u64 = segments.iter().map(|s| s.dead).sum();
         let (index, end) = self.log.end();
         let open = segments.iter().any(|s| s.index == index);
-        let unused =
-            if open { geometry.segment_size().saturating_sub(u64::from(end.offset)) } else { 0 };
+        let unused = if open {
+            geometry
+                .segment_size()
+                .saturating_sub(u64::from(end.offset))
+        } else {
+            0
+        };
         (used, used.saturating_sub(dead).saturating_sub(unused))
     }
 }
@@ -228,7 +240,9 @@ impl Core {
 /// The hash of `key` in a file with these secrets.
 #[inline(always)]
 fn hash_key(key: &[u8], secrets: &RapidSecrets) -> Hash {
-    Hash::of(rapidhash::v3::rapidhash_v3_inline::<true, false, false>(key, secrets))
+    Hash::of(rapidhash::v3::rapidhash_v3_inline::<true, false, false>(
+        key, secrets,
+    ))
 }
 
 impl HashDb {
@@ -295,16 +309,28 @@ impl HashDb {
         vec![
             ("path", path),
             ("engine", "hash".into()),
-            ("format_version", crate::format::superblock::VERSION.to_string()),
+            (
+                "format_version",
+                crate::format::superblock::VERSION.to_string(),
+            ),
             ("count", core.count().to_string()),
-            ("file_bytes", core.log.storage().size().unwrap_or(0).to_string()),
-            ("allocated_bytes", core.log.storage().allocated().unwrap_or(0).to_string()),
+            (
+                "file_bytes",
+                core.log.storage().size().unwrap_or(0).to_string(),
+            ),
+            (
+                "allocated_bytes",
+                core.log.storage().allocated().unwrap_or(0).to_string(),
+            ),
             ("log_bytes", used.to_string()),
             ("live_bytes", live.to_string()),
             ("checkpoint_bytes", in_use.saturating_sub(used).to_string()),
             ("leaving_bytes", leaving.to_string()),
             ("free_bytes", free.to_string()),
-            ("segment_size", core.log.geometry().segment_size().to_string()),
+            (
+                "segment_size",
+                core.log.geometry().segment_size().to_string(),
+            ),
             ("compression", core.compression.word().into()),
             ("epoch", core.epoch.to_string()),
             ("position", core.log.end().1.to_string()),
@@ -321,11 +347,7 @@ impl Reader for HashDb {
         self.core.read(key, visit)
     }
 
-    fn read_many(
-        &self,
-        keys: &[&[u8]],
-        visit: &mut dyn FnMut(usize, Option<&[u8]>),
-    ) -> Result<()> {
+    fn read_many(&self, keys: &[&[u8]], visit: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
         self.core.read_many(keys, visit)
     }
 

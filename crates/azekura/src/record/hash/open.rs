@@ -69,7 +69,10 @@ impl HashDb {
         check_options(options)?;
         let shift = options.segment_size.trailing_zeros();
         let identity = identity(storage.as_ref());
-        let geometry = Geometry { shift, salt: identity as u32 };
+        let geometry = Geometry {
+            shift,
+            salt: identity as u32,
+        };
         storage.resize(geometry.offset_of(1))?;
         let log = open_log(&storage, geometry, options)?;
         log.segments().finish_adoption()?;
@@ -90,7 +93,10 @@ impl HashDb {
             next_sequence: sequence + 1,
         };
         let images = vec![Image::default(); STRIPES];
-        let mut state = Checkpoint { images, ..Checkpoint::default() };
+        let mut state = Checkpoint {
+            images,
+            ..Checkpoint::default()
+        };
         let core = build(log, Index::new()?, options, &payload);
         core.write_super(&mut state, payload)?;
         core.sync_storage()?;
@@ -105,7 +111,9 @@ impl HashDb {
         let root = read_root(storage.as_ref(), &last)?;
         let size = storage.size()?;
         let geometry = last.geometry;
-        let segments = size.saturating_sub(geometry.offset_of(0)).div_ceil(geometry.segment_size());
+        let segments = size
+            .saturating_sub(geometry.offset_of(0))
+            .div_ceil(geometry.segment_size());
         check_within(&storage, &root, geometry, segments)?;
         storage.resize(size.max(geometry.offset_of(segments as u32)))?;
         let log = open_log(&storage, geometry, options)?;
@@ -113,7 +121,12 @@ impl HashDb {
             log.segments().adopt(*segment, Use::Log)?;
         }
         for &(index, units) in &root.other {
-            let segment = Segment { index, units, sequence: 0, dead: 0 };
+            let segment = Segment {
+                index,
+                units,
+                sequence: 0,
+                dead: 0,
+            };
             log.segments().adopt(segment, Use::Other)?;
         }
         let trust = trust_in(&log, &last, storage.as_ref());
@@ -125,12 +138,18 @@ impl HashDb {
             replay.record(address, &frame, last.count);
             Ok(())
         })?;
-        let end = LogPosition { sequence: found.last.1, offset: found.end };
+        let end = LogPosition {
+            sequence: found.last.1,
+            offset: found.end,
+        };
         if end < trust.durable && trust.durable.offset != u32::MAX {
             return Err(ends_early(storage.as_ref(), end, trust.durable));
         }
         log.segments().finish_adoption()?;
-        let room = log.segments().seed(found.last.0).map_or(0, |(_, room)| room);
+        let room = log
+            .segments()
+            .seed(found.last.0)
+            .map_or(0, |(_, room)| room);
         // A closed file of an earlier boot may have been opened and written to since, and all of that lost
         // but stray frames behind the end: nothing is put among them.
         let resumes = !last.open
@@ -138,7 +157,11 @@ impl HashDb {
             && room == geometry.segment_size()
             && u64::from(found.end) < room;
         if resumes {
-            log.begin(Some(found.last), last.next_sequence.max(found.last.1 + 1), Some(found.end));
+            log.begin(
+                Some(found.last),
+                last.next_sequence.max(found.last.1 + 1),
+                Some(found.end),
+            );
         } else {
             log.seal(last.start, trust, found)?;
             last.epoch += 1;
@@ -167,7 +190,15 @@ impl HashDb {
         last.durable = trust.durable;
         last.next_sequence = log.next_sequence();
         log.set_durable(trust.durable);
-        let core = build(log, index, options, &Super { count, ..last.clone() });
+        let core = build(
+            log,
+            index,
+            options,
+            &Super {
+                count,
+                ..last.clone()
+            },
+        );
         let mut state = Checkpoint {
             superblock: Some((sequence, last.clone())),
             images: root.images,
@@ -205,7 +236,13 @@ impl HashDb {
 
 impl Drop for HashDb {
     fn drop(&mut self) {
-        if self.core.checkpoint.lock().superblock.as_ref().is_some_and(|(_, last)| last.open)
+        if self
+            .core
+            .checkpoint
+            .lock()
+            .superblock
+            .as_ref()
+            .is_some_and(|(_, last)| last.open)
             && let Err(error) = self.shut()
         {
             tracing::error!(%error, "closing failed; the next open recovers");
@@ -219,15 +256,23 @@ impl Core {
         // A very short log is replayed faster than a checkpoint is written.
         let (_, end) = self.log.end();
         let from = *self.replay_from.lock();
-        if end.sequence != from.sequence || end.offset.saturating_sub(from.offset) > REPLAY_LEN_MAX {
+        if end.sequence != from.sequence || end.offset.saturating_sub(from.offset) > REPLAY_LEN_MAX
+        {
             self.checkpoint()?;
         }
         let mut state = self.checkpoint.lock();
         self.sync_storage()?;
         let (_, end) = self.log.end();
-        let Some((_, last)) = state.superblock.clone() else { return Ok(()) };
+        let Some((_, last)) = state.superblock.clone() else {
+            return Ok(());
+        };
         let next_sequence = self.log.next_sequence();
-        let payload = Super { open: false, durable: end, next_sequence, ..last };
+        let payload = Super {
+            open: false,
+            durable: end,
+            next_sequence,
+            ..last
+        };
         self.write_super(&mut state, payload)?;
         self.sync_storage()?;
         self.log.segments().trim()?;
@@ -263,8 +308,10 @@ fn open_log(storage: &Arc<dyn Storage>, geometry: Geometry, options: &Options) -
 fn check_options(options: &Options) -> Result<()> {
     let shift = options.segment_size.trailing_zeros();
     if !options.segment_size.is_power_of_two() || !SHIFTS.contains(&shift) {
-        return Err(Error::new(Kind::Invalid, "the segment size is a power of two")
-            .found(options.segment_size, "4096 to 67108864"));
+        return Err(
+            Error::new(Kind::Invalid, "the segment size is a power of two")
+                .found(options.segment_size, "4096 to 67108864"),
+        );
     }
     if !(1.1..=1000.0).contains(&options.space_ratio) {
         return Err(Error::new(Kind::Invalid, "the space ratio is out of range")
@@ -294,23 +341,35 @@ pub(super) fn read_super(storage: &dyn Storage) -> Result<(u64, Super)> {
 
 /// The root of the last checkpoint; of a file without one, just the segment its log begins in.
 pub(super) fn read_root(storage: &dyn Storage, last: &Super) -> Result<Root> {
-    let Some(extent) = last.root else { return Ok(Root::new()) };
+    let Some(extent) = last.root else {
+        return Ok(Root::new());
+    };
     let damaged = |what: &str| {
         Error::new(Kind::Corrupted, what)
             .at(storage.path())
             .offset(extent.offset)
-            .remedy(format!("run `azekura repair {} NEW-FILE`", storage.path().display()))
+            .remedy(format!(
+                "run `azekura repair {} NEW-FILE`",
+                storage.path().display()
+            ))
     };
     let size = storage.size()?;
-    if extent.offset.checked_add(extent.len).is_none_or(|end| end > size) {
-        return Err(damaged("the root of the checkpoint lies beyond the end of the file"));
+    if extent
+        .offset
+        .checked_add(extent.len)
+        .is_none_or(|end| end > size)
+    {
+        return Err(damaged(
+            "the root of the checkpoint lies beyond the end of the file",
+        ));
     }
     let mut bytes = vec![0; extent.len as usize];
     storage.read_at(extent.offset, &mut bytes)?;
     if root_crc(last.geometry.salt, &bytes) != extent.crc {
         return Err(damaged("the root of the checkpoint is damaged"));
     }
-    Root::decode(&bytes).ok_or_else(|| damaged("the root of the checkpoint holds impossible values"))
+    Root::decode(&bytes)
+        .ok_or_else(|| damaged("the root of the checkpoint holds impossible values"))
 }
 
 fn check_within(
@@ -319,7 +378,10 @@ fn check_within(
     geometry: Geometry,
     segments: u64,
 ) -> Result<()> {
-    let log = root.log.iter().map(|segment| (segment.index, segment.units));
+    let log = root
+        .log
+        .iter()
+        .map(|segment| (segment.index, segment.units));
     let beyond = log
         .chain(root.other.iter().copied())
         .find(|(index, units)| u64::from(*index) + u64::from(*units) > segments);
@@ -349,5 +411,8 @@ fn ends_early(storage: &dyn Storage, end: LogPosition, durable: LogPosition) -> 
     Error::new(Kind::Corrupted, "the log ends before what was synced")
         .at(storage.path())
         .found(format!("end {end}"), format!("at least {durable}"))
-        .remedy(format!("run `azekura repair {} NEW-FILE`", storage.path().display()))
+        .remedy(format!(
+            "run `azekura repair {} NEW-FILE`",
+            storage.path().display()
+        ))
 }

@@ -31,7 +31,10 @@ impl Core {
         hash: Hash,
         visit: impl FnOnce(Option<&[u8]>) -> R,
     ) -> Result<R> {
-        match self.index.find(pin, hash, |place| self.matching(pin, place, key))? {
+        match self
+            .index
+            .find(pin, hash, |place| self.matching(pin, place, key))?
+        {
             None => Ok(visit(None)),
             Some(frame) => {
                 let value = value::decode(self.compression, &frame)?;

@@ -84,14 +84,23 @@ impl HashReader {
         let view = self.view.read();
         let segments = view.log.segments().in_use(Use::Log);
         let geometry = view.log.geometry();
-        let used: u64 = segments.iter().map(|s| u64::from(s.units) << geometry.shift).sum();
+        let used: u64 = segments
+            .iter()
+            .map(|s| u64::from(s.units) << geometry.shift)
+            .sum();
         vec![
             ("path", self.storage.path().display().to_string()),
             ("engine", "hash".into()),
-            ("format_version", crate::format::superblock::VERSION.to_string()),
+            (
+                "format_version",
+                crate::format::superblock::VERSION.to_string(),
+            ),
             ("count", view.count().to_string()),
             ("file_bytes", self.storage.size().unwrap_or(0).to_string()),
-            ("allocated_bytes", self.storage.allocated().unwrap_or(0).to_string()),
+            (
+                "allocated_bytes",
+                self.storage.allocated().unwrap_or(0).to_string(),
+            ),
             ("log_bytes", used.to_string()),
             ("segment_size", geometry.segment_size().to_string()),
             ("compression", view.compression.word().into()),
@@ -116,9 +125,12 @@ impl HashReader {
             let newer = View::open_newest(&self.storage)?;
             *self.view.write() = newer;
         }
-        Err(Error::new(Kind::Locked, "the writer reuses space faster than it can be read")
-            .at(self.storage.path())
-            .remedy("read through the writer's process, or try again"))
+        Err(Error::new(
+            Kind::Locked,
+            "the writer reuses space faster than it can be read",
+        )
+        .at(self.storage.path())
+        .remedy("read through the writer's process, or try again"))
     }
 }
 
@@ -156,7 +168,15 @@ impl View {
             log.segments().adopt(*segment, Use::Log)?;
         }
         for &(index, units) in &root.other {
-            log.segments().adopt(Segment { index, units, sequence: 0, dead: 0 }, Use::Other)?;
+            log.segments().adopt(
+                Segment {
+                    index,
+                    units,
+                    sequence: 0,
+                    dead: 0,
+                },
+                Use::Other,
+            )?;
         }
         let trust = trust_in(&log, &last, storage.as_ref());
         let mut replay = Replay::new(RapidSecrets::seed(last.hash_seed));
@@ -165,7 +185,13 @@ impl View {
             Ok(())
         })?;
         let count = last.count as i64 + replay.count;
-        let end = (found.last.0, LogPosition { sequence: found.last.1, offset: found.end });
+        let end = (
+            found.last.0,
+            LogPosition {
+                sequence: found.last.1,
+                offset: found.end,
+            },
+        );
         let cold = replay.into_cold(Arc::clone(&log), geometry.salt, root.images.clone());
         let view = Self {
             index: Index::cold(Arc::new(cold))?,
@@ -196,7 +222,11 @@ impl View {
         let room = self.log.segments().seed(index).map_or(0, |(_, room)| room);
         let offset = self.log.geometry().offset_of(index);
         let inside = u64::from(end.offset) < room;
-        let word = if inside { offset + u64::from(end.offset) } else { offset + LINK_OFFSET };
+        let word = if inside {
+            offset + u64::from(end.offset)
+        } else {
+            offset + LINK_OFFSET
+        };
         self.watch.store(word, Ordering::Release);
     }
 
@@ -212,10 +242,20 @@ impl View {
     #[cold]
     fn follow(&self) -> Result<()> {
         let mut end = self.end.lock();
-        let trust = Trust { live: true, ..self.trust };
-        let found =
-            self.log.recover(*end, trust, &mut |address, frame| self.apply(address, &frame))?;
-        *end = (found.last.0, LogPosition { sequence: found.last.1, offset: found.end });
+        let trust = Trust {
+            live: true,
+            ..self.trust
+        };
+        let found = self.log.recover(*end, trust, &mut |address, frame| {
+            self.apply(address, &frame)
+        })?;
+        *end = (
+            found.last.0,
+            LogPosition {
+                sequence: found.last.1,
+                offset: found.end,
+            },
+        );
         self.watch_for(*end);
         Ok(())
     }
@@ -264,13 +304,15 @@ impl View {
     fn read(&self, key: &[u8], visit: &mut dyn FnMut(Option<&[u8]>)) -> Result<()> {
         let pin = epoch::pin();
         let mut buf = Vec::new();
-        let found = self.index.find(&pin, hash_key(key, &self.secrets), |place| {
-            let frame = self.log.copy_frame(Address(place), &mut buf)?;
-            if frame.key != key {
-                return Ok(None);
-            }
-            Ok(Some(value::decode(self.compression, &frame)?.into_owned()))
-        })?;
+        let found = self
+            .index
+            .find(&pin, hash_key(key, &self.secrets), |place| {
+                let frame = self.log.copy_frame(Address(place), &mut buf)?;
+                if frame.key != key {
+                    return Ok(None);
+                }
+                Ok(Some(value::decode(self.compression, &frame)?.into_owned()))
+            })?;
         visit(found.as_deref());
         Ok(())
     }
@@ -382,7 +424,10 @@ impl Persistent for HashReader {
     /// needs.
     fn copy_to(&self, target: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
         let compression = self.view.read().compression;
-        let options = Options { compression, ..Options::default() };
+        let options = Options {
+            compression,
+            ..Options::default()
+        };
         let copy = HashDb::create(target, &options)?;
         let copied = self.answer(|view| {
             copy.clear()?;

@@ -51,7 +51,13 @@ pub(super) struct Replay {
 impl Replay {
     pub(super) fn new(secrets: RapidSecrets) -> Self {
         let stripes = (0..STRIPES).map(|_| Replayed::default()).collect();
-        Self { secrets, stripes, count: 0, cleared: false, dead: Vec::new() }
+        Self {
+            secrets,
+            stripes,
+            count: 0,
+            cleared: false,
+            dead: Vec::new(),
+        }
     }
 
     /// One record of the log.
@@ -87,21 +93,31 @@ impl Replay {
 
     /// Stripes that something was said about, or all if everything was cleared.
     pub(super) fn changed(&self) -> Vec<usize> {
-        (0..STRIPES).filter(|s| self.cleared || !self.stripes[*s].entries.is_empty()).collect()
+        (0..STRIPES)
+            .filter(|s| self.cleared || !self.stripes[*s].entries.is_empty())
+            .collect()
     }
 
     /// The stripes, to be brought in when they are needed.
     pub(super) fn into_cold(self, log: Arc<Log>, salt: u32, images: Vec<Image>) -> Cold {
-        let images = if self.cleared { vec![Image::default(); STRIPES] } else { images };
-        Cold { log, salt, images, replayed: self.stripes.into_iter().map(Mutex::new).collect() }
+        let images = if self.cleared {
+            vec![Image::default(); STRIPES]
+        } else {
+            images
+        };
+        Cold {
+            log,
+            salt,
+            images,
+            replayed: self.stripes.into_iter().map(Mutex::new).collect(),
+        }
     }
 }
 
 impl Source for Cold {
     fn load(&self, stripe: usize) -> Result<Vec<u64>> {
         let image = self.images[stripe];
-        let mut entries =
-            Core::read_image(self.log.storage().as_ref(), self.salt, stripe, image)?;
+        let mut entries = Core::read_image(self.log.storage().as_ref(), self.salt, stripe, image)?;
         let mut replayed = self.replayed[stripe].lock();
         if replayed.entries.is_empty() {
             return Ok(entries);
@@ -122,7 +138,8 @@ impl Cold {
         entries.sort_unstable();
         let mut out = Vec::with_capacity(entries.len() + order.len());
         let mut from = 0;
-        let mut groups = order.chunk_by(|a, b| tag(replayed.entries[*a]) == tag(replayed.entries[*b]));
+        let mut groups =
+            order.chunk_by(|a, b| tag(replayed.entries[*a]) == tag(replayed.entries[*b]));
         for group in &mut groups {
             let wanted = tag(replayed.entries[group[0]]);
             let below = from + entries[from..].partition_point(|entry| tag(*entry) < wanted);
@@ -140,12 +157,7 @@ impl Cold {
     }
 
     /// One frame of the log onto the entries of its tag.
-    fn apply_one(
-        &self,
-        same: &mut Vec<u64>,
-        entry: u64,
-        removes: bool,
-    ) -> Result<()> {
+    fn apply_one(&self, same: &mut Vec<u64>, entry: u64, removes: bool) -> Result<()> {
         let address = Address(place_of(entry));
         if !same.is_empty() {
             let (mut ours, mut theirs) = (Vec::new(), Vec::new());

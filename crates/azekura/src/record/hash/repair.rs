@@ -49,7 +49,10 @@ pub fn repair(
 ) -> Result<RepairReport> {
     let storage: Arc<dyn Storage> = Arc::new(File::open(damaged, Access::Write)?);
     let (last, mut report) = superblock_or_guess(storage.as_ref())?;
-    let options = Options { compression: last.compression, ..Options::default() };
+    let options = Options {
+        compression: last.compression,
+        ..Options::default()
+    };
     let db = HashDb::create(target, &options)?;
     repair_storage(&storage, &last, &db, &mut report, progress)?;
     report.recovered = crate::engine::Reader::count(&db);
@@ -95,18 +98,20 @@ pub fn repair_storage(
     let mut known: Vec<Option<Vec<u64>>> = Vec::with_capacity(STRIPES);
     for stripe in 0..STRIPES {
         let image = root.images[stripe];
-        known.push(match Core::read_image(storage.as_ref(), geometry.salt, stripe, image) {
-            Ok(entries) if has_root => {
-                let mut places: Vec<u64> = entries.into_iter().map(place_of).collect();
-                places.sort_unstable();
-                Some(places)
-            }
-            Ok(_) => None,
-            Err(error) => {
-                report.lost.push(error.to_string());
-                None
-            }
-        });
+        known.push(
+            match Core::read_image(storage.as_ref(), geometry.salt, stripe, image) {
+                Ok(entries) if has_root => {
+                    let mut places: Vec<u64> = entries.into_iter().map(place_of).collect();
+                    places.sort_unstable();
+                    Some(places)
+                }
+                Ok(_) => None,
+                Err(error) => {
+                    report.lost.push(error.to_string());
+                    None
+                }
+            },
+        );
     }
     let segments = find_segments(storage.as_ref(), last, &root, size);
     let total = segments.len() as u64;
@@ -130,8 +135,15 @@ pub fn repair_storage(
                 return;
             }
             let doubtful = before && places.is_none();
-            let found = Found { position, address, removed, doubtful };
-            let newer = newest.get(frame.key).is_none_or(|other| other.position < position);
+            let found = Found {
+                position,
+                address,
+                removed,
+                doubtful,
+            };
+            let newer = newest
+                .get(frame.key)
+                .is_none_or(|other| other.position < position);
             if newer {
                 newest.insert(frame.key.to_vec(), found);
             }
@@ -159,7 +171,9 @@ pub fn repair_storage(
     // Records the index knew and nobody found.
     let lost = missing(&log, &known, last, &secrets);
     if lost > 0 {
-        report.lost.push(format!("{lost} records that the index knew are damaged"));
+        report
+            .lost
+            .push(format!("{lost} records that the index knew are damaged"));
     }
     progress(1, 1);
     Ok(())
@@ -173,10 +187,15 @@ fn find_segments(storage: &dyn Storage, last: &Super, root: &Root, size: u64) ->
     let count = size.saturating_sub(geometry.offset_of(0)) >> geometry.shift;
     for index in 0..count as u32 {
         let mut bytes = [0; 24];
-        if storage.read_at(geometry.offset_of(index), &mut bytes).is_err() {
+        if storage
+            .read_at(geometry.offset_of(index), &mut bytes)
+            .is_err()
+        {
             continue;
         }
-        let known = segments.iter().any(|s| (s.index..s.index + s.units).contains(&index));
+        let known = segments
+            .iter()
+            .any(|s| (s.index..s.index + s.units).contains(&index));
         let header = SegmentHeader::decode(&bytes, geometry.salt);
         // Free segments still carry their old header: only those behind P are news.
         if let Some(header) = header
@@ -185,7 +204,12 @@ fn find_segments(storage: &dyn Storage, last: &Super, root: &Root, size: u64) ->
             && (root.log.is_empty() || header.sequence > last.start.1.sequence)
         {
             let (units, sequence) = (header.units, header.sequence);
-            segments.push(Segment { index, units, sequence, dead: 0 });
+            segments.push(Segment {
+                index,
+                units,
+                sequence,
+                dead: 0,
+            });
         }
     }
     segments.sort_by_key(|segment| segment.sequence);
@@ -223,15 +247,24 @@ fn salvage(
                 address.offset()
             ));
         }
-        let position = LogPosition { sequence: segment.sequence, offset: at as u32 };
+        let position = LogPosition {
+            sequence: segment.sequence,
+            offset: at as u32,
+        };
         let len = frame.len() as u64;
         match frame.header.kind {
             FrameKind::End => return,
             FrameKind::Pad => {}
             FrameKind::Batch => {
-                let seed = log.segments().seed(segment.index).map_or(0, |(seed, _)| seed);
+                let seed = log
+                    .segments()
+                    .seed(segment.index)
+                    .map_or(0, |(seed, _)| seed);
                 for (place, inner) in frame.inner(seed, (at / 8) as u32) {
-                    let position = LogPosition { offset: place * 8, ..position };
+                    let position = LogPosition {
+                        offset: place * 8,
+                        ..position
+                    };
                     visit(position, log.address(segment.index, place * 8), inner);
                 }
             }
@@ -267,4 +300,3 @@ fn missing(log: &Log, known: &[Option<Vec<u64>>], _last: &Super, secrets: &Rapid
     }
     lost
 }
-

@@ -34,7 +34,10 @@ pub(super) fn behind(hash: Hash, key: &[u8]) -> Bookmark {
     encode(hash, true, key)
 }
 
-#[expect(clippy::big_endian_bytes, reason = "bookmarks sort as bytes in scan order")]
+#[expect(
+    clippy::big_endian_bytes,
+    reason = "bookmarks sort as bytes in scan order"
+)]
 fn encode(hash: Hash, behind: bool, key: &[u8]) -> Bookmark {
     let mut bytes = hash.0.to_be_bytes().to_vec();
     bytes.push(u8::from(behind));
@@ -49,7 +52,10 @@ struct From<'b> {
     key: &'b [u8],
 }
 
-#[expect(clippy::big_endian_bytes, reason = "bookmarks sort as bytes in scan order")]
+#[expect(
+    clippy::big_endian_bytes,
+    reason = "bookmarks sort as bytes in scan order"
+)]
 fn decode(bookmark: &Bookmark) -> Result<From<'_>> {
     let bytes = bookmark.as_bytes();
     let parts = bytes.split_first_chunk::<8>().and_then(|(hash, rest)| {
@@ -57,10 +63,16 @@ fn decode(bookmark: &Bookmark) -> Result<From<'_>> {
         (*behind <= 1).then_some((hash, *behind == 1, key))
     });
     let (hash, behind, key) = parts.ok_or_else(|| {
-        Error::new(Kind::Invalid, "not a bookmark of a hash file")
-            .found(crate::error::quote(bytes), "8 bytes of hash, 0 or 1, and a key")
+        Error::new(Kind::Invalid, "not a bookmark of a hash file").found(
+            crate::error::quote(bytes),
+            "8 bytes of hash, 0 or 1, and a key",
+        )
     })?;
-    Ok(From { hash: Hash(u64::from_be_bytes(*hash)), behind, key })
+    Ok(From {
+        hash: Hash(u64::from_be_bytes(*hash)),
+        behind,
+        key,
+    })
 }
 
 impl From<'_> {
@@ -94,7 +106,11 @@ impl Scan<'_> {
     ) -> Result<Option<Bookmark>> {
         let start = match from {
             Some(bookmark) => decode(bookmark)?,
-            None => From { hash: Hash(0), behind: false, key: &[] },
+            None => From {
+                hash: Hash(0),
+                behind: false,
+                key: &[],
+            },
         };
         let mut at = Some(start.hash);
         while let Some(hash) = at {
@@ -130,7 +146,10 @@ impl Scan<'_> {
 
     /// Entries whose known bits are equal are put in order by all of the hash and the key.
     fn order_alike(&self, entries: &mut [(u64, Place)]) -> Result<()> {
-        for alike in entries.chunk_by_mut(|(a, _), (b, _)| a == b).filter(|alike| alike.len() > 1) {
+        for alike in entries
+            .chunk_by_mut(|(a, _), (b, _)| a == b)
+            .filter(|alike| alike.len() > 1)
+        {
             let mut keyed = Vec::with_capacity(alike.len());
             for entry in alike.iter() {
                 let mut key = (Hash(0), Vec::new());

@@ -4,7 +4,12 @@ use super::*;
 use crate::io::memory::Memory;
 
 fn small() -> Options {
-    Options { segment_size: 4096, background: false, capacity: 1 << 26, ..Options::default() }
+    Options {
+        segment_size: 4096,
+        background: false,
+        capacity: 1 << 26,
+        ..Options::default()
+    }
 }
 
 #[test]
@@ -13,7 +18,8 @@ fn records_come_back_after_a_reopen_with_and_without_a_checkpoint() {
         let memory = Memory::new(1 << 26).unwrap();
         let db = HashDb::create_on(memory.clone(), &small()).unwrap();
         for i in 0..5000u32 {
-            db.put(format!("key{i}").as_bytes(), format!("value{i}").as_bytes()).unwrap();
+            db.put(format!("key{i}").as_bytes(), format!("value{i}").as_bytes())
+                .unwrap();
         }
         for i in (0..5000u32).step_by(3) {
             assert!(db.remove(format!("key{i}").as_bytes()).unwrap());
@@ -30,7 +36,10 @@ fn records_come_back_after_a_reopen_with_and_without_a_checkpoint() {
             let wanted = (i % 3 != 0).then(|| format!("value{i}").into_bytes());
             assert_eq!(value, wanted, "{i}");
         }
-        assert_eq!(db.check(&mut |_, _| ()).unwrap().damage, Vec::<String>::new());
+        assert_eq!(
+            db.check(&mut |_, _| ()).unwrap().damage,
+            Vec::<String>::new()
+        );
     }
 }
 

@@ -40,7 +40,11 @@ impl Core {
 
     #[inline(always)]
     fn end_update(&self) -> Result<()> {
-        if self.options.durability == Durability::Power { self.log.sync() } else { Ok(()) }
+        if self.options.durability == Durability::Power {
+            self.log.sync()
+        } else {
+            Ok(())
+        }
     }
 
     #[inline(always)]
@@ -123,7 +127,9 @@ impl Core {
         let (mut locked, found) = loop {
             let mut locked = self.index.lock(&pin, hash)?;
             let found = locked.find(|place| {
-                Ok(self.matching(&pin, place, key)?.map(|frame| (Address(place), frame)))
+                Ok(self
+                    .matching(&pin, place, key)?
+                    .map(|frame| (Address(place), frame)))
             })?;
             if found.is_some() || !inserts || locked.claim() {
                 break (locked, found);
@@ -143,16 +149,30 @@ impl Core {
             Edit::Put(value) => {
                 self.check_value(key, &value)?;
                 let (stored, flags) = value::encode(self.compression, &value);
-                let kind = if found.is_some() { FrameKind::Put } else { FrameKind::Insert };
+                let kind = if found.is_some() {
+                    FrameKind::Put
+                } else {
+                    FrameKind::Insert
+                };
                 let mark = epoch::appending();
-                let entry = Entry { kind, flags, key, value: &stored };
+                let entry = Entry {
+                    kind,
+                    flags,
+                    key,
+                    value: &stored,
+                };
                 let appended = self.log.append(&mark, &entry)?;
                 self.apply_put(&mut locked, found, appended.address);
             }
             Edit::Remove => {
                 if let Some((slot, (address, frame))) = found {
                     let mark = epoch::appending();
-                    let entry = Entry { kind: FrameKind::Remove, flags: 0, key, value: &[] };
+                    let entry = Entry {
+                        kind: FrameKind::Remove,
+                        flags: 0,
+                        key,
+                        value: &[],
+                    };
                     let appended = self.log.append(&mark, &entry)?;
                     self.apply_remove(&locked, slot, address, &frame);
                     self.log.bury(appended.address, appended.len);
@@ -195,7 +215,13 @@ impl Core {
             let pin = epoch::pin();
             self.approach(&pin, group.iter().map(|(key, _)| *key), &mut hashes);
             for (at, (key, value)) in group.iter().enumerate() {
-                self.edit(key, hashes[at], true, |_| Edit::Put(Cow::Borrowed(value)), false)?;
+                self.edit(
+                    key,
+                    hashes[at],
+                    true,
+                    |_| Edit::Put(Cow::Borrowed(value)),
+                    false,
+                )?;
             }
         }
         self.end_update()
@@ -258,16 +284,23 @@ impl Core {
             .iter()
             .map(|found| {
                 let frame = found.as_ref().map(|(_, (_, frame))| frame);
-                frame.map(|frame| value::decode(self.compression, frame)).transpose()
+                frame
+                    .map(|frame| value::decode(self.compression, frame))
+                    .transpose()
             })
             .collect::<Result<Vec<_>>>()?;
-        let shown: Vec<Option<&[u8]>> =
-            number_of.iter().map(|number| values[*number].as_deref()).collect();
+        let shown: Vec<Option<&[u8]>> = number_of
+            .iter()
+            .map(|number| values[*number].as_deref())
+            .collect();
         let mut edits: Vec<Edit<'a>> = records.iter().map(|_| Edit::Keep).collect();
         let decided = decide(&shown);
         if decided.len() != wanted {
-            return Err(Error::new(Kind::Invalid, "an update of many keys needs one edit per key")
-                .found(decided.len(), wanted));
+            return Err(Error::new(
+                Kind::Invalid,
+                "an update of many keys needs one edit per key",
+            )
+            .found(decided.len(), wanted));
         }
         for (edit, number) in decided.into_iter().zip(number_of) {
             if edit != Edit::Keep {
@@ -277,7 +310,10 @@ impl Core {
         self.apply_many(records, &mut locked, &found, &edits)
     }
 
-    #[expect(clippy::type_complexity, reason = "one caller; a name would only hide the pairs")]
+    #[expect(
+        clippy::type_complexity,
+        reason = "one caller; a name would only hide the pairs"
+    )]
     fn lock_records<'i>(
         &'i self,
         pin: &'i Pin,
@@ -290,7 +326,9 @@ impl Core {
             let mut full = None;
             for (locked, key) in locked.iter_mut().zip(records) {
                 let present = locked.find(|place| {
-                    Ok(self.matching(pin, place, key)?.map(|frame| (Address(place), frame)))
+                    Ok(self
+                        .matching(pin, place, key)?
+                        .map(|frame| (Address(place), frame)))
                 })?;
                 if present.is_none() && !locked.claim() {
                     full = Some((locked.hash(), locked.seen()));
@@ -298,7 +336,9 @@ impl Core {
                 }
                 found.push(present);
             }
-            let Some((hash, seen)) = full else { return Ok((locked, found)) };
+            let Some((hash, seen)) = full else {
+                return Ok((locked, found));
+            };
             drop(locked);
             self.index.grow(hash, seen)?;
         }
@@ -318,19 +358,30 @@ impl Core {
                 Edit::Put(value) => {
                     self.check_value(records[at], value)?;
                     let (bytes, flags) = value::encode(self.compression, value);
-                    let kind = if present { FrameKind::Put } else { FrameKind::Insert };
+                    let kind = if present {
+                        FrameKind::Put
+                    } else {
+                        FrameKind::Insert
+                    };
                     Some((kind, flags, bytes))
                 }
                 Edit::Remove if present => Some((FrameKind::Remove, 0, Cow::Borrowed(&[][..]))),
                 Edit::Remove | Edit::Keep => None,
             });
         }
-        let changed: Vec<usize> = (0..edits.len()).filter(|at| stored[*at].is_some()).collect();
+        let changed: Vec<usize> = (0..edits.len())
+            .filter(|at| stored[*at].is_some())
+            .collect();
         let entries: Vec<Entry<'_>> = changed
             .iter()
             .filter_map(|at| {
                 let (kind, flags, bytes) = stored[*at].as_ref()?;
-                Some(Entry { kind: *kind, flags: *flags, key: records[*at], value: bytes })
+                Some(Entry {
+                    kind: *kind,
+                    flags: *flags,
+                    key: records[*at],
+                    value: bytes,
+                })
             })
             .collect();
         if entries.is_empty() {
@@ -341,7 +392,8 @@ impl Core {
         if let [entry] = entries.as_slice() {
             addresses.push(self.log.append(&mark, entry)?);
         } else {
-            self.log.append_batch(&mark, &entries, |_, appended| addresses.push(appended))?;
+            self.log
+                .append_batch(&mark, &entries, |_, appended| addresses.push(appended))?;
         }
         for ((at, entry), appended) in changed.into_iter().zip(&entries).zip(addresses) {
             if entry.kind == FrameKind::Remove {
@@ -361,7 +413,12 @@ impl Core {
         {
             let _alone = self.gate.alone();
             let mark = epoch::appending();
-            let entry = Entry { kind: FrameKind::Clear, flags: 0, key: &[], value: &[] };
+            let entry = Entry {
+                kind: FrameKind::Clear,
+                flags: 0,
+                key: &[],
+                value: &[],
+            };
             self.log.append(&mark, &entry)?;
             self.index.clear();
             self.reset_count();

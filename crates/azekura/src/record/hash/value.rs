@@ -32,20 +32,27 @@ fn compress(compression: Compression, value: &[u8]) -> (Cow<'_, [u8]>, u8) {
             Err(_) => return (Cow::Borrowed(value), 0),
         },
     }
-    if stored.len() < value.len() { (Cow::Owned(stored), COMPRESSED) } else { (Cow::Borrowed(value), 0) }
+    if stored.len() < value.len() {
+        (Cow::Owned(stored), COMPRESSED)
+    } else {
+        (Cow::Borrowed(value), 0)
+    }
 }
 
 /// The value a frame stores.
 #[inline(always)]
 pub(super) fn decode<'f>(compression: Compression, frame: &Frame<'f>) -> Result<Cow<'f, [u8]>> {
-    if frame.has(COMPRESSED) { decompress(compression, frame) } else { Ok(Cow::Borrowed(frame.value)) }
+    if frame.has(COMPRESSED) {
+        decompress(compression, frame)
+    } else {
+        Ok(Cow::Borrowed(frame.value))
+    }
 }
 
 #[cold]
 fn decompress<'f>(compression: Compression, frame: &Frame<'f>) -> Result<Cow<'f, [u8]>> {
-    let broken = || {
-        Error::new(Kind::Corrupted, "a compressed value does not decompress").key(frame.key)
-    };
+    let broken =
+        || Error::new(Kind::Corrupted, "a compressed value does not decompress").key(frame.key);
     let (len, bytes) = frame.value.split_first_chunk::<4>().ok_or_else(broken)?;
     let len = u32::from_le_bytes(*len) as usize;
     if len as u64 > VALUE_LEN_MAX {
@@ -56,5 +63,9 @@ fn decompress<'f>(compression: Compression, frame: &Frame<'f>) -> Result<Cow<'f,
         Compression::Lz4 => lz4_flex::block::decompress(bytes, len).map_err(|_| broken())?,
         Compression::Zstd => zstd::bulk::decompress(bytes, len).map_err(|_| broken())?,
     };
-    if value.len() == len { Ok(Cow::Owned(value)) } else { Err(broken()) }
+    if value.len() == len {
+        Ok(Cow::Owned(value))
+    } else {
+        Err(broken())
+    }
 }
