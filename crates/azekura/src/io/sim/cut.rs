@@ -10,6 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::event::{Event, FileId};
+use super::pages::Pages;
 use super::state::{FileState, State};
 use super::{Dice, SimDisk};
 
@@ -197,15 +198,14 @@ impl Replay {
             let known = after.files.len();
             let chosen = atoms.get(&file).map_or(&[][..], Vec::as_slice);
             let size = sizes.get(&file).copied().unwrap_or(0);
-            after
-                .files
-                .push(State::file_of(self.image(file, size, chosen, choice)));
+            let (pages, size) = self.image(file, size, chosen, choice);
+            after.files.push(State::file_of(pages, size));
             after.names.insert(name, known);
         }
         SimDisk::of(self.seed, after)
     }
 
-    fn image(&self, file: FileId, size: usize, chosen: &[usize], choice: &Choice) -> Vec<u8> {
+    fn image(&self, file: FileId, size: usize, chosen: &[usize], choice: &Choice) -> (Pages, u64) {
         let state = &self.state.files[file];
         let (since, size) = match size.checked_sub(1) {
             Some(last) => state.sizes[last],
@@ -218,28 +218,28 @@ impl Replay {
                 .unwrap_or(0)
                 .max(FileState::least(dirty, since))
         };
-        let mut bytes = state.image(self.state.atom, size, prefix);
+        let mut pages = state.image(self.state.atom, size, prefix);
         let mut dice = Dice(choice.garbage);
         if choice.garbage != 0 {
             for index in state.dirty.keys() {
-                let span = FileState::span(self.state.atom, *index);
-                if span.start < size && dice.below(4) == 0 {
-                    let end = span.end.min(size) as usize;
-                    bytes[span.start as usize..end].fill_with(|| dice.u64() as u8);
+                if dice.below(4) == 0 {
+                    let span = FileState::span(self.state.atom, *index);
+                    pages.get_mut(span).fill_with(|| dice.u64() as u8);
                 }
             }
         }
         let mut dice = Dice(choice.stale);
         if choice.stale != 0 && size > state.size {
-            for index in state.size / 512..size.div_ceil(512) {
-                let start = (index * 512).max(state.size) as usize;
-                let target = &mut bytes[start..((index + 1) * 512).min(size) as usize];
-                if dice.below(2) == 0 && target.iter().all(|byte| *byte == 0) {
-                    target.fill_with(|| dice.u64() as u8);
+            for sector in state.size.div_ceil(512)..size.div_ceil(512) {
+                let span = sector * 512..(sector + 1) * 512;
+                let unused = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
+                if dice.below(2) == 0 && pages.get(span.clone()).is_none_or(unused) {
+                    pages.get_mut(span).fill_with(|| dice.u64() as u8);
                 }
             }
         }
-        bytes
+        pages.truncate(size);
+        (pages, size)
     }
 
     /// What a choice leaves out, for people.
@@ -301,12 +301,11 @@ impl Replay {
     /// which a process cannot die in the middle of.
     pub fn next_write(&self) -> usize {
         match self.events.get(self.at) {
-            Some(Event::Write {
-                offset,
-                bytes,
-                mapped: true,
-                ..
-            }) if bytes.len() == 8 && offset.is_multiple_of(8) => 0,
+            Some(Event::Write { offset, bytes, mapped: true, .. })
+                if bytes.len() == 8 && offset.is_multiple_of(8) =>
+            {
+                0
+            }
             Some(Event::Write { bytes, .. }) => bytes.len(),
             _ => 0,
         }

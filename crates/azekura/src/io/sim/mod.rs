@@ -18,6 +18,7 @@
 mod cut;
 mod event;
 mod fault;
+mod pages;
 mod state;
 mod storage;
 #[cfg(test)]

@@ -21,6 +21,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::event::{Event, FileId};
+use super::pages::Pages;
 
 /// What the device writes as a whole or not at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,10 +82,10 @@ impl NameChange {
     }
 }
 
-/// A file at one moment. Bytes behind the end of `base` are zeros.
+/// A file at one moment. Bytes behind its size are zeros.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FileState {
-    base: Arc<Vec<u8>>,
+    base: Pages,
     pub(super) size: u64,
     /// Number of the event, and the size since.
     pub(super) sizes: Vec<(u64, u64)>,
@@ -233,20 +234,22 @@ impl State {
     }
 
     /// A file of another boot: all of it durable.
-    pub(super) fn file_of(bytes: Vec<u8>) -> FileState {
-        let size = bytes.len() as u64;
+    pub(super) fn file_of(base: Pages, size: u64) -> FileState {
         FileState {
-            base: Arc::new(bytes),
+            base,
             size,
             ..FileState::default()
         }
     }
 
-    /// What a running system sees of a file.
-    pub(super) fn visible(&self, file: FileId) -> Vec<u8> {
+    /// What a running system sees of a file, and its size.
+    pub(super) fn visible(&self, file: FileId) -> (Pages, u64) {
         let state = &self.files[file];
         let size = state.sizes.last().map_or(state.size, |(_, size)| *size);
-        state.image(self.atom, size, |dirty| dirty.changes.len())
+        (
+            state.image(self.atom, size, |dirty| dirty.changes.len()),
+            size,
+        )
     }
 
     /// The atoms of a file that dropping the cache would change, with the number of their changes.
@@ -279,8 +282,9 @@ impl FileState {
     /// Zeroes a range; atoms that are known to be zero are left alone.
     fn zero(&mut self, atom: u64, event: u64, offset: u64, len: u64, cut: bool) {
         for (index, start, end, _) in pieces(atom, offset, len) {
-            if self.dirty.contains_key(&index) || self.base_of(atom, index).iter().any(|b| *b != 0)
-            {
+            let span = index * atom..(index + 1) * atom;
+            let base = self.base.get(span).unwrap_or_default();
+            if self.dirty.contains_key(&index) || base.iter().any(|byte| *byte != 0) {
                 let change = Change {
                     event,
                     start,
@@ -293,22 +297,16 @@ impl FileState {
         }
     }
 
-    fn base_of(&self, atom: u64, index: u64) -> &[u8] {
-        let start = (index * atom).min(self.base.len() as u64) as usize;
-        &self.base[start..self.base.len().min(start + atom as usize)]
-    }
-
     /// Makes the first `prefix` changes of an atom durable.
     fn settle(&mut self, atom: u64, index: u64, prefix: usize) {
         let Some(dirty) = self.dirty.get_mut(&index) else {
             return;
         };
-        let start = (index * atom) as usize;
-        let base = Arc::make_mut(&mut self.base);
-        base.resize(base.len().max(start + atom as usize), 0);
-        for change in dirty.changes.drain(..prefix) {
-            change.apply(&mut base[start..start + atom as usize]);
-        }
+        let target = self.base.get_mut(index * atom..(index + 1) * atom);
+        dirty
+            .changes
+            .drain(..prefix)
+            .for_each(|change| change.apply(target));
     }
 
     fn synced(&mut self, atom: u64, begin: u64, ok: bool) {
@@ -338,9 +336,7 @@ impl FileState {
     }
 
     fn rot(&mut self, atom: u64, event: u64, offset: u64, mask: u8, seen: u8) {
-        let base = Arc::make_mut(&mut self.base);
-        base.resize(base.len().max(offset as usize + 1), 0);
-        base[offset as usize] ^= mask;
+        self.base.get_mut(offset..offset + 1)[0] ^= mask;
         if self.dirty.contains_key(&(offset / atom)) {
             self.change(atom, event, offset, &Arc::from([seen]));
         }
@@ -362,21 +358,19 @@ impl FileState {
         atom: Atom,
         size: u64,
         mut prefix: impl FnMut(&Dirty) -> usize,
-    ) -> Vec<u8> {
-        let mut bytes = self.base[..self.base.len().min(size as usize)].to_vec();
-        bytes.resize(size as usize, 0);
+    ) -> Pages {
+        let mut pages = self.base.clone();
         for (index, dirty) in &self.dirty {
             let prefix = prefix(dirty);
-            let start = index * atom.size();
-            if start < size {
-                let end = (start + atom.size()).min(size);
-                let target = &mut bytes[start as usize..end as usize];
+            if index * atom.size() < size && prefix > 0 {
+                let target = pages.get_mut(Self::span(atom, *index));
                 dirty.changes[..prefix]
                     .iter()
                     .for_each(|change| change.apply(target));
             }
         }
-        bytes
+        pages.truncate(size);
+        pages
     }
 
     /// The bytes of the file an atom takes.
@@ -438,7 +432,8 @@ mod tests {
         assert_eq!(pending, [0, 1]);
         assert_eq!(state.files[0].dirty[&0].changes.len(), 1);
         assert_eq!((state.files[0].size, state.files[0].sizes.len()), (2048, 0));
-        assert_eq!(state.files[0].image(state.atom, 2048, |_| 0)[..1], [1]);
+        let durable = state.files[0].image(state.atom, 2048, |_| 0);
+        assert_eq!(durable.get(0..2), Some(&[1, 0][..]));
     }
 
     #[test]

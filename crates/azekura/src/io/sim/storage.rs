@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use super::cut::Replay;
 use super::event::{Event, FileId, Log};
 use super::fault::{Fault, Faults, Operation};
+use super::pages::PAGE;
 use super::state::{FileState, State};
 use super::{Dice, SimDisk, mix};
 use crate::error::{Error, Kind, Result, size};
@@ -25,8 +26,6 @@ use crate::io::{Access, Directory, Map, Storage};
 
 /// Addresses reserved for each file.
 pub(super) const MAP_CAPACITY: u64 = 64 << 20;
-
-const PAGE: u64 = 4096;
 
 thread_local! {
     /// What a store into a map means on this thread just now.
@@ -173,9 +172,13 @@ impl Disk {
         };
         let map = Map::anonymous(MAP_CAPACITY, Some(Arc::new(recorder)))?;
         if id < self.start.files.len() {
-            let bytes = self.start.visible(id);
-            shape.size.store(bytes.len() as u64, Ordering::Relaxed);
-            storing(Storing::Unheard, || fill(&map, &bytes));
+            let (pages, size) = self.start.visible(id);
+            shape.size.store(size, Ordering::Relaxed);
+            storing(Storing::Unheard, || {
+                pages
+                    .iter()
+                    .for_each(|(offset, page)| map.write(offset, page));
+            });
         }
         let file = Arc::new(SimFile {
             id,
@@ -198,10 +201,7 @@ impl Disk {
             .names
             .values()
             .filter(|id| !live.files.contains_key(id));
-        opened
-            + unopened
-                .map(|id| self.start.visible(*id).len() as u64)
-                .sum::<u64>()
+        opened + unopened.map(|id| self.start.visible(*id).1).sum::<u64>()
     }
 
     pub(super) fn evict_all(&self) {
@@ -233,12 +233,14 @@ impl Disk {
             file: file.id,
             shown: shown.clone(),
         });
-        let bytes = self.state().visible(file.id);
+        let (pages, _) = self.state().visible(file.id);
         for (index, _) in shown {
             let span = FileState::span(state.atom, index);
-            let span = span.start as usize..bytes.len().min(span.end as usize);
-            let part = bytes.get(span.clone()).unwrap_or_default();
-            storing(Storing::Unheard, || file.map.write(span.start as u64, part));
+            let (offset, len) = (span.start, span.end - span.start);
+            storing(Storing::Unheard, || match pages.get(span) {
+                Some(bytes) => file.map.write(offset, bytes),
+                None => file.map.zero(offset, len),
+            });
         }
     }
 
@@ -294,15 +296,6 @@ fn failure(operation: Operation, code: i32, path: &Path) -> Error {
         Operation::SyncNames => "cannot sync the folder",
     };
     Error::io(what, std::io::Error::from_raw_os_error(code)).at(path)
-}
-
-/// Lays bytes out, leaving pages of zeros untouched.
-fn fill(map: &Map, bytes: &[u8]) {
-    for (page, bytes) in bytes.chunks(PAGE as usize).enumerate() {
-        if bytes.iter().any(|byte| *byte != 0) {
-            map.write(page as u64 * PAGE, bytes);
-        }
-    }
 }
 
 fn load(map: &Map, offset: u64) -> u8 {
