@@ -1,8 +1,8 @@
 //! Creating, opening and closing a hash file.
 //!
 //! Opening for writing: superblock, root, replay; after a crash, seal; a superblock that says "open" and,
-//! after a crash, names a new epoch: then it is synced. A process that dies during an open leaves what it
-//! found. A closed file that is opened by the same boot costs no sync. Closing:
+//! after a crash, names a new epoch. A sync before it, and after a crash one behind it. A process that dies
+//! during an open leaves what it found. Closing:
 //! sync, a superblock that says "closed", sync; and a checkpoint if replay would otherwise be long.
 
 use std::path::Path;
@@ -204,6 +204,8 @@ impl HashDb {
             images: root.images,
             ..Checkpoint::default()
         };
+        // What was found may be in the cache only: it is durable before the other slot is overwritten.
+        core.sync_storage()?;
         core.write_super(&mut state, last)?;
         if !resumes {
             // The epoch is durable before anything of it is: its sequences are never used again.
