@@ -1,0 +1,515 @@
+//! What a cut of the power, or the death of the process, leaves of a hash file: a prefix of its history.
+//!
+//! Workloads of every kind of change run on the simulated disk. At each event the power is cut in many
+//! legal ways, the process dies, and recoveries are cut again. The store that then opens must hold the
+//! state behind some number of operations: at least those synced (or, after a death, acknowledged), at
+//! most those begun. So a batch or a clear is there whole or not at all. It must be sound, take
+//! further operations, and hold them after a reopen. Devices that destroy the rest of a sector while they
+//! write a part of it are not among the cases: the log goes on in sectors that were synced.
+//!
+//! Planted bugs prove the net: each must be seen. Lines beginning `tried:` say how much was tried.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+
+use azekura::io::sim::{Atom, SimDisk};
+use azekura::io::{Access, Directory, Map, Storage};
+use azekura::record::hash::{HashDb, Options};
+use azekura::testkit::Random;
+use azekura::testkit::crash::{Config, Counts, Crash, Ledger, explore};
+use azekura::{Durability, Edit, Engine, Kind, Persistent, Reader, Result};
+
+fn tried(what: &str) {
+    writeln!(std::io::stderr(), "tried: {what}").expect("stderr can be written");
+}
+
+type State = BTreeMap<Vec<u8>, Vec<u8>>;
+
+const NAME: &str = "power.azh";
+const KEYS: u64 = 12;
+
+/// One thing a workload does.
+#[derive(Clone, Debug)]
+enum Step {
+    Put(Vec<u8>, Vec<u8>),
+    Remove(Vec<u8>),
+    /// One edit per key, in one `update_many`.
+    Many(Vec<(Vec<u8>, Option<Vec<u8>>)>),
+    Clear,
+    Sync,
+    Checkpoint,
+    Maintain,
+    Compact,
+    Reopen,
+}
+
+fn key(random: &mut Random) -> Vec<u8> {
+    format!("key-{}", random.below(KEYS)).into_bytes()
+}
+
+fn value(random: &mut Random) -> Vec<u8> {
+    // Seldom one that takes segments of its own.
+    let len = if random.one_in(40) {
+        2100 + random.index(4000)
+    } else {
+        random.index(180)
+    };
+    random.bytes(len)
+}
+
+/// What is done in a run: `seed` decides, and which kinds of steps are frequent.
+fn steps(seed: u64, count: usize) -> Vec<Step> {
+    let mut random = Random::new(seed);
+    let upkeep = *random.choose(&[6, 12, 30]);
+    (0..count)
+        .map(|_| match random.below(upkeep + 20) {
+            0 => Step::Sync,
+            1 => Step::Checkpoint,
+            2 => Step::Maintain,
+            3 if random.one_in(2) => Step::Compact,
+            3 => Step::Reopen,
+            4 if random.one_in(3) => Step::Clear,
+            5..8 => Step::Remove(key(&mut random)),
+            8..11 => {
+                let count = 2 + random.index(4);
+                let mut edits = BTreeMap::new();
+                for _ in 0..count {
+                    let edit = (!random.one_in(3)).then(|| value(&mut random));
+                    edits.insert(key(&mut random), edit);
+                }
+                Step::Many(edits.into_iter().collect())
+            }
+            _ => Step::Put(key(&mut random), value(&mut random)),
+        })
+        .collect()
+}
+
+/// The state behind each number of operations; behind none there is no store, behind one an empty one.
+fn states(steps: &[Step]) -> Vec<State> {
+    let mut now = State::new();
+    let mut states = vec![State::new(), State::new()];
+    for step in steps {
+        match step {
+            Step::Put(key, value) => drop(now.insert(key.clone(), value.clone())),
+            Step::Remove(key) => drop(now.remove(key)),
+            Step::Many(edits) => {
+                for (key, edit) in edits {
+                    match edit {
+                        Some(value) => drop(now.insert(key.clone(), value.clone())),
+                        None => drop(now.remove(key)),
+                    }
+                }
+            }
+            Step::Clear => now.clear(),
+            _ => continue,
+        }
+        states.push(now.clone());
+    }
+    states
+}
+
+/// What is wrong with the store, or with the disk it is told about: a bug to be seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bug {
+    /// There is none.
+    None,
+    /// Syncs are answered and not done.
+    SyncsDropped,
+    /// One of three syncs is not done.
+    SyncsForgotten,
+    /// The system says that it never stopped: a power cut looks like the death of a process.
+    SameBoot,
+    /// The new name is not made durable.
+    NameForgotten,
+    /// Many edits are made one by one.
+    BatchesSplit,
+    /// A write is acknowledged before it is made.
+    AcknowledgedEarly,
+}
+
+/// A storage that lies as its bug says.
+#[derive(Debug)]
+struct Lying {
+    below: Arc<dyn Storage>,
+    bug: Bug,
+    syncs: std::sync::atomic::AtomicU64,
+}
+
+impl Storage for Lying {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.below.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.below.write_at(offset, bytes)
+    }
+    fn size(&self) -> Result<u64> {
+        self.below.size()
+    }
+    fn resize(&self, size: u64) -> Result<()> {
+        self.below.resize(size)
+    }
+    fn sync(&self) -> Result<()> {
+        let number = self
+            .syncs
+            .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        match self.bug {
+            Bug::SyncsDropped => Ok(()),
+            Bug::SyncsForgotten if number % 3 == 2 => Ok(()),
+            _ => self.below.sync(),
+        }
+    }
+    fn discard(&self, offset: u64, len: u64) -> Result<()> {
+        self.below.discard(offset, len)
+    }
+    fn allocate(&self, offset: u64, len: u64) -> Result<()> {
+        self.below.allocate(offset, len)
+    }
+    fn allocated(&self) -> Result<u64> {
+        self.below.allocated()
+    }
+    fn map(&self, capacity: u64) -> Result<Arc<Map>> {
+        self.below.map(capacity)
+    }
+    fn copy_range_to(&self, offset: u64, len: u64, target: &dyn Storage) -> Result<()> {
+        self.below.copy_range_to(offset, len, target)
+    }
+    fn drop_cache(&self) -> Result<()> {
+        self.below.drop_cache()
+    }
+    fn boot_id(&self) -> [u8; 16] {
+        if self.bug == Bug::SameBoot {
+            [9; 16]
+        } else {
+            self.below.boot_id()
+        }
+    }
+    fn entropy(&self) -> u64 {
+        self.below.entropy()
+    }
+    fn has_writer(&self) -> bool {
+        self.below.has_writer()
+    }
+    fn path(&self) -> &Path {
+        self.below.path()
+    }
+}
+
+fn lying(below: Arc<dyn Storage>, bug: Bug) -> Arc<dyn Storage> {
+    match bug {
+        Bug::None => below,
+        _ => Arc::new(Lying {
+            below,
+            bug,
+            syncs: 0.into(),
+        }),
+    }
+}
+
+fn options(durability: Durability) -> Options {
+    Options {
+        segment_size: 4096,
+        background: false,
+        durability,
+        capacity: SimDisk::FILE_SIZE_MAX,
+        ..Options::default()
+    }
+}
+
+fn open(disk: &SimDisk, options: &Options, bug: Bug) -> Result<HashDb> {
+    let storage = disk.directory().open(Path::new(NAME), Access::Write)?;
+    HashDb::open_on(lying(storage, bug), options)
+}
+
+fn apply(db: &HashDb, step: &Step, bug: Bug) -> Result<()> {
+    match step {
+        Step::Put(key, value) => db.put(key, value),
+        Step::Remove(key) => db.remove(key).map(drop),
+        Step::Many(edits) if bug == Bug::BatchesSplit => {
+            edits.iter().try_for_each(|(key, edit)| match edit {
+                Some(value) => db.put(key, value),
+                None => db.remove(key).map(drop),
+            })
+        }
+        Step::Many(edits) => {
+            let keys: Vec<&[u8]> = edits.iter().map(|(key, _)| key.as_slice()).collect();
+            db.update_many(&keys, &mut |_| {
+                let edit = |(_, edit): &(_, Option<Vec<u8>>)| match edit {
+                    Some(value) => Edit::Put(value.clone().into()),
+                    None => Edit::Remove,
+                };
+                edits.iter().map(edit).collect()
+            })
+        }
+        Step::Clear => db.clear(),
+        _ => unreachable!("the others change nothing"),
+    }
+}
+
+/// Runs `steps` on a new disk and tells the ledger.
+fn work(disk: &SimDisk, ledger: &Ledger, steps: &[Step], durability: Durability, bug: Bug) {
+    let options = options(durability);
+    let directory = disk.directory();
+    ledger.begin();
+    let storage = directory.create(Path::new(NAME)).expect("a new file");
+    let mut db = HashDb::create_on(lying(storage, bug), &options).expect("a new store");
+    if bug != Bug::NameForgotten {
+        directory.sync().expect("a durable name");
+    }
+    ledger.acknowledge();
+    ledger.synced();
+    for step in steps {
+        match step {
+            Step::Sync => {
+                db.sync(Durability::Power).expect("a sync");
+                ledger.synced();
+            }
+            Step::Checkpoint => db.checkpoint().expect("a checkpoint"),
+            Step::Maintain => db.maintain().expect("a step of upkeep"),
+            Step::Compact => {
+                db.compact(&mut |_, _| ()).expect("a compaction");
+                ledger.synced();
+            }
+            Step::Reopen => {
+                db.close().expect("it closes");
+                ledger.synced();
+                db = open(disk, &options, bug).expect("it opens again");
+            }
+            change => {
+                ledger.begin();
+                if bug == Bug::AcknowledgedEarly {
+                    ledger.acknowledge();
+                    apply(&db, change, bug).expect("a change");
+                } else {
+                    apply(&db, change, bug).expect("a change");
+                    ledger.acknowledge();
+                }
+                if durability == Durability::Power {
+                    ledger.synced();
+                }
+            }
+        }
+    }
+    drop(db);
+}
+
+fn contents(db: &HashDb) -> Result<State> {
+    let mut state = State::new();
+    let mut twice = None;
+    db.scan(None, &mut |key, value| {
+        if state.insert(key.to_vec(), value.to_vec()).is_some() {
+            twice = Some(key.to_vec());
+        }
+        ControlFlow::Continue(())
+    })?;
+    assert_eq!(twice, None, "a key is shown twice");
+    Ok(state)
+}
+
+fn digest(state: &State) -> u64 {
+    state.iter().fold(1, |sum, (key, value)| {
+        key.iter()
+            .chain(value)
+            .chain(&[0xff])
+            .fold(sum, |sum: u64, byte| {
+                (sum ^ u64::from(*byte))
+                    .wrapping_mul(0x0100_0000_01b3)
+                    .rotate_left(5)
+            })
+    })
+}
+
+/// The oracle: see the module's text.
+fn verify(crash: &Crash<'_>, states: &[State], bug: Bug) -> std::result::Result<u64, String> {
+    let options = options(Durability::Process);
+    let db = match open(crash.disk, &options, bug) {
+        Ok(db) => db,
+        // While the store is being made, there may be none yet.
+        Err(_) if crash.kept() == 0 => return Ok(digest(&State::new())),
+        Err(error) => return Err(format!("it does not open: {error}")),
+    };
+    crash.recovered();
+    let fail = |error: azekura::Error| error.to_string();
+    let found = contents(&db).map_err(fail)?;
+    let (least, most) = (crash.kept(), crash.done.began);
+    if !states[least..=most].contains(&found) {
+        let elsewhere: Vec<usize> = (0..states.len())
+            .filter(|number| states[*number] == found)
+            .collect();
+        return Err(format!(
+            "{} records are no state behind {least} to {most} operations, but of {elsewhere:?}",
+            found.len()
+        ));
+    }
+    let report = db.check(&mut |_, _| ()).map_err(fail)?;
+    if !report.is_sound() {
+        return Err(format!("it is damaged: {:?}", report.damage));
+    }
+    if report.records != found.len() as u64 || db.count() != report.records {
+        return Err(format!(
+            "{} counted, {} verified",
+            db.count(),
+            report.records
+        ));
+    }
+    let digest = digest(&found);
+    // Of some it is seen that they go on.
+    if crash
+        .disk
+        .seed()
+        .wrapping_add(digest)
+        .wrapping_add(most as u64)
+        .is_multiple_of(8)
+    {
+        goes_on(crash.disk, db, found, &options, bug).map_err(fail)?;
+    }
+    Ok(digest)
+}
+
+/// Fifty further operations, and a reopen.
+fn goes_on(
+    disk: &SimDisk,
+    db: HashDb,
+    mut state: State,
+    options: &Options,
+    bug: Bug,
+) -> Result<()> {
+    let mut random = Random::new(digest(&state));
+    for step in 0..50 {
+        let (key, value) = (key(&mut random), value(&mut random));
+        if random.one_in(4) {
+            assert_eq!(db.remove(&key)?, state.remove(&key).is_some());
+        } else {
+            db.put(&key, &value)?;
+            state.insert(key, value);
+        }
+        if step % 20 == 19 {
+            db.maintain()?;
+            db.checkpoint()?;
+        }
+    }
+    assert_eq!(contents(&db)?, state, "after fifty further operations");
+    db.close()?;
+    let db = open(disk, options, bug)?;
+    assert_eq!(contents(&db)?, state, "after a reopen");
+    let report = db.check(&mut |_, _| ())?;
+    assert!(report.is_sound(), "{:?}", report.damage);
+    Ok(())
+}
+
+fn run(config: &Config, count: usize, durability: Durability, bug: Bug) -> Counts {
+    let steps = steps(config.seed, count);
+    let states = states(&steps);
+    explore(
+        config,
+        |disk, ledger| work(disk, ledger, &steps, durability, bug),
+        |crash| verify(crash, &states, bug),
+    )
+}
+
+/// Runs of many seeds, and how much they tried.
+fn runs(
+    what: &str,
+    seeds: std::ops::Range<u64>,
+    durability: Durability,
+    shape: impl Fn(Config) -> Config,
+) -> Counts {
+    let mut counts = Counts::default();
+    for seed in seeds {
+        let length = 20 + (seed % 5) as usize * 20;
+        counts = counts.plus(run(
+            &shape(Config::new(seed)),
+            length,
+            durability,
+            Bug::None,
+        ));
+    }
+    let states = counts.crash_states + counts.recovery_cuts + counts.kills;
+    tried(&format!("{what}: {states} states: {counts:?}"));
+    assert!(counts.crash_states > 1000 && counts.recovery_cuts > 100 && counts.kills > 100);
+    counts
+}
+
+#[test]
+fn a_power_cut_leaves_a_prefix_with_everything_synced() {
+    runs("power cuts", 0..SEEDS, Durability::Process, |config| {
+        config.quick(CUTS)
+    });
+}
+
+#[test]
+fn with_durability_of_power_everything_acknowledged_survives_a_cut() {
+    runs(
+        "every write synced",
+        1000..1000 + SEEDS,
+        Durability::Power,
+        |config| config.quick(CUTS),
+    );
+}
+
+#[test]
+fn pieces_smaller_and_larger_than_a_sector_may_be_lost() {
+    for atom in [Atom::Line, Atom::Page] {
+        runs(
+            &format!("{atom:?}"),
+            2000..2000 + SEEDS / 2,
+            Durability::Process,
+            |config| Config {
+                atom,
+                ..config.quick(CUTS)
+            },
+        );
+    }
+}
+
+#[test]
+fn what_others_left_in_new_room_is_not_believed() {
+    runs(
+        "stale room",
+        3000..3000 + SEEDS / 2,
+        Durability::Process,
+        |config| {
+            let mut config = config.quick(CUTS);
+            config.limits.stale = true;
+            config
+        },
+    );
+}
+
+const SEEDS: u64 = 20;
+const CUTS: usize = 60;
+
+#[test]
+fn every_planted_bug_is_seen() {
+    let bugs = [
+        Bug::SyncsDropped,
+        Bug::SyncsForgotten,
+        Bug::SameBoot,
+        Bug::NameForgotten,
+        Bug::BatchesSplit,
+        Bug::AcknowledgedEarly,
+    ];
+    for bug in bugs {
+        let seen = (0..40).find(|seed| {
+            let config = Config::new(*seed).quick(CUTS);
+            catch_unwind(AssertUnwindSafe(|| {
+                run(&config, 60, Durability::Process, bug)
+            }))
+            .is_err()
+        });
+        assert!(seen.is_some(), "not seen: {bug:?}");
+        tried(&format!(
+            "{bug:?} is seen with seed {}",
+            seen.unwrap_or_default()
+        ));
+    }
+}
+
+#[test]
+fn a_file_that_is_not_there_is_no_store() {
+    let error = open(&SimDisk::new(1), &options(Durability::Process), Bug::None).err();
+    assert_eq!(error.map(|error| error.kind()), Some(Kind::Io));
+}

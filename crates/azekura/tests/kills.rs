@@ -1,0 +1,337 @@
+//! A process may be killed at any moment: what it acknowledged is there when the file is opened again.
+//!
+//! A child of this program writes to a hash file and acknowledges each write through a pipe; it is killed
+//! (SIGKILL) behind a random number of acknowledgements, or at once, and the next child goes on with the same
+//! file. So recoveries are killed too, and checkpoints, cleanings and compactions under way. Behind each kill
+//! the file is verified: every acknowledged write, a batch whole or not, nothing that nobody wrote.
+//!
+//! The cache of the system survives a kill: loss of power is another net. Lines beginning `tried:` say how
+//! much was tried.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::time::Duration;
+
+use azekura::record::hash::{HashDb, Options};
+use azekura::testkit::Random;
+use azekura::{Edit, Engine, Persistent, Reader};
+
+fn tried(what: &str) {
+    writeln!(std::io::stderr(), "tried: {what}").expect("stderr can be written");
+}
+
+/// For the child: the file, the first number it writes, and what is wrong with it.
+const FILE: &str = "AZEKURA_TEST_KILL_FILE";
+const FIRST: &str = "AZEKURA_TEST_KILL_FIRST";
+const BUG: &str = "AZEKURA_TEST_KILL_BUG";
+
+const SLOTS: u64 = 200;
+const BATCHES: u64 = 8;
+const BATCH: u64 = 4;
+
+fn options() -> Options {
+    Options {
+        segment_size: 4096,
+        capacity: 1 << 30,
+        ..Options::default()
+    }
+}
+
+/// What operation `number` does. The parent knows it without being told.
+enum Work {
+    Put(u64),
+    Remove(u64),
+    /// All keys of a batch get this number.
+    Batch(u64),
+    Checkpoint,
+    Compact,
+}
+
+fn work(number: u64) -> Work {
+    let mut random = Random::new(number);
+    match random.below(200) {
+        0 => Work::Compact,
+        1..3 => Work::Checkpoint,
+        3..30 => Work::Remove(random.below(SLOTS)),
+        30..60 => Work::Batch(random.below(BATCHES)),
+        _ => Work::Put(random.below(SLOTS)),
+    }
+}
+
+fn slot_key(slot: u64) -> Vec<u8> {
+    format!("slot-{slot}").into_bytes()
+}
+
+fn batch_key(batch: u64, part: u64) -> Vec<u8> {
+    format!("batch-{batch}-{part}").into_bytes()
+}
+
+/// The value that operation `number` puts: its number, and bytes that follow from it.
+fn value(number: u64) -> Vec<u8> {
+    let mut random = Random::new(number ^ 0x5555);
+    let len = if random.one_in(60) {
+        5000
+    } else {
+        random.index(150)
+    };
+    let mut value = number.to_le_bytes().to_vec();
+    value.extend(random.bytes(len));
+    value
+}
+
+fn perform(db: &HashDb, number: u64, bug: &str) {
+    let done = match work(number) {
+        Work::Put(slot) => db.put(&slot_key(slot), &value(number)),
+        Work::Remove(slot) => db.remove(&slot_key(slot)).map(drop),
+        Work::Batch(batch) => {
+            let keys: Vec<Vec<u8>> = (0..BATCH).map(|part| batch_key(batch, part)).collect();
+            let value = value(number);
+            if bug == "splits" {
+                keys.iter().try_for_each(|key| db.put(key, &value))
+            } else {
+                let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+                db.update_many(&keys, &mut |shown| {
+                    shown
+                        .iter()
+                        .map(|_| Edit::Put(value.clone().into()))
+                        .collect()
+                })
+            }
+        }
+        Work::Checkpoint => db.checkpoint(),
+        Work::Compact => db.compact(&mut |_, _| ()),
+    };
+    done.expect("the work is done");
+}
+
+/// The child: opens, says so, and works until it is killed.
+fn work_until_killed(file: &Path) {
+    let number = |name| {
+        std::env::var(name)
+            .expect("a variable")
+            .parse()
+            .expect("a number")
+    };
+    let first: u64 = number(FIRST);
+    let bug = std::env::var(BUG).unwrap_or_default();
+    let db = HashDb::open_or_create(file, &options()).expect("it opens");
+    let mut out = std::io::stderr();
+    let mut acknowledge = |byte: u8| {
+        // Nobody listens any more when the parent has failed.
+        if out.write_all(&[byte]).is_err() {
+            std::process::exit(0);
+        }
+    };
+    acknowledge(b'o');
+    for number in first.. {
+        if bug == "early" {
+            acknowledge(b'.');
+            perform(&db, number, &bug);
+        } else {
+            perform(&db, number, &bug);
+            acknowledge(b'.');
+        }
+    }
+}
+
+/// A child at work. Its only words on its error output are "o" once the file is open and "." for each
+/// operation; anything else is a panic.
+struct Worker {
+    child: Child,
+    said: ChildStderr,
+}
+
+impl Worker {
+    fn start(file: &Path, first: u64, bug: &str) -> Self {
+        let mut child = Command::new(std::env::current_exe().expect("this program"))
+            .args([
+                "--exact",
+                "the_child_of_a_test_works_until_it_is_killed",
+                "--nocapture",
+            ])
+            .env(FILE, file)
+            .env(FIRST, first.to_string())
+            .env(BUG, bug)
+            .env("RUST_BACKTRACE", "0")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("a child");
+        let said = child.stderr.take().expect("its error output");
+        Self { child, said }
+    }
+
+    /// Kills it once it has said `least` bytes; returns all it said.
+    fn kill(mut self, least: usize) -> Result<String, String> {
+        let mut said = vec![0; least];
+        let whole = self.said.read_exact(&mut said);
+        self.child.kill().expect("it is killed");
+        self.said
+            .read_to_end(&mut said)
+            .expect("what it said before");
+        self.child.wait().expect("its end");
+        let said = String::from_utf8_lossy(&said).into_owned();
+        let words = said.strip_prefix('o').unwrap_or(&said);
+        if whole.is_err() || words.bytes().any(|byte| byte != b'.') {
+            return Err(format!(
+                "the child failed: {}",
+                said.trim_matches(['.', '\0'])
+            ));
+        }
+        Ok(said)
+    }
+}
+
+#[test]
+fn the_child_of_a_test_works_until_it_is_killed() {
+    // Without a file nobody asked for a child.
+    if let Some(file) = std::env::var_os(FILE) {
+        work_until_killed(Path::new(&file));
+    }
+}
+
+/// What the file must hold, and what was under way.
+#[derive(Default)]
+struct Ledger {
+    slots: BTreeMap<u64, Vec<u8>>,
+    batches: BTreeMap<u64, Vec<u8>>,
+    next: u64,
+}
+
+impl Ledger {
+    fn acknowledged(&mut self, count: u64) {
+        for number in self.next..self.next + count {
+            self.apply(number);
+        }
+        self.next += count;
+    }
+
+    fn apply(&mut self, number: u64) {
+        match work(number) {
+            Work::Put(slot) => drop(self.slots.insert(slot, value(number))),
+            Work::Remove(slot) => drop(self.slots.remove(&slot)),
+            Work::Batch(batch) => drop(self.batches.insert(batch, value(number))),
+            Work::Checkpoint | Work::Compact => {}
+        }
+    }
+
+    /// Compares with the store; the operation under way may have happened, and is then taken in.
+    fn verify(&mut self, db: &HashDb) -> Result<u64, String> {
+        let get = |key: Vec<u8>| db.get(&key).map_err(|error| error.to_string());
+        let mut compared = 0;
+        let under_way = self.next;
+        let mut happened = false;
+        for slot in 0..SLOTS {
+            let found = get(slot_key(slot))?;
+            if found.as_ref() != self.slots.get(&slot) {
+                let legal = match work(under_way) {
+                    Work::Put(of) => of == slot && found == Some(value(under_way)),
+                    Work::Remove(of) => of == slot && found.is_none(),
+                    _ => false,
+                };
+                if !legal {
+                    return Err(format!("slot {slot} behind {under_way} operations"));
+                }
+                happened = true;
+            }
+            compared += 1;
+        }
+        for batch in 0..BATCHES {
+            let parts: Vec<Option<Vec<u8>>> = (0..BATCH)
+                .map(|part| get(batch_key(batch, part)))
+                .collect::<Result<_, _>>()?;
+            if parts.iter().any(|part| *part != parts[0]) {
+                return Err(format!("batch {batch} is there in part behind {under_way}"));
+            }
+            if parts[0].as_ref() != self.batches.get(&batch) {
+                let legal = matches!(work(under_way), Work::Batch(of) if of == batch)
+                    && parts[0] == Some(value(under_way));
+                if !legal {
+                    return Err(format!("batch {batch} behind {under_way} operations"));
+                }
+                happened = true;
+            }
+            compared += BATCH;
+        }
+        if happened {
+            self.apply(under_way);
+        }
+        // Whether it happened or not: it is not done again.
+        self.next += 1;
+        let present = self.slots.len() as u64 + self.batches.len() as u64 * BATCH;
+        if db.count() != present {
+            return Err(format!("{} counted, {present} present", db.count()));
+        }
+        let report = db
+            .check(&mut |_, _| ())
+            .map_err(|error| error.to_string())?;
+        if report.is_sound() {
+            Ok(compared)
+        } else {
+            Err(format!("{:?}", report.damage))
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    kills: u64,
+    /// Of these, before the child had said that the file is open.
+    before_open: u64,
+    acknowledged: u64,
+    compared: u64,
+}
+
+/// Kills children one after the other, all at work on the same file.
+fn kill_children(kills: u64, seed: u64, bug: &str) -> Result<Counts, String> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("killed.azh");
+    let mut random = Random::new(seed);
+    let mut ledger = Ledger::default();
+    let mut counts = Counts::default();
+    while counts.kills < kills {
+        // Some die before, or while, they recover what the one before left.
+        let worker = Worker::start(&file, ledger.next, bug);
+        let at_once = random.one_in(3);
+        let said = if at_once {
+            std::thread::sleep(Duration::from_micros(random.below(6000)));
+            worker.kill(0)?
+        } else {
+            worker.kill(1 + random.index(300))?
+        };
+        counts.kills += 1;
+        let Some(operations) = said.strip_prefix('o') else {
+            counts.before_open += 1;
+            continue;
+        };
+        counts.acknowledged += operations.len() as u64;
+        ledger.acknowledged(operations.len() as u64);
+        let db = HashDb::open(&file, &options()).map_err(|error| error.to_string())?;
+        counts.compared += ledger.verify(&db)?;
+        db.close().map_err(|error| error.to_string())?;
+    }
+    Ok(counts)
+}
+
+#[test]
+fn whatever_a_killed_process_acknowledged_is_there() {
+    for seed in 0..2 {
+        let counts = kill_children(550, seed, "").expect("nothing is lost");
+        assert!(
+            counts.before_open > 20 && counts.acknowledged > 10_000,
+            "{counts:?}"
+        );
+        tried(&format!("{counts:?}"));
+    }
+}
+
+#[test]
+fn planted_bugs_are_seen_by_killing() {
+    for bug in ["early", "splits"] {
+        let failed = kill_children(300, 7, bug).expect_err("a bug is seen");
+        tried(&format!("{bug} is seen: {failed}"));
+    }
+}
