@@ -301,11 +301,12 @@ impl Replay {
     /// which a process cannot die in the middle of.
     pub fn next_write(&self) -> usize {
         match self.events.get(self.at) {
-            Some(Event::Write { offset, bytes, mapped: true, .. })
-                if bytes.len() == 8 && offset.is_multiple_of(8) =>
-            {
-                0
-            }
+            Some(Event::Write {
+                offset,
+                bytes,
+                mapped: true,
+                ..
+            }) if bytes.len() == 8 && offset.is_multiple_of(8) => 0,
             Some(Event::Write { bytes, .. }) => bytes.len(),
             _ => 0,
         }
