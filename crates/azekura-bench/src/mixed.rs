@@ -500,7 +500,7 @@ mod tests {
     use azekura::engine::Durability;
 
     use super::*;
-    use crate::engines::std_hash::StdHash;
+    use crate::engines::{hash::Hash, std_hash::StdHash};
 
     fn plan() -> MixedPlan {
         MixedPlan {
@@ -534,6 +534,28 @@ mod tests {
             Recipe::Wicked,
         )
         .unwrap();
+    }
+
+    #[test]
+    fn the_hash_file_passes_and_ends_with_the_content_of_the_map() {
+        for (recipe, clear) in [
+            (Recipe::Parallel, false),
+            (Recipe::Wicked, false),
+            (Recipe::Wicked, true),
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = Some(folder.path().join("mixed.azh"));
+            let plan = MixedPlan {
+                path,
+                clear,
+                ..plan()
+            };
+            let found = run::<Hash>(&plan, recipe).unwrap();
+            assert!(found.file_bytes.is_some());
+            if !clear {
+                assert_eq!(found.digest, run::<StdHash>(&plan, recipe).unwrap().digest);
+            }
+        }
     }
 
     #[test]
