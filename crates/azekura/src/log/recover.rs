@@ -97,6 +97,12 @@ fn decide(known: bool, trusted: bool, blank: bool, resumes: bool) -> Verdict {
         .map_or(Verdict::Damaged, |rule| rule.4)
 }
 
+/// Whether a segment of sequence `next` may stand behind one of `sequence` in the chain: the next of its
+/// epoch, or the first of a later one. Another segment that lies there was misdirected.
+fn follows(sequence: u64, next: u64) -> bool {
+    next == sequence + 1 || (next > sequence && next.trailing_zeros() >= 32)
+}
+
 impl Log {
     /// Walks the log from `start` (index of the segment, position) to its end, taking the segments it
     /// finds into use, and shows every record with its address, in order.
@@ -210,7 +216,7 @@ impl Log {
                 let inside = self.geometry.offset_of(next) + 64 <= size;
                 let header = if inside { self.header(next) } else { None };
                 header
-                    .filter(|header| header.sequence > sequence)
+                    .filter(|header| follows(sequence, header.sequence))
                     .map(|h| (next, h.sequence))
             }
             Link::None if !known => return Ok(None),

@@ -25,7 +25,9 @@ use crate::index::hash::STRIPES;
 use crate::index::place_of;
 use crate::io::file::File;
 use crate::io::{Access, Storage};
-use crate::log::layout::{FIRST_FRAME, SegmentHeader};
+use crate::log::layout::{
+    FIRST_FRAME, LINK_OFFSET, Link, SegmentHeader, decode_link, segment_seed,
+};
 use crate::log::{Address, Log, LogPosition, Segment, Use};
 
 /// What a repair brought over, and what it could not.
@@ -113,7 +115,7 @@ pub fn repair_storage(
             },
         );
     }
-    let segments = find_segments(storage.as_ref(), last, &root, size);
+    let segments = find_segments(storage.as_ref(), last, &root, size, report);
     let total = segments.len() as u64;
     let mut newest: HashMap<Vec<u8>, Found> = HashMap::new();
     let mut cleared = LogPosition::default();
@@ -122,7 +124,7 @@ pub fn repair_storage(
         if log.segments().adopt(*segment, Use::Log).is_err() {
             continue;
         }
-        salvage(&log, segment, report, &mut |position, address, frame| {
+        salvage(&log, segment, last.durable, report, &mut |position, address, frame| {
             if frame.header.kind == FrameKind::Clear {
                 cleared = cleared.max(position);
                 return;
@@ -180,7 +182,15 @@ pub fn repair_storage(
 }
 
 /// All segments of this file whose header can be read or whose place the root knows, in log order.
-fn find_segments(storage: &dyn Storage, last: &Super, root: &Root, size: u64) -> Vec<Segment> {
+///
+/// Where a link leads to a segment without a header, that one is tried with the sequence it must have.
+fn find_segments(
+    storage: &dyn Storage,
+    last: &Super,
+    root: &Root,
+    size: u64,
+    report: &mut RepairReport,
+) -> Vec<Segment> {
     let geometry = last.geometry;
     let mut segments = root.log.clone();
     segments.retain(|s| geometry.offset_of(s.index.saturating_add(s.units)) <= size);
@@ -212,6 +222,36 @@ fn find_segments(storage: &dyn Storage, last: &Super, root: &Root, size: u64) ->
             });
         }
     }
+    let mut guessed = Vec::new();
+    for segment in &segments {
+        let mut word = [0; 8];
+        let offset = geometry.offset_of(segment.index) + LINK_OFFSET;
+        let seed = segment_seed(geometry.salt, segment.sequence);
+        let read = storage.read_at(offset, &mut word);
+        let Link::To(next) = decode_link(u64::from_le_bytes(word), seed) else {
+            continue;
+        };
+        let known = segments
+            .iter()
+            .any(|s| s.index == next && s.sequence > segment.sequence);
+        if read.is_err() || known || segment.sequence < last.start.1.sequence {
+            continue;
+        }
+        report.lost.push(format!(
+            "the segment at offset {:#x}, in which the log goes on, has no header",
+            geometry.offset_of(next)
+        ));
+        if next < count as u32 {
+            let sequence = segment.sequence + 1;
+            guessed.push(Segment {
+                index: next,
+                units: 1,
+                sequence,
+                dead: 0,
+            });
+        }
+    }
+    segments.extend(guessed);
     segments.sort_by_key(|segment| segment.sequence);
     segments
 }
@@ -220,27 +260,34 @@ fn find_segments(storage: &dyn Storage, last: &Super, root: &Root, size: u64) ->
 fn salvage(
     log: &Log,
     segment: &Segment,
+    durable: LogPosition,
     report: &mut RepairReport,
     visit: &mut dyn FnMut(LogPosition, Address, Frame<'_>),
 ) {
     let room = u64::from(segment.units) << log.geometry().shift;
     let mut at = u64::from(FIRST_FRAME);
-    let mut damaged_from = None;
+    let (mut gap_from, mut damaged_from) = (None, None);
     let mut buf = Vec::new();
     while at + 8 <= room {
         let address = log.address(segment.index, at as u32);
         let frame = match log.copy_frame(address, &mut buf) {
             Ok(frame) => frame,
             Err(_) => {
-                let blank = log.map().load_u64(address.offset()) == 0;
-                if !blank {
-                    damaged_from.get_or_insert(at);
+                // Blank room is the end, unless a frame follows or was synced there.
+                let position = LogPosition {
+                    sequence: segment.sequence,
+                    offset: at as u32,
+                };
+                if log.map().load_u64(address.offset()) != 0 || position < durable {
+                    damaged_from.get_or_insert(gap_from.unwrap_or(at));
                 }
+                gap_from.get_or_insert(at);
                 at += 8;
                 continue;
             }
         };
-        if let Some(from) = damaged_from.take() {
+        damaged_from = None;
+        if let Some(from) = gap_from.take() {
             report.lost.push(format!(
                 "bytes {:#x} to {:#x} of the log cannot be read",
                 log.address(segment.index, from as u32).offset(),
