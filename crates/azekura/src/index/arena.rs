@@ -63,6 +63,10 @@ impl Arena {
     }
 
     #[inline(always)]
+    #[expect(
+        clippy::cast_ptr_alignment,
+        reason = "a line is 64 bytes of a page, as a bucket is"
+    )]
     pub(super) fn bucket(&self, line: u32) -> &Bucket {
         // SAFETY: only lines below `end` are handed out, all within the reservation; zeroed memory is a
         // valid bucket, all of whose parts are atomics.

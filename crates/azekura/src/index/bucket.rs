@@ -237,6 +237,17 @@ impl Bucket {
         })
     }
 
+    /// Puts an entry into a bucket nobody else sees. `false`: it is full.
+    #[inline(always)]
+    pub(super) fn push(&self, entry: u64) -> bool {
+        let free = self
+            .slots
+            .iter()
+            .find(|slot| slot.load(Ordering::Relaxed) == EMPTY);
+        free.inspect(|slot| slot.store(entry, Ordering::Relaxed))
+            .is_some()
+    }
+
     /// Empties a bucket nobody else sees.
     pub(super) fn reset(&self) {
         self.state.store(0, Ordering::Relaxed);

@@ -32,6 +32,7 @@ impl Hash {
     /// Skews a uniform hash.
     #[inline(always)]
     pub fn of(uniform: u64) -> Self {
+        #[expect(clippy::cast_sign_loss, reason = "it is positive")]
         const K: u128 = (0.343 * (1u64 << 63) as f64 * 2.0) as u128;
         let spread = (u128::from(uniform) * u128::from(!uniform)) >> 64;
         Self(uniform + ((spread * K) >> 64) as u64)

@@ -120,6 +120,9 @@ impl std::fmt::Debug for Index {
     }
 }
 
+/// Entries in hash order, each with the hash bits known of it; and where the next chunk begins.
+pub type Scanned = (Vec<(u64, Place)>, Option<Hash>);
+
 impl Index {
     /// An empty index.
     pub fn new() -> Result<Self> {
@@ -470,9 +473,8 @@ impl Index {
         }
     }
 
-    /// The entries of the chunk that `from` falls into, from `from` on, in hash order, each with the hash
-    /// bits known of it; and where the next chunk begins.
-    pub fn scan_chunk(&self, _pin: &Pin, from: Hash) -> Result<(Vec<(u64, Place)>, Option<Hash>)> {
+    /// The entries of the chunk that `from` falls into, from `from` on.
+    pub fn scan_chunk(&self, _pin: &Pin, from: Hash) -> Result<Scanned> {
         self.warm(from.stripe())?;
         let directory = self.directory();
         let word = directory.slot(from).load(Ordering::Acquire);

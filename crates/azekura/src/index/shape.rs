@@ -195,11 +195,17 @@ impl<'a> Chunk<'a> {
         entries
     }
 
-    /// Puts entries into a chunk nobody else sees. `false`: they do not fit.
+    /// Puts entries into a chunk nobody else sees: no atomic claims. `false`: they do not fit.
     pub(super) fn fill(&self, entries: &[u64]) -> bool {
         entries.iter().all(|entry| {
-            let slot = self.claim(self.home_of(entry >> ADDRESS_BITS));
-            slot.inspect(|slot| self.store(*slot, *entry)).is_some()
+            let home = self.home_of(entry >> ADDRESS_BITS);
+            (0..=self.window(home)).any(|distance| {
+                let stored = self.bucket(home + distance).push(*entry);
+                if stored {
+                    self.bucket(home).extend_reach(distance);
+                }
+                stored
+            })
         })
     }
 }

@@ -118,7 +118,7 @@ impl SegmentHeader {
     }
 }
 
-/// The link word to the segment at `next`.
+/// The link word to the segment at `next`, which lies below the most segments a log may have: 2^30.
 pub fn encode_link(next: u32, seed: u32) -> u64 {
     let link = next + 1;
     u64::from(link) | u64::from(crc(seed, &link.to_le_bytes())) << 32
@@ -183,7 +183,7 @@ impl Mark {
 }
 
 #[cfg(test)]
-#[expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "tests")]
+#[expect(clippy::indexing_slicing, reason = "tests")]
 mod tests {
     use super::*;
 

@@ -87,6 +87,10 @@ const RULES: [Rule; 5] = [
     ),
 ];
 
+#[expect(
+    clippy::fn_params_excessive_bools,
+    reason = "the columns of the table, in their order"
+)]
 fn decide(known: bool, trusted: bool, blank: bool, resumes: bool) -> Verdict {
     let fits = |wanted: Option<bool>, is: bool| wanted.is_none_or(|wanted| wanted == is);
     RULES
@@ -128,24 +132,22 @@ impl Log {
             })?;
             let size = self.geometry.segment_size() as u32;
             let (at, blank) = match stop {
-                Stop::Ended => match self.next_of(index, sequence, trust)? {
-                    Some((next, next_sequence)) => {
+                Stop::Ended => {
+                    if let Some((next, next_sequence)) = self.next_of(index, sequence, trust)? {
                         (index, sequence, from) = (next, next_sequence, super::FIRST_FRAME);
                         continue;
                     }
-                    None => {
-                        let end = self
-                            .segments
-                            .seed(index)
-                            .map_or(size, |(_, room)| room as u32);
-                        return Ok(Recovered {
-                            last: (index, sequence),
-                            end,
-                            frames,
-                            holes,
-                        });
-                    }
-                },
+                    let end = self
+                        .segments
+                        .seed(index)
+                        .map_or(size, |(_, room)| room as u32);
+                    return Ok(Recovered {
+                        last: (index, sequence),
+                        end,
+                        frames,
+                        holes,
+                    });
+                }
                 Stop::NoFrame { at, blank, .. } => (at, blank),
             };
             let known = LogPosition {
@@ -265,12 +267,11 @@ impl Log {
                     return Ok(());
                 }
                 let (seed, room) = self.segments.seed(index).unwrap_or_default();
-                match self.resume_after(index, at) {
-                    Some(behind) => self.pad(index, at, behind, seed),
-                    None => {
-                        let end = Header::new(FrameKind::End, 0, 0, 0).word(seed, at / 8, &[]);
-                        self.map.store_u64(self.address(index, at).offset(), end);
-                    }
+                if let Some(behind) = self.resume_after(index, at) {
+                    self.pad(index, at, behind, seed);
+                } else {
+                    let end = Header::new(FrameKind::End, 0, 0, 0).word(seed, at / 8, &[]);
+                    self.map.store_u64(self.address(index, at).offset(), end);
                 }
                 debug_assert!(u64::from(at) < room);
                 from = at;

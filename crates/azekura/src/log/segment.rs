@@ -89,7 +89,7 @@ struct Free {
     /// How many segments the storage has room for.
     total: u32,
     /// Free to hand out.
-    free: BTreeSet<u32>,
+    available: BTreeSet<u32>,
     /// Free segments that read as zeros: new ones, and prepared ones.
     zeroed: BTreeSet<u32>,
     /// Free segments that are zeroed and in memory.
@@ -267,7 +267,7 @@ impl Segments {
                 let offset = self.geometry.offset_of(at);
                 self.storage
                     .allocate(offset, self.geometry.offset_of(index) - offset)?;
-                space.free.extend(at..index);
+                space.available.extend(at..index);
             }
             at = index + units;
         }
@@ -298,12 +298,16 @@ impl Segments {
         let leaving: u32 = space.retired.iter().map(|(_, u)| u).sum::<u32>()
             + space.aging.iter().map(|(_, _, u)| u).sum::<u32>();
         let used: u32 = space.used.values().map(|(u, ..)| u).sum();
-        (units(used), units(leaving), units(space.free.len() as u32))
+        (
+            units(used),
+            units(leaving),
+            units(space.available.len() as u32),
+        )
     }
 
     /// The free segment nearest to the front.
     pub fn first_free(&self) -> Option<u32> {
-        self.space.lock().free.first().copied()
+        self.space.lock().available.first().copied()
     }
 
     /// Takes hold of the space.
@@ -371,7 +375,7 @@ impl Segments {
                 for unit in index..index + units {
                     self.table.store_u64(u64::from(unit) * 16, 0);
                 }
-                space.free.extend(index..index + units);
+                space.available.extend(index..index + units);
             } else {
                 space.aging.push((stamp, index, units));
             }
@@ -382,13 +386,13 @@ impl Segments {
     /// not wait for it. Called by the keeper; growing included.
     pub fn prepare(&self, count: usize) -> Result<()> {
         let mut space = self.space();
-        if space.free.free.len() < count {
+        if space.free.available.len() < count {
             space.grow(count as u32)?;
         }
-        let next: Vec<u32> = space.free.free.iter().take(count).copied().collect();
+        let next: Vec<u32> = space.free.available.iter().take(count).copied().collect();
         for index in next {
             // Somebody may have taken it while the lock was not held: then it is not ours to touch.
-            if space.free.prepared.contains(&index) || !space.free.free.remove(&index) {
+            if space.free.prepared.contains(&index) || !space.free.available.remove(&index) {
                 continue;
             }
             let zeroed = space.free.zeroed.contains(&index);
@@ -401,7 +405,7 @@ impl Segments {
             }
             space = self.space();
             space.free.preparing.remove(&index);
-            space.free.free.insert(index);
+            space.free.available.insert(index);
             space.free.zeroed.insert(index);
             space.free.prepared.insert(index);
         }
@@ -430,7 +434,7 @@ impl Segments {
         if end < space.total {
             self.storage.resize(self.geometry.offset_of(end))?;
             space.total = end;
-            space.free.split_off(&end);
+            space.available.split_off(&end);
             space.zeroed.split_off(&end);
             space.prepared.split_off(&end);
         }
@@ -442,18 +446,17 @@ impl Space<'_> {
     /// Hands out `units` neighbouring segments, zeroed, lowest first; grows the storage if there are
     /// none. `Full` if it cannot.
     pub fn take(&mut self, units: u32, sequence: u64, usage: Use) -> Result<u32> {
-        let index = match self.find(units) {
-            Some(index) => index,
-            None => {
-                self.grow(units)?;
-                self.find(units).ok_or_else(|| {
-                    Error::new(Kind::Full, "no room for a segment after growing")
-                        .at(self.segments.storage.path())
-                })?
-            }
+        let index = if let Some(index) = self.find(units) {
+            index
+        } else {
+            self.grow(units)?;
+            self.find(units).ok_or_else(|| {
+                Error::new(Kind::Full, "no room for a segment after growing")
+                    .at(self.segments.storage.path())
+            })?
         };
         for unit in index..index + units {
-            self.free.free.remove(&unit);
+            self.free.available.remove(&unit);
             self.free.prepared.remove(&unit);
             if !self.free.zeroed.remove(&unit) && usage == Use::Log {
                 let geometry = self.segments.geometry;
@@ -476,7 +479,7 @@ impl Space<'_> {
         let mut first = None;
         let mut len = 0;
         let mut last = u32::MAX;
-        for &index in &self.free.free {
+        for &index in &self.free.available {
             if first.is_none() || index != last.wrapping_add(1) {
                 first = Some(index);
                 len = 0;
@@ -490,10 +493,10 @@ impl Space<'_> {
         None
     }
 
-    /// Room for at least `units` more in a row; an eighth of the file at a time, at most 64 segments.
+    /// Room for at least `units` more in a row; a 32nd of the file at a time, at most 64 segments.
     fn grow(&mut self, units: u32) -> Result<()> {
         let total = self.free.total;
-        let step = (total / 8).clamp(1, 64).max(units);
+        let step = (total / 32).clamp(1, 64).max(units);
         let wanted = total.saturating_add(step).min(self.segments.limit);
         let least = total.saturating_add(units);
         if wanted < least {
@@ -521,7 +524,7 @@ impl Space<'_> {
         self.segments
             .storage
             .allocate(offset, self.segments.geometry.offset_of(end) - offset)?;
-        self.free.free.extend(total..end);
+        self.free.available.extend(total..end);
         self.free.zeroed.extend(total..end);
         self.free.total = end;
         Ok(())
