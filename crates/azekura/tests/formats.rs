@@ -7,7 +7,8 @@
 //! Which bytes mean what is told in `format/` and in the layouts.
 
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::fmt::Write as _;
+use std::io::Write as _;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -135,14 +136,17 @@ fn contents(reader: &dyn Reader) -> State {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("a string takes it");
+        text
+    })
 }
 
 fn listing(state: &State) -> String {
-    state
+    let lines = state
         .iter()
-        .map(|(key, value)| format!("{} {}\n", hex(key), hex(value)))
-        .collect()
+        .map(|(key, value)| [&hex(key), " ", &hex(value), "\n"].concat());
+    lines.collect()
 }
 
 #[test]
@@ -226,7 +230,6 @@ fn the_bytes_of_a_batch_are_as_they_were() {
     assert_eq!(hex(&bytes[FIRST..FIRST + 48]), GOLDEN_BATCH);
 }
 
-const GOLDEN_SEGMENT: &str =
-    "617a7367876c9c8f000000000100000001000000000000000000000000000000";
+const GOLDEN_SEGMENT: &str = "617a7367876c9c8f000000000100000001000000000000000000000000000000";
 const GOLDEN_PUT: &str = "3b02ecb2070305006b657976616c75650000000000000000";
 const GOLDEN_BATCH: &str = "6fd8cd761300000002000000200000001f5ecacc470101006131000000000000a611194e470102006232320000000000";
