@@ -2,10 +2,10 @@
 //!
 //! | step | |
 //! |---|---|
-//! | 1 | a checkpoint: everything before P stands in the file for good |
-//! | 2 | a follower at P keeps segments from being reused, and the checkpoint's lock keeps images |
+//! | 1 | a checkpoint, then the log's end E: images and log up to E stand in the file for good |
+//! | 2 | nothing is cleaned meanwhile, and the checkpoint's lock keeps its images |
 //! | 3 | segments are copied range by range, by the system, which shares blocks where it can |
-//! | 4 | the copy gets a superblock of its own, "closed", whose log ends at P; sync, and the name |
+//! | 4 | the copy gets a superblock of its own, "closed", whose log ends at E; sync, and the name |
 //!
 //! Readers and writers notice nothing but the device's load. The copy is written under a temporary name
 //! beside the target and renamed when it is whole, so a crash leaves no half copy under the target's name.
@@ -66,7 +66,10 @@ impl Core {
             return Err(Error::new(Kind::Poisoned, "the store is not open"));
         };
         let geometry = self.log.geometry();
-        let (end_index, end) = last.start;
+        // The images of the checkpoint may point to frames behind the place where its replay begins: the
+        // copy holds the log up to an end behind them all, with everything before it published.
+        let (end_index, end) = self.log.end();
+        crate::epoch::wait_for_appends();
         let mut ranges: Vec<Segment> = self.log.segments().in_use(Use::Log);
         ranges.retain(|segment| segment.sequence <= end.sequence);
         ranges.extend(self.log.segments().in_use(Use::Other));
