@@ -10,6 +10,18 @@
 
 use std::sync::Arc;
 
+/// The decimal digits of a number below 10^8, the first in the lowest byte: halves, then pairs, then
+/// single digits side by side, by multiplications with reciprocals.
+#[inline]
+const fn eight_digits(number: u64) -> u64 {
+    let halves = (number / 10_000) | ((number % 10_000) << 32);
+    let hundreds = ((halves * 10_486) >> 20) & 0x7f_0000_007f;
+    let pairs = hundreds | ((halves - 100 * hundreds) << 16);
+    let tens = ((pairs * 103) >> 10) & 0x0f_000f_000f_000f;
+    let digits = tens | ((pairs - 10 * tens) << 8);
+    digits | 0x3030_3030_3030_3030
+}
+
 /// Bytes of the longest key: twenty digits.
 pub const KEY_LEN_MAX: usize = 20;
 
@@ -287,6 +299,13 @@ impl Key {
     /// Writes `number` as at least eight digits.
     #[inline]
     pub fn set(&mut self, number: u64) {
+        if number < 100_000_000 {
+            // Stored as one word: a key that was written byte by byte cannot be loaded as a word before the
+            // bytes have left the store buffer, and each lookup would wait for the one before.
+            self.text[KEY_LEN_MAX - 8..].copy_from_slice(&eight_digits(number).to_le_bytes());
+            self.start = (KEY_LEN_MAX - 8) as u8;
+            return;
+        }
         let mut rest = number;
         let mut start = KEY_LEN_MAX;
         while start > KEY_LEN_MAX - 8 || rest > 0 {

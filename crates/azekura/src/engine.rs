@@ -151,6 +151,9 @@ pub trait Reader: Send + Sync {
     }
 }
 
+/// Answers the present values of many records with one edit for each.
+pub type DecideMany<'d, 'a> = &'d mut (dyn FnMut(&[Option<&[u8]>]) -> Vec<Edit<'a>> + 'd);
+
 /// Reading and writing.
 pub trait Engine: Reader {
     /// Calls `decide` exactly once, under the record's lock, with the present value or `None`, and
@@ -172,11 +175,7 @@ pub trait Engine: Reader {
     /// `decide` is called exactly once with one value per key, in order, and answers with as many
     /// edits. A repeated key is shown its present value each time; its last edit that is not
     /// `Keep` counts. Errors as [`update`](Engine::update), and then nothing is changed.
-    fn update_many<'a>(
-        &self,
-        keys: &[&[u8]],
-        decide: &mut dyn FnMut(&[Option<&[u8]>]) -> Vec<Edit<'a>>,
-    ) -> Result<()>;
+    fn update_many(&self, keys: &[&[u8]], decide: DecideMany<'_, '_>) -> Result<()>;
 
     /// Puts each record, in order; each is atomic for itself. Engines overlap memory accesses.
     ///
@@ -297,11 +296,7 @@ impl<E: Engine + Persistent + ?Sized> Engine for Powered<'_, E> {
         self.0.update(key, decide)?;
         self.0.sync(Durability::Power)
     }
-    fn update_many<'a>(
-        &self,
-        keys: &[&[u8]],
-        decide: &mut dyn FnMut(&[Option<&[u8]>]) -> Vec<Edit<'a>>,
-    ) -> Result<()> {
+    fn update_many(&self, keys: &[&[u8]], decide: DecideMany<'_, '_>) -> Result<()> {
         self.0.update_many(keys, decide)?;
         self.0.sync(Durability::Power)
     }

@@ -3,7 +3,7 @@
 //! A reader pins itself before it follows an address and unpins after; it stores only to a line of its
 //! own and executes no fence. Who takes something out of use asks for a [`stamp`] afterwards, and may
 //! reuse it once [`is_past`] the stamp. The asymmetry is paid by the latter, with one `membarrier` call that
-//! makes every thread of the process pass a barrier (idea: sys_membarrier's manual page and the seize
+//! makes every thread of the process pass a barrier (idea: `membarrier`'s manual page and the seize
 //! crate; fenced pins cost 3 to 8 % of the read rate).
 //!
 //! The same lines tell who is between reserving room in a log and publishing what it put there
@@ -40,6 +40,8 @@ struct Participant {
     writing: AtomicU64,
     /// Whether a living thread owns it.
     taken: AtomicBool,
+    /// Its place in the list: no two living threads share it.
+    number: AtomicU32,
 }
 
 static EPOCH: AtomicU64 = AtomicU64::new(1);
@@ -84,6 +86,8 @@ fn join() -> &'static Participant {
         .copied();
     let participant = free.unwrap_or_else(|| {
         let new: &'static Participant = Box::leak(Box::default());
+        new.number
+            .store(participants.len() as u32, Ordering::Relaxed);
         participants.push(new);
         new
     });
@@ -171,6 +175,12 @@ impl Drop for Pin {
     }
 }
 
+/// A small number that no other living thread has: a thread may own what it numbers.
+#[inline(always)]
+pub fn thread_number() -> usize {
+    local().number.load(Ordering::Relaxed) as usize
+}
+
 /// A stamp for what can no longer be found by anyone who pins from now on. Costs some microseconds.
 pub fn stamp() -> u64 {
     heavy_barrier();
@@ -254,9 +264,9 @@ fn wait_for(word: impl Fn(&'static Participant) -> &'static AtomicU64) {
         while word(participant).load(Ordering::Acquire) == value {
             spins += 1;
             if spins < 100 {
-                std::hint::spin_loop()
+                std::hint::spin_loop();
             } else {
-                std::thread::yield_now()
+                std::thread::yield_now();
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Choosing an engine from the superblock: for programs that take whatever file they are given.
 //!
-//! It looks at the engine's word only; the engine itself verifies the rest.
+//! Today every file is a hash file, so what is not one is the hash engine's to refuse. Who knows the engine
+//! opens it directly, with options.
 
 use std::path::Path;
 

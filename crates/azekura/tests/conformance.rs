@@ -7,7 +7,7 @@
 //!
 //! Crashes and damage are other nets. Lines beginning `tried:` say how much was tried.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{BufRead, BufReader, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -288,7 +288,7 @@ fn a_reader_in_the_same_process_sees_every_acknowledged_write() {
                 let mut found = None;
                 reader
                     .read(&key.to_le_bytes(), &mut |value| {
-                        found = value.map(<[u8]>::to_vec)
+                        found = value.map(<[u8]>::to_vec);
                     })
                     .expect("a read");
                 judge(
@@ -299,7 +299,7 @@ fn a_reader_in_the_same_process_sees_every_acknowledged_write() {
                 );
                 reads += 1;
             }
-            let mut shown = HashMap::new();
+            let mut shown = HashSet::new();
             let least: Vec<u64> = acked
                 .iter()
                 .map(|version| version.load(Ordering::SeqCst))
@@ -317,11 +317,11 @@ fn a_reader_in_the_same_process_sees_every_acknowledged_write() {
                         )
                     };
                     judge(key, Some(value), from, to);
-                    assert!(shown.insert(key, ()).is_none(), "key {key} is shown twice");
+                    assert!(shown.insert(key), "key {key} is shown twice");
                     ControlFlow::Continue(())
                 })
                 .expect("a scan");
-            let stable = shown.keys().filter(|key| **key >= STABLE).count();
+            let stable = shown.iter().filter(|key| **key >= STABLE).count();
             assert_eq!(stable, 100, "records present all the time are all shown");
             scans += 1;
         }
@@ -361,17 +361,17 @@ fn a_reader_in_another_process_sees_every_acknowledged_write() {
     let mut random = Random::new(9);
     for _ in 0..150 {
         // What was acknowledged is told in one go, so that the child reads while more is written.
-        let mut told = String::new();
+        let mut told = Vec::new();
         churn(
             &db,
             &mut random,
             &mut versions,
             &mut |_, _| (),
-            &mut |key, version| told.push_str(&format!("{key} {version}\n")),
+            &mut |key, version| writeln!(told, "{key} {version}").expect("memory"),
             400,
         );
         db.checkpoint().expect("a checkpoint");
-        to.write_all(told.as_bytes()).expect("the child listens");
+        to.write_all(&told).expect("the child listens");
     }
     drop(to);
     let output = child.wait_with_output().expect("its end");
@@ -398,7 +398,7 @@ fn read_what_is_told(file: &Path) {
         let mut found = None;
         reader
             .read(&key.to_le_bytes(), &mut |value| {
-                found = value.map(<[u8]>::to_vec)
+                found = value.map(<[u8]>::to_vec);
             })
             .expect("a read");
         // The writer went on meanwhile: how far is not known here.
@@ -434,7 +434,7 @@ fn a_reader_that_is_left_behind_finds_its_way() {
             let mut found = None;
             reader
                 .read(&key.to_le_bytes(), &mut |value| {
-                    found = value.map(<[u8]>::to_vec)
+                    found = value.map(<[u8]>::to_vec);
                 })
                 .expect("a read");
             judge(key, found.as_deref(), version, version);

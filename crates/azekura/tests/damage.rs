@@ -123,7 +123,7 @@ impl Maker {
     }
 
     /// What is there now is the older generation.
-    fn as_older(mut self) -> Self {
+    fn into_older(mut self) -> Self {
         self.image.older = self.memory.to_vec();
         self
     }
@@ -172,57 +172,57 @@ fn closed_images() -> Vec<Image> {
         Maker::new(NONE, 1).closed(),
         Maker::new(NONE, 2)
             .churn(10, 5, 60)
-            .as_older()
+            .into_older()
             .churn(10, 5, 60)
             .closed(),
         Maker::new(NONE, 3)
             .churn(60, 30, 100)
-            .as_older()
+            .into_older()
             .reopened()
             .churn(60, 30, 100)
             .closed(),
         Maker::new(NONE, 4)
             .churn(150, 60, 100)
             .then(checkpoint)
-            .as_older()
+            .into_older()
             .churn(40, 60, 80)
             .closed(),
         Maker::new(NONE, 5)
             .churn(600, 60, 100)
             .then(checkpoint)
-            .as_older()
+            .into_older()
             .churn(900, 60, 99)
             .closed(),
         Maker::new(NONE, 6)
             .churn(400, 80, 90)
-            .as_older()
+            .into_older()
             .then(compact)
             .churn(20, 80, 90)
             .closed(),
         Maker::new(NONE, 7)
             .batches(12)
-            .as_older()
+            .into_older()
             .batches(15)
             .closed(),
         Maker::new(NONE, 8)
             .churn(12, 6, 12_000)
-            .as_older()
+            .into_older()
             .churn(8, 6, 12_000)
             .closed(),
         Maker::new(Compression::Lz4, 9)
             .churn(120, 40, 600)
-            .as_older()
+            .into_older()
             .churn(40, 40, 600)
             .closed(),
         Maker::new(Compression::Zstd, 10)
             .churn(120, 40, 600)
-            .as_older()
+            .into_older()
             .churn(40, 40, 600)
             .closed(),
         Maker::new(NONE, 11)
             .churn(500, 400, 20)
             .then(checkpoint)
-            .as_older()
+            .into_older()
             .then(compact)
             .closed(),
     ]
@@ -233,35 +233,35 @@ fn killed_images() -> Vec<Image> {
         Maker::new(NONE, 21).killed(),
         Maker::new(NONE, 22)
             .churn(15, 6, 60)
-            .as_older()
+            .into_older()
             .churn(10, 5, 60)
             .killed(),
         Maker::new(NONE, 23)
             .churn(150, 60, 100)
             .then(checkpoint)
-            .as_older()
+            .into_older()
             .churn(99, 60, 80)
             .killed(),
         Maker::new(NONE, 24)
             .churn(700, 60, 100)
             .reopened()
-            .as_older()
+            .into_older()
             .churn(300, 60, 100)
             .killed(),
         Maker::new(NONE, 25)
             .batches(20)
             .then(checkpoint)
-            .as_older()
+            .into_older()
             .batches(20)
             .killed(),
         Maker::new(Compression::Lz4, 26)
             .churn(90, 40, 900)
-            .as_older()
+            .into_older()
             .churn(40, 40, 900)
             .killed(),
         Maker::new(NONE, 27)
             .churn(12, 6, 12_000)
-            .as_older()
+            .into_older()
             .churn(8, 6, 12_000)
             .killed(),
     ]

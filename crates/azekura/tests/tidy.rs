@@ -51,6 +51,10 @@ fn repository() -> Vec<Text> {
                 }
                 continue;
             }
+            // A linked checkout keeps a file of this name, which says where its history lies.
+            if path == ".git" {
+                continue;
+            }
             let text = std::fs::read(&entry)
                 .ok()
                 .and_then(|bytes| String::from_utf8(bytes).ok());
@@ -202,10 +206,12 @@ fn types_in_the_architecture_exist() {
 fn subcommands_in_the_readme_exist() {
     const FOLDER: &str = "crates/azekura-cli/src/command/";
     let texts = repository();
-    let files = texts
-        .iter()
-        .filter_map(|text| text.path.strip_prefix(FOLDER)?.strip_suffix(".rs"));
-    let mut known: Vec<String> = files.map(|name| name.replace('_', "-")).collect();
+    // A subcommand is a file, or a folder if it has parts.
+    let names = texts.iter().filter_map(|text| {
+        let name = text.path.strip_prefix(FOLDER)?.split('/').next()?;
+        Some(name.strip_suffix(".rs").unwrap_or(name))
+    });
+    let mut known: Vec<String> = names.map(|name| name.replace('_', "-")).collect();
     // `bench` is mounted from its own crate, and `help` comes with the parser.
     known.extend(["bench", "help"].map(str::to_owned));
     check(

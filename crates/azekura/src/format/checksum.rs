@@ -88,6 +88,7 @@ fn library(state: u32, bytes: &[u8]) -> u32 {
 }
 
 #[cfg(test)]
+#[expect(clippy::indexing_slicing, reason = "tests")]
 mod tests {
     use super::*;
 

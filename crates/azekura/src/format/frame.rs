@@ -168,6 +168,32 @@ impl Header {
         })
     }
 
+    /// Decodes the first word of a record in the short form that is not compressed. `None`: another frame.
+    #[inline(always)]
+    pub fn of_short_record(word: u64) -> Option<Self> {
+        const RECORDS: u32 = 1 << FrameKind::Put as u32 | 1 << FrameKind::Insert as u32;
+        let meta = (word >> 32) as u32;
+        let is_record = RECORDS >> (meta & 15) & 1 == 1;
+        let others = u32::from(LONG | COMPRESSED) << 4;
+        if !is_record || meta & others != 0 {
+            return None;
+        }
+        let kind = FrameKind::Put;
+        let flags = (meta >> 4) as u8 & 15;
+        Some(Self {
+            kind,
+            flags,
+            key_len: meta >> 8 & 0xff,
+            value_len: meta >> 16,
+        })
+    }
+
+    /// Bytes of the whole frame of a short record.
+    #[inline(always)]
+    pub fn short_len(&self) -> usize {
+        (8 + self.key_len as usize + self.value_len as usize + 7) & !7
+    }
+
     /// The long form, with the lengths in its second word.
     #[inline(always)]
     #[must_use]
@@ -177,6 +203,15 @@ impl Header {
             value_len: (second >> 32) as u32,
             ..self
         }
+    }
+}
+
+/// Whether two slices of equal length are equal; eight bytes, a common key, without a call.
+#[inline(always)]
+fn same(a: &[u8], b: &[u8]) -> bool {
+    match (a.first_chunk::<8>(), b.first_chunk::<8>()) {
+        (Some(x), Some(y)) if a.len() == 8 => u64::from_le_bytes(*x) == u64::from_le_bytes(*y),
+        _ => a == b,
     }
 }
 
@@ -244,6 +279,26 @@ impl<'a> Frame<'a> {
         let end = behind_key + header.value_len as usize;
         let value = whole.get(behind_key..end).ok_or(NoFrame::Shape)?;
         Ok(Self { header, key, value })
+    }
+
+    /// As `verify`, for a short record that should be `key`'s; `rest` is all behind the first word.
+    #[inline(always)]
+    pub fn verify_short(
+        header: Header,
+        word: u64,
+        rest: &'a [u8],
+        seed: u32,
+        place: u32,
+        key: &[u8],
+    ) -> Option<Self> {
+        let computed = sum(seed, place, (word >> 32) as u32, rest);
+        let (stored_key, behind) = rest.split_at_checked(key.len())?;
+        let value = behind.get(..header.value_len as usize)?;
+        (computed == word as u32 && same(stored_key, key)).then_some(Self {
+            header,
+            key: stored_key,
+            value,
+        })
     }
 
     /// Bytes of the whole frame.

@@ -14,7 +14,7 @@
 //! ```
 //!
 //! The order of hashes is the order of chunks, of buckets, and so of a scan; a place in it survives growth.
-//! Chunks grow by about a fifth at a time, and above [`shape::LADDER`]'s end split in two; each growth
+//! Chunks grow by about a fifth at a time, and above `shape::LADDER`'s end split in two; each growth
 //! moves a few hundred entries and stops nobody but writers of that chunk. The hash is skewed first
 //! (`hash`), so that chunks do not all grow at once: growth is spread evenly over time, and so is the room it
 //! needs (idea: Martin's spiral storage, 1979).
@@ -180,20 +180,18 @@ impl Index {
         }
     }
 
-    /// The first place that may hold `hash`, without looking at the record: for prefetching it.
+    /// The first place in the home bucket that may hold `hash`, if there is one. `None` says nothing: the
+    /// record may be absent, stand behind its home, or in a cold stripe.
     #[inline(always)]
     pub fn peek(&self, _pin: &Pin, hash: Hash) -> Option<Place> {
         let word = self.directory().slot(hash).load(Ordering::Acquire);
-        if word & COLD != 0 || word == 0 {
+        if word.wrapping_sub(1) >= COLD - 1 {
             return None;
         }
         let chunk = self.chunk(word);
         let bucket = chunk.bucket(chunk.home(hash));
         let matches = bucket.matches(hash.tag());
-        if matches == 0 {
-            return None;
-        }
-        Some(place_of(bucket.entry(matches.trailing_zeros() as usize)))
+        (matches != 0).then(|| place_of(bucket.entry(matches.trailing_zeros() as usize)))
     }
 
     /// Offers the places that may hold `hash` to `probe` until it answers with something.

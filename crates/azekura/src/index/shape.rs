@@ -36,6 +36,12 @@ pub(super) fn fitting(count: usize) -> Option<u32> {
         .find(|size| (*size + 1) as usize * SLOTS * 7 / 10 >= count)
 }
 
+/// Whether a slot holds an entry with this tag.
+#[inline(always)]
+fn is_of(entry: u64, tag: u64) -> bool {
+    entry >> ADDRESS_BITS == tag && entry != EMPTY && entry != RESERVED
+}
+
 /// A chunk in the arena. The directory's word for it: line 32 bits, buckets 8, depth 8.
 #[derive(Clone, Copy)]
 pub(super) struct Chunk<'a> {
@@ -134,30 +140,49 @@ impl<'a> Chunk<'a> {
         tag: u64,
         mut probe: impl FnMut(Slot, Place) -> Result<Option<T>>,
     ) -> Result<Option<T>> {
-        let mut distance = 0;
-        let mut reach = 0;
-        loop {
-            let bucket = self.bucket(home + distance);
-            let mut matches = bucket.matches(tag);
-            while matches != 0 {
-                let at = matches.trailing_zeros();
-                matches &= matches - 1;
-                let entry = bucket.entry(at as usize);
-                if entry >> ADDRESS_BITS == tag && entry != EMPTY && entry != RESERVED {
-                    let found = probe(Slot(home + distance, at), place_of(entry))?;
+        let bucket = self.bucket(home);
+        let mut matches = bucket.matches(tag);
+        while matches != 0 {
+            let at = matches.trailing_zeros();
+            matches &= matches - 1;
+            let entry = bucket.entry(at as usize);
+            if is_of(entry, tag) {
+                let found = probe(Slot(home, at), place_of(entry))?;
+                if found.is_some() {
+                    return Ok(found);
+                }
+            }
+        }
+        let reach = bucket.reach().min(self.window(home));
+        if reach == 0 {
+            Ok(None)
+        } else {
+            self.search_behind(home, reach, tag, probe)
+        }
+    }
+
+    /// The buckets behind the home; most lookups end before.
+    #[inline(never)]
+    fn search_behind<T>(
+        &self,
+        home: u32,
+        reach: u32,
+        tag: u64,
+        mut probe: impl FnMut(Slot, Place) -> Result<Option<T>>,
+    ) -> Result<Option<T>> {
+        for at in home + 1..=home + reach {
+            let bucket = self.bucket(at);
+            for slot in 0..SLOTS {
+                let entry = bucket.entry(slot);
+                if is_of(entry, tag) {
+                    let found = probe(Slot(at, slot as u32), place_of(entry))?;
                     if found.is_some() {
                         return Ok(found);
                     }
                 }
             }
-            if distance == 0 {
-                reach = bucket.reach().min(self.window(home));
-            }
-            if distance == reach {
-                return Ok(None);
-            }
-            distance += 1;
         }
+        Ok(None)
     }
 
     #[inline(always)]

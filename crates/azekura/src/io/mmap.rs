@@ -182,6 +182,7 @@ impl Map {
     }
 
     #[inline(always)]
+    #[expect(clippy::cast_ptr_alignment, reason = "asserted")]
     fn word(&self, offset: u64) -> &AtomicU64 {
         self.bound(offset, 8);
         assert!(offset.is_multiple_of(8), "words are aligned");
@@ -214,6 +215,18 @@ impl Map {
     pub unsafe fn bytes(&self, offset: u64, len: usize) -> &[u8] {
         self.bound(offset, len as u64);
         // SAFETY: in bounds (asserted); no writes by the contract.
+        unsafe { std::slice::from_raw_parts(self.at(offset), len) }
+    }
+
+    /// As `bytes`, where the caller has already shown that the range lies within the map.
+    ///
+    /// # Safety
+    /// - as for `bytes`;
+    /// - the range ends within `capacity`.
+    #[inline(always)]
+    pub unsafe fn bytes_within(&self, offset: u64, len: usize) -> &[u8] {
+        debug_assert!(offset + len as u64 <= self.capacity);
+        // SAFETY: in bounds and not written to, by the contract.
         unsafe { std::slice::from_raw_parts(self.at(offset), len) }
     }
 

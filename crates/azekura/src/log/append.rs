@@ -130,40 +130,49 @@ impl Log {
         Ok(())
     }
 
-    /// Whether the next append will need room that has to be made.
+    /// Room of `len` bytes: one atomic add in the common case.
     #[inline(always)]
     fn reserve(&self, len: usize) -> Result<Room> {
-        let size = self.geometry.segment_size() as usize;
-        if len > size / 2 {
-            return self.reserve_large(len);
-        }
         let words = (len / 8) as u64;
-        let limit = (size / 8) as u64;
-        loop {
-            let tail = self.tail.0.load(Ordering::Relaxed);
-            if (tail & 0xffff_ffff) + words <= limit {
-                // Acquire: pairs with the store that opened the segment, so that its header and seed are seen.
-                let tail = self.tail.0.fetch_add(words, Ordering::Acquire);
-                let (index, at) = ((tail >> 32) as u32, tail & 0xffff_ffff);
-                if at + words <= limit {
-                    let Some((seed, _)) = self.segments.seed(index) else {
-                        unreachable!("the open segment is in the table")
-                    };
-                    let offset = self.geometry.offset_of(index) + at * 8;
-                    return Ok(Room {
-                        offset,
-                        place: at as u32,
-                        seed,
-                    });
-                }
-                if at < limit {
-                    self.end_segment(index, at as u32);
-                }
-                self.roll(index)?;
-            } else {
-                self.roll_exclusive((tail >> 32) as u32, limit)?;
+        let limit = self.geometry.segment_size() / 8;
+        let tail = self.tail.0.load(Ordering::Relaxed);
+        if (tail & 0xffff_ffff) + words <= limit && words <= limit / 2 {
+            // Acquire: pairs with the store that opened the segment, so that its header and seed are seen.
+            let tail = self.tail.0.fetch_add(words, Ordering::Acquire);
+            let (index, at) = (tail >> 32, tail & 0xffff_ffff);
+            if at + words <= limit
+                && let Some(seed) = self.segments.seed_of_unit(index)
+            {
+                let offset = self.geometry.offset_of(index as u32) + at * 8;
+                return Ok(Room {
+                    offset,
+                    place: at as u32,
+                    seed,
+                });
             }
+            return self.reserve_anew(len, Some((index as u32, at)));
         }
+        self.reserve_anew(len, None)
+    }
+
+    /// Room where the open segment has none: `missed` is a reservation that crossed its end.
+    #[cold]
+    fn reserve_anew(&self, len: usize, missed: Option<(u32, u64)>) -> Result<Room> {
+        let limit = self.geometry.segment_size() / 8;
+        if let Some((index, at)) = missed {
+            if at < limit {
+                self.end_segment(index, at as u32);
+            }
+            self.roll(index)?;
+        } else if (len / 8) as u64 > limit / 2 {
+            return self.reserve_large(len);
+        } else {
+            self.roll_exclusive(
+                (self.tail.0.load(Ordering::Relaxed) >> 32) as u32,
+                (len / 8) as u64,
+            )?;
+        }
+        self.reserve(len)
     }
 
     /// Ends segment `index` at the word `at`, which is reserved by the caller to the segment's end.
@@ -188,13 +197,15 @@ impl Log {
         }
     }
 
-    /// As `roll`, for a thread that has not added to the tail: it takes what is left of the segment.
+    /// As `roll`, for a thread that has not added to the tail, and has `words` to add: it takes what is left
+    /// of the segment, unless another one was opened since.
     #[cold]
-    fn roll_exclusive(&self, seen: u32, limit: u64) -> Result<()> {
+    fn roll_exclusive(&self, seen: u32, words: u64) -> Result<()> {
+        let limit = self.geometry.segment_size() / 8;
         let mut space = self.segments.space();
         let tail = self.tail.0.load(Ordering::Relaxed);
         let at = tail & 0xffff_ffff;
-        if (tail >> 32) as u32 != seen {
+        if (tail >> 32) as u32 != seen || at + words <= limit {
             return Ok(());
         }
         if seen != u32::MAX && at < limit {

@@ -231,7 +231,7 @@ impl Log {
 
     /// The frame at `address`, verified, lent as long as the pin lives. One storage access if it is not in
     /// memory. `Corrupted` if the address is no frame's or the checksum does not match.
-    #[inline(always)]
+    #[inline]
     pub fn frame<'p>(&'p self, _pin: &'p Pin, address: Address) -> Result<Frame<'p>> {
         match self.look(address) {
             Ok(frame) => Ok(frame),
@@ -277,6 +277,30 @@ impl Log {
         // caller is pinned (invariant 2), which `frame` demands and `scan` holds by other means.
         let bytes = unsafe { self.map.bytes(address.offset(), header.frame_len()) };
         Frame::verify(header, word, bytes, seed, at / 8)
+    }
+
+    /// The frame at `address` if it is the common case: a record of `key` in the short form, uncompressed, in
+    /// a segment of one unit, and whole. `None` says nothing: ask `frame`.
+    ///
+    /// The same verification as `frame`'s, in a quarter of its instructions: what waits for a record's cache
+    /// miss must fit into the processor's scheduler, or the next lookup's miss does not begin meanwhile.
+    #[inline(always)]
+    #[expect(unsafe_code, reason = "lends published bytes, as `look` does")]
+    pub fn near<'p>(&'p self, _pin: &'p Pin, address: Address, key: &[u8]) -> Option<Frame<'p>> {
+        let data = address.offset().wrapping_sub(layout::DATA_OFFSET);
+        let index = data >> self.geometry.shift;
+        let seed = self.segments.seed_of_unit(index)?;
+        let size = self.geometry.segment_size();
+        let at = data & (size - 1);
+        let word = self.map.load_u64(address.offset());
+        let header = Header::of_short_record(word)?;
+        let len = header.short_len();
+        if header.key_len as usize != key.len() || at + len as u64 > size {
+            return None;
+        }
+        // SAFETY: as in `look`: within a segment of the log, published, not reused while pinned.
+        let rest = unsafe { self.map.bytes_within(address.offset() + 8, len - 8) };
+        Frame::verify_short(header, word, rest, seed, (at / 8) as u32, key)
     }
 
     /// As `frame`, for a log that another process writes: the frame is copied to `buf` and verified there, since

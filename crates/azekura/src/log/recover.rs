@@ -1,7 +1,7 @@
 //! After a crash: where the log ends, and what in it is damage.
 //!
 //! The chain is walked from the last checkpoint. At a place that is no frame, four facts decide, by the
-//! table [`RULES`]:
+//! table `RULES`:
 //!
 //! - *known*: the place lies before the durable mark: it was synced, so a frame stood there;
 //! - *trusted*: same boot and no failed sync: the cache is whole, only threads died;

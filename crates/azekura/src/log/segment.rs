@@ -156,6 +156,16 @@ impl Segments {
         (word < BEHIND && units != 0).then(|| (word as u32, units << self.geometry.shift))
     }
 
+    /// The seed of segment `index` if it takes one unit.
+    #[inline(always)]
+    pub fn seed_of_unit(&self, index: u64) -> Option<u32> {
+        if index >= u64::from(self.limit) {
+            return None;
+        }
+        let word = self.table.load_u64(index * 16);
+        (word >> 32 == 1).then_some(word as u32)
+    }
+
     /// As `seed`, for offset `at` of any unit of a segment: also the offset in the segment.
     #[inline(always)]
     pub fn place(&self, index: u32, at: u32) -> Option<(u32, u64, u32)> {

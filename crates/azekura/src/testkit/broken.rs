@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use super::model::ModelDb;
-use crate::engine::{Bookmark, Edit, Engine, Promise, Reader, Stats, Visit};
+use crate::engine::{Bookmark, DecideMany, Edit, Engine, Promise, Reader, Stats, Visit};
 use crate::error::Result;
 use crate::verbs::Verbs;
 
@@ -334,11 +334,7 @@ impl Engine for Broken {
         }
     }
 
-    fn update_many<'a>(
-        &self,
-        keys: &[&[u8]],
-        decide: &mut dyn FnMut(&[Option<&[u8]>]) -> Vec<Edit<'a>>,
-    ) -> Result<()> {
+    fn update_many(&self, keys: &[&[u8]], decide: DecideMany<'_, '_>) -> Result<()> {
         let keys: Vec<&[u8]> = keys.iter().map(|key| self.key(key)).collect();
         match self.bug {
             Bug::RacyUpdateMany => {

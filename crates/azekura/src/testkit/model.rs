@@ -16,7 +16,7 @@ use std::ops::Bound;
 use parking_lot::RwLock;
 
 use super::op::{Op, Outcome, Want, Wish};
-use crate::engine::{Bookmark, Edit, Engine, Promise, Reader, Stats, Visit};
+use crate::engine::{Bookmark, DecideMany, Edit, Engine, Promise, Reader, Stats, Visit};
 use crate::error::{Error, Kind, Result, size};
 use crate::verbs::{Exchange, Rekeyed};
 
@@ -439,11 +439,7 @@ impl Engine for ModelDb {
         Ok(())
     }
 
-    fn update_many<'a>(
-        &self,
-        keys: &[&[u8]],
-        decide: &mut dyn FnMut(&[Option<&[u8]>]) -> Vec<Edit<'a>>,
-    ) -> Result<()> {
+    fn update_many(&self, keys: &[&[u8]], decide: DecideMany<'_, '_>) -> Result<()> {
         let mut records = self.records.write();
         let present: Vec<Option<&[u8]>> = keys
             .iter()

@@ -27,7 +27,9 @@ fn quoted(line: &str) -> impl Iterator<Item = &str> {
 fn is_path(span: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
     let word = span.chars().all(plain) && span.chars().any(|c| c.is_ascii_alphabetic());
-    let rooted = span.starts_with('/') || span.starts_with('-');
+    // What a build makes is not there before it.
+    let built = span.starts_with("target/");
+    let rooted = span.starts_with('/') || span.starts_with('-') || built;
     let formed = span.contains('/') || ENDINGS.iter().any(|ending| span.ends_with(ending));
     word && formed && !rooted
 }
@@ -142,7 +144,7 @@ pub(crate) fn subcommands(path: &str, text: &str, known: &[String]) -> Vec<Strin
 fn a_dead_link_and_a_dead_path_are_found() {
     let files = ["docs/a.md", "README.md", "crates/azekura/src/io/mmap.rs"].map(str::to_owned);
     let text = "[a](a.md#part) [b](../README.md) [c](c.md) [d](https://example.org/x)\n\
-                `io/mmap.rs`, `mmap.rs`, `crates/azekura/`, `io/gone.rs`, `gone.rs`, `cargo test`, `/proc/x`\n\
+                `io/mmap.rs`, `mmap.rs`, `crates/azekura/`, `io/gone.rs`, `gone.rs`, `cargo test`, `/proc/x`, `target/release`\n\
                 ```\n`gone.rs`\n```\n";
     let found = paths("docs/a.md", text, &files);
     assert_eq!(found.len(), 3, "{found:?}");

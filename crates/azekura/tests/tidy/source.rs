@@ -361,7 +361,7 @@ fn a_switched_off_statement_is_found_and_prose_is_not() {
 fn unsafe_is_found_where_it_may_not_be_and_where_it_is_not_argued() {
     let home = "crates/azekura/src/index/bucket.rs";
     let block = "let a =\n    unsafe { b() };\n";
-    assert_eq!(unsafe_sites("crates/azekura/src/verbs.rs", block).len(), 1);
+    assert_eq!(unsafe_sites("crates/azekura/src/engine.rs", block).len(), 1);
     assert_eq!(unsafe_sites(home, block).len(), 1);
     assert_eq!(
         unsafe_sites(home, &format!("// SAFETY: c\n// more\n{block}")).len(),

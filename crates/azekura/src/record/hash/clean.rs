@@ -27,7 +27,9 @@ impl Core {
     /// Bytes the log may take for `live` live ones.
     fn bound(&self, live: u64) -> u64 {
         let slack = SLACK * self.log.geometry().segment_size();
-        (live as f64 * self.options.space_ratio) as u64 + slack
+        #[expect(clippy::cast_sign_loss, reason = "the ratio is above one")]
+        let wanted = (live as f64 * self.options.space_ratio) as u64;
+        wanted + slack
     }
 
     /// Whether the keeper does not keep up.
@@ -53,22 +55,18 @@ impl Core {
         let Some(_cleaning) = self.cleaning.try_lock() else {
             return Ok(false);
         };
-        match self.emptiest(|segment| segment.dead * 16 >= self.size_of(segment)) {
-            Some(segment) => {
-                self.clean(segment)?;
-                Ok(true)
-            }
-            None => {
-                // All that is dead lies behind the checkpoint.
-                let last = self.checkpoint.lock().appended;
-                let behind = self.log.appended() - last;
-                if behind < 4 * self.log.geometry().segment_size() {
-                    return Ok(false);
-                }
-                self.checkpoint()?;
-                Ok(true)
-            }
+        if let Some(segment) = self.emptiest(|segment| segment.dead * 16 >= self.size_of(segment)) {
+            self.clean(segment)?;
+            return Ok(true);
         }
+        // All that is dead lies behind the checkpoint.
+        let last = self.checkpoint.lock().appended;
+        let behind = self.log.appended() - last;
+        if behind < 4 * self.log.geometry().segment_size() {
+            return Ok(false);
+        }
+        self.checkpoint()?;
+        Ok(true)
     }
 
     pub(super) fn size_of(&self, segment: &Segment) -> u64 {

@@ -11,15 +11,15 @@
 //!
 //! What it promises:
 //!
-//! - An acknowledged write survives the death of the process (`Durability::Process`), and after a
-//!   `sync(Power)` or with `Options::durability` the loss of power. A power cut leaves a prefix of the history,
-//!   with everything synced in it; `update_many` and `clear` are in it whole or not at all.
-//! - Reads take no lock and store to no shared line; they see the newest value that was stored before they
-//!   began, or a newer one. Every record is verified against its checksum whenever it is read.
-//! - Opening reads the log behind the last checkpoint, nothing else; stripes of the index come in when
-//!   they are first needed, and in the background.
-//! - The log takes at most `space_ratio` times the live bytes, and what one interval between checkpoints adds
-//!   (the larger of 64 segments and 8 bytes per record): `clean`.
+//! 1. An acknowledged write survives the death of the process (`Durability::Process`), and after a
+//!    `sync(Power)` or with `Options::durability` the loss of power. A power cut leaves a prefix of the history,
+//!    with everything synced in it; `update_many` and `clear` are in it whole or not at all.
+//! 2. Reads take no lock and store to no shared line; they see the newest value that was stored before they
+//!    began, or a newer one. Every record is verified against its checksum whenever it is read.
+//! 3. Opening reads the log behind the last checkpoint, nothing else; stripes of the index come in when
+//!    they are first needed, and in the background.
+//! 4. The log takes at most `space_ratio` times the live bytes, and what one interval between checkpoints adds
+//!    (the larger of 64 segments and 8 bytes per record): `clean`.
 //!
 //! State of a handle: *open* -> (a write or sync fails) -> *poisoned*: reads go on, writes are refused, a
 //! new open recovers. Costs in storage accesses when nothing is cached: `get` 1, absent 0, `put` 0 and one
@@ -55,8 +55,10 @@ use parking_lot::Mutex;
 use rapidhash::v3::RapidSecrets;
 
 use crate::engine::{
-    Bookmark, CheckReport, Durability, Edit, Engine, Persistent, Promise, Reader, Stats, Visit,
+    Bookmark, CheckReport, DecideMany, Durability, Edit, Engine, Persistent, Promise, Reader,
+    Stats, Visit,
 };
+use crate::epoch;
 use crate::error::Result;
 use crate::index::Index;
 use crate::index::hash::Hash;
@@ -149,7 +151,6 @@ struct Core {
     log: Arc<Log>,
     index: Index,
     options: Options,
-    hash_seed: u64,
     secrets: RapidSecrets,
     compression: Compression,
     epoch: u32,
@@ -174,11 +175,11 @@ struct Core {
 #[derive(Default)]
 struct Share(AtomicI64);
 
-const SHARES: usize = 16;
+const SHARES: usize = 32;
 
 fn shares(count: u64) -> Box<[Share]> {
     let shares: Box<[Share]> = (0..SHARES).map(|_| Share::default()).collect();
-    shares[0].0.store(count as i64, Ordering::Relaxed);
+    shares[0].0.store(count.cast_signed(), Ordering::Relaxed);
     shares
 }
 
@@ -188,16 +189,16 @@ impl Core {
         hash_key(key, &self.secrets)
     }
 
+    /// Adds to the count. The first threads own a share each and need no atomic addition.
     #[inline(always)]
     fn add_count(&self, by: i64) {
-        thread_local! {
-            static SHARE: usize = {
-                static NEXT: AtomicU64 = AtomicU64::new(0);
-                NEXT.fetch_add(1, Ordering::Relaxed) as usize % SHARES
-            };
+        let number = epoch::thread_number();
+        if number < SHARES - 1 {
+            let share = &self.count[number].0;
+            share.store(share.load(Ordering::Relaxed) + by, Ordering::Relaxed);
+        } else {
+            self.count[SHARES - 1].0.fetch_add(by, Ordering::Relaxed);
         }
-        let share = SHARE.with(|share| *share);
-        self.count[share].0.fetch_add(by, Ordering::Relaxed);
     }
 
     fn count(&self) -> u64 {
@@ -206,7 +207,7 @@ impl Core {
             .iter()
             .map(|share| share.0.load(Ordering::Relaxed))
             .sum();
-        sum.max(0) as u64
+        sum.max(0).cast_unsigned()
     }
 
     fn reset_count(&self) {
@@ -406,11 +407,7 @@ impl Engine for HashDb {
         self.core.update(key, decide)
     }
 
-    fn update_many<'a>(
-        &self,
-        keys: &[&[u8]],
-        decide: &mut dyn FnMut(&[Option<&[u8]>]) -> Vec<Edit<'a>>,
-    ) -> Result<()> {
+    fn update_many(&self, keys: &[&[u8]], decide: DecideMany<'_, '_>) -> Result<()> {
         self.core.update_many(keys, decide)
     }
 

@@ -65,6 +65,7 @@ impl HashDb {
     }
 
     /// Makes a store on an empty storage.
+    #[expect(clippy::needless_pass_by_value, reason = "the store keeps the storage")]
     pub fn create_on(storage: Arc<dyn Storage>, options: &Options) -> Result<Self> {
         check_options(options)?;
         let shift = options.segment_size.trailing_zeros();
@@ -105,6 +106,7 @@ impl HashDb {
     }
 
     /// Opens the store on a storage.
+    #[expect(clippy::needless_pass_by_value, reason = "the store keeps the storage")]
     pub fn open_on(storage: Arc<dyn Storage>, options: &Options) -> Result<Self> {
         check_options(options)?;
         let (sequence, mut last) = read_super(storage.as_ref())?;
@@ -287,7 +289,6 @@ fn build(log: Arc<Log>, index: Index, options: &Options, payload: &Super) -> Cor
         log,
         index,
         options: options.clone(),
-        hash_seed: payload.hash_seed,
         secrets: RapidSecrets::seed(payload.hash_seed),
         compression: payload.compression,
         epoch: payload.epoch,

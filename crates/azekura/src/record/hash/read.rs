@@ -31,6 +31,23 @@ impl Core {
         hash: Hash,
         visit: impl FnOnce(Option<&[u8]>) -> R,
     ) -> Result<R> {
+        // The common case, in few instructions and without a loop; whatever it is not, the long way answers.
+        if let Some(place) = self.index.peek(pin, hash)
+            && let Some(frame) = self.log.near(pin, Address(place), key)
+        {
+            return Ok(visit(Some(frame.value)));
+        }
+        self.read_at_large(pin, key, hash, visit)
+    }
+
+    #[inline(never)]
+    fn read_at_large<R>(
+        &self,
+        pin: &Pin,
+        key: &[u8],
+        hash: Hash,
+        visit: impl FnOnce(Option<&[u8]>) -> R,
+    ) -> Result<R> {
         match self
             .index
             .find(pin, hash, |place| self.matching(pin, place, key))?
@@ -46,6 +63,20 @@ impl Core {
     /// The frame at `place` if it is `key`'s.
     #[inline(always)]
     pub(super) fn matching<'p>(
+        &'p self,
+        pin: &'p Pin,
+        place: Place,
+        key: &[u8],
+    ) -> Result<Option<Frame<'p>>> {
+        match self.log.near(pin, Address(place), key) {
+            Some(frame) => Ok(Some(frame)),
+            None => self.matching_at_large(pin, place, key),
+        }
+    }
+
+    /// Long records, compressed ones, other keys', and damage.
+    #[inline(never)]
+    fn matching_at_large<'p>(
         &'p self,
         pin: &'p Pin,
         place: Place,

@@ -184,7 +184,7 @@ impl View {
             replay.record(address, &frame, last.count);
             Ok(())
         })?;
-        let count = last.count as i64 + replay.count;
+        let count = last.count.cast_signed() + replay.count;
         let end = (
             found.last.0,
             LogPosition {
@@ -211,7 +211,7 @@ impl View {
     }
 
     fn count(&self) -> u64 {
-        self.count.load(Ordering::Relaxed).max(0) as u64
+        self.count.load(Ordering::Relaxed).max(0).cast_unsigned()
     }
 
     fn is_stale(&self, storage: &Arc<dyn Storage>) -> bool {

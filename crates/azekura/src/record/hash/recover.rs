@@ -65,9 +65,9 @@ impl Replay {
         let kind = frame.header.kind;
         if kind == FrameKind::Clear {
             let before = std::mem::take(&mut self.stripes);
-            *self = Self::new(self.secrets.clone());
+            *self = Self::new(self.secrets);
             self.cleared = true;
-            self.count = -(base as i64);
+            self.count = -base.cast_signed();
             drop(before);
             return;
         }
@@ -131,7 +131,7 @@ impl Source for Cold {
 impl Cold {
     /// `entries` with what the log said behind them. Only entries of equal tags are looked at, since only
     /// they may be of one key.
-    fn apply(&self, entries: &mut Vec<u64>, replayed: &Replayed) -> Result<Vec<u64>> {
+    fn apply(&self, entries: &mut [u64], replayed: &Replayed) -> Result<Vec<u64>> {
         let mut order: Vec<usize> = (0..replayed.entries.len()).collect();
         let tag = |entry: u64| entry >> ADDRESS_BITS;
         order.sort_by_key(|at| tag(replayed.entries[*at]));

@@ -124,32 +124,41 @@ pub fn repair_storage(
         if log.segments().adopt(*segment, Use::Log).is_err() {
             continue;
         }
-        salvage(&log, segment, last.durable, report, &mut |position, address, frame| {
-            if frame.header.kind == FrameKind::Clear {
-                cleared = cleared.max(position);
-                return;
-            }
-            let hash = hash_key(frame.key, &secrets);
-            let before = position < last.start.1;
-            let places = known[hash.stripe()].as_ref();
-            let removed = frame.header.kind == FrameKind::Remove;
-            if before && !removed && places.is_some_and(|p| p.binary_search(&address.0).is_err()) {
-                return;
-            }
-            let doubtful = before && places.is_none();
-            let found = Found {
-                position,
-                address,
-                removed,
-                doubtful,
-            };
-            let newer = newest
-                .get(frame.key)
-                .is_none_or(|other| other.position < position);
-            if newer {
-                newest.insert(frame.key.to_vec(), found);
-            }
-        });
+        salvage(
+            &log,
+            segment,
+            last.durable,
+            report,
+            &mut |position, address, frame| {
+                if frame.header.kind == FrameKind::Clear {
+                    cleared = cleared.max(position);
+                    return;
+                }
+                let hash = hash_key(frame.key, &secrets);
+                let before = position < last.start.1;
+                let places = known[hash.stripe()].as_ref();
+                let removed = frame.header.kind == FrameKind::Remove;
+                if before
+                    && !removed
+                    && places.is_some_and(|p| p.binary_search(&address.0).is_err())
+                {
+                    return;
+                }
+                let doubtful = before && places.is_none();
+                let found = Found {
+                    position,
+                    address,
+                    removed,
+                    doubtful,
+                };
+                let newer = newest
+                    .get(frame.key)
+                    .is_none_or(|other| other.position < position);
+                if newer {
+                    newest.insert(frame.key.to_vec(), found);
+                }
+            },
+        );
     }
     let records = newest.len() as u64;
     let mut buf = Vec::new();
@@ -270,21 +279,18 @@ fn salvage(
     let mut buf = Vec::new();
     while at + 8 <= room {
         let address = log.address(segment.index, at as u32);
-        let frame = match log.copy_frame(address, &mut buf) {
-            Ok(frame) => frame,
-            Err(_) => {
-                // Blank room is the end, unless a frame follows or was synced there.
-                let position = LogPosition {
-                    sequence: segment.sequence,
-                    offset: at as u32,
-                };
-                if log.map().load_u64(address.offset()) != 0 || position < durable {
-                    damaged_from.get_or_insert(gap_from.unwrap_or(at));
-                }
-                gap_from.get_or_insert(at);
-                at += 8;
-                continue;
+        let Ok(frame) = log.copy_frame(address, &mut buf) else {
+            // Blank room is the end, unless a frame follows or was synced there.
+            let position = LogPosition {
+                sequence: segment.sequence,
+                offset: at as u32,
+            };
+            if log.map().load_u64(address.offset()) != 0 || position < durable {
+                damaged_from.get_or_insert(gap_from.unwrap_or(at));
             }
+            gap_from.get_or_insert(at);
+            at += 8;
+            continue;
         };
         damaged_from = None;
         if let Some(from) = gap_from.take() {

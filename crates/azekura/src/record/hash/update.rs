@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering;
 
 use super::read::GROUP;
 use super::{Core, KEY_LEN_MAX, VALUE_LEN_MAX, value};
-use crate::engine::{Durability, Edit};
+use crate::engine::{DecideMany, Durability, Edit};
 use crate::epoch::{self, Mark, Pin};
 use crate::error::{Error, Kind, Result, size};
 use crate::format::frame::{Frame, FrameKind};
@@ -190,15 +190,12 @@ impl Core {
         found: Option<(Slot, (Address, Frame<'_>))>,
         address: Address,
     ) {
-        match found {
-            Some((slot, (old, frame))) => {
-                locked.replace(slot, address.0);
-                self.log.bury(old, frame.len());
-            }
-            None => {
-                locked.fill(address.0);
-                self.add_count(1);
-            }
+        if let Some((slot, (old, frame))) = found {
+            locked.replace(slot, address.0);
+            self.log.bury(old, frame.len());
+        } else {
+            locked.fill(address.0);
+            self.add_count(1);
         }
     }
 
@@ -246,11 +243,7 @@ impl Core {
     }
 
     /// All keys locked, all values shown, one batch frame: isolated, and whole after a crash or absent.
-    pub(super) fn update_many<'a>(
-        &self,
-        keys: &[&[u8]],
-        decide: &mut dyn FnMut(&[Option<&[u8]>]) -> Vec<Edit<'a>>,
-    ) -> Result<()> {
+    pub(super) fn update_many(&self, keys: &[&[u8]], decide: DecideMany<'_, '_>) -> Result<()> {
         // Repeated keys are one record.
         let mut numbers: HashMap<&[u8], usize> = HashMap::with_capacity(keys.len());
         let mut records: Vec<&[u8]> = Vec::with_capacity(keys.len());
@@ -274,7 +267,7 @@ impl Core {
         wanted: usize,
         records: &[&[u8]],
         number_of: &[usize],
-        decide: &mut dyn FnMut(&[Option<&[u8]>]) -> Vec<Edit<'a>>,
+        decide: DecideMany<'_, 'a>,
     ) -> Result<()> {
         let hashes: Vec<Hash> = records.iter().map(|key| self.hash(key)).collect();
         let _inside = self.begin_update()?;
