@@ -479,7 +479,7 @@ fn what_others_left_in_new_room_is_not_believed() {
     );
 }
 
-const SEEDS: u64 = 20;
+const SEEDS: u64 = 12;
 const CUTS: usize = 60;
 
 #[test]

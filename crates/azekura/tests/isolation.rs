@@ -152,7 +152,11 @@ fn sums_over_accounts_are_the_same_for_every_onlooker() {
                 }
             });
             let mut random = Random::new(11);
-            for _ in 0..TRANSFERS {
+            // On until the onlooker has had its turns, whatever the machine gives to whom.
+            for transfer in 0.. {
+                if transfer >= TRANSFERS && looks.load(Ordering::Relaxed) > 100 {
+                    break;
+                }
                 let (from, to) = (random.index(keys.len()), random.index(keys.len()));
                 if from == to {
                     continue;
@@ -171,8 +175,7 @@ fn sums_over_accounts_are_the_same_for_every_onlooker() {
         });
     });
     let looks = looks.into_inner();
-    assert!(looks > 100);
-    tried(&format!("{TRANSFERS} transfers, {looks} sums"));
+    tried(&format!("{TRANSFERS} transfers and more, {looks} sums"));
 }
 
 const THREADS: u64 = 4;
