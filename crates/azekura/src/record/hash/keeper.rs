@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 
@@ -74,6 +75,7 @@ impl Core {
     fn keep(&self) {
         let mut stripe = 0;
         let mut rung = false;
+        let mut synced = Instant::now();
         loop {
             let stopped = self.bell.state.lock().stop;
             if stopped {
@@ -96,20 +98,20 @@ impl Core {
                 }
                 stripe = end;
             }
+            let left = self.options.sync_interval.map(|interval| {
+                if synced.elapsed() >= interval {
+                    if let Err(error) = self.log.sync() {
+                        tracing::error!(%error, "the interval's sync failed");
+                    }
+                    synced = Instant::now();
+                }
+                interval.saturating_sub(synced.elapsed())
+            });
             let mut state = self.bell.state.lock();
             if !state.rung && !state.stop && !warming {
-                match self.options.sync_interval {
+                match left {
                     None => self.bell.rang.wait(&mut state),
-                    Some(interval) => {
-                        let late = self.bell.rang.wait_for(&mut state, interval).timed_out();
-                        if late {
-                            drop(state);
-                            if let Err(error) = self.log.sync() {
-                                tracing::error!(%error, "the interval's sync failed");
-                            }
-                            state = self.bell.state.lock();
-                        }
-                    }
+                    Some(left) => _ = self.bell.rang.wait_for(&mut state, left),
                 }
             }
             rung = std::mem::take(&mut state.rung);

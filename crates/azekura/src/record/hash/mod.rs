@@ -46,6 +46,7 @@ mod scan;
 mod update;
 mod value;
 
+use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -60,6 +61,7 @@ use crate::engine::{
 };
 use crate::epoch;
 use crate::error::Result;
+use crate::format::frame::Frame;
 use crate::index::Index;
 use crate::index::hash::Hash;
 use crate::log::{Log, LogPosition, Use};
@@ -299,6 +301,11 @@ impl HashDb {
     /// The log, to follow it (`log::follow`) or to look at its figures.
     pub fn log(&self) -> &Log {
         &self.core.log
+    }
+
+    /// The value of a frame that a follower of the log was shown, decompressed if it is stored compressed.
+    pub fn value_of<'f>(&self, frame: &Frame<'f>) -> Result<Cow<'f, [u8]>> {
+        value::decode(self.core.compression, frame)
     }
 
     /// Properties of the file, by name, in a fixed order.

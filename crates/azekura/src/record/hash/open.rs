@@ -401,7 +401,8 @@ fn check_within(
 /// How far the storage can be believed.
 pub(super) fn trust_in(log: &Log, last: &Super, storage: &dyn Storage) -> Trust {
     let mark = log.mark().unwrap_or_default();
-    let same_boot = last.boot_id == storage.boot_id();
+    // A system that does not tell its boot is taken to have lost power since.
+    let same_boot = last.boot_id == storage.boot_id() && last.boot_id != [0; 16];
     Trust {
         trusted: same_boot && !(last.open && mark.sync_failed),
         durable: last.durable.max(mark.durable),

@@ -136,3 +136,35 @@ fn a_copy_made_beside_writers_is_sound_and_holds_what_was_acknowledged_before() 
         stop.store(true, Ordering::Relaxed);
     });
 }
+
+#[test]
+fn a_follower_is_shown_every_change_in_order_and_can_read_compressed_values() {
+    let options = Options {
+        compression: Compression::Lz4,
+        ..small()
+    };
+    let db = HashDb::create_on(Memory::new(1 << 26).unwrap(), &options).unwrap();
+    let from = db.position();
+    let mut follower = db.log().follow(Some(from)).unwrap();
+    for i in 0..2000u32 {
+        db.put(&(i % 50).to_le_bytes(), &[i as u8; 200]).unwrap();
+        db.maintain().unwrap();
+    }
+    assert!(db.remove(&7u32.to_le_bytes()).unwrap());
+    let mut seen = Vec::new();
+    follower
+        .advance(&mut |_, frame| {
+            seen.push((
+                frame.key.to_vec(),
+                db.value_of(&frame).unwrap().into_owned(),
+            ));
+            std::ops::ControlFlow::Continue(())
+        })
+        .unwrap();
+    assert_eq!(seen.len(), 2001);
+    for (i, (key, value)) in seen[..2000].iter().enumerate() {
+        assert_eq!(key, &(i as u32 % 50).to_le_bytes());
+        assert_eq!(value, &[i as u8; 200]);
+    }
+    assert_eq!(seen[2000], (7u32.to_le_bytes().to_vec(), Vec::new()));
+}
