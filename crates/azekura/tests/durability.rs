@@ -117,6 +117,8 @@ fn states(steps: &[Step]) -> Vec<State> {
 enum Bug {
     /// There is none.
     None,
+    /// There is none, though the storage is wrapped as with the others: the control.
+    Wrapped,
     /// Syncs are answered and not done.
     SyncsDropped,
     /// One of three syncs is not done.
@@ -492,6 +494,9 @@ fn every_planted_bug_is_seen() {
         Bug::BatchesSplit,
         Bug::AcknowledgedEarly,
     ];
+    // All that differs between what follows and this run is the bug.
+    let control = Config::new(0).quick(CUTS);
+    run(&control, 60, Durability::Process, Bug::Wrapped);
     for bug in bugs {
         let seen = (0..40).find(|seed| {
             let config = Config::new(*seed).quick(CUTS);
