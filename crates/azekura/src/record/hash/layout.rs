@@ -12,7 +12,7 @@
 //! | 18 | 2 | zero |
 //! | 20 | 4 | epoch: how often it was recovered; upper half of segment sequences |
 //! | 24 | 16 | boot id of the system that had it open: tells a dead process from lost power |
-//! | 40 | 4, 4, 8 | where replay begins: segment index, offset, sequence |
+//! | 40 | 4, 4, 8 | where replay begins: segment index, offset (2^32 - 1: behind the segment), sequence |
 //! | 56 | 8, 4 | durable at least to: sequence, offset; of a closed file its end |
 //! | 68 | 4 | CRC32C of the root |
 //! | 72 | 8, 8 | root: offset in the file, length (0: no checkpoint yet) |
@@ -42,7 +42,7 @@
 use super::Compression;
 use crate::format::bytes::{Give, Take};
 use crate::format::checksum::crc;
-use crate::index::hash::STRIPES;
+use crate::index::hash::{ADDRESS_BITS, STRIPES};
 use crate::log::{Geometry, LogPosition, Segment};
 
 /// The engine's word in the superblock.
@@ -50,6 +50,9 @@ pub const ENGINE: [u8; 8] = *b"hash\0\0\0\0";
 
 /// Smallest and largest segment, as powers of two.
 pub const SHIFTS: std::ops::RangeInclusive<u32> = 12..=26;
+
+/// Records are at least one word of the 40 bits of words that a file may have.
+const COUNT_MAX: u64 = 1 << ADDRESS_BITS;
 
 const IMAGE_SEED: u32 = 0x494d_4147;
 const ROOT_SEED: u32 = 0x524f_4f54;
@@ -147,7 +150,13 @@ impl Super {
             crc,
         };
         let (count, next_sequence) = (take.u64()?, take.u64()?);
-        let sound = SHIFTS.contains(&geometry.shift) && open <= 1;
+        // Epochs go on counting, also those in sequences; frames begin at whole words.
+        let latest = u64::from(epoch).max(sequence.max(next_sequence) >> 32);
+        let sound = SHIFTS.contains(&geometry.shift)
+            && open <= 1
+            && (offset.is_multiple_of(8) || offset == u32::MAX)
+            && latest < u64::from(u32::MAX)
+            && count <= COUNT_MAX;
         sound.then_some(Self {
             geometry,
             hash_seed,
@@ -299,7 +308,7 @@ mod tests {
                 8,
                 LogPosition {
                     sequence: 9,
-                    offset: 10,
+                    offset: 16,
                 },
             ),
             durable: LogPosition {
@@ -322,7 +331,7 @@ mod tests {
         assert_eq!(bytes.len(), 104);
         assert_eq!(&bytes[..8], &[20, 0, 0, 0, 4, 3, 2, 1]);
         assert_eq!(&bytes[16..24], &[1, 1, 0, 0, 6, 0, 0, 0]);
-        assert_eq!(&bytes[40..48], &[8, 0, 0, 0, 10, 0, 0, 0]);
+        assert_eq!(&bytes[40..48], &[8, 0, 0, 0, 16, 0, 0, 0]);
         assert_eq!(
             (bytes[56], bytes[64], bytes[68], bytes[72]),
             (11, 12, 15, 13)
@@ -332,6 +341,22 @@ mod tests {
         for len in 0..bytes.len() {
             assert_eq!(Super::decode(&bytes[..len]), None);
         }
+    }
+
+    #[test]
+    fn numbers_that_no_writer_gives_are_refused() {
+        let refused = |spoil: fn(&mut Super)| {
+            let mut spoilt = sample();
+            spoil(&mut spoilt);
+            Super::decode(&spoilt.encode()).is_none()
+        };
+        assert!(refused(|own| own.geometry.shift = 27));
+        assert!(refused(|own| own.start.1.offset = 10));
+        assert!(refused(|own| own.epoch = u32::MAX));
+        assert!(refused(|own| own.next_sequence = u64::MAX));
+        assert!(refused(|own| own.start.1.sequence = u64::MAX));
+        assert!(refused(|own| own.count = u64::MAX));
+        assert!(!refused(|own| own.start.1.offset = u32::MAX));
     }
 
     #[test]

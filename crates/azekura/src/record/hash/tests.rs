@@ -168,3 +168,23 @@ fn a_follower_is_shown_every_change_in_order_and_can_read_compressed_values() {
     }
     assert_eq!(seen[2000], (7u32.to_le_bytes().to_vec(), Vec::new()));
 }
+
+#[test]
+fn a_store_that_ends_with_a_large_value_opens_again() {
+    let memory = Memory::new(1 << 26).unwrap();
+    let db = HashDb::create_on(memory.clone(), &small()).unwrap();
+    db.put(b"small", b"1").unwrap();
+    db.put(b"large", &[7; 100_000]).unwrap();
+    db.checkpoint().unwrap();
+    db.close().unwrap();
+    let db = HashDb::open_on(memory.clone(), &small()).unwrap();
+    assert_eq!(
+        db.get(b"large").unwrap().map(|value| value.len()),
+        Some(100_000)
+    );
+    db.put(b"more", b"2").unwrap();
+    db.close().unwrap();
+    let db = HashDb::open_on(memory, &small()).unwrap();
+    assert_eq!(db.count(), 3);
+    assert!(db.check(&mut |_, _| ()).unwrap().is_sound());
+}

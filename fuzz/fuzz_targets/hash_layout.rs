@@ -1,0 +1,52 @@
+//! Fuzzes what the hash engine keeps beside its log: its part of the superblock, and roots.
+//!
+//! Any bytes are one of these or none. What is accepted encodes to bytes that say the same, and what
+//! was made of any numbers comes back as it was made.
+//! It does not know whether the numbers fit a file: `hash_open` tries that.
+
+#![no_main]
+
+use azekura::index::hash::STRIPES;
+use azekura::log::Segment;
+use azekura::record::hash::layout::{Image, Root, Super, image_crc};
+use azekura::testkit::Random;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    if let Some(read) = Super::decode(bytes) {
+        assert_eq!(Super::decode(&read.encode()), Some(read));
+    }
+    if let Some(mut read) = Root::decode(bytes) {
+        let again = Root::decode(&read.encode()).expect("a root that was encoded is one");
+        // An image without entries is the same wherever it says that it is.
+        for image in read.images.iter_mut().filter(|image| image.is_empty()) {
+            *image = Image::default();
+        }
+        assert_eq!(again, read);
+    }
+
+    let mut random = Random::from_bytes(bytes);
+    let mut made = Root::new();
+    for _ in 0..random.below(4) {
+        let stripe = random.index(STRIPES);
+        made.images[stripe] = Image {
+            offset: random.u64(),
+            count: random.u64() as u32 | 1,
+            crc: image_crc(7, stripe, bytes),
+        };
+    }
+    for _ in 0..random.below(4) {
+        made.log.push(Segment {
+            index: random.u64() as u32,
+            units: random.u64() as u32,
+            sequence: random.u64(),
+            dead: random.u64(),
+        });
+        made.other
+            .push((random.u64() as u32, random.u64() as u32));
+    }
+    let encoded = made.encode();
+    assert_eq!(Root::decode(&encoded), Some(made));
+    let cut = random.index(encoded.len());
+    assert_eq!(Root::decode(&encoded[..cut]), None, "a root that ends early");
+});
