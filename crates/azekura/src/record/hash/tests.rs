@@ -174,7 +174,7 @@ fn a_store_that_ends_with_a_large_value_opens_again() {
     let memory = Memory::new(1 << 26).unwrap();
     let db = HashDb::create_on(memory.clone(), &small()).unwrap();
     db.put(b"small", b"1").unwrap();
-    db.put(b"large", &[7; 100_000]).unwrap();
+    db.put(b"large", &vec![7; 100_000]).unwrap();
     db.checkpoint().unwrap();
     db.close().unwrap();
     let db = HashDb::open_on(memory.clone(), &small()).unwrap();
