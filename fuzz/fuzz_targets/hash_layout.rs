@@ -42,11 +42,14 @@ fuzz_target!(|bytes: &[u8]| {
             sequence: random.u64(),
             dead: random.u64(),
         });
-        made.other
-            .push((random.u64() as u32, random.u64() as u32));
+        made.other.push((random.u64() as u32, random.u64() as u32));
     }
     let encoded = made.encode();
     assert_eq!(Root::decode(&encoded), Some(made));
     let cut = random.index(encoded.len());
-    assert_eq!(Root::decode(&encoded[..cut]), None, "a root that ends early");
+    assert_eq!(
+        Root::decode(&encoded[..cut]),
+        None,
+        "a root that ends early"
+    );
 });

@@ -14,7 +14,9 @@ use azekura::format::superblock::Superblock;
 use azekura::io::Storage;
 use azekura::io::memory::Memory;
 use azekura::record::hash::layout::{ENGINE, Root, Super, root_crc};
-use azekura::record::hash::{Compression, HashDb, HashReader, Options};
+use azekura::record::hash::{
+    Compression, HashDb, HashReader, Options, RepairReport, repair_storage,
+};
 use azekura::testkit::Random;
 use azekura::testkit::damage::{Image, Mutation, Verdict, read_all};
 use azekura::{Engine, Kind};
@@ -178,14 +180,8 @@ fn repair(storage: &Arc<dyn Storage>, bytes: &[u8]) {
     };
     let room = Memory::new(LIMIT).expect("memory");
     let target = HashDb::create_on(room, &options(own.compression)).expect("a new store");
-    let mut report = azekura::record::hash::RepairReport::default();
-    let done = azekura::record::hash::repair_storage(
-        storage,
-        &own,
-        &target,
-        &mut report,
-        &mut |_, _| (),
-    );
+    let mut report = RepairReport::default();
+    let done = repair_storage(storage, &own, &target, &mut report, &mut |_, _| ());
     if done.is_ok() {
         judge(&target);
     }
