@@ -149,18 +149,40 @@ impl std::fmt::Debug for Participant {
 /// Pins this thread. Pins nest.
 #[inline(always)]
 pub fn pin() -> Pin {
-    let participant = local();
-    let depth = participant.depth.load(Ordering::Relaxed);
-    participant.depth.store(depth + 1, Ordering::Relaxed);
-    if depth == 0 {
-        participant
-            .pinned
-            .store(EPOCH.load(Ordering::Acquire), Ordering::Relaxed);
-        light_barrier();
+    let pin = Pin::set(local());
+    light_barrier();
+    pin
+}
+
+impl Pin {
+    /// Before anything is followed under it comes a `light_barrier`.
+    #[inline(always)]
+    fn set(participant: &'static Participant) -> Self {
+        let depth = participant.depth.load(Ordering::Relaxed);
+        participant.depth.store(depth + 1, Ordering::Relaxed);
+        if depth == 0 {
+            participant
+                .pinned
+                .store(EPOCH.load(Ordering::Acquire), Ordering::Relaxed);
+        }
+        Self {
+            participant,
+            _thread: PhantomData,
+        }
     }
-    Pin {
-        participant,
-        _thread: PhantomData,
+
+    /// A small number that no other living thread has: a thread may own what it numbers.
+    #[inline(always)]
+    pub fn thread_number(&self) -> usize {
+        self.participant.number.load(Ordering::Relaxed) as usize
+    }
+
+    /// As [`appending`].
+    #[inline(always)]
+    pub fn appending(&self) -> Mark {
+        let mark = Mark::set(&self.participant.appending);
+        light_barrier();
+        mark
     }
 }
 
@@ -173,12 +195,6 @@ impl Drop for Pin {
             self.participant.pinned.store(0, Ordering::Release);
         }
     }
-}
-
-/// A small number that no other living thread has: a thread may own what it numbers.
-#[inline(always)]
-pub fn thread_number() -> usize {
-    local().number.load(Ordering::Relaxed) as usize
 }
 
 /// A stamp for what can no longer be found by anyone who pins from now on. Costs some microseconds.
@@ -208,11 +224,20 @@ impl Mark {
         let value = word.load(Ordering::Relaxed);
         debug_assert!(value.is_multiple_of(2), "marks of one kind do not nest");
         word.store(value + 1, Ordering::Relaxed);
-        light_barrier();
         Self {
             word,
             _thread: PhantomData,
         }
+    }
+}
+
+impl Mark {
+    #[inline(always)]
+    fn set_writing(participant: &'static Participant) -> Option<Self> {
+        let word = &participant.writing;
+        word.load(Ordering::Relaxed)
+            .is_multiple_of(2)
+            .then(|| Self::set(word))
     }
 }
 
@@ -228,17 +253,36 @@ impl Drop for Mark {
 /// under it, and nothing is waited for.
 #[inline(always)]
 pub fn appending() -> Mark {
-    Mark::set(&local().appending)
+    let mark = Mark::set(&local().appending);
+    light_barrier();
+    mark
 }
 
 /// Marks this thread as inside an update, or `None` if it already is (an update from inside an update's
 /// closure, on another store).
 #[inline(always)]
 pub fn writing() -> Option<Mark> {
-    let word = &local().writing;
-    word.load(Ordering::Relaxed)
-        .is_multiple_of(2)
-        .then(|| Mark::set(word))
+    let mark = Mark::set_writing(local());
+    light_barrier();
+    mark
+}
+
+/// A thread inside an update, pinned.
+#[derive(Debug)]
+pub struct Inside {
+    /// Its pin.
+    pub pin: Pin,
+    _mark: Mark,
+}
+
+/// As [`writing`] and [`pin`] at once.
+#[inline(always)]
+pub fn inside() -> Option<Inside> {
+    let participant = local();
+    let mark = Mark::set_writing(participant)?;
+    let pin = Pin::set(participant);
+    light_barrier();
+    Some(Inside { pin, _mark: mark })
 }
 
 /// Returns when every append that had begun before the call has been published.

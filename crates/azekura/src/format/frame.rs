@@ -63,6 +63,11 @@ impl FrameKind {
     }
 }
 
+/// The longest key of the short form.
+pub const SHORT_KEY_LEN_MAX: usize = 0xff;
+/// The longest value of the short form.
+pub const SHORT_VALUE_LEN_MAX: usize = 0xffff;
+
 const LONG: u8 = 1;
 /// Cleaning copied this frame; what it says was already true.
 pub const MOVED: u8 = 2;
@@ -89,7 +94,9 @@ impl Header {
     #[inline(always)]
     pub fn new(kind: FrameKind, flags: u8, key_len: usize, value_len: usize) -> Self {
         debug_assert!(u32::try_from(key_len).is_ok() && u32::try_from(value_len).is_ok());
-        let short = key_len <= 0xff && value_len <= 0xffff && !matches!(kind, FrameKind::Batch);
+        let short = key_len <= SHORT_KEY_LEN_MAX
+            && value_len <= SHORT_VALUE_LEN_MAX
+            && !matches!(kind, FrameKind::Batch);
         let flags = if short { flags & !LONG } else { flags | LONG };
         Self {
             kind,
@@ -153,6 +160,15 @@ impl Header {
         u64::from(sum(seed, place, meta, rest)) | u64::from(meta) << 32
     }
 
+    /// As `word`, for a header of the short form.
+    #[inline(always)]
+    pub fn short_word(&self, seed: u32, place: u32, rest: &[u8]) -> u64 {
+        debug_assert_eq!(rest.len() + 8, self.frame_len());
+        let lens = self.key_len << 8 | self.value_len << 16;
+        let meta = u32::from(self.kind as u8) | u32::from(self.flags) << 4 | lens;
+        u64::from(sum(seed, place, meta, rest)) | u64::from(meta) << 32
+    }
+
     /// Decodes a frame's first word. Verifies nothing. Of the long form the lengths are still to be had
     /// ([`Header::with_lens`]). `None`: no frame.
     #[inline(always)]
@@ -188,7 +204,7 @@ impl Header {
         })
     }
 
-    /// Bytes of the whole frame of a short record.
+    /// Bytes of the whole frame of the short form.
     #[inline(always)]
     pub fn short_len(&self) -> usize {
         (8 + self.key_len as usize + self.value_len as usize + 7) & !7
@@ -208,7 +224,7 @@ impl Header {
 
 /// Whether two slices of equal length are equal; eight bytes, a common key, without a call.
 #[inline(always)]
-fn same(a: &[u8], b: &[u8]) -> bool {
+pub(crate) fn same(a: &[u8], b: &[u8]) -> bool {
     match (a.first_chunk::<8>(), b.first_chunk::<8>()) {
         (Some(x), Some(y)) if a.len() == 8 => u64::from_le_bytes(*x) == u64::from_le_bytes(*y),
         _ => a == b,

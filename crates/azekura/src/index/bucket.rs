@@ -6,7 +6,7 @@
 
 #![expect(unsafe_code, reason = "the parking lot's contract")]
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot_core::{
     DEFAULT_PARK_TOKEN, DEFAULT_UNPARK_TOKEN, SpinWait, UnparkToken, park, unpark_one,
@@ -34,7 +34,9 @@ pub(super) struct Bucket {
     reach: AtomicU8,
     /// The chunk has a successor.
     moved: AtomicU8,
-    spare: [u8; 5],
+    spare: u8,
+    /// A bit for the tags of the entries whose home this is and that stand behind it. Only grows.
+    behind: AtomicU32,
     slots: [AtomicU64; SLOTS],
 }
 
@@ -43,12 +45,17 @@ const _: () = assert!(size_of::<Bucket>() == 64);
 impl Bucket {
     #[inline(always)]
     pub(super) fn lock(&self) {
-        let taken =
-            self.state
-                .compare_exchange_weak(0, LOCKED, Ordering::Acquire, Ordering::Relaxed);
-        if taken.is_err() {
+        if !self.try_lock() {
             self.lock_slow();
         }
+    }
+
+    /// Whether it could be locked without waiting.
+    #[inline(always)]
+    pub(super) fn try_lock(&self) -> bool {
+        self.state
+            .compare_exchange_weak(0, LOCKED, Ordering::Acquire, Ordering::Relaxed)
+            .is_ok()
     }
 
     #[cold]
@@ -137,23 +144,35 @@ impl Bucket {
         u32::from(self.reach.load(Ordering::Acquire))
     }
 
-    /// Entries of this home may now stand `distance` behind it.
+    /// Whether an entry with this tag may stand behind its home, this bucket.
     #[inline(always)]
-    pub(super) fn extend_reach(&self, distance: u32) {
+    pub(super) fn is_behind(&self, tag: u64) -> bool {
+        self.behind.load(Ordering::Acquire) >> (tag % 32) & 1 != 0
+    }
+
+    /// An entry with this tag may now stand `distance` behind its home, this bucket, whose lock the caller holds.
+    #[inline(always)]
+    pub(super) fn extend_reach(&self, distance: u32, tag: u64) {
+        let behind = self.behind.load(Ordering::Relaxed) | 1 << (tag % 32);
+        self.behind.store(behind, Ordering::Release);
         if distance > u32::from(self.reach.load(Ordering::Relaxed)) {
             self.reach.store(distance as u8, Ordering::Release);
         }
     }
 
+    /// Its slots, in order.
     #[inline(always)]
-    pub(super) fn entry(&self, at: usize) -> u64 {
-        self.slots[at].load(Ordering::Acquire)
+    pub(super) fn slots(&self) -> &[AtomicU64; SLOTS] {
+        &self.slots
     }
 
+    /// The first slot with this tag; for tag 0 also a free one.
     #[inline(always)]
-    pub(super) fn store(&self, at: usize, entry: u64) {
-        // Release: the record it points to was published before.
-        self.slots[at].store(entry, Ordering::Release);
+    pub(super) fn first(&self, tag: u64) -> Option<&AtomicU64> {
+        let matches = self.matches(tag);
+        // The modulo changes nothing: a match is below the seventh bit. It spares a check.
+        let at = matches.trailing_zeros() as usize % 8;
+        (matches != 0).then(|| self.slots.get(at)).flatten()
     }
 
     /// A bit for each entry with this tag; for tag 0 also for free slots, so look at the place.
@@ -225,37 +244,83 @@ impl Bucket {
         (found & 0xff) >> 1
     }
 
-    /// Reserves a free slot.
+    /// Reserves a free slot: the first, unless somebody is quicker.
     #[inline(always)]
-    pub(super) fn claim(&self) -> Option<usize> {
-        (0..SLOTS).find(|at| {
-            let slot = &self.slots[*at];
-            slot.load(Ordering::Relaxed) == EMPTY
-                && slot
-                    .compare_exchange(EMPTY, RESERVED, Ordering::Relaxed, Ordering::Relaxed)
-                    .is_ok()
+    pub(super) fn claim(&self) -> Option<&AtomicU64> {
+        // No loop in the common case: where it ends is what no processor can foretell.
+        let slot = self.free()?;
+        let claimed = slot.compare_exchange(EMPTY, RESERVED, Ordering::Relaxed, Ordering::Relaxed);
+        if claimed.is_ok() {
+            Some(slot)
+        } else {
+            self.claim_any()
+        }
+    }
+
+    #[cold]
+    fn claim_any(&self) -> Option<&AtomicU64> {
+        self.slots.iter().find(|slot| {
+            slot.compare_exchange(EMPTY, RESERVED, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
         })
     }
 
-    /// Puts an entry into a bucket nobody else sees. `false`: it is full.
+    /// The first free slot.
     #[inline(always)]
-    pub(super) fn push(&self, entry: u64) -> bool {
-        let free = self
-            .slots
-            .iter()
-            .find(|slot| slot.load(Ordering::Relaxed) == EMPTY);
-        free.inspect(|slot| slot.store(entry, Ordering::Relaxed))
-            .is_some()
+    fn free(&self) -> Option<&AtomicU64> {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        return self.free_by_four_loads();
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        return self.free_one_by_one();
     }
 
-    /// Empties a bucket nobody else sees.
-    pub(super) fn reset(&self) {
-        self.state.store(0, Ordering::Relaxed);
-        self.reach.store(0, Ordering::Relaxed);
-        self.moved.store(0, Ordering::Relaxed);
-        for slot in &self.slots {
-            slot.store(EMPTY, Ordering::Relaxed);
+    #[cfg_attr(
+        all(target_arch = "x86_64", not(test)),
+        expect(dead_code, reason = "the portable way")
+    )]
+    #[inline(always)]
+    fn free_one_by_one(&self) -> Option<&AtomicU64> {
+        self.slots
+            .iter()
+            .find(|slot| slot.load(Ordering::Relaxed) == EMPTY)
+    }
+
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[inline(always)]
+    fn free_by_four_loads(&self) -> Option<&AtomicU64> {
+        let zeros: u32;
+        // SAFETY: as for `matches_by_four_loads`.
+        unsafe {
+            std::arch::asm!(
+                "pxor {t}, {t}",
+                "movdqa {a}, [{p}]",
+                "movdqa {b}, [{p} + 16]",
+                "movdqa {c}, [{p} + 32]",
+                "movdqa {d}, [{p} + 48]",
+                "pcmpeqd {a}, {t}",
+                "pcmpeqd {b}, {t}",
+                "pcmpeqd {c}, {t}",
+                "pcmpeqd {d}, {t}",
+                // Half a word's verdict in a byte each.
+                "packssdw {a}, {b}",
+                "packssdw {c}, {d}",
+                "packsswb {a}, {c}",
+                "pmovmskb {zeros:e}, {a}",
+                p = in(reg) std::ptr::from_ref(self),
+                t = out(xmm_reg) _,
+                a = out(xmm_reg) _,
+                b = out(xmm_reg) _,
+                c = out(xmm_reg) _,
+                d = out(xmm_reg) _,
+                zeros = out(reg) zeros,
+                options(readonly, nostack, preserves_flags),
+            );
         }
+        // A slot is free if both its halves are zero; the first word is the header's.
+        let free = (zeros & zeros >> 1 & 0x5555) >> 2;
+        (free != 0)
+            .then(|| self.slots.get(free.trailing_zeros() as usize / 2 % 8))
+            .flatten()
     }
 }
 
@@ -266,12 +331,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_ways_of_matching_agree() {
+    fn both_ways_of_looking_agree() {
         let bucket = Bucket {
             state: AtomicU8::new(3),
             reach: AtomicU8::new(200),
             moved: AtomicU8::new(1),
-            spare: [255; 5],
+            spare: 255,
+            behind: AtomicU32::new(u32::MAX),
             slots: [const { AtomicU64::new(0) }; SLOTS],
         };
         let mut state = 1u64;
@@ -281,10 +347,15 @@ mod tests {
                     .wrapping_mul(6364136223846793005)
                     .wrapping_add(1442695040888963407);
                 let tag = (state >> 61) * 0x10_0001 % (1 << TAG_BITS);
-                slot.store(tag << ADDRESS_BITS | state >> 24, Ordering::Relaxed);
+                let free = (state >> 58).is_multiple_of(8);
+                let entry = tag << ADDRESS_BITS | state >> 24;
+                slot.store(if free { EMPTY } else { entry }, Ordering::Relaxed);
             }
             let tag = (round % 8) * 0x10_0001 % (1 << TAG_BITS);
             assert_eq!(bucket.matches(tag), bucket.matches_one_by_one(tag));
+            let place = |slot: Option<&AtomicU64>| slot.map(std::ptr::from_ref);
+            let ways = [bucket.free(), bucket.free_one_by_one()];
+            assert_eq!(place(ways[0]), place(ways[1]));
         }
     }
 }

@@ -10,17 +10,18 @@
 //!
 //!   directory   [ c0 | c0 | c1 | c2 ]      slots of 8 bytes; a chunk of less depth fills several
 //!                  |________|     `----------> chunk: n buckets and two spare ones
-//!                                               [ lock reach moved | e e e e e e e ] x (n + 2)
+//!                                               [ lock reach moved behind | e e e e e e e ] x (n + 2)
 //! ```
 //!
 //! The order of hashes is the order of chunks, of buckets, and so of a scan; a place in it survives growth.
-//! Chunks grow by about a fifth at a time, and above `shape::LADDER`'s end split in two; each growth
+//! Chunks grow by the square root of two at a time, and above `shape::LADDER`'s end split in two; each growth
 //! moves a few hundred entries and stops nobody but writers of that chunk. The hash is skewed first
 //! (`hash`), so that chunks do not all grow at once: growth is spread evenly over time, and so is the room it
 //! needs (idea: Martin's spiral storage, 1979).
 //!
 //! Invariants:
-//! 1. An entry stands in its home bucket or at most `reach` buckets behind it, `reach` being in the home.
+//! 1. An entry stands in its home bucket or at most `reach` buckets behind it; then `behind`, a filter of 32 bits,
+//!    has its tag. Both are in the home, so that a miss seldom looks further.
 //! 2. An entry does not move within a chunk. A grown chunk is left unchanged until nobody looks at it.
 //!    Hence readers need no lock and no second look: what they see was true at a moment of their call.
 //! 3. All changes to the entries of a home bucket are made under its lock. An empty slot is claimed by
@@ -45,7 +46,7 @@ use crate::error::{Error, Kind, Result};
 use arena::Arena;
 use bucket::{EMPTY, RESERVED, SLOTS};
 use hash::{ADDRESS_BITS, Hash, STRIPE_BITS, STRIPES};
-use shape::{Chunk, SPARE};
+use shape::{Chunk, Run, SPARE};
 
 /// Where a record stands, as the caller numbers places: 40 bits, not zero and not all ones.
 pub type Place = u64;
@@ -180,18 +181,17 @@ impl Index {
         }
     }
 
-    /// The first place in the home bucket that may hold `hash`, if there is one. `None` says nothing: the
-    /// record may be absent, stand behind its home, or in a cold stripe.
+    /// What one look tells of `hash`. One cache miss (rarely two), no lock.
     #[inline(always)]
-    pub fn peek(&self, _pin: &Pin, hash: Hash) -> Option<Place> {
+    pub fn glance(&self, _pin: &Pin, hash: Hash) -> Glance {
         let word = self.directory().slot(hash).load(Ordering::Acquire);
         if word.wrapping_sub(1) >= COLD - 1 {
-            return None;
+            return Glance::Cold;
         }
-        let chunk = self.chunk(word);
-        let bucket = chunk.bucket(chunk.home(hash));
-        let matches = bucket.matches(hash.tag());
-        (matches != 0).then(|| place_of(bucket.entry(matches.trailing_zeros() as usize)))
+        match self.chunk(word).run(hash).glance(hash.tag()) {
+            None => Glance::Absent,
+            Some(slot) => Glance::At(slot.place()),
+        }
     }
 
     /// Offers the places that may hold `hash` to `probe` until it answers with something.
@@ -213,10 +213,30 @@ impl Index {
         if word == 0 {
             return Ok(None);
         }
-        let chunk = self.chunk(word);
-        let home = chunk.home(hash);
-        let found = chunk.search(home, hash.tag(), |_, place| probe(place))?;
-        Ok(found)
+        let run = self.chunk(word).run(hash);
+        run.search(hash.tag(), |_, place| probe(place))
+    }
+
+    /// As [`Index::lock`] if it is in memory and nobody holds it; `None` else.
+    #[inline(always)]
+    pub fn lock_at_once<'i>(&'i self, _pin: &'i Pin, hash: Hash) -> Option<Locked<'i>> {
+        let word = self.directory().slot(hash).load(Ordering::Acquire);
+        if word.wrapping_sub(1) >= COLD - 1 {
+            return None;
+        }
+        let run = self.chunk(word).run(hash);
+        if !run.home.try_lock() {
+            return None;
+        }
+        let locked = Locked {
+            index: self,
+            run,
+            word,
+            hash,
+            claimed: None,
+            owns: true,
+        };
+        (!run.home.is_moved()).then_some(locked)
     }
 
     /// Locks the bucket of `hash` for an update. Waits for the writer that holds it, in fair order.
@@ -228,23 +248,19 @@ impl Index {
                 self.grow(hash, word)?;
                 continue;
             }
-            let chunk = self.chunk(word);
-            let home = chunk.home(hash);
-            let bucket = chunk.bucket(home);
-            bucket.lock();
-            if bucket.is_moved() {
-                bucket.unlock();
-                continue;
-            }
-            return Ok(Locked {
+            let run = self.chunk(word).run(hash);
+            run.home.lock();
+            let locked = Locked {
                 index: self,
-                chunk,
+                run,
                 word,
-                home,
                 hash,
                 claimed: None,
                 owns: true,
-            });
+            };
+            if !run.home.is_moved() {
+                return Ok(locked);
+            }
         }
     }
 
@@ -266,23 +282,21 @@ impl Index {
             let mut before = 0;
             for (address, at, word) in places {
                 let hash = hashes[at];
-                let chunk = self.chunk(word);
-                let home = chunk.home(hash);
+                let run = self.chunk(word).run(hash);
                 let owns = address != before;
                 before = address;
                 if owns {
-                    chunk.bucket(home).lock();
+                    run.home.lock();
                 }
                 locked.push(Locked {
                     index: self,
-                    chunk,
+                    run,
                     word,
-                    home,
                     hash,
                     claimed: None,
                     owns,
                 });
-                if chunk.bucket(home).is_moved() {
+                if run.home.is_moved() {
                     continue 'again;
                 }
             }
@@ -525,45 +539,73 @@ impl Drop for Index {
     }
 }
 
+/// What one look tells of a hash.
+#[derive(Clone, Copy, Debug)]
+pub enum Glance {
+    /// The place of the first entry that may be of the hash. Others may follow.
+    At(Place),
+    /// There is none.
+    Absent,
+    /// Its stripe is not in memory.
+    Cold,
+}
+
+/// A slot of a bucket.
+#[derive(Clone, Copy, Debug)]
+pub struct Slot<'i>(&'i AtomicU64);
+
+impl Slot<'_> {
+    /// The place in it. Of a slot that is free or only claimed, a place where nothing stands.
+    #[inline(always)]
+    pub fn place(self) -> Place {
+        place_of(self.0.load(Ordering::Acquire))
+    }
+
+    #[inline(always)]
+    fn store(self, entry: u64) {
+        // Release: the record it points to was published before.
+        self.0.store(entry, Ordering::Release);
+    }
+}
+
 /// A bucket locked for an update of one hash.
 pub struct Locked<'i> {
     index: &'i Index,
-    chunk: Chunk<'i>,
+    run: Run<'i>,
     word: u64,
-    home: u32,
     hash: Hash,
-    claimed: Option<Slot>,
+    claimed: Option<Slot<'i>>,
     owns: bool,
 }
 
-/// A slot of a chunk: the bucket, the place in it.
-#[derive(Clone, Copy, Debug)]
-pub struct Slot(u32, u32);
-
-impl Locked<'_> {
-    /// Offers the places that may hold the hash to `probe`, as [`Index::find`] does.
+impl<'i> Locked<'i> {
+    /// The first slot that may be of the hash; `None`: there is none, here or behind.
     #[inline(always)]
+    pub fn glance(&self) -> Option<Slot<'i>> {
+        self.run.glance(self.hash.tag())
+    }
+
+    /// Offers the places that may hold the hash to `probe`, as [`Index::find`] does.
     pub fn find<T>(
         &self,
         mut probe: impl FnMut(Place) -> Result<Option<T>>,
-    ) -> Result<Option<(Slot, T)>> {
-        self.chunk
-            .search(self.home, self.hash.tag(), |slot, place| {
-                Ok(probe(place)?.map(|found| (slot, found)))
-            })
+    ) -> Result<Option<(Slot<'i>, T)>> {
+        self.run.search(self.hash.tag(), |slot, place| {
+            Ok(probe(place)?.map(|found| (slot, found)))
+        })
     }
 
     /// The entry in `slot` now points to `place`.
     #[inline(always)]
-    pub fn replace(&self, slot: Slot, place: Place) {
-        self.chunk.store(slot, entry(self.hash, place));
+    pub fn replace(&self, slot: Slot<'_>, place: Place) {
+        slot.store(entry(self.hash, place));
         self.touch();
     }
 
     /// The entry in `slot` is gone.
     #[inline(always)]
-    pub fn remove(&self, slot: Slot) {
-        self.chunk.store(slot, EMPTY);
+    pub fn remove(&self, slot: Slot<'_>) {
+        slot.store(EMPTY);
         self.touch();
     }
 
@@ -571,7 +613,7 @@ impl Locked<'_> {
     /// [`Locked::seen`], and begin again.
     #[inline(always)]
     pub fn claim(&mut self) -> bool {
-        self.claimed = self.chunk.claim(self.home);
+        self.claimed = self.run.claim(self.hash.tag());
         self.claimed.is_some()
     }
 
@@ -579,7 +621,7 @@ impl Locked<'_> {
     #[inline(always)]
     pub fn fill(&mut self, place: Place) {
         if let Some(slot) = self.claimed.take() {
-            self.chunk.store(slot, entry(self.hash, place));
+            slot.store(entry(self.hash, place));
             self.touch();
         }
     }
@@ -607,10 +649,10 @@ impl Drop for Locked<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         if let Some(slot) = self.claimed.take() {
-            self.chunk.store(slot, EMPTY);
+            slot.store(EMPTY);
         }
         if self.owns {
-            self.chunk.bucket(self.home).unlock();
+            self.run.home.unlock();
         }
     }
 }

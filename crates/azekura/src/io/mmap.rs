@@ -136,13 +136,12 @@ impl Map {
 
     #[inline(always)]
     fn bound(&self, offset: u64, len: u64) {
-        assert!(
-            offset
-                .checked_add(len)
-                .is_some_and(|end| end <= self.capacity),
-            "access beyond the map: offset {offset:#x} len {len:#x} capacity {:#x}",
-            self.capacity
-        );
+        let within = offset
+            .checked_add(len)
+            .is_some_and(|end| end <= self.capacity);
+        if !within {
+            beyond(offset, len, self.capacity);
+        }
     }
 
     /// The word at `offset` (a multiple of 8), with acquire ordering.
@@ -186,7 +185,7 @@ impl Map {
     fn word(&self, offset: u64) -> &AtomicU64 {
         self.bound(offset, 8);
         assert!(offset.is_multiple_of(8), "words are aligned");
-        // SAFETY: in bounds and aligned (asserted above); all access to published words is atomic.
+        // SAFETY: in bounds and aligned (checked above); all access to published words is atomic.
         unsafe { &*self.at(offset).cast::<AtomicU64>() }
     }
 
@@ -202,6 +201,33 @@ impl Map {
         unsafe { copy(bytes.as_ptr(), self.at(offset), bytes.len()) };
         if let Some(tap) = &self.tap {
             tap.stored(offset, bytes);
+        }
+    }
+
+    /// Lends a frame's room for writing: `len` bytes at `offset` (both multiples of 8).
+    ///
+    /// # Safety
+    /// - the range is the caller's alone until it publishes it: the log reserves it first.
+    #[inline(always)]
+    #[expect(clippy::cast_ptr_alignment, reason = "asserted")]
+    pub unsafe fn unpublished(&self, offset: u64, len: usize) -> Unpublished<'_> {
+        self.bound(offset, len as u64);
+        assert!(offset.is_multiple_of(8) && len >= 8, "a frame is of words");
+        debug_assert!(self.writable);
+        let at = self.at(offset);
+        // SAFETY: in bounds and aligned (asserted above); the word is accessed as an atomic by everybody. The
+        // bytes behind it are nobody else's, by the contract.
+        let (word, rest) = unsafe {
+            (
+                &*at.cast::<AtomicU64>(),
+                std::slice::from_raw_parts_mut(at.add(8), len - 8),
+            )
+        };
+        Unpublished {
+            map: self,
+            offset,
+            word,
+            rest,
         }
     }
 
@@ -279,6 +305,55 @@ impl Drop for Map {
         // SAFETY: the mapping was made by us with this length, and `&mut self` proves that nobody
         // borrows from it.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.capacity as usize) };
+    }
+}
+
+/// Out of line and with plain arguments: what a failed check would print is not prepared by those that hold.
+#[cold]
+#[inline(never)]
+fn beyond(offset: u64, len: u64, capacity: u64) -> ! {
+    panic!("access beyond the map: offset {offset:#x} len {len:#x} capacity {capacity:#x}");
+}
+
+/// A frame's room in a [`Map`], seen by nobody else until its first word is stored.
+pub struct Unpublished<'m> {
+    map: &'m Map,
+    offset: u64,
+    word: &'m AtomicU64,
+    rest: &'m mut [u8],
+}
+
+impl Unpublished<'_> {
+    /// Copies `bytes` in, `at` bytes behind the first word.
+    #[inline(always)]
+    pub fn put(&mut self, at: usize, bytes: &[u8]) {
+        let to = &mut self.rest[at..at + bytes.len()];
+        // SAFETY: `to` is as long as `bytes`; a Rust slice does not overlap a reserved range.
+        unsafe { copy(bytes.as_ptr(), to.as_mut_ptr(), bytes.len()) };
+    }
+
+    /// All behind the first word.
+    #[inline(always)]
+    pub fn rest(&self) -> &[u8] {
+        self.rest
+    }
+
+    /// Stores the first word, with release ordering: now everybody sees all of it.
+    #[inline(always)]
+    pub fn publish(self, word: u64) {
+        if self.map.tap.is_some() {
+            return self.publish_heard(word);
+        }
+        self.word.store(word, Ordering::Release);
+    }
+
+    #[cold]
+    fn publish_heard(self, word: u64) {
+        if let Some(tap) = &self.map.tap {
+            tap.stored(self.offset + 8, self.rest);
+            self.word.store(word, Ordering::Release);
+            tap.stored(self.offset, &word.to_le_bytes());
+        }
     }
 }
 

@@ -19,7 +19,8 @@ use super::segment::{Space, Use};
 use super::{Address, CLOSED, Log};
 use crate::epoch::Mark;
 use crate::error::{Error, Result};
-use crate::format::frame::{FrameKind, Header, INNER};
+use crate::format::frame::{FrameKind, Header, INNER, SHORT_KEY_LEN_MAX, SHORT_VALUE_LEN_MAX};
+use crate::io::mmap::Unpublished;
 
 /// What to append.
 #[derive(Clone, Copy, Debug)]
@@ -72,7 +73,7 @@ impl Log {
     ///
     /// Costs no system call but where a segment ends and none was prepared. `Full` if there is no room;
     /// then nothing was appended.
-    #[inline]
+    #[inline(always)]
     pub fn append(&self, _mark: &Mark, entry: &Entry<'_>) -> Result<Appended> {
         let header = entry.header(0);
         let len = header.frame_len();
@@ -82,6 +83,62 @@ impl Log {
             address: Address(room.offset >> 3),
             len,
         })
+    }
+
+    /// As `append`, if the entry is a short one and the open segment has room for it. `None`: nothing was
+    /// appended.
+    #[inline(always)]
+    pub fn append_near(
+        &self,
+        _mark: &Mark,
+        kind: FrameKind,
+        key: &[u8],
+        value: &[u8],
+    ) -> Option<Appended> {
+        if key.len() > SHORT_KEY_LEN_MAX || value.len() > SHORT_VALUE_LEN_MAX {
+            return None;
+        }
+        let header = Header {
+            kind,
+            flags: 0,
+            key_len: key.len() as u32,
+            value_len: value.len() as u32,
+        };
+        let len = header.short_len();
+        let words = (len / 8) as u64;
+        let limit = self.geometry.segment_size() / 8;
+        if (self.tail.0.load(Ordering::Relaxed) & 0xffff_ffff) + words > limit {
+            return None;
+        }
+        let tail = self.tail.0.fetch_add(words, Ordering::Acquire);
+        let (index, at) = (tail >> 32, tail & 0xffff_ffff);
+        if at + words > limit {
+            self.missed(index as u32, at);
+            return None;
+        }
+        let seed = self.segments.seed_of_unit(index)?;
+        let room = Room {
+            offset: self.geometry.offset_of(index as u32) + at * 8,
+            place: at as u32,
+            seed,
+        };
+        let mut frame = self.unpublished(&room, len);
+        frame.put(0, key);
+        frame.put(key.len(), value);
+        let word = header.short_word(room.seed, room.place, frame.rest());
+        frame.publish(word);
+        Some(Appended {
+            address: Address(room.offset >> 3),
+            len,
+        })
+    }
+
+    /// Ends the segment of a reservation that crossed its end.
+    #[cold]
+    fn missed(&self, index: u32, at: u64) {
+        if at < self.geometry.segment_size() / 8 {
+            self.end_segment(index, at as u32);
+        }
     }
 
     /// Appends `entries` as one batch: after a crash all of them happened or none. Tells `each` the
@@ -123,10 +180,11 @@ impl Log {
             );
             at += inner.frame_len();
         }
+        let mut frame = self.unpublished(&room, header.frame_len());
         if let Some(word) = header.long_word() {
-            self.map.store_u64(room.offset + 8, word);
+            frame.put(0, &word.to_le_bytes());
         }
-        self.publish(&room, header);
+        Self::publish(frame, &room, header);
         Ok(())
     }
 
@@ -160,9 +218,7 @@ impl Log {
     fn reserve_anew(&self, len: usize, missed: Option<(u32, u64)>) -> Result<Room> {
         let limit = self.geometry.segment_size() / 8;
         if let Some((index, at)) = missed {
-            if at < limit {
-                self.end_segment(index, at as u32);
-            }
+            self.missed(index, at);
             self.roll(index)?;
         } else if (len / 8) as u64 > limit / 2 {
             return self.reserve_large(len);
@@ -285,26 +341,39 @@ impl Log {
     /// Copies the frame in and publishes it.
     #[inline(always)]
     fn fill(&self, room: &Room, header: Header, entry: &Entry<'_>) {
-        let mut at = room.offset + 8;
-        if let Some(word) = header.long_word() {
-            self.map.store_u64(at, word);
-            at += 8;
+        if header.is_long() {
+            return self.fill_long(room, header, entry);
         }
-        self.map.write(at, entry.key);
-        self.map.write(at + entry.key.len() as u64, entry.value);
-        self.publish(room, header);
+        let mut frame = self.unpublished(room, header.frame_len());
+        frame.put(0, entry.key);
+        frame.put(entry.key.len(), entry.value);
+        Self::publish(frame, room, header);
+    }
+
+    #[inline(never)]
+    fn fill_long(&self, room: &Room, header: Header, entry: &Entry<'_>) {
+        let mut frame = self.unpublished(room, header.frame_len());
+        if let Some(word) = header.long_word() {
+            frame.put(0, &word.to_le_bytes());
+        }
+        frame.put(8, entry.key);
+        frame.put(8 + entry.key.len(), entry.value);
+        Self::publish(frame, room, header);
     }
 
     #[inline(always)]
-    #[expect(
-        unsafe_code,
-        reason = "the checksum is taken from the bytes as they stand in the log"
-    )]
-    fn publish(&self, room: &Room, header: Header) {
+    #[expect(unsafe_code, reason = "room is written before it is published")]
+    fn unpublished(&self, room: &Room, len: usize) -> Unpublished<'_> {
         // SAFETY: reserved by this thread, within a segment; nobody else reads or writes it before the
-        // first word is stored. The padding is zero: room is handed out zeroed.
-        let rest = unsafe { self.map.bytes(room.offset + 8, header.frame_len() - 8) };
-        self.map
-            .store_u64(room.offset, header.word(room.seed, room.place, rest));
+        // first word is stored.
+        unsafe { self.map.unpublished(room.offset, len) }
+    }
+
+    /// The checksum is taken from the bytes as they stand in the log. The padding is zero: room is handed out
+    /// zeroed.
+    #[inline(always)]
+    fn publish(frame: Unpublished<'_>, room: &Room, header: Header) {
+        let word = header.word(room.seed, room.place, frame.rest());
+        frame.publish(word);
     }
 }

@@ -38,7 +38,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::epoch::Pin;
 use crate::error::{Error, Kind, Result};
-use crate::format::frame::{Frame, Header, NoFrame};
+use crate::format::frame::{Frame, Header, NoFrame, same};
 use crate::io::{Map, Storage};
 
 pub use append::{Appended, Entry};
@@ -58,6 +58,13 @@ impl Address {
     pub fn offset(self) -> u64 {
         self.0 << 3
     }
+}
+
+/// A frame that is about to be dead.
+#[derive(Clone, Copy, Debug)]
+pub struct Buried {
+    index: u32,
+    len: u64,
 }
 
 /// The tail when no segment is open for small frames.
@@ -208,10 +215,16 @@ impl Log {
     /// Refuses if an earlier write or sync failed.
     #[inline(always)]
     pub fn healthy(&self) -> Result<()> {
-        if self.poisoned.load(Ordering::Relaxed) {
+        if self.is_poisoned() {
             return Err(self.poisoned_error());
         }
         Ok(())
+    }
+
+    /// Whether an earlier write or sync failed.
+    #[inline(always)]
+    pub fn is_poisoned(&self) -> bool {
+        self.poisoned.load(Ordering::Relaxed)
     }
 
     #[cold]
@@ -301,6 +314,35 @@ impl Log {
         // SAFETY: as in `look`: within a segment of the log, published, not reused while pinned.
         let rest = unsafe { self.map.bytes_within(address.offset() + 8, len - 8) };
         Frame::verify_short(header, word, rest, seed, (at / 8) as u32, key)
+    }
+
+    /// The segment and length of the frame at `address`, if it is a short record of `key` as for `near`. Only the
+    /// key is looked at: who is about to bury it need not have it whole.
+    #[inline(always)]
+    #[expect(unsafe_code, reason = "looks at published bytes, as `look` does")]
+    pub fn near_key(&self, _pin: &Pin, address: Address, key: &[u8]) -> Option<Buried> {
+        let data = address.offset().wrapping_sub(layout::DATA_OFFSET);
+        let index = data >> self.geometry.shift;
+        self.segments.seed_of_unit(index)?;
+        let size = self.geometry.segment_size();
+        let at = data & (size - 1);
+        let header = Header::of_short_record(self.map.load_u64(address.offset()))?;
+        let len = header.short_len();
+        if header.key_len as usize != key.len() || at + len as u64 > size {
+            return None;
+        }
+        // SAFETY: as in `look`: within a segment of the log, published, not reused while pinned.
+        let stored = unsafe { self.map.bytes_within(address.offset() + 8, key.len()) };
+        same(stored, key).then_some(Buried {
+            index: index as u32,
+            len: len as u64,
+        })
+    }
+
+    /// Counts what `near_key` found as dead.
+    #[inline(always)]
+    pub fn bury_near(&self, buried: &Buried) {
+        self.segments.bury(buried.index, buried.len);
     }
 
     /// As `frame`, for a log that another process writes: the frame is copied to `buf` and verified there, since

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::epoch::{self, Mark};
+use crate::epoch::{self, Inside, Mark};
 
 #[derive(Default)]
 pub(super) struct Gate {
@@ -37,6 +37,13 @@ impl Gate {
             return self.wait(mark);
         }
         mark
+    }
+
+    /// As `enter`, pinned, if the gate is open and the thread is not inside an update yet.
+    #[inline(always)]
+    pub(super) fn enter_at_once(&self) -> Option<Inside> {
+        let inside = epoch::inside()?;
+        (!self.closed.load(Ordering::Acquire)).then_some(inside)
     }
 
     #[cold]

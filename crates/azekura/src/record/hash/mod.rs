@@ -59,7 +59,7 @@ use crate::engine::{
     Bookmark, CheckReport, DecideMany, Durability, Edit, Engine, Persistent, Promise, Reader,
     Stats, Visit,
 };
-use crate::epoch;
+use crate::epoch::Pin;
 use crate::error::Result;
 use crate::format::frame::Frame;
 use crate::index::Index;
@@ -193,8 +193,8 @@ impl Core {
 
     /// Adds to the count. The first threads own a share each and need no atomic addition.
     #[inline(always)]
-    fn add_count(&self, by: i64) {
-        let number = epoch::thread_number();
+    fn add_count(&self, pin: &Pin, by: i64) {
+        let number = pin.thread_number();
         if number < SHARES - 1 {
             let share = &self.count[number].0;
             share.store(share.load(Ordering::Relaxed) + by, Ordering::Relaxed);

@@ -8,8 +8,8 @@ use super::{Core, value};
 use crate::epoch::{self, Pin};
 use crate::error::Result;
 use crate::format::frame::Frame;
-use crate::index::Place;
 use crate::index::hash::Hash;
+use crate::index::{Glance, Place};
 use crate::log::Address;
 
 /// Keys of a group: enough to hide a miss, few enough to stay in the first cache.
@@ -32,10 +32,14 @@ impl Core {
         visit: impl FnOnce(Option<&[u8]>) -> R,
     ) -> Result<R> {
         // The common case, in few instructions and without a loop; whatever it is not, the long way answers.
-        if let Some(place) = self.index.peek(pin, hash)
-            && let Some(frame) = self.log.near(pin, Address(place), key)
-        {
-            return Ok(visit(Some(frame.value)));
+        match self.index.glance(pin, hash) {
+            Glance::At(place) => {
+                if let Some(frame) = self.log.near(pin, Address(place), key) {
+                    return Ok(visit(Some(frame.value)));
+                }
+            }
+            Glance::Absent => return Ok(visit(None)),
+            Glance::Cold => {}
         }
         self.read_at_large(pin, key, hash, visit)
     }
@@ -103,7 +107,7 @@ impl Core {
             len += 1;
         }
         for hash in &hashes[..len] {
-            if let Some(place) = self.index.peek(pin, *hash) {
+            if let Glance::At(place) = self.index.glance(pin, *hash) {
                 self.log.prefetch(Address(place));
             }
         }
