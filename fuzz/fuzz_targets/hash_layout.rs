@@ -32,6 +32,7 @@ fuzz_target!(|bytes: &[u8]| {
         made.images[stripe] = Image {
             offset: random.u64(),
             count: random.u64() as u32 | 1,
+            len: random.u64() as u32,
             crc: image_crc(7, stripe, bytes),
         };
     }

@@ -47,6 +47,18 @@ impl Geometry {
         DATA_OFFSET + (u64::from(index) << self.shift)
     }
 
+    /// Size of a storage of `total` segments: a large one ends with a huge page, since a page that reaches beyond
+    /// the end is not mapped as one.
+    fn size_of(&self, total: u32) -> u64 {
+        const HUGE_PAGE: u64 = 2 << 20;
+        let end = self.offset_of(total);
+        if end < 8 * HUGE_PAGE {
+            end
+        } else {
+            end.next_multiple_of(HUGE_PAGE)
+        }
+    }
+
     /// The segment that holds file offset `offset`, and the offset in it.
     #[inline(always)]
     pub fn locate(&self, offset: u64) -> Option<(u32, u32)> {
@@ -503,10 +515,10 @@ impl Space<'_> {
         None
     }
 
-    /// Room for at least `units` more in a row; a 32nd of the file at a time, at most 64 segments.
+    /// Room for at least `units` more in a row; a 16th of the file at a time, at most 64 segments.
     fn grow(&mut self, units: u32) -> Result<()> {
         let total = self.free.total;
-        let step = (total / 32).clamp(1, 64).max(units);
+        let step = (total / 16).clamp(1, 64).max(units);
         let wanted = total.saturating_add(step).min(self.segments.limit);
         let least = total.saturating_add(units);
         if wanted < least {
@@ -519,7 +531,7 @@ impl Space<'_> {
         let resize = |end: u32| {
             self.segments
                 .storage
-                .resize(self.segments.geometry.offset_of(end))
+                .resize(self.segments.geometry.size_of(end))
         };
         let end = match resize(wanted) {
             Ok(()) => wanted,
@@ -533,7 +545,7 @@ impl Space<'_> {
         let offset = self.segments.geometry.offset_of(total);
         self.segments
             .storage
-            .allocate(offset, self.segments.geometry.offset_of(end) - offset)?;
+            .allocate(offset, self.segments.geometry.size_of(end) - offset)?;
         self.free.available.extend(total..end);
         self.free.zeroed.extend(total..end);
         self.free.total = end;

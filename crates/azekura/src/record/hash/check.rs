@@ -117,7 +117,7 @@ impl Checked<'_> {
         }
         for (stripe, image) in self.images.iter().enumerate() {
             match Core::read_image(storage.as_ref(), salt, stripe, *image) {
-                Ok(_) => report.bytes += image.len(),
+                Ok(_) => report.bytes += u64::from(image.len),
                 Err(error) => report.note(error.to_string()),
             }
         }

@@ -16,6 +16,7 @@
 use std::collections::BTreeMap;
 
 use super::Core;
+use super::image;
 use super::layout::{ENGINE, Extent, Image, Root, Super, image_crc, root_crc};
 use crate::error::{Error, Kind, Result};
 use crate::format::superblock::Superblock;
@@ -125,25 +126,23 @@ impl Core {
             self.index.warm(stripe)?;
             entries.clear();
             self.index.capture(stripe, &mut entries);
-            let bytes: Vec<u8> = entries
-                .iter()
-                .flat_map(|entry| entry.to_le_bytes())
-                .collect();
-            images[stripe] = if bytes.is_empty() {
+            images[stripe] = if entries.is_empty() {
                 Image::default()
             } else {
+                let bytes = image::encode(&mut entries);
                 let offset = self.write_part(state, &bytes)?;
                 let crc = image_crc(salt, stripe, &bytes);
                 Image {
                     offset,
                     count: entries.len() as u32,
+                    len: bytes.len() as u32,
                     crc,
                 }
             };
         }
         // The root lists its own run too: it is taken before the list is made.
         let geometry = self.log.geometry();
-        let room = (images.iter().filter(|i| !i.is_empty()).count() * 20
+        let room = (images.iter().filter(|i| !i.is_empty()).count() * 24
             + log_segments.len() * 24
             + self.log.segments().in_use(Use::Other).len() * 8
             + 64) as u64;
@@ -228,7 +227,7 @@ impl Core {
             }
         };
         for image in images.iter().filter(|image| !image.is_empty()) {
-            add(image.offset, image.len());
+            add(image.offset, u64::from(image.len));
         }
         if let Some(root) = root {
             add(root.offset, root.len);
@@ -308,12 +307,12 @@ impl Core {
         let size = storage.size()?;
         if image
             .offset
-            .checked_add(image.len())
+            .checked_add(u64::from(image.len))
             .is_none_or(|end| end > size)
         {
-            return Err(damaged(format!("{} bytes exceed the file", image.len())));
+            return Err(damaged(format!("{} bytes exceed the file", image.len)));
         }
-        let mut bytes = vec![0; image.len() as usize];
+        let mut bytes = vec![0; image.len as usize];
         storage.read_at(image.offset, &mut bytes)?;
         let computed = image_crc(salt, stripe, &bytes);
         if computed != image.crc {
@@ -322,9 +321,7 @@ impl Core {
                 image.crc
             )));
         }
-        let words = bytes
-            .chunks_exact(8)
-            .filter_map(|word| word.first_chunk::<8>());
-        Ok(words.map(|word| u64::from_le_bytes(*word)).collect())
+        image::decode(&bytes, image.count)
+            .ok_or_else(|| damaged(format!("it does not hold {} entries", image.count)))
     }
 }

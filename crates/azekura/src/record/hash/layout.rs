@@ -25,15 +25,15 @@
 //! |---|---|
 //! | 4 | number of stripes that have entries; for each: |
 //! | 2, 2 | .. stripe, zero |
-//! | 4, 4 | .. number of entries, CRC32C of the image |
+//! | 4, 4, 4 | .. number of entries, length and CRC32C of the image |
 //! | 8 | .. offset of the image in the file |
 //! | 4 | number of segments of the log; for each: |
 //! | 4, 4, 8, 8 | .. index, units, sequence, dead bytes |
 //! | 4 | number of segments that hold images and roots; for each: |
 //! | 4, 4 | .. index, units |
 //!
-//! An image is a stripe's entries, 8 bytes each (24 bits of hash, 40 bits of address). Checksums stand
-//! with the parent, so an image that was lost or misplaced is noticed too.
+//! An image is a stripe's entries, packed (`image`). Checksums stand with the parent, so an image that was
+//! lost or misplaced is noticed too.
 //!
 //! This file turns these bytes into values and back.
 
@@ -180,16 +180,13 @@ pub struct Image {
     pub offset: u64,
     /// Number of entries; 0: there is no image.
     pub count: u32,
+    /// Bytes of the image.
+    pub len: u32,
     /// CRC32C of its bytes.
     pub crc: u32,
 }
 
 impl Image {
-    /// Bytes of the image.
-    pub fn len(&self) -> u64 {
-        u64::from(self.count) * 8
-    }
-
     /// Whether the stripe has no entries.
     pub fn is_empty(&self) -> bool {
         self.count == 0
@@ -244,6 +241,7 @@ impl Root {
             give.u16(stripe as u16)
                 .u16(0)
                 .u32(image.count)
+                .u32(image.len)
                 .u32(image.crc)
                 .u64(image.offset);
         }
@@ -268,8 +266,14 @@ impl Root {
         for _ in 0..take.u32()? {
             let stripe = usize::from(take.u16()?);
             let _zero = take.u16()?;
-            let (count, crc, offset) = (take.u32()?, take.u32()?, take.u64()?);
-            *root.images.get_mut(stripe)? = Image { offset, count, crc };
+            let (count, len) = (take.u32()?, take.u32()?);
+            let (crc, offset) = (take.u32()?, take.u64()?);
+            *root.images.get_mut(stripe)? = Image {
+                offset,
+                count,
+                len,
+                crc,
+            };
         }
         for _ in 0..take.u32()? {
             let (index, units) = (take.u32()?, take.u32()?);
@@ -365,11 +369,13 @@ mod tests {
         root.images[3] = Image {
             offset: 4096,
             count: 5,
+            len: 7,
             crc: 6,
         };
         root.images[4095] = Image {
             offset: 8192,
             count: 7,
+            len: 9,
             crc: 8,
         };
         root.log.push(Segment {

@@ -35,6 +35,7 @@ mod clean;
 mod compact;
 mod copy;
 mod gate;
+pub mod image;
 mod keeper;
 pub mod layout;
 mod open;
