@@ -6,9 +6,11 @@
 
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate};
 use rustix::io::Errno;
@@ -16,6 +18,9 @@ use rustix::io::Errno;
 use super::file_lock::{FileLock, without_readers};
 use super::{Access, Directory, Map, Storage};
 use crate::error::{Error, Kind, Result, size};
+
+/// Where a process finds its own open files.
+const OWN_FILES: &str = "/proc/self/fd";
 
 /// An open file.
 #[derive(Debug)]
@@ -25,6 +30,8 @@ pub struct File {
     path: PathBuf,
     access: Access,
     lock: FileLock,
+    /// Whether the file is to be found under `path`.
+    named: AtomicBool,
 }
 
 impl Drop for File {
@@ -72,6 +79,10 @@ impl File {
             .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
             .open(path)
             .map_err(|error| refused(path, error))?;
+        Self::locked(file, path, access)
+    }
+
+    fn locked(file: std::fs::File, path: &Path, access: Access) -> Result<Self> {
         let found = file
             .metadata()
             .map_err(|e| Error::io("cannot look at the file", e).at(path))?;
@@ -84,7 +95,52 @@ impl File {
             path: path.to_path_buf(),
             access,
             lock,
+            named: AtomicBool::new(true),
         })
+    }
+
+    /// Makes a new file as `create` does, but one that is not to be found before [`File::give_name`]: if the process
+    /// dies meanwhile, nothing is left of it. On a file system that has no such files it has its name at
+    /// once.
+    pub fn create_unnamed(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let taken = std::fs::symlink_metadata(path).is_ok();
+        if taken || !Path::new(OWN_FILES).is_dir() {
+            return Self::create(path);
+        }
+        let mut options = OpenOptions::new();
+        let unnamed = options
+            .read(true)
+            .write(true)
+            .mode(0o600)
+            .custom_flags(libc::O_TMPFILE | libc::O_CLOEXEC)
+            .open(folder_of(path));
+        match unnamed {
+            Ok(file) => {
+                let made = Self::locked(file, path, Access::Write)?;
+                made.named.store(false, Ordering::Relaxed);
+                Ok(made)
+            }
+            // Whatever the reason is, `create` has it too, or does not need to have it.
+            Err(_) => Self::create(path),
+        }
+    }
+
+    /// Gives an unnamed file its name, durably. `Invalid` if there is something of that name by now.
+    pub fn give_name(&self) -> Result<()> {
+        use rustix::fs::{AtFlags, CWD, linkat};
+        if !self.named.load(Ordering::Relaxed) {
+            let own = format!("{OWN_FILES}/{}", self.file.as_raw_fd());
+            linkat(CWD, own, CWD, &self.path, AtFlags::SYMLINK_FOLLOW)
+                .map_err(|error| refused(&self.path, error.into()))?;
+            self.named.store(true, Ordering::Relaxed);
+        }
+        sync_directory(&self.path)
+    }
+
+    /// Whether the file is to be found under its path.
+    pub fn is_named(&self) -> bool {
+        self.named.load(Ordering::Relaxed)
     }
 
     fn write_zeros(&self, from: u64, to: u64) -> Result<()> {
@@ -303,14 +359,18 @@ impl Storage for File {
 
 /// Makes the name of `path` durable: syncs the folder it is in.
 pub fn sync_directory(path: impl AsRef<Path>) -> Result<()> {
-    let path = path.as_ref();
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
+    let folder = folder_of(path.as_ref());
     std::fs::File::open(folder)
         .and_then(|folder| folder.sync_all())
         .map_err(|e| Error::io("cannot sync the folder", e).at(folder))
+}
+
+/// The folder that `path` is in.
+fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
 }
 
 /// Removes a file.
@@ -494,6 +554,29 @@ mod tests {
         let mut seen = vec![1; 8192];
         to.read_at(0, &mut seen).unwrap();
         assert!(seen == wanted && memory.to_vec() == wanted);
+    }
+
+    #[test]
+    fn an_unnamed_file_is_seen_once_it_has_its_name_and_takes_no_other_files() {
+        let (folder, path) = folder();
+        let file = File::create_unnamed(&path).unwrap();
+        file.resize(10).unwrap();
+        file.write_at(0, b"0123456789").unwrap();
+        let other = File::create_unnamed(&path).unwrap();
+        if !file.is_named() {
+            assert!(!path.exists(), "not before it has its name");
+        }
+        file.give_name().unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"0123456789");
+        assert_eq!(other.give_name().unwrap_err().kind(), Kind::Invalid);
+        let error = File::create_unnamed(&path).unwrap_err();
+        assert_eq!(error.kind(), Kind::Invalid);
+        assert_eq!(
+            File::open(&path, Access::Write).unwrap_err().kind(),
+            Kind::Locked
+        );
+        drop((file, other));
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
     #[test]

@@ -49,7 +49,7 @@ impl Geometry {
 
     /// Size of a storage of `total` segments: a large one ends with a huge page, since a page that reaches beyond
     /// the end is not mapped as one.
-    fn size_of(&self, total: u32) -> u64 {
+    fn size_of(self, total: u32) -> u64 {
         const HUGE_PAGE: u64 = 2 << 20;
         let end = self.offset_of(total);
         if end < 8 * HUGE_PAGE {

@@ -11,17 +11,36 @@
 //! damaged, the segment is left as it is, for ever: it is evidence, and the damage is reported by
 //! whoever reads the record.
 //!
-//! Bound: the log takes at most `space_ratio` times its live bytes, eight segments, and what is appended
-//! between two checkpoints.
+//! Bound: the log does not grow beyond `space_ratio` times its live bytes, eight segments, and what is appended
+//! between two checkpoints. A log that is larger because records were removed shrinks at a pace: for each
+//! byte appended, 1 / (`space_ratio` - 1) bytes may be copied, which is what keeping the bound under the worst
+//! of overwriting takes; segments without a live record go at once, and all the rest when for a moment
+//! nobody appends. So a store that is being emptied does not chase its own shadow.
 
 use super::Core;
-use crate::epoch;
-use crate::error::Result;
-use crate::format::frame::{COMPRESSED, Frame, FrameKind, MOVED};
+use super::read::GROUP;
+use crate::epoch::{self, Pin};
+use crate::error::{Kind, Result};
+use crate::format::frame::{COMPRESSED, FrameKind, MOVED};
+use crate::index::hash::Hash;
+use crate::log::layout::FIRST_FRAME;
 use crate::log::{Address, Entry, Segment, Stop, Use};
 
 /// Segments the log may take beyond the bound.
 const SLACK: u64 = 8;
+/// Segments' worth of copying that may be saved up.
+const SAVED: u64 = 8;
+
+/// What may be copied.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    /// Bytes that may still be copied.
+    credit: u64,
+    /// Bytes that users had appended when it was last added to.
+    appended: u64,
+    /// Bytes copied since the file was opened.
+    copied: u64,
+}
 
 impl Core {
     /// Bytes the log may take for `live` live ones.
@@ -38,9 +57,15 @@ impl Core {
         used > self.bound(live) + self.bound(live) / 4 + self.interval()
     }
 
+    /// Whether the log is larger than the bound.
+    pub(super) fn is_over_bound(&self) -> bool {
+        let (used, live) = self.log_bytes();
+        used > self.bound(live)
+    }
+
     /// Cleans one segment, or makes the checkpoint that frees those already cleaned, if the bound asks for
-    /// it. Returns whether there may be more to do.
-    pub(super) fn clean_one(&self) -> Result<bool> {
+    /// it; `paced`: and if so much may be copied. Returns whether there may be more to do.
+    pub(super) fn clean_one(&self, paced: bool) -> Result<bool> {
         let (used, live) = self.log_bytes();
         self.log.segments().reap_patiently(self.bound(live) / 4);
         let (_, leaving, _) = self.log.segments().sizes();
@@ -52,10 +77,17 @@ impl Core {
             }
             return Ok(false);
         }
-        let Some(_cleaning) = self.cleaning.try_lock() else {
+        let Some(mut pace) = self.cleaning.try_lock() else {
             return Ok(false);
         };
         if let Some(segment) = self.emptiest(|segment| segment.dead * 16 >= self.size_of(segment)) {
+            self.earn(&mut pace);
+            let live = self.size_of(&segment).saturating_sub(segment.dead);
+            if paced && live > pace.credit {
+                return Ok(false);
+            }
+            pace.credit = pace.credit.saturating_sub(live);
+            pace.copied += live;
             self.clean(segment)?;
             return Ok(true);
         }
@@ -67,6 +99,17 @@ impl Core {
         }
         self.checkpoint()?;
         Ok(true)
+    }
+
+    /// Adds what users appended since the last time.
+    fn earn(&self, pace: &mut Pace) {
+        let appended = self.log.appended().saturating_sub(pace.copied);
+        let new = appended.saturating_sub(pace.appended);
+        pace.appended = pace.appended.max(appended);
+        #[expect(clippy::cast_sign_loss, reason = "the ratio is above one")]
+        let earned = (new as f64 / (self.options.space_ratio - 1.0)) as u64;
+        let most = SAVED * self.log.geometry().segment_size();
+        pace.credit = (pace.credit + earned).min(most);
     }
 
     pub(super) fn size_of(&self, segment: &Segment) -> u64 {
@@ -92,24 +135,28 @@ impl Core {
 
     /// Cleans `segment`. The caller holds `cleaning`.
     pub(super) fn clean(&self, segment: Segment) -> Result<()> {
-        let mut lost = false;
-        let stop = self.log.walk(
-            segment.index,
-            crate::log::layout::FIRST_FRAME,
-            &mut |at, frame| {
-                self.log
-                    .each_record(segment.index, at, frame, &mut |address, frame| match self
-                        .move_if_live(address, &frame)
-                    {
-                        Err(error) if error.kind() == crate::error::Kind::Corrupted => {
-                            lost = true;
-                            Ok(())
-                        }
-                        other => other,
-                    })
-            },
-        )?;
-        if lost || stop != Stop::Ended {
+        let mut group = Vec::with_capacity(GROUP);
+        let stop = self.log.walk(segment.index, FIRST_FRAME, &mut |at, frame| {
+            self.log
+                .each_record(segment.index, at, frame, &mut |address, frame| {
+                    if frame.header.kind.is_record() {
+                        group.push((address, self.hash(frame.key)));
+                    }
+                    if group.len() == GROUP {
+                        self.move_live(&mut group)?;
+                    }
+                    Ok(())
+                })
+        });
+        let moved = stop.and_then(|stop| {
+            self.move_live(&mut group)?;
+            Ok(stop == Stop::Ended)
+        });
+        let is_whole = match moved {
+            Err(error) if error.kind() == Kind::Corrupted => false,
+            other => other?,
+        };
+        if !is_whole {
             tracing::error!(
                 segment = segment.index,
                 "a segment is damaged; it is not cleaned"
@@ -121,18 +168,27 @@ impl Core {
         Ok(())
     }
 
-    fn move_if_live(&self, address: Address, frame: &Frame<'_>) -> Result<()> {
-        if !frame.header.kind.is_record() {
-            return Ok(());
-        }
-        let hash = self.hash(frame.key);
+    /// Moves those of a group of records that are live. Most of an emptying segment's are not, and to find that out
+    /// costs a miss each: they are asked for together.
+    fn move_live(&self, group: &mut Vec<(Address, Hash)>) -> Result<()> {
         let pin = epoch::pin();
-        let here = |place| Ok((Address(place) == address).then_some(()));
-        if self.index.find(&pin, hash, here)?.is_none() {
-            return Ok(());
+        for (_, hash) in group.iter() {
+            self.index.prefetch(&pin, *hash);
         }
+        for (address, hash) in group.drain(..) {
+            let here = |place| Ok((Address(place) == address).then_some(()));
+            if self.index.find(&pin, hash, here)?.is_some() {
+                self.move_one(&pin, address, hash)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn move_one(&self, pin: &Pin, address: Address, hash: Hash) -> Result<()> {
+        let frame = self.log.frame(pin, address)?;
         let _inside = self.gate.enter();
-        let locked = self.index.lock(&pin, hash)?;
+        let locked = self.index.lock(pin, hash)?;
+        let here = |place| Ok((Address(place) == address).then_some(()));
         if let Some((slot, ())) = locked.find(here)? {
             let mark = epoch::appending();
             let flags = frame.header.flags & COMPRESSED | MOVED;

@@ -112,8 +112,25 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     /// Holds at least `len` bits, at most 56. `None`: so many are not left.
-    #[inline]
+    #[inline(always)]
     fn hold(&mut self, len: u32) -> Option<()> {
+        if self.held >= len {
+            return Some(());
+        }
+        if let Some(word) = self.rest.first_chunk::<8>() {
+            // As many whole bytes as there is room for.
+            let bytes = (63 - self.held) / 8;
+            let word = u64::from_le_bytes(*word) & (u64::MAX >> (64 - bytes * 8));
+            self.ahead |= word << self.held;
+            self.held += bytes * 8;
+            self.rest = self.rest.get(bytes as usize..)?;
+            return Some(());
+        }
+        self.hold_last(len)
+    }
+
+    /// As `hold`, byte by byte.
+    fn hold_last(&mut self, len: u32) -> Option<()> {
         while self.held < len {
             let (byte, rest) = self.rest.split_first()?;
             self.ahead |= u64::from(*byte) << self.held;
@@ -123,7 +140,7 @@ impl Reader<'_> {
         Some(())
     }
 
-    #[inline]
+    #[inline(always)]
     fn take(&mut self, len: u32) -> Option<u64> {
         self.hold(len)?;
         let value = self.ahead & ((1 << len) - 1);
@@ -133,7 +150,7 @@ impl Reader<'_> {
     }
 
     /// The number of zeros in front of the next one, which is taken too. At most 2^24: more is no distance.
-    #[inline]
+    #[inline(always)]
     fn zeros(&mut self) -> Option<u32> {
         let mut zeros = 0;
         while self.ahead == 0 {
@@ -160,7 +177,7 @@ mod tests {
     fn entries(count: u64, places: u64, tag: impl Fn(u64) -> u64) -> Vec<u64> {
         let spread = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
         (0..count)
-            .map(|n| tag(n) % (1 << TAG_BITS) << ADDRESS_BITS | spread(n) % places.max(1))
+            .map(|n| ((tag(n) % (1 << TAG_BITS)) << ADDRESS_BITS) | (spread(n) % places.max(1)))
             .collect()
     }
 
@@ -206,7 +223,8 @@ mod tests {
         }
         assert!(decode(&[41, 3, 255], 1).is_none(), "places of 41 bits");
         assert!(decode(&[3, 25, 255], 1).is_none(), "distances of 25 bits");
-        assert!(decode(&[&[0, 24][..], &[0; 1 << 22]].concat(), 1).is_none());
+        let zeros = vec![0; 1 << 22];
+        assert!(decode(&[&[0, 24][..], &zeros].concat(), 1).is_none());
         let mut longer = bytes.clone();
         longer.push(0);
         assert!(decode(&longer, 50).is_none(), "a byte too many");

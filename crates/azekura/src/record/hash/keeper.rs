@@ -2,12 +2,12 @@
 //!
 //! It wakes when a segment was filled, and for the sync interval: prepares the next segments, checkpoints
 //! when the log behind the last checkpoint has grown long, cleans when the log has outgrown its
-//! bound. Each step is bounded; a writer that gets far ahead does a step itself, so the bound holds.
+//! bound (`clean` has the pace). Each step is bounded; a writer that gets far ahead does a step itself, so the bound holds.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
@@ -16,6 +16,8 @@ use crate::error::Result;
 
 /// Segments kept ready for appenders.
 const PREPARED: usize = 6;
+/// Without an append for so long, what the pace of cleaning put off is done.
+const IDLE: Duration = Duration::from_millis(50);
 
 /// Wakes the keeper.
 #[derive(Debug, Default)]
@@ -74,19 +76,23 @@ impl Keeper {
 impl Core {
     fn keep(&self) {
         let mut stripe = 0;
-        let mut rung = false;
+        let (mut rung, mut idle) = (false, false);
         let mut synced = Instant::now();
         loop {
             let stopped = self.bell.state.lock().stop;
             if stopped {
                 return;
             }
-            if let Err(error) = self.keeper_step(rung) {
-                tracing::error!(%error, "background work failed");
-                if self.log.healthy().is_err() {
-                    return;
+            let debt = match self.keeper_step(rung, idle) {
+                Ok(debt) => debt,
+                Err(error) => {
+                    tracing::error!(%error, "background work failed");
+                    if self.log.healthy().is_err() {
+                        return;
+                    }
+                    false
                 }
-            }
+            };
             // Whatever is left of the index comes in while nothing else is to be done.
             let warming = stripe < crate::index::hash::STRIPES;
             if warming {
@@ -109,30 +115,45 @@ impl Core {
             });
             let mut state = self.bell.state.lock();
             if !state.rung && !state.stop && !warming {
+                let left = match (left, debt) {
+                    (None, false) => None,
+                    (None, true) => Some(IDLE),
+                    (Some(left), debt) => Some(if debt { left.min(IDLE) } else { left }),
+                };
                 match left {
                     None => self.bell.rang.wait(&mut state),
                     Some(left) => _ = self.bell.rang.wait_for(&mut state, left),
                 }
             }
+            idle = debt && !state.rung;
             rung = std::mem::take(&mut state.rung);
         }
     }
 
-    fn keeper_step(&self, rung: bool) -> Result<()> {
+    /// Does what is due; `idle`: also what the pace put off, until the bell rings. Returns whether the pace
+    /// put something off.
+    fn keeper_step(&self, rung: bool, idle: bool) -> Result<bool> {
         self.log.segments().reap();
         // Only for writers: what `compact` cut off is not to come back by itself.
         if rung {
             self.log.segments().prepare(PREPARED)?;
         }
-        while self.step()? {
-            if self.bell.state.lock().stop {
-                return Ok(());
+        let mut paced = !idle;
+        loop {
+            if !self.step(paced)? {
+                return Ok(paced && self.is_over_bound());
+            }
+            {
+                let state = self.bell.state.lock();
+                if state.stop {
+                    return Ok(false);
+                }
+                paced |= state.rung;
             }
             if rung {
                 self.log.segments().prepare(PREPARED)?;
             }
         }
-        Ok(())
     }
 
     /// Called by a writer when a segment was filled since the last call.
@@ -143,26 +164,26 @@ impl Core {
         if self.options.background {
             self.bell.ring();
             if self.is_far_behind() {
-                self.step()?;
+                self.step(true)?;
             }
             return Ok(());
         }
-        self.step().map(|_| ())
+        self.step(true).map(|_| ())
     }
 
     pub(super) fn maintain(&self) -> Result<()> {
         self.log.healthy()?;
         self.log.segments().reap();
-        self.step().map(|_| ())
+        self.step(false).map(|_| ())
     }
 
     /// One bounded step of background work; whether there may be more to do.
-    fn step(&self) -> Result<bool> {
+    fn step(&self, paced: bool) -> Result<bool> {
         if self.is_checkpoint_due() {
             self.checkpoint()?;
             return Ok(true);
         }
-        self.clean_one()
+        self.clean_one(paced)
     }
 
     /// Log between two checkpoints, in bytes: what an open after a crash reads.

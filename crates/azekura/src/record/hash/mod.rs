@@ -167,7 +167,7 @@ struct Core {
     wake_at: AtomicU64,
     bell: keeper::Bell,
     /// One thread cleans at a time.
-    cleaning: Mutex<()>,
+    cleaning: Mutex<clean::Pace>,
     /// Where replay would begin; segments before may be cleaned.
     replay_from: Mutex<LogPosition>,
     /// Segments in which a frame that should be live is damaged: never cleaned, so never lost.

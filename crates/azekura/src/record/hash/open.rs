@@ -20,7 +20,7 @@ use crate::error::{Error, Kind, Result};
 use crate::format::superblock::{self, Superblock};
 use crate::index::Index;
 use crate::index::hash::STRIPES;
-use crate::io::file::{File, sync_directory};
+use crate::io::file::File;
 use crate::io::{Access, Storage};
 use crate::log::recover::Trust;
 use crate::log::{Geometry, Log, LogPosition, Segment, Use};
@@ -29,22 +29,23 @@ use crate::log::{Geometry, Log, LogPosition, Segment, Use};
 const REPLAY_LEN_MAX: u32 = 16 << 10;
 
 impl HashDb {
-    /// Makes a new file. `Invalid` if there is something of that name.
+    /// Makes a new file. `Invalid` if there is something of that name. The file gets its name when it is whole: a
+    /// process that dies before leaves nothing, where the file system knows unnamed files.
     pub fn create(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
         let path = path.as_ref();
         check_options(options)?;
-        let created = Self::create_on(Arc::new(File::create(path)?), options);
-        match created {
-            Ok(db) => {
-                sync_directory(path)?;
-                Ok(db)
-            }
-            Err(error) => {
-                // What could not be made is not left lying about; the first error is the one to tell.
-                let _ = crate::io::file::remove(path);
-                Err(error)
-            }
+        let file = Arc::new(File::create_unnamed(path)?);
+        let named = file.is_named();
+        let storage: Arc<dyn Storage> = Arc::clone(&file) as _;
+        let created = Self::create_on(storage, options).and_then(|db| {
+            file.give_name()?;
+            Ok(db)
+        });
+        if created.is_err() && named {
+            // What could not be made is not left lying about; the first error is the one to tell.
+            let _ = crate::io::file::remove(path);
         }
+        created
     }
 
     /// Opens a file for reading and writing; after a crash, recovers. `Locked` if it is open for writing
@@ -297,7 +298,7 @@ fn build(log: Arc<Log>, index: Index, options: &Options, payload: &Super) -> Cor
         checkpoint: Mutex::new(Checkpoint::default()),
         wake_at: AtomicU64::new(0),
         bell: keeper::Bell::default(),
-        cleaning: Mutex::new(()),
+        cleaning: Mutex::default(),
         replay_from: Mutex::new(payload.start.1),
         suspect: Mutex::new(Vec::new()),
     }
