@@ -61,6 +61,13 @@ pub fn crc_words(mut state: u32, first: u64, bytes: &[u8]) -> u32 {
         state = unsafe { step(state, first) };
         if bytes.len() < SHORT_LEN {
             let (words, rest) = bytes.as_chunks::<8>();
+            if let ([a, b], []) = (words, rest) {
+                // A key and a value of eight bytes: no loop.
+                // SAFETY: `hardware()` holds.
+                return unsafe {
+                    step(step(state, u64::from_le_bytes(*a)), u64::from_le_bytes(*b))
+                };
+            }
             for word in words {
                 // SAFETY: `hardware()` holds.
                 state = unsafe { step(state, u64::from_le_bytes(*word)) };

@@ -38,7 +38,7 @@ pub enum FrameKind {
     /// Nothing: recovery fills a hole with it.
     Pad = 6,
     /// The record, which was absent, has this value. Replay can so count records without looking them up.
-    Insert = 7,
+    Insert = 9,
 }
 
 impl FrameKind {
@@ -57,7 +57,7 @@ impl FrameKind {
             4 => Self::End,
             5 => Self::Clear,
             6 => Self::Pad,
-            7 => Self::Insert,
+            9 => Self::Insert,
             _ => return None,
         })
     }
@@ -184,24 +184,29 @@ impl Header {
         })
     }
 
-    /// Decodes the first word of a record in the short form that is not compressed. `None`: another frame.
+    /// Decodes the first word of a record in the short form that is not compressed and whose key has this length.
+    /// `None`: another frame. One comparison: the two kinds of records differ in a bit that no other kind shares.
     #[inline(always)]
-    pub fn of_short_record(word: u64) -> Option<Self> {
-        const RECORDS: u32 = 1 << FrameKind::Put as u32 | 1 << FrameKind::Insert as u32;
+    pub fn of_short_record(word: u64, key_len: usize) -> Option<Self> {
+        const RECORD: u32 = FrameKind::Put as u32;
+        const EITHER: u32 = RECORD ^ FrameKind::Insert as u32;
+        const LOOKED_AT: u32 = (0xff0f & !EITHER) | ((LONG | COMPRESSED) as u32) << 4;
         let meta = (word >> 32) as u32;
-        let is_record = RECORDS >> (meta & 15) & 1 == 1;
-        let others = u32::from(LONG | COMPRESSED) << 4;
-        if !is_record || meta & others != 0 {
+        if u64::from(meta & LOOKED_AT) != (key_len as u64) << 8 | u64::from(RECORD) {
             return None;
         }
-        let kind = FrameKind::Put;
-        let flags = (meta >> 4) as u8 & 15;
         Some(Self {
-            kind,
-            flags,
-            key_len: meta >> 8 & 0xff,
+            kind: FrameKind::Put,
+            flags: (meta >> 4) as u8 & 15,
+            key_len: key_len as u32,
             value_len: meta >> 16,
         })
+    }
+
+    /// Whether `word` has the sum of a frame whose bytes after it are `rest`.
+    #[inline(always)]
+    pub fn is_sum(word: u64, seed: u32, place: u32, rest: &[u8]) -> bool {
+        sum(seed, place, (word >> 32) as u32, rest) == word as u32
     }
 
     /// Bytes of the whole frame of the short form.
@@ -295,26 +300,6 @@ impl<'a> Frame<'a> {
         let end = behind_key + header.value_len as usize;
         let value = whole.get(behind_key..end).ok_or(NoFrame::Shape)?;
         Ok(Self { header, key, value })
-    }
-
-    /// As `verify`, for a short record that should be `key`'s; `rest` is all behind the first word.
-    #[inline(always)]
-    pub fn verify_short(
-        header: Header,
-        word: u64,
-        rest: &'a [u8],
-        seed: u32,
-        place: u32,
-        key: &[u8],
-    ) -> Option<Self> {
-        let computed = sum(seed, place, (word >> 32) as u32, rest);
-        let (stored_key, behind) = rest.split_at_checked(key.len())?;
-        let value = behind.get(..header.value_len as usize)?;
-        (computed == word as u32 && same(stored_key, key)).then_some(Self {
-            header,
-            key: stored_key,
-            value,
-        })
     }
 
     /// Bytes of the whole frame.

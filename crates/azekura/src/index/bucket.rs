@@ -170,9 +170,12 @@ impl Bucket {
     #[inline(always)]
     pub(super) fn first(&self, tag: u64) -> Option<&AtomicU64> {
         let matches = self.matches(tag);
-        // The modulo changes nothing: a match is below the seventh bit. It spares a check.
-        let at = matches.trailing_zeros() as usize % 8;
-        (matches != 0).then(|| self.slots.get(at)).flatten()
+        if matches == 0 {
+            return None;
+        }
+        debug_assert!(matches < 1 << SLOTS);
+        // SAFETY: a bit for each of seven slots, and one of them is set.
+        Some(unsafe { self.slots.get_unchecked(matches.trailing_zeros() as usize) })
     }
 
     /// A bit for each entry with this tag; for tag 0 also for free slots, so look at the place.

@@ -87,8 +87,12 @@ impl Directory {
     }
 
     #[inline(always)]
+    #[expect(unsafe_code, reason = "on the way of every lookup")]
     fn slot(&self, hash: Hash) -> &AtomicU64 {
-        &self.slots[(hash.0 >> (64 - self.depth)) as usize]
+        let at = (hash.0 >> (64 - self.depth)) as usize;
+        debug_assert!(at < self.slots.len());
+        // SAFETY: there are 2 to the power of `depth` slots (`new`), and this is a number of so many bits.
+        unsafe { self.slots.get_unchecked(at) }
     }
 
     /// The slots of the chunk at `depth` that `hash` belongs to.

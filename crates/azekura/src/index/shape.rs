@@ -37,6 +37,9 @@ pub(super) fn fitting(count: usize) -> Option<u32> {
         .find(|size| (*size + 1) as usize * SLOTS * 7 / 10 >= count)
 }
 
+/// Bits of a hash that no entry has.
+const UNKNOWN_BITS: u32 = 64 - KNOWN_BITS;
+const _: () = assert!(KNOWN_BITS - super::hash::STRIPE_BITS <= 32);
 /// The tag's bits of what is known of an entry.
 const TAG_MASK: u64 = (1 << TAG_BITS) - 1;
 
@@ -119,17 +122,19 @@ impl<'a> Chunk<'a> {
         crate::io::mmap::prefetch(std::ptr::from_ref(self.bucket(at)).cast());
     }
 
-    /// The home of the hash bits below the prefix.
+    /// The home of an entry, by what is known of its hash.
     #[inline(always)]
     fn home_of(&self, known: u64) -> u32 {
-        let bits = KNOWN_BITS - self.depth;
-        let below = known & ((1 << bits) - 1);
-        ((below * u64::from(self.buckets)) >> bits) as u32
+        self.home(Hash(known << UNKNOWN_BITS))
     }
 
+    /// The bits of the hash below the prefix, as a fraction, times the number of buckets. Of these, at most 24 are
+    /// known, so 32 are enough.
     #[inline(always)]
     pub(super) fn home(&self, hash: Hash) -> u32 {
-        self.home_of(hash.known())
+        let known = hash.0 >> UNKNOWN_BITS << UNKNOWN_BITS;
+        let fraction = known << (self.depth % 64) >> 32;
+        ((fraction * u64::from(self.buckets)) >> 32) as u32
     }
 
     /// The home of `hash`, with what lies behind it.

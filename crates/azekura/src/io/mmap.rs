@@ -256,6 +256,28 @@ impl Map {
         unsafe { std::slice::from_raw_parts(self.at(offset), len) }
     }
 
+    /// As `load_u64`, where the caller has already shown that the word lies within the map.
+    ///
+    /// # Safety
+    /// - `offset` is a multiple of 8, and the word ends within `capacity`.
+    #[inline(always)]
+    pub unsafe fn load_within(&self, offset: u64) -> u64 {
+        // SAFETY: by the contract.
+        unsafe { self.word_within(offset) }.load(Ordering::Acquire)
+    }
+
+    /// The word at `offset`, for who has already shown that it lies within the map.
+    ///
+    /// # Safety
+    /// - `offset` is a multiple of 8, and the word ends within `capacity`.
+    #[inline(always)]
+    #[expect(clippy::cast_ptr_alignment, reason = "by the contract")]
+    pub unsafe fn word_within(&self, offset: u64) -> &AtomicU64 {
+        debug_assert!(offset.is_multiple_of(8) && offset + 8 <= self.capacity);
+        // SAFETY: in bounds and aligned, by the contract; all access to published words is atomic.
+        unsafe { &*self.at(offset).cast::<AtomicU64>() }
+    }
+
     /// Copies bytes out that another process may be writing: the copy may be torn, and the caller
     /// verifies it. `offset` is a multiple of 8.
     pub fn copy_out(&self, offset: u64, out: &mut [u8]) {

@@ -60,6 +60,16 @@ impl Address {
     }
 }
 
+/// A short record's frame, not yet verified: index of its segment, offset in it, seed, first word, and the rest.
+struct Near<'p> {
+    index: u64,
+    at: u64,
+    seed: u32,
+    word: u64,
+    header: Header,
+    rest: &'p [u8],
+}
+
 /// A frame that is about to be dead.
 #[derive(Clone, Copy, Debug)]
 pub struct Buried {
@@ -300,42 +310,62 @@ impl Log {
     #[inline(always)]
     #[expect(unsafe_code, reason = "lends published bytes, as `look` does")]
     pub fn near<'p>(&'p self, _pin: &'p Pin, address: Address, key: &[u8]) -> Option<Frame<'p>> {
-        let data = address.offset().wrapping_sub(layout::DATA_OFFSET);
-        let index = data >> self.geometry.shift;
-        let seed = self.segments.seed_of_unit(index)?;
-        let size = self.geometry.segment_size();
-        let at = data & (size - 1);
-        let word = self.map.load_u64(address.offset());
-        let header = Header::of_short_record(word)?;
-        let len = header.short_len();
-        if header.key_len as usize != key.len() || at + len as u64 > size {
-            return None;
-        }
-        // SAFETY: as in `look`: within a segment of the log, published, not reused while pinned.
-        let rest = unsafe { self.map.bytes_within(address.offset() + 8, len - 8) };
-        Frame::verify_short(header, word, rest, seed, (at / 8) as u32, key)
+        let near = self.near_frame(address, key.len())?;
+        let header = near.header;
+        let (at, value_len) = (address.offset() + 8, header.value_len as usize);
+        // SAFETY: key and value lie within the frame's rest, by its length.
+        let (stored, value) = unsafe {
+            (
+                self.map.bytes_within(at, key.len()),
+                self.map.bytes_within(at + key.len() as u64, value_len),
+            )
+        };
+        let place = (near.at / 8) as u32;
+        let is_whole = Header::is_sum(near.word, near.seed, place, near.rest);
+        (is_whole && same(stored, key)).then_some(Frame {
+            header,
+            key: stored,
+            value,
+        })
     }
 
     /// The segment and length of the frame at `address`, if it is a short record of `key` as for `near`. Only the
     /// key is looked at: who is about to bury it need not have it whole.
     #[inline(always)]
-    #[expect(unsafe_code, reason = "looks at published bytes, as `look` does")]
     pub fn near_key(&self, _pin: &Pin, address: Address, key: &[u8]) -> Option<Buried> {
-        let data = address.offset().wrapping_sub(layout::DATA_OFFSET);
+        let near = self.near_frame(address, key.len())?;
+        let stored = near.rest.get(..key.len())?;
+        same(stored, key).then_some(Buried {
+            index: near.index as u32,
+            len: near.rest.len() as u64 + 8,
+        })
+    }
+
+    #[inline(always)]
+    #[expect(unsafe_code, reason = "lends published bytes, as `look` does")]
+    fn near_frame(&self, address: Address, key_len: usize) -> Option<Near<'_>> {
+        let offset = address.offset();
+        let data = offset.wrapping_sub(layout::DATA_OFFSET);
         let index = data >> self.geometry.shift;
-        self.segments.seed_of_unit(index)?;
+        let seed = self.segments.seed_of_unit(index)?;
+        // SAFETY: the unit is a segment of the log, which lies within the storage; addresses are of words.
+        let word = unsafe { self.map.load_within(offset) };
+        let header = Header::of_short_record(word, key_len)?;
+        let len = header.short_len();
         let size = self.geometry.segment_size();
         let at = data & (size - 1);
-        let header = Header::of_short_record(self.map.load_u64(address.offset()))?;
-        let len = header.short_len();
-        if header.key_len as usize != key.len() || at + len as u64 > size {
+        if at + len as u64 > size {
             return None;
         }
         // SAFETY: as in `look`: within a segment of the log, published, not reused while pinned.
-        let stored = unsafe { self.map.bytes_within(address.offset() + 8, key.len()) };
-        same(stored, key).then_some(Buried {
-            index: index as u32,
-            len: len as u64,
+        let rest = unsafe { self.map.bytes_within(offset + 8, len - 8) };
+        Some(Near {
+            index,
+            at,
+            seed,
+            word,
+            header,
+            rest,
         })
     }
 

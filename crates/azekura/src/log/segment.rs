@@ -170,11 +170,13 @@ impl Segments {
 
     /// The seed of segment `index` if it takes one unit.
     #[inline(always)]
+    #[expect(unsafe_code, reason = "on the way of every lookup")]
     pub fn seed_of_unit(&self, index: u64) -> Option<u32> {
         if index >= u64::from(self.limit) {
             return None;
         }
-        let word = self.table.load_u64(index * 16);
+        // SAFETY: the table has two words for each of `limit` segments (`new`).
+        let word = unsafe { self.table.load_within(index * 16) };
         (word >> 32 == 1).then_some(word as u32)
     }
 
