@@ -13,10 +13,10 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use azekura::io::sim::{Atom, SimDisk};
+use azekura::io::sim::{Atom, SimDirectory, SimDisk};
 use azekura::io::{Access, Directory, Map, Storage};
 use azekura::record::hash::{HashDb, Options};
 use azekura::testkit::Random;
@@ -127,6 +127,12 @@ enum Bug {
     SameBoot,
     /// The new name is not made durable.
     NameForgotten,
+    /// A new file has its name before it is a store.
+    NamedEarly,
+    /// A durable write is just a write.
+    DurableWritesCached,
+    /// What stands there already is not written durably: the superblock that an open found.
+    FoundSlotForgotten,
     /// Many edits are made one by one.
     BatchesSplit,
     /// A write is acknowledged before it is made.
@@ -147,6 +153,18 @@ impl Storage for Lying {
     }
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.below.write_at(offset, bytes)
+    }
+    fn write_durably(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let mut present = vec![0; bytes.len()];
+        self.below.read_at(offset, &mut present)?;
+        match self.bug {
+            Bug::DurableWritesCached => self.below.write_at(offset, bytes),
+            Bug::FoundSlotForgotten if present == bytes => Ok(()),
+            _ => self.below.write_durably(offset, bytes),
+        }
+    }
+    fn take_name(&self) -> Result<()> {
+        self.below.take_name()
     }
     fn size(&self) -> Result<u64> {
         self.below.size()
@@ -211,6 +229,46 @@ fn lying(below: Arc<dyn Storage>, bug: Bug) -> Arc<dyn Storage> {
     }
 }
 
+/// A folder that lies as its bug says.
+#[derive(Debug)]
+struct LyingDirectory {
+    below: SimDirectory,
+    bug: Bug,
+}
+
+impl Directory for LyingDirectory {
+    fn create(&self, name: &Path) -> Result<Arc<dyn Storage>> {
+        Ok(lying(self.below.create(name)?, self.bug))
+    }
+    fn create_nameless(&self, name: &Path) -> Result<Arc<dyn Storage>> {
+        if self.bug == Bug::NamedEarly {
+            return self.create(name);
+        }
+        Ok(lying(self.below.create_nameless(name)?, self.bug))
+    }
+    fn open(&self, name: &Path, access: Access) -> Result<Arc<dyn Storage>> {
+        Ok(lying(self.below.open(name, access)?, self.bug))
+    }
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        self.below.rename(from, to)
+    }
+    fn remove(&self, name: &Path) -> Result<()> {
+        self.below.remove(name)
+    }
+    fn exists(&self, name: &Path) -> Result<bool> {
+        self.below.exists(name)
+    }
+    fn list(&self) -> Result<Vec<PathBuf>> {
+        self.below.list()
+    }
+    fn sync(&self) -> Result<()> {
+        match self.bug {
+            Bug::NameForgotten => Ok(()),
+            _ => self.below.sync(),
+        }
+    }
+}
+
 fn options(durability: Durability) -> Options {
     Options {
         segment_size: 4096,
@@ -222,8 +280,15 @@ fn options(durability: Durability) -> Options {
 }
 
 fn open(disk: &SimDisk, options: &Options, bug: Bug) -> Result<HashDb> {
-    let storage = disk.directory().open(Path::new(NAME), Access::Write)?;
-    HashDb::open_on(lying(storage, bug), options)
+    HashDb::open_on(
+        folder(disk, bug).open(Path::new(NAME), Access::Write)?,
+        options,
+    )
+}
+
+fn folder(disk: &SimDisk, bug: Bug) -> LyingDirectory {
+    let below = disk.directory();
+    LyingDirectory { below, bug }
 }
 
 fn apply(db: &HashDb, step: &Step, bug: Bug) -> Result<()> {
@@ -254,13 +319,9 @@ fn apply(db: &HashDb, step: &Step, bug: Bug) -> Result<()> {
 /// Runs `steps` on a new disk and tells the ledger.
 fn work(disk: &SimDisk, ledger: &Ledger, steps: &[Step], durability: Durability, bug: Bug) {
     let options = options(durability);
-    let directory = disk.directory();
+    let directory = folder(disk, bug);
     ledger.begin();
-    let storage = directory.create(Path::new(NAME)).expect("a new file");
-    let mut db = HashDb::create_on(lying(storage, bug), &options).expect("a new store");
-    if bug != Bug::NameForgotten {
-        directory.sync().expect("a durable name");
-    }
+    let mut db = HashDb::create_in(&directory, Path::new(NAME), &options).expect("a new store");
     ledger.acknowledge();
     ledger.synced();
     for step in steps {
@@ -324,13 +385,20 @@ fn digest(state: &State) -> u64 {
     })
 }
 
+fn is_absent(disk: &SimDisk) -> bool {
+    !disk
+        .directory()
+        .exists(Path::new(NAME))
+        .expect("names can be asked for")
+}
+
 /// The oracle: see the module's text.
 fn verify(crash: &Crash<'_>, states: &[State], bug: Bug) -> std::result::Result<u64, String> {
     let options = options(Durability::Process);
     let db = match open(crash.disk, &options, bug) {
         Ok(db) => db,
-        // While the store is being made, there may be none yet.
-        Err(_) if crash.kept() == 0 => return Ok(digest(&State::new())),
+        // While the store is being made, there may be none yet; but not one that does not open.
+        Err(_) if crash.kept() == 0 && is_absent(crash.disk) => return Ok(digest(&State::new())),
         Err(error) => return Err(format!("it does not open: {error}")),
     };
     crash.recovered();
@@ -491,6 +559,8 @@ fn every_planted_bug_is_seen() {
         Bug::SyncsForgotten,
         Bug::SameBoot,
         Bug::NameForgotten,
+        Bug::NamedEarly,
+        Bug::DurableWritesCached,
         Bug::BatchesSplit,
         Bug::AcknowledgedEarly,
     ];
@@ -511,6 +581,26 @@ fn every_planted_bug_is_seen() {
             seen.unwrap_or_default()
         ));
     }
+}
+
+#[test]
+fn a_found_superblock_that_is_not_made_durable_is_seen() {
+    // It matters to an open that is cut, of what a killed process left, and to devices that tear sectors.
+    let config = |seed| Config {
+        atom: Atom::Line,
+        recovery_one_in: 2,
+        ..Config::new(seed).quick(CUTS)
+    };
+    run(&config(0), 60, Durability::Process, Bug::Wrapped);
+    let bug = Bug::FoundSlotForgotten;
+    let seen = (0..20).find_map(|seed| {
+        let seen = AssertUnwindSafe(|| run(&config(seed), 60, Durability::Process, bug));
+        catch_unwind(seen).err()
+    });
+    let seen = seen.expect("a bug is seen").downcast::<String>();
+    let seen = seen.expect("a message");
+    assert!(seen.contains("its recovery cut"), "{seen}");
+    tried(&format!("{bug:?} is seen: {seen}"));
 }
 
 #[test]

@@ -2,13 +2,15 @@
 //!
 //! Every call of an operation of the simulated disk fails once, at each place of a workload: what was
 //! acknowledged is there after the next open, and from a failed write or sync on the handle refuses to
-//! write (`Poisoned`) but goes on reading. A full disk is `Full`, and no damage. Limits are exact.
+//! write (`Poisoned`) but goes on reading. A full disk is `Full`, and no damage. Limits are exact. Engines
+//! that deal with errors wrongly, one way each, prove the net: each must be seen.
 //!
 //! Lines beginning `tried:` say how much was tried.
 
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::ops::ControlFlow;
+use std::panic::catch_unwind;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -17,7 +19,7 @@ use azekura::io::sim::{Fault, Operation, SimDisk};
 use azekura::io::{Access, Directory, Storage};
 use azekura::record::hash::{HashDb, KEY_LEN_MAX, Options, VALUE_LEN_MAX};
 use azekura::testkit::Random;
-use azekura::testkit::crash::{Config, Crash, End, Ledger, fail_each};
+use azekura::testkit::crash::{Config, Counts, Crash, End, Ledger, fail_each};
 use azekura::{Durability, Kind, Persistent, Reader, Result};
 
 fn tried(what: &str) {
@@ -52,25 +54,59 @@ fn apply(db: &HashDb, number: u64) -> Result<()> {
     }
 }
 
+/// How an engine may deal with an error so that the net must see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bug {
+    None,
+    /// A sync that fails is answered as if it had not.
+    SyncErrorsSwallowed,
+    /// A write for which there is no room is answered as if there were.
+    WriteErrorsSwallowed,
+    /// Who failed to make a store leaves a file.
+    HalfMade,
+    /// After a failure the handle is opened anew, silently, and goes on.
+    PoisonForgotten,
+}
+
 /// Works until the first error; from it on, a handle that is poisoned must stay so.
-fn work(disk: &SimDisk, ledger: &Ledger, poisons: bool) {
+fn work(disk: &SimDisk, ledger: &Ledger, poisons: bool, bug: Bug) {
     let directory = disk.directory();
+    let name = Path::new(NAME);
     let made = ledger.operation(|| {
-        let storage = directory.create(Path::new(NAME))?;
-        let db = HashDb::create_on(storage, &options())?;
-        directory.sync()?;
-        Ok::<_, azekura::Error>(db)
+        if bug == Bug::HalfMade {
+            let db = HashDb::create_on(directory.create(name)?, &options())?;
+            return directory.sync().map(|()| db);
+        }
+        HashDb::create_in(&directory, name, &options())
     });
     let Ok(db) = made else { return };
     ledger.synced();
     for number in 0..OPS {
         let outcome = match number % 10 {
-            3 => db.sync(Durability::Power).map(|()| ledger.synced()),
+            3 => match db.sync(Durability::Power) {
+                Err(_) if bug == Bug::SyncErrorsSwallowed => {
+                    ledger.synced();
+                    return;
+                }
+                outcome => outcome.map(|()| ledger.synced()),
+            },
             6 => db.checkpoint(),
             8 => db.maintain(),
             _ => Ok(()),
         };
-        if let Err(error) = outcome.and_then(|()| ledger.operation(|| apply(&db, number))) {
+        let outcome = outcome.and_then(|()| {
+            ledger.operation(|| match apply(&db, number) {
+                Err(_) if bug == Bug::WriteErrorsSwallowed => Ok(()),
+                outcome => outcome,
+            })
+        });
+        if let Err(error) = outcome {
+            if bug == Bug::PoisonForgotten {
+                drop(db);
+                let storage = directory.open(name, Access::Write);
+                let again = storage.and_then(|storage| HashDb::open_on(storage, &options()));
+                return again.map_or((), |db| refuses_from_now_on(&db, &error, poisons));
+            }
             refuses_from_now_on(&db, &error, poisons);
             return;
         }
@@ -108,6 +144,13 @@ fn contents(db: &HashDb) -> Result<State> {
     Ok(state)
 }
 
+fn is_absent(disk: &SimDisk) -> bool {
+    !disk
+        .directory()
+        .exists(Path::new(NAME))
+        .expect("names can be asked for")
+}
+
 fn verify(crash: &Crash<'_>, states: &[State]) -> std::result::Result<u64, String> {
     let opened = crash
         .disk
@@ -116,7 +159,8 @@ fn verify(crash: &Crash<'_>, states: &[State]) -> std::result::Result<u64, Strin
         .and_then(|storage| HashDb::open_on(storage, &options()));
     let db = match opened {
         Ok(db) => db,
-        Err(_) if crash.kept() == 0 => return Ok(0),
+        // Of a store that could not be made there is nothing.
+        Err(_) if crash.kept() == 0 && is_absent(crash.disk) => return Ok(0),
         Err(error) => return Err(format!("it does not open: {error}")),
     };
     crash.recovered();
@@ -159,21 +203,49 @@ fn states() -> Vec<State> {
 }
 
 fn fail(operation: Operation, fault: Fault) {
-    let states = states();
-    let mut config = Config::new(5).quick(8);
-    config.recovery_one_in = 0;
-    let poisons = matches!(operation, Operation::Write | Operation::Sync);
-    let counts = fail_each(
-        &config,
-        operation,
-        fault,
-        |disk, ledger| work(disk, ledger, poisons),
-        |crash| verify(crash, &states),
-    );
+    let counts = try_each(operation, fault, Bug::None);
     assert!(counts.kills > 0, "{operation:?} is called and fails");
     tried(&format!(
         "{operation:?} fails by {fault:?} at each call: {counts:?}"
     ));
+}
+
+fn try_each(operation: Operation, fault: Fault, bug: Bug) -> Counts {
+    let states = states();
+    let mut config = Config::new(5).quick(8);
+    config.recovery_one_in = 0;
+    let poisons = matches!(operation, Operation::Write | Operation::Sync);
+    fail_each(
+        &config,
+        operation,
+        fault,
+        |disk, ledger| work(disk, ledger, poisons, bug),
+        |crash| verify(crash, &states),
+    )
+}
+
+#[test]
+fn every_planted_bug_is_seen() {
+    let bugs = [
+        (Operation::Sync, Bug::SyncErrorsSwallowed, "operations"),
+        (Operation::Resize, Bug::WriteErrorsSwallowed, "operations"),
+        (Operation::Sync, Bug::HalfMade, "does not open"),
+        (Operation::Write, Bug::PoisonForgotten, "unknown behind"),
+    ];
+    for (operation, bug, told) in bugs {
+        // The same faults without the bug are the tests below: they pass.
+        let seen =
+            catch_unwind(|| try_each(operation, Fault::Error, bug)).expect_err("a bug is seen");
+        let seen = seen.downcast::<String>().expect("a message");
+        assert!(seen.contains(told), "seen by what was found: {seen}");
+        tried(&format!("{bug:?} is seen: {seen}"));
+    }
+}
+
+#[test]
+fn names_that_cannot_be_given_or_kept_leave_no_half() {
+    fail(Operation::Name, Fault::Error);
+    fail(Operation::SyncNames, Fault::Error);
 }
 
 #[test]

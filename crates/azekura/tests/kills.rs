@@ -3,18 +3,22 @@
 //! A child of this program writes to a hash file and acknowledges each write through a pipe; it is killed
 //! (SIGKILL) behind a random number of acknowledgements, or at once, and the next child goes on with the same
 //! file. So recoveries are killed too, and checkpoints, cleanings and compactions under way. Behind each kill
-//! the file is verified: every acknowledged write, a batch whole or not, nothing that nobody wrote.
+//! the file is verified: every acknowledged write, a batch whole or not, nothing that nobody wrote. Other
+//! children make files and copies until they are killed: each is there whole, or not at all.
 //!
 //! The cache of the system survives a kill: loss of power is another net. Lines beginning `tried:` say how
 //! much was tried.
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
-use azekura::record::hash::{HashDb, Options};
+use azekura::io::file::File;
+use azekura::record::hash::{HashDb, HashReader, Options, repair};
 use azekura::testkit::Random;
 use azekura::{Edit, Engine, Persistent, Reader};
 
@@ -26,6 +30,8 @@ fn tried(what: &str) {
 const FILE: &str = "AZEKURA_TEST_KILL_FILE";
 const FIRST: &str = "AZEKURA_TEST_KILL_FIRST";
 const BUG: &str = "AZEKURA_TEST_KILL_BUG";
+/// For a child that makes files: the folder.
+const FOLDER: &str = "AZEKURA_TEST_KILL_FOLDER";
 
 const SLOTS: u64 = 200;
 const BATCHES: u64 = 8;
@@ -145,23 +151,31 @@ struct Worker {
 
 impl Worker {
     fn start(file: &Path, first: u64, bug: &str) -> Self {
-        let mut child = Command::new(std::env::current_exe().expect("this program"))
+        let first = first.to_string();
+        let mut child = Self::child(&[
+            (FILE, file.as_os_str()),
+            (FIRST, first.as_ref()),
+            (BUG, bug.as_ref()),
+        ]);
+        let said = child.stderr.take().expect("its error output");
+        Self { child, said }
+    }
+
+    /// This program as a child, told by these variables what to do.
+    fn child(told: &[(&str, &OsStr)]) -> Child {
+        Command::new(std::env::current_exe().expect("this program"))
             .args([
                 "--exact",
                 "the_child_of_a_test_works_until_it_is_killed",
                 "--nocapture",
             ])
-            .env(FILE, file)
-            .env(FIRST, first.to_string())
-            .env(BUG, bug)
+            .envs(told.iter().copied())
             .env("RUST_BACKTRACE", "0")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
-            .expect("a child");
-        let said = child.stderr.take().expect("its error output");
-        Self { child, said }
+            .expect("a child")
     }
 
     /// Kills it once it has said `least` bytes; returns all it said.
@@ -191,6 +205,106 @@ fn the_child_of_a_test_works_until_it_is_killed() {
     if let Some(file) = std::env::var_os(FILE) {
         work_until_killed(Path::new(&file));
     }
+    if let Some(folder) = std::env::var_os(FOLDER) {
+        make_until_killed(Path::new(&folder));
+    }
+}
+
+/// The child that makes files: a new one, a copy of it, what a reader and a repair make of that.
+fn make_until_killed(folder: &Path) {
+    let early = std::env::var(BUG).is_ok_and(|bug| bug == "early");
+    let mut out = std::io::stderr();
+    let mut made = |file: &Path| {
+        let name = file.file_name().expect("a name").to_string_lossy();
+        if writeln!(out, "{name}").is_err() {
+            std::process::exit(0);
+        }
+    };
+    for number in 0.. {
+        let [new, copy, read, repaired] =
+            ["new", "copy", "read", "repaired"].map(|kind| folder.join(format!("{kind}-{number}")));
+        let db = if early {
+            let file = File::create(&new).expect("a file that is no store yet");
+            HashDb::create_on(Arc::new(file), &options()).expect("a store")
+        } else {
+            HashDb::create(&new, &options()).expect("a new file")
+        };
+        made(&new);
+        for number in 0..20 {
+            db.put(&slot_key(number), &value(number)).expect("a put");
+        }
+        db.copy_to(&copy, &mut |_, _| ()).expect("a copy");
+        made(&copy);
+        let reader = HashReader::open(&new).expect("a reader");
+        let reader = reader.as_persistent().expect("it can be copied");
+        reader.copy_to(&read, &mut |_, _| ()).expect("a copy");
+        made(&read);
+        db.close().expect("it closes");
+        repair(&copy, &repaired, &mut |_, _| ()).expect("a repair");
+        made(&repaired);
+    }
+}
+
+/// Kills a child that makes files behind `least` of them; how many files there were then.
+fn kill_maker(least: usize, within: Duration, bug: &str) -> Result<usize, String> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut child = Worker::child(&[(FOLDER, folder.path().as_os_str()), (BUG, bug.as_ref())]);
+    let mut said = BufReader::new(child.stderr.take().expect("its error output"));
+    let mut text = String::new();
+    for _ in 0..least {
+        said.read_line(&mut text).expect("a name");
+    }
+    std::thread::sleep(within);
+    child.kill().expect("it is killed");
+    said.read_to_string(&mut text).expect("the rest");
+    child.wait().expect("its end");
+    let mut names: Vec<String> = std::fs::read_dir(folder.path())
+        .expect("the folder")
+        .map(|entry| entry.expect("a file").file_name().to_string_lossy().into())
+        .collect();
+    // What stands beside its name was not finished (where files cannot be without one).
+    names.retain(|name| !name.starts_with('.'));
+    let whole: Vec<&str> = text.lines().collect();
+    if let Some(absent) = whole.iter().find(|name| !names.iter().any(|n| n == *name)) {
+        return Err(format!("{absent:?} was made and is not there"));
+    }
+    for name in &names {
+        let db = HashDb::open(folder.path().join(name), &options())
+            .map_err(|error| format!("{name} does not open: {error}"))?;
+        let report = db
+            .check(&mut |_, _| ())
+            .map_err(|error| error.to_string())?;
+        let wanted = if name.starts_with("new-") { 0 } else { 20 };
+        if !report.is_sound() || db.count() < wanted {
+            return Err(format!("{name} has {} records: {report:?}", db.count()));
+        }
+    }
+    Ok(names.len())
+}
+
+#[test]
+fn making_files_is_killed_anywhere() {
+    let mut random = Random::new(3);
+    let (mut files, mut kills) = (0, 0);
+    while kills < 150 {
+        let within = Duration::from_micros(random.below(4000));
+        files += kill_maker(random.index(9), within, "").expect("whole files");
+        kills += 1;
+    }
+    assert!(files > 150, "{files} files");
+    tried(&format!("{files} files made by {kills} killed children"));
+}
+
+#[test]
+fn files_that_are_named_before_they_are_whole_are_seen() {
+    let mut random = Random::new(4);
+    let seen = (0..400).find_map(|_| {
+        let within = Duration::from_micros(random.below(1000));
+        kill_maker(4 * random.index(3), within, "early").err()
+    });
+    let seen = seen.expect("a bug is seen");
+    assert!(seen.contains("does not open"), "{seen}");
+    tried(&format!("named early is seen: {seen}"));
 }
 
 /// What the file must hold, and what was under way.
@@ -292,7 +406,7 @@ fn kill_children(kills: u64, seed: u64, bug: &str) -> Result<Counts, String> {
     let mut random = Random::new(seed);
     let mut ledger = Ledger::default();
     let mut counts = Counts::default();
-    // Making the file is not among the moments: a store that was not made yet may not open.
+    // Making the file is not among these moments: see `making_files_is_killed_anywhere`.
     let db = HashDb::create(&file, &options()).expect("a new file");
     db.close().expect("it closes");
     while counts.kills < kills {

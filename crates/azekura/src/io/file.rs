@@ -3,6 +3,11 @@
 //! [`File`] is one open file with its lock; [`Files`] is a folder of them. New files are private to their
 //! owner (mode 0600), links are not followed, and anything but a regular file is refused by name. It
 //! keeps the promises of `Storage`, and knows nothing of formats.
+//!
+//! A file without a name is one that the system forgets with its last handle (`O_TMPFILE`). Where the file
+//! system has none, it stands beside its name as `.NAME.` and sixteen digits and `.new`; what a dead process
+//! left of that kind is removed when the next file is made for that name: its lock says that nobody makes
+//! it any more.
 
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
@@ -10,17 +15,14 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate};
-use rustix::io::Errno;
+use parking_lot::Mutex;
+use rustix::fs::{Advice, AtFlags, CWD, FallocateFlags, RenameFlags, fadvise, fallocate};
+use rustix::io::{Errno, ReadWriteFlags};
 
 use super::file_lock::{FileLock, without_readers};
 use super::{Access, Directory, Map, Storage};
 use crate::error::{Error, Kind, Result, size};
-
-/// Where a process finds its own open files.
-const OWN_FILES: &str = "/proc/self/fd";
 
 /// An open file.
 #[derive(Debug)]
@@ -30,12 +32,24 @@ pub struct File {
     path: PathBuf,
     access: Access,
     lock: FileLock,
-    /// Whether the file is to be found under `path`.
-    named: AtomicBool,
+    /// Where it stands until it takes its name.
+    nameless: Mutex<Option<Nameless>>,
+}
+
+#[derive(Debug)]
+enum Nameless {
+    /// Nowhere: it is gone with its handle.
+    Unlinked,
+    /// Under this other name.
+    Beside(PathBuf),
 }
 
 impl Drop for File {
     fn drop(&mut self) {
+        if let Some(Nameless::Beside(beside)) = self.nameless.get_mut() {
+            // Left behind it costs room until the next file is made for that name.
+            let _ = std::fs::remove_file(beside);
+        }
         self.lock.release(&self.file);
     }
 }
@@ -49,6 +63,70 @@ impl File {
         Self::with(path.as_ref(), &mut options, Access::Write)
     }
 
+    /// Makes a new file for `path` that has no name yet, and locks it for writing. `Invalid` if the name
+    /// exists. It gets it with [`take_name`](Storage::take_name), or is gone with its handle.
+    pub fn create_nameless(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        if present(path)? {
+            return Err(refused(path, ErrorKind::AlreadyExists.into()));
+        }
+        Self::unlinked(path)?.map_or_else(|| Self::beside(path), Ok)
+    }
+
+    /// `None`: the file system has no files without names, or none that can get one.
+    fn unlinked(path: &Path) -> Result<Option<Self>> {
+        let mut options = OpenOptions::new();
+        options
+            .read(true)
+            .write(true)
+            .mode(0o600)
+            .custom_flags(libc::O_TMPFILE | libc::O_CLOEXEC);
+        let file = match options.open(folder_of(path)) {
+            Ok(file) => file,
+            Err(error) => match error.raw_os_error() {
+                Some(libc::EOPNOTSUPP | libc::EISDIR | libc::EINVAL) => return Ok(None),
+                _ => return Err(refused(path, error)),
+            },
+        };
+        if std::fs::symlink_metadata(descriptor_of(&file)).is_err() {
+            return Ok(None);
+        }
+        let file = Self::locked(file, path, Access::Write)?;
+        *file.nameless.lock() = Some(Nameless::Unlinked);
+        Ok(Some(file))
+    }
+
+    fn beside(path: &Path) -> Result<Self> {
+        let folder = folder_of(path);
+        for left in left_beside(path) {
+            // Its lock is free: who made it is dead. Who is not yet known to make it looks again below.
+            if let Ok(dead) = Self::open(&left, Access::Write) {
+                let _ = std::fs::remove_file(&left);
+                drop(dead);
+            }
+        }
+        loop {
+            let name = [
+                &*beginning_beside(path),
+                &format!("{:016x}", entropy()),
+                END_BESIDE,
+            ];
+            let beside = folder.join(name.concat());
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).create_new(true).mode(0o600);
+            let file = options.open(&beside).map_err(|e| refused(path, e))?;
+            // Somebody else may take it for a dead process's, lock it and remove it, until it is locked.
+            match Self::locked(file, path, Access::Write) {
+                Ok(file) if file.file.metadata().is_ok_and(|found| found.nlink() > 0) => {
+                    *file.nameless.lock() = Some(Nameless::Beside(beside));
+                    return Ok(file);
+                }
+                Err(error) if error.kind() != Kind::Locked => return Err(error),
+                _ => {}
+            }
+        }
+    }
+
     /// Opens a file. `Locked` if `access` is `Write` and it is open for writing anywhere.
     pub fn open(path: impl AsRef<Path>, access: Access) -> Result<Self> {
         let mut options = OpenOptions::new();
@@ -57,23 +135,7 @@ impl File {
     }
 
     fn with(path: &Path, options: &mut OpenOptions, access: Access) -> Result<Self> {
-        // Looking first keeps a pipe or a device from blocking or being opened at all.
-        if let Ok(found) = std::fs::symlink_metadata(path)
-            && !found.is_file()
-        {
-            let kind = found.file_type();
-            let what = if kind.is_dir() {
-                "a directory"
-            } else if kind.is_symlink() {
-                "a symbolic link"
-            } else {
-                "a pipe, socket or device"
-            };
-            return Err(Error::new(Kind::Mismatch, "not a regular file")
-                .at(path)
-                .found(what, "a file")
-                .remedy("give the path of the file itself"));
-        }
+        present(path)?;
         let file = options
             .mode(0o600)
             .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
@@ -95,52 +157,8 @@ impl File {
             path: path.to_path_buf(),
             access,
             lock,
-            named: AtomicBool::new(true),
+            nameless: Mutex::new(None),
         })
-    }
-
-    /// Makes a new file as `create` does, but one that is not to be found before [`File::give_name`]: if the process
-    /// dies meanwhile, nothing is left of it. On a file system that has no such files it has its name at
-    /// once.
-    pub fn create_unnamed(path: impl AsRef<Path>) -> Result<Self> {
-        let path = path.as_ref();
-        let taken = std::fs::symlink_metadata(path).is_ok();
-        if taken || !Path::new(OWN_FILES).is_dir() {
-            return Self::create(path);
-        }
-        let mut options = OpenOptions::new();
-        let unnamed = options
-            .read(true)
-            .write(true)
-            .mode(0o600)
-            .custom_flags(libc::O_TMPFILE | libc::O_CLOEXEC)
-            .open(folder_of(path));
-        match unnamed {
-            Ok(file) => {
-                let made = Self::locked(file, path, Access::Write)?;
-                made.named.store(false, Ordering::Relaxed);
-                Ok(made)
-            }
-            // Whatever the reason is, `create` has it too, or does not need to have it.
-            Err(_) => Self::create(path),
-        }
-    }
-
-    /// Gives an unnamed file its name, durably. `Invalid` if there is something of that name by now.
-    pub fn give_name(&self) -> Result<()> {
-        use rustix::fs::{AtFlags, CWD, linkat};
-        if !self.named.load(Ordering::Relaxed) {
-            let own = format!("{OWN_FILES}/{}", self.file.as_raw_fd());
-            linkat(CWD, own, CWD, &self.path, AtFlags::SYMLINK_FOLLOW)
-                .map_err(|error| refused(&self.path, error.into()))?;
-            self.named.store(true, Ordering::Relaxed);
-        }
-        sync_directory(&self.path)
-    }
-
-    /// Whether the file is to be found under its path.
-    pub fn is_named(&self) -> bool {
-        self.named.load(Ordering::Relaxed)
     }
 
     fn write_zeros(&self, from: u64, to: u64) -> Result<()> {
@@ -157,6 +175,74 @@ impl File {
     fn error(&self, what: &str, source: impl Into<std::io::Error>, offset: u64) -> Error {
         Error::io(what, source).at(&self.path).offset(offset)
     }
+}
+
+/// Whether there is a file of that name. Looking before it is opened keeps a pipe or a device from blocking
+/// or being opened at all: anything but a file is `Mismatch`.
+fn present(path: &Path) -> Result<bool> {
+    let Ok(found) = std::fs::symlink_metadata(path) else {
+        return Ok(false);
+    };
+    let kind = found.file_type();
+    let what = if kind.is_file() {
+        return Ok(true);
+    } else if kind.is_dir() {
+        "a directory"
+    } else if kind.is_symlink() {
+        "a symbolic link"
+    } else {
+        "a pipe, socket or device"
+    };
+    Err(Error::new(Kind::Mismatch, "not a regular file")
+        .at(path)
+        .found(what, "a file")
+        .remedy("give the path of the file itself"))
+}
+
+fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}
+
+/// The system's own name of an open file, through which it can be linked.
+fn descriptor_of(file: &std::fs::File) -> PathBuf {
+    Path::new("/proc/self/fd").join(file.as_raw_fd().to_string())
+}
+
+const END_BESIDE: &str = ".new";
+
+/// How the names begin under which new files stand that are meant for `path`.
+fn beginning_beside(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default();
+    format!(".{}.", name.to_string_lossy())
+}
+
+/// What stands beside `path` under such a name.
+fn left_beside(path: &Path) -> Vec<PathBuf> {
+    let beginning = beginning_beside(path);
+    let is_ours = |name: &str| {
+        let digits = name.strip_prefix(&beginning)?.strip_suffix(END_BESIDE)?;
+        (digits.len() == 16 && digits.bytes().all(|digit| digit.is_ascii_hexdigit())).then_some(())
+    };
+    let entries = std::fs::read_dir(folder_of(path));
+    let entries = entries.into_iter().flatten().flatten();
+    entries
+        .filter(|entry| entry.file_name().to_str().and_then(is_ours).is_some())
+        .map(|entry| entry.path())
+        .collect()
+}
+
+/// A number nobody can guess.
+fn entropy() -> u64 {
+    let mut bytes = [0; 8];
+    let read = std::fs::File::open("/dev/urandom")
+        .and_then(|mut file| std::io::Read::read_exact(&mut file, &mut bytes));
+    let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let time = time.map_or(0, |time| time.as_nanos() as u64);
+    // Without the system's source, the time is what there is.
+    read.map_or(time, |()| u64::from_le_bytes(bytes) ^ time)
 }
 
 fn refused(path: &Path, error: std::io::Error) -> Error {
@@ -193,6 +279,27 @@ impl Storage for File {
         self.file
             .write_all_at(bytes, offset)
             .map_err(|e| self.error("cannot write", e, offset))
+    }
+
+    /// One call of the system, which writes back and waits for this range alone.
+    fn write_durably(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let (mut at, mut rest) = (offset, bytes);
+        while !rest.is_empty() {
+            let part = [std::io::IoSlice::new(rest)];
+            match rustix::io::pwritev2(&self.file, &part, at, ReadWriteFlags::DSYNC) {
+                Ok(written) => {
+                    at += written as u64;
+                    rest = rest.get(written..).unwrap_or_default();
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+                    self.write_at(at, rest)?;
+                    return self.sync();
+                }
+                Err(error) => return Err(self.error("cannot write", error, offset)),
+            }
+        }
+        Ok(())
     }
 
     fn size(&self) -> Result<u64> {
@@ -332,16 +439,34 @@ impl Storage for File {
     }
 
     fn entropy(&self) -> u64 {
-        let mut bytes = [0; 8];
-        let read = std::fs::File::open("/dev/urandom")
-            .and_then(|mut file| std::io::Read::read_exact(&mut file, &mut bytes));
-        let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        let time = time.map_or(0, |time| time.as_nanos() as u64);
-        if read.is_ok() {
-            u64::from_le_bytes(bytes) ^ time
-        } else {
-            time ^ u64::from(self.boot_id()[0])
-        }
+        entropy()
+    }
+
+    fn take_name(&self) -> Result<()> {
+        let mut nameless = self.nameless.lock();
+        let done = match &*nameless {
+            None => return Ok(()),
+            Some(Nameless::Unlinked) => {
+                let descriptor = descriptor_of(&self.file);
+                rustix::fs::linkat(CWD, &descriptor, CWD, &self.path, AtFlags::SYMLINK_FOLLOW)
+            }
+            Some(Nameless::Beside(beside)) => {
+                let flags = RenameFlags::NOREPLACE;
+                match rustix::fs::renameat_with(CWD, beside, CWD, &self.path, flags) {
+                    Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                        rustix::fs::linkat(CWD, beside, CWD, &self.path, AtFlags::empty())
+                            .and_then(|()| rustix::fs::unlink(beside))
+                    }
+                    other => other,
+                }
+            }
+        };
+        done.map_err(|error| match error {
+            Errno::EXIST => refused(&self.path, error.into()),
+            _ => Error::io("cannot give the file its name", error).at(&self.path),
+        })?;
+        *nameless = None;
+        Ok(())
     }
 
     fn has_writer(&self) -> bool {
@@ -359,18 +484,13 @@ impl Storage for File {
 
 /// Makes the name of `path` durable: syncs the folder it is in.
 pub fn sync_directory(path: impl AsRef<Path>) -> Result<()> {
-    let folder = folder_of(path.as_ref());
+    sync_folder(folder_of(path.as_ref()))
+}
+
+fn sync_folder(folder: &Path) -> Result<()> {
     std::fs::File::open(folder)
         .and_then(|folder| folder.sync_all())
         .map_err(|e| Error::io("cannot sync the folder", e).at(folder))
-}
-
-/// The folder that `path` is in.
-fn folder_of(path: &Path) -> &Path {
-    match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    }
 }
 
 /// Removes a file.
@@ -388,11 +508,24 @@ impl Files {
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self(path.into())
     }
+
+    /// The folder a path lies in, and its name there.
+    pub fn of(path: &Path) -> (Self, &Path) {
+        match (path.parent(), path.file_name()) {
+            (Some(folder), Some(name)) => (Self::new(folder), Path::new(name)),
+            // A root, or a way up: there is no file of that name.
+            _ => (Self::new(""), path),
+        }
+    }
 }
 
 impl Directory for Files {
     fn create(&self, name: &Path) -> Result<Arc<dyn Storage>> {
         Ok(Arc::new(File::create(self.0.join(name))?))
+    }
+
+    fn create_nameless(&self, name: &Path) -> Result<Arc<dyn Storage>> {
+        Ok(Arc::new(File::create_nameless(self.0.join(name))?))
     }
 
     fn open(&self, name: &Path, access: Access) -> Result<Arc<dyn Storage>> {
@@ -427,7 +560,11 @@ impl Directory for Files {
     }
 
     fn sync(&self) -> Result<()> {
-        sync_directory(self.0.join("."))
+        sync_folder(if self.0.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            &self.0
+        })
     }
 }
 
@@ -510,6 +647,95 @@ mod tests {
         assert_eq!(error.to_string(), wanted);
     }
 
+    /// A file for `path` of each make.
+    fn nameless(path: &Path) -> Vec<File> {
+        let mut files = vec![File::beside(path).unwrap()];
+        files.extend(File::unlinked(path).unwrap());
+        files
+    }
+
+    #[test]
+    fn a_file_without_a_name_appears_whole_and_locked() {
+        let (folder, path) = folder();
+        for file in nameless(&path) {
+            file.resize(4096).unwrap();
+            file.write_at(0, b"whole").unwrap();
+            assert!(File::open(&path, Access::Read).is_err());
+            file.take_name().unwrap();
+            file.take_name().unwrap();
+            assert_eq!(std::fs::read(&path).unwrap()[..5], *b"whole");
+            assert_eq!(file.file.metadata().unwrap().mode() & 0o777, 0o600);
+            let error = File::open(&path, Access::Write).unwrap_err();
+            assert_eq!(error.kind(), Kind::Locked);
+            assert!(File::open(&path, Access::Read).unwrap().has_writer());
+            let error = File::create_nameless(&path).unwrap_err();
+            assert_eq!(error.kind(), Kind::Invalid);
+            drop(file);
+            assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+            std::fs::remove_file(&path).unwrap();
+        }
+        let error = File::create_nameless(folder.path()).unwrap_err();
+        assert_eq!(error.kind(), Kind::Mismatch);
+        let nowhere = folder.path().join("none/a");
+        assert_eq!(File::create_nameless(nowhere).unwrap_err().kind(), Kind::Io);
+    }
+
+    #[test]
+    fn who_comes_second_to_a_name_replaces_nothing_and_leaves_nothing() {
+        let (folder, path) = folder();
+        for file in nameless(&path) {
+            std::fs::write(&path, b"the first").unwrap();
+            let error = file.take_name().unwrap_err();
+            assert_eq!(error.kind(), Kind::Invalid);
+            assert!(error.to_string().contains("already a file"), "{error}");
+            drop(file);
+            assert_eq!(std::fs::read(&path).unwrap(), b"the first");
+            assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+            std::fs::remove_file(&path).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_a_dead_process_left_beside_a_name_goes_and_what_a_living_one_makes_stays() {
+        let (folder, path) = folder();
+        let dead = folder.path().join(".a.0123456789abcdef.new");
+        let others = [
+            ".a.new",
+            ".b.0123456789abcdef.new",
+            ".a.0123456789abcdeg.new",
+        ];
+        std::fs::write(&dead, b"half").unwrap();
+        for name in others {
+            std::fs::write(folder.path().join(name), b"not ours").unwrap();
+        }
+        let living = File::beside(&path).unwrap();
+        assert!(!dead.exists());
+        let second = File::beside(&path).unwrap();
+        second.take_name().unwrap();
+        assert_eq!(left_beside(&path).len(), 1);
+        assert_eq!(living.take_name().unwrap_err().kind(), Kind::Invalid);
+        drop(living);
+        assert_eq!(left_beside(&path), Vec::<PathBuf>::new());
+        for name in others {
+            assert!(folder.path().join(name).exists());
+        }
+    }
+
+    #[test]
+    fn a_durable_write_is_read_like_any_other() {
+        let (_folder, path) = folder();
+        let file = File::create(&path).unwrap();
+        file.resize(8192).unwrap();
+        let map = file.map(1 << 30).unwrap();
+        map.store_u64(4096, 7);
+        file.write_durably(4092, &[1, 2, 3, 4]).unwrap();
+        file.write_durably(0, &[]).unwrap();
+        assert_eq!(
+            (map.load_u64(4088) >> 32, map.load_u64(4096)),
+            (0x0403_0201, 7)
+        );
+    }
+
     #[test]
     fn folders_links_and_pipes_are_refused_by_name() {
         let (folder, path) = folder();
@@ -557,29 +783,6 @@ mod tests {
     }
 
     #[test]
-    fn an_unnamed_file_is_seen_once_it_has_its_name_and_takes_no_other_files() {
-        let (folder, path) = folder();
-        let file = File::create_unnamed(&path).unwrap();
-        file.resize(10).unwrap();
-        file.write_at(0, b"0123456789").unwrap();
-        let other = File::create_unnamed(&path).unwrap();
-        if !file.is_named() {
-            assert!(!path.exists(), "not before it has its name");
-        }
-        file.give_name().unwrap();
-        assert_eq!(std::fs::read(&path).unwrap(), b"0123456789");
-        assert_eq!(other.give_name().unwrap_err().kind(), Kind::Invalid);
-        let error = File::create_unnamed(&path).unwrap_err();
-        assert_eq!(error.kind(), Kind::Invalid);
-        assert_eq!(
-            File::open(&path, Access::Write).unwrap_err().kind(),
-            Kind::Locked
-        );
-        drop((file, other));
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
-    }
-
-    #[test]
     fn a_folder_renames_removes_and_lists() {
         let folder = tempfile::tempdir().unwrap();
         let files = Files::new(folder.path());
@@ -588,6 +791,11 @@ mod tests {
         assert!(files.exists(a).unwrap());
         files.rename(a, b).unwrap();
         files.sync().unwrap();
+        let error = Files::new(folder.path().join("none")).sync().unwrap_err();
+        assert_eq!(error.kind(), Kind::Io, "it is this folder that is synced");
+        let (parent, name) = Files::of(Path::new("b"));
+        assert_eq!(name, b);
+        parent.sync().unwrap();
         assert_eq!(files.list().unwrap(), [b]);
         files.remove(b).unwrap();
         assert!(!files.exists(b).unwrap());

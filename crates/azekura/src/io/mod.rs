@@ -7,9 +7,12 @@
 //! Promises:
 //! 1. `write_at`, stores into a [`Map`] and `read_at` see one another at once (one page cache).
 //! 2. What was written survives the process from the moment the call returns, and loss of power
-//!    only after a later `sync` returned without error (names: after `Directory::sync`).
+//!    only after a later `sync` returned without error (names: after `Directory::sync`), or if it was
+//!    written by `write_durably`.
 //! 3. `resize` allocates: a full disk is an error there, never a signal at a later store.
-//! 4. A failed `write_at`, `resize` or `sync` leaves the state unknown; callers poison themselves.
+//! 4. A failed `write_at`, `write_durably`, `resize` or `sync` leaves the state unknown; callers poison
+//!    themselves.
+//! 5. A storage made without a name leaves nothing behind when its process dies before it has one.
 //!
 //! It knows nothing of formats, logs or records.
 //!
@@ -57,6 +60,14 @@ pub trait Storage: Send + Sync + Debug {
     /// Writes all of `bytes` at `offset`, which must lie within the size.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
 
+    /// As `write_at`, and returns when these bytes survive loss of power, with the size they need. Says
+    /// nothing of any others: what else waits to be written is not waited for. A power cut before it
+    /// returns leaves any part of them.
+    fn write_durably(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.write_at(offset, bytes)?;
+        self.sync()
+    }
+
     /// Size in bytes.
     fn size(&self) -> Result<u64>;
 
@@ -97,6 +108,12 @@ pub trait Storage: Send + Sync + Debug {
         false
     }
 
+    /// Gives a storage that was made without a name the one it is meant for (`Directory::create_nameless`).
+    /// `Invalid` if somebody else has it by now. Durable after `Directory::sync`. Does nothing for others.
+    fn take_name(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// The name, for messages.
     fn path(&self) -> &Path;
 
@@ -128,6 +145,9 @@ fn copy_through_memory(
 pub trait Directory: Send + Sync + Debug {
     /// Makes a new, empty storage; `Invalid` if the name exists.
     fn create(&self, name: &Path) -> Result<Arc<dyn Storage>>;
+    /// As `create`, but nobody finds it under `name` before `Storage::take_name`. If it never comes to
+    /// that, nothing is left; nor if the process dies.
+    fn create_nameless(&self, name: &Path) -> Result<Arc<dyn Storage>>;
     /// Opens a storage; takes the writer's lock for [`Access::Write`] (`Locked` if it is held).
     fn open(&self, name: &Path, access: Access) -> Result<Arc<dyn Storage>>;
     /// Gives a storage another name, replacing what had it, atomically.

@@ -73,6 +73,11 @@ impl Storage for Region {
             .write_at(self.place(offset, bytes.len() as u64)?, bytes)
     }
 
+    fn write_durably(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.below
+            .write_durably(self.place(offset, bytes.len() as u64)?, bytes)
+    }
+
     fn size(&self) -> Result<u64> {
         Ok(self.len)
     }
@@ -167,6 +172,7 @@ mod tests {
         let refusals = [
             region.write_at(29, &[2; 2]),
             region.write_at(u64::MAX, &[2]),
+            region.write_durably(30, &[2]),
             region.read_at(31, &mut []),
             region.discard(0, 31),
             region.allocate(30, 1),

@@ -8,7 +8,8 @@
 //! 1. `durable` is moved to Q only after a sync that began when everything before Q was published.
 //! 2. The mark on storage follows `durable`; it is durable itself with the next sync.
 //! 3. A sync that failed is never repeated: the log is poisoned, and the mark says so, since the cache
-//!    may now show what the device does not have.
+//!    may now show what the device does not have. So with a durable write: the system may tell it of a
+//!    failure that befell other bytes, and tells that once.
 
 use parking_lot::{Condvar, Mutex};
 
@@ -29,6 +30,7 @@ struct State {
     durable: LogPosition,
     leading: bool,
     syncs: u64,
+    failed: bool,
 }
 
 impl Log {
@@ -41,6 +43,31 @@ impl Log {
     /// As `sync`, for bytes the log knows nothing of: always asks the device.
     pub fn sync_now(&self) -> Result<()> {
         self.sync_unless_durable(None)
+    }
+
+    /// Writes `bytes` so that they survive loss of power, and waits for nothing else. A failure poisons.
+    pub fn write_durably(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let written = self.storage.write_durably(offset, bytes);
+        if written.is_err() {
+            self.sync_failed();
+        }
+        written
+    }
+
+    fn sync_failed(&self) {
+        self.poison();
+        let mut state = self.commit.state.lock();
+        state.failed = true;
+        self.mark_as(&state, state.durable);
+    }
+
+    /// Stores the mark. Under the lock, so that a sync that still succeeds does not hide that one failed.
+    fn mark_as(&self, state: &State, durable: LogPosition) {
+        let mark = Mark {
+            durable,
+            sync_failed: state.failed,
+        };
+        self.map.write(CONTROL_OFFSET, &mark.encode());
     }
 
     fn sync_unless_durable(&self, wanted: Option<LogPosition>) -> Result<()> {
@@ -71,21 +98,11 @@ impl Log {
     fn sync_to_end(&self) -> Result<LogPosition> {
         let (_, end) = self.end();
         epoch::wait_for_appends();
-        let synced = self.storage.sync();
-        let sync_failed = synced.is_err();
-        if sync_failed {
-            self.poison();
+        if let Err(error) = self.storage.sync() {
+            self.sync_failed();
+            return Err(error.at(self.storage.path()));
         }
-        let durable = if sync_failed { self.durable() } else { end };
-        self.map.write(
-            CONTROL_OFFSET,
-            &Mark {
-                durable,
-                sync_failed,
-            }
-            .encode(),
-        );
-        synced.map_err(|error| error.at(self.storage.path()))?;
+        self.mark_as(&self.commit.state.lock(), end);
         Ok(end)
     }
 
@@ -96,18 +113,12 @@ impl Log {
 
     /// Sets what recovery found to be durable, and makes a mark of it.
     pub fn set_durable(&self, durable: LogPosition) {
-        self.commit.state.lock().durable = durable;
-        self.map.write(
-            CONTROL_OFFSET,
-            &Mark {
-                durable,
-                sync_failed: false,
-            }
-            .encode(),
-        );
+        let mut state = self.commit.state.lock();
+        state.durable = durable;
+        self.mark_as(&state, durable);
     }
 
-    /// How many syncs the device was asked for by [`Log::sync`].
+    /// How many syncs the device was asked for by [`Log::sync`]; durable writes are not among them.
     pub fn syncs(&self) -> u64 {
         self.commit.state.lock().syncs
     }

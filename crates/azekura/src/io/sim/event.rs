@@ -34,14 +34,19 @@ pub(super) enum Event {
     SyncBegin {
         file: FileId,
     },
-    /// `begin` is the number of the beginning.
+    /// `begin` is the number of the beginning; `range`, offset and length, is all that was synced.
     SyncEnd {
         file: FileId,
         begin: u64,
+        range: Option<(u64, u64)>,
         ok: bool,
     },
     Create {
         name: PathBuf,
+        file: FileId,
+    },
+    /// A file that no name leads to; `Create` gives it one.
+    CreateNameless {
         file: FileId,
     },
     Rename {
@@ -92,11 +97,23 @@ impl fmt::Display for Event {
             }
             Self::Resize { file, from, to } => write!(f, "resize file {file} {from:#x} -> {to:#x}"),
             Self::SyncBegin { file } => write!(f, "sync file {file} begins"),
-            Self::SyncEnd { file, begin, ok } => {
+            Self::SyncEnd {
+                file,
+                begin,
+                range,
+                ok,
+            } => {
                 let how = if *ok { "returns" } else { "fails" };
-                write!(f, "sync file {file} begun at {begin} {how}")
+                match range {
+                    None => write!(f, "sync file {file} begun at {begin} {how}"),
+                    Some((offset, len)) => write!(
+                        f,
+                        "sync file {file} {offset:#x}+{len:#x} begun at {begin} {how}"
+                    ),
+                }
             }
             Self::Create { name, file } => write!(f, "create {} as file {file}", name.display()),
+            Self::CreateNameless { file } => write!(f, "create file {file} without a name"),
             Self::Rename { from, to, .. } => {
                 write!(f, "rename {} -> {}", from.display(), to.display())
             }

@@ -12,15 +12,15 @@ use parking_lot::Mutex;
 pub enum Operation {
     /// `Storage::read_at`. Loads through a map cannot fail.
     Read,
-    /// `Storage::write_at`. Stores through a map cannot fail.
+    /// `Storage::write_at`, and the first half of `write_durably`. Stores through a map cannot fail.
     Write,
     /// `Storage::resize` and `Storage::allocate`.
     Resize,
     /// `Storage::discard`.
     Discard,
-    /// `Storage::sync`.
+    /// `Storage::sync`, and the second half of `write_durably`.
     Sync,
-    /// `Directory::create`, `rename`, `remove`.
+    /// `Directory::create`, `create_nameless`, `rename`, `remove`, and `Storage::take_name`.
     Name,
     /// `Directory::sync`.
     SyncNames,

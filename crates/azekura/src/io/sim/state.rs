@@ -13,6 +13,9 @@
 //! 5. A failed sync raises nothing, and no later sync helps the atoms that were pending then, until they
 //!    are written again: the cache believes them clean. Dropping the cache shows what the device has.
 //! 6. Damage (`rot`) is durable at once.
+//! 7. A durable write that returned raises the floor of its own atoms over all that came before it, and of
+//!    the size as far as its bytes need it; of nothing else. Until it returns it is a write.
+//! 8. A file without a name is gone with the next power cut, whatever was synced of it.
 //!
 //! It does not choose: `cut` does.
 
@@ -192,10 +195,15 @@ impl State {
                 }
             }
             Event::SyncBegin { .. } | Event::SyncNamesBegin => {}
-            Event::SyncEnd { file, begin, ok } => self.files[*file].synced(atom, *begin, *ok),
+            Event::SyncEnd {
+                file,
+                begin,
+                range,
+                ok,
+            } => self.files[*file].synced(atom, *begin, *range, *ok),
+            Event::CreateNameless { file } => self.add_file(*file),
             Event::Create { name, file } => {
-                self.files
-                    .resize_with(self.files.len().max(file + 1), FileState::default);
+                self.add_file(*file);
                 self.pending_names
                     .push((number, NameChange::Create(name.clone(), *file)));
             }
@@ -231,6 +239,11 @@ impl State {
                 self.files[*file].rot(atom, number, *offset, *mask, *seen);
             }
         }
+    }
+
+    fn add_file(&mut self, file: FileId) {
+        self.files
+            .resize_with(self.files.len().max(file + 1), FileState::default);
     }
 
     /// A file of another boot: all of it durable.
@@ -309,21 +322,35 @@ impl FileState {
             .for_each(|change| change.apply(target));
     }
 
-    fn synced(&mut self, atom: u64, begin: u64, ok: bool) {
+    fn synced(&mut self, atom: u64, begin: u64, range: Option<(u64, u64)>, ok: bool) {
+        let atoms = match range {
+            None => 0..u64::MAX,
+            Some((offset, len)) => offset / atom..(offset + len).div_ceil(atom),
+        };
         if !ok {
             self.dirty
-                .values_mut()
-                .for_each(|dirty| dirty.doomed = begin);
+                .range_mut(atoms)
+                .for_each(|(_, dirty)| dirty.doomed = begin);
             return;
         }
-        let count = self.sizes.partition_point(|(event, _)| *event < begin);
-        if let Some((_, size)) = self.sizes.drain(..count).next_back() {
-            self.size = size;
+        let began = self.sizes.partition_point(|(event, _)| *event < begin);
+        let sizes = match range {
+            None => began,
+            Some((offset, len)) => self.sizes_up_to(began, offset + len),
+        };
+        let mut resized = 0;
+        if let Some((event, size)) = self.sizes.drain(..sizes).next_back() {
+            (resized, self.size) = (event, size);
         }
         let indexes: Vec<u64> = self.dirty.keys().copied().collect();
         for index in indexes {
             let dirty = &self.dirty[&index];
-            let covered = dirty.changes.partition_point(|change| change.event < begin);
+            let covered = if atoms.contains(&index) {
+                dirty.changes.partition_point(|change| change.event < begin)
+            } else {
+                // Rule 3: a cut comes with its size.
+                Self::least(dirty, resized)
+            };
             // Rule 5: nothing was written to it since the failed sync.
             if covered == 0 || dirty.changes[covered - 1].event < dirty.doomed {
                 continue;
@@ -332,6 +359,18 @@ impl FileState {
             if self.dirty[&index].changes.is_empty() {
                 self.dirty.remove(&index);
             }
+        }
+    }
+
+    /// How many of the first `began` changes of the size must be there so that it is never below `end`.
+    fn sizes_up_to(&self, began: usize, end: u64) -> usize {
+        let short = self.sizes[..began]
+            .iter()
+            .rposition(|(_, size)| *size < end);
+        match short {
+            Some(last) => (last + 2).min(began),
+            None if self.size < end => began.min(1),
+            None => 0,
         }
     }
 
@@ -426,6 +465,7 @@ mod tests {
         state.fold(&Event::SyncEnd {
             file: 0,
             begin: 3,
+            range: None,
             ok: true,
         });
         let pending: Vec<u64> = state.files[0].dirty.keys().copied().collect();

@@ -67,6 +67,22 @@ struct Live {
     next_file: FileId,
 }
 
+impl Live {
+    fn is_free(&self, name: &Path) -> Result<()> {
+        if self.names.contains_key(name) {
+            return Err(Error::new(Kind::Invalid, "there is already a file of that name").at(name));
+        }
+        Ok(())
+    }
+
+    /// A file for `name`, which is free.
+    fn new_file(&mut self, name: &Path) -> Result<FileId> {
+        self.is_free(name)?;
+        self.next_file += 1;
+        Ok(self.next_file - 1)
+    }
+}
+
 /// A file that was opened.
 #[derive(Debug)]
 struct SimFile {
@@ -188,6 +204,12 @@ impl Disk {
         });
         live.files.insert(id, Arc::clone(&file));
         Ok(file)
+    }
+
+    fn name(&self, live: &mut Live, name: &Path, file: FileId) {
+        live.names.insert(name.to_path_buf(), file);
+        let name = name.to_path_buf();
+        self.log.add(Event::Create { name, file });
     }
 
     fn allocated(&self) -> u64 {
@@ -316,7 +338,13 @@ impl SimDirectory {
         SimDisk(Arc::clone(&self.0))
     }
 
-    fn storage(&self, file: Arc<SimFile>, name: &Path, access: Access) -> Result<Arc<dyn Storage>> {
+    fn storage(
+        &self,
+        file: Arc<SimFile>,
+        name: &Path,
+        access: Access,
+        nameless: bool,
+    ) -> Result<Arc<dyn Storage>> {
         if access == Access::Write && file.has_writer.swap(true, Ordering::Relaxed) {
             return Err(
                 Error::new(Kind::Locked, "this process already has it open for writing")
@@ -330,6 +358,7 @@ impl SimDirectory {
             file,
             path: name.to_path_buf(),
             access,
+            nameless: AtomicBool::new(nameless),
         }))
     }
 }
@@ -343,25 +372,26 @@ impl Directory for SimDirectory {
     fn create(&self, name: &Path) -> Result<Arc<dyn Storage>> {
         self.0.strike_all_or_nothing(Operation::Name, name)?;
         let mut live = self.0.live.lock();
-        if live.names.contains_key(name) {
-            return Err(Error::new(Kind::Invalid, "there is already a file of that name").at(name));
-        }
-        let id = live.next_file;
-        live.next_file += 1;
-        live.names.insert(name.to_path_buf(), id);
-        self.0.log.add(Event::Create {
-            name: name.to_path_buf(),
-            file: id,
-        });
+        let id = live.new_file(name)?;
+        self.0.name(&mut live, name, id);
         let file = self.0.file(&mut live, id)?;
-        self.storage(file, name, Access::Write)
+        self.storage(file, name, Access::Write, false)
+    }
+
+    fn create_nameless(&self, name: &Path) -> Result<Arc<dyn Storage>> {
+        self.0.strike_all_or_nothing(Operation::Name, name)?;
+        let mut live = self.0.live.lock();
+        let id = live.new_file(name)?;
+        self.0.log.add(Event::CreateNameless { file: id });
+        let file = self.0.file(&mut live, id)?;
+        self.storage(file, name, Access::Write, true)
     }
 
     fn open(&self, name: &Path, access: Access) -> Result<Arc<dyn Storage>> {
         let mut live = self.0.live.lock();
         let id = *live.names.get(name).ok_or_else(|| absent(name))?;
         let file = self.0.file(&mut live, id)?;
-        self.storage(file, name, access)
+        self.storage(file, name, access, false)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
@@ -412,6 +442,8 @@ pub struct SimStorage {
     file: Arc<SimFile>,
     path: PathBuf,
     access: Access,
+    /// Whether it waits for `take_name`.
+    nameless: AtomicBool,
 }
 
 impl Drop for SimStorage {
@@ -451,6 +483,19 @@ impl SimStorage {
     fn write(&self, offset: u64, bytes: &[u8]) {
         self.file.shape.fill(offset, bytes.len() as u64);
         storing(Storing::Written, || self.file.map.write(offset, bytes));
+    }
+
+    fn sync_of(&self, range: Option<(u64, u64)>) -> Result<()> {
+        let file = self.file.id;
+        let begin = self.disk.log.add(Event::SyncBegin { file });
+        let done = self.disk.strike_all_or_nothing(Operation::Sync, &self.path);
+        self.disk.log.add(Event::SyncEnd {
+            file,
+            begin,
+            range,
+            ok: done.is_ok(),
+        });
+        done
     }
 
     /// Refuses what the disk has no room for.
@@ -538,16 +583,13 @@ impl Storage for SimStorage {
         Ok(())
     }
 
+    fn write_durably(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.write_at(offset, bytes)?;
+        self.sync_of(Some((offset, bytes.len() as u64)))
+    }
+
     fn sync(&self) -> Result<()> {
-        let file = self.file.id;
-        let begin = self.disk.log.add(Event::SyncBegin { file });
-        let done = self.disk.strike_all_or_nothing(Operation::Sync, &self.path);
-        self.disk.log.add(Event::SyncEnd {
-            file,
-            begin,
-            ok: done.is_ok(),
-        });
-        done
+        self.sync_of(None)
     }
 
     fn discard(&self, offset: u64, len: u64) -> Result<()> {
@@ -614,6 +656,19 @@ impl Storage for SimStorage {
 
     fn entropy(&self) -> u64 {
         mix(self.disk.seed ^ (self.file.id as u64) << 32)
+    }
+
+    fn take_name(&self) -> Result<()> {
+        if !self.nameless.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.disk
+            .strike_all_or_nothing(Operation::Name, &self.path)?;
+        let mut live = self.disk.live.lock();
+        live.is_free(&self.path)?;
+        self.disk.name(&mut live, &self.path, self.file.id);
+        self.nameless.store(false, Ordering::Relaxed);
+        Ok(())
     }
 
     fn has_writer(&self) -> bool {

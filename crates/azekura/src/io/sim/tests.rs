@@ -136,6 +136,98 @@ fn a_discard_may_be_undone_until_it_is_synced() {
 }
 
 #[test]
+fn a_durable_write_is_there_when_it_returns_and_nothing_else_is() {
+    let (disk, file) = disk();
+    file.write_at(512, &[2; 512]).unwrap();
+    let before = disk.events();
+    file.write_durably(0, &[2; 512]).unwrap();
+    // It is a write, then the two edges of a sync.
+    let at = |events| -> BTreeSet<Vec<u8>> {
+        disk.crash_states(events, &Limits::default())
+            .map(|state| heads(&state))
+            .collect()
+    };
+    assert_eq!(disk.events(), before + 3);
+    let any = set([&[1, 1], &[1, 2], &[2, 1], &[2, 2]]);
+    assert_eq!((at(before + 1), at(before + 2)), (any.clone(), any));
+    assert_eq!(at(before + 3), set([&[2, 1], &[2, 2]]));
+}
+
+#[test]
+fn a_durable_write_takes_what_its_sectors_had_before_and_the_size_it_needs() {
+    let (disk, file) = disk();
+    file.write_at(0, &[2; 8]).unwrap();
+    file.resize(1536).unwrap();
+    file.resize(2048).unwrap();
+    file.write_durably(1024, &[3; 512]).unwrap();
+    assert_eq!(
+        states(&disk),
+        set([&[1, 1, 3], &[2, 1, 3], &[1, 1, 3, 0], &[2, 1, 3, 0]])
+    );
+    file.write_durably(511, &[2]).unwrap();
+    assert_eq!(states(&disk), set([&[2, 1, 3], &[2, 1, 3, 0]]));
+}
+
+#[test]
+fn a_durable_write_behind_a_cut_makes_the_cut_durable() {
+    let (disk, file) = disk();
+    file.resize(256).unwrap();
+    file.resize(1024).unwrap();
+    file.write_durably(0, &[2; 1]).unwrap();
+    // The cut did not reach the first bytes; the second sector may be gone, and then is zeros for good.
+    let states = states(&disk);
+    assert!(states.iter().all(|heads| heads[0] == 2), "{states:?}");
+    file.write_durably(512, &[3; 1]).unwrap();
+    assert_eq!(self::states(&disk), set([&[2, 3]]));
+    let zeros = disk
+        .crash_states(disk.events(), &Limits::default())
+        .all(|state| content(&state).unwrap()[513..].iter().all(|b| *b == 0));
+    assert!(zeros);
+}
+
+#[test]
+fn a_durable_write_that_fails_dooms_its_own_sectors_only() {
+    let (disk, file) = disk();
+    file.write_at(512, &[2; 512]).unwrap();
+    let syncs = disk.faults().count(Operation::Sync);
+    disk.faults().fail(Operation::Sync, syncs, Fault::Error);
+    assert_eq!(
+        file.write_durably(0, &[2; 512]).unwrap_err().kind(),
+        Kind::Io
+    );
+    file.sync().unwrap();
+    assert_eq!(states(&disk), set([&[1, 2], &[2, 2]]));
+    file.write_durably(0, &[2; 512]).unwrap();
+    assert_eq!(states(&disk), set([&[2, 2]]));
+}
+
+#[test]
+fn a_file_without_a_name_is_nowhere_until_it_takes_it() {
+    let disk = SimDisk::new(1);
+    let directory = disk.directory();
+    let (name, other) = (Path::new(NAME), Path::new("b"));
+    let file = directory.create_nameless(name).unwrap();
+    file.resize(512).unwrap();
+    file.sync().unwrap();
+    directory.sync().unwrap();
+    assert!(!directory.exists(name).unwrap());
+    assert_eq!(states(&disk), set([&[]]));
+    assert_eq!(content(&disk.kill_state(disk.events())), None);
+    file.take_name().unwrap();
+    assert_eq!(states(&disk), set([&[], &[0]]));
+    directory.sync().unwrap();
+    assert_eq!(states(&disk), set([&[0]]));
+    let (late, early) = (
+        directory.create_nameless(other).unwrap(),
+        directory.create(other).unwrap(),
+    );
+    assert_eq!(late.take_name().unwrap_err().kind(), Kind::Invalid);
+    early.take_name().unwrap();
+    let taken = directory.create_nameless(name).unwrap_err();
+    assert_eq!(taken.kind(), Kind::Invalid);
+}
+
+#[test]
 fn a_name_needs_the_sync_of_its_folder() {
     let disk = SimDisk::new(1);
     let file = disk.directory().create(Path::new(NAME)).unwrap();

@@ -5,9 +5,8 @@
 //! | 1 alone for a moment: note the log's end P, the count, the dead bytes, the changed stripes | the old checkpoint |
 //! | 2 write images of the changed stripes, then the root, to segments of their own | the old checkpoint |
 //! | 3 sync: images, root, and all of the log that they may point to | the old checkpoint |
-//! | 4 write the superblock over its older slot: replay begins at P | the old one or the new |
-//! | 5 sync | the new checkpoint |
-//! | 6 release what only the old one needed: images, and segments cleaned before step 1 | the new one |
+//! | 4 write the superblock over its older slot, durably: replay begins at P | the old one or the new |
+//! | 5 release what only the old one needed: images, and segments cleaned before step 1 | the new one |
 //!
 //! Images are taken while updates go on: an entry is the one of P or a later one. Replay from P brings every
 //! entry to its newest state whatever it began with, and all frames that an image may point to are durable
@@ -44,8 +43,27 @@ impl Checkpoint {
 }
 
 impl Core {
-    /// Writes a superblock and makes it current in memory. Not durable before the next sync.
+    /// Writes a superblock so that it is durable, and makes it current in memory. What it names is durable
+    /// before, and so is the slot of the one before: else a cut in here could leave neither.
     pub(super) fn write_super(&self, state: &mut Checkpoint, payload: Super) -> Result<()> {
+        self.write_super_by(state, payload, |block, bytes| {
+            self.log.write_durably(block.slot_offset(), bytes)
+        })
+    }
+
+    /// As `write_super`, but durable with the next sync only.
+    pub(super) fn write_super_lazily(&self, state: &mut Checkpoint, payload: Super) -> Result<()> {
+        self.write_super_by(state, payload, |block, bytes| {
+            self.log.storage().write_at(block.slot_offset(), bytes)
+        })
+    }
+
+    fn write_super_by(
+        &self,
+        state: &mut Checkpoint,
+        payload: Super,
+        write: impl FnOnce(&Superblock, &[u8]) -> Result<()>,
+    ) -> Result<()> {
         let sequence = state
             .superblock
             .as_ref()
@@ -56,11 +74,7 @@ impl Core {
             sequence,
             payload: payload.encode(),
         };
-        let written = self
-            .log
-            .storage()
-            .write_at(block.slot_offset(), &block.encode());
-        if let Err(error) = written {
+        if let Err(error) = write(&block, &block.encode()) {
             self.log.poison();
             return Err(error);
         }
@@ -175,7 +189,6 @@ impl Core {
             ..last
         };
         self.write_super(state, payload)?;
-        self.sync_storage()?;
         state.images = root.images;
         Ok(())
     }

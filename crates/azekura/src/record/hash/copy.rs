@@ -7,49 +7,27 @@
 //! | 3 | segments are copied range by range, by the system, which shares blocks where it can |
 //! | 4 | the copy gets a superblock of its own, "closed", whose log ends at E; sync, and the name |
 //!
-//! Readers and writers notice nothing but the device's load. The copy is written under a temporary name
-//! beside the target and renamed when it is whole, so a crash leaves no half copy under the target's name.
+//! Readers and writers notice nothing but the device's load. The copy gets its name when it is whole, so a
+//! crash leaves none or all of it, and nobody's file is replaced.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use super::Core;
 use super::layout::{ENGINE, Super};
 use crate::error::{Error, Kind, Result};
 use crate::format::superblock::Superblock;
-use crate::io::file::{File, Files, sync_directory};
+use crate::io::file::Files;
 use crate::io::{Directory, Storage};
 use crate::log::layout::{LINK_OFFSET, Mark};
 use crate::log::{Segment, Use, layout};
 
 impl Core {
     pub(super) fn copy_to(&self, target: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
-        let files = Files::new(target.parent().unwrap_or(Path::new("")));
-        let name = target.file_name().map(Path::new).ok_or_else(|| {
-            Error::new(Kind::Invalid, "a copy needs the name of a file").at(target)
-        })?;
-        if files.exists(name)? {
-            return Err(
-                Error::new(Kind::Invalid, "there is already a file of that name")
-                    .at(target)
-                    .remedy("choose another name, or remove it first"),
-            );
-        }
-        let partial = target.with_extension("partial-copy");
-        let partial_name = partial.file_name().map_or(name, Path::new);
-        if files.exists(partial_name)? {
-            files.remove(partial_name)?;
-        }
-        let storage: Arc<dyn Storage> = Arc::new(File::create(&partial)?);
-        let copied = self.copy_onto(storage.as_ref(), progress);
-        drop(storage);
-        if let Err(error) = copied {
-            // The error of the copy is what the caller needs; what is left of it says its name.
-            let _ = files.remove(partial_name);
-            return Err(error);
-        }
-        files.rename(partial_name, name)?;
-        sync_directory(target)
+        let (files, name) = Files::of(target);
+        let storage = files.create_nameless(name)?;
+        self.copy_onto(storage.as_ref(), progress)?;
+        storage.take_name()?;
+        files.sync()
     }
 
     /// Copies the store onto an empty storage.

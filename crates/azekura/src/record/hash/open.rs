@@ -1,9 +1,27 @@
 //! Creating, opening and closing a hash file.
 //!
+//! Creating: everything into a file without a name, one sync, then the name. So there is no file, or one that
+//! opens.
+//!
 //! Opening for writing: superblock, root, replay; after a crash, seal; a superblock that says "open" and,
-//! after a crash, names a new epoch. A sync before it, and after a crash one behind it. A process that dies
-//! during an open leaves what it found. Closing:
-//! sync, a superblock that says "closed", sync; and a checkpoint if replay would otherwise be long.
+//! after a crash, names a new epoch. A process that dies during an open leaves what it found. Closing: sync, a
+//! superblock that says "closed"; and a checkpoint before if replay would otherwise be long.
+//!
+//! An open never syncs the whole file, which after a crash would write back all that the dead process left in
+//! the cache. It need not; only three writes of a few bytes are waited for. With F the superblock that was
+//! found, and N the one that is written:
+//!
+//! | what must be durable | before | why | how |
+//! |---|---|---|---|
+//! | what F names: root, images, the log they point to | F | else F could not be opened | the checkpoint synced it; F adds nothing |
+//! | F | anything is written over, or cut off | F may be in the cache only, with its older slot, where N goes, the one the device has; and what F does not need any more is free to F alone | F is written again, durably |
+//! | the cleared link behind the end, if the cache is not trusted | the end frame | `log::recover` | durably |
+//! | N, if it names a new epoch | anything of that epoch | its sequences are never used again | durably |
+//! | what the log has behind F's checkpoint | nothing | N does not name it: replay begins where it did. A cut leaves a prefix of it, as before the open | not waited for |
+//! | the mark | nothing | it tells what was synced before it was stored | not waited for |
+//!
+//! N names nothing that F did not: it has F's root and start, and a durable end that was durable already. If it
+//! names no epoch (a closed file) it may be lost: the next open finds F.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,8 +38,8 @@ use crate::error::{Error, Kind, Result};
 use crate::format::superblock::{self, Superblock};
 use crate::index::Index;
 use crate::index::hash::STRIPES;
-use crate::io::file::File;
-use crate::io::{Access, Storage};
+use crate::io::file::{File, Files};
+use crate::io::{Access, Directory, Storage};
 use crate::log::recover::Trust;
 use crate::log::{Geometry, Log, LogPosition, Segment, Use};
 
@@ -29,23 +47,43 @@ use crate::log::{Geometry, Log, LogPosition, Segment, Use};
 const REPLAY_LEN_MAX: u32 = 16 << 10;
 
 impl HashDb {
-    /// Makes a new file. `Invalid` if there is something of that name. The file gets its name when it is whole: a
-    /// process that dies before leaves nothing, where the file system knows unnamed files.
+    /// Makes a new file. `Invalid` if there is something of that name, also if it came meanwhile.
+    ///
+    /// The file appears when it can be opened: whenever the process dies, there is none or a whole one.
+    /// Costs one sync, and one of the folder.
     pub fn create(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
-        let path = path.as_ref();
+        let (directory, name) = Files::of(path.as_ref());
+        Self::create_in(&directory, name, options)
+    }
+
+    /// As [`create`](Self::create), in any directory.
+    pub fn create_in(directory: &dyn Directory, name: &Path, options: &Options) -> Result<Self> {
         check_options(options)?;
-        let file = Arc::new(File::create_unnamed(path)?);
-        let named = file.is_named();
-        let storage: Arc<dyn Storage> = Arc::clone(&file) as _;
-        let created = Self::create_on(storage, options).and_then(|db| {
-            file.give_name()?;
-            Ok(db)
-        });
-        if created.is_err() && named {
+        let storage = directory.create_nameless(name)?;
+        let db = Self::create_on(Arc::clone(&storage), options)?;
+        storage.take_name()?;
+        if let Err(error) = directory.sync() {
             // What could not be made is not left lying about; the first error is the one to tell.
-            let _ = crate::io::file::remove(path);
+            let _ = directory.remove(name);
+            return Err(error);
         }
-        created
+        Ok(db)
+    }
+
+    /// Makes a file that appears when `fill` is done, closed and durable; if that fails, none.
+    pub(super) fn create_whole(
+        path: &Path,
+        options: &Options,
+        fill: impl FnOnce(&Self) -> Result<()>,
+    ) -> Result<()> {
+        check_options(options)?;
+        let (directory, name) = Files::of(path);
+        let storage = directory.create_nameless(name)?;
+        let db = Self::create_on(Arc::clone(&storage), options)?;
+        fill(&db)?;
+        db.close()?;
+        storage.take_name()?;
+        directory.sync()
     }
 
     /// Opens a file for reading and writing; after a crash, recovers. `Locked` if it is open for writing
@@ -65,7 +103,8 @@ impl HashDb {
         }
     }
 
-    /// Makes a store on an empty storage.
+    /// Makes a store on an empty storage. Whoever dies in here leaves a storage that is no store yet
+    /// (`Mismatch`): empty it and make the store again. [`create`](Self::create) does not leave one.
     #[expect(clippy::needless_pass_by_value, reason = "the store keeps the storage")]
     pub fn create_on(storage: Arc<dyn Storage>, options: &Options) -> Result<Self> {
         check_options(options)?;
@@ -100,7 +139,7 @@ impl HashDb {
             ..Checkpoint::default()
         };
         let core = build(log, Index::new()?, options, &payload);
-        core.write_super(&mut state, payload)?;
+        core.write_super_lazily(&mut state, payload)?;
         core.sync_storage()?;
         *core.checkpoint.lock() = state;
         Ok(Self::start(core))
@@ -148,6 +187,12 @@ impl HashDb {
         if end < trust.durable && trust.durable.offset != u32::MAX {
             return Err(ends_early(storage.as_ref(), end, trust.durable));
         }
+        let found_super = Superblock {
+            engine: ENGINE,
+            sequence,
+            payload: last.encode(),
+        };
+        log.write_durably(found_super.slot_offset(), &found_super.encode())?;
         log.segments().finish_adoption()?;
         let room = log
             .segments()
@@ -207,12 +252,10 @@ impl HashDb {
             images: root.images,
             ..Checkpoint::default()
         };
-        // What was found may be in the cache only: it is durable before the other slot is overwritten.
-        core.sync_storage()?;
-        core.write_super(&mut state, last)?;
-        if !resumes {
-            // The epoch is durable before anything of it is: its sequences are never used again.
-            core.sync_storage()?;
+        if resumes {
+            core.write_super_lazily(&mut state, last)?;
+        } else {
+            core.write_super(&mut state, last)?;
         }
         *core.checkpoint.lock() = state;
         Ok(Self::start(core))
@@ -279,7 +322,6 @@ impl Core {
             ..last
         };
         self.write_super(&mut state, payload)?;
-        self.sync_storage()?;
         self.log.segments().trim()?;
         Ok(())
     }

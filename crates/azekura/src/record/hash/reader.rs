@@ -428,34 +428,27 @@ impl Persistent for HashReader {
             compression,
             ..Options::default()
         };
-        let copy = HashDb::create(target, &options)?;
-        let copied = self.answer(|view| {
-            copy.clear()?;
-            let (mut done, total) = (0, view.count());
-            let mut failed = None;
-            view.scan(None, &mut |key, value| {
-                done += 1;
-                if done % 4096 == 0 {
-                    progress(done, total);
-                }
-                match copy.put(key, value) {
-                    Ok(()) => ControlFlow::Continue(()),
-                    Err(error) => {
-                        failed = Some(error);
-                        ControlFlow::Break(())
+        HashDb::create_whole(target, &options, |copy| {
+            self.answer(|view| {
+                copy.clear()?;
+                let (mut done, total) = (0, view.count());
+                let mut failed = None;
+                view.scan(None, &mut |key, value| {
+                    done += 1;
+                    if done % 4096 == 0 {
+                        progress(done, total);
                     }
-                }
-            })?;
-            failed.map_or(Ok(()), Err)
-        });
-        match copied.and_then(|()| copy.close()) {
-            Ok(()) => Ok(()),
-            Err(error) => {
-                // What was copied so far is no copy.
-                let _ = crate::io::file::remove(target);
-                Err(error)
-            }
-        }
+                    match copy.put(key, value) {
+                        Ok(()) => ControlFlow::Continue(()),
+                        Err(error) => {
+                            failed = Some(error);
+                            ControlFlow::Break(())
+                        }
+                    }
+                })?;
+                failed.map_or(Ok(()), Err)
+            })
+        })
     }
 
     fn path(&self) -> &Path {
