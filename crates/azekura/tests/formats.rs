@@ -2,7 +2,8 @@
 //!
 //! The fixtures lie in `fixtures/hash/`, each with a listing of its records (key and value in hexadecimal, a
 //! line each, in order of keys). Copies are opened: a fixture is never written again. They are made
-//! by `AZEKURA_WRITE_FIXTURES=1 cargo test --test formats`, which refuses to replace one.
+//! by `AZEKURA_WRITE_FIXTURES=1 cargo test --test formats`, which refuses to replace one. Formats that differ,
+//! one way each, prove that it is seen.
 //!
 //! Which bytes mean what is told in `format/` and in the layouts.
 
@@ -113,7 +114,7 @@ fn make(name: &str, file: &Path) -> State {
         }
         _ => put_some(&db, 60, 3),
     }
-    let state = contents(&db);
+    let state = contents(&db).expect("a scan");
     if name == "unclean" {
         let copy = std::fs::read(file).expect("its bytes, as a killed process leaves them");
         db.close().expect("it closes");
@@ -124,15 +125,14 @@ fn make(name: &str, file: &Path) -> State {
     state
 }
 
-fn contents(reader: &dyn Reader) -> State {
+fn contents(reader: &dyn Reader) -> Result<State, String> {
     let mut state = State::new();
-    reader
-        .scan(None, &mut |key, value| {
-            state.insert(key.to_vec(), value.to_vec());
-            ControlFlow::Continue(())
-        })
-        .expect("a scan");
-    state
+    let scanned = reader.scan(None, &mut |key, value| {
+        state.insert(key.to_vec(), value.to_vec());
+        ControlFlow::Continue(())
+    });
+    scanned.map_err(|error| error.to_string())?;
+    Ok(state)
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -162,29 +162,10 @@ fn files_of_version_1_hold_what_was_put_there() {
             }
         }
     }
-    let folder = tempfile::tempdir().expect("a folder");
     let mut records = 0;
     for name in NAMES {
-        let list = std::fs::read_to_string(fixtures.join(format!("{name}-1.txt")));
-        let list = list.expect("the listing of a fixture");
-        let copy = folder.path().join(name);
-        std::fs::copy(fixtures.join(format!("{name}-1.azh")), &copy).expect("a copy");
-        let reader = HashReader::open(&copy).expect("it opens for reading");
-        assert_eq!(listing(&contents(&reader)), list, "{name}, for reading");
-        drop(reader);
-        let db = HashDb::open(&copy, &options(Compression::None)).expect("it opens");
-        assert_eq!(listing(&contents(&db)), list, "{name}");
-        assert_eq!(db.count(), list.lines().count() as u64, "{name}");
-        let report = db.check(&mut |_, _| ()).expect("a check");
-        assert!(report.is_sound(), "{name}: {:?}", report.damage);
-        db.put(b"new", b"record").expect("it takes records");
-        db.close().expect("it closes");
-        let db = HashDb::open(&copy, &options(Compression::None)).expect("it opens again");
-        assert_eq!(
-            db.get(b"new").expect("a read"),
-            Some(b"record".to_vec()),
-            "{name}"
-        );
+        let (bytes, list) = fixture(name);
+        holds(&bytes, &list).unwrap_or_else(|what| panic!("{name}: {what}"));
         records += list.lines().count();
     }
     writeln!(
@@ -193,6 +174,96 @@ fn files_of_version_1_hold_what_was_put_there() {
         NAMES.len()
     )
     .expect("stderr can be written");
+}
+
+/// The bytes of a fixture, and its listing.
+fn fixture(name: &str) -> (Vec<u8>, String) {
+    let bytes = std::fs::read(fixtures().join(format!("{name}-1.azh")));
+    let list = std::fs::read_to_string(fixtures().join(format!("{name}-1.txt")));
+    (
+        bytes.expect("a fixture"),
+        list.expect("the listing of a fixture"),
+    )
+}
+
+/// What is wrong with a file of these bytes, if it should hold these records and go on.
+fn holds(bytes: &[u8], list: &str) -> Result<(), String> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("copy");
+    std::fs::write(&file, bytes).expect("a copy");
+    let error = |error: azekura::Error| error.to_string();
+    let same = |how: &str, reader: &dyn Reader| {
+        if listing(&contents(reader)?) == list {
+            Ok(())
+        } else {
+            Err(format!("{how} it holds other records"))
+        }
+    };
+    same("for reading", &HashReader::open(&file).map_err(error)?)?;
+    let db = HashDb::open(&file, &options(Compression::None)).map_err(error)?;
+    same("for writing", &db)?;
+    if db.count() != list.lines().count() as u64 {
+        return Err(format!("it counts {}", db.count()));
+    }
+    let report = db.check(&mut |_, _| ()).map_err(error)?;
+    if !report.is_sound() {
+        return Err(format!("it is damaged: {:?}", report.damage));
+    }
+    db.put(b"new", b"record").map_err(error)?;
+    db.close().map_err(error)?;
+    let db = HashDb::open(&file, &options(Compression::None)).map_err(error)?;
+    match db.get(b"new").map_err(error)? {
+        Some(value) if value == b"record" => Ok(()),
+        other => Err(format!("a new record came back as {other:?}")),
+    }
+}
+
+/// Does `change` to each segment that begins with a header.
+fn each_segment(bytes: &mut [u8], change: impl Fn(&mut [u8])) {
+    let segments = bytes[16_384..].chunks_mut(4096);
+    segments
+        .filter(|segment| segment.starts_with(b"azsg"))
+        .for_each(change);
+}
+
+#[test]
+fn a_format_that_differs_is_seen() {
+    type Change = fn(&mut Vec<u8>);
+    // What a release that reads version 1 in another way makes of a file is what this one makes of a file that
+    // differs in the same way.
+    let planted: [(&str, Change); 5] = [
+        ("a newer version", |bytes| {
+            bytes[12] += 1;
+            bytes[4096 + 12] += 1;
+        }),
+        ("links elsewhere", |bytes| {
+            each_segment(bytes, |segment| segment[24..32].rotate_left(4));
+        }),
+        ("frames from another offset on", |bytes| {
+            each_segment(bytes, |segment| segment[64..].rotate_right(8));
+        }),
+        ("kinds by other numbers", |bytes| {
+            each_segment(bytes, |segment| segment[64 + 4] ^= 6);
+        }),
+        ("a superblock of other order", |bytes| {
+            bytes[32..64].reverse();
+            bytes[4096 + 32..4096 + 64].reverse();
+        }),
+    ];
+    for (what, change) in planted {
+        let (mut bytes, list) = fixture("unclean");
+        holds(&bytes, &list).expect("the control");
+        change(&mut bytes);
+        let seen = holds(&bytes, &list).expect_err(what);
+        writeln!(std::io::stderr(), "tried: {what}: seen: {seen}").expect("stderr can be written");
+    }
+    let (bytes, _) = fixture("small");
+    let (_, list) = fixture("checkpointed");
+    let seen = holds(&bytes, &list).expect_err("records are compared");
+    assert!(seen.contains("other records"), "{seen}");
+    // An engine that puts the value before the key.
+    let bytes = bytes_of(|db| db.put(b"value", b"key").expect("a put"));
+    assert_ne!(hex(&bytes[FIRST..FIRST + 24]), GOLDEN_PUT);
 }
 
 /// In memory, seeds and boot ids are fixed: so is every byte.
@@ -230,6 +301,17 @@ fn the_bytes_of_a_batch_are_as_they_were() {
     assert_eq!(hex(&bytes[FIRST..FIRST + 48]), GOLDEN_BATCH);
 }
 
+#[test]
+fn the_bytes_of_a_link_are_as_they_were() {
+    let bytes = bytes_of(|db| {
+        for number in 0..2 {
+            db.put(&[number], &[number; 3000]).expect("a put");
+        }
+    });
+    assert_eq!(hex(&bytes[16_384 + 24..16_384 + 32]), GOLDEN_LINK);
+}
+
+const GOLDEN_LINK: &str = "02000000689598c7";
 const GOLDEN_SEGMENT: &str = "617a7367876c9c8f000000000100000001000000000000000000000000000000";
 const GOLDEN_PUT: &str = "ea2daa9b090305006b657976616c75650000000000000000";
 const GOLDEN_BATCH: &str = "26e33c17130000000200000020000000ce718ce5490101006131000000000000773e5f67490102006232320000000000";

@@ -300,7 +300,8 @@ impl Log {
         if let Some((last, last_sequence)) = chain.last {
             let seed = segment_seed(self.geometry.salt, last_sequence);
             let offset = self.geometry.offset_of(last) + LINK_OFFSET;
-            self.map.store_u64(offset, encode_link(index, seed));
+            self.map
+                .store_u64(offset, encode_link(index, seed, sequence));
         }
         *chain = super::Chain {
             last: Some((index, sequence)),

@@ -119,13 +119,10 @@ impl Follower<'_> {
             }
             match self.log.link(self.index, self.position.sequence) {
                 Link::To(next) => {
-                    let Some(header) = self.log.header(next) else {
-                        return Err(self.log.gone(self.position));
-                    };
-                    self.log.exchange(self.position.sequence, header.sequence);
-                    self.index = next;
+                    self.log.exchange(self.position.sequence, next.sequence);
+                    self.index = next.index;
                     self.position = LogPosition {
-                        sequence: header.sequence,
+                        sequence: next.sequence,
                         offset: super::FIRST_FRAME,
                     };
                 }

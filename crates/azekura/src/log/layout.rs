@@ -29,7 +29,7 @@
 //! | 16 | 4 | units: how many segments' room this one takes (a frame larger than half a segment) |
 //! | 20 | 4 | zero |
 //! | 24 | 4 | link: index of the next segment of the log, plus one; 0: none yet |
-//! | 28 | 4 | CRC32C of the link, seeded with this segment's seed |
+//! | 28 | 4 | CRC32C of the link and of the next segment's sequence, seeded with this segment's seed |
 //! | 32 | 32 | zeros |
 //! | 64 | .. | frames (`format::frame`) |
 //!
@@ -118,10 +118,19 @@ impl SegmentHeader {
     }
 }
 
-/// The link word to the segment at `next`, which lies below the most segments a log may have: 2^30.
-pub fn encode_link(next: u32, seed: u32) -> u64 {
+/// Segments a log may have.
+const SEGMENTS_MAX: u32 = 1 << 30;
+
+/// The link word to the segment at `next`, below [`SEGMENTS_MAX`], that has this sequence.
+pub fn encode_link(next: u32, seed: u32, next_sequence: u64) -> u64 {
     let link = next + 1;
-    u64::from(link) | u64::from(crc(seed, &link.to_le_bytes())) << 32
+    u64::from(link) | u64::from(link_crc(link, seed, next_sequence)) << 32
+}
+
+fn link_crc(link: u32, seed: u32, next_sequence: u64) -> u32 {
+    let mut summed = Give::default();
+    summed.u32(link).u64(next_sequence);
+    crc(seed, &summed.0)
 }
 
 /// What a link word says.
@@ -129,20 +138,48 @@ pub fn encode_link(next: u32, seed: u32) -> u64 {
 pub enum Link {
     /// No next segment was opened.
     None,
-    /// Index of the next segment.
-    To(u32),
-    /// Neither.
+    /// The next segment, which stands there.
+    To(Next),
+    /// Neither: the word is damaged, or what stands there is not what it leads to.
     Damaged,
 }
 
-/// Decodes a link word.
-pub fn decode_link(word: u64, seed: u32) -> Link {
-    let (link, stored) = (word as u32, (word >> 32) as u32);
-    match link.checked_sub(1) {
-        None if stored == 0 => Link::None,
-        Some(next) if crc(seed, &link.to_le_bytes()) == stored => Link::To(next),
-        _ => Link::Damaged,
+/// Where a link leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Next {
+    /// Index of the segment.
+    pub index: u32,
+    /// Its sequence, later than that of the segment before.
+    pub sequence: u64,
+}
+
+/// The index a link word says, unverified.
+pub fn link_index(word: u64) -> Option<u32> {
+    (word as u32)
+        .checked_sub(1)
+        .filter(|next| *next < SEGMENTS_MAX)
+}
+
+/// Decodes the link word of a segment of this seed and sequence; `header_of` says what stands at an index.
+pub fn decode_link(
+    word: u64,
+    seed: u32,
+    sequence: u64,
+    header_of: impl FnOnce(u32) -> Option<SegmentHeader>,
+) -> Link {
+    if word == 0 {
+        return Link::None;
     }
+    let found = link_index(word).and_then(|index| {
+        let next = header_of(index)?.sequence;
+        // Without this order a chain made to deceive could go round for ever.
+        let leads = link_crc(word as u32, seed, next) == (word >> 32) as u32 && next > sequence;
+        leads.then_some(Next {
+            index,
+            sequence: next,
+        })
+    });
+    found.map_or(Link::Damaged, Link::To)
 }
 
 /// How far the log was known to be durable.
@@ -213,9 +250,28 @@ mod tests {
 
     #[test]
     fn links_and_marks_come_back_and_damage_is_told() {
-        assert_eq!(decode_link(encode_link(0, 9), 9), Link::To(0));
-        assert_eq!(decode_link(encode_link(5, 9), 8), Link::Damaged);
-        assert_eq!(decode_link(0, 9), Link::None);
+        let header = |sequence| move |_| Some(SegmentHeader { sequence, units: 1 });
+        let next = |index, sequence| Link::To(Next { index, sequence });
+        let word = encode_link(0, 9, 7);
+        assert_eq!(decode_link(word, 9, 6, header(7)), next(0, 7));
+        assert_eq!(decode_link(word, 8, 6, header(7)), Link::Damaged);
+        assert_eq!(
+            decode_link(word, 9, 6, header(8)),
+            Link::Damaged,
+            "another lap"
+        );
+        assert_eq!(
+            decode_link(word, 9, 7, header(7)),
+            Link::Damaged,
+            "a circle"
+        );
+        assert_eq!(decode_link(word, 9, 6, |_| None), Link::Damaged);
+        for bit in 0..64 {
+            assert_eq!(decode_link(word ^ 1 << bit, 9, 6, header(7)), Link::Damaged);
+        }
+        assert_eq!(decode_link(0, 9, 6, |_| None), Link::None);
+        let far = encode_link(SEGMENTS_MAX, 9, 7);
+        assert_eq!(decode_link(far, 9, 6, header(7)), Link::Damaged);
         let mark = Mark {
             durable: LogPosition {
                 sequence: 5,

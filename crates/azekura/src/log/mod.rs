@@ -423,7 +423,13 @@ impl Log {
         let word = self
             .map
             .load_u64(self.geometry.offset_of(index) + LINK_OFFSET);
-        layout::decode_link(word, layout::segment_seed(self.geometry.salt, sequence))
+        let seed = layout::segment_seed(self.geometry.salt, sequence);
+        layout::decode_link(word, seed, sequence, |next| {
+            // Anything may stand in a damaged word: nothing is looked at beyond the storage's end.
+            let header_end = self.geometry.offset_of(next) + u64::from(FIRST_FRAME);
+            let inside = self.storage.size().is_ok_and(|size| header_end <= size);
+            inside.then(|| self.header(next)).flatten()
+        })
     }
 
     /// The address of offset `at` in segment `index`.

@@ -10,9 +10,11 @@
 //!   work, whose appends under way are no holes.
 //!
 //! Holes are filled and the end is made final before anything new is appended, so that a second crash finds
-//! the same history: (1) the link behind the end is cleared, and synced where the cache is not trusted;
+//! the same history: (1) the link behind the end is cleared, durably where the cache is not trusted;
 //! (2) pads and an end frame are written; (3) new frames go to a new segment with a new epoch. Dying
-//! between any two of them leaves the same end.
+//! between any two of them leaves the same end. Only (1) before (2) need be kept by the device: an end frame
+//! without it would lead on to what was lost. Without the pads or the end frame the place is no frame
+//! still, and so the end.
 //!
 //! It does not know what frames mean: it shows them, in order.
 
@@ -99,12 +101,6 @@ fn decide(known: bool, trusted: bool, blank: bool, resumes: bool) -> Verdict {
             fits(*k, known) && fits(*t, trusted) && fits(*b, blank) && fits(*r, resumes)
         })
         .map_or(Verdict::Damaged, |rule| rule.4)
-}
-
-/// Whether a segment of sequence `next` may stand behind one of `sequence` in the chain: the next of its
-/// epoch, or the first of a later one. Another segment that lies there was misdirected.
-fn follows(sequence: u64, next: u64) -> bool {
-    next == sequence + 1 || (next > sequence && next.trailing_zeros() >= 32)
 }
 
 impl Log {
@@ -212,23 +208,15 @@ impl Log {
     /// The segment behind the one that ended, taken into use; `None`: the log ends with it.
     fn next_of(&self, index: u32, sequence: u64, trust: Trust) -> Result<Option<(u32, u64)>> {
         let known = sequence < trust.durable.sequence;
-        let next = match self.link(index, sequence) {
-            Link::To(next) if next < 1 << 30 => {
-                let size = self.storage.size()?;
-                let inside = self.geometry.offset_of(next) + 64 <= size;
-                let header = if inside { self.header(next) } else { None };
-                header
-                    .filter(|header| follows(sequence, header.sequence))
-                    .map(|h| (next, h.sequence))
+        match self.link(index, sequence) {
+            Link::To(next) => {
+                if let Some(entered) = self.enter_segment(next.index, next.sequence) {
+                    entered?;
+                    return Ok(Some((next.index, next.sequence)));
+                }
             }
             Link::None if !known => return Ok(None),
-            _ => None,
-        };
-        if let Some((next, next_sequence)) = next
-            && let Some(entered) = self.enter_segment(next, next_sequence)
-        {
-            entered?;
-            return Ok(Some((next, next_sequence)));
+            _ => {}
         }
         if known || trust.trusted {
             return Err(self.damage("the link to the next segment leads nowhere", index, 24));
@@ -240,10 +228,11 @@ impl Log {
     /// called once, before anything is appended; `start` and `trust` as for `recover`.
     pub fn seal(&self, start: (u32, LogPosition), trust: Trust, found: Recovered) -> Result<()> {
         let (last, _) = found.last;
-        self.map
-            .store_u64(self.geometry.offset_of(last) + LINK_OFFSET, 0);
-        if !trust.trusted {
-            self.storage.sync()?;
+        let link = self.geometry.offset_of(last) + LINK_OFFSET;
+        if trust.trusted {
+            self.map.store_u64(link, 0);
+        } else {
+            self.write_durably(link, &[0; 8])?;
         }
         if found.holes > 0 {
             self.fill_holes(start, found)?;
@@ -279,9 +268,7 @@ impl Log {
             }
             match self.link(index, sequence) {
                 Link::To(next) if index != found.last.0 => {
-                    let header = self.header(next);
-                    let Some(header) = header else { return Ok(()) };
-                    (index, sequence, from) = (next, header.sequence, super::FIRST_FRAME);
+                    (index, sequence, from) = (next.index, next.sequence, super::FIRST_FRAME);
                 }
                 _ => return Ok(()),
             }

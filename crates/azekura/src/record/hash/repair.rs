@@ -26,7 +26,7 @@ use crate::index::place_of;
 use crate::io::file::File;
 use crate::io::{Access, Storage};
 use crate::log::layout::{
-    FIRST_FRAME, LINK_OFFSET, Link, SegmentHeader, decode_link, segment_seed,
+    FIRST_FRAME, LINK_OFFSET, SegmentHeader, encode_link, link_index, segment_seed,
 };
 use crate::log::{Address, Log, LogPosition, Segment, Use};
 
@@ -55,10 +55,11 @@ pub fn repair(
         compression: last.compression,
         ..Options::default()
     };
-    let db = HashDb::create(target, &options)?;
-    repair_storage(&storage, &last, &db, &mut report, progress)?;
-    report.recovered = crate::engine::Reader::count(&db);
-    db.close()?;
+    HashDb::create_whole(target, &options, |db| {
+        repair_storage(&storage, &last, db, &mut report, progress)?;
+        report.recovered = crate::engine::Reader::count(db);
+        Ok(())
+    })?;
     Ok(report)
 }
 
@@ -237,13 +238,18 @@ fn find_segments(
         let offset = geometry.offset_of(segment.index) + LINK_OFFSET;
         let seed = segment_seed(geometry.salt, segment.sequence);
         let read = storage.read_at(offset, &mut word);
-        let Link::To(next) = decode_link(u64::from_le_bytes(word), seed) else {
+        let word = u64::from_le_bytes(word);
+        let Some(next) = link_index(word) else {
             continue;
         };
         let known = segments
             .iter()
             .any(|s| s.index == next && s.sequence > segment.sequence);
         if read.is_err() || known || segment.sequence < last.start.1.sequence {
+            continue;
+        }
+        // Its header is lost, and with it what would verify the link, but for the likeliest sequence.
+        if encode_link(next, seed, segment.sequence + 1) != word {
             continue;
         }
         report.lost.push(format!(
