@@ -22,8 +22,8 @@ const fn eight_digits(number: u64) -> u64 {
     digits | 0x3030_3030_3030_3030
 }
 
-/// Bytes of the longest key: twenty digits.
-pub const KEY_LEN_MAX: usize = 20;
+/// Bytes of the longest key: fifteen digits, so that a key and where it begins are one aligned unit.
+pub const KEY_LEN_MAX: usize = 15;
 
 /// Mixes all bits of `x` (the finalizer of splitmix64).
 #[inline]
@@ -36,19 +36,22 @@ pub const fn mix(x: u64) -> u64 {
 /// A fast hash of `bytes` for digests.
 #[inline]
 pub fn fold(bytes: &[u8]) -> u64 {
-    let mut words = bytes.chunks_exact(8);
-    let mut state = bytes.len() as u64;
-    for word in &mut words {
-        let word = u64::from_le_bytes(word.try_into().expect("a chunk of eight"));
-        state = (state ^ word)
+    let step = |state: u64, word: u64| {
+        (state ^ word)
             .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-            .rotate_left(29);
-    }
-    for &byte in words.remainder() {
-        state = (state ^ u64::from(byte))
-            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-            .rotate_left(29);
-    }
+            .rotate_left(29)
+    };
+    // Most keys and values are one word.
+    let state = if let Ok(word) = bytes.try_into() {
+        step(8, u64::from_le_bytes(word))
+    } else {
+        let (words, rest) = bytes.as_chunks();
+        let state = words.iter().fold(bytes.len() as u64, |state, &word| {
+            step(state, u64::from_le_bytes(word))
+        });
+        rest.iter()
+            .fold(state, |state, &byte| step(state, u64::from(byte)))
+    };
     state ^ (state >> 32)
 }
 
@@ -86,6 +89,8 @@ impl Choice {
 #[derive(Clone)]
 pub struct Twister {
     state: [u32; 624],
+    /// The state's numbers as they are given out.
+    ready: [u32; 624],
     next: usize,
 }
 
@@ -99,10 +104,15 @@ impl Twister {
                 .wrapping_mul(1_812_433_253)
                 .wrapping_add(i as u32);
         }
-        Self { state, next: 624 }
+        Self {
+            state,
+            ready: [0; 624],
+            next: 624,
+        }
     }
 
-    /// In three runs, none of which needs a division for its places.
+    /// In three runs, none of which needs a division for its places; all of it many numbers at a time.
+    #[cold]
     fn refill(&mut self) {
         const N: usize = 624;
         const M: usize = 397;
@@ -118,21 +128,25 @@ impl Twister {
             state[i] = step(state[i], state[i + 1], state[i + M - N]);
         }
         state[N - 1] = step(state[N - 1], state[0], state[M - 1]);
+        for (ready, &state) in self.ready.iter_mut().zip(&*state) {
+            let mut y = state;
+            y ^= y >> 11;
+            y ^= (y << 7) & 0x9d2c_5680;
+            y ^= (y << 15) & 0xefc6_0000;
+            *ready = y ^ (y >> 18);
+        }
         self.next = 0;
     }
 
     /// The next 32 bits.
     #[inline]
     pub fn bits(&mut self) -> u32 {
-        if self.next == 624 {
+        if self.next >= self.ready.len() {
             self.refill();
         }
-        let mut y = self.state[self.next];
+        let bits = self.ready[self.next];
         self.next += 1;
-        y ^= y >> 11;
-        y ^= (y << 7) & 0x9d2c_5680;
-        y ^= (y << 15) & 0xefc6_0000;
-        y ^ (y >> 18)
+        bits
     }
 
     /// A number below `bound`, drawn as Lemire describes: multiply, reject the few that would bias.
@@ -260,8 +274,13 @@ impl Source {
 impl Keys {
     /// The same keys, as often, in another random order.
     #[must_use]
-    pub fn shuffled(self, seed: u64) -> Self {
-        let mut list: Vec<u32> = self.map(|number| number as u32).collect();
+    pub fn shuffled(mut self, seed: u64) -> Self {
+        let mut list = Vec::with_capacity(self.left as usize);
+        let mut numbers = Vec::new();
+        while self.left > 0 {
+            self.draw(1 << 10, &mut numbers);
+            list.extend(numbers.iter().map(|&number| number as u32));
+        }
         let mut choice = Choice::new(!seed);
         for i in (1..list.len()).rev() {
             list.swap(i, choice.below(i as u64 + 1) as usize);
@@ -271,29 +290,35 @@ impl Keys {
             stream: Stream::List(list.into_iter()),
         }
     }
-}
 
-impl Iterator for Keys {
-    type Item = u64;
-
-    #[inline]
-    fn next(&mut self) -> Option<u64> {
-        self.left = self.left.checked_sub(1)?;
+    /// Replaces `numbers` by the next `count` of the stream, or by all that are left of it.
+    ///
+    /// Many at a time, so that which stream it is is asked once for all of them.
+    pub fn draw(&mut self, count: usize, numbers: &mut Vec<u64>) {
+        let count = self.left.min(count as u64);
+        self.left -= count;
+        let count = count as usize;
+        numbers.clear();
         match &mut self.stream {
             Stream::Sequential { next, step } => {
-                let number = *next;
-                *next += *step;
-                Some(number)
+                let from = *next;
+                *next += *step * count as u64;
+                numbers.extend((0..count as u64).map(|i| from + i * *step));
             }
-            Stream::Random { twister, bound } => Some(u64::from(twister.below(*bound))),
-            Stream::Zipfian { zipf, choice } => Some(zipf.key(choice.fraction())),
-            Stream::List(list) => list.next().map(u64::from),
+            Stream::Random { twister, bound } => {
+                numbers.extend((0..count).map(|_| u64::from(twister.below(*bound))));
+            }
+            Stream::Zipfian { zipf, choice } => {
+                numbers.extend((0..count).map(|_| zipf.key(choice.fraction())));
+            }
+            Stream::List(list) => numbers.extend(list.take(count).map(u64::from)),
         }
     }
 }
 
-/// The text of a key, in a buffer of its own.
+/// The text of a key, in a buffer of its own. None crosses a line of the cache.
 #[derive(Clone, Copy)]
+#[repr(align(16))]
 pub struct Key {
     text: [u8; KEY_LEN_MAX],
     start: u8,
@@ -306,7 +331,7 @@ impl Key {
         start: KEY_LEN_MAX as u8,
     };
 
-    /// Writes `number` as at least eight digits.
+    /// Writes `number`, which is below 10^15, as at least eight digits.
     #[inline]
     pub fn set(&mut self, number: u64) {
         if number < 100_000_000 {
@@ -369,6 +394,18 @@ impl Values {
 mod tests {
     use super::*;
 
+    /// A stream, drawn in pieces that do not divide it.
+    fn all(mut keys: Keys) -> Vec<u64> {
+        let (mut all, mut numbers) = (Vec::new(), Vec::new());
+        loop {
+            keys.draw(7, &mut numbers);
+            all.extend_from_slice(&numbers);
+            if numbers.len() < 7 {
+                return all;
+            }
+        }
+    }
+
     #[test]
     fn the_twister_is_the_one_of_the_cpp_standard() {
         // The standard (rand.predef) states the 10000th number of the default seed.
@@ -380,7 +417,7 @@ mod tests {
     #[test]
     fn random_keys_of_ten_million_are_63_percent_distinct() {
         let count = 1_000_000;
-        let mut keys: Vec<u64> = Source::Random.keys(count, 1, 0, 0).collect();
+        let mut keys = all(Source::Random.keys(count, 1, 0, 0));
         keys.sort_unstable();
         keys.dedup();
         assert!((631_000..633_500).contains(&keys.len()), "{}", keys.len());
@@ -406,16 +443,18 @@ mod tests {
     #[test]
     fn threads_share_the_sequential_keys_without_gaps() {
         for source in [Source::Sequential, Source::Shuffled] {
-            let mut all: Vec<u64> = (0..3).flat_map(|t| source.keys(100, 3, t, 7)).collect();
-            all.sort_unstable();
-            assert_eq!(all, (0..300).collect::<Vec<_>>());
+            let mut keys: Vec<u64> = (0..3)
+                .flat_map(|t| all(source.keys(100, 3, t, 7)))
+                .collect();
+            keys.sort_unstable();
+            assert_eq!(keys, (0..300).collect::<Vec<_>>());
         }
     }
 
     #[test]
     fn a_shuffled_stream_has_the_same_keys_in_another_order() {
-        let mut plain: Vec<u64> = Source::Random.keys(1000, 1, 0, 3).collect();
-        let mut shuffled: Vec<u64> = Source::Random.keys(1000, 1, 0, 3).shuffled(3).collect();
+        let mut plain = all(Source::Random.keys(1000, 1, 0, 3));
+        let mut shuffled = all(Source::Random.keys(1000, 1, 0, 3).shuffled(3));
         assert_ne!(plain, shuffled);
         plain.sort_unstable();
         shuffled.sort_unstable();

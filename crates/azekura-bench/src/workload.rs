@@ -283,10 +283,16 @@ impl Misses {
     }
 
     #[inline]
-    fn write(&mut self, key: &mut Key, number: u64) {
-        key.set(number);
-        if self.percent > 0 && self.choice.below(100) < self.percent {
-            key.spoil();
+    fn write(&mut self, keys: &mut [Key], numbers: &[u64]) {
+        for (key, &number) in keys.iter_mut().zip(numbers) {
+            key.set(number);
+        }
+        if self.percent > 0 {
+            for key in &mut keys[..numbers.len()] {
+                if self.choice.below(100) < self.percent {
+                    key.spoil();
+                }
+            }
         }
     }
 }
@@ -361,11 +367,8 @@ impl<T: Target> Worker<'_, T> {
         let mut hits = vec![false; CHUNK];
         let mut unreported = 0;
         loop {
-            numbers.clear();
-            numbers.extend(self.keys.by_ref().take(CHUNK));
-            for (key, &number) in keys.iter_mut().zip(&numbers) {
-                self.misses.write(key, number);
-            }
+            self.keys.draw(CHUNK, &mut numbers);
+            self.misses.write(&mut keys, &numbers);
             for ((key, &number), hit) in keys.iter().zip(&numbers).zip(&mut hits) {
                 if TIMED {
                     let start = Instant::now();
@@ -402,15 +405,12 @@ impl<T: Target> Worker<'_, T> {
         let mut numbers = Vec::with_capacity(batch);
         let mut unreported = 0;
         loop {
-            numbers.clear();
-            numbers.extend(self.keys.by_ref().take(batch));
+            self.keys.draw(batch, &mut numbers);
             if numbers.is_empty() {
                 self.bar.inc(unreported);
                 return Ok(self.tally);
             }
-            for (key, &number) in keys.iter_mut().zip(&numbers) {
-                self.misses.write(key, number);
-            }
+            self.misses.write(&mut keys, &numbers);
             let texts: Vec<&[u8]> = keys[..numbers.len()].iter().map(Key::bytes).collect();
             let tally = &mut self.tally;
             let start = TIMED.then(Instant::now);
