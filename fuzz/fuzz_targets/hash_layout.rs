@@ -1,4 +1,4 @@
-//! Fuzzes what the hash engine keeps beside its log: its part of the superblock, and roots.
+//! Fuzzes what the hash engine keeps beside its log: its part of the superblock, roots, and packed images.
 //!
 //! Any bytes are one of these or none. What is accepted encodes to bytes that say the same, and what
 //! was made of any numbers comes back as it was made.
@@ -8,6 +8,7 @@
 
 use azekura::index::hash::STRIPES;
 use azekura::log::Segment;
+use azekura::record::hash::image;
 use azekura::record::hash::layout::{Image, Root, Super, image_crc};
 use azekura::testkit::Random;
 use libfuzzer_sys::fuzz_target;
@@ -24,6 +25,24 @@ fuzz_target!(|bytes: &[u8]| {
         }
         assert_eq!(again, read);
     }
+
+    if let Some((count, packed)) = bytes.split_first()
+        && let Some(mut read) = image::decode(packed, u32::from(*count))
+    {
+        assert_eq!(read.len(), usize::from(*count));
+        let again = image::decode(&image::encode(&mut read), u32::from(*count));
+        assert_eq!(again, Some(read));
+    }
+    let words = bytes.chunks_exact(8).filter_map(<[u8]>::first_chunk::<8>);
+    let mut entries: Vec<u64> = words.map(|word| u64::from_le_bytes(*word)).collect();
+    let count = entries.len() as u32;
+    let packed = image::encode(&mut entries);
+    assert_eq!(image::decode(&packed, count), Some(entries));
+    assert_eq!(
+        image::decode(&packed, count + 1),
+        None,
+        "one entry too many"
+    );
 
     let mut random = Random::from_bytes(bytes);
     let mut made = Root::new();
