@@ -14,14 +14,15 @@
 //! 2. A pin with epoch `e` holds everything whose stamp is greater than `e`.
 //! 3. A stamp is taken after the thing can no longer be found.
 //!
-//! One domain serves the whole process. It does not know what is protected.
+//! One domain serves the whole process. It does not know what is protected, but for [`Published`], which
+//! needs to know nothing of it but how to drop it.
 
-#![expect(unsafe_code, reason = "one system call")]
+#![expect(unsafe_code, reason = "one system call, and a pointer that is swapped")]
 
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::atomic::{
-    AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, compiler_fence, fence,
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, compiler_fence, fence,
 };
 
 use parking_lot::Mutex;
@@ -316,6 +317,72 @@ fn wait_for(word: impl Fn(&'static Participant) -> &'static AtomicU64) {
     }
 }
 
+/// Something that is replaced as a whole while threads look at it. A look is one load, and stores nothing that
+/// others see; what was replaced is dropped by a later replacement, once nobody looks at it.
+#[derive(Debug)]
+pub struct Published<T> {
+    /// Made by `Box::into_raw`, as those in `past`. Replaced under the lock of `past`.
+    current: AtomicPtr<T>,
+    /// What was replaced, each with the stamp it got afterwards.
+    past: Mutex<Vec<(u64, AtomicPtr<T>)>>,
+}
+
+impl<T: Send + Sync> Published<T> {
+    /// Publishes the first one.
+    pub fn new(first: T) -> Self {
+        Self {
+            current: AtomicPtr::new(Box::into_raw(Box::new(first))),
+            past: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// The current one; it stays for as long as the pin, replaced or not.
+    #[inline]
+    pub fn get<'p>(&'p self, _pin: &'p Pin) -> &'p T {
+        // SAFETY: never null; what is replaced is dropped only behind a stamp that was taken after its
+        // replacement and is past, or with `self`, which is borrowed.
+        unsafe { &*self.current.load(Ordering::Acquire) }
+    }
+
+    /// Puts in its place what `next` makes in view of it, or leaves it at `None`. One thread at a time.
+    ///
+    /// Errors: those of `next`; the current one stays then.
+    pub fn replace<E>(&self, next: impl FnOnce(&T) -> Result<Option<T>, E>) -> Result<(), E> {
+        let mut past = self.past.lock();
+        // SAFETY: never null, and nobody else replaces it while `past` is locked.
+        let current = unsafe { &*self.current.load(Ordering::Acquire) };
+        let Some(next) = next(current)? else {
+            return Ok(());
+        };
+        let next = Box::into_raw(Box::new(next));
+        let replaced = self.current.swap(next, Ordering::AcqRel);
+        past.push((stamp(), AtomicPtr::new(replaced)));
+        let gone: Vec<_> = past.extract_if(.., |(stamp, _)| is_past(*stamp)).collect();
+        drop(past);
+        for (_, one) in gone {
+            Self::free(one);
+        }
+        Ok(())
+    }
+}
+
+impl<T> Published<T> {
+    fn free(one: AtomicPtr<T>) {
+        // SAFETY: made by `Box::into_raw`, taken out of where it stood, and nobody looks at it: its stamp is
+        // past, or all of it is dropped.
+        drop(unsafe { Box::from_raw(one.into_inner()) });
+    }
+}
+
+impl<T> Drop for Published<T> {
+    fn drop(&mut self) {
+        for (_, one) in self.past.get_mut().drain(..) {
+            Self::free(one);
+        }
+        Self::free(AtomicPtr::new(*self.current.get_mut()));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -349,6 +416,69 @@ mod tests {
             std::thread::yield_now();
         }
         thread.join().unwrap();
+    }
+
+    /// Counts its drops.
+    struct Counted(u64, std::sync::Arc<AtomicU64>);
+
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            self.1.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn what_is_replaced_stays_for_those_who_look_at_it() {
+        let drops = std::sync::Arc::new(AtomicU64::new(0));
+        let counted = |number| Counted(number, std::sync::Arc::clone(&drops));
+        let dropped = || drops.load(Ordering::SeqCst);
+        let published = Published::new(counted(0));
+        let put = |number| published.replace(|_| Ok::<_, ()>(Some(counted(number))));
+        let pin = pin();
+        let first = published.get(&pin);
+        put(1).unwrap();
+        put(2).unwrap();
+        assert_eq!((first.0, published.get(&pin).0, dropped()), (0, 2, 0));
+        drop(pin);
+        // Other tests of this process pin for moments only.
+        let mut number = 2;
+        while dropped() < 2 {
+            number += 1;
+            put(number).unwrap();
+        }
+        let before = dropped();
+        published.replace(|_| Ok::<_, ()>(None)).unwrap();
+        assert_eq!(published.replace(|_| Err(())), Err(()));
+        assert_eq!(
+            (published.get(&super::pin()).0, dropped()),
+            (number, before)
+        );
+        drop(published);
+        assert_eq!(dropped(), number + 1, "each is dropped once");
+    }
+
+    #[test]
+    fn who_looks_sees_a_whole_one_while_others_replace_it() {
+        let published = Published::new(vec![0_u64; 8]);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        let next = |old: &Vec<u64>| Ok::<_, ()>(Some(vec![old[0] + 1; 8]));
+                        published.replace(next).unwrap();
+                    }
+                });
+            }
+            scope.spawn(|| {
+                let mut last = 0;
+                while last < 400 {
+                    let pin = pin();
+                    let seen = published.get(&pin);
+                    assert!(seen[0] >= last && seen.iter().all(|one| *one == seen[0]));
+                    last = seen[0];
+                }
+            });
+        });
     }
 
     #[test]

@@ -442,3 +442,59 @@ fn a_reader_that_is_left_behind_finds_its_way() {
     }
     tried("50 times 300 reads, each time behind some rewritings of the file");
 }
+
+#[test]
+fn who_looks_at_a_value_keeps_nobody_from_renewing_the_reader() {
+    let memory = Memory::new(1 << 26).expect("memory");
+    let db = HashDb::create_on(
+        Arc::clone(&memory) as Arc<_>,
+        &options(4096, false, Compression::None),
+    )
+    .expect("a new store");
+    let reader = HashReader::open_on(Arc::clone(&memory) as Arc<_>).expect("a reader");
+    let begun_at = |reader: &HashReader| {
+        let mut all = reader.inspect().into_iter();
+        all.find(|(name, _)| *name == "replay_from")
+            .expect("where it began")
+    };
+    let mut looks = 0;
+    for round in 1..=5 {
+        write(&db, STABLE, round).expect("a write");
+        let before = begun_at(&reader);
+        reader
+            .read(&STABLE.to_le_bytes(), &mut |value| {
+                // While this closure runs, others are left behind, renew the view and read.
+                std::thread::scope(|scope| {
+                    scope.spawn(|| {
+                        let mut versions = HashMap::new();
+                        let quiet: &mut dyn FnMut(u64, u64) = &mut |_, _| ();
+                        let mut random = Random::new(round);
+                        churn(
+                            &db,
+                            &mut random,
+                            &mut versions,
+                            quiet,
+                            &mut |_, _| (),
+                            20_000,
+                        );
+                        for (key, _) in versions {
+                            reader
+                                .read(&key.to_le_bytes(), &mut |_| ())
+                                .expect("a read");
+                        }
+                    });
+                });
+                assert_ne!(begun_at(&reader), before, "the view was renewed");
+                judge(STABLE, value, round, round);
+                reader
+                    .read(&STABLE.to_le_bytes(), &mut |value| {
+                        judge(STABLE, value, round, round);
+                        looks += 1;
+                    })
+                    .expect("a read inside a read");
+            })
+            .expect("a read");
+    }
+    assert_eq!(looks, 5);
+    tried("5 looks at a value, during each of which the reader was renewed");
+}

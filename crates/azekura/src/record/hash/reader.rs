@@ -3,7 +3,8 @@
 //! A reader has an index of its own. It begins with the last checkpoint and what the log says behind it,
 //! and before each answer looks whether the log has grown - one load of the word at its end - and
 //! follows. So a read that begins after a write was acknowledged, in whatever process, sees it. A value
-//! is copied, verified in the copy, and lent from there.
+//! is copied, verified in the copy, and lent from there. A lookup takes no lock and stores to no line that
+//! other threads look at, unless there is something to follow.
 //!
 //! The writer does not know its readers. When it reuses a segment that a reader still points into, the
 //! reader's copy fails its checksum, which covers the segment's sequence; the reader then opens the newest
@@ -18,7 +19,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use rapidhash::v3::RapidSecrets;
 
 use super::check::Checked;
@@ -29,7 +30,7 @@ use super::{Compression, HashDb, Options, hash_key, promise, scan, value};
 use crate::engine::{
     Bookmark, CheckReport, Durability, Engine, Persistent, Promise, Reader, Stats, Visit,
 };
-use crate::epoch;
+use crate::epoch::{self, Published};
 use crate::error::{Error, Kind, Result};
 use crate::format::frame::{Frame, FrameKind};
 use crate::index::{Index, Place};
@@ -42,8 +43,9 @@ use crate::log::{Address, Log, LogPosition, Segment, Use};
 /// A hash file open for reading only, beside at most one writer in this or another process.
 pub struct HashReader {
     storage: Arc<dyn Storage>,
-    /// Replaced when the reader was left behind.
-    view: RwLock<View>,
+    /// Replaced when the reader was left behind. Lookups borrow it under a pin; what takes longer, or calls
+    /// the user's code, counts its reference, so that no pin is held for long.
+    view: Published<Arc<View>>,
 }
 
 /// The state at some position of the log, moving forward.
@@ -75,13 +77,17 @@ impl HashReader {
 
     /// Opens the store on a storage for reading.
     pub fn open_on(storage: Arc<dyn Storage>) -> Result<Self> {
-        let view = RwLock::new(View::open_newest(&storage)?);
+        let view = Published::new(Arc::new(View::open_newest(&storage)?));
         Ok(Self { storage, view })
+    }
+
+    fn view(&self) -> Arc<View> {
+        Arc::clone(self.view.get(&epoch::pin()))
     }
 
     /// Properties of the file, by name, in a fixed order.
     pub fn inspect(&self) -> Vec<(&'static str, String)> {
-        let view = self.view.read();
+        let view = self.view();
         let segments = view.log.segments().in_use(Use::Log);
         let geometry = view.log.geometry();
         let used: u64 = segments
@@ -116,14 +122,17 @@ impl HashReader {
     /// Answers from a view that is up to date, from a newer one if the writer has reused what it pointed to.
     fn answer<T>(&self, mut from: impl FnMut(&View) -> Result<T>) -> Result<T> {
         for _ in 0..TRIES {
-            let view = self.view.read();
+            let view = self.view();
             match view.take_in().and_then(|()| from(&view)) {
                 Err(error) if error.kind() == Kind::Corrupted && view.is_stale(&self.storage) => {}
                 other => return other,
             }
-            drop(view);
-            let newer = View::open_newest(&self.storage)?;
-            *self.view.write() = newer;
+            // Of many threads that are left behind at once, one opens the newest for all.
+            self.view.replace(|current| {
+                Arc::ptr_eq(current, &view)
+                    .then(|| View::open_newest(&self.storage).map(Arc::new))
+                    .transpose()
+            })?;
         }
         Err(Error::new(
             Kind::Locked,
@@ -230,10 +239,16 @@ impl View {
         self.watch.store(word, Ordering::Release);
     }
 
+    /// Whether the log says nothing behind the end.
+    #[inline]
+    fn is_current(&self) -> bool {
+        self.log.map().load_u64(self.watch.load(Ordering::Acquire)) == 0
+    }
+
     /// Takes in what the log says behind the end.
     #[inline]
     fn take_in(&self) -> Result<()> {
-        if self.log.map().load_u64(self.watch.load(Ordering::Acquire)) == 0 {
+        if self.is_current() {
             return Ok(());
         }
         self.follow()
@@ -301,20 +316,17 @@ impl View {
         Ok(self.log.copy_frame(Address(place), buf)?.key)
     }
 
-    fn read(&self, key: &[u8], visit: &mut dyn FnMut(Option<&[u8]>)) -> Result<()> {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let pin = epoch::pin();
         let mut buf = Vec::new();
-        let found = self
-            .index
+        self.index
             .find(&pin, hash_key(key, &self.secrets), |place| {
                 let frame = self.log.copy_frame(Address(place), &mut buf)?;
                 if frame.key != key {
                     return Ok(None);
                 }
                 Ok(Some(value::decode(self.compression, &frame)?.into_owned()))
-            })?;
-        visit(found.as_deref());
-        Ok(())
+            })
     }
 
     /// Scans without taking anything in: the state of one moment, as long as its segments are not reused.
@@ -337,7 +349,18 @@ impl View {
 
 impl Reader for HashReader {
     fn read(&self, key: &[u8], visit: &mut dyn FnMut(Option<&[u8]>)) -> Result<()> {
-        self.answer(|view| view.read(key, visit))
+        let at_once = {
+            let pin = epoch::pin();
+            let view = self.view.get(&pin);
+            // An error is looked at again, without the pin: it may mean only that the view is too old.
+            view.is_current().then(|| view.get(key).ok()).flatten()
+        };
+        let found = match at_once {
+            Some(found) => found,
+            None => self.answer(|view| view.get(key))?,
+        };
+        visit(found.as_deref());
+        Ok(())
     }
 
     fn scan(&self, from: Option<&Bookmark>, visit: &mut Visit<'_>) -> Result<Option<Bookmark>> {
@@ -365,7 +388,7 @@ impl Reader for HashReader {
     }
 
     fn bookmark_at(&self, key: &[u8]) -> Bookmark {
-        scan::bookmark(hash_key(key, &self.view.read().secrets), key)
+        scan::bookmark(hash_key(key, &self.view().secrets), key)
     }
 
     fn count(&self) -> u64 {
@@ -373,7 +396,7 @@ impl Reader for HashReader {
     }
 
     fn stats(&self) -> Stats {
-        let view = self.view.read();
+        let view = self.view();
         Stats {
             count: view.count(),
             file_bytes: self.storage.size().unwrap_or(0),
@@ -423,7 +446,7 @@ impl Persistent for HashReader {
     /// A copy of the state of one moment, record by record; again from a newer one if the writer reuses what it
     /// needs.
     fn copy_to(&self, target: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
-        let compression = self.view.read().compression;
+        let compression = self.view().compression;
         let options = Options {
             compression,
             ..Options::default()
