@@ -16,6 +16,9 @@ use crate::error::Result;
 
 /// Segments kept ready for appenders.
 const PREPARED: usize = 6;
+/// Bytes of log between two checkpoints for each record of a large store: about what its entry takes in an image,
+/// so a checkpoint writes about as much as was appended.
+const INTERVAL_PER_RECORD: u64 = 4;
 /// Without an append for so long, what the pace of cleaning put off is done.
 const IDLE: Duration = Duration::from_millis(50);
 
@@ -188,7 +191,7 @@ impl Core {
 
     /// Log between two checkpoints, in bytes: what an open after a crash reads.
     pub(super) fn interval(&self) -> u64 {
-        (self.log.geometry().segment_size() * 64).max(self.count() * 8)
+        (self.log.geometry().segment_size() * 64).max(self.count() * INTERVAL_PER_RECORD)
     }
 
     fn is_checkpoint_due(&self) -> bool {

@@ -19,7 +19,7 @@
 //! 3. Opening reads the log behind the last checkpoint, nothing else; stripes of the index come in when
 //!    they are first needed, and in the background.
 //! 4. The log takes at most `space_ratio` times the live bytes, and what one interval between checkpoints adds
-//!    (the larger of 64 segments and 8 bytes per record), unless records were removed: `clean`.
+//!    (the larger of 64 segments and 4 bytes per record), unless records were removed: `clean`.
 //!
 //! State of a handle: *open* -> (a write or sync fails) -> *poisoned*: reads go on, writes are refused, a
 //! new open recovers. Costs in storage accesses when nothing is cached: `get` 1, absent 0, `put` 0 and one

@@ -25,7 +25,8 @@ use crate::log::{Address, Log};
 #[derive(Debug, Default)]
 struct Replayed {
     entries: Vec<u64>,
-    removes: Vec<bool>,
+    /// Which of them are removals, by their number, rising.
+    removes: Vec<u32>,
 }
 
 /// Stripes that are not in memory yet.
@@ -82,8 +83,10 @@ impl Replay {
             _ => {}
         }
         let stripe = &mut self.stripes[hash.stripe()];
+        if kind == FrameKind::Remove {
+            stripe.removes.push(stripe.entries.len() as u32);
+        }
         stripe.entries.push(entry(hash, address.0));
-        stripe.removes.push(kind == FrameKind::Remove);
     }
 
     /// Whether everything was cleared behind the checkpoint.
@@ -148,7 +151,8 @@ impl Cold {
             let mut same: Vec<u64> = entries[below..above].to_vec();
             from = above;
             for &at in group {
-                self.apply_one(&mut same, replayed.entries[at], replayed.removes[at])?;
+                let removes = replayed.removes.binary_search(&(at as u32)).is_ok();
+                self.apply_one(&mut same, replayed.entries[at], removes)?;
             }
             out.extend_from_slice(&same);
         }
