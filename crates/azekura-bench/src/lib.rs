@@ -10,6 +10,7 @@
 //!   (flags)      |  `-- generate (keys, values)     measure (time, processor, memory, files)
 //!                v
 //!              report (table or JSON lines)         mixed (parallel, wicked: every answer modelled)
+//!                                                   opens (open, after a close and after a kill)
 //! ```
 //!
 //! It knows no rival, and nothing of how an engine works.
@@ -18,6 +19,7 @@ pub mod engines;
 pub mod generate;
 pub mod measure;
 pub mod mixed;
+pub mod opens;
 pub mod plan;
 pub mod report;
 pub mod suite;
@@ -28,6 +30,7 @@ use azekura::error::{Error, Kind, Result};
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 
 use mixed::{MixedPlan, Recipe};
+use opens::OpenPlan;
 use plan::{Engine, Plan};
 use report::Output;
 
@@ -35,6 +38,8 @@ use report::Output;
 enum Bench {
     /// Set, get, iterate and remove, phase by phase
     Record(RecordArguments),
+    /// How long it takes to open a store that was closed, and one whose writer was killed
+    Open(OpenArguments),
     /// Random sets, gets, removals and exchanges from many threads, every answer verified
     Parallel(MixedArguments),
     /// The same with appends, scans, clears, copies, checkpoints and compactions among them
@@ -48,6 +53,15 @@ struct RecordArguments {
     engine: Engine,
     #[command(flatten)]
     plan: Plan,
+}
+
+#[derive(Args)]
+struct OpenArguments {
+    /// The engine to measure
+    #[arg(long, value_enum, default_value_t = Engine::DEFAULT)]
+    engine: Engine,
+    #[command(flatten)]
+    plan: OpenPlan,
 }
 
 #[derive(Args)]
@@ -78,6 +92,11 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         Bench::Record(RecordArguments { engine, plan }) => {
             let mut output = Output::new(plan.json);
             engine.record(&plan, &mut |phase| output.phase(&phase))?;
+            output.finish()
+        }
+        Bench::Open(OpenArguments { engine, plan }) => {
+            let mut output = Output::new(plan.json);
+            engine.opens(&plan, &mut |phase| output.phase(&phase))?;
             output.finish()
         }
         Bench::Parallel(MixedArguments { engine, plan }) => mix(engine, &plan, Recipe::Parallel),

@@ -1,4 +1,4 @@
-//! What a phase took: processor time, memory by kind, bytes of files, latency.
+//! What a phase took: processor time, memory by kind, bytes of files, work of the device, latency.
 //!
 //! Memory is read from `/proc/self/status`: private (anonymous) pages are what an engine costs, file
 //! pages are what the page cache would hold anyway and are shared with whoever maps the file. On a
@@ -51,6 +51,58 @@ impl Memory {
     }
 }
 
+/// What the device under a store did so far, and what this process gave it to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Device {
+    /// Requests to read that it completed, of whoever.
+    pub reads: Option<u64>,
+    /// Requests to write that it completed, of whoever.
+    pub writes: Option<u64>,
+    /// Requests to make everything durable that it completed, of whoever.
+    pub syncs: Option<u64>,
+    /// Bytes that this process wrote towards devices; a page that is changed through a map counts when it
+    /// gets dirty.
+    pub bytes_written: Option<u64>,
+}
+
+impl Device {
+    /// As of now, for the device that holds the folder of `path`; absent is what the system does not tell.
+    pub fn now(path: &Path) -> Self {
+        let folder = path.parent().filter(|folder| *folder != Path::new(""));
+        let number = std::fs::metadata(folder.unwrap_or(Path::new("."))).map(|meta| meta.dev());
+        let stat = number.and_then(|number| {
+            let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+            std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat"))
+        });
+        let io = std::fs::read_to_string("/proc/self/io");
+        Self::parse(&stat.unwrap_or_default(), &io.unwrap_or_default())
+    }
+
+    fn parse(stat: &str, io: &str) -> Self {
+        let field = |index: usize| stat.split_whitespace().nth(index)?.parse().ok();
+        Self {
+            reads: field(0),
+            writes: field(4),
+            syncs: field(15),
+            bytes_written: io
+                .lines()
+                .find_map(|line| line.strip_prefix("write_bytes: ")?.parse().ok()),
+        }
+    }
+
+    /// What was done since `before`.
+    #[must_use]
+    pub fn since(self, before: Self) -> Self {
+        let less = |now: Option<u64>, before| Some(now?.saturating_sub(before?));
+        Self {
+            reads: less(self.reads, before.reads),
+            writes: less(self.writes, before.writes),
+            syncs: less(self.syncs, before.syncs),
+            bytes_written: less(self.bytes_written, before.bytes_written),
+        }
+    }
+}
+
 /// Size and allocated bytes of a file, or of all files of a folder.
 pub fn file_bytes(path: &Path) -> Result<(u64, u64)> {
     let describe = |e| Error::io("cannot measure the store", e).at(path);
@@ -66,12 +118,16 @@ pub fn file_bytes(path: &Path) -> Result<(u64, u64)> {
     Ok(sum)
 }
 
+/// The longest latency that is told from longer ones.
+const HOUR_NS: u64 = 3_600_000_000_000;
+
 /// Latencies of one thread or, merged, of all; three digits are kept.
 pub struct Latency(Histogram<u64>);
 
 impl Default for Latency {
     fn default() -> Self {
-        Self(Histogram::new(3).expect("three digits are within the histogram's range"))
+        // With bounds: one that grows by itself cuts at its present end what is recorded saturating.
+        Self(Histogram::new_with_bounds(1, HOUR_NS, 3).expect("the bounds are in order"))
     }
 }
 
@@ -86,7 +142,7 @@ impl Latency {
     pub fn merge(&mut self, other: &Self) {
         self.0
             .add(&other.0)
-            .expect("an automatically resizing histogram takes any value");
+            .expect("all histograms have the same bounds");
     }
 
     /// The percentiles in microseconds; `None` if nothing was counted.
@@ -132,6 +188,21 @@ mod tests {
     }
 
     #[test]
+    fn device_figures_are_the_differences_of_what_the_kernel_counts() {
+        let stat = |n: u64| format!("{n} 0 8 0 {} 0 8 0 0 0 0 0 0 0 0 {} 0\n", n + 1, n + 2);
+        let before = Device::parse(&stat(10), "wchar: 3\nwrite_bytes: 4096\n");
+        let now = Device::parse(&stat(15), "wchar: 9\nwrite_bytes: 12288\n");
+        let expected = Device {
+            reads: Some(5),
+            writes: Some(5),
+            syncs: Some(5),
+            bytes_written: Some(8192),
+        };
+        assert_eq!(now.since(before), expected);
+        assert_eq!(Device::parse("", ""), Device::default());
+    }
+
+    #[test]
     fn a_folder_is_the_sum_of_its_files() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("in")).unwrap();
@@ -162,5 +233,16 @@ mod tests {
         all.merge(&latency);
         let found = all.percentiles().unwrap();
         assert!((found.p50 - 2.0).abs() < 0.01 && (found.p9999 - 2.0).abs() < 0.01);
+    }
+
+    #[test]
+    fn a_long_call_is_not_cut_short() {
+        let mut latency = Latency::default();
+        for took in [40, 3_000, 7_000_000, 90_000_000_000] {
+            latency.record(Duration::from_nanos(took));
+        }
+        let found = latency.percentiles().unwrap();
+        assert!((found.max / 90e6 - 1.0).abs() < 0.002, "{found:?}");
+        assert!((found.p50 / 3.0 - 1.0).abs() < 0.002, "{found:?}");
     }
 }

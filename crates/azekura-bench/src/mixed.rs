@@ -23,7 +23,7 @@ use clap::Args;
 use indicatif::ProgressBar;
 
 use crate::generate::{Choice, Key, fold};
-use crate::measure::{self, Memory};
+use crate::measure::{self, Device, Memory};
 use crate::plan::{Survives, between};
 use crate::report::{self, Phase};
 use crate::target::{Setup, Target};
@@ -153,6 +153,8 @@ fn wrong(what: &str, key: &[u8], found: Option<&[u8]>, expected: Option<&[u8]>) 
 pub fn run<S: Store>(plan: &MixedPlan, recipe: Recipe) -> Result<Phase> {
     plan.check()?;
     let before = Memory::now();
+    let device = || plan.path.as_deref().map(Device::now).unwrap_or_default();
+    let idle = device();
     let mut store = S::open(&plan.setup(true))?;
     let models: Vec<Mutex<Model>> = (0..plan.threads).map(|_| Mutex::default()).collect();
     let bar = report::progress(recipe.word(), plan.count * plan.threads, plan.json);
@@ -189,31 +191,29 @@ pub fn run<S: Store>(plan: &MixedPlan, recipe: Recipe) -> Result<Phase> {
     };
     let count = plan.count * plan.threads;
     let growth = |of: fn(&Memory) -> u64| Some(of(&after?).saturating_sub(of(&before?)));
-    Ok(Phase {
+    let mut phase = Phase {
         engine: S::NAME.to_owned(),
         op: recipe.word().to_owned(),
-        order: None,
         threads: plan.threads,
         count,
         key_size: 8,
         value_size: plan.value_size,
-        batch: None,
-        misses: None,
         seconds,
         ops_per_second: count as f64 / seconds,
-        bytes_per_second: None,
         cpu_seconds: cpu,
-        latency_us: None,
         memory_bytes: growth(|memory| memory.resident),
         private_bytes: growth(|memory| memory.private),
-        peak_bytes: None,
         file_bytes: files.map(|files| files.0),
         allocated_bytes: files.map(|files| files.1),
         hits: Some(verified),
         durability: Some(plan.durability),
         digest: Some(format!("{digest:016x}")),
-        harness_ns: None,
-    })
+        ..Phase::default()
+    };
+    if S::PERSISTENT {
+        phase.device(&device().since(idle));
+    }
+    Ok(phase)
 }
 
 /// Compares the whole content with the models; returns its digest.

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::engines::{hash::Hash, none::Nothing, std_hash::StdHash};
 use crate::mixed::{self, MixedPlan, Recipe};
+use crate::opens::{self, OpenPlan};
 use crate::report::Phase;
 use crate::workload;
 
@@ -41,6 +42,20 @@ impl Engine {
             Self::Hash => workload::record::<Hash>(plan, emit),
             Self::StdHash => workload::record::<StdHash>(plan, emit),
             Self::None => workload::record::<Nothing>(plan, emit),
+        }
+    }
+
+    /// The word in flags.
+    pub fn word(self) -> String {
+        word(&self)
+    }
+
+    /// Measures opening; `Invalid` for an engine that has no file.
+    pub fn opens(self, plan: &OpenPlan, emit: &mut dyn FnMut(Phase) -> Result<()>) -> Result<()> {
+        match self {
+            Self::Hash => opens::run::<Hash>(plan, self, emit),
+            Self::StdHash => opens::run::<StdHash>(plan, self, emit),
+            Self::None => opens::run::<Nothing>(plan, self, emit),
         }
     }
 

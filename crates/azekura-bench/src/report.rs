@@ -10,11 +10,11 @@ use azekura::error::{Error, Kind, Result, size};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::{Deserialize, Serialize};
 
-use crate::measure::Percentiles;
+use crate::measure::{Device, Percentiles};
 use crate::plan::{Order, Survives};
 
 /// The result of one phase. Sizes are in bytes, memory is growth since before the first phase.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Phase {
     /// The engine's word.
@@ -28,6 +28,9 @@ pub struct Phase {
     pub threads: u64,
     /// Operations of all threads.
     pub count: u64,
+    /// Sets that made the store, where its opening is measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub records: Option<u64>,
     /// Bytes of a key.
     pub key_size: u64,
     /// Bytes of a value.
@@ -50,6 +53,15 @@ pub struct Phase {
     /// Latency of a call (of a whole batch, if calls are batched).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency_us: Option<Percentiles>,
+    /// Latency of the first lookup after an open.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_get_us: Option<Percentiles>,
+    /// Latency of the engine that does nothing, in the same loop, as often, right afterwards.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency_none_us: Option<Percentiles>,
+    /// The same where each of its calls waits for the median of this phase: the noise of the machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency_wait_us: Option<Percentiles>,
     /// Growth of resident memory, file pages included.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
@@ -68,6 +80,18 @@ pub struct Phase {
     /// Operations that found their record.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hits: Option<u64>,
+    /// Requests to read that the store's device completed from opening to closing, of whoever.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device_reads: Option<u64>,
+    /// Requests to write that it completed meanwhile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device_writes: Option<u64>,
+    /// Bytes that this process wrote towards devices meanwhile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device_bytes_written: Option<u64>,
+    /// Requests to make everything durable that the device completed meanwhile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub syncs: Option<u64>,
     /// What an acknowledged write survived.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub durability: Option<Survives>,
@@ -83,6 +107,14 @@ impl Phase {
     /// The phase as one line of JSON.
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).expect("a phase has only plain fields")
+    }
+
+    /// Fills in what the device did.
+    pub fn device(&mut self, did: &Device) {
+        self.device_reads = did.reads;
+        self.device_writes = did.writes;
+        self.device_bytes_written = did.bytes_written;
+        self.syncs = did.syncs;
     }
 
     /// A phase from a line of JSON; `Invalid` if it is none.
@@ -146,11 +178,35 @@ impl Output {
                 .map_or_else(|| "-".into(), |hits| hits.to_string()),
             phase.digest.as_deref().unwrap_or("-"),
         ))?;
-        if let Some(us) = &phase.latency_us {
+        let latency = |of: &str, us: &Percentiles| {
             line(&format!(
-                "{:<13} us: p50 {:.1}  p90 {:.1}  p99 {:.1}  p99.9 {:.1}  p99.99 {:.1}  max {:.1}",
-                "", us.p50, us.p90, us.p99, us.p999, us.p9999, us.max
-            ))?;
+                "  {of:<11} us: p50 {:.2}  p90 {:.2}  p99 {:.2}  p99.9 {:.1}  p99.99 {:.1}  max {:.1}",
+                us.p50, us.p90, us.p99, us.p999, us.p9999, us.max
+            ))
+        };
+        if let Some(us) = &phase.first_get_us {
+            latency("first get", us)?;
+        }
+        if let Some(us) = &phase.latency_us {
+            latency("of a call", us)?;
+            let others = [
+                ("of nothing", &phase.latency_none_us),
+                ("of a wait", &phase.latency_wait_us),
+            ];
+            for (what, other) in others {
+                let Some(other) = other else { continue };
+                latency(what, other)?;
+                line(&format!(
+                    "  {:<11} p50 {:.1}  p90 {:.1}  p99 {:.1}  p99.9 {:.1}  p99.99 {:.1}  max {:.1}",
+                    "  times",
+                    us.p50 / other.p50,
+                    us.p90 / other.p90,
+                    us.p99 / other.p99,
+                    us.p999 / other.p999,
+                    us.p9999 / other.p9999,
+                    us.max / other.max
+                ))?;
+            }
         }
         Ok(())
     }
@@ -204,22 +260,19 @@ mod tests {
             count: 10,
             key_size: 8,
             value_size: 8,
-            batch: None,
-            misses: None,
             seconds: 0.5,
             ops_per_second: 20.0,
             bytes_per_second: Some(160.0),
             cpu_seconds: 0.25,
-            latency_us: None,
             memory_bytes: Some(1),
-            private_bytes: None,
-            peak_bytes: None,
             file_bytes: Some(2),
-            allocated_bytes: None,
             hits: Some(10),
+            device_writes: Some(3),
+            syncs: Some(4),
             durability: Some(Survives::Process),
             digest: Some("00".into()),
             harness_ns: Some(1.0),
+            ..Phase::default()
         };
         let json = phase.to_json();
         assert_eq!(
@@ -227,7 +280,7 @@ mod tests {
             "{\"engine\":\"hash\",\"op\":\"get-shuffled\",\"order\":\"random\",\"threads\":2,\"count\":10,\
              \"key_size\":8,\"value_size\":8,\"seconds\":0.5,\"ops_per_second\":20.0,\
              \"bytes_per_second\":160.0,\"cpu_seconds\":0.25,\"memory_bytes\":1,\"file_bytes\":2,\
-             \"hits\":10,\"durability\":\"process\",\"digest\":\"00\"}"
+             \"hits\":10,\"device_writes\":3,\"syncs\":4,\"durability\":\"process\",\"digest\":\"00\"}"
         );
         assert_eq!(Phase::from_json(&json).unwrap().to_json(), json);
         assert_eq!(Phase::from_json("{}").unwrap_err().kind(), Kind::Invalid);

@@ -17,7 +17,7 @@ use indicatif::ProgressBar;
 
 use crate::engines::none::Nothing;
 use crate::generate::{Choice, Key, Keys, Source, Values, Zipf, fold};
-use crate::measure::{self, Latency, Memory};
+use crate::measure::{self, Device, Latency, Memory, Percentiles};
 use crate::plan::{Op, Order, Plan};
 use crate::report::{self, Phase};
 use crate::target::{Setup, Target};
@@ -47,7 +47,9 @@ pub fn record<T: Target>(plan: &Plan, emit: &mut dyn FnMut(Phase) -> Result<()>)
     let values = Values::new(plan.value_size);
     let before = Memory::now();
     let mut open: Option<T> = None;
+    let device = || plan.path.as_deref().map(Device::now).unwrap_or_default();
     for (index, &op) in plan.ops.iter().enumerate() {
+        let idle = device();
         let target = match open.take() {
             Some(target) => target,
             None => T::open(&Setup {
@@ -72,6 +74,13 @@ pub fn record<T: Target>(plan: &Plan, emit: &mut dyn FnMut(Phase) -> Result<()>)
             let (size, allocated) = measure::file_bytes(path)?;
             phase.file_bytes = Some(size);
             phase.allocated_bytes = Some(allocated);
+            phase.device(&device().since(idle));
+        }
+        if let Some(us) = &phase.latency_us {
+            // A batch is as many calls of an engine without batches.
+            let median = Duration::from_secs_f64(us.p50 / 1e6 / plan.batch as f64);
+            phase.latency_none_us = latency_none(plan, op, Duration::ZERO)?;
+            phase.latency_wait_us = latency_none(plan, op, median)?;
         }
         if !plan.json {
             phase.harness_ns = Some(harness_ns(plan, op)?);
@@ -90,13 +99,19 @@ pub fn harness_ns(plan: &Plan, op: Op) -> Result<f64> {
         ..plan.clone()
     };
     let phase = run(
-        &Nothing,
+        &Nothing::default(),
         &plan,
         op,
         &source(&plan),
         &Values::new(plan.value_size),
     )?;
     Ok(phase.cpu_seconds * 1e9 / phase.count as f64)
+}
+
+/// Latency of the calls of the phase `op`, as many of them, when the engine only waits.
+fn latency_none(plan: &Plan, op: Op, wait: Duration) -> Result<Option<Percentiles>> {
+    let values = Values::new(plan.value_size);
+    run(&Nothing { wait }, plan, op, &source(plan), &values).map(|phase| phase.latency_us)
 }
 
 fn check_place(plan: &Plan) -> Result<()> {
@@ -256,15 +271,10 @@ fn phase<T: Target>(plan: &Plan, op: Op, tally: &Tally, took: Duration, cpu: f64
         bytes_per_second: Some(bytes as f64 / seconds),
         cpu_seconds: cpu,
         latency_us: tally.latency.percentiles(),
-        memory_bytes: None,
-        private_bytes: None,
-        peak_bytes: None,
-        file_bytes: None,
-        allocated_bytes: None,
         hits: (op != Op::Set).then_some(tally.hits),
         durability: Some(plan.durability),
         digest: (!op.writes()).then(|| format!("{:016x}", tally.digest)),
-        harness_ns: None,
+        ..Phase::default()
     }
 }
 

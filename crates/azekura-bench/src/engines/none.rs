@@ -2,8 +2,12 @@
 //!
 //! It looks at every key, claims that every record is there, and shows no value. Its figures are to
 //! be read beside those of real engines: key formatting, the generator and the loop.
+//!
+//! It can wait in each call for as long as a real engine takes: then the noise of the machine hits as large
+//! a part of its calls.
 
-use std::hint::black_box;
+use std::hint::{black_box, spin_loop};
+use std::time::{Duration, Instant};
 
 use azekura::engine::Durability;
 use azekura::error::Result;
@@ -11,8 +15,23 @@ use azekura::error::Result;
 use crate::target::{Setup, Target};
 
 /// Nothing.
-#[derive(Debug)]
-pub struct Nothing;
+#[derive(Debug, Default)]
+pub struct Nothing {
+    /// How long each call takes at least.
+    pub wait: Duration,
+}
+
+impl Nothing {
+    #[inline]
+    fn wait(&self) {
+        if self.wait > Duration::ZERO {
+            let start = Instant::now();
+            while start.elapsed() < self.wait {
+                spin_loop();
+            }
+        }
+    }
+}
 
 impl Target for Nothing {
     const NAME: &'static str = "none";
@@ -20,28 +39,32 @@ impl Target for Nothing {
     type Position<'t> = ();
 
     fn open(_: &Setup) -> Result<Self> {
-        Ok(Self)
+        Ok(Self::default())
     }
     fn close(self) -> Result<()> {
         Ok(())
     }
     #[inline]
     fn set(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.wait();
         black_box((key, value));
         Ok(())
     }
     #[inline]
     fn has(&self, key: &[u8]) -> Result<bool> {
+        self.wait();
         black_box(key);
         Ok(true)
     }
     #[inline]
     fn get(&self, key: &[u8], _: &mut Vec<u8>) -> Result<bool> {
+        self.wait();
         black_box(key);
         Ok(false)
     }
     #[inline]
     fn remove(&self, key: &[u8]) -> Result<bool> {
+        self.wait();
         black_box(key);
         Ok(true)
     }
@@ -50,6 +73,7 @@ impl Target for Nothing {
     }
     #[inline]
     fn jump(&self, (): &mut (), key: &[u8], _: &mut impl FnMut(&[u8], &[u8])) -> Result<()> {
+        self.wait();
         black_box(key);
         Ok(())
     }

@@ -3,6 +3,7 @@
 //! No test looks inside: what a file holds is asked with another command.
 
 mod bad_input;
+mod bench;
 mod care;
 mod formats;
 mod help;
