@@ -31,6 +31,8 @@ pub struct Map {
     base: NonNull<u8>,
     capacity: u64,
     writable: bool,
+    /// Whether the pages are a file's.
+    is_file: bool,
     tap: Option<Arc<dyn Tap>>,
 }
 
@@ -88,6 +90,7 @@ impl Map {
             base,
             capacity,
             writable,
+            is_file: true,
             tap: None,
         }))
     }
@@ -118,6 +121,7 @@ impl Map {
             base,
             capacity,
             writable: true,
+            is_file: false,
             tap,
         }))
     }
@@ -310,6 +314,25 @@ impl Map {
                 self.at(first).cast(),
                 (offset + len - first) as usize,
                 MADV_POPULATE_WRITE,
+            );
+        }
+    }
+
+    /// Lets go of a range's pages: the process does not hold them any more, the file keeps them, and who looks
+    /// brings them in again. Does nothing to memory that is no file's.
+    pub fn forget(&self, offset: u64, len: u64) {
+        self.bound(offset, len);
+        let first = offset.next_multiple_of(4096);
+        let end = (offset + len) & !4095;
+        if !self.is_file || first >= end {
+            return;
+        }
+        // SAFETY: in bounds (asserted); the pages are a file's and shared, so what was stored stays in the file.
+        unsafe {
+            libc::madvise(
+                self.at(first).cast(),
+                (end - first) as usize,
+                libc::MADV_DONTNEED,
             );
         }
     }

@@ -347,7 +347,15 @@ impl Segments {
         let mut space = self.space.lock();
         if let Some((units, ..)) = space.used.remove(&index) {
             space.retired.push((index, units));
+            drop(space);
+            self.forget(index, units);
         }
+    }
+
+    /// What is not looked at any more need not be held in memory.
+    fn forget(&self, index: u32, units: u32) {
+        let len = u64::from(units) << self.geometry.shift;
+        self.map.forget(self.geometry.offset_of(index), len);
     }
 
     /// What is retired now: to be given to [`release`](Self::release) once a checkpoint begun after this
@@ -400,20 +408,23 @@ impl Segments {
                     self.table.store_u64(u64::from(unit) * 16, 0);
                 }
                 space.available.extend(index..index + units);
+                // Again: a neighbour's fault may have brought it back.
+                self.forget(index, units);
             } else {
                 space.aging.push((stamp, index, units));
             }
         }
     }
 
-    /// Zeroes and brings into memory the next `count` segments that will be handed out, so that appends do
-    /// not wait for it. Called by the keeper; growing included.
+    /// Sees to it that `count` free segments are zeroed and in memory, so that appends do not wait for it. Called by
+    /// the keeper; growing included.
     pub fn prepare(&self, count: usize) -> Result<()> {
         let mut space = self.space();
         if space.free.available.len() < count {
             space.grow(count as u32)?;
         }
-        let next: Vec<u32> = space.free.available.iter().take(count).copied().collect();
+        let more = count.saturating_sub(space.free.prepared.len());
+        let next: Vec<u32> = space.others().take(more).collect();
         for index in next {
             // Somebody may have taken it while the lock was not held: then it is not ours to touch.
             if space.free.prepared.contains(&index) || !space.free.available.remove(&index) {
@@ -467,10 +478,13 @@ impl Segments {
 }
 
 impl Space<'_> {
-    /// Hands out `units` neighbouring segments, zeroed, lowest first; grows the storage if there are
-    /// none. `Full` if it cannot.
+    /// Hands out `units` neighbouring segments, zeroed for the log, lowest first, prepared ones to the log only
+    /// as long as there are others; grows the storage if there are none. `Full` if it cannot.
     pub fn take(&mut self, units: u32, sequence: u64, usage: Use) -> Result<u32> {
-        let index = if let Some(index) = self.find(units) {
+        let prepared = self.free.prepared.first().copied();
+        let index = if let Some(index) = prepared.filter(|_| usage == Use::Log && units == 1) {
+            index
+        } else if let Some(index) = self.find(units) {
             index
         } else {
             self.grow(units)?;
@@ -496,14 +510,34 @@ impl Space<'_> {
             dead: 0,
         };
         self.segments.enter(&mut self.free, segment, usage);
+        if usage == Use::Other {
+            self.segments.forget(index, units);
+        }
         Ok(index)
     }
 
+    /// Whether there are `units` neighbouring free segments.
+    pub fn has(&self, units: u32) -> bool {
+        self.find(units).is_some()
+    }
+
+    /// Free segments that are not prepared.
+    fn others(&self) -> impl Iterator<Item = u32> {
+        let prepared = &self.free.prepared;
+        let available = self.free.available.iter().copied();
+        available.filter(|index| !prepared.contains(index))
+    }
+
     fn find(&self, units: u32) -> Option<u32> {
+        let all = self.free.available.iter().copied();
+        Self::first_run(self.others(), units).or_else(|| Self::first_run(all, units))
+    }
+
+    fn first_run(free: impl Iterator<Item = u32>, units: u32) -> Option<u32> {
         let mut first = None;
         let mut len = 0;
         let mut last = u32::MAX;
-        for &index in &self.free.available {
+        for index in free {
             if first.is_none() || index != last.wrapping_add(1) {
                 first = Some(index);
                 len = 0;

@@ -11,6 +11,11 @@
 //! Images are taken while updates go on: an entry is the one of P or a later one. Replay from P brings every
 //! entry to its newest state whatever it began with, and all frames that an image may point to are durable
 //! before the superblock names it (step 3). Writers stand still in step 1 only.
+//!
+//! So images may be newer than P as well, and a checkpoint of many is made in *parts*: after each eighth of the
+//! images, steps 2 to 6 with the old P and the old list of the log's segments. What the new images replace is
+//! free for those still to be written: a file holds little more than one generation. The last part
+//! has the new P; only that one releases segments of the log.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +25,22 @@ use super::layout::{ENGINE, Extent, Image, Root, Super, image_crc, root_crc};
 use crate::error::{Error, Kind, Result};
 use crate::format::superblock::Superblock;
 use crate::index::hash::STRIPES;
-use crate::log::{LogPosition, Use};
+use crate::log::{LogPosition, Segment, Use};
+
+/// Into how many parts a large checkpoint is cut, and how many segments of images a part has at least.
+const PARTS: u64 = 8;
+const PART_SEGMENTS_MIN: u64 = 4;
+/// In how many runs of neighbouring segments the images of a large file stand at least, and how many segments such
+/// a run has at most.
+const RUNS: u64 = 4;
+const RUN_SEGMENTS_MAX: u32 = 8;
+
+/// What a checkpoint says of the log.
+struct Moment {
+    start: (u32, LogPosition),
+    count: u64,
+    log: Vec<Segment>,
+}
 
 /// The last checkpoint, and where the next one's images go.
 #[derive(Debug, Default)]
@@ -29,6 +49,8 @@ pub(super) struct Checkpoint {
     pub(super) superblock: Option<(u64, Super)>,
     /// By stripe.
     pub(super) images: Vec<Image>,
+    /// Segments of the log, as its root lists them.
+    pub(super) log: Vec<Segment>,
     /// Where the next image goes: offset, and the end of its run.
     pub(super) writing: Option<(u64, u64)>,
     /// `Log::appended` at the last checkpoint.
@@ -36,6 +58,11 @@ pub(super) struct Checkpoint {
 }
 
 impl Checkpoint {
+    /// Bytes of all images.
+    fn images_len(&self) -> u64 {
+        self.images.iter().map(|image| u64::from(image.len)).sum()
+    }
+
     /// The next image goes to the free segment nearest to the file's front.
     pub(super) fn start_new_run(&mut self) {
         self.writing = None;
@@ -89,10 +116,15 @@ impl Core {
 
     /// See the module's text. Does nothing if nothing was appended since the last one.
     pub(super) fn checkpoint(&self) -> Result<()> {
+        self.checkpoint_in_parts(None)
+    }
+
+    /// With parts of so many bytes of images, if that is said.
+    pub(super) fn checkpoint_in_parts(&self, part_len: Option<u64>) -> Result<()> {
         let mut state = self.checkpoint.lock();
         self.log.healthy()?;
         let retired = self.log.segments().retired();
-        let (start, count, log_segments, mut stripes) = {
+        let (moment, mut stripes) = {
             let _alone = self.gate.alone();
             let start = self.log.end();
             let nothing_new = state
@@ -102,14 +134,18 @@ impl Core {
             if nothing_new && retired.is_empty() {
                 return Ok(());
             }
-            let segments = self.log.segments().in_use(Use::Log);
-            (start, self.count(), segments, self.index.take_dirty())
+            let moment = Moment {
+                start,
+                count: self.count(),
+                log: self.log.segments().in_use(Use::Log),
+            };
+            (moment, self.index.take_dirty())
         };
         let appended = self.log.appended();
+        let start = moment.start;
         let changed = stripes.clone();
         stripes.extend(self.stripes_in_sparse_runs(&state, &stripes));
-        let written = self.write_checkpoint(&mut state, start, count, log_segments, &stripes);
-        if let Err(error) = written {
+        if let Err(error) = self.write_checkpoint(&mut state, moment, &stripes, part_len) {
             for stripe in changed {
                 self.index.mark_dirty(stripe);
             }
@@ -125,18 +161,30 @@ impl Core {
     fn write_checkpoint(
         &self,
         state: &mut Checkpoint,
-        start: (u32, LogPosition),
-        count: u64,
-        log_segments: Vec<crate::log::Segment>,
+        moment: Moment,
         stripes: &[usize],
+        part_len: Option<u64>,
     ) -> Result<()> {
         let Some((_, last)) = state.superblock.clone() else {
             unreachable!("an open file has a superblock")
         };
         let salt = last.geometry.salt;
+        let part_len = part_len.unwrap_or_else(|| self.part_len(state));
         let mut images = state.images.clone();
         let mut entries = Vec::new();
+        let mut written = 0;
         for &stripe in stripes {
+            if written >= part_len {
+                let before = Moment {
+                    start: last.start,
+                    count: last.count,
+                    log: state.log.clone(),
+                };
+                self.publish(state, images.clone(), before)?;
+                self.release_old_runs(state);
+                self.log.segments().reap_patiently(part_len / 2);
+                written = 0;
+            }
             self.index.warm(stripe)?;
             entries.clear();
             self.index.capture(stripe, &mut entries);
@@ -146,6 +194,7 @@ impl Core {
                 let bytes = image::encode(&mut entries);
                 let offset = self.write_part(state, &bytes)?;
                 let crc = image_crc(salt, stripe, &bytes);
+                written += bytes.len() as u64;
                 Image {
                     offset,
                     count: entries.len() as u32,
@@ -154,10 +203,24 @@ impl Core {
                 }
             };
         }
-        // The root lists its own run too: it is taken before the list is made.
+        self.publish(state, images, moment)
+    }
+
+    /// Bytes of images between two roots.
+    fn part_len(&self, state: &Checkpoint) -> u64 {
+        (state.images_len() / PARTS).max(PART_SEGMENTS_MIN * self.log.geometry().segment_size())
+    }
+
+    /// Writes a root of `images` and makes it the file's: `moment` is where replay begins.
+    fn publish(&self, state: &mut Checkpoint, images: Vec<Image>, moment: Moment) -> Result<()> {
+        let Some((_, last)) = state.superblock.clone() else {
+            unreachable!("an open file has a superblock")
+        };
+        let Moment { start, count, log } = moment;
         let geometry = self.log.geometry();
+        // The root lists its own run too: it is taken before the list is made.
         let room = (images.iter().filter(|i| !i.is_empty()).count() * 24
-            + log_segments.len() * 24
+            + log.len() * 24
             + self.log.segments().in_use(Use::Other).len() * 8
             + 64) as u64;
         self.room_for(state, room)?;
@@ -166,14 +229,10 @@ impl Core {
         let other = self.live_in_runs(&images, None, state.writing);
         let needed = other.into_iter().filter(|(_, (_, live))| *live > 0);
         let other = needed.map(|(index, (units, _))| (index, units)).collect();
-        let root = Root {
-            images,
-            log: log_segments,
-            other,
-        };
+        let root = Root { images, log, other };
         let bytes = root.encode();
         let offset = self.write_part(state, &bytes)?;
-        let crc = root_crc(salt, &bytes);
+        let crc = root_crc(geometry.salt, &bytes);
         self.sync_storage()?;
         let payload = Super {
             start,
@@ -190,6 +249,7 @@ impl Core {
         };
         self.write_super(state, payload)?;
         state.images = root.images;
+        state.log = root.log;
         Ok(())
     }
 
@@ -199,8 +259,15 @@ impl Core {
             return Ok(());
         }
         let geometry = self.log.geometry();
-        let units = len.div_ceil(geometry.segment_size()).max(1) as u32;
-        let index = self.log.segments().space().take(units, 0, Use::Other)?;
+        let least = len.div_ceil(geometry.segment_size()).max(1) as u32;
+        // Neighbours where there are some: images among segments of the log would be held in memory with them,
+        // by huge pages.
+        let wanted = (state.images_len() / RUNS) >> geometry.shift;
+        let mut space = self.log.segments().space();
+        let together = (wanted as u32).clamp(least, RUN_SEGMENTS_MAX.max(least));
+        let units = if space.has(together) { together } else { least };
+        let index = space.take(units, 0, Use::Other)?;
+        drop(space);
         let offset = geometry.offset_of(index);
         state.writing = Some((offset, offset + (u64::from(units) << geometry.shift)));
         Ok(())
@@ -258,21 +325,21 @@ impl Core {
     }
 
     /// Stripes to write again so that runs which hold little become free: as long as the runs take more
-    /// than twice what they hold.
+    /// than five fourths of what they hold.
     fn stripes_in_sparse_runs(&self, state: &Checkpoint, changed: &[usize]) -> Vec<usize> {
         let geometry = self.log.geometry();
         let runs = self.live_runs(state);
         let size = |units: u32| u64::from(units) << geometry.shift;
         let taken: u64 = runs.values().map(|(units, _)| size(*units)).sum();
         let live: u64 = runs.values().map(|(_, live)| live).sum();
-        if taken <= 2 * live + 4 * geometry.segment_size() {
+        if taken <= live + live / 4 + 4 * geometry.segment_size() {
             return Vec::new();
         }
         let sparse = |offset: u64| {
             let run = geometry
                 .locate(offset)
                 .and_then(|(index, _)| runs.range(..=index).next_back());
-            run.is_some_and(|(_, (units, live))| *live < size(*units) / 2)
+            run.is_some_and(|(_, (units, live))| *live < size(*units) / 4 * 3)
         };
         (0..STRIPES)
             .filter(|stripe| {

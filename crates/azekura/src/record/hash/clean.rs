@@ -11,7 +11,7 @@
 //! damaged, the segment is left as it is, for ever: it is evidence, and the damage is reported by
 //! whoever reads the record.
 //!
-//! Bound: the log does not grow beyond `space_ratio` times its live bytes, eight segments, and what is appended
+//! Bound: the log does not grow beyond `space_ratio` times its live bytes, four segments, and what is appended
 //! between two checkpoints. A log that is larger because records were removed shrinks at a pace: for each
 //! byte appended, 1 / (`space_ratio` - 1) bytes may be copied, which is what keeping the bound under the worst
 //! of overwriting takes; segments without a live record go at once, and all the rest when for a moment
@@ -27,7 +27,7 @@ use crate::log::layout::FIRST_FRAME;
 use crate::log::{Address, Entry, Segment, Stop, Use};
 
 /// Segments the log may take beyond the bound.
-const SLACK: u64 = 8;
+const SLACK: u64 = 4;
 /// Segments' worth of copying that may be saved up.
 const SAVED: u64 = 8;
 

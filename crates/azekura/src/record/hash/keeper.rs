@@ -189,9 +189,15 @@ impl Core {
         self.clean_one(paced)
     }
 
-    /// Log between two checkpoints, in bytes: what an open after a crash reads.
+    /// Log between two checkpoints, in bytes: what an open after a crash reads, and what waits to be free
+    /// again. Half the live bytes, 16 segments at least and 64 at most; or 4 bytes a record, where that is
+    /// more.
     pub(super) fn interval(&self) -> u64 {
-        (self.log.geometry().segment_size() * 64).max(self.count() * INTERVAL_PER_RECORD)
+        let (_, live) = self.log_bytes();
+        let segment = self.log.geometry().segment_size();
+        (live / 2)
+            .clamp(16 * segment, 64 * segment)
+            .max(self.count() * INTERVAL_PER_RECORD)
     }
 
     fn is_checkpoint_due(&self) -> bool {

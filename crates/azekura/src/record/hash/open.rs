@@ -250,6 +250,7 @@ impl HashDb {
         let mut state = Checkpoint {
             superblock: Some((sequence, last.clone())),
             images: root.images,
+            log: root.log,
             ..Checkpoint::default()
         };
         if resumes {

@@ -5,6 +5,8 @@
 
 use super::*;
 use crate::io::memory::Memory;
+use crate::io::sim::{Limits, SimDisk};
+use crate::io::{Access, Directory as _};
 
 fn small() -> Options {
     Options {
@@ -43,6 +45,57 @@ fn records_come_back_after_a_reopen_with_and_without_a_checkpoint() {
             db.check(&mut |_, _| ()).unwrap().damage,
             Vec::<String>::new()
         );
+    }
+}
+
+/// Here a part is half a kilobyte. What is replayed onto images of several moments must
+/// be the same as onto those of one.
+#[test]
+fn a_checkpoint_made_in_parts_may_be_cut_anywhere() {
+    let name = Path::new("parts.azh");
+    let disk = SimDisk::new(1);
+    let db = HashDb::create_on(disk.directory().create(name).unwrap(), &small()).unwrap();
+    disk.directory().sync().unwrap();
+    let key = |i: u32| i.wrapping_mul(0x9e37_79b9).to_le_bytes();
+    let value = |i: u32, round: u32| [i, round].map(u32::to_le_bytes).concat();
+    let fill = |range: std::ops::Range<u32>, round| {
+        for i in range {
+            db.put(&key(i), &value(i, round)).unwrap();
+        }
+    };
+    fill(0..400, 0);
+    db.checkpoint().unwrap();
+    fill(100..500, 1);
+    for i in 0..50 {
+        assert!(db.remove(&key(i)).unwrap());
+    }
+    db.sync(Durability::Power).unwrap();
+    let (before, syncs) = (disk.events(), db.core.log.syncs());
+    db.core.checkpoint_in_parts(Some(512)).unwrap();
+    let (after, syncs) = (disk.events(), db.core.log.syncs() - syncs);
+    assert!(syncs >= 4, "{syncs} syncs: it was made in parts");
+    let verify = |disk: &SimDisk, what: &str| {
+        let storage = disk.directory().open(name, Access::Write).unwrap();
+        let db = HashDb::open_on(storage, &small()).expect(what);
+        assert_eq!(db.count(), 450, "{what}");
+        let report = db.check(&mut |_, _| ()).unwrap();
+        assert_eq!(report.damage, Vec::<String>::new(), "{what}");
+        for i in 0..500 {
+            let wanted = (i >= 50).then(|| value(i, u32::from(i >= 100)));
+            assert_eq!(db.get(&key(i)).unwrap(), wanted, "{i} {what}");
+        }
+    };
+    let limits = Limits {
+        exhaustive: 16,
+        singles: 4,
+        random: 4,
+        ..Limits::default()
+    };
+    for at in before..=after {
+        verify(&disk.kill_state(at), &format!("killed after event {at}"));
+        for cut in disk.crash_states(at, &limits) {
+            verify(&cut, &format!("power cut after event {at}"));
+        }
     }
 }
 
