@@ -49,6 +49,11 @@ impl<'o> Output<'o> {
     }
 }
 
+/// `1 record`, `2 records`.
+pub(crate) fn counted(count: u64, one: &str, more: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { more })
+}
+
 /// The error of a write to standard output.
 pub(crate) fn failed(error: io::Error) -> Error {
     Error::io(WHAT, error)

@@ -13,6 +13,7 @@ use azekura::record::hash::{Compression, HashDb, Options};
 use azekura::{Durability, Edit, Engine, Error, Kind, Reader};
 
 use crate::format::{Limits, Record};
+use crate::output::counted;
 
 /// Records put at once.
 const BATCH_RECORDS: usize = 256;
@@ -235,14 +236,15 @@ impl<'e> Filler<'e> {
         self.stored
     }
 
-    /// "3 records", and how many were left as they were.
+    /// "3 records stored", and how many were left as they were.
     pub(crate) fn summary(&self) -> String {
         let kept = if self.conflict.keep_existing {
             format!(", {} kept as they were", self.kept)
         } else {
             String::new()
         };
-        format!("{} records stored{kept}", self.stored)
+        let stored = counted(self.stored, "record", "records");
+        format!("{stored} stored{kept}")
     }
 }
 

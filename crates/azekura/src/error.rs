@@ -196,7 +196,7 @@ impl fmt::Display for Error {
             write!(f, " offset {offset:#x}")?;
         }
         if let Some(key) = &inner.key {
-            write!(f, " key {}", quote(key))?;
+            write!(f, " for key {}", quote(key))?;
         }
         if let Some(detail) = &inner.detail {
             write!(f, " ({detail})")?;
@@ -237,7 +237,7 @@ mod tests {
             .remedy("run `azekura check users.azh`");
         assert_eq!(
             error.to_string(),
-            "corrupted: record checksum does not match at users.azh offset 0x1f40 key \"an\\xffna\" \
+            "corrupted: record checksum does not match at users.azh offset 0x1f40 for key \"an\\xffna\" \
              (found 9d3c1a07, expected 00e1b2f4); run `azekura check users.azh`"
         );
     }

@@ -9,7 +9,7 @@ use azekura::{Error, Kind, Result};
 use serde_json::json;
 
 use crate::exit::Outcome;
-use crate::output::Output;
+use crate::output::{Output, counted};
 use crate::progress::Progress;
 
 /// Verify a file, all of it
@@ -47,12 +47,14 @@ impl Check {
             } else {
                 "damaged"
             };
-            let (records, bytes) = (report.records, size(report.bytes));
-            out.line(format_args!(
-                "{verdict}: {records} records and {bytes} verified"
-            ))?;
+            let records = counted(report.records, "record", "records");
+            let bytes = size(report.bytes);
+            out.line(format_args!("{verdict}: {records} and {bytes} verified"))?;
             if !report.is_sound() {
-                out.line("run `azekura repair` to save what is left into a new file")?;
+                out.line(format_args!(
+                    "run `azekura repair {} NEW-FILE` to save what is left into a new file",
+                    self.file.display()
+                ))?;
             }
         }
         Ok(if report.is_sound() {

@@ -1,12 +1,15 @@
 //! `export`: writes every record in a form other programs read.
-//! A file given as the target appears whole or not at all. Writers may go on meanwhile: the scan's
-//! promise holds, every record that is present throughout comes out exactly once.
+//! A file given as the target appears whole or not at all; a pipe or a device is written to, and a store is
+//! never replaced. Writers may go on meanwhile: the scan's promise holds, every record that is present
+//! throughout comes out exactly once.
 //! It does not know the formats: `format/` does.
 
-use std::io::Write as _;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use azekura::{Error, Reader, Result};
+use azekura::format::superblock::MAGIC;
+use azekura::{Error, Kind, Reader, Result};
 
 use crate::exit::Outcome;
 use crate::format::Format;
@@ -21,7 +24,7 @@ pub(crate) struct Export {
     file: PathBuf,
     /// The form
     format: Format,
-    /// Where to write; - or nothing is standard output
+    /// Where to write; - or nothing is standard output. A file that is there is replaced, unless it is a store
     #[arg(default_value = "-", hide_default_value = true)]
     target: PathBuf,
 }
@@ -34,29 +37,85 @@ impl Export {
             return Ok(Outcome::Yes);
         }
         let failed = |error| Error::io("cannot write the export", error).at(&self.target);
-        let directory = match self.target.parent() {
+        match fs::metadata(&self.target) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.replace(&*store, &self.target, None)?;
+            }
+            Err(error) => return Err(failed(error)),
+            Ok(there) if there.is_file() => {
+                if is_store(&self.target).map_err(failed)? {
+                    return Err(Error::new(Kind::Invalid, "the target is a store")
+                        .at(&self.target)
+                        .remedy("choose another name, or remove it first"));
+                }
+                // Behind a symbolic link stands what is to be replaced.
+                let target = fs::canonicalize(&self.target).map_err(failed)?;
+                self.replace(&*store, &target, Some(there.permissions()))?;
+            }
+            // Putting a file in its place would take a device away from everybody else.
+            Ok(_) => {
+                let mut options = fs::OpenOptions::new();
+                let to = options.write(true).open(&self.target).map_err(failed)?;
+                self.buffered(&*store, to, failed)?;
+            }
+        }
+        Ok(Outcome::Yes)
+    }
+
+    /// Puts the export in the place of `target` in one step; a file that was there leaves its `permissions`.
+    fn replace(
+        &self,
+        store: &dyn Reader,
+        target: &Path,
+        permissions: Option<fs::Permissions>,
+    ) -> Result<()> {
+        let failed = |error| Error::io("cannot write the export", error).at(&self.target);
+        let directory = match target.parent() {
             Some(parent) if parent != Path::new("") => parent,
             _ => Path::new("."),
         };
-        let temporary = tempfile::NamedTempFile::new_in(directory).map_err(failed)?;
-        let mut writer = std::io::BufWriter::with_capacity(1 << 16, temporary);
-        self.write(&*store, &mut writer, failed)?;
-        writer.flush().map_err(failed)?;
-        let temporary = writer
-            .into_inner()
-            .map_err(|error| failed(error.into_error()))?;
+        // The name made up here is not the user's business: the system's own error is.
+        let bare = |error: io::Error| {
+            failed(
+                error
+                    .raw_os_error()
+                    .map_or_else(|| error, io::Error::from_raw_os_error),
+            )
+        };
+        let temporary = tempfile::NamedTempFile::new_in(directory).map_err(bare)?;
+        let temporary = self.buffered(store, temporary, failed)?;
+        if let Some(permissions) = permissions {
+            temporary
+                .as_file()
+                .set_permissions(permissions)
+                .map_err(failed)?;
+        }
         temporary.as_file().sync_all().map_err(failed)?;
         temporary
-            .persist(&self.target)
+            .persist(target)
             .map_err(|error| failed(error.error))?;
-        Ok(Outcome::Yes)
+        Ok(())
+    }
+
+    fn buffered<W: io::Write>(
+        &self,
+        store: &dyn Reader,
+        to: W,
+        failed: impl Fn(io::Error) -> Error + Copy,
+    ) -> Result<W> {
+        let mut writer = BufWriter::with_capacity(1 << 16, to);
+        self.write(store, &mut writer, failed)?;
+        writer.flush().map_err(failed)?;
+        writer
+            .into_inner()
+            .map_err(|error| failed(error.into_error()))
     }
 
     fn write(
         &self,
         store: &dyn Reader,
-        to: &mut dyn std::io::Write,
-        failed: impl Fn(std::io::Error) -> Error,
+        to: &mut dyn io::Write,
+        failed: impl Fn(io::Error) -> Error,
     ) -> Result<()> {
         let progress = Progress::new("exporting", store.count());
         let mut done = 0;
@@ -67,4 +126,13 @@ impl Export {
         })?;
         self.format.end(to).map_err(failed)
     }
+}
+
+/// Whether the file at `path` begins as stores do.
+fn is_store(path: &Path) -> io::Result<bool> {
+    let mut start = Vec::new();
+    File::open(path)?
+        .take(MAGIC.len() as u64)
+        .read_to_end(&mut start)?;
+    Ok(start == MAGIC)
 }

@@ -128,14 +128,17 @@ impl Input {
             if io::stdin().is_terminal() {
                 eprintln!("azekura: reading records from the terminal; end with ctrl-d");
             }
-            spool(&mut io::stdin().lock())?
+            spool(&mut io::stdin().lock(), &name)?
         } else {
             let mut file = File::open(source).map_err(failed)?;
             let kind = file.metadata().map_err(failed)?.file_type();
+            if kind.is_dir() {
+                return Err(failed(io::ErrorKind::IsADirectory.into()));
+            }
             if kind.is_file() || once {
                 file
             } else {
-                spool(&mut file)?
+                spool(&mut file, &name)?
             }
         };
         let size = file.metadata().map_err(failed)?.len();
@@ -167,12 +170,12 @@ impl Input {
 }
 
 /// Copies a stream that can be read only once into a temporary file without a name.
-fn spool(from: &mut dyn io::Read) -> Result<File> {
+fn spool(from: &mut dyn io::Read, name: &Path) -> Result<File> {
     tempfile::tempfile()
         .and_then(|mut file| {
             io::copy(from, &mut file)?;
             file.rewind()?;
             Ok(file)
         })
-        .map_err(|error| Error::io("cannot keep the input in a temporary file", error))
+        .map_err(|error| Error::io("cannot keep the input in a temporary file", error).at(name))
 }

@@ -19,7 +19,7 @@ use azekura::record::hash::{HashDb, Options};
 use azekura::{Durability, Error, Kind, Reader as _, Result};
 
 use crate::exit::Outcome;
-use crate::output::Output;
+use crate::output::{Output, counted};
 use crate::progress::Progress;
 use crate::store::{Conflict, Filler, Shape, for_each, shape_of};
 
@@ -53,8 +53,8 @@ impl Rebuild {
         sync_directory_of(&file)?;
         let before = old.stats();
         out.line(format_args!(
-            "{} records, {} before, {} after",
-            before.count,
+            "{}, {} before, {} after",
+            counted(before.count, "record", "records"),
             size(before.file_bytes),
             size(after)
         ))?;

@@ -9,7 +9,7 @@ use azekura::record::hash;
 use serde_json::json;
 
 use crate::exit::Outcome;
-use crate::output::Output;
+use crate::output::{Output, counted};
 use crate::progress::Progress;
 use crate::store::refuse_existing;
 
@@ -42,10 +42,10 @@ impl Repair {
                 out.line(format_args!("lost: {lost}"))?;
             }
             out.line(format_args!(
-                "{} records recovered, {} of them in doubt, {} losses",
-                report.recovered,
+                "{} recovered, {} of them in doubt, {}",
+                counted(report.recovered, "record", "records"),
                 report.doubtful,
-                report.lost.len()
+                counted(report.lost.len() as u64, "loss", "losses")
             ))?;
         }
         let whole = report.lost.is_empty() && report.doubtful == 0;

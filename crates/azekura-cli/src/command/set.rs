@@ -11,7 +11,7 @@ use azekura::error::quote;
 use azekura::{Edit, Engine, Error, Kind, Result};
 
 use crate::exit::Outcome;
-use crate::output::Output;
+use crate::output::{Output, counted};
 use crate::store::{Writing, limits};
 use crate::text::Coding;
 
@@ -50,7 +50,7 @@ impl Set {
                 "a value after each key"
             };
             return Err(Error::new(Kind::Invalid, "keys and values do not pair up")
-                .found(format!("{} words", words.len()), expected));
+                .found(counted(words.len() as u64, "word", "words"), expected));
         }
         let engine = azekura::open::open(&self.file)?;
         if let Some(source) = &self.value_file {

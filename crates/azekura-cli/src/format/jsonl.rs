@@ -26,7 +26,7 @@ const SHAPE: &str = r#"{"key":..,"value":..}"#;
 
 /// A record as JSON.
 #[derive(Debug, Default, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object with a key and a value")]
 pub(crate) struct Line<'a> {
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     key: Option<Cow<'a, str>>,

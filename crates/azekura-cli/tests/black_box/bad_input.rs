@@ -221,3 +221,46 @@ fn wrong_usage_is_told_from_wrong_input() {
     place.run(&["get", "--raw", "s.azh", "a", "b"]).error(3);
     assert_eq!(place.names(), ["s.azh"]);
 }
+
+#[test]
+fn places_where_nothing_can_be_made_or_read_are_named() {
+    let place = Place::with_store();
+    std::fs::create_dir(place.path("folder")).expect("a folder");
+    for (command, words) in [
+        (
+            &["create", "none/x.azh"][..],
+            "io: there is no folder to make the file in at none/x.azh: ",
+        ),
+        (
+            &["copy", "s.azh", "none/x.azh"],
+            "io: there is no folder to make the file in at none/x.azh: ",
+        ),
+        (
+            &["create", "s.azh/x.azh"],
+            "io: cannot make the file at s.azh/x.azh: ",
+        ),
+        (
+            &["import", "s.azh", "tsv", "folder"],
+            "io: cannot read the input at folder: ",
+        ),
+        (
+            &["set", "s.azh", "k", "--value-file", "folder"],
+            "io: cannot read the value at folder: ",
+        ),
+    ] {
+        let error = place.run(command).error(9);
+        assert!(error.starts_with(words), "{command:?}: {error}");
+    }
+    assert_eq!(place.names(), ["folder", "s.azh"]);
+}
+
+#[test]
+fn a_file_whose_beginning_is_gone_is_damaged_and_says_what_is_left_to_do() {
+    let place = Place::with_store();
+    let start = place.read("s.azh")[..100].to_vec();
+    refused(&start, 8, "corrupted: both superblocks are damaged");
+    place.write("s.azh", &start);
+    let error = place.run(&["repair", "s.azh", "new.azh"]).error(8);
+    assert!(error.contains("; restore a backup"), "{error}");
+    assert_eq!(place.names(), ["s.azh"]);
+}

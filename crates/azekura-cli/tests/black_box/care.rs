@@ -74,7 +74,7 @@ fn later_files_win_a_merge_unless_existing_records_are_kept() {
     let said = place
         .run(&["merge", "--keep-existing", "kept.azh", "b.azh", "c.azh"])
         .ok();
-    assert_eq!(said, "1 records stored, 2 kept as they were\n");
+    assert_eq!(said, "1 record stored, 2 kept as they were\n");
     assert_eq!(sorted(&place, "kept.azh"), ["x\ta", "y\ta", "z\tb"]);
 }
 

@@ -2,6 +2,7 @@
 //! A broken line is one error with its place, and nothing of the input was stored.
 //! The details of each format are tested beside its code.
 
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::process::Command;
 
 use crate::program::{Place, notice};
@@ -99,7 +100,7 @@ fn an_import_replaces_or_keeps_what_is_there() {
         &["import", "--keep-existing", "s.azh", "tsv"],
         b"a\tnew\nb\tnew\n",
     );
-    assert_eq!(said.ok(), "1 records stored, 1 kept as they were\n");
+    assert_eq!(said.ok(), "1 record stored, 1 kept as they were\n");
     assert_eq!(
         place.run(&["get", "s.azh", "a", "b"]).ok(),
         "a\told\nb\tnew\n"
@@ -177,4 +178,47 @@ fn records_move_from_tkrzw_and_back() {
         "42\n",
         "counters go on counting"
     );
+}
+
+/// An export once put a file in the place of whatever its target was: of a store, or, run by the superuser, of a
+/// device that the whole machine uses.
+#[test]
+fn an_export_replaces_files_only() {
+    let place = Place::with_store();
+    place.run(&["set", "s.azh", "k", "v"]).ok();
+    let store = place.read("s.azh");
+    std::os::unix::fs::symlink("s.azh", place.path("to-store")).expect("a link");
+    for target in ["s.azh", "to-store"] {
+        let error = place.run(&["export", "s.azh", "tsv", target]).error(3);
+        assert!(
+            error.starts_with("invalid: the target is a store at "),
+            "{error}"
+        );
+    }
+    assert_eq!(place.read("s.azh"), store);
+    std::fs::create_dir(place.path("folder")).expect("a folder");
+    let error = place.run(&["export", "s.azh", "tsv", "folder"]).error(9);
+    assert!(error.contains(" at folder: "), "{error}");
+    place.run(&["export", "s.azh", "tsv", "none/out"]).error(9);
+
+    place.write("old.tsv", "what was there");
+    let shared = std::fs::Permissions::from_mode(0o644);
+    std::fs::set_permissions(place.path("old.tsv"), shared).expect("permissions are set");
+    std::os::unix::fs::symlink("old.tsv", place.path("link")).expect("a link");
+    place.run(&["export", "s.azh", "tsv", "link"]).ok();
+    assert_eq!(place.read("old.tsv"), b"k\tv\n");
+    let found = |name: &str| std::fs::symlink_metadata(place.path(name)).expect("it is there");
+    assert!(found("link").is_symlink(), "the link is what it was");
+    assert_eq!(found("old.tsv").permissions().mode() & 0o777, 0o644);
+
+    let made = Command::new("mkfifo").arg(place.path("pipe")).status();
+    assert!(made.expect("mkfifo is there").success());
+    let pipe = place.path("pipe");
+    let reader = std::thread::spawn(move || std::fs::read(pipe).expect("the pipe is read"));
+    place.run(&["export", "s.azh", "tsv", "pipe"]).ok();
+    assert!(
+        found("pipe").file_type().is_fifo(),
+        "the pipe is what it was"
+    );
+    assert_eq!(reader.join().expect("it ends"), b"k\tv\n");
 }

@@ -134,7 +134,9 @@ impl Superblock {
         if slots.iter().any(|slot| slot.starts_with(&MAGIC)) {
             return Error::new(Kind::Corrupted, "both superblocks are damaged")
                 .offset(0)
-                .remedy("run `azekura repair`, or restore a backup");
+                .remedy(
+                    "restore a backup: without one of them nothing tells where the records are",
+                );
         }
         let start = head.get(..head.len().min(8)).unwrap_or_default();
         Error::new(Kind::Mismatch, "not an azekura file")

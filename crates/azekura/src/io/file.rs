@@ -60,7 +60,7 @@ impl File {
     pub fn create(path: impl AsRef<Path>) -> Result<Self> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true);
-        Self::with(path.as_ref(), &mut options, Access::Write)
+        Self::with(path.as_ref(), &mut options, Access::Write, not_made)
     }
 
     /// Makes a new file for `path` that has no name yet, and locks it for writing. `Invalid` if the name
@@ -68,7 +68,7 @@ impl File {
     pub fn create_nameless(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         if present(path)? {
-            return Err(refused(path, ErrorKind::AlreadyExists.into()));
+            return Err(not_made(path, ErrorKind::AlreadyExists.into()));
         }
         Self::unlinked(path)?.map_or_else(|| Self::beside(path), Ok)
     }
@@ -85,7 +85,7 @@ impl File {
             Ok(file) => file,
             Err(error) => match error.raw_os_error() {
                 Some(libc::EOPNOTSUPP | libc::EISDIR | libc::EINVAL) => return Ok(None),
-                _ => return Err(refused(path, error)),
+                _ => return Err(not_made(path, error)),
             },
         };
         if std::fs::symlink_metadata(descriptor_of(&file)).is_err() {
@@ -114,7 +114,7 @@ impl File {
             let beside = folder.join(name.concat());
             let mut options = OpenOptions::new();
             options.read(true).write(true).create_new(true).mode(0o600);
-            let file = options.open(&beside).map_err(|e| refused(path, e))?;
+            let file = options.open(&beside).map_err(|e| not_made(path, e))?;
             // Somebody else may take it for a dead process's, lock it and remove it, until it is locked.
             match Self::locked(file, path, Access::Write) {
                 Ok(file) if file.file.metadata().is_ok_and(|found| found.nlink() > 0) => {
@@ -131,10 +131,15 @@ impl File {
     pub fn open(path: impl AsRef<Path>, access: Access) -> Result<Self> {
         let mut options = OpenOptions::new();
         options.read(true).write(access == Access::Write);
-        Self::with(path.as_ref(), &mut options, access)
+        Self::with(path.as_ref(), &mut options, access, refused)
     }
 
-    fn with(path: &Path, options: &mut OpenOptions, access: Access) -> Result<Self> {
+    fn with(
+        path: &Path,
+        options: &mut OpenOptions,
+        access: Access,
+        refused: fn(&Path, std::io::Error) -> Error,
+    ) -> Result<Self> {
         present(path)?;
         let file = options
             .mode(0o600)
@@ -245,19 +250,33 @@ fn entropy() -> u64 {
     read.map_or(time, |()| u64::from_le_bytes(bytes) ^ time)
 }
 
-fn refused(path: &Path, error: std::io::Error) -> Error {
+/// Why a file could not be made.
+fn not_made(path: &Path, error: std::io::Error) -> Error {
     match error.kind() {
         ErrorKind::AlreadyExists => {
             Error::new(Kind::Invalid, "there is already a file of that name")
                 .at(path)
                 .remedy("open it, or remove it first")
         }
+        ErrorKind::NotFound => Error::io("there is no folder to make the file in", error)
+            .at(path)
+            .remedy("check the path, or make the folder first"),
+        ErrorKind::PermissionDenied => Error::io("no permission to make a file there", error)
+            .at(path)
+            .remedy("choose another folder"),
+        _ => Error::io("cannot make the file", error).at(path),
+    }
+}
+
+/// Why a file could not be opened.
+fn refused(path: &Path, error: std::io::Error) -> Error {
+    match error.kind() {
         ErrorKind::NotFound => Error::io("there is no such file", error)
             .at(path)
             .remedy("check the path, or create it with `azekura create`"),
         ErrorKind::PermissionDenied => Error::io("no permission to open the file", error)
             .at(path)
-            .remedy("ask its owner, or open it read-only"),
+            .remedy("ask its owner"),
         _ => Error::io("cannot open the file", error).at(path),
     }
 }
@@ -462,7 +481,7 @@ impl Storage for File {
             }
         };
         done.map_err(|error| match error {
-            Errno::EXIST => refused(&self.path, error.into()),
+            Errno::EXIST => not_made(&self.path, error.into()),
             _ => Error::io("cannot give the file its name", error).at(&self.path),
         })?;
         *nameless = None;

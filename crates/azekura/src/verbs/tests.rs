@@ -93,7 +93,7 @@ fn what_is_no_counter_and_what_overflows_is_refused_and_left() {
     let error = db.increment(b"text", 1, 0).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "invalid: value is not a counter key \"text\" (found 5 bytes, expected 8 bytes); \
+        "invalid: value is not a counter for key \"text\" (found 5 bytes, expected 8 bytes); \
          remove the record, or use another key"
     );
     assert_eq!(db.counter(b"text").unwrap_err().kind(), Kind::Invalid);
@@ -107,7 +107,7 @@ fn what_is_no_counter_and_what_overflows_is_refused_and_left() {
     assert!(
         error
             .to_string()
-            .contains("counter would overflow key \"n\""),
+            .contains("counter would overflow for key \"n\""),
         "{error}"
     );
     assert_eq!(db.counter(b"n").unwrap(), Some(i64::MAX));
