@@ -19,8 +19,8 @@ use std::sync::Arc;
 use azekura::io::sim::{Atom, SimDirectory, SimDisk};
 use azekura::io::{Access, Directory, Map, Storage};
 use azekura::record::hash::{HashDb, Options};
-use azekura::testkit::Random;
 use azekura::testkit::crash::{Config, Counts, Crash, Ledger, explore};
+use azekura::testkit::{Random, round_seed};
 use azekura::{Durability, Edit, Engine, Kind, Persistent, Reader, Result};
 
 fn tried(what: &str) {
@@ -491,7 +491,7 @@ fn runs(
     for seed in seeds {
         let length = 20 + (seed % 5) as usize * 20;
         counts = counts.plus(run(
-            &shape(Config::new(seed)),
+            &shape(Config::new(seed + round_seed())),
             length,
             durability,
             Bug::None,

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use azekura::io::memory::Memory;
 use azekura::record::hash::{HashDb, Options};
-use azekura::testkit::Random;
 use azekura::testkit::history::{Plan, linearizable, record, record_transactions, serializable};
+use azekura::testkit::{Random, round_seed};
 use azekura::{Edit, Engine, Persistent, Reader};
 
 fn tried(what: &str) {
@@ -61,7 +61,7 @@ fn beside_unrest(segment_size: u64, work: impl FnOnce(&HashDb)) -> u64 {
     let db = HashDb::create(file, &options(segment_size, true)).expect("a new file");
     let stop = AtomicBool::new(false);
     let rounds = std::thread::scope(|scope| {
-        let unrest = scope.spawn(|| unrest(&db, &stop, 77));
+        let unrest = scope.spawn(|| unrest(&db, &stop, 77 + round_seed()));
         let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(&db)));
         stop.store(true, Ordering::Relaxed);
         let rounds = unrest.join().expect("the unrest ends well");
@@ -86,7 +86,7 @@ fn operations_of_threads_on_the_same_keys_are_linearizable() {
                 clients,
                 keys: 1 + seed % 3,
                 ops: 80 / clients,
-                seed,
+                seed: seed + round_seed(),
             };
             for events in record(db, plan).expect("a history") {
                 linearizable(&events, &db.promise()).expect("an order that explains it");
@@ -108,7 +108,7 @@ fn updates_of_many_keys_are_serializable() {
                 clients: 2 + seed % 5,
                 keys: 2 + seed % 6,
                 ops: 30,
-                seed,
+                seed: seed + round_seed(),
             };
             let run = record_transactions(db, plan).expect("a run");
             serializable(&run).expect("an order that explains it");
@@ -237,7 +237,7 @@ fn torture_file(segment_size: u64, ops: u64, rounds: u64) {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("torture.azh");
         let db = HashDb::create(&file, &options(segment_size, true)).expect("a new file");
-        compared += torture(&db, ops, seed);
+        compared += torture(&db, ops, seed + round_seed());
         let report = db.check(&mut |_, _| ()).expect("a check");
         assert!(report.is_sound(), "{:?}", report.damage);
         let count = db.count();
@@ -267,7 +267,7 @@ fn threads_with_keys_of_their_own_find_what_they_left_in_larger_segments() {
 fn threads_without_a_keeper_find_what_they_left() {
     let memory = Memory::new(1 << 28).expect("memory");
     let db = HashDb::create_on(memory, &options(4096, false)).expect("a new store");
-    let compared = torture(&db, 60_000, 9);
+    let compared = torture(&db, 60_000, 9 + round_seed());
     assert!(db.check(&mut |_, _| ()).expect("a check").is_sound());
     tried(&format!("{compared} answers without a keeper"));
 }

@@ -1,4 +1,6 @@
-//! `azekura bench`: what its own crate cannot test, since it takes the program to run: the opens after a kill.
+//! `azekura bench`: what its own crate cannot test, since it takes the program to run: opens after a kill.
+//! The kills are real; what the killed writers had reported is counted.
+//! Figures are not judged: they are the machine's.
 
 use crate::program::Place;
 

@@ -25,4 +25,4 @@ pub mod random;
 pub use conformance::{Effort, conformance};
 pub use model::{Model, ModelDb};
 pub use op::{Generator, Op, Outcome};
-pub use random::Random;
+pub use random::{Random, round_seed};

@@ -4,6 +4,20 @@
 //! hands those out first, so that a fuzzer steers every choice; when they are used up it goes on
 //! from a seed made of them. Not for secrets.
 
+/// What a test adds to its own seed: 0, or the number in `AZEKURA_SEED`, far from its neighbours.
+///
+/// Panics if the variable is not a number: a soak that repeats nothing would say that all is well.
+pub fn round_seed() -> u64 {
+    let round = std::env::var("AZEKURA_SEED")
+        .map_or(0, |text| text.parse().expect("AZEKURA_SEED is a number"));
+    seed_of_round(round)
+}
+
+/// The seeds of neighbouring rounds do not meet: a test counts up from its own by less than a million.
+const fn seed_of_round(round: u64) -> u64 {
+    round.wrapping_mul(1 << 20)
+}
+
 /// A source of choices.
 #[derive(Clone, Debug)]
 pub struct Random {
@@ -104,6 +118,12 @@ mod tests {
         assert_eq!(run(1), run(1));
         assert_ne!(run(1), run(2));
         assert_eq!(Random::new(0).u64(), 0xe220a8397b1dcdaf);
+    }
+
+    #[test]
+    fn rounds_without_a_number_add_nothing_and_others_lie_apart() {
+        assert_eq!(seed_of_round(0), 0);
+        assert_eq!(seed_of_round(3) - seed_of_round(2), 1 << 20);
     }
 
     #[test]
