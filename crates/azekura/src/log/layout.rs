@@ -121,7 +121,7 @@ impl SegmentHeader {
 /// Segments a log may have.
 const SEGMENTS_MAX: u32 = 1 << 30;
 
-/// The link word to the segment at `next`, below [`SEGMENTS_MAX`], that has this sequence.
+/// The link word to the segment at `next`, below `SEGMENTS_MAX`, that has this sequence.
 pub fn encode_link(next: u32, seed: u32, next_sequence: u64) -> u64 {
     let link = next + 1;
     u64::from(link) | u64::from(link_crc(link, seed, next_sequence)) << 32
