@@ -25,6 +25,8 @@ use crate::error::{Error, Kind, Result};
 pub const SLOT_SIZE: u64 = 4096;
 /// Bytes of both slots.
 pub const SIZE: u64 = 2 * SLOT_SIZE;
+/// Where in a slot its sequence stands.
+pub const SEQUENCE_OFFSET: u64 = 24;
 /// The first eight bytes of every azekura file.
 pub const MAGIC: [u8; 8] = *b"azekura\n";
 /// The format version written by this release.

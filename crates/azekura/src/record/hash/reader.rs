@@ -1,8 +1,9 @@
 //! Reading a file that another process may be writing.
 //!
 //! A reader has an index of its own. It begins with the last checkpoint and what the log says behind it,
-//! and before each answer looks whether the log has grown - one load of the word at its end - and
-//! follows. So a read that begins after a write was acknowledged, in whatever process, sees it. A value
+//! and before each answer looks whether the log has grown - the word at its end - and follows. That word is
+//! believed as long as there is no newer superblock: a segment is reused only behind one, and is zeros then.
+//! So a read that begins after a write was acknowledged, in whatever process, sees it. A value
 //! is copied, verified in the copy, and lent from there. A lookup takes no lock and stores to no line that
 //! other threads look at, unless there is something to follow.
 //!
@@ -33,6 +34,7 @@ use crate::engine::{
 use crate::epoch::{self, Published};
 use crate::error::{Error, Kind, Result};
 use crate::format::frame::{Frame, FrameKind};
+use crate::format::superblock;
 use crate::index::{Index, Place};
 use crate::io::file::File;
 use crate::io::{Access, Storage};
@@ -63,6 +65,9 @@ struct View {
     end: Mutex<(u32, LogPosition)>,
     /// The word to look at: not zero when there is more.
     watch: AtomicU64,
+    /// The newest superblock whose start of replay is not behind the end: before another is written, what
+    /// the end stands in is not reused. Written under `end`.
+    seen: AtomicU64,
     trust: Trust,
 }
 
@@ -123,7 +128,7 @@ impl HashReader {
     fn answer<T>(&self, mut from: impl FnMut(&View) -> Result<T>) -> Result<T> {
         for _ in 0..TRIES {
             let view = self.view();
-            match view.take_in().and_then(|()| from(&view)) {
+            match view.take_in(&self.storage).and_then(|()| from(&view)) {
                 Err(error) if error.kind() == Kind::Corrupted && view.is_stale(&self.storage) => {}
                 other => return other,
             }
@@ -211,6 +216,7 @@ impl View {
             count: AtomicI64::new(count),
             end: Mutex::new(end),
             watch: AtomicU64::new(0),
+            seen: AtomicU64::new(sequence),
             trust,
             last,
             log,
@@ -240,23 +246,61 @@ impl View {
     }
 
     /// Whether the log says nothing behind the end.
+    ///
+    /// The word at the end comes first: if it is zero because its segment is being reused, the superblock that
+    /// allowed it was there before.
     #[inline]
     fn is_current(&self) -> bool {
-        self.log.map().load_u64(self.watch.load(Ordering::Acquire)) == 0
+        self.log.map().load_u64(self.watch.load(Ordering::Acquire)) == 0 && self.is_newest()
     }
 
-    /// Takes in what the log says behind the end.
+    /// Whether there is no superblock behind the one last seen: the higher of the two slots' sequences, as
+    /// they stand there.
     #[inline]
-    fn take_in(&self) -> Result<()> {
+    fn is_newest(&self) -> bool {
+        let map = self.log.map();
+        let slot =
+            |number| map.load_u64(number * superblock::SLOT_SIZE + superblock::SEQUENCE_OFFSET);
+        slot(0).max(slot(1)) == self.seen.load(Ordering::Acquire)
+    }
+
+    /// Takes in what the log says behind the end. `Corrupted` also if the end was left behind.
+    #[inline]
+    fn take_in(&self, storage: &Arc<dyn Storage>) -> Result<()> {
         if self.is_current() {
             return Ok(());
         }
-        self.follow()
+        self.follow(storage)
     }
 
     #[cold]
-    fn follow(&self) -> Result<()> {
+    fn follow(&self, storage: &Arc<dyn Storage>) -> Result<()> {
         let mut end = self.end.lock();
+        for _ in 0..TRIES {
+            let newer = if self.is_newest() {
+                None
+            } else {
+                Some(read_super(storage.as_ref())?)
+            };
+            self.walk(&mut end)?;
+            if let Some((sequence, newer)) = newer {
+                if end.1.sequence < newer.start.1.sequence {
+                    return Err(
+                        Error::new(Kind::Corrupted, "the log goes on elsewhere").at(storage.path())
+                    );
+                }
+                self.seen.store(sequence, Ordering::Release);
+            }
+            // What a checkpoint gave up while it was walked may have looked like the end.
+            if self.is_newest() {
+                return Ok(());
+            }
+        }
+        // Checkpoints do not come that fast: one slot is damaged, and the other is what there is.
+        Ok(())
+    }
+
+    fn walk(&self, end: &mut (u32, LogPosition)) -> Result<()> {
         let trust = Trust {
             live: true,
             ..self.trust
