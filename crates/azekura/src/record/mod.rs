@@ -5,3 +5,4 @@
 //! lies below, in `log`, `index`, `format` and `io`.
 
 pub mod hash;
+pub mod memory;
