@@ -14,8 +14,9 @@
 //! Bound: the log does not grow beyond `space_ratio` times its live bytes, four segments, and what is appended
 //! between two checkpoints. A log that is larger because records were removed shrinks at a pace: for each
 //! byte appended, 1 / (`space_ratio` - 1) bytes may be copied, which is what keeping the bound under the worst
-//! of overwriting takes; segments without a live record go at once, and all the rest when for a moment
-//! nobody appends. So a store that is being emptied does not chase its own shadow.
+//! of overwriting takes, but only one byte for each that removals took from the live ones; segments without a
+//! live record go at once, and all the rest when for a moment nobody appends. So a store that is being emptied
+//! does not chase its own shadow.
 
 use super::Core;
 use super::read::GROUP;
@@ -38,6 +39,8 @@ pub(super) struct Pace {
     credit: u64,
     /// Bytes that users had appended when it was last added to.
     appended: u64,
+    /// Live bytes when it was last added to.
+    live: u64,
     /// Bytes copied since the file was opened.
     copied: u64,
 }
@@ -81,7 +84,7 @@ impl Core {
             return Ok(false);
         };
         if let Some(segment) = self.emptiest(|segment| segment.dead * 16 >= self.size_of(segment)) {
-            self.earn(&mut pace);
+            self.earn(&mut pace, live);
             let live = self.size_of(&segment).saturating_sub(segment.dead);
             if paced && live > pace.credit {
                 return Ok(false);
@@ -101,13 +104,16 @@ impl Core {
         Ok(true)
     }
 
-    /// Adds what users appended since the last time.
-    fn earn(&self, pace: &mut Pace) {
+    /// Adds what users appended since the last time, `live` bytes being live now.
+    fn earn(&self, pace: &mut Pace, live: u64) {
         let appended = self.log.appended().saturating_sub(pace.copied);
         let new = appended.saturating_sub(pace.appended);
         pace.appended = pace.appended.max(appended);
+        let removed = pace.live.saturating_sub(live).min(new);
+        pace.live = live;
+        let rate = 1.0 / (self.options.space_ratio - 1.0);
         #[expect(clippy::cast_sign_loss, reason = "the ratio is above one")]
-        let earned = (new as f64 / (self.options.space_ratio - 1.0)) as u64;
+        let earned = ((new - removed) as f64 * rate + removed as f64 * rate.min(1.0)) as u64;
         let most = SAVED * self.log.geometry().segment_size();
         pace.credit = (pace.credit + earned).min(most);
     }
