@@ -134,7 +134,7 @@ impl Default for Options {
         Self {
             segment_size: 1 << 20,
             compression: Compression::None,
-            space_ratio: 1.3,
+            space_ratio: 1.6,
             durability: Durability::Process,
             sync_interval: None,
             background: true,
