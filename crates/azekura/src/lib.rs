@@ -9,7 +9,7 @@
 //! ```text
 //!   lib.rs  open.rs                         choose an engine from the superblock
 //!   record/                                 the engines
-//!   engine.rs  verbs.rs |  log/  |  index/  the contract | logs | hash buckets
+//!   engine.rs  verbs.rs |  log/  |  index/  |  slab/   the contract | logs | hash buckets | records in memory
 //!   format/             |  io/              values from bytes | bytes at an offset
 //!   error.rs
 //! ```
@@ -25,6 +25,7 @@ pub mod io;
 pub mod log;
 pub mod open;
 pub mod record;
+pub mod slab;
 #[cfg(any(test, feature = "testkit"))]
 pub mod testkit;
 pub mod verbs;

@@ -13,6 +13,8 @@
 //! equal pieces vary by a factor of two over the range, evenly in the logarithm. Chunks then reach
 //! their limit at different times, at every size of the whole.
 
+use rapidhash::v3::RapidSecrets;
+
 /// Bits that choose the stripe.
 pub const STRIPE_BITS: u32 = 12;
 /// How many stripes there are.
@@ -36,6 +38,13 @@ impl Hash {
         const K: u128 = (0.343 * (1u64 << 63) as f64 * 2.0) as u128;
         let spread = (u128::from(uniform) * u128::from(!uniform)) >> 64;
         Self(uniform + ((spread * K) >> 64) as u64)
+    }
+
+    /// The hash of a key, under the secrets of a store.
+    #[inline(always)]
+    pub fn of_key(key: &[u8], secrets: &RapidSecrets) -> Self {
+        let uniform = rapidhash::v3::rapidhash_v3_inline::<true, false, false>(key, secrets);
+        Self::of(uniform)
     }
 
     /// The smallest hash of a stripe.

@@ -337,6 +337,16 @@ impl Map {
         }
     }
 
+    /// Gives the pages of a range of private memory back to the system; they are zero when they are touched again.
+    pub fn discard(&self, offset: u64, len: u64) {
+        self.bound(offset, len);
+        assert!(!self.is_file, "a file's pages are forgotten, not discarded");
+        // SAFETY: in bounds and private (asserted); whose content it was wants it no more, by the caller's word.
+        unsafe {
+            libc::madvise(self.at(offset).cast(), len as usize, libc::MADV_DONTNEED);
+        }
+    }
+
     /// Advises huge pages for a range of anonymous memory. A hint.
     pub fn advise_huge(&self, offset: u64, len: u64) {
         self.bound(offset, len);
@@ -407,7 +417,7 @@ impl Unpublished<'_> {
 /// # Safety
 /// - as for `copy_nonoverlapping`.
 #[inline(always)]
-unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: both words lie within `len` bytes, which are readable and writable by the contract; all is read
     // before anything is written.
     unsafe {

@@ -2,7 +2,13 @@
 //!
 //! Every engine here keeps the contract of `engine.rs` and says in its `Promise` how much of it; one
 //! conformance suite (`testkit`) tests exactly that. Engines do not import each other: what two of them need
-//! lies below, in `log`, `index`, `format` and `io`.
+//! lies below, in `log`, `index`, `slab`, `format` and `io`, or here: `gate` (moments without updates), `counter`, `group`, `scan` (the order of
+//! an index), `many` (what an update of many keys means).
 
+mod counter;
+mod gate;
+mod group;
 pub mod hash;
+mod many;
 pub mod memory;
+mod scan;

@@ -13,7 +13,7 @@ use super::text::{split, without_tests};
 const ROWS: &[&[&[&str]]] = &[
     &[&["lib", "open"]],
     &[&["record"], &["object"], &["block"]],
-    &[&["engine", "verbs"], &["log"], &["index"]],
+    &[&["engine", "verbs"], &["log"], &["index"], &["slab"]],
     &[&["format"], &["io"], &["epoch"]],
     &[&["error"]],
 ];

@@ -9,8 +9,8 @@ use std::collections::HashSet;
 
 use rapidhash::v3::RapidSecrets;
 
+use super::Core;
 use super::layout::{Extent, Image, root_crc};
-use super::{Core, hash_key};
 use crate::engine::CheckReport;
 use crate::epoch;
 use crate::error::Result;
@@ -137,7 +137,7 @@ impl Checked<'_> {
                     Ok(frame) => {
                         let is_record = frame.header.kind.is_record();
                         let offset = address.offset();
-                        if !is_record || hash_key(frame.key, self.secrets).known() != known {
+                        if !is_record || Hash::of_key(frame.key, self.secrets).known() != known {
                             report
                                 .note(format!("an entry points to a wrong record at {offset:#x}"));
                         } else if !keys.insert(frame.key) {

@@ -19,13 +19,13 @@
 //! does not chase its own shadow.
 
 use super::Core;
-use super::read::GROUP;
 use crate::epoch::{self, Pin};
 use crate::error::{Kind, Result};
 use crate::format::frame::{COMPRESSED, FrameKind, MOVED};
 use crate::index::hash::Hash;
 use crate::log::layout::FIRST_FRAME;
 use crate::log::{Address, Entry, Segment, Stop, Use};
+use crate::record::group::GROUP;
 
 /// Segments the log may take beyond the bound.
 const SLACK: u64 = 4;

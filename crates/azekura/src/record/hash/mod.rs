@@ -34,7 +34,6 @@ mod checkpoint;
 mod clean;
 mod compact;
 mod copy;
-mod gate;
 pub mod image;
 mod keeper;
 pub mod layout;
@@ -43,14 +42,13 @@ mod read;
 mod reader;
 mod recover;
 mod repair;
-mod scan;
 mod update;
 mod value;
 
 use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -60,12 +58,14 @@ use crate::engine::{
     Bookmark, CheckReport, DecideMany, Durability, Edit, Engine, Persistent, Promise, Reader,
     Stats, Visit,
 };
-use crate::epoch::Pin;
 use crate::error::Result;
 use crate::format::frame::Frame;
 use crate::index::Index;
 use crate::index::hash::Hash;
 use crate::log::{Log, LogPosition, Use};
+use crate::record::counter::Counter;
+use crate::record::gate::Gate;
+use crate::record::scan;
 
 pub use reader::HashReader;
 pub use repair::{RepairReport, repair, repair_storage};
@@ -116,7 +116,7 @@ pub struct Options {
     /// How values are stored. Fixed at creation. None.
     pub compression: Compression,
     /// How many times the live bytes the log may take, at least 1.1. Less costs copies: overwriting at
-    /// random, about one byte for each byte written at 1.3, half of one at 1.5, a fifth at 2.0. 1.3.
+    /// random, about one byte for each byte written at 1.3, half of one at 1.5, a fifth at 2.0. 1.6.
     pub space_ratio: f64,
     /// What every acknowledged write survives without a further call. `Process`.
     pub durability: Durability,
@@ -159,9 +159,9 @@ struct Core {
     compression: Compression,
     epoch: u32,
     /// Lets updates pass; closed for moments in which none may be under way.
-    gate: gate::Gate,
-    /// Records present: shares, each on its own line, that threads add to; the sum counts.
-    count: Box<[Share]>,
+    gate: Gate,
+    /// Records present.
+    count: Counter,
     /// Under its lock: the last checkpoint.
     checkpoint: Mutex<checkpoint::Checkpoint>,
     /// When `Log::appended` reaches this, the keeper is woken. Relaxed: a late wake is harmless.
@@ -175,49 +175,14 @@ struct Core {
     suspect: Mutex<Vec<u32>>,
 }
 
-#[repr(align(128))]
-#[derive(Default)]
-struct Share(AtomicI64);
-
-const SHARES: usize = 32;
-
-fn shares(count: u64) -> Box<[Share]> {
-    let shares: Box<[Share]> = (0..SHARES).map(|_| Share::default()).collect();
-    shares[0].0.store(count.cast_signed(), Ordering::Relaxed);
-    shares
-}
-
 impl Core {
     #[inline(always)]
     fn hash(&self, key: &[u8]) -> Hash {
-        hash_key(key, &self.secrets)
-    }
-
-    /// Adds to the count. The first threads own a share each and need no atomic addition.
-    #[inline(always)]
-    fn add_count(&self, pin: &Pin, by: i64) {
-        let number = pin.thread_number();
-        if number < SHARES - 1 {
-            let share = &self.count[number].0;
-            share.store(share.load(Ordering::Relaxed) + by, Ordering::Relaxed);
-        } else {
-            self.count[SHARES - 1].0.fetch_add(by, Ordering::Relaxed);
-        }
+        Hash::of_key(key, &self.secrets)
     }
 
     fn count(&self) -> u64 {
-        let sum: i64 = self
-            .count
-            .iter()
-            .map(|share| share.0.load(Ordering::Relaxed))
-            .sum();
-        sum.max(0).cast_unsigned()
-    }
-
-    fn reset_count(&self) {
-        for share in &self.count {
-            share.0.store(0, Ordering::Relaxed);
-        }
+        self.count.sum()
     }
 
     /// Bytes of log segments in use, and of them those known to be live.
@@ -240,14 +205,6 @@ impl Core {
         };
         (used, used.saturating_sub(dead).saturating_sub(unused))
     }
-}
-
-/// The hash of `key` in a file with these secrets.
-#[inline(always)]
-fn hash_key(key: &[u8], secrets: &RapidSecrets) -> Hash {
-    Hash::of(rapidhash::v3::rapidhash_v3_inline::<true, false, false>(
-        key, secrets,
-    ))
 }
 
 impl HashDb {

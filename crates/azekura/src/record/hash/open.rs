@@ -33,7 +33,7 @@ use rapidhash::v3::RapidSecrets;
 use super::checkpoint::Checkpoint;
 use super::layout::{ENGINE, Image, Root, SHIFTS, Super, root_crc};
 use super::recover::Replay;
-use super::{Core, HashDb, Options, gate, keeper, shares};
+use super::{Core, HashDb, Options, keeper};
 use crate::error::{Error, Kind, Result};
 use crate::format::superblock::{self, Superblock};
 use crate::index::Index;
@@ -42,6 +42,8 @@ use crate::io::file::{File, Files};
 use crate::io::{Access, Directory, Storage};
 use crate::log::recover::Trust;
 use crate::log::{Geometry, Log, LogPosition, Segment, Use};
+use crate::record::counter::Counter;
+use crate::record::gate::Gate;
 
 /// A closed file is not checkpointed for less log than this, in bytes: some hundred records.
 const REPLAY_LEN_MAX: u32 = 16 << 10;
@@ -336,8 +338,8 @@ fn build(log: Arc<Log>, index: Index, options: &Options, payload: &Super) -> Cor
         secrets: RapidSecrets::seed(payload.hash_seed),
         compression: payload.compression,
         epoch: payload.epoch,
-        gate: gate::Gate::default(),
-        count: shares(payload.count),
+        gate: Gate::default(),
+        count: Counter::new(payload.count),
         checkpoint: Mutex::new(Checkpoint::default()),
         wake_at: AtomicU64::new(0),
         bell: keeper::Bell::default(),

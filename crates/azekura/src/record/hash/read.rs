@@ -5,15 +5,15 @@
 //! overlap instead of following one another.
 
 use super::{Core, value};
+use crate::engine::{Bookmark, Visit};
 use crate::epoch::{self, Pin};
 use crate::error::Result;
 use crate::format::frame::Frame;
 use crate::index::hash::Hash;
 use crate::index::{Glance, Place};
 use crate::log::Address;
-
-/// Keys of a group: enough to hide a miss, few enough to stay in the first cache.
-pub(super) const GROUP: usize = 32;
+use crate::record::group::{self, GROUP};
+use crate::record::scan::{Lend, Scan};
 
 impl Core {
     #[inline(always)]
@@ -91,27 +91,42 @@ impl Core {
         Ok((frame.key == key && is_record).then_some(frame))
     }
 
-    /// Hashes a group of keys and has their buckets, then their records, brought near.
+    /// Has the buckets and records of a group of keys brought near, and says their hashes.
     #[inline(always)]
     pub(super) fn approach<'k>(
         &self,
         pin: &Pin,
         keys: impl Iterator<Item = &'k [u8]>,
         hashes: &mut [Hash; GROUP],
-    ) -> usize {
-        let mut len = 0;
-        for key in keys {
-            let hash = self.hash(key);
-            self.index.prefetch(pin, hash);
-            hashes[len] = hash;
-            len += 1;
+    ) {
+        let prefetch = |place| self.log.prefetch(Address(place));
+        group::approach(&self.index, pin, &self.secrets, keys, hashes, prefetch);
+    }
+
+    pub(super) fn scan(
+        &self,
+        from: Option<&Bookmark>,
+        visit: &mut Visit<'_>,
+    ) -> Result<Option<Bookmark>> {
+        let lend = |place: Place, visit: &mut Lend<'_>| {
+            let pin = epoch::pin();
+            self.lend(&self.log.frame(&pin, Address(place))?, visit)
+        };
+        let scan = Scan {
+            index: &self.index,
+            secrets: &self.secrets,
+            prefetch: &|place| self.log.prefetch(Address(place)),
+            lend: &lend,
+        };
+        scan.run(from, visit)
+    }
+
+    /// Lends the record of a frame, if it is one.
+    fn lend(&self, frame: &Frame<'_>, visit: &mut Lend<'_>) -> Result<()> {
+        if !frame.header.kind.is_record() {
+            return Ok(());
         }
-        for hash in &hashes[..len] {
-            if let Glance::At(place) = self.index.glance(pin, *hash) {
-                self.log.prefetch(Address(place));
-            }
-        }
-        len
+        visit(frame.key, &value::decode(self.compression, frame)?)
     }
 
     pub(super) fn read_many(

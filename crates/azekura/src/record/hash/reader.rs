@@ -27,7 +27,7 @@ use super::check::Checked;
 use super::layout::{Root, Super};
 use super::open::{read_root, read_super, trust_in};
 use super::recover::Replay;
-use super::{Compression, HashDb, Options, hash_key, promise, scan, value};
+use super::{Compression, HashDb, Options, promise, value};
 use crate::engine::{
     Bookmark, CheckReport, Durability, Engine, Persistent, Promise, Reader, Stats, Visit,
 };
@@ -35,12 +35,14 @@ use crate::epoch::{self, Published};
 use crate::error::{Error, Kind, Result};
 use crate::format::frame::{Frame, FrameKind};
 use crate::format::superblock;
+use crate::index::hash::Hash;
 use crate::index::{Index, Place};
 use crate::io::file::File;
 use crate::io::{Access, Storage};
 use crate::log::layout::LINK_OFFSET;
 use crate::log::recover::Trust;
 use crate::log::{Address, Log, LogPosition, Segment, Use};
+use crate::record::scan;
 
 /// A hash file open for reading only, beside at most one writer in this or another process.
 pub struct HashReader {
@@ -327,7 +329,7 @@ impl View {
             self.count.store(0, Ordering::Relaxed);
             return Ok(());
         }
-        let hash = hash_key(frame.key, &self.secrets);
+        let hash = Hash::of_key(frame.key, &self.secrets);
         let pin = epoch::pin();
         let mut buf = Vec::new();
         loop {
@@ -364,7 +366,7 @@ impl View {
         let pin = epoch::pin();
         let mut buf = Vec::new();
         self.index
-            .find(&pin, hash_key(key, &self.secrets), |place| {
+            .find(&pin, Hash::of_key(key, &self.secrets), |place| {
                 let frame = self.log.copy_frame(Address(place), &mut buf)?;
                 if frame.key != key {
                     return Ok(None);
@@ -378,12 +380,14 @@ impl View {
         let lend = |place: Place, visit: &mut scan::Lend<'_>| {
             let mut buf = Vec::new();
             let frame = self.log.copy_frame(Address(place), &mut buf)?;
-            visit(&frame)
+            if !frame.header.kind.is_record() {
+                return Ok(());
+            }
+            visit(frame.key, &value::decode(self.compression, &frame)?)
         };
         let scan = scan::Scan {
             index: &self.index,
             secrets: &self.secrets,
-            compression: self.compression,
             prefetch: &|_| (),
             lend: &lend,
         };
@@ -415,7 +419,7 @@ impl Reader for HashReader {
                 // The place is kept record by record, so that a newer view goes on behind it.
                 let mut behind = None;
                 let end = view.scan(at.as_ref(), &mut |key, value| {
-                    behind = Some(scan::behind(hash_key(key, &view.secrets), key));
+                    behind = Some(scan::behind(Hash::of_key(key, &view.secrets), key));
                     let flow = visit(key, value);
                     stopped = flow.is_break();
                     flow
@@ -432,7 +436,7 @@ impl Reader for HashReader {
     }
 
     fn bookmark_at(&self, key: &[u8]) -> Bookmark {
-        scan::bookmark(hash_key(key, &self.view().secrets), key)
+        scan::bookmark(Hash::of_key(key, &self.view().secrets), key)
     }
 
     fn count(&self) -> u64 {

@@ -13,10 +13,11 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rapidhash::v3::RapidSecrets;
 
+use super::Core;
 use super::layout::Image;
-use super::{Core, hash_key};
 use crate::error::Result;
 use crate::format::frame::{Frame, FrameKind};
+use crate::index::hash::Hash;
 use crate::index::hash::{ADDRESS_BITS, STRIPES};
 use crate::index::{Source, entry, place_of};
 use crate::log::{Address, Log};
@@ -72,7 +73,7 @@ impl Replay {
             drop(before);
             return;
         }
-        let hash = hash_key(frame.key, &self.secrets);
+        let hash = Hash::of_key(frame.key, &self.secrets);
         let moved = frame.has(crate::format::frame::MOVED);
         match kind {
             FrameKind::Insert if !moved => self.count += 1,

@@ -18,9 +18,10 @@ use rapidhash::v3::RapidSecrets;
 
 use super::layout::{Root, Super};
 use super::open::{read_root, read_super};
-use super::{Core, HashDb, Options, hash_key, value};
+use super::{Core, HashDb, Options, value};
 use crate::error::{Kind, Result};
 use crate::format::frame::{Frame, FrameKind, INNER};
+use crate::index::hash::Hash;
 use crate::index::hash::STRIPES;
 use crate::index::place_of;
 use crate::io::file::File;
@@ -135,7 +136,7 @@ pub fn repair_storage(
                     cleared = cleared.max(position);
                     return;
                 }
-                let hash = hash_key(frame.key, &secrets);
+                let hash = Hash::of_key(frame.key, &secrets);
                 let before = position < last.start.1;
                 let places = known[hash.stripe()].as_ref();
                 let removed = frame.header.kind == FrameKind::Remove;
@@ -353,7 +354,8 @@ fn missing(log: &Log, known: &[Option<Vec<u64>>], _last: &Super, secrets: &Rapid
     for (stripe, places) in known.iter().enumerate() {
         for place in places.iter().flatten() {
             let found = log.copy_frame(Address(*place), &mut buf);
-            let sound = found.is_ok_and(|frame| hash_key(frame.key, secrets).stripe() == stripe);
+            let sound =
+                found.is_ok_and(|frame| Hash::of_key(frame.key, secrets).stripe() == stripe);
             lost += u64::from(!sound);
         }
     }

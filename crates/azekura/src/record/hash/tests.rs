@@ -3,6 +3,8 @@
 //! These are the quick ones, for who works on the engine. Its promises are tested in `tests/`, a file
 //! for each, with power cuts, kills, damage and threads.
 
+use std::sync::atomic::Ordering;
+
 use super::*;
 use crate::io::memory::Memory;
 use crate::io::sim::{Limits, SimDisk};

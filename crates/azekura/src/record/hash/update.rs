@@ -14,10 +14,8 @@
 //! next checkpoint.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
-use super::read::GROUP;
 use super::{Core, KEY_LEN_MAX, VALUE_LEN_MAX, value};
 use crate::engine::{DecideMany, Durability, Edit};
 use crate::epoch::{self, Mark, Pin};
@@ -26,6 +24,8 @@ use crate::format::frame::{Frame, FrameKind};
 use crate::index::hash::Hash;
 use crate::index::{Locked, Slot};
 use crate::log::{Address, Entry, Use};
+use crate::record::group::GROUP;
+use crate::record::many::Distinct;
 
 /// The record that an update found.
 struct Present<'p> {
@@ -161,7 +161,7 @@ impl Core {
                 let removed = self.log.append_near(&mark, FrameKind::Remove, key, &[])?;
                 locked.remove(slot);
                 self.log.bury(removed.address, removed.len);
-                self.add_count(pin, -1);
+                self.count.add(pin, -1);
             }
             self.log.bury_near(&buried);
             return Some(true);
@@ -173,7 +173,7 @@ impl Core {
             let mark = pin.appending();
             let put = self.log.append_near(&mark, FrameKind::Insert, key, value)?;
             locked.fill(put.address.0);
-            self.add_count(pin, 1);
+            self.count.add(pin, 1);
         }
         Some(false)
     }
@@ -289,7 +289,7 @@ impl Core {
             self.log.bury(present.address, present.frame.len());
         } else {
             locked.fill(address.0);
-            self.add_count(pin, 1);
+            self.count.add(pin, 1);
         }
     }
 
@@ -297,7 +297,7 @@ impl Core {
     fn apply_remove(&self, pin: &Pin, locked: &Locked<'_>, present: &Present<'_>) {
         locked.remove(present.slot);
         self.log.bury(present.address, present.frame.len());
-        self.add_count(pin, -1);
+        self.count.add(pin, -1);
     }
 
     pub(super) fn put_many(&self, records: &[(&[u8], &[u8])]) -> Result<()> {
@@ -328,31 +328,16 @@ impl Core {
 
     /// All keys locked, all values shown, one batch frame: isolated, and whole after a crash or absent.
     pub(super) fn update_many(&self, keys: &[&[u8]], decide: DecideMany<'_, '_>) -> Result<()> {
-        // Repeated keys are one record.
-        let mut numbers: HashMap<&[u8], usize> = HashMap::with_capacity(keys.len());
-        let mut records: Vec<&[u8]> = Vec::with_capacity(keys.len());
-        let mut number_of: Vec<usize> = Vec::with_capacity(keys.len());
         for key in keys {
             self.check_key(key)?;
-            let next = records.len();
-            let number = *numbers.entry(key).or_insert(next);
-            if number == next {
-                records.push(key);
-            }
-            number_of.push(number);
         }
-        self.update_records(keys.len(), &records, &number_of, decide)?;
+        self.update_records(&Distinct::of(keys), decide)?;
         self.end_update()
     }
 
-    /// `update_many` of `records`, of which the caller's keys are repetitions by `number_of`.
-    fn update_records<'a>(
-        &self,
-        wanted: usize,
-        records: &[&[u8]],
-        number_of: &[usize],
-        decide: DecideMany<'_, 'a>,
-    ) -> Result<()> {
+    /// `update_many` of distinct records.
+    fn update_records(&self, distinct: &Distinct<'_>, decide: DecideMany<'_, '_>) -> Result<()> {
+        let records = &distinct.records;
         let hashes: Vec<Hash> = records.iter().map(|key| self.hash(key)).collect();
         let _inside = self.begin_update()?;
         let pin = epoch::pin();
@@ -366,24 +351,8 @@ impl Core {
                     .transpose()
             })
             .collect::<Result<Vec<_>>>()?;
-        let shown: Vec<Option<&[u8]>> = number_of
-            .iter()
-            .map(|number| values[*number].as_deref())
-            .collect();
-        let mut edits: Vec<Edit<'a>> = records.iter().map(|_| Edit::Keep).collect();
-        let decided = decide(&shown);
-        if decided.len() != wanted {
-            return Err(Error::new(
-                Kind::Invalid,
-                "an update of many keys needs one edit per key",
-            )
-            .found(decided.len(), wanted));
-        }
-        for (edit, number) in decided.into_iter().zip(number_of) {
-            if edit != Edit::Keep {
-                edits[*number] = edit;
-            }
-        }
+        let shown: Vec<Option<&[u8]>> = values.iter().map(Option::as_deref).collect();
+        let edits = distinct.decide(&shown, decide)?;
         self.apply_many(&pin, records, &mut locked, &found, &edits)
     }
 
@@ -491,7 +460,7 @@ impl Core {
             };
             self.log.append(&mark, &entry)?;
             self.index.clear();
-            self.reset_count();
+            self.count.reset();
             let (open, end) = self.log.end();
             for segment in self.log.segments().in_use(Use::Log) {
                 if segment.index == open {

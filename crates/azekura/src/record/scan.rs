@@ -1,7 +1,7 @@
-//! Scanning: all records in the order of their hashes.
+//! Scanning what an index points to: all records in the order of their hashes.
 //!
 //! A bookmark is the hash and the key behind which to go on; since growth keeps the order of hashes, it
-//! stays good for as long as the file lives. The entries of one chunk are taken at one moment; what is
+//! stays good for as long as the store lives. The entries of one chunk are taken at one moment; what is
 //! put behind it later is seen, what was put before it is not, and what was there all along is seen once.
 //!
 //! | bytes of a bookmark | meaning |
@@ -12,14 +12,11 @@
 
 use rapidhash::v3::RapidSecrets;
 
-use super::{Compression, Core, hash_key, value};
 use crate::engine::{Bookmark, Visit};
 use crate::epoch;
 use crate::error::{Error, Kind, Result};
-use crate::format::frame::Frame;
 use crate::index::hash::Hash;
 use crate::index::{Index, Place};
-use crate::log::Address;
 
 /// How far ahead records are asked for.
 const AHEAD: usize = 16;
@@ -63,7 +60,7 @@ fn decode(bookmark: &Bookmark) -> Result<From<'_>> {
         (*behind <= 1).then_some((hash, *behind == 1, key))
     });
     let (hash, behind, key) = parts.ok_or_else(|| {
-        Error::new(Kind::Invalid, "not a bookmark of a hash file").found(
+        Error::new(Kind::Invalid, "not a bookmark of a store in hash order").found(
             crate::error::quote(bytes),
             "8 bytes of hash, 0 or 1, and a key",
         )
@@ -85,16 +82,15 @@ impl From<'_> {
     }
 }
 
-/// Is lent a frame.
-pub(super) type Lend<'v> = dyn FnMut(&Frame<'_>) -> Result<()> + 'v;
+/// Is lent a record: key and value.
+pub(super) type Lend<'v> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'v;
 
 /// What is scanned: an index, and a way to the records it points to.
 pub(super) struct Scan<'s> {
     pub(super) index: &'s Index,
     pub(super) secrets: &'s RapidSecrets,
-    pub(super) compression: Compression,
     pub(super) prefetch: &'s dyn Fn(Place),
-    /// Lends the frame at a place, for the duration of a call.
+    /// Lends the record at a place, if there is one, for the duration of a call.
     pub(super) lend: &'s dyn Fn(Place, &mut Lend<'_>) -> Result<()>,
 }
 
@@ -125,13 +121,10 @@ impl Scan<'_> {
                     (self.prefetch)(*ahead);
                 }
                 let mut stopped = None;
-                (self.lend)(*place, &mut |frame| {
-                    let hash = hash_key(frame.key, self.secrets);
-                    if frame.header.kind.is_record() && start.admits(hash, frame.key) {
-                        let value = value::decode(self.compression, frame)?;
-                        if visit(frame.key, &value).is_break() {
-                            stopped = Some(behind(hash, frame.key));
-                        }
+                (self.lend)(*place, &mut |key, value| {
+                    let hash = Hash::of_key(key, self.secrets);
+                    if start.admits(hash, key) && visit(key, value).is_break() {
+                        stopped = Some(behind(hash, key));
                     }
                     Ok(())
                 })?;
@@ -152,12 +145,12 @@ impl Scan<'_> {
         {
             let mut keyed = Vec::with_capacity(alike.len());
             for entry in alike.iter() {
-                let mut key = (Hash(0), Vec::new());
-                (self.lend)(entry.1, &mut |frame| {
-                    key = (hash_key(frame.key, self.secrets), frame.key.to_vec());
+                let mut keys = (Hash(0), Vec::new());
+                (self.lend)(entry.1, &mut |key, _| {
+                    keys = (Hash::of_key(key, self.secrets), key.to_vec());
                     Ok(())
                 })?;
-                keyed.push((key, *entry));
+                keyed.push((keys, *entry));
             }
             keyed.sort();
             for (entry, (_, sorted)) in alike.iter_mut().zip(keyed) {
@@ -165,26 +158,5 @@ impl Scan<'_> {
             }
         }
         Ok(())
-    }
-}
-
-impl Core {
-    pub(super) fn scan(
-        &self,
-        from: Option<&Bookmark>,
-        visit: &mut Visit<'_>,
-    ) -> Result<Option<Bookmark>> {
-        let lend = |place: Place, visit: &mut Lend<'_>| {
-            let pin = epoch::pin();
-            visit(&self.log.frame(&pin, Address(place))?)
-        };
-        let scan = Scan {
-            index: &self.index,
-            secrets: &self.secrets,
-            compression: self.compression,
-            prefetch: &|place| self.log.prefetch(Address(place)),
-            lend: &lend,
-        };
-        scan.run(from, visit)
     }
 }

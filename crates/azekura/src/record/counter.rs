@@ -1,0 +1,49 @@
+//! How many records there are, counted by many threads.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use crate::epoch::Pin;
+
+/// A share, on its own line, for the threads of a number.
+#[repr(align(128))]
+#[derive(Default)]
+struct Share(AtomicI64);
+
+const SHARES: usize = 32;
+
+/// Shares that threads add to; their sum counts.
+pub(super) struct Counter(Box<[Share]>);
+
+impl Counter {
+    pub(super) fn new(count: u64) -> Self {
+        let shares: Box<[Share]> = (0..SHARES).map(|_| Share::default()).collect();
+        shares[0].0.store(count.cast_signed(), Ordering::Relaxed);
+        Self(shares)
+    }
+
+    /// Adds. The first threads own a share each and need no atomic addition.
+    #[inline(always)]
+    pub(super) fn add(&self, pin: &Pin, by: i64) {
+        let number = pin.thread_number();
+        if number < SHARES - 1 {
+            let share = &self.0[number].0;
+            share.store(share.load(Ordering::Relaxed) + by, Ordering::Relaxed);
+        } else {
+            self.0[SHARES - 1].0.fetch_add(by, Ordering::Relaxed);
+        }
+    }
+
+    /// Exact when nobody adds.
+    pub(super) fn sum(&self) -> u64 {
+        let share = |share: &Share| share.0.load(Ordering::Relaxed);
+        let sum: i64 = self.0.iter().map(share).sum();
+        sum.max(0).cast_unsigned()
+    }
+
+    /// Back to none, while nobody adds.
+    pub(super) fn reset(&self) {
+        for share in &self.0 {
+            share.0.store(0, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! The leanest hash in memory: an index of eight bytes an entry, and packed records.
+//!
+//! Promises:
+//! 1. A lookup costs two cache misses, one in the index and one in the record; an absent key costs one. Reads take no lock and
+//!    store to no shared line; writers of different buckets do not wait for one another.
+//! 2. It grows by itself, a few hundred entries at a time.
+//! 3. A record of 8 and 8 bytes takes 18 bytes and its share of the index, 10 to 14. The room of removed and overwritten
+//!    records is used again: records take at most twice what live ones need, and 4 MiB, whatever came and went.
+//! 4. `update_many` is isolated. Nothing survives the process.
+//!
+//! ```text
+//!   put     hash --> slab: copy the record in --> bucket: lock, point the entry to it --> slab: free the old one
+//!   get     hash --> bucket: tag --> record: compare, lend
+//! ```
+//!
+//! | step of a put | what others see |
+//! |---|---|
+//! | 1 enter the gate, pinned; copy the record into a free slot | nothing |
+//! | 2 lock the bucket, find the entry or claim a slot for one | nothing |
+//! | 3 store the entry | the new record |
+//! | 4 give the old record's slot back | still readable by who found it before |
+//!
+//! Invariants: an entry points to a whole record; a place is freed by who took its entry away, under the bucket's lock, once.
+//! Lock order: the gate, the slab's walk, the index's, a shard of the slab. No file, no clock, no thread of its own.
+
+mod update;
+
+use std::hash::{BuildHasher, RandomState};
+
+use rapidhash::v3::RapidSecrets;
+
+use crate::engine::{Bookmark, DecideMany, Edit, Engine, Promise, Reader, Stats, Visit};
+use crate::epoch::{self, Pin};
+use crate::error::Result;
+use crate::index::hash::Hash;
+use crate::index::{Glance, Index, Place};
+use crate::record::counter::Counter;
+use crate::record::gate::Gate;
+use crate::record::group::{self, GROUP};
+use crate::record::scan::{self, Lend, Scan};
+use crate::slab::{Record, Slab};
+
+/// Longest key.
+pub const KEY_LEN_MAX: u64 = (8 << 20) - 1;
+/// Longest value.
+pub const VALUE_LEN_MAX: u64 = (2 << 30) - 1;
+
+/// How a store in memory is made.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Bytes of memory its records may take, at least 1 MiB; beyond, a put is answered `Full`. The index is not counted.
+    /// `None`: what the system gives.
+    pub memory_limit: Option<u64>,
+}
+
+/// A hash in memory. See the module's text.
+pub struct TinyDb {
+    index: Index,
+    slab: Slab,
+    secrets: RapidSecrets,
+    /// Lets updates pass; closed while everything is removed.
+    gate: Gate,
+    count: Counter,
+}
+
+impl std::fmt::Debug for TinyDb {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TinyDb")
+            .field("count", &self.count.sum())
+            .finish_non_exhaustive()
+    }
+}
+
+impl TinyDb {
+    /// An empty store. `Io` if the system refuses the addresses.
+    pub fn new() -> Result<Self> {
+        Self::with(&Options::default())
+    }
+
+    /// An empty store. `Invalid` for a limit below 1 MiB.
+    pub fn with(options: &Options) -> Result<Self> {
+        // Chosen anew for each store: nobody can choose keys that collide.
+        let seed = RandomState::new().hash_one(0);
+        Ok(Self {
+            index: Index::new()?,
+            slab: Slab::new(options.memory_limit)?,
+            secrets: RapidSecrets::seed(seed),
+            gate: Gate::default(),
+            count: Counter::new(0),
+        })
+    }
+
+    /// The value of `key`, copied.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.read_with(key, |value| value.map(<[u8]>::to_vec))
+    }
+
+    /// Lends the value of `key`, or its absence, to `visit`: no copy, no lock.
+    #[inline]
+    pub fn read_with<R>(&self, key: &[u8], visit: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
+        let hash = self.hash(key);
+        let pin = epoch::pin();
+        self.read_hashed(&pin, key, hash, visit)
+    }
+
+    #[inline(always)]
+    fn hash(&self, key: &[u8]) -> Hash {
+        Hash::of_key(key, &self.secrets)
+    }
+
+    #[inline(always)]
+    fn read_hashed<R>(
+        &self,
+        pin: &Pin,
+        key: &[u8],
+        hash: Hash,
+        visit: impl FnOnce(Option<&[u8]>) -> R,
+    ) -> Result<R> {
+        match self.index.glance(pin, hash) {
+            Glance::At(place) => {
+                if let Some(record) = self.matching(pin, place, key) {
+                    return Ok(visit(Some(record.value)));
+                }
+            }
+            Glance::Absent => return Ok(visit(None)),
+            Glance::Cold => {}
+        }
+        let found = self
+            .index
+            .find(pin, hash, |place| Ok(self.matching(pin, place, key)))?;
+        Ok(visit(found.map(|record| record.value)))
+    }
+
+    /// The record at a place that the index gave, or the slab offers to be moved, under this pin.
+    #[inline(always)]
+    #[expect(unsafe_code, reason = "places are the slab's to give and ours to keep")]
+    fn record<'p>(&'p self, pin: &'p Pin, place: Place) -> Option<Record<'p>> {
+        if !is_place(place) {
+            return None;
+        }
+        // SAFETY: the index holds what `Slab::put` returned and nothing else (a free or claimed slot's content was sorted
+        // out above), and a place is freed after its entry is gone: so after this pin began, or not at all. What is
+        // offered to be moved may have been freed before, but is in a block that nobody fills: the record still stands.
+        Some(unsafe { self.slab.record(pin, place) })
+    }
+
+    /// The record at `place` if it is `key`'s.
+    #[inline(always)]
+    fn matching<'p>(&'p self, pin: &'p Pin, place: Place, key: &[u8]) -> Option<Record<'p>> {
+        self.record(pin, place).filter(|record| record.is_of(key))
+    }
+
+    /// Has the buckets and records of a group of keys brought near, and says their hashes.
+    #[inline(always)]
+    fn approach<'k>(
+        &self,
+        pin: &Pin,
+        keys: impl Iterator<Item = &'k [u8]>,
+        hashes: &mut [Hash; GROUP],
+    ) {
+        let prefetch = |place| {
+            if is_place(place) {
+                self.slab.prefetch(place);
+            }
+        };
+        group::approach(&self.index, pin, &self.secrets, keys, hashes, prefetch);
+    }
+}
+
+/// Whether something may stand there: not so for a slot of the index that is free or only claimed.
+#[inline(always)]
+fn is_place(place: Place) -> bool {
+    const NONE: Place = (1 << 40) - 1;
+    place.wrapping_sub(1) < NONE - 1
+}
+
+impl Reader for TinyDb {
+    fn read(&self, key: &[u8], visit: &mut dyn FnMut(Option<&[u8]>)) -> Result<()> {
+        self.read_with(key, visit)
+    }
+
+    fn read_many(&self, keys: &[&[u8]], visit: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
+        let mut hashes = [Hash(0); GROUP];
+        for (group, keys) in keys.chunks(GROUP).enumerate() {
+            let pin = epoch::pin();
+            self.approach(&pin, keys.iter().copied(), &mut hashes);
+            for (at, key) in keys.iter().enumerate() {
+                let index = group * GROUP + at;
+                self.read_hashed(&pin, key, hashes[at], |value| visit(index, value))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn scan(&self, from: Option<&Bookmark>, visit: &mut Visit<'_>) -> Result<Option<Bookmark>> {
+        // The scan is pinned from when it found a place until it was lent.
+        let lend = |place: Place, visit: &mut Lend<'_>| {
+            let pin = epoch::pin();
+            match self.record(&pin, place) {
+                Some(record) => visit(record.key, record.value),
+                None => Ok(()),
+            }
+        };
+        let scan = Scan {
+            index: &self.index,
+            secrets: &self.secrets,
+            prefetch: &|place| self.slab.prefetch(place),
+            lend: &lend,
+        };
+        scan.run(from, visit)
+    }
+
+    fn bookmark_at(&self, key: &[u8]) -> Bookmark {
+        scan::bookmark(self.hash(key), key)
+    }
+
+    fn count(&self) -> u64 {
+        self.count.sum()
+    }
+
+    fn stats(&self) -> Stats {
+        let (records, index) = (self.slab.memory_bytes(), self.index.memory_bytes());
+        Stats {
+            count: self.count.sum(),
+            live_bytes: self.slab.live_bytes(),
+            file_bytes: 0,
+            memory_bytes: records + index,
+            more: vec![
+                ("record_memory_bytes", records.to_string()),
+                ("index_memory_bytes", index.to_string()),
+            ],
+        }
+    }
+
+    fn promise(&self) -> Promise {
+        Promise {
+            engine: "tiny",
+            evicts: false,
+            durability: None,
+            update_many_is_crash_atomic: false,
+            key_len_max: KEY_LEN_MAX,
+            value_len_max: VALUE_LEN_MAX,
+        }
+    }
+}
+
+impl Engine for TinyDb {
+    fn update<'a>(
+        &self,
+        key: &[u8],
+        decide: &mut dyn FnMut(Option<&[u8]>) -> Edit<'a>,
+    ) -> Result<()> {
+        self.edit(key, decide)
+    }
+
+    fn update_many(&self, keys: &[&[u8]], decide: DecideMany<'_, '_>) -> Result<()> {
+        self.edit_many(keys, decide)
+    }
+
+    fn put_many(&self, records: &[(&[u8], &[u8])]) -> Result<()> {
+        let mut hashes = [Hash(0); GROUP];
+        for group in records.chunks(GROUP) {
+            let pin = epoch::pin();
+            self.approach(&pin, group.iter().map(|(key, _)| *key), &mut hashes);
+            for (at, (key, value)) in group.iter().enumerate() {
+                self.put_hashed(key, hashes[at], value)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn clear(&self) -> Result<()> {
+        self.remove_all()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,741 @@
+//! Blocks of slots: who fills which, what is free, what is thin.
+//!
+//! | state of a block | filled by | becomes |
+//! |---|---|---|
+//! | in the pool | nobody, it has no class | owned |
+//! | owned | a shard | idle, when it is full |
+//! | idle | nobody; few of its slots are free | listed, when a 16th is; pooled, when all are |
+//! | listed | nobody | owned; pooled, when all slots are free |
+//! | walked | nobody; the owner of the slab moves its records away | draining |
+//! | draining | nobody | pooled, when all slots are free |
+//!
+//! States change under the lock of the block's class. Lock order: a shard, a class, the pool.
+
+#![expect(unsafe_code, reason = "slots in raw memory")]
+
+use std::alloc::Layout;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use super::Place;
+use super::class::{CLASSES, Class, ELSEWHERE, LONGEST, TABLE, WORDS, class_of};
+use super::record::{self, IS_ELSEWHERE, Record, record_bytes};
+use crate::epoch::{self, Pin};
+use crate::error::{Error, Kind, Result, size};
+use crate::io::mmap::{Map, prefetch};
+
+/// Bytes of a block.
+pub(super) const BLOCK: u64 = 64 << 10;
+/// Addresses reserved; memory is taken as it is touched.
+const RESERVED_BYTES: u64 = 1 << 40;
+/// Places are numbers of two bytes.
+const UNIT: u64 = 2;
+/// Bytes of a block's bitmap.
+const BITMAP_BYTES: u64 = WORDS as u64 * 8;
+/// What a block takes beside its memory.
+const BESIDE: u64 = BITMAP_BYTES + size_of::<Meta>() as u64;
+/// A block is worth filling again when one in so many of its slots is free.
+const WORTH: u32 = 16;
+/// Freed places that wait together for those still pinned: a stamp costs microseconds.
+const LIMBO: usize = 1024;
+/// Or so many bytes of records elsewhere.
+const LIMBO_BYTES: u64 = 4 << 20;
+/// How many times the bytes of slots in use the blocks may take.
+const BOUND: u64 = 2;
+/// Blocks that may be in use beyond that.
+const SLACK: u64 = 64;
+/// Slots looked at in one step of thinning.
+const STEP: u32 = 64;
+
+const _: () = assert!(RESERVED_BYTES / UNIT <= 1 << 40 && size_of::<Meta>() == 16);
+
+const POOLED: u8 = 0;
+const OWNED: u8 = 1;
+const IDLE: u8 = 2;
+const LISTED: u8 = 3;
+const WALKED: u8 = 4;
+const DRAINING: u8 = 5;
+
+#[repr(C)]
+struct Meta {
+    /// Slots whose bit is set.
+    free: AtomicU32,
+    /// Where it stands in its class's list.
+    at: AtomicU32,
+    class: AtomicU8,
+    state: AtomicU8,
+    spare: [u8; 6],
+}
+
+/// Records in memory. See the module's text.
+pub struct Slab {
+    memory: Arc<Map>,
+    metas: Arc<Map>,
+    bitmaps: Arc<Map>,
+    shards: Box<[Shard]>,
+    classes: Box<[Mutex<Vec<u32>>]>,
+    pool: Mutex<Pool>,
+    /// Bytes of records elsewhere.
+    elsewhere: AtomicU64,
+    /// What blocks and records elsewhere may take.
+    limit: u64,
+    walk: Mutex<Option<Walk>>,
+    is_thin: AtomicBool,
+}
+
+/// What some threads share.
+#[repr(align(128))]
+#[derive(Default)]
+struct Shard {
+    state: Mutex<State>,
+    /// Bytes of slots taken here less those freed here. Stored under the lock, read by anybody.
+    live: AtomicI64,
+}
+
+impl Shard {
+    #[inline(always)]
+    fn add_live(&self, _state: &State, bytes: i64) {
+        self.live
+            .store(self.live.load(Ordering::Relaxed) + bytes, Ordering::Relaxed);
+    }
+}
+
+struct State {
+    current: [Current; CLASSES],
+    limbo: Vec<Place>,
+    limbo_bytes: u64,
+    aging: VecDeque<(u64, Vec<Place>)>,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            current: [Current::default(); CLASSES],
+            limbo: Vec::new(),
+            limbo_bytes: 0,
+            aging: VecDeque::new(),
+        }
+    }
+}
+
+/// The block a shard fills with records of a class.
+#[derive(Clone, Copy, Default)]
+struct Current {
+    /// Free slots of the word before `word` that are this shard's.
+    bits: u64,
+    /// 0: none.
+    block: u32,
+    /// The next word of the bitmap to look at.
+    word: u32,
+}
+
+struct Pool {
+    /// Blocks without a class that may have memory.
+    blocks: Vec<u32>,
+    /// Blocks without a class and without memory.
+    bare: Vec<u32>,
+    /// Blocks made so far; block 0 is never used, so that no place is zero.
+    end: u32,
+}
+
+impl Pool {
+    fn in_use(&self) -> u64 {
+        u64::from(self.end) - 1 - (self.blocks.len() + self.bare.len()) as u64
+    }
+}
+
+/// A block whose records are being moved away.
+struct Walk {
+    block: u32,
+    slot: u32,
+    stamp: u64,
+}
+
+impl std::fmt::Debug for Slab {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Slab")
+            .field("memory", &self.memory_bytes())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Slab {
+    /// An empty one that takes at most `limit` bytes of memory (`None`: what the system gives). `Invalid` below a
+    /// mebibyte; `Io` if the system refuses the addresses.
+    pub fn new(limit: Option<u64>) -> Result<Self> {
+        let limit = limit.unwrap_or(RESERVED_BYTES - BLOCK);
+        if limit < 1 << 20 {
+            return Err(Error::new(Kind::Invalid, "too little memory for records")
+                .found(size(limit), "1 MiB or more"));
+        }
+        let blocks = limit / BLOCK + 1;
+        let reserve = |each: u64| Map::anonymous((blocks * each).next_multiple_of(4096), None);
+        let shards =
+            std::thread::available_parallelism().map_or(1, |n| n.get().next_power_of_two().min(64));
+        let memory = reserve(BLOCK)?;
+        memory.advise_huge(0, blocks * BLOCK);
+        Ok(Self {
+            memory,
+            metas: reserve(size_of::<Meta>() as u64)?,
+            bitmaps: reserve(BITMAP_BYTES)?,
+            shards: (0..shards).map(|_| Shard::default()).collect(),
+            classes: (0..CLASSES).map(|_| Mutex::default()).collect(),
+            pool: Mutex::new(Pool {
+                blocks: Vec::new(),
+                bare: Vec::new(),
+                end: 1,
+            }),
+            elsewhere: AtomicU64::new(0),
+            limit,
+            walk: Mutex::new(None),
+            is_thin: AtomicBool::new(false),
+        })
+    }
+
+    /// Copies a record in. Nobody sees it until its place is told. No cache miss, if neighbouring puts are of
+    /// similar lengths.
+    ///
+    /// Errors: `Full`, at the limit or if the system gives no memory.
+    #[inline(always)]
+    pub fn put(&self, pin: &Pin, key: &[u8], value: &[u8], expires: Option<u32>) -> Result<Place> {
+        let bytes = record_bytes(key.len(), value.len(), expires.is_some());
+        if bytes > LONGEST {
+            return self.put_elsewhere(pin, key, value, expires, bytes);
+        }
+        let place = self.take(pin, class_of(bytes))?;
+        // SAFETY: a slot of `bytes` bytes or more that was just taken.
+        unsafe { record::write(self.at(place), key, value, expires) };
+        Ok(place)
+    }
+
+    #[cold]
+    fn put_elsewhere(
+        &self,
+        pin: &Pin,
+        key: &[u8],
+        value: &[u8],
+        expires: Option<u32>,
+        bytes: usize,
+    ) -> Result<Place> {
+        let full = || {
+            Error::new(
+                Kind::Full,
+                format!("no memory for a record of {}", size(bytes as u64)),
+            )
+        };
+        let layout = layout(bytes).ok_or_else(full)?;
+        let before = self.elsewhere.fetch_add(bytes as u64, Ordering::Relaxed);
+        if !self.is_room_for(before.saturating_add(bytes as u64)) {
+            self.elsewhere.fetch_sub(bytes as u64, Ordering::Relaxed);
+            return Err(self.full());
+        }
+        // SAFETY: the layout is of more than zero bytes.
+        let memory = unsafe { std::alloc::alloc(layout) };
+        let taken = if memory.is_null() {
+            Err(full())
+        } else {
+            self.take(pin, ELSEWHERE)
+        };
+        match taken {
+            Ok(place) => {
+                // SAFETY: `bytes` bytes just allocated, and a slot of 16 bytes just taken. The address is aligned to 16,
+                // so its lowest bit is free.
+                unsafe {
+                    record::write(memory, key, value, expires);
+                    let slot = self.at(place).cast::<u64>();
+                    let address = memory.expose_provenance() as u64;
+                    slot.write_unaligned(address | u64::from(IS_ELSEWHERE));
+                    slot.add(1).write_unaligned(bytes as u64);
+                }
+                Ok(place)
+            }
+            Err(error) => {
+                self.elsewhere.fetch_sub(bytes as u64, Ordering::Relaxed);
+                if !memory.is_null() {
+                    // SAFETY: just allocated with this layout, and nobody knows of it.
+                    unsafe { std::alloc::dealloc(memory, layout) };
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// The record at `place`: one cache miss, or two if it is long.
+    ///
+    /// # Safety
+    /// - `put` of this slab returned `place`, and it was not freed before the pin began; or `thin` offers it now.
+    #[inline(always)]
+    pub unsafe fn record<'p>(&'p self, pin: &'p Pin, place: Place) -> Record<'p> {
+        // SAFETY: by the contract and the first promise.
+        unsafe { Record::at(self.at(place), pin) }
+    }
+
+    /// Asks the CPU for the record at `place`.
+    #[inline(always)]
+    pub fn prefetch(&self, place: Place) {
+        let at = self.at(place);
+        prefetch(at);
+        // Records are not aligned; short ones end in the next line often enough.
+        prefetch(at.wrapping_add(17));
+    }
+
+    /// Whether so many bytes elsewhere are within the limit; memory of unused blocks is given up for them.
+    fn is_room_for(&self, elsewhere: u64) -> bool {
+        let mut pool = self.pool.lock();
+        loop {
+            let blocks = (pool.in_use() + pool.blocks.len() as u64) * BLOCK;
+            if blocks.saturating_add(elsewhere) <= self.limit {
+                return true;
+            }
+            let Some(block) = pool.blocks.pop() else {
+                return false;
+            };
+            self.memory.discard(u64::from(block) * BLOCK, BLOCK);
+            pool.bare.push(block);
+        }
+    }
+
+    /// Gives the room at `place` back: to be used again when nobody is pinned since before. The caller has made sure
+    /// that nobody can find it any more, and that nobody else frees it.
+    #[inline(always)]
+    pub fn free(&self, pin: &Pin, place: Place) {
+        let class = self.class(block_of(place));
+        let shard = self.shard(pin);
+        let mut state = shard.state.lock();
+        shard.add_live(&state, -i64::from(TABLE[class].size));
+        state.limbo.push(place);
+        if class == ELSEWHERE {
+            // SAFETY: a slot of that class which is in use.
+            state.limbo_bytes += unsafe { elsewhere_bytes(self.at(place)) } as u64;
+        }
+        if state.limbo.len() >= LIMBO || state.limbo_bytes >= LIMBO_BYTES {
+            self.settle(&mut state);
+            drop(state);
+            self.notice_thinness();
+        }
+    }
+
+    /// Bytes of memory taken from the system, but for what the system's allocator adds to long records.
+    pub fn memory_bytes(&self) -> u64 {
+        let pool = self.pool.lock();
+        let made = u64::from(pool.end) - 1 - pool.bare.len() as u64;
+        made * (BLOCK + BESIDE) + self.elsewhere.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of slots, and of memory elsewhere, that are not free, those still in limbo included in the latter only.
+    pub fn live_bytes(&self) -> u64 {
+        self.slot_bytes() + self.elsewhere.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of slots in use.
+    fn slot_bytes(&self) -> u64 {
+        let live = |shard: &Shard| shard.live.load(Ordering::Relaxed);
+        let sum: i64 = self.shards.iter().map(live).sum();
+        sum.max(0).cast_unsigned()
+    }
+
+    /// Blocks that may be in use for what is live.
+    fn bound(&self) -> u64 {
+        self.slot_bytes() * BOUND / BLOCK + SLACK
+    }
+
+    /// What a record takes in memory.
+    pub fn bytes_of(key_len: usize, value_len: usize, expires: bool) -> u64 {
+        let bytes = record_bytes(key_len, value_len, expires);
+        if bytes > LONGEST {
+            bytes as u64 + u64::from(TABLE[ELSEWHERE].size)
+        } else {
+            u64::from(TABLE[class_of(bytes)].size)
+        }
+    }
+
+    /// Lets what was freed be used again as far as nobody is pinned since. A caller who met `Full` calls it unpinned
+    /// and tries again.
+    pub fn reclaim(&self) {
+        for shard in &self.shards {
+            self.settle(&mut shard.state.lock());
+        }
+    }
+
+    #[inline(always)]
+    fn at(&self, place: Place) -> *mut u8 {
+        self.memory.at(place * UNIT)
+    }
+
+    #[inline(always)]
+    fn shard(&self, pin: &Pin) -> &Shard {
+        // A power of two of them.
+        &self.shards[pin.thread_number() & (self.shards.len() - 1)]
+    }
+
+    #[inline(always)]
+    #[expect(clippy::cast_ptr_alignment, reason = "16 bytes each")]
+    fn meta(&self, block: u32) -> &Meta {
+        // SAFETY: blocks are numbered within the reservation; zeroed memory is a valid `Meta`, all of whose changing
+        // parts are atomics.
+        unsafe { &*self.metas.at(u64::from(block) * 16).cast() }
+    }
+
+    #[inline(always)]
+    #[expect(clippy::cast_ptr_alignment, reason = "words from a page's beginning")]
+    fn word(&self, block: u32, word: u32) -> &AtomicU64 {
+        debug_assert!((word as usize) < WORDS);
+        let at = u64::from(block) * BITMAP_BYTES + u64::from(word) * 8;
+        // SAFETY: as for `meta`.
+        unsafe { &*self.bitmaps.at(at).cast() }
+    }
+
+    #[inline(always)]
+    fn class(&self, block: u32) -> usize {
+        usize::from(self.meta(block).class.load(Ordering::Relaxed)) % CLASSES
+    }
+
+    #[inline(always)]
+    fn take(&self, pin: &Pin, class: usize) -> Result<Place> {
+        let shard = self.shard(pin);
+        let mut state = shard.state.lock();
+        if state.current[class].bits == 0 {
+            self.refill(&mut state, class)?;
+        }
+        let shape = &TABLE[class];
+        shard.add_live(&state, i64::from(shape.size));
+        let current = &mut state.current[class];
+        let slot = (current.word - 1) * 64 + current.bits.trailing_zeros();
+        current.bits &= current.bits - 1;
+        Ok((u64::from(current.block) * BLOCK + u64::from(slot * shape.size)) / UNIT)
+    }
+
+    /// Gets more free slots, from the rest of the block or from another one.
+    #[cold]
+    #[inline(never)]
+    fn refill(&self, state: &mut State, class: usize) -> Result<()> {
+        let shape = &TABLE[class];
+        loop {
+            let current = &mut state.current[class];
+            if current.block != 0 {
+                while current.word < shape.words() {
+                    let word = self.word(current.block, current.word);
+                    current.word += 1;
+                    if word.load(Ordering::Relaxed) != 0 {
+                        current.bits = word.swap(0, Ordering::Acquire);
+                        let free = &self.meta(current.block).free;
+                        free.fetch_sub(current.bits.count_ones(), Ordering::SeqCst);
+                        return Ok(());
+                    }
+                }
+                self.let_go(current.block);
+                *current = Current::default();
+            }
+            let block = self.acquire(class).or_else(|error| {
+                // What waits in limbo may be of this class.
+                self.settle(state);
+                self.acquire(class).map_err(|_| error)
+            })?;
+            state.current[class] = Current {
+                block,
+                ..Current::default()
+            };
+        }
+    }
+
+    /// A block to fill: one with free slots, or a new one.
+    fn acquire(&self, class: usize) -> Result<u32> {
+        let mut list = self.classes[class].lock();
+        if let Some(block) = list.pop() {
+            self.meta(block).state.store(OWNED, Ordering::SeqCst);
+            return Ok(block);
+        }
+        let mut pool = self.pool.lock();
+        let block = match pool.blocks.pop() {
+            Some(block) => block,
+            None => {
+                let elsewhere = self.elsewhere.load(Ordering::Relaxed);
+                if (pool.in_use() + 1) * BLOCK + elsewhere > self.limit {
+                    return Err(self.full());
+                }
+                match pool.bare.pop() {
+                    Some(block) => block,
+                    None if u64::from(pool.end + 1) * BLOCK > self.memory.capacity() => {
+                        return Err(self.full());
+                    }
+                    None => {
+                        pool.end += 1;
+                        pool.end - 1
+                    }
+                }
+            }
+        };
+        drop(pool);
+        let (meta, shape) = (self.meta(block), &TABLE[class]);
+        meta.class.store(class as u8, Ordering::Relaxed);
+        for word in 0..shape.words() {
+            self.word(block, word)
+                .store(shape.all(word), Ordering::Relaxed);
+        }
+        meta.free.store(shape.slots, Ordering::SeqCst);
+        meta.state.store(OWNED, Ordering::SeqCst);
+        drop(list);
+        self.notice_thinness();
+        Ok(block)
+    }
+
+    #[cold]
+    fn full(&self) -> Error {
+        Error::new(
+            Kind::Full,
+            format!("the memory limit of {} is reached", size(self.limit)),
+        )
+        .remedy("remove records, or give the store a higher limit")
+    }
+
+    /// A block that its shard has filled.
+    fn let_go(&self, block: u32) {
+        let class = self.class(block);
+        let mut list = self.classes[class].lock();
+        self.meta(block).state.store(IDLE, Ordering::SeqCst);
+        self.reconsider(block, class, &mut list);
+    }
+
+    /// A block with enough free slots is listed, one with only free slots goes to the pool. Under the class's lock.
+    fn reconsider(&self, block: u32, class: usize, list: &mut Vec<u32>) {
+        let (meta, slots) = (self.meta(block), TABLE[class].slots);
+        let state = meta.state.load(Ordering::SeqCst);
+        let free = meta.free.load(Ordering::SeqCst);
+        if free == slots && [IDLE, LISTED, DRAINING].contains(&state) {
+            if state == LISTED {
+                self.unlist(block, list);
+            }
+            meta.state.store(POOLED, Ordering::SeqCst);
+            self.to_pool(block);
+        } else if state == IDLE && is_worth(free, slots) {
+            meta.at.store(list.len() as u32, Ordering::Relaxed);
+            list.push(block);
+            meta.state.store(LISTED, Ordering::SeqCst);
+        }
+    }
+
+    fn unlist(&self, block: u32, list: &mut Vec<u32>) {
+        let at = self.meta(block).at.load(Ordering::Relaxed);
+        list.swap_remove(at as usize);
+        if let Some(moved) = list.get(at as usize) {
+            self.meta(*moved).at.store(at, Ordering::Relaxed);
+        }
+    }
+
+    fn to_pool(&self, block: u32) {
+        let mut pool = self.pool.lock();
+        if pool.blocks.len() as u64 >= pool.in_use() / 4 + SLACK {
+            self.memory.discard(u64::from(block) * BLOCK, BLOCK);
+            pool.bare.push(block);
+        } else {
+            pool.blocks.push(block);
+        }
+    }
+
+    /// Stamps what is in limbo, and sets the bits of what nobody can look at any more.
+    #[cold]
+    #[inline(never)]
+    fn settle(&self, state: &mut State) {
+        if !state.limbo.is_empty() {
+            let limbo = std::mem::replace(&mut state.limbo, Vec::with_capacity(LIMBO));
+            state.limbo_bytes = 0;
+            state.aging.push_back((epoch::stamp(), limbo));
+        }
+        while let Some((stamp, _)) = state.aging.front() {
+            if !epoch::is_past(*stamp) {
+                return;
+            }
+            for place in state
+                .aging
+                .pop_front()
+                .into_iter()
+                .flat_map(|(_, places)| places)
+            {
+                self.set_free(place);
+            }
+        }
+    }
+
+    fn set_free(&self, place: Place) {
+        let block = block_of(place);
+        let class = self.class(block);
+        if class == ELSEWHERE {
+            self.drop_elsewhere(place);
+        }
+        let shape = &TABLE[class];
+        let slot = shape.slot((place * UNIT % BLOCK) as u32);
+        let bit = 1u64 << (slot % 64);
+        let before = self.word(block, slot / 64).fetch_or(bit, Ordering::Release);
+        debug_assert!(before & bit == 0, "a place was freed twice");
+        let meta = self.meta(block);
+        let free = meta.free.fetch_add(1, Ordering::SeqCst).wrapping_add(1);
+        let state = meta.state.load(Ordering::SeqCst);
+        if free == shape.slots || state == IDLE && is_worth(free, shape.slots) {
+            let mut list = self.classes[class].lock();
+            // Meanwhile it may have been pooled by somebody else, and even be of another class.
+            if self.class(block) == class {
+                self.reconsider(block, class, &mut list);
+            }
+        }
+    }
+
+    fn drop_elsewhere(&self, place: Place) {
+        // SAFETY: a slot of that class which was in use, and which nobody looks at any more; what it says was
+        // allocated with this layout.
+        unsafe {
+            let bytes = elsewhere_bytes(self.at(place));
+            self.elsewhere.fetch_sub(bytes as u64, Ordering::Relaxed);
+            if let Some(layout) = layout(bytes) {
+                std::alloc::dealloc(record::elsewhere(self.at(place)), layout);
+            }
+        }
+    }
+
+    /// Whether there are blocks to be thinned: one load, to be asked before every put.
+    #[inline(always)]
+    pub fn is_thin(&self) -> bool {
+        self.is_thin.load(Ordering::Relaxed)
+    }
+
+    fn notice_thinness(&self) {
+        let in_use = self.pool.lock().in_use();
+        if in_use > SLACK {
+            self.is_thin.store(in_use > self.bound(), Ordering::Relaxed);
+        }
+    }
+
+    /// One bounded step of moving records out of the emptiest block: `move_away` is offered places, and moves the record
+    /// there if it is one that can be found (a place may also be one that was freed). Called pinned, while nobody
+    /// is locked. On an error of `move_away` the block is given up for now.
+    pub fn thin(
+        &self,
+        pin: &Pin,
+        move_away: &mut dyn FnMut(&Pin, Place) -> Result<()>,
+    ) -> Result<()> {
+        let Some(mut walk) = self.walk.try_lock() else {
+            return Ok(());
+        };
+        let Some(now) = walk.as_mut() else {
+            *walk = self.begin_walk();
+            if walk.is_none() {
+                self.is_thin.store(false, Ordering::Relaxed);
+            }
+            return Ok(());
+        };
+        if !epoch::is_past(now.stamp) {
+            return Ok(());
+        }
+        let class = self.class(now.block);
+        let shape: &Class = &TABLE[class];
+        let end = (now.slot + STEP).min(shape.slots);
+        let mut moved = Ok(());
+        while now.slot < end && moved.is_ok() {
+            let slot = now.slot;
+            now.slot += 1;
+            let free = self.word(now.block, slot / 64).load(Ordering::Acquire);
+            if free >> (slot % 64) & 1 == 0 {
+                let at = u64::from(now.block) * BLOCK + u64::from(slot * shape.size);
+                moved = move_away(pin, at / UNIT);
+            }
+        }
+        if now.slot == shape.slots || moved.is_err() {
+            let mut list = self.classes[class].lock();
+            let state = if moved.is_ok() { DRAINING } else { IDLE };
+            self.meta(now.block).state.store(state, Ordering::SeqCst);
+            self.reconsider(now.block, class, &mut list);
+            drop(list);
+            *walk = None;
+            self.is_thin.store(moved.is_ok(), Ordering::Relaxed);
+        }
+        moved
+    }
+
+    /// Closes the emptiest block that is worth it.
+    fn begin_walk(&self) -> Option<Walk> {
+        let (end, in_use) = {
+            let pool = self.pool.lock();
+            (pool.end, pool.in_use())
+        };
+        if in_use <= self.bound() {
+            return None;
+        }
+        let emptiest = (1..end)
+            .filter(|block| self.meta(*block).state.load(Ordering::Relaxed) == LISTED)
+            .filter(|block| self.class(*block) != ELSEWHERE)
+            .max_by_key(|block| {
+                let free = u64::from(self.meta(*block).free.load(Ordering::Relaxed));
+                (free << 16) / u64::from(TABLE[self.class(*block)].slots)
+            })?;
+        let class = self.class(emptiest);
+        let mut list = self.classes[class].lock();
+        let meta = self.meta(emptiest);
+        let still = self.class(emptiest) == class && meta.state.load(Ordering::SeqCst) == LISTED;
+        if !still {
+            return None;
+        }
+        self.unlist(emptiest, &mut list);
+        meta.state.store(WALKED, Ordering::SeqCst);
+        drop(list);
+        Some(Walk {
+            block: emptiest,
+            slot: 0,
+            stamp: epoch::stamp(),
+        })
+    }
+}
+
+impl Drop for Slab {
+    fn drop(&mut self) {
+        // Slots that were taken out of a bitmap and not used go back: what is then not free says where memory is.
+        let mut unused = vec![0u64; WORDS];
+        let end = self.pool.get_mut().end;
+        for block in 1..end {
+            if self.meta(block).state.load(Ordering::Relaxed) == POOLED
+                || self.class(block) != ELSEWHERE
+            {
+                continue;
+            }
+            unused.fill(0);
+            for shard in &self.shards {
+                let current = shard.state.lock().current[ELSEWHERE];
+                if current.block == block && current.word > 0 {
+                    unused[current.word as usize - 1] |= current.bits;
+                }
+            }
+            let shape = &TABLE[ELSEWHERE];
+            for slot in 0..shape.slots {
+                let free = self.word(block, slot / 64).load(Ordering::Relaxed)
+                    | unused[slot as usize / 64];
+                if free >> (slot % 64) & 1 == 0 {
+                    let at = u64::from(block) * BLOCK + u64::from(slot * shape.size);
+                    self.drop_elsewhere(at / UNIT);
+                }
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn block_of(place: Place) -> u32 {
+    (place * UNIT / BLOCK) as u32
+}
+
+fn is_worth(free: u32, slots: u32) -> bool {
+    free >= (slots / WORTH).max(1)
+}
+
+fn layout(bytes: usize) -> Option<Layout> {
+    Layout::from_size_align(bytes, 16).ok()
+}
+
+/// The length of a record elsewhere.
+///
+/// # Safety
+/// - `at` is a slot of that class which is in use.
+unsafe fn elsewhere_bytes(at: *const u8) -> usize {
+    // SAFETY: by the contract.
+    unsafe { at.cast::<u64>().add(1).read_unaligned() as usize }
+}

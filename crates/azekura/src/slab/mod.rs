@@ -1,0 +1,50 @@
+//! Records in memory, packed: a key, a value, sometimes an expiry, at a place of 40 bits.
+//!
+//! ```text
+//!   memory   | unused | block 1        | block 2        | block 3  ...     blocks of 64 KiB
+//!                     [ slot slot slot ...] of one size class, a bit each: free or not
+//!
+//!   thread --> shard --> the block it fills, class by class         taken: the next free bit
+//!                `-----> limbo: freed, perhaps still being read     free again: when nobody is pinned since before
+//! ```
+//!
+//! A slot begins with a record's header and holds nothing else, so a record of 8 and 8 bytes takes 18:
+//!
+//! | bytes | meaning |
+//! |---|---|
+//! | 1 | bit 0: the record is elsewhere; bit 1: it was looked at; bit 2: it has an expiry; bits 3 to 7: length of the key, 31: see below |
+//! | 0 or 4 | the expiry |
+//! | 0 to 5 | length of the key, if it is 31 or more: 7 bits a byte, lowest first, the eighth bit says that another follows |
+//! | 1 to 5 | length of the value, likewise |
+//! | .. | the key |
+//! | .. | the value |
+//!
+//! A record of more than 8 KiB is in memory of its own; its slot holds the address, with bit 0 set, and the length.
+//!
+//! Promises:
+//! 1. What [`Slab::put`] returned stands unchanged, but for bit 1, until it is given to [`Slab::free`], and while anybody
+//!    is pinned since before.
+//! 2. Blocks take at most twice the slots in use, and 4 MiB, if the owner moves what [`Slab::thin`] offers it.
+//!    Slots in use include those that are freed and may still be read.
+//! 3. Memory that cannot be had is an error, `Full`; nothing is lost.
+//!
+//! Invariants:
+//! 1. A slot's bit is set only while nobody may look at the slot.
+//! 2. A block is filled by one shard at a time; a block that is being thinned or drained is filled by none.
+//! 3. A thread is pinned from before it takes a slot until what it put there can be found or was freed again. So a block
+//!    that was closed before a stamp holds only whole records once the stamp is past.
+//!
+//! It does not know who points to a place, nor what time it is.
+
+mod block;
+mod class;
+mod record;
+
+pub use block::Slab;
+pub use record::Record;
+
+#[cfg(test)]
+mod tests;
+
+/// Where a record stands: 40 bits, not zero and not all ones.
+pub type Place = u64;

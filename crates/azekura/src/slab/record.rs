@@ -1,0 +1,220 @@
+//! A record's bytes in a slot, told once: see the table in the module's text.
+
+#![expect(unsafe_code, reason = "records in raw memory")]
+
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use crate::epoch::Pin;
+use crate::io::mmap::copy;
+
+/// The record is elsewhere; this is its address.
+pub(super) const IS_ELSEWHERE: u8 = 1;
+const WAS_SEEN: u8 = 2;
+const HAS_EXPIRY: u8 = 4;
+const KEY_LEN_SHIFT: u32 = 3;
+const LONG_KEY: usize = 31;
+
+/// How many bytes a length takes.
+#[inline(always)]
+fn len_bytes(len: usize) -> usize {
+    if len < 128 {
+        1
+    } else {
+        (len.ilog2() as usize + 7) / 7
+    }
+}
+
+/// Bytes of a record.
+#[inline(always)]
+pub(super) fn record_bytes(key_len: usize, value_len: usize, expires: bool) -> usize {
+    let long_key = if key_len < LONG_KEY {
+        0
+    } else {
+        len_bytes(key_len)
+    };
+    1 + 4 * usize::from(expires) + long_key + len_bytes(value_len) + key_len + value_len
+}
+
+/// Writes a record.
+///
+/// # Safety
+/// - `at` is the beginning of `record_bytes` bytes (and of a word at least) that are the caller's alone.
+#[inline(always)]
+pub(super) unsafe fn write(at: *mut u8, key: &[u8], value: &[u8], expires: Option<u32>) {
+    // SAFETY: by the contract; what is written is what `record_bytes` counts, in the same order.
+    unsafe {
+        if expires.is_none() && key.len() < LONG_KEY && value.len() < 128 {
+            at.write((key.len() << KEY_LEN_SHIFT) as u8);
+            at.add(1).write(value.len() as u8);
+            copy(key.as_ptr(), at.add(2), key.len());
+            copy(value.as_ptr(), at.add(2 + key.len()), value.len());
+            return;
+        }
+        write_at_large(at, key, value, expires);
+    }
+}
+
+/// # Safety
+/// - as for `write`.
+#[inline(never)]
+unsafe fn write_at_large(at: *mut u8, key: &[u8], value: &[u8], expires: Option<u32>) {
+    // SAFETY: as in `write`.
+    unsafe {
+        let mut to = at.add(1);
+        let mut first = (key.len().min(LONG_KEY) << KEY_LEN_SHIFT) as u8;
+        if let Some(expires) = expires {
+            first |= HAS_EXPIRY;
+            to.cast::<u32>().write_unaligned(expires);
+            to = to.add(4);
+        }
+        at.write(first);
+        if key.len() >= LONG_KEY {
+            to = write_len(to, key.len());
+        }
+        to = write_len(to, value.len());
+        std::ptr::copy_nonoverlapping(key.as_ptr(), to, key.len());
+        std::ptr::copy_nonoverlapping(value.as_ptr(), to.add(key.len()), value.len());
+    }
+}
+
+/// # Safety
+/// - there is room for `len_bytes(len)` at `to`.
+unsafe fn write_len(mut to: *mut u8, mut len: usize) -> *mut u8 {
+    // SAFETY: by the contract.
+    unsafe {
+        while len >= 128 {
+            to.write(len as u8 | 128);
+            to = to.add(1);
+            len >>= 7;
+        }
+        to.write(len as u8);
+        to.add(1)
+    }
+}
+
+/// # Safety
+/// - a length as `write_len` writes it begins at `at`.
+#[inline(always)]
+unsafe fn read_len(mut at: *const u8) -> (usize, *const u8) {
+    // SAFETY: by the contract; the last byte has no eighth bit.
+    unsafe {
+        let first = at.read();
+        at = at.add(1);
+        if first < 128 {
+            return (usize::from(first), at);
+        }
+        let (mut len, mut shift) = (usize::from(first & 127), 7);
+        loop {
+            let byte = at.read();
+            at = at.add(1);
+            len |= usize::from(byte & 127) << shift;
+            if byte < 128 {
+                return (len, at);
+            }
+            shift += 7;
+        }
+    }
+}
+
+/// A record that stands in a slab, as long as the thread is pinned.
+#[derive(Clone, Copy, Debug)]
+pub struct Record<'p> {
+    /// Its key.
+    pub key: &'p [u8],
+    /// Its value.
+    pub value: &'p [u8],
+    /// What it was given as its expiry.
+    pub expires: Option<u32>,
+    first: *const AtomicU8,
+    _pin: PhantomData<&'p Pin>,
+}
+
+impl<'p> Record<'p> {
+    /// Reads the record at `at`.
+    ///
+    /// # Safety
+    /// - A record that `write` wrote begins at `at`, and stays while the pin lives; if its first byte says that it is
+    ///   elsewhere, the word there is the address of one, with that bit set.
+    #[inline(always)]
+    pub(super) unsafe fn at(mut at: *const u8, _pin: &'p Pin) -> Self {
+        // SAFETY: by the contract. The first byte is read as an atomic, since bit 1 may change meanwhile.
+        unsafe {
+            let mut first = (*at.cast::<AtomicU8>()).load(Ordering::Relaxed);
+            if first & IS_ELSEWHERE != 0 {
+                at = elsewhere(at);
+                first = (*at.cast::<AtomicU8>()).load(Ordering::Relaxed);
+            }
+            let mut from = at.add(1);
+            let mut expires = None;
+            if first & HAS_EXPIRY != 0 {
+                expires = Some(from.cast::<u32>().read_unaligned());
+                from = from.add(4);
+            }
+            let mut key_len = usize::from(first >> KEY_LEN_SHIFT);
+            if key_len == LONG_KEY {
+                (key_len, from) = read_len(from);
+            }
+            let (value_len, from) = read_len(from);
+            Self {
+                key: std::slice::from_raw_parts(from, key_len),
+                value: std::slice::from_raw_parts(from.add(key_len), value_len),
+                expires,
+                first: at.cast(),
+                _pin: PhantomData,
+            }
+        }
+    }
+
+    /// Whether it is of `key`.
+    #[inline(always)]
+    pub fn is_of(&self, key: &[u8]) -> bool {
+        if self.key.len() != key.len() {
+            return false;
+        }
+        if key.len() == 8 {
+            // Without a call.
+            return self.key.first_chunk::<8>() == key.first_chunk::<8>();
+        }
+        self.key == key
+    }
+
+    /// Whether [`see`](Self::see) was called since the record was put.
+    pub fn was_seen(&self) -> bool {
+        // SAFETY: the record stays while the pin lives (`at`).
+        unsafe { (*self.first).load(Ordering::Relaxed) & WAS_SEEN != 0 }
+    }
+
+    /// Notes that it was looked at: one bit, stored only if it is not set.
+    #[inline(always)]
+    pub fn see(&self) {
+        // SAFETY: the record stays while the pin lives (`at`); no other bit of the byte changes.
+        unsafe {
+            let first = (*self.first).load(Ordering::Relaxed);
+            if first & WAS_SEEN == 0 {
+                (*self.first).store(first | WAS_SEEN, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Takes the note back.
+    pub fn unsee(&self) {
+        // SAFETY: as for `see`.
+        unsafe {
+            let first = (*self.first).load(Ordering::Relaxed);
+            (*self.first).store(first & !WAS_SEEN, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The address in a slot that says where a record is.
+///
+/// # Safety
+/// - such a slot begins at `at`.
+pub(super) unsafe fn elsewhere(at: *const u8) -> *mut u8 {
+    // SAFETY: by the contract; slots of 16 bytes are aligned. The word was made from an exposed address.
+    unsafe {
+        let word = at.cast::<u64>().read_unaligned();
+        std::ptr::with_exposed_provenance_mut((word & !u64::from(IS_ELSEWHERE)) as usize)
+    }
+}
