@@ -1,4 +1,7 @@
 //! How many records there are, counted by many threads.
+//!
+//! Each of the first threads has a share of its own, on a line of its own, and adds to it without an atomic addition;
+//! the sum counts. It does not know what is counted.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 

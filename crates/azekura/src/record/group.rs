@@ -1,4 +1,7 @@
 //! Keys in groups, so that the cache misses of a group overlap instead of following one another.
+//!
+//! Two passes, one over the buckets and one over the records; the third, which answers, is the engine's. It does not
+//! know what stands at a place.
 
 use rapidhash::v3::RapidSecrets;
 

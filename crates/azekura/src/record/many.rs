@@ -1,4 +1,7 @@
-//! What an update of many keys means, whatever the engine: repeated keys are one record.
+//! What an update of many keys means, whatever the engine.
+//!
+//! Repeated keys are one record: each is shown its present value, and of the edits the last that is not `Keep` counts.
+//! It knows no locks: the engine holds those of all records from before it looks until it has applied the edits.
 
 use std::collections::HashMap;
 

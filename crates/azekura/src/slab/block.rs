@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 
 use super::Place;
 use super::class::{CLASSES, Class, ELSEWHERE, LONGEST, TABLE, WORDS, class_of};
-use super::record::{self, IS_ELSEWHERE, Record, record_bytes};
+use super::record::{self, Record, record_bytes};
 use crate::epoch::{self, Pin};
 use crate::error::{Error, Kind, Result, size};
 use crate::io::mmap::{Map, prefetch};
@@ -245,10 +245,8 @@ impl Slab {
                 // so its lowest bit is free.
                 unsafe {
                     record::write(memory, key, value, expires);
-                    let slot = self.at(place).cast::<u64>();
                     let address = memory.expose_provenance() as u64;
-                    slot.write_unaligned(address | u64::from(IS_ELSEWHERE));
-                    slot.add(1).write_unaligned(bytes as u64);
+                    record::write_elsewhere(self.at(place), address, bytes);
                 }
                 Ok(place)
             }
@@ -309,7 +307,7 @@ impl Slab {
         state.limbo.push(place);
         if class == ELSEWHERE {
             // SAFETY: a slot of that class which is in use.
-            state.limbo_bytes += unsafe { elsewhere_bytes(self.at(place)) } as u64;
+            state.limbo_bytes += unsafe { record::elsewhere_bytes(self.at(place)) } as u64;
         }
         if state.limbo.len() >= LIMBO || state.limbo_bytes >= LIMBO_BYTES {
             self.settle(&mut state);
@@ -372,7 +370,6 @@ impl Slab {
     }
 
     #[inline(always)]
-    #[expect(clippy::cast_ptr_alignment, reason = "16 bytes each")]
     fn meta(&self, block: u32) -> &Meta {
         // SAFETY: blocks are numbered within the reservation; zeroed memory is a valid `Meta`, all of whose changing
         // parts are atomics.
@@ -380,7 +377,6 @@ impl Slab {
     }
 
     #[inline(always)]
-    #[expect(clippy::cast_ptr_alignment, reason = "words from a page's beginning")]
     fn word(&self, block: u32, word: u32) -> &AtomicU64 {
         debug_assert!((word as usize) < WORDS);
         let at = u64::from(block) * BITMAP_BYTES + u64::from(word) * 8;
@@ -449,23 +445,21 @@ impl Slab {
             return Ok(block);
         }
         let mut pool = self.pool.lock();
-        let block = match pool.blocks.pop() {
-            Some(block) => block,
-            None => {
-                let elsewhere = self.elsewhere.load(Ordering::Relaxed);
-                if (pool.in_use() + 1) * BLOCK + elsewhere > self.limit {
+        let block = if let Some(block) = pool.blocks.pop() {
+            block
+        } else {
+            let elsewhere = self.elsewhere.load(Ordering::Relaxed);
+            if (pool.in_use() + 1) * BLOCK + elsewhere > self.limit {
+                return Err(self.full());
+            }
+            if let Some(block) = pool.bare.pop() {
+                block
+            } else {
+                if u64::from(pool.end + 1) * BLOCK > self.memory.capacity() {
                     return Err(self.full());
                 }
-                match pool.bare.pop() {
-                    Some(block) => block,
-                    None if u64::from(pool.end + 1) * BLOCK > self.memory.capacity() => {
-                        return Err(self.full());
-                    }
-                    None => {
-                        pool.end += 1;
-                        pool.end - 1
-                    }
-                }
+                pool.end += 1;
+                pool.end - 1
             }
         };
         drop(pool);
@@ -586,7 +580,7 @@ impl Slab {
         // SAFETY: a slot of that class which was in use, and which nobody looks at any more; what it says was
         // allocated with this layout.
         unsafe {
-            let bytes = elsewhere_bytes(self.at(place));
+            let bytes = record::elsewhere_bytes(self.at(place));
             self.elsewhere.fetch_sub(bytes as u64, Ordering::Relaxed);
             if let Some(layout) = layout(bytes) {
                 std::alloc::dealloc(record::elsewhere(self.at(place)), layout);
@@ -729,13 +723,4 @@ fn is_worth(free: u32, slots: u32) -> bool {
 
 fn layout(bytes: usize) -> Option<Layout> {
     Layout::from_size_align(bytes, 16).ok()
-}
-
-/// The length of a record elsewhere.
-///
-/// # Safety
-/// - `at` is a slot of that class which is in use.
-unsafe fn elsewhere_bytes(at: *const u8) -> usize {
-    // SAFETY: by the contract.
-    unsafe { at.cast::<u64>().add(1).read_unaligned() as usize }
 }

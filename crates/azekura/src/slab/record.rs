@@ -1,4 +1,7 @@
-//! A record's bytes in a slot, told once: see the table in the module's text.
+//! A record's bytes in a slot: the table in the module's text, told once, in code.
+//!
+//! Nothing of a record changes once it is written but the bit that says that it was looked at. It does not know slots,
+//! blocks or who else looks.
 
 #![expect(unsafe_code, reason = "records in raw memory")]
 
@@ -9,7 +12,7 @@ use crate::epoch::Pin;
 use crate::io::mmap::copy;
 
 /// The record is elsewhere; this is its address.
-pub(super) const IS_ELSEWHERE: u8 = 1;
+const IS_ELSEWHERE: u8 = 1;
 const WAS_SEEN: u8 = 2;
 const HAS_EXPIRY: u8 = 4;
 const KEY_LEN_SHIFT: u32 = 3;
@@ -207,14 +210,38 @@ impl<'p> Record<'p> {
     }
 }
 
-/// The address in a slot that says where a record is.
+/// Says in a slot where a record is, and how long.
 ///
 /// # Safety
-/// - such a slot begins at `at`.
+/// - `at` is a slot of 16 bytes that is the caller's alone; the address is even.
+#[expect(clippy::cast_ptr_alignment, reason = "written unaligned")]
+pub(super) unsafe fn write_elsewhere(at: *mut u8, address: u64, bytes: usize) {
+    // SAFETY: by the contract.
+    unsafe {
+        let slot = at.cast::<u64>();
+        slot.write_unaligned(address | u64::from(IS_ELSEWHERE));
+        slot.add(1).write_unaligned(bytes as u64);
+    }
+}
+
+/// The address in such a slot.
+///
+/// # Safety
+/// - `write_elsewhere` wrote at `at`.
 pub(super) unsafe fn elsewhere(at: *const u8) -> *mut u8 {
-    // SAFETY: by the contract; slots of 16 bytes are aligned. The word was made from an exposed address.
+    // SAFETY: by the contract. The word was made from an exposed address.
     unsafe {
         let word = at.cast::<u64>().read_unaligned();
         std::ptr::with_exposed_provenance_mut((word & !u64::from(IS_ELSEWHERE)) as usize)
     }
+}
+
+/// The length of the record that such a slot says.
+///
+/// # Safety
+/// - as for `elsewhere`.
+#[expect(clippy::cast_ptr_alignment, reason = "read unaligned")]
+pub(super) unsafe fn elsewhere_bytes(at: *const u8) -> usize {
+    // SAFETY: by the contract.
+    unsafe { at.cast::<u64>().add(1).read_unaligned() as usize }
 }

@@ -1,3 +1,9 @@
+//! Records of all lengths, freed, used again, thinned and limited, by one thread and by several.
+//!
+//! The threads of other tests may be pinned meanwhile: bounds are asked for with room to spare.
+//!
+//! What joins a slab with an index is tested with the engines.
+
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,3 +1,8 @@
+//! The engine alone: what room it takes while records come and go, and its limits.
+//!
+//! The threads of other tests may be pinned meanwhile, so bounds are asked for with room to spare.
+//! The contract is tested in `tests/tiny.rs`, with threads.
+
 use super::*;
 use crate::error::Kind;
 use crate::testkit::random::Random;

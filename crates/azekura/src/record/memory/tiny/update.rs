@@ -1,4 +1,7 @@
 //! Updating: copy the record in, then point its entry to it, under the bucket's lock.
+//!
+//! The table of steps is in the module's text. Short ways for what is common - nobody in the way, the record in its home
+//! bucket or absent - and one long way for all else. Whoever writes also moves records together, a few at a time.
 
 use super::{KEY_LEN_MAX, TinyDb, VALUE_LEN_MAX};
 use crate::engine::{DecideMany, Edit};
@@ -111,23 +114,16 @@ impl TinyDb {
         let _inside = self.gate.enter();
         let pin = epoch::pin();
         self.keep_dense(&pin);
-        let (locked, found) = match self.index.lock_at_once(&pin, hash) {
-            Some(locked) => match locked.glance() {
-                None => return Ok(false),
-                Some(slot) => {
-                    let place = slot.place();
-                    if self.matching(&pin, place, key).is_some() {
-                        (locked, Some((slot, place)))
-                    } else {
-                        let found = self.present(&pin, &locked, key)?;
-                        (locked, found.map(|present| (present.slot, present.place)))
-                    }
-                }
-            },
-            None => {
-                let (locked, found) = self.lock(&pin, key, hash, false)?;
-                (locked, found.map(|present| (present.slot, present.place)))
-            }
+        let locked = self.index.lock(&pin, hash)?;
+        let Some(slot) = locked.glance() else {
+            return Ok(false);
+        };
+        let place = slot.place();
+        let found = if self.matching(&pin, place, key).is_some() {
+            Some((slot, place))
+        } else {
+            let present = self.present(&pin, &locked, key)?;
+            present.map(|present| (present.slot, present.place))
         };
         let Some((slot, place)) = found else {
             return Ok(false);

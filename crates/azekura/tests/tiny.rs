@@ -1,0 +1,174 @@
+//! The leanest hash in memory keeps every promise of the record contract, alone and among threads.
+//!
+//! The suite of `testkit::conformance` and recorded histories (`testkit::history`) run over it, the latter while its
+//! records are overwritten, removed and moved together. That both catch bugs is proved beside them.
+
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use azekura::record::memory::tiny::TinyDb;
+use azekura::testkit::history::{Plan, linearizable, record, record_transactions, serializable};
+use azekura::testkit::{Effort, Random, conformance, round_seed};
+use azekura::{Engine, Reader};
+
+fn tried(what: &str) {
+    writeln!(std::io::stderr(), "tried: {what}").expect("stderr can be written");
+}
+
+#[test]
+fn it_conforms() {
+    let make = || -> Box<dyn Engine> { Box::new(TinyDb::new().expect("a new store")) };
+    let effort = Effort {
+        seed: Effort::QUICK.seed + round_seed(),
+        ..Effort::QUICK
+    };
+    let report = conformance(&make, None, &effort).expect("it conforms");
+    tried(&format!("tiny: {report}"));
+}
+
+/// Fills and empties, so that blocks of records become thin, are walked and are used again.
+fn unrest(db: &TinyDb, stop: &AtomicBool) -> u64 {
+    let mut random = Random::new(77 + round_seed());
+    let mut rounds = 0;
+    let key = |number: u64| format!("unrest-{number}");
+    while !stop.load(Ordering::Relaxed) {
+        let value = vec![7; 100 + random.index(400)];
+        let count = 12 * (1 << 20) / value.len() as u64;
+        for number in 0..count {
+            db.put(key(number).as_bytes(), &value).expect("a put");
+        }
+        for number in (0..count).filter(|number| number % 16 != 0) {
+            db.remove(key(number).as_bytes()).expect("a removal");
+        }
+        rounds += 1;
+    }
+    rounds
+}
+
+fn beside_unrest(work: impl FnOnce(&TinyDb)) -> u64 {
+    let db = TinyDb::new().expect("a new store");
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let unrest = scope.spawn(|| unrest(&db, &stop));
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(&db)));
+        stop.store(true, Ordering::Relaxed);
+        let rounds = unrest.join().expect("the unrest ends well");
+        if let Err(panic) = done {
+            std::panic::resume_unwind(panic);
+        }
+        rounds
+    })
+}
+
+#[test]
+fn operations_of_threads_on_the_same_keys_are_linearizable() {
+    const HISTORIES: u64 = 3000;
+    let rounds = beside_unrest(|db| {
+        for seed in 0..HISTORIES {
+            let clients = 2 + seed % 4;
+            let plan = Plan {
+                clients,
+                keys: 1 + seed % 3,
+                ops: 80 / clients,
+                seed: seed + round_seed(),
+            };
+            for events in record(db, plan).expect("a history") {
+                linearizable(&events, &db.promise()).expect("an order that explains it");
+            }
+        }
+    });
+    assert!(rounds > 0);
+    tried(&format!(
+        "{HISTORIES} histories, beside {rounds} rounds of unrest"
+    ));
+}
+
+#[test]
+fn updates_of_many_keys_are_serializable() {
+    const HISTORIES: u64 = 1500;
+    let rounds = beside_unrest(|db| {
+        for seed in 0..HISTORIES {
+            let plan = Plan {
+                clients: 2 + seed % 5,
+                keys: 2 + seed % 6,
+                ops: 30,
+                seed: seed + round_seed(),
+            };
+            let run = record_transactions(db, plan).expect("a run");
+            serializable(&run).expect("an order that explains it");
+        }
+    });
+    assert!(rounds > 0);
+    tried(&format!(
+        "{HISTORIES} runs of transactions, beside {rounds} rounds of unrest"
+    ));
+}
+
+/// Each thread owns some keys and knows what it left under each; readers of all keys see values that were put under
+/// them. Values say whose they are, at both ends, so that a slot that is used too early shows.
+#[test]
+fn threads_find_what_they_left_while_records_move() {
+    const KEYS: u64 = 3000;
+    const OPS: u64 = 200_000;
+    let looks = AtomicU64::new(0);
+    let db = TinyDb::new().expect("a new store");
+    let value = |key: u64, version: u64, len: usize| {
+        let mut value = [key.to_le_bytes(), version.to_le_bytes()].concat();
+        value.resize(16 + len, version as u8);
+        value.extend_from_slice(&key.to_le_bytes());
+        value
+    };
+    let is_whole = |key: u64, value: &[u8]| {
+        let version = value[8];
+        value.len() >= 24
+            && value[..8] == key.to_le_bytes()
+            && value[value.len() - 8..] == key.to_le_bytes()
+            && value[16..value.len() - 8]
+                .iter()
+                .all(|byte| *byte == version)
+    };
+    std::thread::scope(|scope| {
+        for thread in 0..3u64 {
+            let (db, looks) = (&db, &looks);
+            scope.spawn(move || {
+                let mut random = Random::new(thread + round_seed());
+                let mut left = vec![None; KEYS as usize];
+                for op in 0..OPS {
+                    let own = random.below(KEYS);
+                    let key = own << 2 | thread;
+                    // Long and short by turns of thousands, so that blocks become thin.
+                    let long = op / 20_000 % 2 == 0;
+                    let len = if long {
+                        random.index(3000)
+                    } else {
+                        random.index(20)
+                    };
+                    if random.one_in(4) {
+                        db.remove(&key.to_le_bytes()).expect("a removal");
+                        left[own as usize] = None;
+                    } else {
+                        let value = value(key, op, len);
+                        db.put(&key.to_le_bytes(), &value).expect("a put");
+                        left[own as usize] = Some(value);
+                    }
+                    let look = random.below(KEYS);
+                    let key = look << 2 | thread;
+                    assert_eq!(
+                        db.get(&key.to_le_bytes()).expect("a get"),
+                        left[look as usize]
+                    );
+                    let other = look << 2 | random.below(3);
+                    db.read_with(&other.to_le_bytes(), |found| {
+                        assert!(found.is_none_or(|value| is_whole(other, value)));
+                    })
+                    .expect("a get");
+                    looks.fetch_add(2, Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    tried(&format!(
+        "{} looks at records that move",
+        looks.into_inner()
+    ));
+}
