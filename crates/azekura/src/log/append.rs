@@ -233,9 +233,12 @@ impl Log {
 
     /// Ends segment `index` at the word `at`, which is reserved by the caller to the segment's end.
     fn end_segment(&self, index: u32, at: u32) {
-        let Some((seed, _)) = self.segments.seed(index) else {
+        let Some((seed, room)) = self.segments.seed(index) else {
             return;
         };
+        // Nothing will stand there: it is as good as dead.
+        self.segments
+            .bury(index, room.saturating_sub(u64::from(at) * 8));
         let header = Header::new(FrameKind::End, 0, 0, 0);
         let offset = self.geometry.offset_of(index) + u64::from(at) * 8;
         self.map.store_u64(offset, header.word(seed, at, &[]));

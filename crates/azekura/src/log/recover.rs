@@ -239,6 +239,7 @@ impl Log {
         }
         let (seed, room) = self.segments.seed(last).unwrap_or_default();
         if u64::from(found.end) < room {
+            self.segments.bury(last, room - u64::from(found.end));
             let end = Header::new(FrameKind::End, 0, 0, 0).word(seed, found.end / 8, &[]);
             self.map
                 .store_u64(self.address(last, found.end).offset(), end);

@@ -17,6 +17,11 @@ impl Core {
     pub(super) fn compact(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
         self.log.healthy()?;
         let _cleaning = self.cleaning.lock();
+        let size = self.log.geometry().segment_size();
+        if self.log.storage().size()? <= (u64::from(self.segments_needed()) + 1) * size {
+            progress(1, 1);
+            return self.log.sync();
+        }
         for round in 0..ROUNDS {
             // What is cleaned must lie before a checkpoint; so that the open segment may be among it, the
             // log goes on in another one, nearer to the front.
@@ -52,11 +57,7 @@ impl Core {
             .lock()
             .sequence
             .min(self.log.retained_from());
-        let (used, live) = self.log_bytes();
-        let (in_use, _, _) = self.log.segments().sizes();
-        let size = self.log.geometry().segment_size();
-        let needed = live + (in_use - used);
-        let end = needed.div_ceil(size) as u32 + needed.div_ceil(size) as u32 / 20 + 2;
+        let end = self.segments_needed();
         let suspect = self.suspect.lock();
         let mut victims: Vec<Segment> = self
             .log
@@ -69,6 +70,15 @@ impl Core {
         // From the end of the file, so that copies find the room in front.
         victims.sort_by_key(|segment| std::cmp::Reverse(segment.index));
         victims
+    }
+
+    /// Segments that the live bytes and the images need, and some to spare.
+    fn segments_needed(&self) -> u32 {
+        let (used, live) = self.log_bytes();
+        let (in_use, _, _) = self.log.segments().sizes();
+        let needed = live + (in_use - used);
+        let segments = needed.div_ceil(self.log.geometry().segment_size()) as u32;
+        segments + segments / 20 + 2
     }
 
     /// Images that lie behind free segments are written again, into these.
