@@ -4,13 +4,13 @@
 //!
 //! | family | key | value | engines |
 //! |---|---|---|---|
-//! | record | bytes | bytes, small to medium | [`record::hash`] |
+//! | record | bytes | bytes, small to medium | [`record::hash`] in a file, [`record::memory`] |
 //!
 //! ```text
-//!   lib.rs  open.rs                         choose an engine from the superblock
-//!   record/                                 the engines
-//!   engine.rs  verbs.rs |  log/  |  index/  |  slab/   the contract | logs | hash buckets | records in memory
-//!   format/             |  io/              values from bytes | bytes at an offset
+//!   lib.rs  open.rs                                  choose an engine from the superblock
+//!   record/                                          the engines
+//!   engine.rs  verbs.rs |  log/  |  index/  | slab/  the contract | logs | hash buckets | records in memory
+//!   format/             |  io/                       values from bytes | bytes at an offset
 //!   error.rs
 //! ```
 //!
