@@ -246,6 +246,9 @@ impl Directory for LyingDirectory {
         }
         Ok(lying(self.below.create_nameless(name)?, self.bug))
     }
+    fn create_replacing(&self, name: &Path) -> Result<Arc<dyn Storage>> {
+        Ok(lying(self.below.create_replacing(name)?, self.bug))
+    }
     fn open(&self, name: &Path, access: Access) -> Result<Arc<dyn Storage>> {
         Ok(lying(self.below.open(name, access)?, self.bug))
     }

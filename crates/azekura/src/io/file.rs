@@ -34,6 +34,8 @@ pub struct File {
     lock: FileLock,
     /// Where it stands until it takes its name.
     nameless: Mutex<Option<Nameless>>,
+    /// Whether it takes its name from who has it.
+    replaces: bool,
 }
 
 #[derive(Debug)]
@@ -73,6 +75,19 @@ impl File {
         Self::unlinked(path)?.map_or_else(|| Self::beside(path), Ok)
     }
 
+    /// As [`create_nameless`](Self::create_nameless), but `path` may be a file already, which it then
+    /// replaces: renamed over it, at every moment the name leads to the one or the other, whole. `Mismatch`
+    /// if `path` is anything but a file.
+    pub fn create_replacing(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        present(path)?;
+        // A file that dies between its two names leaves the first: it is removed here.
+        remove_dead(path);
+        let mut file = Self::unlinked(path)?.map_or_else(|| Self::beside(path), Ok)?;
+        file.replaces = true;
+        Ok(file)
+    }
+
     /// `None`: the file system has no files without names, or none that can get one.
     fn unlinked(path: &Path) -> Result<Option<Self>> {
         let mut options = OpenOptions::new();
@@ -97,21 +112,9 @@ impl File {
     }
 
     fn beside(path: &Path) -> Result<Self> {
-        let folder = folder_of(path);
-        for left in left_beside(path) {
-            // Its lock is free: who made it is dead. Who is not yet known to make it looks again below.
-            if let Ok(dead) = Self::open(&left, Access::Write) {
-                let _ = std::fs::remove_file(&left);
-                drop(dead);
-            }
-        }
+        remove_dead(path);
         loop {
-            let name = [
-                &*beginning_beside(path),
-                &format!("{:016x}", entropy()),
-                END_BESIDE,
-            ];
-            let beside = folder.join(name.concat());
+            let beside = name_beside(path);
             let mut options = OpenOptions::new();
             options.read(true).write(true).create_new(true).mode(0o600);
             let file = options.open(&beside).map_err(|e| not_made(path, e))?;
@@ -163,6 +166,23 @@ impl File {
             access,
             lock,
             nameless: Mutex::new(None),
+            replaces: false,
+        })
+    }
+
+    /// Makes the name of a file that has one this file's own, from whomever has it.
+    fn replace(&self, beside: &Path) -> std::result::Result<(), Errno> {
+        rustix::fs::rename(beside, &self.path)
+    }
+
+    /// As `replace`, for a file without any name. It has another in between.
+    fn link_and_replace(&self) -> std::result::Result<(), Errno> {
+        let beside = name_beside(&self.path);
+        let descriptor = descriptor_of(&self.file);
+        rustix::fs::linkat(CWD, &descriptor, CWD, &beside, AtFlags::SYMLINK_FOLLOW)?;
+        self.replace(&beside).inspect_err(|_| {
+            // Left behind it costs room until the next file is made for that name.
+            let _ = std::fs::remove_file(&beside);
         })
     }
 
@@ -222,6 +242,23 @@ const END_BESIDE: &str = ".new";
 fn beginning_beside(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default();
     format!(".{}.", name.to_string_lossy())
+}
+
+/// Another such name.
+fn name_beside(path: &Path) -> PathBuf {
+    let digits = format!("{:016x}", entropy());
+    folder_of(path).join([&*beginning_beside(path), &digits, END_BESIDE].concat())
+}
+
+/// Removes what dead processes left beside `path`.
+fn remove_dead(path: &Path) {
+    for left in left_beside(path) {
+        // Its lock is free: who made it is dead, or has not locked it yet and will look again.
+        if let Ok(dead) = File::open(&left, Access::Write) {
+            let _ = std::fs::remove_file(&left);
+            drop(dead);
+        }
+    }
 }
 
 /// What stands beside `path` under such a name.
@@ -465,6 +502,8 @@ impl Storage for File {
         let mut nameless = self.nameless.lock();
         let done = match &*nameless {
             None => return Ok(()),
+            Some(Nameless::Unlinked) if self.replaces => self.link_and_replace(),
+            Some(Nameless::Beside(beside)) if self.replaces => self.replace(beside),
             Some(Nameless::Unlinked) => {
                 let descriptor = descriptor_of(&self.file);
                 rustix::fs::linkat(CWD, &descriptor, CWD, &self.path, AtFlags::SYMLINK_FOLLOW)
@@ -545,6 +584,10 @@ impl Directory for Files {
 
     fn create_nameless(&self, name: &Path) -> Result<Arc<dyn Storage>> {
         Ok(Arc::new(File::create_nameless(self.0.join(name))?))
+    }
+
+    fn create_replacing(&self, name: &Path) -> Result<Arc<dyn Storage>> {
+        Ok(Arc::new(File::create_replacing(self.0.join(name))?))
     }
 
     fn open(&self, name: &Path, access: Access) -> Result<Arc<dyn Storage>> {
@@ -712,6 +755,37 @@ mod tests {
             assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
             std::fs::remove_file(&path).unwrap();
         }
+    }
+
+    #[test]
+    fn a_file_that_replaces_another_takes_its_name_when_it_is_whole() {
+        let (folder, path) = folder();
+        for mut file in nameless(&path) {
+            file.replaces = true;
+            std::fs::write(&path, b"the first").unwrap();
+            let reader = File::open(&path, Access::Read).unwrap();
+            file.resize(10).unwrap();
+            file.write_at(0, b"the second").unwrap();
+            assert_eq!(std::fs::read(&path).unwrap(), b"the first");
+            file.take_name().unwrap();
+            assert_eq!(std::fs::read(&path).unwrap(), b"the second");
+            let mut kept = [0; 9];
+            reader.read_at(0, &mut kept).unwrap();
+            assert_eq!(&kept, b"the first");
+            drop(file);
+            assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+        }
+        // One that never is whole leaves the other, and nothing of itself.
+        drop(File::create_replacing(&path).unwrap());
+        assert_eq!(std::fs::read(&path).unwrap(), b"the second");
+        // What died between its two names is found by the next.
+        let dead = folder.path().join(".a.0123456789abcdef.new");
+        std::fs::write(&dead, b"half").unwrap();
+        let next = File::create_replacing(&path).unwrap();
+        next.take_name().unwrap();
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+        let error = File::create_replacing(folder.path()).unwrap_err();
+        assert_eq!(error.kind(), Kind::Mismatch);
     }
 
     #[test]

@@ -108,8 +108,10 @@ pub trait Storage: Send + Sync + Debug {
         false
     }
 
-    /// Gives a storage that was made without a name the one it is meant for (`Directory::create_nameless`).
-    /// `Invalid` if somebody else has it by now. Durable after `Directory::sync`. Does nothing for others.
+    /// Gives a storage that was made without a name the one it is meant for (`Directory::create_nameless`,
+    /// `Directory::create_replacing`). `Invalid` if somebody else has it by now, unless it is to be replaced:
+    /// then at every moment the name leads to the old storage or to this one. Durable after
+    /// `Directory::sync`. Does nothing for others.
     fn take_name(&self) -> Result<()> {
         Ok(())
     }
@@ -148,6 +150,9 @@ pub trait Directory: Send + Sync + Debug {
     /// As `create`, but nobody finds it under `name` before `Storage::take_name`. If it never comes to
     /// that, nothing is left; nor if the process dies.
     fn create_nameless(&self, name: &Path) -> Result<Arc<dyn Storage>>;
+    /// As `create_nameless`, but the name may belong to a file, which `Storage::take_name` replaces. Who has
+    /// the old one open keeps it.
+    fn create_replacing(&self, name: &Path) -> Result<Arc<dyn Storage>>;
     /// Opens a storage; takes the writer's lock for [`Access::Write`] (`Locked` if it is held).
     fn open(&self, name: &Path, access: Access) -> Result<Arc<dyn Storage>>;
     /// Gives a storage another name, replacing what had it, atomically.

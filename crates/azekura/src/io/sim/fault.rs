@@ -20,7 +20,8 @@ pub enum Operation {
     Discard,
     /// `Storage::sync`, and the second half of `write_durably`.
     Sync,
-    /// `Directory::create`, `create_nameless`, `rename`, `remove`, and `Storage::take_name`.
+    /// `Directory::create`, `create_nameless`, `create_replacing`, `rename`, `remove`, and
+    /// `Storage::take_name`.
     Name,
     /// `Directory::sync`.
     SyncNames,

@@ -343,7 +343,7 @@ impl SimDirectory {
         file: Arc<SimFile>,
         name: &Path,
         access: Access,
-        nameless: bool,
+        name_wanted: Wanted,
     ) -> Result<Arc<dyn Storage>> {
         if access == Access::Write && file.has_writer.swap(true, Ordering::Relaxed) {
             return Err(
@@ -358,9 +358,21 @@ impl SimDirectory {
             file,
             path: name.to_path_buf(),
             access,
-            nameless: AtomicBool::new(nameless),
+            nameless: AtomicBool::new(name_wanted != Wanted::Nothing),
+            replaces: name_wanted == Wanted::Replacing,
         }))
     }
+}
+
+/// What a new storage does with its name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    /// It has it.
+    Nothing,
+    /// It takes it, if it is free.
+    Free,
+    /// It takes it from whoever has it.
+    Replacing,
 }
 
 fn absent(name: &Path) -> Error {
@@ -375,7 +387,7 @@ impl Directory for SimDirectory {
         let id = live.new_file(name)?;
         self.0.name(&mut live, name, id);
         let file = self.0.file(&mut live, id)?;
-        self.storage(file, name, Access::Write, false)
+        self.storage(file, name, Access::Write, Wanted::Nothing)
     }
 
     fn create_nameless(&self, name: &Path) -> Result<Arc<dyn Storage>> {
@@ -384,14 +396,24 @@ impl Directory for SimDirectory {
         let id = live.new_file(name)?;
         self.0.log.add(Event::CreateNameless { file: id });
         let file = self.0.file(&mut live, id)?;
-        self.storage(file, name, Access::Write, true)
+        self.storage(file, name, Access::Write, Wanted::Free)
+    }
+
+    fn create_replacing(&self, name: &Path) -> Result<Arc<dyn Storage>> {
+        self.0.strike_all_or_nothing(Operation::Name, name)?;
+        let mut live = self.0.live.lock();
+        let id = live.next_file;
+        live.next_file += 1;
+        self.0.log.add(Event::CreateNameless { file: id });
+        let file = self.0.file(&mut live, id)?;
+        self.storage(file, name, Access::Write, Wanted::Replacing)
     }
 
     fn open(&self, name: &Path, access: Access) -> Result<Arc<dyn Storage>> {
         let mut live = self.0.live.lock();
         let id = *live.names.get(name).ok_or_else(|| absent(name))?;
         let file = self.0.file(&mut live, id)?;
-        self.storage(file, name, access, false)
+        self.storage(file, name, access, Wanted::Nothing)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
@@ -444,6 +466,8 @@ pub struct SimStorage {
     access: Access,
     /// Whether it waits for `take_name`.
     nameless: AtomicBool,
+    /// Whether it then takes the name from who has it.
+    replaces: bool,
 }
 
 impl Drop for SimStorage {
@@ -665,8 +689,18 @@ impl Storage for SimStorage {
         self.disk
             .strike_all_or_nothing(Operation::Name, &self.path)?;
         let mut live = self.disk.live.lock();
-        live.is_free(&self.path)?;
-        self.disk.name(&mut live, &self.path, self.file.id);
+        if self.replaces {
+            // As in a real folder: another name first, which is then moved over the old one.
+            let from = self.path.with_extension("new");
+            let (to, file) = (self.path.clone(), self.file.id);
+            let name = from.clone();
+            self.disk.log.add(Event::Create { name, file });
+            self.disk.log.add(Event::Rename { from, to, file });
+            live.names.insert(self.path.clone(), file);
+        } else {
+            live.is_free(&self.path)?;
+            self.disk.name(&mut live, &self.path, self.file.id);
+        }
         self.nameless.store(false, Ordering::Relaxed);
         Ok(())
     }

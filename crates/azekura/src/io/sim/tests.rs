@@ -256,6 +256,25 @@ fn a_rename_is_old_or_new_and_never_neither() {
 }
 
 #[test]
+fn a_file_that_replaces_another_is_the_old_one_or_the_new_one() {
+    let (disk, _file) = disk();
+    let directory = disk.directory();
+    let file = directory.create_replacing(Path::new(NAME)).unwrap();
+    file.resize(512).unwrap();
+    file.sync().unwrap();
+    assert_eq!(heads(&disk), [1, 1]);
+    assert_eq!(states(&disk), set([&[1, 1]]));
+    file.take_name().unwrap();
+    assert_eq!(heads(&disk), [0]);
+    assert_eq!(states(&disk), set([&[1, 1], &[0]]));
+    directory.sync().unwrap();
+    assert_eq!(states(&disk), set([&[0]]));
+    let fresh = directory.create_replacing(Path::new("b")).unwrap();
+    fresh.take_name().unwrap();
+    assert!(directory.exists(Path::new("b")).unwrap());
+}
+
+#[test]
 fn a_killed_process_leaves_everything_and_the_power_may_still_take_it() {
     let (disk, file) = disk();
     file.write_at(0, &[2; 512]).unwrap();
