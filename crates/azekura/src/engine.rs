@@ -6,9 +6,10 @@
 //!
 //! ```text
 //!   Reader      read  read_many  scan  count  stats  promise          lock-free where the engine can
-//!     ^   `---- Ordered     cursor                                    engines with an order
+//!     ^   `---- Ordered     cursor  order_name                        engines with an order
 //!     |   `---- Persistent  sync  checkpoint  check  copy_to  path    engines with a file
 //!   Engine      update  update_many  put_many  clear                  one primitive, verbs derived
+//!     ^-------- Expiring    put_for  scan_with_time_left              engines whose records may expire
 //! ```
 //!
 //! Everything a user calls (`get`, `append`, `increment`, ...) is written once above these, in
@@ -18,6 +19,7 @@
 use std::borrow::Cow;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::time::Duration;
 
 use crate::error::Result;
 
@@ -149,6 +151,11 @@ pub trait Reader: Send + Sync {
     fn as_persistent(&self) -> Option<&dyn Persistent> {
         None
     }
+
+    /// The door to times to live, if records of this engine may have one.
+    fn as_expiring(&self) -> Option<&dyn Expiring> {
+        None
+    }
 }
 
 /// Answers the present values of many records with one edit for each.
@@ -191,8 +198,29 @@ pub trait Engine: Reader {
     fn clear(&self) -> Result<()>;
 }
 
+/// What a scan of records that may expire lends to: key, value, and the time the record has left (`None`: it
+/// does not expire).
+pub type VisitWithTimeLeft<'v> = dyn FnMut(&[u8], &[u8], Option<Duration>) -> ControlFlow<()> + 'v;
+
+/// Engines whose records may have a time to live. A record whose time has passed is absent.
+pub trait Expiring: Engine {
+    /// Puts a record that is absent once `left` has passed; `None`: it does not expire. Errors as `update`.
+    fn put_for(&self, key: &[u8], value: &[u8], left: Option<Duration>) -> Result<()>;
+
+    /// As [`scan`](Reader::scan), and tells the time each record has left.
+    fn scan_with_time_left(
+        &self,
+        from: Option<&Bookmark>,
+        visit: &mut VisitWithTimeLeft<'_>,
+    ) -> Result<Option<Bookmark>>;
+}
+
 /// Engines with an order of keys.
 pub trait Ordered: Reader {
+    /// The name of the order, the same for equal orders in every version: `lexical` if keys are compared as
+    /// bytes. At most 255 bytes.
+    fn order_name(&self) -> &str;
+
     /// A cursor over the whole store, not yet placed.
     fn cursor(&self) -> Box<dyn Cursor + '_>;
 }

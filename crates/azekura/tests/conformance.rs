@@ -18,6 +18,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use azekura::engine::{Bookmark, Durability, Edit, Powered, Promise, Stats, Visit};
 use azekura::io::memory::Memory;
 use azekura::record::hash::{Compression, HashDb, HashReader, Options};
+use azekura::record::memory::std_hash::StdHashDb;
+use azekura::record::memory::std_tree::StdTreeDb;
 use azekura::testkit::{Effort, Random, conformance, round_seed};
 use azekura::{Engine, Reader, Result};
 
@@ -507,4 +509,21 @@ fn who_looks_at_a_value_keeps_nobody_from_renewing_the_reader() {
     }
     assert_eq!(looks, 5);
     tried("5 looks at a value, during each of which the reader was renewed");
+}
+
+// What follows is about engines in memory.
+
+fn conforms_in_memory(make: &dyn Fn() -> Box<dyn Engine>) {
+    let report = conformance(make, None, &effort()).expect("memory");
+    tried(&report.to_string());
+}
+
+#[test]
+fn the_standard_hash_conforms() {
+    conforms_in_memory(&|| Box::new(StdHashDb::new()));
+}
+
+#[test]
+fn the_standard_tree_conforms() {
+    conforms_in_memory(&|| Box::new(StdTreeDb::new()));
 }

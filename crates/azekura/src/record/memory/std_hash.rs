@@ -1,0 +1,514 @@
+//! The standard library's hash map, sharded behind reader-writer locks: the baseline of the hashes in memory.
+//!
+//! What a user of Rust would write: records are two boxes, and a lock guards a part of the records. It is an
+//! oracle of the tests and a yardstick of the benchmarks; who wants speed or small records takes another
+//! engine. Readers share a shard's lock and keep it for as long as a copy of the value takes; locks are
+//! `parking_lot`'s, fair in the long run, whose waiters park.
+//!
+//! 1. A key's shard is chosen by bits of its hash that the map in the shard does not use.
+//! 2. `update_many` and `clear` take locks by rising number of the shard, and all of them before they change.
+//! 3. No lock is held while anything is lent.
+//!
+//! The order of a scan is that of *places*: the hash with the shard's bits in front, then the key. The seed of
+//! the hash is this process's: a bookmark is good for as long as the store, and for no other. A scan copies a
+//! shard's keys at once and sorts them: linear in all records, but for the logarithm of a shard.
+//!
+//! | bytes of a bookmark | meaning |
+//! |---|---|
+//! | 8, big-endian | the place |
+//! | 1 | 0: at the key, 1: behind it |
+//! | .. | the key |
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::OnceLock;
+
+use parking_lot::{RwLock, RwLockWriteGuard};
+use rapidhash::v3::{RapidSecrets, rapidhash_v3_inline};
+
+use super::std_records::{
+    Bytes, Change, Copied, boxed, changes, fits, heap_bytes, no_memory, promise, replace,
+};
+use crate::engine::{Bookmark, DecideMany, Edit, Engine, Promise, Reader, Stats, Visit};
+use crate::error::{Error, Kind, Result, quote};
+
+const SHARD_BITS: u32 = 10;
+const SHARDS: usize = 1 << SHARD_BITS;
+/// How far a hash is turned so that the bits which choose the shard come first: the map uses the lowest for its
+/// bucket and the highest seven for its tag.
+const TURN: u32 = 14;
+/// Records of a scan that are copied under one lock.
+const GROUP: usize = 32;
+
+/// The hash of this process.
+#[derive(Clone, Copy, Debug)]
+struct Seeded(&'static RapidSecrets);
+
+impl Seeded {
+    fn new() -> Self {
+        static SECRETS: OnceLock<RapidSecrets> = OnceLock::new();
+        Self(SECRETS.get_or_init(|| RapidSecrets::seed(RandomState::new().hash_one(0))))
+    }
+
+    #[inline]
+    fn of(self, key: &[u8]) -> u64 {
+        rapidhash_v3_inline::<true, false, false>(key, self.0)
+    }
+}
+
+impl BuildHasher for Seeded {
+    type Hasher = OneHash;
+    #[inline]
+    fn build_hasher(&self) -> OneHash {
+        OneHash {
+            seeded: *self,
+            hash: 0,
+        }
+    }
+}
+
+/// Hashes one byte string; its length, which the map announces before, is in the hash already.
+struct OneHash {
+    seeded: Seeded,
+    hash: u64,
+}
+
+impl Hasher for OneHash {
+    #[inline]
+    fn write(&mut self, bytes: &[u8]) {
+        self.hash = self.seeded.of(bytes);
+    }
+    #[inline]
+    fn write_usize(&mut self, _: usize) {}
+    #[inline]
+    fn finish(&self) -> u64 {
+        self.hash
+    }
+}
+
+type Map = HashMap<Bytes, Bytes, Seeded>;
+
+#[derive(Debug)]
+#[repr(align(64))]
+struct Shard(RwLock<Map>);
+
+/// A hash in memory over `std::collections::HashMap`.
+///
+/// Costs: a lock, a miss for the table, one for the key, one for the value. A key below 2 GiB, a value below
+/// 4 GiB, as many records as there is memory for; it grows by itself, shard by shard.
+#[derive(Debug)]
+pub struct StdHashDb {
+    shards: Box<[Shard]>,
+    seeded: Seeded,
+}
+
+impl Default for StdHashDb {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl StdHashDb {
+    /// An empty store.
+    pub fn new() -> Self {
+        let seeded = Seeded::new();
+        let shard = |_| Shard(RwLock::new(Map::with_hasher(seeded)));
+        Self {
+            shards: (0..SHARDS).map(shard).collect(),
+            seeded,
+        }
+    }
+
+    /// An empty store with room for so many records, as even as hashes are. `Full` if there is no memory.
+    pub fn with_capacity(records: u64) -> Result<Self> {
+        let db = Self::new();
+        let each = records.div_ceil(SHARDS as u64) as usize;
+        for shard in &db.shards {
+            // Most shards have at most so many more than the mean.
+            let room = each.saturating_add(each.isqrt());
+            reserve(&mut shard.0.write(), if records == 0 { 0 } else { room })?;
+        }
+        Ok(db)
+    }
+
+    #[inline]
+    fn place(&self, key: &[u8]) -> u64 {
+        self.seeded.of(key).rotate_left(TURN)
+    }
+
+    #[inline]
+    fn shard(&self, place: u64) -> &RwLock<Map> {
+        &self.shards[shard_of(place)].0
+    }
+
+    /// As [`Reader::read`], and hands on what `visit` answers.
+    #[inline]
+    pub fn read_with<R>(&self, key: &[u8], visit: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
+        let copy = self.copy_of(self.place(key), key)?;
+        Ok(visit(copy.as_deref()))
+    }
+
+    #[inline]
+    fn copy_of(&self, place: u64, key: &[u8]) -> Result<Option<Copied>> {
+        let map = self.shard(place).read();
+        map.get(key).map(|value| Copied::of(value)).transpose()
+    }
+
+    /// Gives a record this value, as [`Verbs::put`](crate::Verbs::put).
+    #[inline]
+    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        fits(key, value)?;
+        let mut map = self.shard(self.place(key)).write();
+        put(&mut map, key, value)
+    }
+
+    /// Removes a record: whether it was there.
+    #[inline]
+    pub fn remove(&self, key: &[u8]) -> Result<bool> {
+        let removed = self.shard(self.place(key)).write().remove(key);
+        // The lock is free before the memory is.
+        Ok(removed.is_some())
+    }
+
+    /// The locks of these shards, which are in rising order, each once.
+    fn lock(&self, shards: &[usize]) -> Vec<RwLockWriteGuard<'_, Map>> {
+        let lock = |shard: &usize| self.shards[*shard].0.write();
+        shards.iter().map(lock).collect()
+    }
+}
+
+#[inline]
+fn shard_of(place: u64) -> usize {
+    (place >> (64 - SHARD_BITS)) as usize
+}
+
+fn reserve(map: &mut Map, more: usize) -> Result<()> {
+    map.try_reserve(more)
+        .map_err(|_| no_memory(more.saturating_mul(size_of::<(Bytes, Bytes)>())))
+}
+
+#[inline]
+fn put(map: &mut Map, key: &[u8], value: &[u8]) -> Result<()> {
+    if let Some(present) = map.get_mut(key) {
+        return replace(present, value);
+    }
+    let (key, value) = (boxed(key)?, boxed(value)?);
+    reserve(map, 1)?;
+    map.insert(key, value);
+    Ok(())
+}
+
+/// From where a scan goes on.
+struct From<'b> {
+    place: u64,
+    behind: bool,
+    key: &'b [u8],
+}
+
+impl From<'_> {
+    fn admits(&self, place: u64, key: &[u8]) -> bool {
+        match (place, key).cmp(&(self.place, self.key)) {
+            std::cmp::Ordering::Less => false,
+            std::cmp::Ordering::Equal => !self.behind,
+            std::cmp::Ordering::Greater => true,
+        }
+    }
+}
+
+#[expect(
+    clippy::big_endian_bytes,
+    reason = "bookmarks sort as bytes in scan order"
+)]
+fn encode(place: u64, behind: bool, key: &[u8]) -> Bookmark {
+    let mut bytes = place.to_be_bytes().to_vec();
+    bytes.push(u8::from(behind));
+    bytes.extend_from_slice(key);
+    Bookmark::from_bytes(&bytes)
+}
+
+#[expect(
+    clippy::big_endian_bytes,
+    reason = "bookmarks sort as bytes in scan order"
+)]
+fn decode(bookmark: &Bookmark) -> Result<From<'_>> {
+    let bytes = bookmark.as_bytes();
+    let parts = bytes.split_first_chunk::<8>().and_then(|(place, rest)| {
+        let (behind, key) = rest.split_first()?;
+        (*behind <= 1).then_some((place, *behind == 1, key))
+    });
+    let (place, behind, key) = parts.ok_or_else(|| {
+        Error::new(Kind::Invalid, "not a bookmark of a std hash")
+            .found(quote(bytes), "8 bytes of place, 0 or 1, and a key")
+    })?;
+    Ok(From {
+        place: u64::from_be_bytes(*place),
+        behind,
+        key,
+    })
+}
+
+/// Keys of a shard, in one piece of memory, and where each begins and ends.
+#[derive(Default)]
+struct Keys {
+    bytes: Vec<u8>,
+    at: Vec<(u64, usize, usize)>,
+}
+
+impl Keys {
+    fn take(&mut self, map: &Map, seeded: Seeded, start: &From<'_>) {
+        self.bytes.clear();
+        self.at.clear();
+        for key in map.keys() {
+            let place = seeded.of(key).rotate_left(TURN);
+            if start.admits(place, key) {
+                let first = self.bytes.len();
+                self.bytes.extend_from_slice(key);
+                self.at.push((place, first, self.bytes.len()));
+            }
+        }
+    }
+
+    fn sort(&mut self) {
+        let bytes = &self.bytes;
+        let by = |(place, first, end): &(u64, usize, usize)| (*place, &bytes[*first..*end]);
+        self.at.sort_unstable_by(|a, b| by(a).cmp(&by(b)));
+    }
+}
+
+impl Reader for StdHashDb {
+    fn read(&self, key: &[u8], visit: &mut dyn FnMut(Option<&[u8]>)) -> Result<()> {
+        self.read_with(key, visit)
+    }
+
+    fn scan(&self, from: Option<&Bookmark>, visit: &mut Visit<'_>) -> Result<Option<Bookmark>> {
+        let mut start = match from {
+            Some(bookmark) => decode(bookmark)?,
+            None => From {
+                place: 0,
+                behind: false,
+                key: &[],
+            },
+        };
+        // Who wants only the record the bookmark is at does not pay for its shard.
+        if from.is_some() && !start.behind && start.place == self.place(start.key) {
+            if let Some(value) = self.copy_of(start.place, start.key)?
+                && visit(start.key, &value).is_break()
+            {
+                return Ok(Some(encode(start.place, true, start.key)));
+            }
+            start.behind = true;
+        }
+        let (mut keys, mut values, mut ends) = (Keys::default(), Vec::new(), Vec::new());
+        for shard in &self.shards[shard_of(start.place)..] {
+            keys.take(&shard.0.read(), self.seeded, &start);
+            keys.sort();
+            for group in keys.at.chunks(GROUP) {
+                values.clear();
+                ends.clear();
+                {
+                    let map = shard.0.read();
+                    for (_, first, end) in group {
+                        if let Some(value) = map.get(&keys.bytes[*first..*end]) {
+                            values.extend_from_slice(value);
+                            ends.push(Some(values.len()));
+                        } else {
+                            ends.push(None);
+                        }
+                    }
+                }
+                let mut begin = 0;
+                for ((place, first, end), value_end) in group.iter().zip(&ends) {
+                    let Some(value_end) = *value_end else {
+                        continue;
+                    };
+                    let key = &keys.bytes[*first..*end];
+                    let flow = visit(key, &values[begin..value_end]);
+                    begin = value_end;
+                    if flow.is_break() {
+                        return Ok(Some(encode(*place, true, key)));
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn bookmark_at(&self, key: &[u8]) -> Bookmark {
+        encode(self.place(key), false, key)
+    }
+
+    fn count(&self) -> u64 {
+        self.shards
+            .iter()
+            .map(|shard| shard.0.read().len() as u64)
+            .sum()
+    }
+
+    /// Looks at every record: `memory_bytes` is an estimate from their lengths and the tables' sizes.
+    fn stats(&self) -> Stats {
+        let mut stats = Stats {
+            memory_bytes: size_of_val(&*self.shards) as u64,
+            ..Stats::default()
+        };
+        for shard in &self.shards {
+            let map = shard.0.read();
+            stats.count += map.len() as u64;
+            stats.memory_bytes +=
+                map.capacity() as u64 * 8 / 7 * (size_of::<(Bytes, Bytes)>() as u64 + 1);
+            let heap =
+                |(key, value): (&Bytes, &Bytes)| heap_bytes(key.len()) + heap_bytes(value.len());
+            stats.memory_bytes += map.iter().map(heap).sum::<u64>();
+        }
+        stats.more.push(("shards", SHARDS.to_string()));
+        stats
+    }
+
+    fn promise(&self) -> Promise {
+        promise("std-hash")
+    }
+}
+
+impl Engine for StdHashDb {
+    fn update<'a>(
+        &self,
+        key: &[u8],
+        decide: &mut dyn FnMut(Option<&[u8]>) -> Edit<'a>,
+    ) -> Result<()> {
+        let mut map = self.shard(self.place(key)).write();
+        match decide(map.get(key).map(|value| &**value)) {
+            Edit::Keep => {}
+            Edit::Put(value) => {
+                fits(key, &value)?;
+                put(&mut map, key, &value)?;
+            }
+            Edit::Remove => drop(map.remove(key)),
+        }
+        Ok(())
+    }
+
+    fn update_many(&self, keys: &[&[u8]], decide: DecideMany<'_, '_>) -> Result<()> {
+        let of: Vec<usize> = keys.iter().map(|key| shard_of(self.place(key))).collect();
+        let mut shards = of.clone();
+        shards.sort_unstable();
+        shards.dedup();
+        let mut maps = self.lock(&shards);
+        let at = |index: usize| {
+            let found = shards.binary_search(&of[index]);
+            found.expect("the shard of every key is locked")
+        };
+        let present =
+            |(index, key): (usize, &&[u8])| maps[at(index)].get(*key).map(|value| &**value);
+        let present: Vec<Option<&[u8]>> = keys.iter().enumerate().map(present).collect();
+        let changes = changes(keys, decide(&present))?;
+        let mut more = vec![0; shards.len()];
+        for (index, change) in &changes {
+            more[at(*index)] += usize::from(matches!(change, Change::Put(..)));
+        }
+        for (map, more) in maps.iter_mut().zip(more) {
+            reserve(map, more)?;
+        }
+        for (index, change) in changes {
+            let map = &mut maps[at(index)];
+            match change {
+                Change::Put(key, value) => drop(map.insert(key, value)),
+                Change::Remove => drop(map.remove(keys[index])),
+            }
+        }
+        Ok(())
+    }
+
+    fn put_many(&self, records: &[(&[u8], &[u8])]) -> Result<()> {
+        records
+            .iter()
+            .try_for_each(|(key, value)| self.put(key, value))
+    }
+
+    fn clear(&self) -> Result<()> {
+        let all: Vec<usize> = (0..SHARDS).collect();
+        let mut maps = self.lock(&all);
+        let gone: Vec<Map> = maps
+            .iter_mut()
+            .map(|map| std::mem::replace(&mut **map, Map::with_hasher(self.seeded)))
+            .collect();
+        drop(maps);
+        drop(gone);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::ops::ControlFlow;
+
+    use super::*;
+
+    #[test]
+    fn every_shard_gets_its_share_and_no_bit_of_the_map_chooses_it() {
+        let db = StdHashDb::new();
+        let mut counts = vec![0; SHARDS];
+        for number in 0..64 * SHARDS as u64 {
+            counts[shard_of(db.place(&number.to_le_bytes()))] += 1;
+        }
+        assert!(
+            counts.iter().all(|count| (20..150).contains(count)),
+            "{counts:?}"
+        );
+        let chosen = u64::MAX << (64 - SHARD_BITS);
+        let bits = chosen.rotate_right(TURN);
+        assert_eq!(bits >> 57, 0, "the tag's bits");
+        assert_eq!(bits & u64::from(u32::MAX), 0, "the bucket's bits");
+    }
+
+    #[test]
+    fn a_scan_goes_by_place_and_from_any_bookmark() {
+        let db = StdHashDb::with_capacity(3000).unwrap();
+        for number in 0..3000u32 {
+            db.put(&number.to_le_bytes(), b"").unwrap();
+        }
+        let mut places = Vec::new();
+        db.scan(None, &mut |key, _| {
+            places.push((db.place(key), key.to_vec()));
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+        assert!(places.is_sorted() && places.len() == 3000);
+        for at in [0, 1, 1500, 2999] {
+            let mut seen = BTreeSet::new();
+            let from = encode(places[at].0, true, &places[at].1);
+            db.scan(Some(&from), &mut |key, _| {
+                seen.insert(key.to_vec());
+                ControlFlow::Continue(())
+            })
+            .unwrap();
+            assert_eq!(seen.len(), 2999 - at);
+        }
+        for bytes in [&b""[..], b"1234567", b"12345678", b"12345678\x02key"] {
+            let error = db.scan(Some(&Bookmark::from_bytes(bytes)), &mut |_, _| {
+                ControlFlow::Break(())
+            });
+            assert_eq!(error.unwrap_err().kind(), Kind::Invalid);
+        }
+        // One whose key does not belong to its place is still a place.
+        let odd = encode(places[10].0, false, b"no such key");
+        assert!(
+            db.scan(Some(&odd), &mut |_, _| ControlFlow::Break(()))
+                .unwrap()
+                .is_some()
+        );
+    }
+
+    #[test]
+    fn what_it_says_it_takes_grows_with_its_records() {
+        let db = StdHashDb::new();
+        let empty = db.stats().memory_bytes;
+        for number in 0..10_000u32 {
+            db.put(&number.to_le_bytes(), &[0; 100]).unwrap();
+        }
+        let full = db.stats();
+        assert_eq!(full.count, 10_000);
+        assert!(full.memory_bytes - empty > 10_000 * 150);
+        db.clear().unwrap();
+        assert_eq!(db.stats().memory_bytes, empty);
+    }
+}
