@@ -1,15 +1,12 @@
-//! Records of all lengths, freed, used again, thinned and limited, by one thread and by several.
+//! Records of all lengths, by one thread and by several, and who waits for whom.
 //!
-//! The threads of other tests may be pinned meanwhile: bounds are asked for with room to spare.
-//!
-//! What joins a slab with an index is tested with the engines.
+//! What room it takes is tested in `tests/room.rs`, in a process of its own; what joins a slab with an index, with the
+//! engines.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
 use crate::epoch;
-use crate::error::Kind;
 use crate::testkit::random::Random;
 
 fn bytes(seed: u64, len: usize) -> Vec<u8> {
@@ -55,132 +52,43 @@ fn records_of_all_lengths_stand_as_they_were_put() {
     }
 }
 
-#[test]
-fn the_room_of_freed_records_is_used_again() {
-    let slab = Slab::new(None).unwrap();
-    let mut random = Random::new(5);
-    let mut live: Vec<(Place, u64)> = Vec::new();
-    let mut put = 0;
-    for step in 0..400_000u64 {
-        let pin = epoch::pin();
-        let len = random.below(60) as usize;
-        let place = slab
-            .put(&pin, &step.to_le_bytes(), &bytes(step, len), None)
-            .unwrap();
-        put += Slab::bytes_of(8, len, false);
-        live.push((place, step));
-        if live.len() > 5000 {
-            let at = random.below(live.len() as u64) as usize;
-            let (place, step) = live.swap_remove(at);
-            assert_eq!(record(&slab, &pin, place).key, step.to_le_bytes());
-            slab.free(&pin, place);
-        }
-    }
-    // Threads of other tests may be pinned for a while, so not all of it is used again.
-    assert!(
-        slab.memory_bytes() < put / 2,
-        "{} of {put}",
-        slab.memory_bytes()
-    );
-    let pin = epoch::pin();
-    for (place, step) in &live {
-        assert_eq!(record(&slab, &pin, *place).key, step.to_le_bytes());
-    }
-}
-
-#[test]
-fn thin_blocks_are_emptied_by_their_owner() {
-    let slab = Slab::new(None).unwrap();
-    let mut places: HashMap<u64, Place> = HashMap::new();
-    for key in 0..1_000_000u64 {
-        let pin = epoch::pin();
-        places.insert(
-            key,
-            slab.put(&pin, &key.to_le_bytes(), &key.to_le_bytes(), None)
-                .unwrap(),
-        );
-    }
-    let full = slab.memory_bytes();
-    // One in forty stays: every block is nearly empty, none is empty.
-    for key in (0..1_000_000).filter(|key| key % 40 != 0) {
-        let pin = epoch::pin();
-        slab.free(&pin, places.remove(&key).unwrap());
-    }
-    slab.reclaim();
-    let mut steps = 0;
-    while slab.is_thin() && steps < 1_000_000 {
-        steps += 1;
-        let pin = epoch::pin();
-        slab.thin(&pin, &mut |pin, place| {
-            let found = record(&slab, pin, place);
-            let key = u64::from_le_bytes(found.key.try_into().unwrap());
-            if places.get(&key) == Some(&place) {
-                let moved = slab.put(pin, found.key, found.value, None)?;
-                places.insert(key, moved);
-                slab.free(pin, place);
-            }
-            Ok(())
-        })
-        .unwrap();
-    }
-    assert!(steps > 0 && !slab.is_thin());
-    slab.reclaim();
-    assert!(
-        slab.memory_bytes() < full / 4 + (12 << 20),
-        "{} of {full}",
-        slab.memory_bytes()
-    );
-    let pin = epoch::pin();
-    for (key, place) in &places {
-        assert_eq!(record(&slab, &pin, *place).value, key.to_le_bytes());
-    }
-}
-
-#[test]
-fn a_limit_is_an_error_and_room_comes_back() {
-    assert_eq!(Slab::new(Some(1000)).unwrap_err().kind(), Kind::Invalid);
-    let slab = Slab::new(Some(2 << 20)).unwrap();
-    for value_len in [100, 50_000] {
-        let mut places = Vec::new();
-        let value = bytes(1, value_len);
-        let error = loop {
-            let pin = epoch::pin();
-            match slab.put(&pin, b"key", &value, None) {
-                Ok(place) => places.push(place),
-                Err(error) => break error,
-            }
-        };
-        assert_eq!(error.kind(), Kind::Full);
-        assert!(places.len() * value_len > 1 << 20);
-        assert!(slab.memory_bytes() <= (2 << 20) + (2 << 20) / 64);
-        let pin = epoch::pin();
-        for place in places {
-            assert_eq!(record(&slab, &pin, place).value, value);
-            slab.free(&pin, place);
-        }
-        drop(pin);
-        slab.reclaim();
-    }
-}
-
-#[test]
-fn a_record_stays_while_somebody_is_pinned() {
-    let slab = Slab::new(None).unwrap();
+/// Whether a record reads as it was put after it was freed and many others came and went, while somebody who found
+/// it before is still pinned.
+fn a_pin_protects(slab: &Slab) -> bool {
+    let put = || slab.put(&epoch::pin(), b"key", b"value", None).unwrap();
     let reading = epoch::pin();
-    let place = slab.put(&reading, b"key", b"value", None).unwrap();
-    let kept = record(&slab, &reading, place);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
+    // All by one thread, so that it is the freed room that would be used again.
+    let (give, take) = std::sync::mpsc::channel();
+    let (go, wait) = std::sync::mpsc::channel();
+    let kept = std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let place = put();
+            give.send(place).unwrap();
+            wait.recv().unwrap();
             slab.free(&epoch::pin(), place);
             for _ in 0..10_000 {
                 let pin = epoch::pin();
                 let other = slab.put(&pin, b"yek", b"eulav", None).unwrap();
                 slab.free(&pin, other);
             }
-            slab.reclaim();
         });
+        let kept = record(slab, &reading, take.recv().unwrap());
+        go.send(()).unwrap();
+        kept
     });
-    assert_eq!((kept.key, kept.value), (&b"key"[..], &b"value"[..]));
+    (kept.key, kept.value) == (&b"key"[..], &b"value"[..])
+}
+
+#[test]
+fn a_record_stays_while_somebody_is_pinned() {
+    assert!(a_pin_protects(&Slab::new(None).unwrap()));
+}
+
+#[test]
+fn a_slab_that_does_not_wait_for_pins_is_caught() {
+    let mut slab = Slab::new(None).unwrap();
+    slab.hasty = true;
+    assert!(!a_pin_protects(&slab));
 }
 
 #[test]

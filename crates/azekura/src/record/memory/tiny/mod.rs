@@ -5,7 +5,7 @@
 //!    store to no shared line; writers of different buckets do not wait for one another.
 //! 2. It grows by itself, a few hundred entries at a time.
 //! 3. A record of 8 and 8 bytes takes 18 bytes and its share of the index, 10 to 14. The room of removed and overwritten
-//!    records is used again: records take at most twice what live ones need, and 4 MiB, whatever came and went.
+//!    records is used again: records take at most 2.25 times what live ones need, and 6 MiB, whatever came and went.
 //! 4. `update_many` is isolated. Nothing survives the process.
 //!
 //! ```text

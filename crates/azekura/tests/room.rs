@@ -1,0 +1,163 @@
+//! Room in memory: what removed and overwritten records gave up is used again, within the promised bound.
+//!
+//! One test alone in its process: room is used again once no thread looks at it any more, so other tests' threads would
+//! decide the figures.
+
+use std::io::Write;
+
+use azekura::Edit;
+use azekura::engine::{Engine, Reader};
+use azekura::epoch;
+use azekura::error::Kind;
+use azekura::record::memory::tiny::{Options, TinyDb};
+use azekura::slab::Slab;
+use azekura::testkit::Random;
+
+fn tried(what: &str) {
+    writeln!(std::io::stderr(), "tried: {what}").expect("stderr can be written");
+}
+
+/// Bytes that the records take; the index is not among them.
+fn room(db: &TinyDb) -> u64 {
+    let stats = db.stats();
+    let figure = stats
+        .more
+        .iter()
+        .find(|(name, _)| *name == "record_memory_bytes");
+    figure.expect("a figure").1.parse().expect("a number")
+}
+
+/// As promised; here also what waits for a stamp.
+fn bound(live: u64) -> u64 {
+    live * 9 / 4 + (6 << 20) + (1 << 20)
+}
+
+fn overwrites_take_no_more_and_more_room() {
+    const KEYS: u64 = 100_000;
+    const OVERWRITES: u64 = 5_000_000;
+    let db = TinyDb::new().expect("a new store");
+    let mut random = Random::new(3);
+    let mut most = 0;
+    for op in 0..OVERWRITES {
+        // Short and long by turns.
+        let len = if op * 10 / OVERWRITES % 2 == 0 {
+            8
+        } else {
+            200
+        };
+        let key = random.below(KEYS).to_le_bytes();
+        db.put(&key, &[1; 200][..len]).expect("a put");
+        if op % 10_000 == 0 {
+            let live = KEYS * Slab::bytes_of(8, 200, false);
+            assert!(room(&db) < bound(live), "{} of {live}", room(&db));
+            most = most.max(room(&db));
+        }
+    }
+    tried(&format!(
+        "{OVERWRITES} overwrites of {KEYS} records: at most {most} bytes"
+    ));
+}
+
+fn an_emptied_store_gives_its_room_back() {
+    const KEYS: u64 = 500_000;
+    const KEPT: u64 = 50;
+    let db = TinyDb::new().expect("a new store");
+    for key in 0..KEYS {
+        db.put(&key.to_le_bytes(), &[7; 40]).expect("a put");
+    }
+    let full = room(&db);
+    // What stays is spread over all blocks: none of them is empty by itself.
+    for key in (0..KEYS).filter(|key| key % KEPT != 0) {
+        assert!(db.remove(&key.to_le_bytes()).expect("a removal"));
+    }
+    let live = KEYS / KEPT * Slab::bytes_of(8, 40, false);
+    assert!(room(&db) < bound(live), "{} of {full}", room(&db));
+    for key in (0..KEYS).step_by(KEPT as usize) {
+        assert_eq!(
+            db.get(&key.to_le_bytes()).expect("a get"),
+            Some(vec![7; 40])
+        );
+    }
+    assert_eq!(db.count(), KEYS / KEPT);
+    tried(&format!(
+        "{full} bytes, {} when emptied to a fiftieth",
+        room(&db)
+    ));
+    db.clear().expect("it is cleared");
+    assert_eq!(
+        (db.count(), db.get(&0u64.to_le_bytes()).expect("a get")),
+        (0, None)
+    );
+}
+
+fn a_limit_answers_full_and_loses_nothing() {
+    let with = |memory_limit| {
+        TinyDb::with(&Options {
+            memory_limit: Some(memory_limit),
+        })
+    };
+    assert_eq!(with(0).expect_err("no room").kind(), Kind::Invalid);
+    for len in [100, 5000, 50_000] {
+        let db = with(8 << 20).expect("a new store");
+        let value = vec![3; len];
+        let mut put = 0u64;
+        let error = loop {
+            match db.put(&put.to_le_bytes(), &value) {
+                Ok(()) => put += 1,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.kind(), Kind::Full);
+        assert!(
+            put * len as u64 > 6 << 20 && db.count() == put,
+            "{put} of {len}"
+        );
+        assert!(room(&db) <= (8 << 20) + (8 << 20) / 64, "{}", room(&db));
+        let other = db.update(b"other", &mut |_| Edit::put(&[0; 100_000]));
+        assert_eq!(other.expect_err("no room").kind(), Kind::Full);
+        for key in 0..put {
+            assert_eq!(
+                db.get(&key.to_le_bytes()).expect("a get").as_ref(),
+                Some(&value)
+            );
+        }
+        for key in 0..put / 2 {
+            assert!(db.remove(&key.to_le_bytes()).expect("a removal"));
+        }
+        for key in 0..put / 3 {
+            db.put(&key.to_le_bytes(), &value)
+                .expect("there is room again");
+        }
+        tried(&format!("{put} records of {len} bytes fill 8 MiB"));
+    }
+}
+
+fn a_slab_uses_freed_room_again() {
+    let slab = Slab::new(None).expect("a slab");
+    let mut random = Random::new(5);
+    let mut live = Vec::new();
+    let mut bytes = 0;
+    for _ in 0..1_000_000 {
+        let pin = epoch::pin();
+        let value = random.bytes(60);
+        live.push(slab.put(&pin, b"12345678", &value, None).expect("room"));
+        bytes += Slab::bytes_of(8, value.len(), false);
+        if live.len() > 5000 {
+            let at = random.index(live.len());
+            slab.free(&pin, live.swap_remove(at));
+        }
+    }
+    assert!(
+        slab.memory_bytes() < bytes / 4,
+        "{} of {bytes}",
+        slab.memory_bytes()
+    );
+}
+
+#[test]
+fn room_comes_back() {
+    overwrites_take_no_more_and_more_room();
+    an_emptied_store_gives_its_room_back();
+    a_limit_answers_full_and_loses_nothing();
+    a_slab_uses_freed_room_again();
+}
