@@ -5,6 +5,8 @@
 //! by `AZEKURA_WRITE_FIXTURES=1 cargo test --test formats`, which refuses to replace one. Formats that differ,
 //! one way each, prove that it is seen.
 //!
+//! Snapshots lie in `fixtures/snapshot/`, with when a record expires as a third column.
+//!
 //! Which bytes mean what is told in `format/` and in the layouts.
 
 use std::collections::BTreeMap;
@@ -16,14 +18,23 @@ use std::sync::Arc;
 
 use azekura::io::memory::Memory;
 use azekura::record::hash::{Compression, HashDb, HashReader, Options};
+use azekura::record::memory::snapshot::layout::{Block, Head, end_mark};
+use azekura::record::memory::snapshot::{Snapshot, save};
+use azekura::record::memory::std_hash::StdHashDb;
+use azekura::record::memory::std_tree::StdTreeDb;
 use azekura::{Edit, Engine, Persistent, Reader};
 
 type State = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fn fixtures() -> PathBuf {
+    fixtures_of("hash")
+}
+
+fn fixtures_of(engine: &str) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2);
     root.expect("the library lies two folders below the root")
-        .join("fixtures/hash")
+        .join("fixtures")
+        .join(engine)
 }
 
 fn options(compression: Compression) -> Options {
@@ -315,3 +326,125 @@ const GOLDEN_LINK: &str = "02000000689598c7";
 const GOLDEN_SEGMENT: &str = "617a7367876c9c8f000000000100000001000000000000000000000000000000";
 const GOLDEN_PUT: &str = "ea2daa9b090305006b657976616c75650000000000000000";
 const GOLDEN_BATCH: &str = "26e33c17130000000200000020000000ce718ce5490101006131000000000000773e5f67490102006232320000000000";
+
+const SNAPSHOTS: [&str; 4] = ["empty", "tree", "hash", "expiring"];
+
+/// A snapshot of records that expire, from its parts, so that every byte is fixed.
+fn expiring() -> Vec<u8> {
+    let head = Head {
+        salt: 0x0123_4567_89ab_cdef,
+        engine: "cache".into(),
+        order: None,
+    };
+    let (mut bytes, mut sum) = (head.slot(), 0);
+    let mut block = Block::default();
+    let records: [(&[u8], &[u8], Option<u64>); 3] = [
+        (b"key", b"value", None),
+        (b"", b"", Some(1_800_000_000_000)),
+        (b"late", b"x", Some(u64::MAX)),
+    ];
+    for (number, (key, value, expires_ms)) in records.into_iter().enumerate() {
+        block.push(key, value, expires_ms).expect("a record");
+        if number > 0 {
+            let number = number as u64 - 1;
+            bytes.extend_from_slice(block.seal(head.seed(), number, &mut sum));
+            block.clear(0);
+        }
+    }
+    bytes.extend(end_mark(head.seed(), 2, 3, sum));
+    bytes
+}
+
+/// The snapshot of this name, made in `file`.
+fn make_snapshot(name: &str, file: &Path) {
+    let (hash, tree) = (StdHashDb::new(), StdTreeDb::new());
+    let source: &dyn Engine = match name {
+        "expiring" => {
+            std::fs::write(file, expiring()).expect("a file");
+            return;
+        }
+        "hash" => &hash,
+        _ => &tree,
+    };
+    if name != "empty" {
+        for number in 0..60u32 {
+            let key = format!("key-{number}");
+            let value = format!("value {number} ").repeat(number as usize % 9);
+            let puts: [(&[u8], &[u8]); 1] = [(key.as_bytes(), value.as_bytes())];
+            source.put_many(&puts).expect("a put");
+        }
+        let more: [(&[u8], &[u8]); 2] = [(b"", b"empty key"), (b"large", &[b'l'; 5000])];
+        source.put_many(&more).expect("puts");
+    }
+    let progress = &mut |_, _| ControlFlow::Continue(());
+    save(source, file, progress)
+        .expect("a snapshot")
+        .expect("whole");
+}
+
+/// All records of a snapshot, verified as a whole, in order of keys.
+fn listing_of_snapshot(file: &Path) -> Result<String, String> {
+    let snapshot = Snapshot::open(file).map_err(|error| error.to_string())?;
+    let mut lines = BTreeMap::new();
+    let read = snapshot.read(&mut |key, value, expires_ms| {
+        let at = expires_ms.map_or_else(String::new, |at| format!(" {at}"));
+        let line = [&hex(key), " ", &hex(value), &at, "\n"].concat();
+        lines.insert(key.to_vec(), line);
+        ControlFlow::Continue(())
+    });
+    read.map_err(|error| error.to_string())?;
+    Ok(lines.into_values().collect())
+}
+
+#[test]
+fn snapshots_of_version_1_hold_what_was_saved_there() {
+    let fixtures = fixtures_of("snapshot");
+    if std::env::var_os("AZEKURA_WRITE_FIXTURES").is_some() {
+        std::fs::create_dir_all(&fixtures).expect("the folder");
+        for name in SNAPSHOTS {
+            let file = fixtures.join(format!("{name}-1.azs"));
+            if !file.exists() {
+                make_snapshot(name, &file);
+                let list = listing_of_snapshot(&file).expect("it is whole");
+                std::fs::write(fixtures.join(format!("{name}-1.txt")), list).expect("a listing");
+            }
+        }
+    }
+    let mut records = 0;
+    for name in SNAPSHOTS {
+        let file = fixtures.join(format!("{name}-1.azs"));
+        let list = std::fs::read_to_string(fixtures.join(format!("{name}-1.txt")));
+        let list = list.expect("the listing of a fixture");
+        assert_eq!(listing_of_snapshot(&file).as_ref(), Ok(&list), "{name}");
+        let snapshot = Snapshot::open(&file).expect("a snapshot");
+        let engine = match name {
+            "hash" => "std-hash",
+            "expiring" => "cache",
+            _ => "std-tree",
+        };
+        assert_eq!(snapshot.engine(), engine);
+        assert_eq!(
+            snapshot.order(),
+            (engine == "std-tree").then_some("lexical")
+        );
+        records += list.lines().count();
+    }
+    writeln!(
+        std::io::stderr(),
+        "tried: {} snapshots, {records} records",
+        SNAPSHOTS.len()
+    )
+    .expect("stderr can be written");
+}
+
+#[test]
+fn the_bytes_of_a_snapshot_are_as_they_were() {
+    let bytes = expiring();
+    let file = fixtures_of("snapshot").join("expiring-1.azs");
+    assert!(bytes == std::fs::read(file).expect("a fixture"));
+    assert_eq!(hex(&bytes[..48]), GOLDEN_HEAD);
+    assert_eq!(hex(&bytes[4096..]), GOLDEN_BLOCKS);
+}
+
+const GOLDEN_HEAD: &str = "617a656b7572610ab655496c01000f00736e617073686f740000000000000000efcdab89674523010500636163686500";
+const GOLDEN_BLOCKS: &str = "37be3f7402000000200000000000000003000000050000006b657976616c7565000000800000000000505c18a3010000dd9f0ce90100000015000000000000000400008001000000ffffffffffffffff6c61746578509e1c650000000010000000000000000300000000000000d0e3da4300000000";
