@@ -500,7 +500,7 @@ mod tests {
     use azekura::engine::Durability;
 
     use super::*;
-    use crate::engines::{hash::Hash, std_hash::StdHash};
+    use crate::engines::{hash::Hash, memory::StdHash};
 
     fn plan() -> MixedPlan {
         MixedPlan {
@@ -565,15 +565,14 @@ mod tests {
     }
 
     /// An engine that loses every tenth write.
-    #[derive(Default)]
     struct Forgetful(StdHash, AtomicU64);
 
     impl Target for Forgetful {
         const NAME: &'static str = "forgetful";
         const PERSISTENT: bool = false;
         type Position<'t> = ();
-        fn open(_: &Setup) -> Result<Self> {
-            Ok(Self::default())
+        fn open(setup: &Setup) -> Result<Self> {
+            Ok(Self(StdHash::open(setup)?, AtomicU64::new(0)))
         }
         fn close(self) -> Result<()> {
             Ok(())

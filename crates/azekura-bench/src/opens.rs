@@ -294,7 +294,7 @@ fn give_up_pages(path: &std::path::Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engines::{hash::Hash, std_hash::StdHash};
+    use crate::engines::{hash::Hash, memory::StdHash};
 
     fn plan(path: Option<PathBuf>) -> OpenPlan {
         OpenPlan {

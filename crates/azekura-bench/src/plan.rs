@@ -12,7 +12,8 @@ use azekura::error::{Error, Kind, Result};
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
-use crate::engines::{hash::Hash, none::Nothing, std_hash::StdHash};
+use crate::engines::memory::{StdHash, StdTree};
+use crate::engines::{hash::Hash, none::Nothing};
 use crate::mixed::{self, MixedPlan, Recipe};
 use crate::opens::{self, OpenPlan};
 use crate::report::Phase;
@@ -26,10 +27,29 @@ const OPERATIONS_MAX: u64 = (1 << 31) - 1;
 pub enum Engine {
     /// azekura's hash file
     Hash,
-    /// The standard library's hash map behind a lock, in memory
+    /// The standard library's hash map behind sharded locks, in memory
     StdHash,
+    /// The standard library's ordered map behind a lock, in memory
+    StdTree,
     /// Nothing: the cost of the harness
     None,
+}
+
+/// Evaluates an expression with `$target` standing for the engine's target; `none` for the engine that does
+/// nothing.
+macro_rules! with_target {
+    ($engine:expr, $target:ident => $call:expr, none => $none:expr) => {
+        match $engine {
+            Engine::Hash => with_target!(@ $target, Hash, $call),
+            Engine::StdHash => with_target!(@ $target, StdHash, $call),
+            Engine::StdTree => with_target!(@ $target, StdTree, $call),
+            Engine::None => $none,
+        }
+    };
+    (@ $target:ident, $type:ty, $call:expr) => {{
+        type $target = $type;
+        $call
+    }};
 }
 
 impl Engine {
@@ -38,11 +58,8 @@ impl Engine {
 
     /// Runs the phases of `plan`; `emit` is shown each result as it is there.
     pub fn record(self, plan: &Plan, emit: &mut dyn FnMut(Phase) -> Result<()>) -> Result<()> {
-        match self {
-            Self::Hash => workload::record::<Hash>(plan, emit),
-            Self::StdHash => workload::record::<StdHash>(plan, emit),
-            Self::None => workload::record::<Nothing>(plan, emit),
-        }
+        with_target!(self, T => workload::record::<T>(plan, emit),
+            none => workload::record::<Nothing>(plan, emit))
     }
 
     /// The word in flags.
@@ -52,24 +69,15 @@ impl Engine {
 
     /// Measures opening; `Invalid` for an engine that has no file.
     pub fn opens(self, plan: &OpenPlan, emit: &mut dyn FnMut(Phase) -> Result<()>) -> Result<()> {
-        match self {
-            Self::Hash => opens::run::<Hash>(plan, self, emit),
-            Self::StdHash => opens::run::<StdHash>(plan, self, emit),
-            Self::None => opens::run::<Nothing>(plan, self, emit),
-        }
+        with_target!(self, T => opens::run::<T>(plan, self, emit),
+            none => opens::run::<Nothing>(plan, self, emit))
     }
 
     /// Runs a mixed workload; `Invalid` for an engine that cannot be verified.
     pub fn mix(self, plan: &MixedPlan, recipe: Recipe) -> Result<Phase> {
-        match self {
-            Self::Hash => mixed::run::<Hash>(plan, recipe),
-            Self::StdHash => mixed::run::<StdHash>(plan, recipe),
-            Self::None => Err(Error::new(
-                Kind::Invalid,
-                "the engine that does nothing cannot be verified",
-            )
-            .remedy("choose another engine")),
-        }
+        let nothing = "the engine that does nothing cannot be verified";
+        with_target!(self, T => mixed::run::<T>(plan, recipe),
+            none => Err(Error::new(Kind::Invalid, nothing).remedy("choose another engine")))
     }
 }
 

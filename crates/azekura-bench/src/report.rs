@@ -71,6 +71,9 @@ pub struct Phase {
     /// Growth of the most that was ever resident.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peak_bytes: Option<u64>,
+    /// Records in the store after the phase.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub live: Option<u64>,
     /// Size of the store's files after it was closed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file_bytes: Option<u64>,
@@ -107,6 +110,12 @@ impl Phase {
     /// The phase as one line of JSON.
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).expect("a phase has only plain fields")
+    }
+
+    /// Private memory per record after the phase, in bytes.
+    pub fn bytes_per_record(&self) -> Option<f64> {
+        let live = self.live.filter(|live| *live > 0)?;
+        Some(self.private_bytes? as f64 / live as f64)
     }
 
     /// Fills in what the device did.
@@ -146,7 +155,7 @@ impl Output {
         }
         if self.rows == 0 {
             line(&format!(
-                "{:<13} {:>12} {:>9} {:>9} {:>9} {:>10} {:>10} {:>10} {:>11}  {}",
+                "{:<13} {:>12} {:>9} {:>9} {:>9} {:>10} {:>10} {:>8} {:>10} {:>11}  {}",
                 "phase",
                 "ops/s",
                 "ns",
@@ -154,6 +163,7 @@ impl Output {
                 "harness",
                 "memory",
                 "private",
+                "each",
                 "file",
                 "hits",
                 "digest"
@@ -162,7 +172,7 @@ impl Output {
         self.rows += 1;
         let bytes = |bytes: Option<u64>| bytes.map_or_else(|| "-".into(), size);
         line(&format!(
-            "{:<13} {:>12.0} {:>9.1} {:>9.1} {:>9} {:>10} {:>10} {:>10} {:>11}  {}",
+            "{:<13} {:>12.0} {:>9.1} {:>9.1} {:>9} {:>10} {:>10} {:>8} {:>10} {:>11}  {}",
             phase.op,
             phase.ops_per_second,
             1e9 / phase.ops_per_second,
@@ -172,6 +182,9 @@ impl Output {
                 .map_or_else(|| "-".into(), |ns| format!("{ns:.1}")),
             bytes(phase.memory_bytes),
             bytes(phase.private_bytes),
+            phase
+                .bytes_per_record()
+                .map_or_else(|| "-".into(), |each| format!("{each:.1}")),
             bytes(phase.file_bytes),
             phase
                 .hits
@@ -219,7 +232,7 @@ impl Output {
         line(
             "ns: wall time per operation of all threads; cpu ns: processor time per operation; harness:\n\
              its share that drawing and formatting keys take; memory: growth of resident memory, of\n\
-             which private is not backed by the file.",
+             which private is not backed by the file, and each is that by record.",
         )
     }
 }

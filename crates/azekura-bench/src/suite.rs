@@ -136,16 +136,20 @@ mod tests {
         for suite in [Suite::Asked, Suite::Shapes] {
             for row in suite.rows().unwrap() {
                 let expected = tiny(Engine::StdHash, &row.plan);
-                let found = tiny(Engine::Hash, &row.plan);
-                assert_eq!(found.len(), row.plan.ops.len(), "{}", row.name);
-                for (found, expected) in found.iter().zip(&expected) {
-                    let what = format!("{}: {}", row.name, found.op);
-                    assert_eq!(
-                        (found.hits, &found.digest),
-                        (expected.hits, &expected.digest),
-                        "{what}"
-                    );
-                    assert!(found.file_bytes.is_some(), "{what}");
+                let engines = Engine::value_variants().iter();
+                for &engine in engines.filter(|engine| **engine != Engine::None) {
+                    let found = tiny(engine, &row.plan);
+                    assert_eq!(found.len(), row.plan.ops.len(), "{}", row.name);
+                    for (found, expected) in found.iter().zip(&expected) {
+                        let what = format!("{} {}: {}", engine.word(), row.name, found.op);
+                        assert_eq!(
+                            (found.hits, &found.digest, found.live),
+                            (expected.hits, &expected.digest, expected.live),
+                            "{what}"
+                        );
+                        assert_eq!(found.file_bytes.is_some(), engine == Engine::Hash, "{what}");
+                        assert!(found.private_bytes.is_some(), "{what}");
+                    }
                 }
                 for (op, ratio) in &row.asked {
                     assert!(row.plan.ops.contains(op) && *ratio > 1.0, "{}", row.name);

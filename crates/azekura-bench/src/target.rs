@@ -113,6 +113,11 @@ pub trait Target: Sync + Sized {
         visit: &mut impl FnMut(&[u8], &[u8]),
     ) -> Result<()>;
 
+    /// Records in the store, if it can tell.
+    fn records(&self) -> Option<u64> {
+        None
+    }
+
     /// Hands everything to the system (`Process`) or to the device (`Power`).
     fn sync(&self, durability: Durability) -> Result<()>;
 }

@@ -65,6 +65,7 @@ pub fn record<T: Target>(plan: &Plan, emit: &mut dyn FnMut(Phase) -> Result<()>)
             phase.private_bytes = Some(now.private.saturating_sub(before.private));
             phase.peak_bytes = Some(now.peak.saturating_sub(before.resident));
         }
+        phase.live = target.records();
         if T::PERSISTENT {
             target.close()?;
         } else {
@@ -455,7 +456,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::engines::std_hash::StdHash;
+    use crate::engines::memory::StdHash;
     use crate::plan::Engine;
 
     #[derive(Parser)]

@@ -96,6 +96,9 @@ impl Target for Hash {
     fn sync(&self, durability: Durability) -> Result<()> {
         self.0.sync(durability)
     }
+    fn records(&self) -> Option<u64> {
+        Some(self.0.count())
+    }
 }
 
 impl Store for Hash {

@@ -4,5 +4,5 @@
 //! Rivals are not here: they carry libraries that nobody else should have to build.
 
 pub mod hash;
+pub mod memory;
 pub mod none;
-pub mod std_hash;
