@@ -52,12 +52,15 @@ struct Record {
 
 #[derive(Args)]
 struct Table {
-    /// Which workloads
-    #[arg(long, value_enum, default_value_t = Suite::Asked)]
-    suite: Suite,
+    /// Which workloads; if not given, those with what is asked beside the rival
+    #[arg(long, value_enum)]
+    suite: Option<Suite>,
     /// Whom azekura is compared with
     #[arg(long, value_enum, default_value = "tkrzw-hash")]
     rival: Rival,
+    /// Which engine of azekura; if not given, the rival's counterpart
+    #[arg(long, value_enum)]
+    against: Option<Rival>,
     /// Only workloads whose name contains this text
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
@@ -150,7 +153,8 @@ fn run(compare: Compare) -> Result<()> {
             pairing.compare(rival, against, vec![(Workload::new(&name, []), plan)], json)
         }
         Compare::Table(table) => {
-            let rows = table.suite.rows()?.into_iter();
+            let (ours, suite) = table.rival.counterpart();
+            let rows = table.suite.unwrap_or(suite).rows()?.into_iter();
             let chosen =
                 rows.filter(|row| row.name.contains(&table.only) && (table.huge || !row.huge));
             let scaled = chosen.map(|row| {
@@ -164,11 +168,15 @@ fn run(compare: Compare) -> Result<()> {
                     1.0 => row.name,
                     scale => format!("{}, scaled by {scale}", row.name),
                 };
-                (Workload::new(&name, asked), Plan { count, ..row.plan })
+                let workload = Workload::new(&name, asked).asks_private(row.asked_private);
+                (workload, Plan { count, ..row.plan })
             });
-            table
-                .pairing
-                .compare(table.rival, Rival::Azekura, scaled.collect(), table.json)
+            table.pairing.compare(
+                table.rival,
+                table.against.unwrap_or(ours),
+                scaled.collect(),
+                table.json,
+            )
         }
     }
 }

@@ -15,6 +15,7 @@ use crate::pairs::{Pair, Ratios};
 pub(crate) struct Workload {
     name: String,
     asked: Vec<(String, f64)>,
+    asked_private: Option<f64>,
     pairs: Vec<Pair>,
 }
 
@@ -32,7 +33,16 @@ impl Workload {
         Self {
             name: name.to_owned(),
             asked: asked.into_iter().collect(),
+            asked_private: None,
             pairs: Vec::new(),
+        }
+    }
+
+    /// And the ratio of private memory asked for after the first phase.
+    pub(crate) fn asks_private(self, asked_private: Option<f64>) -> Self {
+        Self {
+            asked_private,
+            ..self
         }
     }
 
@@ -84,6 +94,12 @@ impl Workload {
                 "  {op:<13} {rate:>8} {asked:>8}  {cpu:>6} {private:>8} {memory:>7} {file:>6}   {each}"
             ));
         }
+        if let Some((asked, line)) = self.asked_private.zip(self.lines().first()) {
+            let measured = times(line.median.private);
+            say(format!(
+                "  private memory after the first phase: {measured}, asked {asked:.2}x"
+            ));
+        }
         if let Some(pair) = self.pairs.last() {
             for phase in pair
                 .ours
@@ -104,7 +120,7 @@ impl Workload {
 
     /// A JSON object per phase: the medians, every pair's rate and what is asked.
     fn json(&self) -> Vec<String> {
-        let one = |line: Line| {
+        let one = |(index, line): (usize, Line)| {
             let figures = Ratios::NAMES.iter().zip(line.median.figures());
             let median: serde_json::Map<_, _> = figures
                 .filter_map(|(name, figure)| Some(((*name).to_owned(), figure?.into())))
@@ -119,9 +135,12 @@ impl Workload {
             if let Some(asked) = line.asked {
                 object["asked"] = asked.into();
             }
+            if let (0, Some(asked)) = (index, self.asked_private) {
+                object["asked_private"] = asked.into();
+            }
             object.to_string()
         };
-        self.lines().into_iter().map(one).collect()
+        self.lines().into_iter().enumerate().map(one).collect()
     }
 
     fn raw(&self) -> impl Iterator<Item = String> {
@@ -136,10 +155,13 @@ impl Workload {
 fn absolute(phase: &Phase) -> String {
     let bytes = |bytes: Option<u64>| bytes.map_or_else(|| "-".into(), size);
     format!(
-        "{:.3} M/s, cpu {:.0} ns, private {}, memory {}, file {}",
+        "{:.3} M/s, cpu {:.0} ns, private {}{}, memory {}, file {}",
         phase.ops_per_second / 1e6,
         phase.cpu_seconds * 1e9 / phase.count as f64,
         bytes(phase.private_bytes),
+        phase
+            .bytes_per_record()
+            .map_or_else(String::new, |each| format!(" ({each:.1} B a record)")),
         bytes(phase.memory_bytes),
         bytes(phase.file_bytes)
     )

@@ -4,6 +4,7 @@
 //!   name | flags of `record` | phase ratio, phase ratio    (or `-`: nothing is asked)
 //! ```
 //!
+//! Instead of a phase, `private` asks how many times less private memory there is to be after the first phase.
 //! A name that begins with `huge:` is run only when asked for. Lines that begin with `#` are for
 //! people. It does not know who is compared with whom.
 
@@ -15,8 +16,16 @@ use crate::plan::{Op, Plan};
 /// The suites this crate carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Suite {
-    /// The published benchmark, with the ratios asked for
+    /// The published benchmark, with the ratios asked of the hash file
     Asked,
+    /// The same, with the ratios asked of `tiny`
+    Tiny,
+    /// The same, with the ratios asked of `baby`
+    Baby,
+    /// The same, with the ratios asked of `cache`
+    Cache,
+    /// The same, with the ratios asked of the standard library's maps
+    Std,
     /// What the published benchmark leaves out
     Shapes,
 }
@@ -26,6 +35,10 @@ impl Suite {
     pub fn rows(self) -> Result<Vec<Row>> {
         parse(match self {
             Self::Asked => include_str!("../workloads/asked.txt"),
+            Self::Tiny => include_str!("../workloads/tiny.txt"),
+            Self::Baby => include_str!("../workloads/baby.txt"),
+            Self::Cache => include_str!("../workloads/cache.txt"),
+            Self::Std => include_str!("../workloads/std.txt"),
             Self::Shapes => include_str!("../workloads/shapes.txt"),
         })
     }
@@ -42,6 +55,8 @@ pub struct Row {
     pub plan: Plan,
     /// How many times as fast as the rival it should be, by phase.
     pub asked: Vec<(Op, f64)>,
+    /// How many times less private memory it should take after the first phase.
+    pub asked_private: Option<f64>,
 }
 
 impl Row {
@@ -82,13 +97,19 @@ fn row(number: usize, line: &str) -> Result<Row> {
     };
     let Line { plan } = Line::try_parse_from(flags.split_whitespace())
         .map_err(|error| wrong("flags").detail(error.to_string()))?;
+    let mut asked_private = None;
     let asked = match asked {
         "-" => Vec::new(),
         asked => asked
             .split(',')
-            .map(|one| {
-                let (op, ratio) = one.trim().split_once(' ')?;
-                Some((Op::from_str(op, false).ok()?, ratio.parse().ok()?))
+            .filter_map(|one| {
+                let (what, ratio) = one.trim().split_once(' ').unwrap_or_default();
+                let ratio: Option<f64> = ratio.parse().ok();
+                if what == "private" && ratio.is_some() {
+                    asked_private = ratio;
+                    return None;
+                }
+                Some(Op::from_str(what, false).ok().zip(ratio))
             })
             .collect::<Option<_>>()
             .ok_or_else(|| wrong("`phase ratio, phase ratio` is expected"))?,
@@ -102,6 +123,7 @@ fn row(number: usize, line: &str) -> Result<Row> {
         huge,
         plan,
         asked,
+        asked_private,
     })
 }
 
@@ -133,7 +155,7 @@ mod tests {
 
     #[test]
     fn every_workload_runs_tiny_and_engines_agree_on_what_they_read() {
-        for suite in [Suite::Asked, Suite::Shapes] {
+        for suite in Suite::value_variants() {
             for row in suite.rows().unwrap() {
                 let expected = tiny(Engine::StdHash, &row.plan);
                 let engines = Engine::value_variants().iter();
@@ -152,7 +174,7 @@ mod tests {
                     }
                 }
                 for (op, ratio) in &row.asked {
-                    assert!(row.plan.ops.contains(op) && *ratio > 1.0, "{}", row.name);
+                    assert!(row.plan.ops.contains(op) && *ratio >= 1.0, "{}", row.name);
                 }
             }
         }
@@ -172,6 +194,17 @@ mod tests {
                 "{error}"
             );
         }
+    }
+
+    #[test]
+    fn memory_is_asked_for_where_the_engines_are_in_memory() {
+        let asked = |suite: Suite| suite.rows().unwrap()[1].asked_private;
+        assert_eq!(asked(Suite::Tiny), Some(1.67));
+        assert_eq!(asked(Suite::Asked), None);
+        assert_eq!(
+            parse("a | --count 1 | private x").unwrap_err().kind(),
+            Kind::Invalid
+        );
     }
 
     #[test]

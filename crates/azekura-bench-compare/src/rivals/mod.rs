@@ -8,6 +8,7 @@
 mod fjall;
 #[cfg(feature = "lmdb")]
 mod lmdb;
+mod maps;
 #[cfg(feature = "redb")]
 mod redb;
 #[cfg(feature = "rocksdb")]
@@ -16,9 +17,11 @@ mod rocksdb;
 mod tkrzw;
 
 use azekura::error::{Error, Kind, Result};
-use azekura_bench::engines::{hash::Hash, none::Nothing, std_hash::StdHash};
+use azekura_bench::engines::memory::{StdHash, StdTree};
+use azekura_bench::engines::{hash::Hash, none::Nothing};
 use azekura_bench::plan::Plan;
 use azekura_bench::report::Phase;
+use azekura_bench::suite::Suite;
 use azekura_bench::workload::record;
 use clap::ValueEnum;
 
@@ -27,9 +30,28 @@ use clap::ValueEnum;
 pub(crate) enum Rival {
     /// azekura's hash file
     Azekura,
+    /// azekura's hash in memory over the standard library's
+    AzekuraStdHash,
+    /// azekura's tree in memory over the standard library's
+    AzekuraStdTree,
     /// Tkrzw's file hash database
     #[cfg(feature = "tkrzw")]
     TkrzwHash,
+    /// Tkrzw's lean hash database in memory
+    #[cfg(feature = "tkrzw")]
+    TkrzwTiny,
+    /// Tkrzw's ordered database in memory
+    #[cfg(feature = "tkrzw")]
+    TkrzwBaby,
+    /// Tkrzw's cache, with room for every record
+    #[cfg(feature = "tkrzw")]
+    TkrzwCache,
+    /// Tkrzw's database over the hash map of C++
+    #[cfg(feature = "tkrzw")]
+    TkrzwStdHash,
+    /// Tkrzw's database over the ordered map of C++
+    #[cfg(feature = "tkrzw")]
+    TkrzwStdTree,
     /// `RocksDB`
     #[cfg(feature = "rocksdb")]
     Rocksdb,
@@ -42,8 +64,19 @@ pub(crate) enum Rival {
     /// fjall
     #[cfg(feature = "fjall")]
     Fjall,
+    /// `DashMap`, in memory
+    #[cfg(feature = "dashmap")]
+    Dashmap,
+    /// papaya, in memory
+    #[cfg(feature = "papaya")]
+    Papaya,
+    /// scc, in memory
+    #[cfg(feature = "scc")]
+    Scc,
     /// The standard library's hash map behind a lock, in memory
     Std,
+    /// The standard library's ordered map behind a lock, in memory
+    StdBtree,
     /// Nothing: the cost of the harness
     None,
 }
@@ -63,8 +96,20 @@ impl Rival {
     ) -> Result<()> {
         match self {
             Self::Azekura => record::<Hash>(plan, emit),
+            Self::AzekuraStdHash => record::<StdHash>(plan, emit),
+            Self::AzekuraStdTree => record::<StdTree>(plan, emit),
             #[cfg(feature = "tkrzw")]
-            Self::TkrzwHash => record::<tkrzw::Tkrzw>(plan, emit),
+            Self::TkrzwHash => record::<tkrzw::Tkrzw<{ tkrzw::class::HASH }>>(plan, emit),
+            #[cfg(feature = "tkrzw")]
+            Self::TkrzwTiny => record::<tkrzw::Tkrzw<{ tkrzw::class::TINY }>>(plan, emit),
+            #[cfg(feature = "tkrzw")]
+            Self::TkrzwBaby => record::<tkrzw::Tkrzw<{ tkrzw::class::BABY }>>(plan, emit),
+            #[cfg(feature = "tkrzw")]
+            Self::TkrzwCache => record::<tkrzw::Tkrzw<{ tkrzw::class::CACHE }>>(plan, emit),
+            #[cfg(feature = "tkrzw")]
+            Self::TkrzwStdHash => record::<tkrzw::Tkrzw<{ tkrzw::class::STD_HASH }>>(plan, emit),
+            #[cfg(feature = "tkrzw")]
+            Self::TkrzwStdTree => record::<tkrzw::Tkrzw<{ tkrzw::class::STD_TREE }>>(plan, emit),
             #[cfg(feature = "rocksdb")]
             Self::Rocksdb => record::<rocksdb::RocksDb>(plan, emit),
             #[cfg(feature = "lmdb")]
@@ -73,18 +118,67 @@ impl Rival {
             Self::Redb => record::<redb::Redb>(plan, emit),
             #[cfg(feature = "fjall")]
             Self::Fjall => record::<fjall::Fjall>(plan, emit),
-            Self::Std => record::<StdHash>(plan, emit),
+            #[cfg(feature = "dashmap")]
+            Self::Dashmap => record::<maps::InMemory<maps::Dash>>(plan, emit),
+            #[cfg(feature = "papaya")]
+            Self::Papaya => record::<maps::InMemory<maps::Papaya>>(plan, emit),
+            #[cfg(feature = "scc")]
+            Self::Scc => record::<maps::InMemory<maps::Scc>>(plan, emit),
+            Self::Std => record::<maps::InMemory<maps::Std>>(plan, emit),
+            Self::StdBtree => record::<maps::InMemory<maps::StdBtree>>(plan, emit),
             Self::None => record::<Nothing>(plan, emit),
         }
     }
 
     /// Whether it has batched calls; one without is called record by record.
     pub(crate) fn batches(self) -> bool {
-        #[cfg(feature = "tkrzw")]
-        if self == Self::TkrzwHash {
-            return false;
+        match self {
+            Self::Azekura | Self::AzekuraStdHash | Self::AzekuraStdTree | Self::None => true,
+            #[cfg(feature = "rocksdb")]
+            Self::Rocksdb => true,
+            #[cfg(feature = "lmdb")]
+            Self::Lmdb => true,
+            #[cfg(feature = "redb")]
+            Self::Redb => true,
+            #[cfg(feature = "fjall")]
+            Self::Fjall => true,
+            _ => false,
         }
-        true
+    }
+
+    /// Whom of azekura it is compared with if nothing is said, and by which suite.
+    pub(crate) fn counterpart(self) -> (Self, Suite) {
+        match self {
+            #[cfg(feature = "tkrzw")]
+            Self::TkrzwTiny => (Self::AzekuraStdHash, Suite::Tiny),
+            #[cfg(feature = "tkrzw")]
+            Self::TkrzwBaby => (Self::AzekuraStdTree, Suite::Baby),
+            #[cfg(feature = "tkrzw")]
+            Self::TkrzwCache => (Self::AzekuraStdHash, Suite::Cache),
+            #[cfg(feature = "tkrzw")]
+            Self::TkrzwStdHash => (Self::AzekuraStdHash, Suite::Std),
+            #[cfg(feature = "tkrzw")]
+            Self::TkrzwStdTree => (Self::AzekuraStdTree, Suite::Std),
+            #[cfg(feature = "dashmap")]
+            Self::Dashmap => (Self::AzekuraStdHash, Suite::Std),
+            #[cfg(feature = "papaya")]
+            Self::Papaya => (Self::AzekuraStdHash, Suite::Std),
+            #[cfg(feature = "scc")]
+            Self::Scc => (Self::AzekuraStdHash, Suite::Std),
+            Self::Std => (Self::AzekuraStdHash, Suite::Std),
+            Self::StdBtree => (Self::AzekuraStdTree, Suite::Std),
+            _ => (Self::Azekura, Suite::Asked),
+        }
+    }
+
+    /// Whether it keeps its records in a file.
+    #[cfg(test)]
+    fn has_file(self) -> bool {
+        self.counterpart().0 == Self::Azekura
+            && !matches!(
+                self,
+                Self::AzekuraStdHash | Self::AzekuraStdTree | Self::None
+            )
     }
 
     /// Whether a removal says if there was a record. Log-structured trees write a mark and do not look.
@@ -101,9 +195,16 @@ impl Rival {
     /// Name and version of the library.
     pub(crate) fn version(self) -> String {
         match self {
-            Self::Azekura => format!("azekura {}", locked("azekura")),
+            Self::Azekura | Self::AzekuraStdHash | Self::AzekuraStdTree => {
+                format!("azekura {}", locked("azekura"))
+            }
             #[cfg(feature = "tkrzw")]
-            Self::TkrzwHash => format!("tkrzw {}", tkrzw::version()),
+            Self::TkrzwHash
+            | Self::TkrzwTiny
+            | Self::TkrzwBaby
+            | Self::TkrzwCache
+            | Self::TkrzwStdHash
+            | Self::TkrzwStdTree => format!("tkrzw {}", tkrzw::version()),
             #[cfg(feature = "rocksdb")]
             Self::Rocksdb => format!("rocksdb {}", env!("ROCKSDB_VERSION")),
             #[cfg(feature = "lmdb")]
@@ -112,7 +213,13 @@ impl Rival {
             Self::Redb => format!("redb {}", locked("redb")),
             #[cfg(feature = "fjall")]
             Self::Fjall => format!("fjall {}", locked("fjall")),
-            Self::Std | Self::None => self.word(),
+            #[cfg(feature = "dashmap")]
+            Self::Dashmap => format!("dashmap {}", locked("dashmap")),
+            #[cfg(feature = "papaya")]
+            Self::Papaya => format!("papaya {}", locked("papaya")),
+            #[cfg(feature = "scc")]
+            Self::Scc => format!("scc {}", locked("scc")),
+            Self::Std | Self::StdBtree | Self::None => self.word(),
         }
     }
 }
@@ -137,8 +244,6 @@ fn failed(what: &str, why: impl std::fmt::Display) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use azekura_bench::suite::Suite;
-
     use super::*;
 
     fn tiny(rival: Rival, plan: &Plan) -> Vec<Phase> {
@@ -162,22 +267,21 @@ mod tests {
 
     #[test]
     fn every_rival_runs_every_workload_tiny_and_reads_the_same() {
-        let files = |rival: &&Rival| !matches!(rival, Rival::Std | Rival::None);
-        for row in Suite::Asked
-            .rows()
-            .unwrap()
-            .iter()
-            .chain(&Suite::Shapes.rows().unwrap())
-        {
+        let real = |rival: &&Rival| !matches!(rival, Rival::Std | Rival::None);
+        let suites = [Suite::Asked, Suite::Tiny, Suite::Shapes];
+        for row in suites.iter().flat_map(|suite| suite.rows().unwrap()) {
             let expected = tiny(Rival::Std, &row.plan);
-            for &rival in Rival::value_variants().iter().filter(files) {
+            for &rival in Rival::value_variants().iter().filter(real) {
                 for (found, expected) in tiny(rival, &row.plan).iter().zip(&expected) {
                     let what = format!("{} {}: {}", rival.word(), row.name, found.op);
                     assert_eq!(found.digest, expected.digest, "{what}");
                     if found.op != "remove" || rival.counts_removals() {
                         assert_eq!(found.hits, expected.hits, "{what}");
                     }
-                    assert!(found.file_bytes.is_some(), "{what}");
+                    assert_eq!(found.file_bytes.is_some(), rival.has_file(), "{what}");
+                    if !rival.has_file() {
+                        assert_eq!(found.live, expected.live, "{what}");
+                    }
                 }
             }
         }

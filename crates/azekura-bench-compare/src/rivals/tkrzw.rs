@@ -1,8 +1,11 @@
-//! Tkrzw's `HashDBM`, through a shim of one C function per call.
+//! Tkrzw's databases, through a shim of one C function per call: `HashDBM`, and those in memory.
 //!
-//! Settings are those of its published benchmark: the defaults, and as many buckets as operations
-//! once these exceed the default of 1048583. It has no batched calls that overlap memory accesses,
+//! Settings are those of its published benchmark: the defaults; for `HashDBM`, `TinyDBM` and `StdHashDBM` as many
+//! buckets as operations once these exceed the default of 1048583; for `CacheDBM` room for a tenth more records
+//! than operations, once it would have to evict. They have no batched calls that overlap memory accesses,
 //! so batches are single calls. Durability `power` synchronises hard after every write.
+//!
+//! Those in memory are never opened, as its own tool does without a path, and stay between the phases.
 
 #![expect(unsafe_code, reason = "calls a C library")]
 
@@ -19,31 +22,54 @@ use super::failed;
 
 /// The library's default, and what is enough for so many records.
 const BUCKETS: u64 = 1_048_583;
+/// What its cache holds by default, and not quite: each of its 32 parts holds a 32nd.
+const CAPACITY: u64 = 1_000_000;
+
+/// The classes, by the numbers of the shim.
+pub(crate) mod class {
+    pub(crate) const HASH: u8 = 0;
+    pub(crate) const TINY: u8 = 1;
+    pub(crate) const BABY: u8 = 2;
+    pub(crate) const CACHE: u8 = 3;
+    pub(crate) const STD_HASH: u8 = 4;
+    pub(crate) const STD_TREE: u8 = 5;
+}
+
+const NAMES: [&str; 6] = [
+    "tkrzw-hash",
+    "tkrzw-tiny",
+    "tkrzw-baby",
+    "tkrzw-cache",
+    "tkrzw-std-hash",
+    "tkrzw-std-tree",
+];
 
 // SAFETY: these are the functions of shim/tkrzw.cc, with its types.
 unsafe extern "C" {
     fn tkrzw_version() -> *const c_char;
-    fn tkrzw_hash_open(path: *const u8, len: usize, create: c_int, buckets: i64) -> *mut c_void;
-    fn tkrzw_hash_close(dbm: *mut c_void) -> c_int;
-    fn tkrzw_hash_set(
+    fn tkrzw_open_hash(path: *const u8, len: usize, create: c_int, buckets: i64) -> *mut c_void;
+    fn tkrzw_make(kind: c_int, size: i64) -> *mut c_void;
+    fn tkrzw_count(dbm: *mut c_void) -> i64;
+    fn tkrzw_close(dbm: *mut c_void) -> c_int;
+    fn tkrzw_set(
         dbm: *mut c_void,
         key: *const u8,
         key_len: usize,
         value: *const u8,
         value_len: usize,
     ) -> c_int;
-    fn tkrzw_hash_has(dbm: *mut c_void, key: *const u8, key_len: usize) -> c_int;
-    fn tkrzw_hash_read(
+    fn tkrzw_has(dbm: *mut c_void, key: *const u8, key_len: usize) -> c_int;
+    fn tkrzw_read(
         dbm: *mut c_void,
         key: *const u8,
         key_len: usize,
         value: *mut *const u8,
         value_len: *mut usize,
     ) -> c_int;
-    fn tkrzw_hash_remove(dbm: *mut c_void, key: *const u8, key_len: usize) -> c_int;
-    fn tkrzw_hash_sync(dbm: *mut c_void, hard: c_int) -> c_int;
-    fn tkrzw_hash_position(dbm: *mut c_void) -> *mut c_void;
-    fn tkrzw_hash_jump(
+    fn tkrzw_remove(dbm: *mut c_void, key: *const u8, key_len: usize) -> c_int;
+    fn tkrzw_sync(dbm: *mut c_void, hard: c_int) -> c_int;
+    fn tkrzw_position(dbm: *mut c_void) -> *mut c_void;
+    fn tkrzw_jump(
         at: *mut c_void,
         key: *const u8,
         key_len: usize,
@@ -52,7 +78,7 @@ unsafe extern "C" {
         value: *mut *const u8,
         value_len: *mut usize,
     ) -> c_int;
-    fn tkrzw_hash_position_free(at: *mut c_void);
+    fn tkrzw_position_free(at: *mut c_void);
 }
 
 /// The version of the library.
@@ -63,25 +89,25 @@ pub(crate) fn version() -> String {
         .into_owned()
 }
 
-/// An open database.
-pub(crate) struct Tkrzw {
+/// An open database of a class.
+pub(crate) struct Tkrzw<const CLASS: u8> {
     dbm: NonNull<c_void>,
     power: bool,
 }
 
-// SAFETY: HashDBM documents that all its operations are thread-safe, and it has no thread affinity.
-unsafe impl Sync for Tkrzw {}
+// SAFETY: each class documents that all its operations are thread-safe, and has no thread affinity.
+unsafe impl<const CLASS: u8> Sync for Tkrzw<CLASS> {}
 
 /// An iterator.
 pub(crate) struct Position<'t> {
     at: *mut c_void,
-    dbm: PhantomData<&'t Tkrzw>,
+    dbm: PhantomData<&'t ()>,
 }
 
 impl Drop for Position<'_> {
     fn drop(&mut self) {
-        // SAFETY: made by `tkrzw_hash_position`, freed once; the database is still open (lifetime).
-        unsafe { tkrzw_hash_position_free(self.at) };
+        // SAFETY: made by `tkrzw_position`, freed once; the database is still open (lifetime).
+        unsafe { tkrzw_position_free(self.at) };
     }
 }
 
@@ -95,7 +121,7 @@ fn answer(code: c_int, what: &str) -> Result<bool> {
     }
 }
 
-impl Tkrzw {
+impl<const CLASS: u8> Tkrzw<CLASS> {
     #[inline]
     fn written(&self) -> Result<()> {
         if self.power {
@@ -106,26 +132,32 @@ impl Tkrzw {
     }
 }
 
-impl Target for Tkrzw {
-    const NAME: &'static str = "tkrzw-hash";
-    const PERSISTENT: bool = true;
+impl<const CLASS: u8> Target for Tkrzw<CLASS> {
+    const NAME: &'static str = NAMES[CLASS as usize];
+    const PERSISTENT: bool = CLASS == class::HASH;
     type Position<'t> = Position<'t>;
 
     fn open(setup: &Setup) -> Result<Self> {
-        let path = setup.require_path()?.as_os_str().as_bytes();
         let buckets = if setup.records > BUCKETS {
             setup.records.cast_signed()
         } else {
             0
         };
-        // SAFETY: the path is copied before the call returns.
-        let dbm = unsafe {
-            tkrzw_hash_open(
-                path.as_ptr(),
-                path.len(),
-                c_int::from(setup.create),
-                buckets,
-            )
+        let dbm = if CLASS == class::HASH {
+            let path = setup.require_path()?.as_os_str().as_bytes();
+            let create = c_int::from(setup.create);
+            // SAFETY: the path is copied before the call returns.
+            unsafe { tkrzw_open_hash(path.as_ptr(), path.len(), create, buckets) }
+        } else {
+            let size = match CLASS {
+                class::TINY | class::STD_HASH => buckets,
+                class::CACHE if setup.records > CAPACITY => {
+                    (setup.records + setup.records / 10).cast_signed()
+                }
+                _ => 0,
+            };
+            // SAFETY: it takes numbers only, and makes an object that nobody else has.
+            unsafe { tkrzw_make(c_int::from(CLASS), size) }
         };
         let dbm = NonNull::new(dbm).ok_or_else(|| failed("open", "tkrzw does not say why"))?;
         Ok(Self {
@@ -134,14 +166,14 @@ impl Target for Tkrzw {
         })
     }
     fn close(self) -> Result<()> {
-        // SAFETY: made by `tkrzw_hash_open`; `self` is consumed, and positions cannot outlive it.
-        answer(unsafe { tkrzw_hash_close(self.dbm.as_ptr()) }, "close").map(drop)
+        // SAFETY: made by `open`; `self` is consumed, and positions cannot outlive it.
+        answer(unsafe { tkrzw_close(self.dbm.as_ptr()) }, "close").map(drop)
     }
     #[inline]
     fn set(&self, key: &[u8], value: &[u8]) -> Result<()> {
         // SAFETY: the database is open; both slices are valid during the call.
         let code = unsafe {
-            tkrzw_hash_set(
+            tkrzw_set(
                 self.dbm.as_ptr(),
                 key.as_ptr(),
                 key.len(),
@@ -156,7 +188,7 @@ impl Target for Tkrzw {
     fn has(&self, key: &[u8]) -> Result<bool> {
         // SAFETY: the database is open; the key is valid during the call.
         answer(
-            unsafe { tkrzw_hash_has(self.dbm.as_ptr(), key.as_ptr(), key.len()) },
+            unsafe { tkrzw_has(self.dbm.as_ptr(), key.as_ptr(), key.len()) },
             "get",
         )
     }
@@ -165,7 +197,7 @@ impl Target for Tkrzw {
         let (mut text, mut len) = (null(), 0);
         // SAFETY: the database is open; the key and the two places are valid during the call.
         let code = unsafe {
-            tkrzw_hash_read(
+            tkrzw_read(
                 self.dbm.as_ptr(),
                 key.as_ptr(),
                 key.len(),
@@ -184,14 +216,14 @@ impl Target for Tkrzw {
     #[inline]
     fn remove(&self, key: &[u8]) -> Result<bool> {
         // SAFETY: the database is open; the key is valid during the call.
-        let code = unsafe { tkrzw_hash_remove(self.dbm.as_ptr(), key.as_ptr(), key.len()) };
+        let code = unsafe { tkrzw_remove(self.dbm.as_ptr(), key.as_ptr(), key.len()) };
         let found = answer(code, "remove")?;
         self.written()?;
         Ok(found)
     }
     fn position(&self) -> Result<Position<'_>> {
         // SAFETY: the database is open; the position borrows it.
-        let at = unsafe { tkrzw_hash_position(self.dbm.as_ptr()) };
+        let at = unsafe { tkrzw_position(self.dbm.as_ptr()) };
         Ok(Position {
             at,
             dbm: PhantomData,
@@ -207,7 +239,7 @@ impl Target for Tkrzw {
         let (mut found, mut found_len, mut value, mut value_len) = (null(), 0, null(), 0);
         // SAFETY: the position is live and borrowed exclusively; all places are valid.
         let code = unsafe {
-            tkrzw_hash_jump(
+            tkrzw_jump(
                 position.at,
                 key.as_ptr(),
                 key.len(),
@@ -229,11 +261,18 @@ impl Target for Tkrzw {
         }
         Ok(())
     }
+    fn records(&self) -> Option<u64> {
+        // SAFETY: the database is open.
+        u64::try_from(unsafe { tkrzw_count(self.dbm.as_ptr()) }).ok()
+    }
     fn sync(&self, durability: Durability) -> Result<()> {
+        if CLASS != class::HASH {
+            return Ok(());
+        }
         let hard = c_int::from(durability == Durability::Power);
         // SAFETY: the database is open.
         answer(
-            unsafe { tkrzw_hash_sync(self.dbm.as_ptr(), hard) },
+            unsafe { tkrzw_sync(self.dbm.as_ptr(), hard) },
             "synchronise",
         )
         .map(drop)
