@@ -12,7 +12,7 @@ use azekura::error::{Error, Kind, Result};
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
-use crate::engines::memory::{StdHash, StdTree};
+use crate::engines::memory::{StdHash, StdTree, Tiny};
 use crate::engines::{hash::Hash, none::Nothing};
 use crate::mixed::{self, MixedPlan, Recipe};
 use crate::opens::{self, OpenPlan};
@@ -27,6 +27,8 @@ const OPERATIONS_MAX: u64 = (1 << 31) - 1;
 pub enum Engine {
     /// azekura's hash file
     Hash,
+    /// The leanest hash in memory
+    Tiny,
     /// The standard library's hash map behind sharded locks, in memory
     StdHash,
     /// The standard library's ordered map behind a lock, in memory
@@ -41,6 +43,7 @@ macro_rules! with_target {
     ($engine:expr, $target:ident => $call:expr, none => $none:expr) => {
         match $engine {
             Engine::Hash => with_target!(@ $target, Hash, $call),
+            Engine::Tiny => with_target!(@ $target, Tiny, $call),
             Engine::StdHash => with_target!(@ $target, StdHash, $call),
             Engine::StdTree => with_target!(@ $target, StdTree, $call),
             Engine::None => $none,

@@ -17,7 +17,7 @@ mod rocksdb;
 mod tkrzw;
 
 use azekura::error::{Error, Kind, Result};
-use azekura_bench::engines::memory::{StdHash, StdTree};
+use azekura_bench::engines::memory::{StdHash, StdTree, Tiny};
 use azekura_bench::engines::{hash::Hash, none::Nothing};
 use azekura_bench::plan::Plan;
 use azekura_bench::report::Phase;
@@ -30,6 +30,8 @@ use clap::ValueEnum;
 pub(crate) enum Rival {
     /// azekura's hash file
     Azekura,
+    /// azekura's leanest hash in memory
+    AzekuraTiny,
     /// azekura's hash in memory over the standard library's
     AzekuraStdHash,
     /// azekura's tree in memory over the standard library's
@@ -96,6 +98,7 @@ impl Rival {
     ) -> Result<()> {
         match self {
             Self::Azekura => record::<Hash>(plan, emit),
+            Self::AzekuraTiny => record::<Tiny>(plan, emit),
             Self::AzekuraStdHash => record::<StdHash>(plan, emit),
             Self::AzekuraStdTree => record::<StdTree>(plan, emit),
             #[cfg(feature = "tkrzw")]
@@ -133,7 +136,11 @@ impl Rival {
     /// Whether it has batched calls; one without is called record by record.
     pub(crate) fn batches(self) -> bool {
         match self {
-            Self::Azekura | Self::AzekuraStdHash | Self::AzekuraStdTree | Self::None => true,
+            Self::Azekura
+            | Self::AzekuraTiny
+            | Self::AzekuraStdHash
+            | Self::AzekuraStdTree
+            | Self::None => true,
             #[cfg(feature = "rocksdb")]
             Self::Rocksdb => true,
             #[cfg(feature = "lmdb")]
@@ -150,7 +157,7 @@ impl Rival {
     pub(crate) fn counterpart(self) -> (Self, Suite) {
         match self {
             #[cfg(feature = "tkrzw")]
-            Self::TkrzwTiny => (Self::AzekuraStdHash, Suite::Tiny),
+            Self::TkrzwTiny => (Self::AzekuraTiny, Suite::Tiny),
             #[cfg(feature = "tkrzw")]
             Self::TkrzwBaby => (Self::AzekuraStdTree, Suite::Baby),
             #[cfg(feature = "tkrzw")]
@@ -160,11 +167,11 @@ impl Rival {
             #[cfg(feature = "tkrzw")]
             Self::TkrzwStdTree => (Self::AzekuraStdTree, Suite::Std),
             #[cfg(feature = "dashmap")]
-            Self::Dashmap => (Self::AzekuraStdHash, Suite::Std),
+            Self::Dashmap => (Self::AzekuraTiny, Suite::Tiny),
             #[cfg(feature = "papaya")]
-            Self::Papaya => (Self::AzekuraStdHash, Suite::Std),
+            Self::Papaya => (Self::AzekuraTiny, Suite::Tiny),
             #[cfg(feature = "scc")]
-            Self::Scc => (Self::AzekuraStdHash, Suite::Std),
+            Self::Scc => (Self::AzekuraTiny, Suite::Tiny),
             Self::Std => (Self::AzekuraStdHash, Suite::Std),
             Self::StdBtree => (Self::AzekuraStdTree, Suite::Std),
             _ => (Self::Azekura, Suite::Asked),
@@ -177,7 +184,7 @@ impl Rival {
         self.counterpart().0 == Self::Azekura
             && !matches!(
                 self,
-                Self::AzekuraStdHash | Self::AzekuraStdTree | Self::None
+                Self::AzekuraTiny | Self::AzekuraStdHash | Self::AzekuraStdTree | Self::None
             )
     }
 
@@ -195,7 +202,7 @@ impl Rival {
     /// Name and version of the library.
     pub(crate) fn version(self) -> String {
         match self {
-            Self::Azekura | Self::AzekuraStdHash | Self::AzekuraStdTree => {
+            Self::Azekura | Self::AzekuraTiny | Self::AzekuraStdHash | Self::AzekuraStdTree => {
                 format!("azekura {}", locked("azekura"))
             }
             #[cfg(feature = "tkrzw")]

@@ -14,6 +14,7 @@ use azekura::engine::{Durability, Edit, Engine, Reader};
 use azekura::error::Result;
 use azekura::record::memory::std_hash::StdHashDb;
 use azekura::record::memory::std_tree::StdTreeDb;
+use azekura::record::memory::tiny::TinyDb;
 use azekura::verbs::Verbs;
 
 use crate::mixed::{Chore, Store};
@@ -165,5 +166,6 @@ fn exchange(
     Ok(equal)
 }
 
+in_memory!(Tiny, TinyDb, "tiny", |_| TinyDb::new());
 in_memory!(StdHash, StdHashDb, "std-hash", |_| Ok(StdHashDb::new()));
 in_memory!(StdTree, StdTreeDb, "std-tree", |_| Ok(StdTreeDb::new()));
