@@ -39,7 +39,7 @@ impl Inspect {
         if self.json {
             let object: Map<String, Value> = rows
                 .into_iter()
-                .map(|(name, value)| (name.to_string(), typed(value)))
+                .map(|(name, value)| (name.to_string(), typed(name, value)))
                 .collect();
             out.json(&object)?;
             return Ok(Outcome::Yes);
@@ -60,9 +60,13 @@ impl Inspect {
     }
 }
 
-/// Numbers as numbers, the rest as text.
-fn typed(value: String) -> Value {
-    value
-        .parse::<u64>()
-        .map_or(Value::String(value), Value::from)
+/// Numbers as numbers, yes and no as such, the rest as text.
+fn typed(name: &str, value: String) -> Value {
+    if name == "path" {
+        return Value::String(value);
+    }
+    if let Ok(number) = value.parse::<u64>() {
+        return Value::from(number);
+    }
+    value.parse().map_or(Value::String(value), Value::Bool)
 }
