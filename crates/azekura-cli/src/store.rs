@@ -4,6 +4,7 @@
 //! default: who reads a prompt expects that) or at least out of the process (`process`).
 //! It does not know how a store works, nor what is printed.
 
+use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
 
@@ -19,6 +20,11 @@ use crate::output::counted;
 const BATCH_RECORDS: usize = 256;
 /// Bytes put at once, unless one record has more.
 const BATCH_BYTES: usize = 1 << 20;
+
+/// How long a file is; 0 if there is none.
+pub(crate) fn size_of(file: &Path) -> u64 {
+    fs::metadata(file).map_or(0, |metadata| metadata.len())
+}
 
 /// What a command's writes survive.
 #[derive(clap::Args, Clone, Copy, Debug)]

@@ -4,13 +4,14 @@
 
 use std::path::PathBuf;
 
+use azekura::Result;
 use azekura::error::size;
 use azekura::record::hash::{HashDb, Options};
-use azekura::{Reader as _, Result};
 
 use crate::exit::Outcome;
 use crate::output::Output;
 use crate::progress::Progress;
+use crate::store::size_of;
 
 /// Give unused space back
 #[derive(clap::Args)]
@@ -21,13 +22,14 @@ pub(crate) struct Compact {
 
 impl Compact {
     pub(crate) fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
+        // Not the store's own figures: while it is open it has room in advance, which closing gives back.
+        let before = size_of(&self.file);
         let db = HashDb::open(&self.file, &Options::default())?;
-        let before = db.stats().file_bytes;
         let progress = Progress::work("compacting");
         db.compact(&mut progress.report())?;
         drop(progress);
-        let after = db.stats().file_bytes;
         db.close()?;
+        let after = size_of(&self.file);
         out.line(format_args!(
             "{} before, {} after",
             size(before),

@@ -21,7 +21,7 @@ use azekura::{Durability, Error, Kind, Reader as _, Result};
 use crate::exit::Outcome;
 use crate::output::{Output, counted};
 use crate::progress::Progress;
-use crate::store::{Conflict, Filler, Shape, for_each, shape_of};
+use crate::store::{Conflict, Filler, Shape, for_each, shape_of, size_of};
 
 /// Write a file anew, with other settings
 #[derive(clap::Args)]
@@ -34,6 +34,7 @@ pub(crate) struct Rebuild {
 
 impl Rebuild {
     pub(crate) fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
+        let before = size_of(&self.file);
         let old = HashDb::open(&self.file, &Options::default())?;
         let file = fs::canonicalize(&self.file)
             .map_err(|error| Error::io("cannot find the file's place", error).at(&self.file))?;
@@ -51,11 +52,10 @@ impl Rebuild {
         fs::rename(&beside, &file)
             .map_err(|error| Error::io("cannot put the rebuilt file in place", error).at(&file))?;
         sync_directory_of(&file)?;
-        let before = old.stats();
         out.line(format_args!(
             "{}, {} before, {} after",
-            counted(before.count, "record", "records"),
-            size(before.file_bytes),
+            counted(old.count(), "record", "records"),
+            size(before),
             size(after)
         ))?;
         Ok(Outcome::Yes)
@@ -93,9 +93,8 @@ impl Rebuild {
             .at(beside)
             .found(format!("{} records", new.count()), old.count()));
         }
-        let after = new.stats().file_bytes;
         new.close()?;
-        Ok(after)
+        Ok(size_of(beside))
     }
 }
 
