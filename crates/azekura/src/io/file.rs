@@ -143,13 +143,33 @@ impl File {
         access: Access,
         refused: fn(&Path, std::io::Error) -> Error,
     ) -> Result<Self> {
-        present(path)?;
-        let file = options
-            .mode(0o600)
-            .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
-            .open(path)
-            .map_err(|error| refused(path, error))?;
-        Self::locked(file, path, access)
+        Self::with_between(path, options, access, refused, &mut || {})
+    }
+
+    /// As `with`; `between` is called when the file is open and not yet locked.
+    fn with_between(
+        path: &Path,
+        options: &mut OpenOptions,
+        access: Access,
+        refused: fn(&Path, std::io::Error) -> Error,
+        between: &mut dyn FnMut(),
+    ) -> Result<Self> {
+        loop {
+            present(path)?;
+            let file = options
+                .mode(0o600)
+                .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
+                .open(path)
+                .map_err(|error| refused(path, error))?;
+            between();
+            let opened = Self::locked(file, path, access)?;
+            // Until it was locked, its writer may have put another file in its place, as a rebuild does: what
+            // is written to a file without a name is lost.
+            let named = |found: std::fs::Metadata| found.nlink() > 0;
+            if access == Access::Read || opened.file.metadata().is_ok_and(named) {
+                return Ok(opened);
+            }
+        }
     }
 
     fn locked(file: std::fs::File, path: &Path, access: Access) -> Result<Self> {
@@ -638,6 +658,21 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("a");
         (folder, path)
+    }
+
+    #[test]
+    fn what_was_replaced_before_it_was_locked_is_not_written_to() {
+        let (_folder, path) = folder();
+        drop(File::create(&path).unwrap());
+        let other = path.with_extension("other");
+        std::fs::write(&other, b"the new one").unwrap();
+        let mut options = OpenOptions::new();
+        options.read(true).write(true);
+        let file = File::with_between(&path, &mut options, Access::Write, refused, &mut || {
+            // Only the first time: then there is no other file any more.
+            let _ = std::fs::rename(&other, &path);
+        });
+        assert_eq!(file.unwrap().size().unwrap(), 11);
     }
 
     #[test]
