@@ -120,6 +120,14 @@ impl ReadRecords for Reader<'_> {
             if self.lines.line().trim_ascii().is_empty() {
                 continue;
             }
+            // The decoder would take an array for the fields in their order.
+            let start = self.lines.line().trim_ascii_start().first();
+            if start == Some(&b'[') {
+                return Err(self
+                    .lines
+                    .broken("is not a JSON record")
+                    .found("an array", SHAPE));
+            }
             let line: Line<'_> = serde_json::from_slice(self.lines.line()).map_err(|error| {
                 let text = error.to_string();
                 let text = text.replace(&format!("at line {} column", error.line()), "at column");

@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn broken_records_are_reported_with_place_found_and_expected() {
-        let cases: [(Format, &[u8], &str); 13] = [
+        let cases: [(Format, &[u8], &str); 14] = [
             (
                 Format::Tsv,
                 b"a\tb\nsolo\n",
@@ -246,6 +246,12 @@ mod tests {
                 Format::Jsonl,
                 b"nonsense\n",
                 "invalid: line 1 is not a JSON record at input (expected ident at column 2)",
+            ),
+            (
+                Format::Jsonl,
+                b" [\"a\",null,\"b\",null]\n",
+                "invalid: line 1 is not a JSON record at input (found an array, expected \
+                 {\"key\":..,\"value\":..})",
             ),
             (
                 Format::Jsonl,
