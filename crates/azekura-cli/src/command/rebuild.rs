@@ -6,11 +6,12 @@
 //!   3. rename it to FILE, sync the directory                              old or new, never neither
 //! ```
 //!
-//! Readers that have the old file open go on reading the old one.
+//! Readers that have the old file open go on reading the old one. The new one has its owner and mode.
 //! It does not mend: a damaged file is refused with the damage named.
 
 use std::ffi::OsString;
 use std::fs;
+use std::os::unix::fs::{MetadataExt as _, chown};
 use std::path::{Path, PathBuf};
 
 use azekura::engine::Persistent as _;
@@ -49,6 +50,9 @@ impl Rebuild {
             let _ = fs::remove_file(&beside);
         }
         let after = built?;
+        keep_owner_and_mode(&file, &beside).inspect_err(|_| {
+            let _ = fs::remove_file(&beside);
+        })?;
         fs::rename(&beside, &file)
             .map_err(|error| Error::io("cannot put the rebuilt file in place", error).at(&file))?;
         sync_directory_of(&file)?;
@@ -96,6 +100,25 @@ impl Rebuild {
         new.close()?;
         Ok(size_of(beside))
     }
+}
+
+/// Who could use the old file can use the new one: a store is made private to its owner.
+fn keep_owner_and_mode(old: &Path, new: &Path) -> Result<()> {
+    let kept = || {
+        let (of, now) = (fs::metadata(old)?, fs::metadata(new)?);
+        if (of.uid(), of.gid()) != (now.uid(), now.gid()) {
+            chown(new, Some(of.uid()), Some(of.gid()))?;
+        }
+        fs::set_permissions(new, of.permissions())
+    };
+    kept().map_err(|error| {
+        Error::io(
+            "cannot give the rebuilt file the owner and mode of the old",
+            error,
+        )
+        .at(old)
+        .remedy("rebuild it as its owner; nothing was changed")
+    })
 }
 
 fn sync_directory_of(file: &Path) -> Result<()> {

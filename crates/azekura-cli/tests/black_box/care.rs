@@ -2,6 +2,9 @@
 //! After each, the records are looked at with another command.
 //! Broken files have their own tests.
 
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+
 use crate::program::{Place, lines};
 
 /// A store of `count` records `key0` ... with values that compress.
@@ -105,6 +108,21 @@ fn a_rebuild_changes_the_settings_asked_for_and_keeps_the_others_and_the_records
     assert_eq!(figure(&place, "s.azh", "count"), 3000);
     place.run(&["check", "s.azh"]).ok();
     assert_eq!(place.names(), ["s.azh"]);
+}
+
+#[test]
+fn a_rebuild_leaves_the_mode_of_the_file() {
+    let place = filled(10);
+    let mode = || {
+        fs::metadata(place.path("s.azh"))
+            .expect("it is there")
+            .mode()
+            & 0o7777
+    };
+    let group = fs::Permissions::from_mode(0o640);
+    fs::set_permissions(place.path("s.azh"), group).expect("it is ours");
+    place.run(&["rebuild", "s.azh"]).ok();
+    assert_eq!(mode(), 0o640);
 }
 
 #[test]
