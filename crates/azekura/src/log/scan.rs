@@ -70,7 +70,7 @@ impl Log {
     }
 
     /// The first frame behind a hole at `at` in segment `index`.
-    pub(super) fn resume_after(&self, index: u32, at: u32) -> Option<u32> {
+    pub fn resume_after(&self, index: u32, at: u32) -> Option<u32> {
         let (_, room) = self.segments.seed(index)?;
         if room > self.geometry.segment_size() {
             // A large frame is alone in its segment.

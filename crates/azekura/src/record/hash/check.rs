@@ -16,7 +16,8 @@ use crate::epoch;
 use crate::error::Result;
 use crate::index::Index;
 use crate::index::hash::{Hash, STRIPES};
-use crate::log::{Address, Log, Stop, Use};
+use crate::log::layout::{FIRST_FRAME, Link};
+use crate::log::{Address, Log, LogPosition, Segment, Stop, Use};
 
 /// Damage is listed up to this many lines; then it is clear that a repair is due.
 const DAMAGE_MAX: usize = 1000;
@@ -30,6 +31,8 @@ pub(super) struct Checked<'c> {
     pub(super) images: Vec<Image>,
     /// The segment that is being appended to.
     pub(super) open: u32,
+    /// What lies before it was synced: there, nothing can be blank.
+    pub(super) durable: LogPosition,
     pub(super) count: &'c dyn Fn() -> u64,
 }
 
@@ -45,6 +48,7 @@ impl Core {
             root: state.superblock.as_ref().and_then(|(_, last)| last.root),
             images: state.images.clone(),
             open: self.log.end().0,
+            durable: self.log.durable(),
             count: &|| self.count(),
         }
         .check(progress)
@@ -57,28 +61,9 @@ impl Checked<'_> {
         let segments = self.log.segments().in_use(Use::Log);
         let total = segments.len() as u64 + STRIPES as u64;
         self.check_checkpoint(&mut report)?;
-        let open = self.open;
         for (done, segment) in segments.iter().enumerate() {
             progress(done as u64, total);
-            let stop = self.log.walk(
-                segment.index,
-                crate::log::layout::FIRST_FRAME,
-                &mut |_, frame| {
-                    report.bytes += frame.len() as u64;
-                    Ok(())
-                },
-            )?;
-            if let Stop::NoFrame { at, blank, reason } = stop
-                && !(blank && segment.index == open)
-                && !(blank
-                    && self.log.link(segment.index, segment.sequence)
-                        == crate::log::layout::Link::None)
-            {
-                let offset = self.log.geometry().offset_of(segment.index) + u64::from(at);
-                report.note(format!(
-                    "no frame at offset {offset:#x} of the log ({reason:?})"
-                ));
-            }
+            self.check_segment(segment, &mut report)?;
         }
         let before = (self.count)();
         for stripe in 0..STRIPES {
@@ -99,6 +84,40 @@ impl Checked<'_> {
         }
         progress(total, total);
         Ok(report)
+    }
+
+    fn check_segment(&self, segment: &Segment, report: &mut CheckReport) -> Result<()> {
+        let (index, sequence) = (segment.index, segment.sequence);
+        let mut from = FIRST_FRAME;
+        loop {
+            let stop = self.log.walk(index, from, &mut |_, frame| {
+                report.bytes += frame.len() as u64;
+                Ok(())
+            })?;
+            let Stop::NoFrame { at, blank, reason } = stop else {
+                return Ok(());
+            };
+            let offset = self.log.geometry().offset_of(index) + u64::from(at);
+            let position = LogPosition {
+                sequence,
+                offset: at,
+            };
+            if blank && (index == self.open || self.log.link(index, sequence) == Link::None) {
+                return Ok(());
+            }
+            if !blank || position < self.durable {
+                report.note(format!(
+                    "no frame at offset {offset:#x} of the log ({reason:?})"
+                ));
+                return Ok(());
+            }
+            // A thread is at work here, or its process was killed here and nobody has opened the file for
+            // writing since. Behind it the log goes on.
+            let Some(behind) = self.log.resume_after(index, at) else {
+                return Ok(());
+            };
+            from = behind;
+        }
     }
 
     fn check_checkpoint(&self, report: &mut CheckReport) -> Result<()> {

@@ -3,7 +3,9 @@
 //! A reader has an index of its own. It begins with the last checkpoint and what the log says behind it,
 //! and before each answer looks whether the log has grown - the word at its end - and follows. That word is
 //! believed as long as there is no newer superblock: a segment is reused only behind one, and is zeros then.
-//! So a read that begins after a write was acknowledged, in whatever process, sees it. A value
+//! So a read that begins after a write was acknowledged, in whatever process, sees it - once every write that
+//! has its room in the log before it is there as well. What another thread of the writer is still copying
+//! hides from a reader what comes behind, which is a moment, or as long as a large value takes. A value
 //! is copied, verified in the copy, and lent from there. A lookup takes no lock and stores to no line that
 //! other threads look at, unless there is something to follow.
 //!
@@ -479,6 +481,7 @@ impl Persistent for HashReader {
                 root: view.last.root,
                 images: view.root.images.clone(),
                 open: view.end.lock().0,
+                durable: view.trust.durable,
                 count: &|| view.count(),
             };
             let report = checked.check(progress);

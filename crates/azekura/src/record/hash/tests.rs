@@ -5,6 +5,8 @@
 
 use std::sync::atomic::Ordering;
 
+use std::path::PathBuf;
+
 use super::*;
 use crate::io::memory::Memory;
 use crate::io::sim::{Limits, SimDisk};
@@ -258,4 +260,39 @@ fn compacting_again_and_again_does_not_lengthen_a_small_file() {
         assert!(now <= once + 2 * 4096, "{now} after {once}");
     }
     assert_eq!(db.get(b"key").unwrap(), Some(b"value".to_vec()));
+
+/// Two segments of records as a process leaves them that is killed, without a sync: nothing tells what was
+/// on its way.
+fn killed(folder: &Path) -> (PathBuf, Vec<u8>) {
+    let path = folder.join("killed.azh");
+    let db = HashDb::create(&path, &small()).unwrap();
+    for i in 0..60u32 {
+        db.put(format!("key{i:02}").as_bytes(), &[7; 100]).unwrap();
+    }
+    let bytes = std::fs::read(&path).unwrap();
+    db.close().unwrap();
+    (path, bytes)
+}
+
+#[test]
+fn what_a_killed_thread_left_open_in_the_log_is_not_damage() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, mut bytes) = killed(folder.path());
+    // Its room was reserved and filled, and its first word not stored.
+    let at = bytes.windows(5).position(|key| key == b"key05").unwrap();
+    bytes[at - 8..at].fill(0);
+    std::fs::write(&path, &bytes).unwrap();
+    let reader = HashReader::open(&path).unwrap();
+    assert_eq!(reader.count(), 59);
+    let report = reader.check(&mut |_, _| ()).unwrap();
+    assert_eq!((report.damage, report.records), (Vec::new(), 59));
+    // What was synced cannot be open.
+    let db = HashDb::open(&path, &small()).unwrap();
+    db.sync(Durability::Power).unwrap();
+    let mut bytes = std::fs::read(&path).unwrap();
+    drop(db);
+    let at = bytes.windows(5).position(|key| key == b"key06").unwrap();
+    bytes[at - 8..at].fill(0);
+    std::fs::write(&path, &bytes).unwrap();
+    assert!(HashReader::open(&path).is_err());
 }
