@@ -14,7 +14,7 @@
 use parking_lot::{Condvar, Mutex};
 
 use super::Log;
-use super::layout::{CONTROL_OFFSET, LogPosition, Mark};
+use super::layout::{CONTROL_OFFSET, DATA_OFFSET, LogPosition, Mark};
 use crate::epoch;
 use crate::error::Result;
 
@@ -125,6 +125,10 @@ impl Log {
 
     /// The mark as it stands on storage.
     pub fn mark(&self) -> Option<Mark> {
+        // Behind the end of a file that was cut short there is nothing to look at.
+        if self.storage.size().ok()? < DATA_OFFSET {
+            return None;
+        }
         let mut bytes = [0; super::layout::MARK_SIZE];
         self.map.copy_out(CONTROL_OFFSET, &mut bytes);
         Mark::decode(&bytes)

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::path::PathBuf;
 
 use super::*;
+use crate::Kind;
 use crate::io::memory::Memory;
 use crate::io::sim::{Limits, SimDisk};
 use crate::io::{Access, Directory as _};
@@ -295,4 +296,17 @@ fn what_a_killed_thread_left_open_in_the_log_is_not_damage() {
     bytes[at - 8..at].fill(0);
     std::fs::write(&path, &bytes).unwrap();
     assert!(HashReader::open(&path).is_err());
+}
+
+#[test]
+fn a_file_cut_short_is_refused_wherever_it_was_cut() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, bytes) = killed(folder.path());
+    for len in [4096, 4200, 8191, 8192, 8193, 8200, 12_288, 16_384, 16_500] {
+        std::fs::write(&path, &bytes[..len]).unwrap();
+        let error = HashReader::open(&path).err().unwrap();
+        // Without the one slot that was written yet, nothing tells what it was.
+        let kinds = [Kind::Corrupted, Kind::Mismatch];
+        assert!(kinds.contains(&error.kind()), "{len}: {error}");
+    }
 }
