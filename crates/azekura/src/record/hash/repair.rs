@@ -24,8 +24,8 @@ use crate::format::frame::{Frame, FrameKind, INNER};
 use crate::index::hash::Hash;
 use crate::index::hash::STRIPES;
 use crate::index::place_of;
-use crate::io::file::File;
-use crate::io::{Access, Storage};
+use crate::io::file::{File, Files};
+use crate::io::{Access, Directory as _, Storage};
 use crate::log::layout::{
     FIRST_FRAME, LINK_OFFSET, SegmentHeader, encode_link, link_index, segment_seed,
 };
@@ -52,6 +52,7 @@ pub fn repair(
 ) -> Result<RepairReport> {
     let storage: Arc<dyn Storage> = Arc::new(File::open(damaged, Access::Write)?);
     let (last, mut report) = superblock_or_guess(storage.as_ref())?;
+    let storage = in_whole_segments(storage, &last, target)?;
     let options = Options {
         compression: last.compression,
         ..Options::default()
@@ -69,6 +70,33 @@ fn superblock_or_guess(storage: &dyn Storage) -> Result<(Super, RepairReport)> {
         Ok((_, last)) => Ok((last, RepairReport::default())),
         Err(error) => Err(error),
     }
+}
+
+/// The storage; of a file that was cut short within a segment a copy that reads zeros behind its end, which
+/// is gone with its handle.
+fn in_whole_segments(
+    storage: Arc<dyn Storage>,
+    last: &Super,
+    target: &Path,
+) -> Result<Arc<dyn Storage>> {
+    let geometry = last.geometry;
+    let size = storage.size()?;
+    let whole = size.saturating_sub(geometry.offset_of(0)) >> geometry.shift;
+    let at = geometry.offset_of(whole as u32);
+    let mut bytes = [0; 24];
+    // The end of a large file is room that no segment has yet.
+    if size < at + bytes.len() as u64 {
+        return Ok(storage);
+    }
+    storage.read_at(at, &mut bytes)?;
+    if SegmentHeader::decode(&bytes, geometry.salt).is_none() {
+        return Ok(storage);
+    }
+    let (directory, name) = Files::of(target);
+    let copy = directory.create_nameless(name)?;
+    copy.resize(geometry.offset_of(whole as u32 + 1))?;
+    storage.copy_range_to(0, size, copy.as_ref())?;
+    Ok(copy)
 }
 
 /// A record that was found: where, in which order.
@@ -204,7 +232,16 @@ fn find_segments(
 ) -> Vec<Segment> {
     let geometry = last.geometry;
     let mut segments = root.log.clone();
-    segments.retain(|s| geometry.offset_of(s.index.saturating_add(s.units)) <= size);
+    segments.retain(|segment| {
+        let within = geometry.offset_of(segment.index.saturating_add(segment.units)) <= size;
+        if !within {
+            report.lost.push(format!(
+                "the segment at offset {:#x} lies beyond the end of the file",
+                geometry.offset_of(segment.index)
+            ));
+        }
+        within
+    });
     let count = size.saturating_sub(geometry.offset_of(0)) >> geometry.shift;
     for index in 0..count as u32 {
         let mut bytes = [0; 24];
@@ -268,6 +305,14 @@ fn find_segments(
         }
     }
     segments.extend(guessed);
+    let (first, from) = last.start;
+    let begins = |s: &Segment| (s.index, s.sequence) == (first, from.sequence);
+    if !segments.iter().any(begins) {
+        report.lost.push(format!(
+            "the segment at offset {:#x}, where the log behind the checkpoint begins, is not there",
+            geometry.offset_of(first)
+        ));
+    }
     segments.sort_by_key(|segment| segment.sequence);
     segments
 }

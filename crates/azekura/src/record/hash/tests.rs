@@ -310,3 +310,17 @@ fn a_file_cut_short_is_refused_wherever_it_was_cut() {
         assert!(kinds.contains(&error.kind()), "{len}: {error}");
     }
 }
+
+#[test]
+fn a_repair_of_a_file_cut_short_says_so_and_saves_what_stands_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, bytes) = killed(folder.path());
+    for (len, least) in [(8192, 0), (16_384, 0), (16_384 + 2048, 10)] {
+        std::fs::write(&path, &bytes[..len]).unwrap();
+        let target = folder.path().join(format!("{len}.azh"));
+        let report = repair(&path, &target, &mut |_, _| ()).unwrap();
+        assert!(!report.lost.is_empty(), "{len}");
+        assert!(report.recovered >= least, "{len}: {report:?}");
+        assert_eq!(std::fs::read(&path).unwrap(), bytes[..len]);
+    }
+}
