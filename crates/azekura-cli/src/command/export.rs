@@ -75,15 +75,9 @@ impl Export {
             _ => Path::new("."),
         };
         // The name made up here is not the user's business: the system's own error is.
-        let bare = |error: io::Error| {
-            failed(
-                error
-                    .raw_os_error()
-                    .map_or_else(|| error, io::Error::from_raw_os_error),
-            )
-        };
+        let bare = |error: io::Error| failed(error.kind().into());
         let temporary = tempfile::NamedTempFile::new_in(directory).map_err(bare)?;
-        let temporary = self.buffered(store, temporary, failed)?;
+        self.buffered(store, temporary.as_file(), failed)?;
         if let Some(permissions) = permissions {
             temporary
                 .as_file()

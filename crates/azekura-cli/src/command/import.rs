@@ -53,8 +53,9 @@ impl Import {
         let engine = HashDb::create(&self.file, &Options::default())?;
         let filled = self.fill(&engine, &mut input, out);
         if filled.is_err() && !self.partial {
-            drop(engine);
+            // While it is locked: who comes next makes a file, or finds none, and writes to none that goes.
             let _ = std::fs::remove_file(&self.file);
+            drop(engine);
         }
         filled
     }
