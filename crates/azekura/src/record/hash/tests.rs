@@ -261,6 +261,7 @@ fn compacting_again_and_again_does_not_lengthen_a_small_file() {
         assert!(now <= once + 2 * 4096, "{now} after {once}");
     }
     assert_eq!(db.get(b"key").unwrap(), Some(b"value".to_vec()));
+}
 
 /// Two segments of records as a process leaves them that is killed, without a sync: nothing tells what was
 /// on its way.
