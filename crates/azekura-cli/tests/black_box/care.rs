@@ -50,6 +50,24 @@ fn a_copy_holds_the_same_records_and_never_replaces_a_file() {
 }
 
 #[test]
+fn a_copy_has_the_settings_of_the_file() {
+    let place = Place::new();
+    place
+        .run(&[
+            "create",
+            "s.azh",
+            "--segment-size",
+            "64KiB",
+            "--compression",
+            "zstd",
+        ])
+        .ok();
+    place.run(&["copy", "s.azh", "copy.azh"]).ok();
+    assert_eq!(figure(&place, "copy.azh", "segment_size"), 65_536);
+    assert_eq!(figure(&place, "copy.azh", "compression"), "zstd");
+}
+
+#[test]
 fn later_files_win_a_merge_unless_existing_records_are_kept() {
     let place = Place::new();
     for (file, records) in [

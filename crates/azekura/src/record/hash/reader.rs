@@ -497,10 +497,13 @@ impl Persistent for HashReader {
     /// A copy of the state of one moment, record by record; again from a newer one if the writer reuses what it
     /// needs.
     fn copy_to(&self, target: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
-        let compression = self.view().compression;
-        let options = Options {
-            compression,
-            ..Options::default()
+        let options = {
+            let view = self.view();
+            Options {
+                compression: view.compression,
+                segment_size: view.log.geometry().segment_size(),
+                ..Options::default()
+            }
         };
         HashDb::create_whole(target, &options, |copy| {
             self.answer(|view| {
