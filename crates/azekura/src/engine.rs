@@ -255,7 +255,8 @@ pub trait Persistent: Reader {
 
     /// Writes a consistent copy of the store to a new file, while it is being used.
     ///
-    /// The copy holds everything acknowledged before the call. `Invalid` if `target` exists.
+    /// The copy holds everything acknowledged before the call; one made by a reader in another process holds what that
+    /// reader can see. `Invalid` if `target` exists.
     fn copy_to(&self, target: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<()>;
 
     /// The file.

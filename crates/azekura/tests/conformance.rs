@@ -527,3 +527,69 @@ fn the_standard_hash_conforms() {
 fn the_standard_tree_conforms() {
     conforms_in_memory(&|| Box::new(StdTreeDb::new()));
 }
+
+/// A handle's other reads once brought the copied view up to date while it was copied: the copy had one half of an
+/// update of two records.
+#[test]
+fn a_readers_copy_is_of_one_moment_whoever_reads_beside_it() {
+    const RECORDS: u64 = 3000;
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("moving.azh");
+    let db = HashDb::create(&file, &options(1 << 20, true, Compression::None)).expect("a file");
+    // Pairs that are always equal, spread over the whole order of a scan.
+    let keys: Vec<[Vec<u8>; 2]> = (0..RECORDS)
+        .map(|n| [0, 1].map(|half| format!("{half}-{n}").into_bytes()))
+        .collect();
+    let write = |round: u64| {
+        for [one, other] in &keys {
+            let value = round.to_le_bytes();
+            db.update_many(&[one, other], &mut |_| {
+                vec![Edit::put(&value), Edit::put(&value)]
+            })
+            .expect("an update");
+        }
+    };
+    write(0);
+    let reader = HashReader::open(&file).expect("a reader");
+    let stop = AtomicBool::new(false);
+    let copies = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut round = 1;
+            while !stop.load(Ordering::Relaxed) {
+                write(round);
+                round += 1;
+            }
+        });
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                reader.read(b"0-0", &mut |_| ()).expect("a read");
+            }
+        });
+        let mut torn = None;
+        for copy in 0..8 {
+            let target = folder.path().join(format!("{copy}.azh"));
+            let copied = azekura::Persistent::copy_to(&reader, &target, &mut |_, _| ());
+            if copied.is_err_and(|error| error.kind() != azekura::Kind::Locked) {
+                torn = Some("a copy failed".to_owned());
+                break;
+            }
+            let Ok(copied) = HashDb::open(&target, &Options::default()) else {
+                continue;
+            };
+            let differs = |[one, other]: &&[Vec<u8>; 2]| {
+                copied.get(one).expect("a get") != copied.get(other).expect("a get")
+            };
+            torn = keys
+                .iter()
+                .find(differs)
+                .map(|pair| format!("{pair:?} of copy {copy}"));
+            if torn.is_some() {
+                break;
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        torn
+    });
+    assert_eq!(copies, None);
+    tried("8 copies by a reader beside a writer of pairs and another thread's reads");
+}

@@ -143,12 +143,29 @@ impl HashReader {
                     .transpose()
             })?;
         }
-        Err(Error::new(
+        Err(self.left_behind())
+    }
+
+    /// As `answer`, from a view of its own: other threads' reads bring the shared one up to date meanwhile.
+    fn answer_from_one_moment<T>(&self, mut from: impl FnMut(&View) -> Result<T>) -> Result<T> {
+        for _ in 0..TRIES {
+            let view = View::open_newest(&self.storage)?;
+            match from(&view) {
+                Err(error) if error.kind() == Kind::Corrupted && view.is_stale(&self.storage) => {}
+                other => return other,
+            }
+        }
+        Err(self.left_behind())
+    }
+
+    #[cold]
+    fn left_behind(&self) -> Error {
+        Error::new(
             Kind::Locked,
             "the writer reuses space faster than it can be read",
         )
         .at(self.storage.path())
-        .remedy("read through the writer's process, or try again"))
+        .remedy("read through the writer's process, or try again")
     }
 }
 
@@ -506,7 +523,7 @@ impl Persistent for HashReader {
             }
         };
         HashDb::create_whole(target, &options, |copy| {
-            self.answer(|view| {
+            self.answer_from_one_moment(|view| {
                 copy.clear()?;
                 let (mut done, total) = (0, view.count());
                 let mut failed = None;
