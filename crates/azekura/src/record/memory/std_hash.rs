@@ -30,6 +30,7 @@ use rapidhash::v3::{RapidSecrets, rapidhash_v3_inline};
 use super::std_records::{Bytes, Change, Copied, changes, fits, no_memory, promise};
 use crate::engine::{Bookmark, DecideMany, Edit, Engine, Promise, Reader, Stats, Visit};
 use crate::error::{Error, Kind, Result, quote};
+use crate::record::many::Distinct;
 
 const SHARD_BITS: u32 = 10;
 const SHARDS: usize = 1 << SHARD_BITS;
@@ -384,31 +385,32 @@ impl Engine for StdHashDb {
     }
 
     fn update_many(&self, keys: &[&[u8]], decide: DecideMany<'_, '_>) -> Result<()> {
-        let of: Vec<usize> = keys.iter().map(|key| shard_of(self.place(key))).collect();
-        let mut shards = of.clone();
+        let distinct = Distinct::of(keys);
+        let shard = |key: &[u8]| shard_of(self.place(key));
+        let mut shards: Vec<usize> = distinct.records.iter().map(|key| shard(key)).collect();
         shards.sort_unstable();
         shards.dedup();
         let mut maps = self.lock(&shards);
-        let at = |index: usize| {
-            let found = shards.binary_search(&of[index]);
+        let at = |key: &[u8]| {
+            let found = shards.binary_search(&shard(key));
             found.expect("the shard of every key is locked")
         };
-        let present =
-            |(index, key): (usize, &&[u8])| maps[at(index)].get(*key).map(|value| &**value);
-        let present: Vec<Option<&[u8]>> = keys.iter().enumerate().map(present).collect();
-        let changes = changes(keys, decide(&present))?;
+        let present = |key: &&[u8]| maps[at(key)].get(*key).map(|value| &**value);
+        let present: Vec<Option<&[u8]>> = distinct.records.iter().map(present).collect();
+        let edits = distinct.decide(&present, decide)?;
+        let changes = changes(&distinct.records, edits)?;
         let mut more = vec![0; shards.len()];
-        for (index, change) in &changes {
-            more[at(*index)] += usize::from(matches!(change, Change::Put(..)));
+        for (key, change) in &changes {
+            more[at(key)] += usize::from(matches!(change, Change::Put(..)));
         }
         for (map, more) in maps.iter_mut().zip(more) {
             reserve(map, more)?;
         }
-        for (index, change) in changes {
-            let map = &mut maps[at(index)];
+        for (key, change) in changes {
+            let map = &mut maps[at(key)];
             match change {
                 Change::Put(key, value) => drop(map.insert(key, value)),
-                Change::Remove => drop(map.remove(keys[index])),
+                Change::Remove => drop(map.remove(key)),
             }
         }
         Ok(())

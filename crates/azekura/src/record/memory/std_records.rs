@@ -1,4 +1,4 @@
-//! What the engines over `std::collections` share: byte strings, limits, edits of many, copies that are lent.
+//! What the engines over `std::collections` share: byte strings, limits, changes to come, copies that are lent.
 //!
 //! A record is two byte strings, each of 24 bytes: up to 22 stand in place, as in the strings of C++, more in a
 //! box. For short records that halves memory and misses. Values are copied while the lock
@@ -171,29 +171,22 @@ pub(super) enum Change {
     Remove,
 }
 
-/// The changes that `edits` make: for each key the last edit that is not `Keep`, with the index of that key.
-/// All memory is taken here. Panics unless there is one edit per key.
-pub(super) fn changes(keys: &[&[u8]], edits: Vec<Edit<'_>>) -> Result<Vec<(usize, Change)>> {
-    assert_eq!(edits.len(), keys.len(), "one edit per key");
-    let mut edits: Vec<(usize, Edit<'_>)> = edits
-        .into_iter()
-        .enumerate()
-        .filter(|(_, edit)| *edit != Edit::Keep)
-        .collect();
-    // The last of each key comes first, and stays.
-    edits.sort_by(|(a, _), (b, _)| keys[*a].cmp(keys[*b]).then(b.cmp(a)));
-    edits.dedup_by(|(next, _), (first, _)| keys[*next] == keys[*first]);
-    let change = |(index, edit): (usize, Edit<'_>)| {
-        let change = match edit {
-            Edit::Put(value) => {
-                fits(keys[index], &value)?;
-                Change::Put(Bytes::of(keys[index])?, Bytes::of(&value)?)
-            }
-            Edit::Keep | Edit::Remove => Change::Remove,
-        };
-        Ok((index, change))
+/// The changes that edits make of records. All memory is taken here.
+pub(super) fn changes<'k>(
+    records: &[&'k [u8]],
+    edits: Vec<Edit<'_>>,
+) -> Result<Vec<(&'k [u8], Change)>> {
+    let change = |(key, edit): (&&'k [u8], Edit<'_>)| match edit {
+        Edit::Keep => None,
+        Edit::Remove => Some(Ok((*key, Change::Remove))),
+        Edit::Put(value) => Some(put(key, &value).map(|change| (*key, change))),
     };
-    edits.into_iter().map(change).collect()
+    records.iter().zip(edits).filter_map(change).collect()
+}
+
+fn put(key: &[u8], value: &[u8]) -> Result<Change> {
+    fits(key, value)?;
+    Ok(Change::Put(Bytes::of(key)?, Bytes::of(value)?))
 }
 
 thread_local! {
@@ -253,24 +246,6 @@ impl Drop for Copied {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn of_a_repeated_key_the_last_edit_counts_that_is_not_to_keep() {
-        let keys: [&[u8]; 5] = [b"b", b"a", b"b", b"a", b"c"];
-        let edits = vec![
-            Edit::put(b"1"),
-            Edit::put(b"2"),
-            Edit::Keep,
-            Edit::Remove,
-            Edit::Keep,
-        ];
-        let found = changes(&keys, edits).unwrap();
-        assert_eq!(found.len(), 2);
-        assert!(matches!(found[0], (3, Change::Remove)));
-        assert!(
-            matches!(&found[1], (0, Change::Put(key, value)) if **key == *b"b" && **value == *b"1")
-        );
-    }
 
     #[test]
     fn bytes_are_themselves_in_place_and_elsewhere() {

@@ -20,6 +20,7 @@ use crate::engine::{
     Bookmark, Cursor, DecideMany, Edit, Engine, Ordered, Promise, Reader, Stats, Visit,
 };
 use crate::error::Result;
+use crate::record::many::Distinct;
 
 type Map = BTreeMap<Bytes, Bytes>;
 
@@ -175,13 +176,15 @@ impl Engine for StdTreeDb {
     }
 
     fn update_many(&self, keys: &[&[u8]], decide: DecideMany<'_, '_>) -> Result<()> {
+        let distinct = Distinct::of(keys);
         let mut records = self.records.write();
         let present = |key: &&[u8]| records.get(*key).map(|value| &**value);
-        let present: Vec<Option<&[u8]>> = keys.iter().map(present).collect();
-        for (index, change) in changes(keys, decide(&present))? {
+        let present: Vec<Option<&[u8]>> = distinct.records.iter().map(present).collect();
+        let edits = distinct.decide(&present, decide)?;
+        for (key, change) in changes(&distinct.records, edits)? {
             match change {
                 Change::Put(key, value) => drop(records.insert(key, value)),
-                Change::Remove => drop(records.remove(keys[index])),
+                Change::Remove => drop(records.remove(key)),
             }
         }
         Ok(())
