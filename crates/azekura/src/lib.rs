@@ -23,7 +23,9 @@ pub mod format;
 pub mod index;
 pub mod io;
 pub mod log;
+pub mod node;
 pub mod open;
+pub mod order;
 pub mod record;
 pub mod slab;
 #[cfg(any(test, feature = "testkit"))]

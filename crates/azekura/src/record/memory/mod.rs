@@ -3,6 +3,7 @@
 //! Their `Promise` says that nothing survives the process; who wants to keep a moment of one saves a snapshot.
 //! None of them evicts: a store that must stay within a bound by dropping records is `record::cache`.
 
+pub mod baby;
 pub mod snapshot;
 pub mod std_hash;
 mod std_records;

@@ -1,0 +1,207 @@
+//! Changing a node's entries, under its lock.
+//!
+//! An item that is replaced or removed leaves dead bytes; they are squeezed out when the room is needed. What does not
+//! fit is not done: the caller splits the node and tries again.
+
+use std::sync::atomic::AtomicU64;
+
+use super::{
+    HAS_LOWER, HAS_UPPER, HEADER_WORDS, Memory, Node, OUTSIDE, Slot, Value, WORDS_MAX, head_of,
+};
+use crate::order::Order;
+
+/// How near, in entries, an insertion must be to the one before to count as of one run.
+const NEAR: usize = 12;
+
+impl Value<'_> {
+    fn stored_len(self) -> usize {
+        match self {
+            Self::Inside(bytes) => bytes.len(),
+            Self::Outside(_) => 8,
+        }
+    }
+
+    fn slot_len(self) -> usize {
+        match self {
+            Self::Inside(bytes) => bytes.len(),
+            Self::Outside(_) => OUTSIDE,
+        }
+    }
+}
+
+impl Node<'_> {
+    /// Makes it an empty node between two fences.
+    pub fn init(self, level: u8, lower: Option<&[u8]>, upper: Option<&[u8]>) {
+        let prefix = match (lower, upper, self.order) {
+            (Some(lower), Some(upper), Order::Lexical) => lower
+                .iter()
+                .zip(upper)
+                .take_while(|(low, up)| low == up)
+                .count(),
+            _ => 0,
+        };
+        let flags = u64::from(lower.is_some()) * HAS_LOWER | u64::from(upper.is_some()) * HAS_UPPER;
+        let (lower, upper) = (lower.unwrap_or_default(), upper.unwrap_or_default());
+        let end = self.size() - lower.len() - upper.len();
+        let word = |parts: [u64; 4]| parts.iter().rev().fold(0, |word, part| word << 16 | part);
+        let first = word([0, end as u64, 0, u64::from(level) | flags << 8]);
+        self.memory.set_word(0, first);
+        let lens = [prefix, lower.len(), upper.len(), 0].map(|len| len as u64);
+        self.memory.set_word(1, word(lens));
+        self.memory.set_word(2, 0);
+        self.memory.write(end, lower);
+        self.memory.write(end + lower.len(), upper);
+    }
+
+    fn set_count(self, count: usize) {
+        self.memory.set_bits(0, 2, count as u64);
+    }
+
+    fn set_lowest(self, lowest: usize) {
+        self.memory.set_bits(2, 2, lowest as u64);
+    }
+
+    fn set_dead(self, dead: usize) {
+        self.memory.set_bits(4, 2, dead as u64);
+    }
+
+    /// Whether an entry with a key of this length and a value of that would fit.
+    pub fn fits(self, key_len: usize, value_len: usize) -> bool {
+        let key = key_len.saturating_sub(self.prefix_len() + self.head_len());
+        8 + key + value_len <= self.gap() + self.dead()
+    }
+
+    /// Puts an entry at `at`; `false`, and nothing is changed, if there is no room.
+    #[inline(always)]
+    pub fn insert(self, at: usize, key: &[u8], value: Value<'_>) -> bool {
+        let suffix = key.get(self.prefix_len()..).unwrap_or_default();
+        let tail = suffix.get(self.head_len()..).unwrap_or_default();
+        let len = tail.len() + value.stored_len();
+        if 8 + len > self.gap() {
+            if 8 + len > self.gap() + self.dead() {
+                return false;
+            }
+            self.squeeze();
+        }
+        let count = self.count();
+        let offset = self.lowest() - len;
+        self.write_item(offset, tail, value);
+        self.memory.shift_up(HEADER_WORDS + at, count - at);
+        let head = if self.head_len() == 0 {
+            0
+        } else {
+            head_of(suffix)
+        };
+        self.set_slot(at, Slot::new(head, offset, suffix.len(), value.slot_len()));
+        // Count and lowest in one store: they stand in one word.
+        let word = self.memory.word(0) & !0xffff_ffff;
+        self.memory
+            .set_word(0, word | (offset as u64) << 16 | (count + 1) as u64);
+        self.note_insertion(at);
+        true
+    }
+
+    #[inline(always)]
+    fn note_insertion(self, at: usize) {
+        let last = self.memory.bits(14, 2) as usize;
+        let run = self.memory.word(2) & 0xffff;
+        let run = if at.abs_diff(last) <= NEAR {
+            (run + 1).min(0xffff)
+        } else {
+            0
+        };
+        self.memory.set_bits(14, 2, at as u64);
+        self.memory.set_word(2, run);
+    }
+
+    fn write_item(self, offset: usize, tail: &[u8], value: Value<'_>) {
+        self.memory.write(offset, tail);
+        match value {
+            Value::Inside(bytes) => self.memory.write(offset + tail.len(), bytes),
+            Value::Outside(word) => self.memory.set_bits(offset + tail.len(), 8, word),
+        }
+    }
+
+    /// Gives the entry at `at`, whose key is `key`, another value; `false`, and nothing is changed, if there is no room.
+    #[inline(always)]
+    pub fn replace(self, at: usize, key: &[u8], value: Value<'_>) -> bool {
+        let slot = self.slot(at);
+        let tail_len = self.tail_len(slot);
+        if slot.stored_len() == value.stored_len() {
+            let lens = Slot::new(slot.head(), slot.offset(), slot.key_len(), value.slot_len());
+            self.set_slot(at, lens);
+            let offset = slot.offset() + tail_len;
+            match value {
+                Value::Inside(bytes) => self.memory.write(offset, bytes),
+                Value::Outside(word) => self.memory.set_bits(offset, 8, word),
+            }
+            return true;
+        }
+        let len = tail_len + value.stored_len();
+        if len > self.gap() {
+            if len > self.gap() + self.dead() + self.item_len(slot) {
+                return false;
+            }
+            // Its own item is as good as dead; an empty one keeps the slot's place.
+            self.set_dead(self.dead() + self.item_len(slot));
+            self.set_slot(at, Slot::new(slot.head(), 0, 0, 0));
+            self.squeeze();
+        } else {
+            self.set_dead(self.dead() + self.item_len(slot));
+        }
+        let offset = self.lowest() - len;
+        let suffix = key.get(self.prefix_len()..).unwrap_or_default();
+        let tail = suffix.get(self.head_len()..).unwrap_or_default();
+        self.write_item(offset, tail, value);
+        self.set_slot(
+            at,
+            Slot::new(slot.head(), offset, suffix.len(), value.slot_len()),
+        );
+        self.set_lowest(offset);
+        true
+    }
+
+    /// Removes an entry.
+    #[inline(always)]
+    pub fn remove(self, at: usize) {
+        let count = self.count();
+        let len = self.item_len(self.slot(at));
+        self.memory.shift_down(HEADER_WORDS + at, count - at - 1);
+        self.set_count(count - 1);
+        self.set_dead(self.dead() + len);
+    }
+
+    /// Squeezes dead bytes out.
+    #[cold]
+    fn squeeze(self) {
+        let words = [const { AtomicU64::new(0) }; WORDS_MAX];
+        let before = Node {
+            memory: Memory(&words[..self.memory.0.len()]),
+            order: self.order,
+        };
+        before.memory.copy_from(self.memory);
+        let mut lowest = self.items_end();
+        for at in 0..self.count() {
+            let slot = before.slot(at);
+            let len = self.item_len(slot);
+            lowest -= len;
+            self.move_item(before, slot, lowest);
+            self.set_slot(
+                at,
+                Slot::new(slot.head(), lowest, slot.key_len(), slot.value_len()),
+            );
+        }
+        self.set_lowest(lowest);
+        self.set_dead(0);
+    }
+
+    /// Copies the item of `slot` of another node to `offset`.
+    pub(super) fn move_item(self, from: Node<'_>, slot: Slot, offset: usize) {
+        let len = from.item_len(slot);
+        for at in (0..len).step_by(8) {
+            let step = (len - at).min(8);
+            let bits = from.memory.bits(slot.offset() + at, step);
+            self.memory.set_bits(offset + at, step, bits);
+        }
+    }
+}

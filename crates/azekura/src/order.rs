@@ -1,0 +1,431 @@
+//! Orders of keys: which of two byte strings comes first.
+//!
+//! Promises: each order is total on any bytes, and two keys are equal only if their bytes are: what an order deems alike
+//! is told apart by the bytes. Names are stable; they stand in files. Nothing overflows: numbers in text are compared
+//! digit by digit, however many there are.
+//!
+//! | name | order |
+//! |---|---|
+//! | `lexical` | by bytes, as numbers without sign |
+//! | `case-folded` | by bytes, `A` to `Z` as `a` to `z` |
+//! | `decimal` | by the integer the text begins with: spaces, a sign, digits; 0 if there is none |
+//! | `hexadecimal` | likewise, with digits of base 16, perhaps behind `0x` |
+//! | `real` | likewise, with a fraction and an exponent, or `inf` |
+//! | `signed-big-endian` | by the first 8 bytes as a signed number; fewer are one without sign |
+//! | `float-big-endian` | 8 or 4 bytes as a floating number, in its total order; others as 0 |
+//! | `pair-` and one of the above | a [`pair`]'s first half by that order, then its second by bytes |
+//!
+//! It does not know who sorts.
+
+use std::cmp::Ordering;
+
+/// An order of keys.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Order {
+    /// By bytes.
+    #[default]
+    Lexical,
+    /// By bytes, ASCII letters without case.
+    CaseFolded,
+    /// By decimal integers in text.
+    Decimal,
+    /// By hexadecimal integers in text.
+    Hexadecimal,
+    /// By decimal fractions in text.
+    Real,
+    /// By 8-byte signed integers.
+    SignedBigEndian,
+    /// By 8- or 4-byte floating numbers.
+    FloatBigEndian,
+    /// Pairs, by their first halves as above, then by their second halves.
+    Pair(Base),
+}
+
+/// How the first halves of pairs are ordered: as the [`Order`] of the same name.
+#[expect(missing_docs, reason = "each has the meaning of the order of its name")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Base {
+    Lexical,
+    CaseFolded,
+    Decimal,
+    Hexadecimal,
+    Real,
+    SignedBigEndian,
+    FloatBigEndian,
+}
+
+impl Base {
+    const fn order(self) -> Order {
+        match self {
+            Self::Lexical => Order::Lexical,
+            Self::CaseFolded => Order::CaseFolded,
+            Self::Decimal => Order::Decimal,
+            Self::Hexadecimal => Order::Hexadecimal,
+            Self::Real => Order::Real,
+            Self::SignedBigEndian => Order::SignedBigEndian,
+            Self::FloatBigEndian => Order::FloatBigEndian,
+        }
+    }
+}
+
+impl Order {
+    /// Every order.
+    pub const ALL: [Self; 14] = [
+        Self::Lexical,
+        Self::CaseFolded,
+        Self::Decimal,
+        Self::Hexadecimal,
+        Self::Real,
+        Self::SignedBigEndian,
+        Self::FloatBigEndian,
+        Self::Pair(Base::Lexical),
+        Self::Pair(Base::CaseFolded),
+        Self::Pair(Base::Decimal),
+        Self::Pair(Base::Hexadecimal),
+        Self::Pair(Base::Real),
+        Self::Pair(Base::SignedBigEndian),
+        Self::Pair(Base::FloatBigEndian),
+    ];
+
+    /// Its stable name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Lexical => "lexical",
+            Self::CaseFolded => "case-folded",
+            Self::Decimal => "decimal",
+            Self::Hexadecimal => "hexadecimal",
+            Self::Real => "real",
+            Self::SignedBigEndian => "signed-big-endian",
+            Self::FloatBigEndian => "float-big-endian",
+            Self::Pair(Base::Lexical) => "pair-lexical",
+            Self::Pair(Base::CaseFolded) => "pair-case-folded",
+            Self::Pair(Base::Decimal) => "pair-decimal",
+            Self::Pair(Base::Hexadecimal) => "pair-hexadecimal",
+            Self::Pair(Base::Real) => "pair-real",
+            Self::Pair(Base::SignedBigEndian) => "pair-signed-big-endian",
+            Self::Pair(Base::FloatBigEndian) => "pair-float-big-endian",
+        }
+    }
+
+    /// The order of this name, if there is one.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|order| order.name() == name)
+    }
+
+    /// Which of two keys comes first; equal only if their bytes are.
+    #[inline]
+    pub fn compare(self, a: &[u8], b: &[u8]) -> Ordering {
+        match self {
+            Self::Lexical => a.cmp(b),
+            Self::CaseFolded => a
+                .iter()
+                .map(u8::to_ascii_lowercase)
+                .cmp(b.iter().map(u8::to_ascii_lowercase))
+                .then_with(|| a.cmp(b)),
+            Self::Decimal => Integer::decimal(a)
+                .cmp(&Integer::decimal(b))
+                .then_with(|| a.cmp(b)),
+            Self::Hexadecimal => Integer::hexadecimal(a)
+                .cmp(&Integer::hexadecimal(b))
+                .then_with(|| a.cmp(b)),
+            Self::Real => real(a).total_cmp(&real(b)).then_with(|| a.cmp(b)),
+            Self::SignedBigEndian => signed(a).cmp(&signed(b)).then_with(|| a.cmp(b)),
+            Self::FloatBigEndian => float(a).total_cmp(&float(b)).then_with(|| a.cmp(b)),
+            Self::Pair(base) => {
+                let ((first, second), (other_first, other_second)) = (halves(a), halves(b));
+                base.order()
+                    .compare(first, other_first)
+                    .then_with(|| second.cmp(other_second))
+                    .then_with(|| a.cmp(b))
+            }
+        }
+    }
+}
+
+/// A key of two parts for the orders of pairs: the first's length as a varint (seven bits a byte, low ones first), the
+/// first, the second.
+pub fn pair(first: &[u8], second: &[u8]) -> Vec<u8> {
+    let mut key = Vec::with_capacity(first.len() + second.len() + 2);
+    let mut len = first.len();
+    while len > 0x7f {
+        key.push((len & 0x7f) as u8 | 0x80);
+        len >>= 7;
+    }
+    key.push(len as u8);
+    key.extend_from_slice(first);
+    key.extend_from_slice(second);
+    key
+}
+
+/// The parts of a [`pair`]; of other bytes, all of them and none.
+pub fn halves(key: &[u8]) -> (&[u8], &[u8]) {
+    let mut len = 0u64;
+    for (at, byte) in key.iter().take(9).enumerate() {
+        len |= u64::from(byte & 0x7f) << (7 * at);
+        if byte & 0x80 == 0 {
+            let rest = key.get(at + 1..).unwrap_or_default();
+            let Ok(len) = usize::try_from(len) else { break };
+            return rest.split_at_checked(len).unwrap_or((key, &[]));
+        }
+    }
+    (key, &[])
+}
+
+/// An integer in text, of any size.
+#[derive(PartialEq, Eq)]
+struct Integer<'k> {
+    is_negative: bool,
+    /// Digits without leading zeros; none for zero.
+    digits: &'k [u8],
+}
+
+/// What follows spaces, and whether a minus stood before it.
+fn signed_text(key: &[u8]) -> (bool, &[u8]) {
+    let text = key.trim_ascii_start();
+    match text.split_first() {
+        Some((b'-', rest)) => (true, rest),
+        Some((b'+', rest)) => (false, rest),
+        _ => (false, text),
+    }
+}
+
+impl<'k> Integer<'k> {
+    fn new(is_negative: bool, text: &'k [u8], is_digit: impl Fn(&u8) -> bool) -> Self {
+        let len = text.iter().take_while(|byte| is_digit(byte)).count();
+        let digits = text.get(..len).unwrap_or_default();
+        let zeros = digits.iter().take_while(|digit| **digit == b'0').count();
+        let digits = digits.get(zeros..).unwrap_or_default();
+        Self {
+            is_negative: is_negative && !digits.is_empty(),
+            digits,
+        }
+    }
+
+    fn decimal(key: &'k [u8]) -> Self {
+        let (is_negative, text) = signed_text(key);
+        Self::new(is_negative, text, u8::is_ascii_digit)
+    }
+
+    fn hexadecimal(key: &'k [u8]) -> Self {
+        let (is_negative, text) = signed_text(key);
+        let text = text
+            .strip_prefix(b"0x")
+            .or_else(|| text.strip_prefix(b"0X"))
+            .unwrap_or(text);
+        Self::new(is_negative, text, u8::is_ascii_hexdigit)
+    }
+}
+
+impl Ord for Integer<'_> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        // Digits sort as bytes when letters have one case: `0` to `9` lie before `a`.
+        let magnitude = || {
+            let digits = self.digits.iter().map(u8::to_ascii_lowercase);
+            let others = other.digits.iter().map(u8::to_ascii_lowercase);
+            let longer = self.digits.len().cmp(&other.digits.len());
+            longer.then_with(|| digits.cmp(others))
+        };
+        match (self.is_negative, other.is_negative) {
+            (false, false) => magnitude(),
+            (true, true) => magnitude().reverse(),
+            (is_negative, _) => {
+                if is_negative {
+                    Ordering::Less
+                } else {
+                    Ordering::Greater
+                }
+            }
+        }
+    }
+}
+
+impl PartialOrd for Integer<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// The number a text begins with; never a NaN, and zero has no sign.
+fn real(key: &[u8]) -> f64 {
+    let (is_negative, text) = signed_text(key);
+    let digits = |from: usize| {
+        let rest = text.get(from..).unwrap_or_default();
+        from + rest.iter().take_while(|byte| byte.is_ascii_digit()).count()
+    };
+    let magnitude = if text
+        .get(..3)
+        .is_some_and(|t| t.eq_ignore_ascii_case(b"inf"))
+    {
+        f64::INFINITY
+    } else {
+        let mut end = digits(0);
+        if text.get(end) == Some(&b'.') {
+            end = digits(end + 1);
+        }
+        if text.get(end).is_some_and(|byte| byte | 0x20 == b'e') {
+            let sign = usize::from(text.get(end + 1).is_some_and(|b| *b == b'-' || *b == b'+'));
+            let exponent = digits(end + 1 + sign);
+            if exponent > end + 1 + sign {
+                end = exponent;
+            }
+        }
+        let number = text.get(..end).and_then(|text| str::from_utf8(text).ok());
+        number.and_then(|text| text.parse().ok()).unwrap_or(0.0)
+    };
+    if is_negative && magnitude != 0.0 {
+        -magnitude
+    } else {
+        magnitude
+    }
+}
+
+fn signed(key: &[u8]) -> i64 {
+    let bytes = key.iter().take(8);
+    bytes
+        .fold(0u64, |number, byte| number << 8 | u64::from(*byte))
+        .cast_signed()
+}
+
+fn float(key: &[u8]) -> f64 {
+    let bits = key
+        .iter()
+        .fold(0u64, |number, byte| number << 8 | u64::from(*byte));
+    match key.len() {
+        8 => f64::from_bits(bits),
+        4 => f64::from(f32::from_bits(bits as u32)),
+        _ => 0.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testkit::Random;
+
+    fn ascending(order: Order, keys: &[&[u8]]) {
+        for (at, key) in keys.iter().enumerate() {
+            for (other_at, other) in keys.iter().enumerate() {
+                let expected = at.cmp(&other_at);
+                assert_eq!(
+                    order.compare(key, other),
+                    expected,
+                    "{order:?} {key:?} {other:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn each_order_sorts_what_it_is_for() {
+        ascending(
+            Order::Lexical,
+            &[b"", b"\0", b"A", b"a", b"a\0", b"b", b"\xff"],
+        );
+        ascending(
+            Order::CaseFolded,
+            &[b"", b"A", b"a", b"AB", b"ab", b"aC", b"B"],
+        );
+        let numbers: &[&[u8]] = &[
+            b"-10000000000000000000000",
+            b"-5",
+            b"",
+            b"-0",
+            b"0",
+            b"no",
+            b"1",
+            b"  2",
+            b"+3",
+            b"3x",
+            b"10",
+            b"99999999999999999999999",
+        ];
+        ascending(Order::Decimal, numbers);
+        ascending(
+            Order::Hexadecimal,
+            &[
+                b"-ff", b"-1", b"0", b"0x9", b"0XA", b"0xa", b"a", b"B", b"10",
+            ],
+        );
+        let reals: &[&[u8]] = &[
+            b"-inf", b"-1e3", b"-.5", b"", b"-0", b"x", b"1e-9", b"0.5", b"1", b"1e", b"1.5",
+            b"1e3", b"1e999", b"INF",
+        ];
+        ascending(Order::Real, reals);
+        let signed: &[&[u8]] = &[
+            b"\x80\0\0\0\0\0\0\0",
+            b"\xff\xff\xff\xff\xff\xff\xff\xff",
+            b"",
+            b"\0",
+            b"\x01",
+            b"\xff",
+            b"\x7f\xff\xff\xff\xff\xff\xff\xff",
+        ];
+        ascending(Order::SignedBigEndian, signed);
+        let floats: &[&[u8]] = &[
+            b"\xbf\xf0\0\0\0\0\0\0",
+            b"",
+            b"x",
+            b"\x3f\0\0\0",
+            b"\x3f\xf0\0\0\0\0\0\0",
+        ];
+        ascending(Order::FloatBigEndian, floats);
+        let pairs = [
+            (b"-2", b"z"),
+            (b"01", b"b"),
+            (b"1 ", b"a"),
+            (b"1 ", b"b"),
+            (b"10", b"a"),
+        ];
+        let pairs: Vec<Vec<u8>> = pairs.iter().map(|(a, b)| pair(*a, *b)).collect();
+        let pairs: Vec<&[u8]> = pairs.iter().map(Vec::as_slice).collect();
+        ascending(Order::Pair(Base::Decimal), &pairs);
+    }
+
+    #[test]
+    fn names_are_found_again() {
+        for order in Order::ALL {
+            assert_eq!(Order::from_name(order.name()), Some(order));
+        }
+        assert_eq!(Order::from_name("Lexical"), None);
+    }
+
+    #[test]
+    fn pairs_come_apart_as_they_were_put_together() {
+        for len in [0, 1, 127, 128, 20_000] {
+            let first = vec![b'x'; len];
+            assert_eq!(halves(&pair(&first, b"yz")), (&first[..], &b"yz"[..]));
+        }
+        for bytes in [&b""[..], b"\x05abc", &[0xff; 20]] {
+            assert_eq!(halves(bytes), (bytes, &[][..]));
+        }
+    }
+
+    #[test]
+    fn every_order_is_total_on_any_bytes() {
+        let mut random = Random::new(7);
+        let letters = b"0019-+ .eExXaAfFn\0\x01\x80\xff";
+        let mut keys = vec![Vec::new()];
+        for _ in 0..120 {
+            let len = random.index(10);
+            keys.push(
+                (0..len)
+                    .map(|_| letters[random.index(letters.len())])
+                    .collect(),
+            );
+        }
+        for order in Order::ALL {
+            let mut sorted: Vec<Vec<u8>> = keys.clone();
+            sorted.sort_by(|a, b| order.compare(a, b));
+            sorted.dedup();
+            for (at, a) in sorted.iter().enumerate() {
+                for (other_at, b) in sorted.iter().enumerate() {
+                    assert_eq!(
+                        order.compare(a, b),
+                        at.cmp(&other_at),
+                        "{order:?} {a:?} {b:?}"
+                    );
+                }
+            }
+        }
+    }
+}

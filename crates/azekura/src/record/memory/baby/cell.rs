@@ -1,0 +1,171 @@
+//! Values too long for a node: each in an allocation of its own, never changed, freed when nobody can look at it.
+//!
+//! A node holds a word that tells where the value is. A value is retired after the word was taken out of the node; a batch
+//! of retired ones gets one stamp, as a stamp costs microseconds, and is freed when that is past. Retired values wait
+//! until there are 64 or a mebibyte of them, and the batch before them has left. It does not know nodes.
+//!
+//! | offset | size | meaning |
+//! |---|---|---|
+//! | 0 | 8 | length of the value |
+//! | 8 | .. | the value |
+
+#![expect(unsafe_code, reason = "values behind a word")]
+
+use std::alloc::{Layout, alloc, dealloc};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::epoch::{self, Pin};
+use crate::error::{Error, Kind, Result, size};
+
+const LEN: usize = 8;
+const BATCH: usize = 64;
+const BATCH_BYTES: u64 = 1 << 20;
+
+#[derive(Default)]
+pub(super) struct Cells {
+    retired: Mutex<Retired>,
+    /// Of the values and their lengths.
+    bytes: AtomicU64,
+}
+
+#[derive(Default)]
+struct Retired {
+    fresh: Vec<u64>,
+    fresh_bytes: u64,
+    aging: VecDeque<(u64, Vec<u64>)>,
+}
+
+fn layout(len: usize) -> Result<Layout> {
+    Layout::from_size_align(len + LEN, 8).map_err(|_| no_room(len))
+}
+
+#[cold]
+fn no_room(len: usize) -> Error {
+    let what = format!("no memory for a value of {}", size(len as u64));
+    Error::new(Kind::Full, what).remedy("remove records, or give the process more memory")
+}
+
+impl Cells {
+    /// A word for a copy of `value`. `Full` if there is no memory.
+    pub(super) fn put(&self, value: &[u8]) -> Result<u64> {
+        let layout = layout(value.len())?;
+        // SAFETY: the layout is not empty.
+        let at = unsafe { alloc(layout) };
+        if at.is_null() {
+            return Err(no_room(value.len()));
+        }
+        // SAFETY: the allocation has eight aligned bytes for the length and as many as the value behind them, and is
+        // nobody else's.
+        unsafe {
+            at.cast::<u64>().write(value.len() as u64);
+            at.add(LEN)
+                .copy_from_nonoverlapping(value.as_ptr(), value.len());
+        }
+        self.bytes
+            .fetch_add(layout.size() as u64, Ordering::Relaxed);
+        Ok(at.expose_provenance() as u64)
+    }
+
+    /// The value of `word`.
+    ///
+    /// # Safety
+    ///
+    /// `word` is one of [`put`](Self::put), found in a node in a state that counts, either under `pin`, or by somebody who
+    /// keeps it from being retired for as long.
+    #[inline]
+    pub(super) unsafe fn get<'p>(&self, _pin: &'p Pin, word: u64) -> &'p [u8] {
+        let at = std::ptr::with_exposed_provenance::<u8>(word as usize);
+        // SAFETY: made by `put`, and not freed: what is found under a pin is retired after the pin began, and freed
+        // when a stamp taken later than that is past, which the pin prevents. Nobody writes to it.
+        unsafe {
+            let len = at.cast::<u64>().read() as usize;
+            std::slice::from_raw_parts(at.add(LEN), len)
+        }
+    }
+
+    /// Frees the value of `word`, some time.
+    ///
+    /// # Safety
+    ///
+    /// `word` is one of [`put`](Self::put), can no longer be found in any node, and is retired once.
+    pub(super) unsafe fn retire(&self, word: u64) {
+        // SAFETY: it is not retired, and so not freed, yet.
+        let len = unsafe { len_of(word) };
+        self.bytes.fetch_sub((len + LEN) as u64, Ordering::Relaxed);
+        let mut retired = self.retired.lock();
+        retired.fresh.push(word);
+        retired.fresh_bytes += len as u64;
+        if retired.fresh.len() < BATCH && retired.fresh_bytes < BATCH_BYTES {
+            return;
+        }
+        let mut gone = Vec::new();
+        while let Some((stamp, _)) = retired.aging.front() {
+            if !epoch::is_past(*stamp) {
+                break;
+            }
+            gone.extend(retired.aging.pop_front().map(|(_, words)| words));
+        }
+        let fresh = std::mem::take(&mut retired.fresh);
+        retired.fresh_bytes = 0;
+        retired.aging.push_back((epoch::stamp(), fresh));
+        drop(retired);
+        for word in gone.into_iter().flatten() {
+            // SAFETY: retired before a stamp that is past: nobody can hold it; and taken off the list.
+            unsafe { free(word) };
+        }
+    }
+
+    /// Frees the value of `word` at once.
+    ///
+    /// # Safety
+    ///
+    /// `word` is one of [`put`](Self::put), and nobody else has seen it or can see it.
+    pub(super) unsafe fn drop_unseen(&self, word: u64) {
+        // SAFETY: the caller's.
+        let len = unsafe { len_of(word) };
+        self.bytes.fetch_sub((len + LEN) as u64, Ordering::Relaxed);
+        // SAFETY: the caller's.
+        unsafe { free(word) };
+    }
+
+    /// Bytes of values that are not retired.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+}
+
+/// # Safety
+///
+/// `word` is one of `Cells::put` and not freed.
+unsafe fn len_of(word: u64) -> usize {
+    let at = std::ptr::with_exposed_provenance::<u64>(word as usize);
+    // SAFETY: the caller's; a value begins with its length.
+    unsafe { at.read() as usize }
+}
+
+/// # Safety
+///
+/// `word` is one of `Cells::put`, not freed, and nobody holds it.
+unsafe fn free(word: u64) {
+    // SAFETY: the caller's.
+    let len = unsafe { len_of(word) };
+    let at = std::ptr::with_exposed_provenance_mut::<u8>(word as usize);
+    if let Ok(layout) = layout(len) {
+        // SAFETY: it was allocated with this layout.
+        unsafe { dealloc(at, layout) };
+    }
+}
+
+impl Drop for Cells {
+    fn drop(&mut self) {
+        let retired = self.retired.get_mut();
+        let aging = retired.aging.drain(..).flat_map(|(_, words)| words);
+        for word in retired.fresh.drain(..).chain(aging) {
+            // SAFETY: the store is dropped, so nobody holds anything of it.
+            unsafe { free(word) };
+        }
+    }
+}

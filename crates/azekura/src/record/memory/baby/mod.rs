@@ -1,0 +1,366 @@
+//! Records in memory in the order of their keys: a B+ tree of packed nodes.
+//!
+//! Promises:
+//! 1. A lookup in lexical order costs two cache misses, one for the leaf's slots, which come in together, and one for the
+//!    item; inner nodes of 10 million records take 2 MiB. Readers take no lock, store to no shared line, and wait only while
+//!    a node is being changed.
+//! 2. An update locks its leaf; a division also the parents that change with it; never the tree.
+//! 3. A record of 8 and 8 bytes takes 16 to 20 bytes in its leaf. Ascending keys leave full leaves, random ones two thirds
+//!    full. Thin neighbours are joined; frames and long values given back are used again, frames not returned to the system.
+//! 4. `update_many` is isolated, and a reader who saw one of its edits sees the others. Nothing survives the process.
+//! 5. A scan, and a cursor, shows what was there all along once, and goes on from any bookmark; leaves are copied before
+//!    they are shown, so it holds nothing while it lends.
+//!
+//! ```text
+//!   tree    the way down, locks, division and joining   -- node (crate::node): search, insert, divide
+//!   frame   where nodes live        cell   long values, reclaimed by epochs
+//!   update  edits       walk   records in order, both ways
+//! ```
+//!
+//! What a reader is lent is a copy of up to 510 bytes that was found valid, or a value outside, which never changes and stays
+//! while the reader is pinned. Lock order: the gate, then as in `tree`. No file, no clock, no thread of its own.
+
+mod cell;
+mod frame;
+#[cfg(test)]
+mod tests;
+mod tree;
+mod update;
+mod walk;
+
+use cell::Cells;
+use frame::FRAME;
+use tree::{End, To, Tree};
+
+use crate::engine::{
+    Bookmark, Cursor, DecideMany, Edit, Engine, Ordered, Promise, Reader, Stats, Visit,
+};
+use crate::epoch::{self, Pin};
+use crate::error::Result;
+use crate::node::{Found, KEY_LEN_MAX, Node};
+use crate::order::Order;
+use crate::record::counter::Counter;
+use crate::record::gate::Gate;
+
+/// Longest value.
+const VALUE_LEN_MAX: u64 = (2 << 30) - 1;
+/// Keys whose ways are gone together.
+const GROUP: usize = 16;
+/// Readings of a leaf that others keep changing, before it is locked.
+const TRIES: u32 = 16;
+/// Values up to here are copied without an allocation.
+const SMALL: usize = 64;
+
+/// How a store is made.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// The order of its keys.
+    pub order: Order,
+}
+
+/// An ordered store in memory. See the module's text.
+pub struct BabyDb {
+    tree: Tree,
+    cells: Cells,
+    /// Lets updates pass; closed while everything is removed.
+    gate: Gate,
+    count: Counter,
+}
+
+impl std::fmt::Debug for BabyDb {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BabyDb")
+            .field("order", &self.tree.order)
+            .field("count", &self.count.sum())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a reader found, copied or known to count.
+enum Seen {
+    Absent,
+    /// So many bytes, copied.
+    Copied(usize),
+    Outside(u64),
+}
+
+/// Where values are copied to.
+struct Buffer {
+    small: [u8; SMALL],
+    large: Vec<u8>,
+}
+
+impl Buffer {
+    #[inline(always)]
+    fn new() -> Self {
+        Self {
+            small: [0; SMALL],
+            large: Vec::new(),
+        }
+    }
+
+    #[inline(always)]
+    fn room(&mut self, len: usize) -> &mut [u8] {
+        if len <= SMALL {
+            return &mut self.small[..len];
+        }
+        self.large.resize(len, 0);
+        &mut self.large
+    }
+
+    #[inline(always)]
+    fn bytes(&self, len: usize) -> &[u8] {
+        if len <= SMALL {
+            &self.small[..len]
+        } else {
+            &self.large
+        }
+    }
+}
+
+impl BabyDb {
+    /// An empty store in lexical order. `Io` if the system refuses the addresses.
+    pub fn new() -> Result<Self> {
+        Self::with(&Options::default())
+    }
+
+    /// An empty store. Errors as [`new`](Self::new).
+    pub fn with(options: &Options) -> Result<Self> {
+        Ok(Self {
+            tree: Tree::new(options.order)?,
+            cells: Cells::default(),
+            gate: Gate::default(),
+            count: Counter::new(0),
+        })
+    }
+
+    /// The order of its keys.
+    pub fn order(&self) -> Order {
+        self.tree.order
+    }
+
+    /// The value of `key`, copied.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.read_with(key, |value| value.map(<[u8]>::to_vec))
+    }
+
+    /// Lends the value of `key`, or its absence, to `visit`: no lock, and no allocation up to 64 bytes.
+    #[inline]
+    pub fn read_with<R>(&self, key: &[u8], visit: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
+        let pin = epoch::pin();
+        let mut buffer = Buffer::new();
+        let seen = self.see(key, &mut buffer);
+        Ok(self.lend(&pin, &seen, &buffer, visit))
+    }
+
+    #[inline(always)]
+    fn lend<R>(
+        &self,
+        pin: &Pin,
+        seen: &Seen,
+        buffer: &Buffer,
+        visit: impl FnOnce(Option<&[u8]>) -> R,
+    ) -> R {
+        match seen {
+            Seen::Absent => visit(None),
+            Seen::Copied(len) => visit(Some(buffer.bytes(*len))),
+            Seen::Outside(word) => visit(Some(self.outside(pin, *word))),
+        }
+    }
+
+    /// The value outside that a word tells of. The word was found in a node since the pin began, in a state that counts.
+    #[inline]
+    #[expect(unsafe_code, reason = "words are the cells' to give and ours to keep")]
+    fn outside<'p>(&self, pin: &'p Pin, word: u64) -> &'p [u8] {
+        // SAFETY: a node's value is marked as outside with a word that `Cells::put` gave, and nothing else; who calls has
+        // asked the latch since, or holds it. It is retired after it was taken out of the node, so after the pin began.
+        unsafe { self.cells.get(pin, word) }
+    }
+
+    #[inline(always)]
+    fn see(&self, key: &[u8], buffer: &mut Buffer) -> Seen {
+        for _ in 0..TRIES {
+            let end = self.tree.way_to_leaf(To::Key(key));
+            if let Some(seen) = self.see_at(&end, key, buffer) {
+                return seen;
+            }
+        }
+        self.see_locked(key, buffer)
+    }
+
+    /// What is at the end of the way to `key`; `None` if it does not count.
+    #[inline(always)]
+    fn see_at(&self, end: &End<'_>, key: &[u8], buffer: &mut Buffer) -> Option<Seen> {
+        let version = end.frame.latch.begin();
+        if !end.is_still() {
+            return None;
+        }
+        let seen = Self::see_in(self.tree.node(end.frame), key, buffer);
+        end.frame.latch.is_still(version).then_some(seen)
+    }
+
+    #[inline(always)]
+    fn see_in(node: Node<'_>, key: &[u8], buffer: &mut Buffer) -> Seen {
+        let (at, is_present) = node.find(key);
+        if !is_present {
+            return Seen::Absent;
+        }
+        match node.value(at) {
+            Found::Inside(len, offset) => {
+                node.copy(offset, buffer.room(len));
+                Seen::Copied(len)
+            }
+            Found::Outside(word) => Seen::Outside(word),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn see_locked(&self, key: &[u8], buffer: &mut Buffer) -> Seen {
+        let held = self.tree.lock_leaf(key);
+        Self::see_in(self.tree.node(held.frame), key, buffer)
+    }
+
+    /// Goes the ways of up to a group of keys together, so that their misses overlap: first the leaves, then the items are
+    /// brought near. Where somebody was in the way there is no end.
+    #[inline(always)]
+    fn approach<'t, 'k>(
+        &'t self,
+        keys: impl Iterator<Item = &'k [u8]> + Clone,
+        ends: &mut [Option<End<'t>>; GROUP],
+    ) {
+        let height = self.tree.height();
+        for (key, end) in keys.clone().zip(ends.iter_mut()) {
+            *end = self.tree.way(To::Key(key), height);
+        }
+        for level in (0..height).rev() {
+            for (key, end) in keys.clone().zip(ends.iter_mut()) {
+                *end = end.and_then(|end| self.tree.step(&end, key, level == 0));
+            }
+        }
+        for (key, end) in keys.zip(ends.iter()) {
+            if let Some(end) = end {
+                let node = self.tree.node(end.frame);
+                if let Some(word) = node.item_word(node.find(key).0) {
+                    crate::io::mmap::prefetch(std::ptr::from_ref(word).cast());
+                }
+            }
+        }
+    }
+}
+
+impl Reader for BabyDb {
+    fn read(&self, key: &[u8], visit: &mut dyn FnMut(Option<&[u8]>)) -> Result<()> {
+        self.read_with(key, visit)
+    }
+
+    fn read_many(&self, keys: &[&[u8]], visit: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
+        let mut ends = [None; GROUP];
+        for (group, keys) in keys.chunks(GROUP).enumerate() {
+            let pin = epoch::pin();
+            self.approach(keys.iter().copied(), &mut ends);
+            for (at, (key, end)) in keys.iter().zip(&ends).enumerate() {
+                let mut buffer = Buffer::new();
+                let seen = end.and_then(|end| self.see_at(&end, key, &mut buffer));
+                let seen = seen.unwrap_or_else(|| self.see(key, &mut buffer));
+                self.lend(&pin, &seen, &buffer, |value| {
+                    visit(group * GROUP + at, value)
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn scan(&self, from: Option<&Bookmark>, visit: &mut Visit<'_>) -> Result<Option<Bookmark>> {
+        self.walk(from, visit)
+    }
+
+    fn bookmark_at(&self, key: &[u8]) -> Bookmark {
+        walk::bookmark(key, false)
+    }
+
+    fn count(&self) -> u64 {
+        self.count.sum()
+    }
+
+    fn stats(&self) -> Stats {
+        let frames = &self.tree.frames;
+        let outside = self.cells.bytes();
+        Stats {
+            count: self.count.sum(),
+            live_bytes: frames.used() * FRAME + outside,
+            file_bytes: 0,
+            memory_bytes: frames.made() * FRAME + outside,
+            more: vec![
+                ("order", self.tree.order.name().to_owned()),
+                ("levels", (self.tree.height() + 1).to_string()),
+                ("nodes", frames.used().to_string()),
+                ("outside_bytes", outside.to_string()),
+            ],
+        }
+    }
+
+    fn promise(&self) -> Promise {
+        Promise {
+            engine: "baby",
+            evicts: false,
+            durability: None,
+            update_many_is_crash_atomic: false,
+            key_len_max: KEY_LEN_MAX as u64,
+            value_len_max: VALUE_LEN_MAX,
+        }
+    }
+
+    fn as_ordered(&self) -> Option<&dyn Ordered> {
+        Some(self)
+    }
+}
+
+impl Engine for BabyDb {
+    fn update<'a>(
+        &self,
+        key: &[u8],
+        decide: &mut dyn FnMut(Option<&[u8]>) -> Edit<'a>,
+    ) -> Result<()> {
+        self.edit(key, decide)
+    }
+
+    fn update_many(&self, keys: &[&[u8]], decide: DecideMany<'_, '_>) -> Result<()> {
+        self.edit_many(keys, decide)
+    }
+
+    fn put_many(&self, records: &[(&[u8], &[u8])]) -> Result<()> {
+        for group in records.chunks(GROUP) {
+            self.approach(group.iter().map(|(key, _)| *key), &mut [None; GROUP]);
+            for (key, value) in group {
+                self.put(key, value)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn clear(&self) -> Result<()> {
+        self.remove_all()
+    }
+}
+
+impl Ordered for BabyDb {
+    fn cursor(&self) -> Box<dyn Cursor + '_> {
+        Box::new(walk::At::new(self))
+    }
+}
+
+impl Drop for BabyDb {
+    #[expect(unsafe_code, reason = "words are the cells' to give and ours to keep")]
+    fn drop(&mut self) {
+        let Self { tree, cells, .. } = self;
+        tree.leaves(&mut |node| {
+            for at in 0..node.count() {
+                if let Found::Outside(word) = node.value(at) {
+                    // SAFETY: of `Cells::put`, still in its node, and nobody reads any more.
+                    unsafe { cells.drop_unseen(word) };
+                }
+            }
+        });
+    }
+}

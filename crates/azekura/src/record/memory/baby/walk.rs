@@ -1,0 +1,308 @@
+//! Records in order: scans, a leaf at a time, and cursors, a record at a time.
+//!
+//! A leaf is copied as it was at one moment, then shown; its upper fence says where the next one begins, and its lower
+//! fence, for cursors, where the one before ends. So no leaf points to another, and what comes and goes meanwhile
+//! moves nobody past a record that stays. Who finds a leaf changed too often reads it under its lock.
+//!
+//! | bytes of a bookmark | meaning |
+//! |---|---|
+//! | 1 | 0: at the key, 1: behind it |
+//! | .. | the key |
+
+use std::ops::ControlFlow;
+
+use super::tree::To;
+use super::{BabyDb, TRIES};
+use crate::engine::{Bookmark, Cursor, Visit};
+use crate::epoch::{self, Pin};
+use crate::error::{Error, Kind, Result, quote};
+use crate::node::{Found, Key, Node};
+
+/// The place at `key`, or behind it.
+pub(super) fn bookmark(key: &[u8], is_behind: bool) -> Bookmark {
+    let mut bytes = vec![u8::from(is_behind)];
+    bytes.extend_from_slice(key);
+    Bookmark::from_bytes(&bytes)
+}
+
+fn decode(bookmark: &Bookmark) -> Result<(&[u8], bool)> {
+    match bookmark.as_bytes().split_first() {
+        Some((behind @ 0..=1, key)) => Ok((key, *behind == 1)),
+        _ => Err(
+            Error::new(Kind::Invalid, "not a bookmark of a store in key order")
+                .found(quote(bookmark.as_bytes()), "0 or 1, and a key"),
+        ),
+    }
+}
+
+/// Where to look for the next record.
+enum From {
+    First,
+    At(Vec<u8>),
+    Behind(Vec<u8>),
+}
+
+impl From {
+    fn to(&self) -> To<'_> {
+        match self {
+            Self::First => To::First,
+            Self::At(key) | Self::Behind(key) => To::Key(key),
+        }
+    }
+
+    fn entry(&self, node: Node<'_>) -> usize {
+        match self {
+            Self::First => 0,
+            Self::At(key) => node.find(key).0,
+            Self::Behind(key) => {
+                let (at, is_equal) = node.find(key);
+                at + usize::from(is_equal)
+            }
+        }
+    }
+}
+
+/// Where a value is that was found in a copied leaf.
+enum Place {
+    /// Behind its key.
+    Copied(usize),
+    Outside(u64),
+}
+
+/// Some records of a leaf, copied.
+#[derive(Default)]
+struct Batch {
+    bytes: Vec<u8>,
+    /// Where each begins, the length of its key, its value.
+    records: Vec<(usize, usize, Place)>,
+    key: Key,
+}
+
+impl Batch {
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.records.clear();
+    }
+
+    fn take(&mut self, node: Node<'_>, at: usize) {
+        node.key(at, &mut self.key);
+        let begin = self.bytes.len();
+        self.bytes.extend_from_slice(self.key.bytes());
+        let place = match node.value(at) {
+            Found::Outside(word) => Place::Outside(word),
+            Found::Inside(len, offset) => {
+                let start = self.bytes.len();
+                self.bytes.resize(start + len, 0);
+                node.copy(offset, &mut self.bytes[start..]);
+                Place::Copied(len)
+            }
+        };
+        self.records.push((begin, self.key.bytes().len(), place));
+    }
+
+    fn record<'b>(&'b self, db: &BabyDb, pin: &'b Pin, at: usize) -> Option<(&'b [u8], &'b [u8])> {
+        let (begin, key_len, place) = self.records.get(at)?;
+        let (key, behind) = self.bytes.get(*begin..)?.split_at_checked(*key_len)?;
+        let value = match place {
+            Place::Copied(len) => behind.get(..*len)?,
+            Place::Outside(word) => db.outside(pin, *word),
+        };
+        Some((key, value))
+    }
+}
+
+/// What a look at a leaf gave.
+enum Looked {
+    /// The batch has records.
+    Records,
+    /// It has none; the leaf ends at this fence.
+    Beyond(Vec<u8>),
+    /// It has none, and neither has any leaf beyond.
+    End,
+}
+
+impl BabyDb {
+    /// Looks at the leaf where the way leads, and calls `read` until it has seen a state of the leaf that counts.
+    fn look<T>(&self, to: To<'_>, read: &mut dyn FnMut(Node<'_>) -> T) -> T {
+        for tries in 0.. {
+            let end = self.tree.way_to_leaf(to);
+            // Locked, nobody changes it; but whether it is the right one is still to be asked.
+            let lock = (tries >= TRIES).then(|| end.frame.latch.lock());
+            let version = end.frame.latch.begin();
+            if !end.is_still() {
+                continue;
+            }
+            let seen = read(self.tree.node(end.frame));
+            if end.frame.latch.is_still(version) {
+                return seen;
+            }
+            drop(lock);
+        }
+        unreachable!("the tries have no end")
+    }
+
+    /// Copies up to `most` records from a place on.
+    fn take_from(&self, from: &From, most: usize, batch: &mut Batch) -> Looked {
+        self.look(from.to(), &mut |node| {
+            batch.clear();
+            let at = from.entry(node);
+            let end = node.count().min(at.saturating_add(most));
+            (at..end).for_each(|at| batch.take(node, at));
+            let mut fence = Key::default();
+            if at < end {
+                Looked::Records
+            } else if node.upper(&mut fence).is_some() {
+                Looked::Beyond(fence.bytes().to_vec())
+            } else {
+                Looked::End
+            }
+        })
+    }
+
+    /// Copies the last record less than a key, or of all.
+    fn take_before(&self, key: Option<&[u8]>, batch: &mut Batch) -> Looked {
+        self.look(To::Before(key), &mut |node| {
+            batch.clear();
+            let end = key.map_or_else(|| node.count(), |key| node.find(key).0);
+            let mut fence = Key::default();
+            if let Some(at) = end.checked_sub(1) {
+                batch.take(node, at);
+                Looked::Records
+            } else if node.lower(&mut fence).is_some() {
+                Looked::Beyond(fence.bytes().to_vec())
+            } else {
+                Looked::End
+            }
+        })
+    }
+
+    /// Records in order.
+    pub(super) fn walk(
+        &self,
+        from: Option<&Bookmark>,
+        visit: &mut Visit<'_>,
+    ) -> Result<Option<Bookmark>> {
+        let mut from = match from.map(decode).transpose()? {
+            None => From::First,
+            Some((key, false)) => From::At(key.to_vec()),
+            Some((key, true)) => From::Behind(key.to_vec()),
+        };
+        let mut batch = Batch::default();
+        // Who breaks off early should not pay for all of a leaf.
+        let mut most = 8;
+        loop {
+            let pin = epoch::pin();
+            match self.take_from(&from, most, &mut batch) {
+                Looked::End => return Ok(None),
+                Looked::Beyond(fence) => from = From::At(fence),
+                Looked::Records => {
+                    for at in 0..batch.records.len() {
+                        if let Some((key, value)) = batch.record(self, &pin, at)
+                            && let ControlFlow::Break(()) = visit(key, value)
+                        {
+                            return Ok(Some(bookmark(key, true)));
+                        }
+                    }
+                    let last = batch.record(self, &pin, batch.records.len() - 1);
+                    from = From::Behind(last.map_or_else(Vec::new, |(key, _)| key.to_vec()));
+                    most = usize::MAX;
+                }
+            }
+        }
+    }
+}
+
+/// A cursor: the record it is on, copied.
+pub(super) struct At<'d> {
+    db: &'d BabyDb,
+    batch: Batch,
+    key: Vec<u8>,
+    value: Vec<u8>,
+    is_placed: bool,
+}
+
+impl<'d> At<'d> {
+    pub(super) fn new(db: &'d BabyDb) -> Self {
+        Self {
+            db,
+            batch: Batch::default(),
+            key: Vec::new(),
+            value: Vec::new(),
+            is_placed: false,
+        }
+    }
+
+    fn arrive(&mut self, pin: &Pin) -> bool {
+        let record = self.batch.record(self.db, pin, 0);
+        self.is_placed = record.is_some();
+        if let Some((key, value)) = record {
+            self.key.clear();
+            self.key.extend_from_slice(key);
+            self.value.clear();
+            self.value.extend_from_slice(value);
+        }
+        self.is_placed
+    }
+
+    fn forward(&mut self, mut from: From) -> bool {
+        loop {
+            let pin = epoch::pin();
+            match self.db.take_from(&from, 1, &mut self.batch) {
+                Looked::Records => return self.arrive(&pin),
+                Looked::Beyond(fence) => from = From::At(fence),
+                Looked::End => {
+                    self.is_placed = false;
+                    return false;
+                }
+            }
+        }
+    }
+
+    fn backward(&mut self, mut before: Option<Vec<u8>>) -> bool {
+        loop {
+            let pin = epoch::pin();
+            match self.db.take_before(before.as_deref(), &mut self.batch) {
+                Looked::Records => return self.arrive(&pin),
+                Looked::Beyond(fence) => before = Some(fence),
+                Looked::End => {
+                    self.is_placed = false;
+                    return false;
+                }
+            }
+        }
+    }
+}
+
+impl Cursor for At<'_> {
+    fn first(&mut self) -> Result<bool> {
+        Ok(self.forward(From::First))
+    }
+
+    fn last(&mut self) -> Result<bool> {
+        Ok(self.backward(None))
+    }
+
+    fn seek(&mut self, key: &[u8]) -> Result<bool> {
+        Ok(self.forward(From::At(key.to_vec())))
+    }
+
+    fn next(&mut self) -> Result<bool> {
+        if !self.is_placed {
+            return self.first();
+        }
+        let key = std::mem::take(&mut self.key);
+        Ok(self.forward(From::Behind(key)))
+    }
+
+    fn previous(&mut self) -> Result<bool> {
+        if !self.is_placed {
+            return self.last();
+        }
+        let key = std::mem::take(&mut self.key);
+        Ok(self.backward(Some(key)))
+    }
+
+    fn record(&self) -> Option<(&[u8], &[u8])> {
+        self.is_placed.then_some((&self.key, &self.value))
+    }
+}
