@@ -37,10 +37,15 @@ impl Node<'_> {
         }
         let suffix = key.get(self.prefix_len()..).unwrap_or_default();
         let head = head_of(suffix);
-        let at = self.heads_below(u64::from(head) << 32, first, count);
-        if at >= count {
-            return (at, false);
+        if first >= count {
+            return (first, false);
         }
+        // Ascending keys come behind the last, again and again.
+        let last = self.slot(count - 1);
+        if head >= last.head() && (head > last.head() || self.compare(last, suffix).is_lt()) {
+            return (count, false);
+        }
+        let at = self.heads_below(u64::from(head) << 32, first, count);
         let slot = self.slot(at);
         if slot.head() != head {
             return (at, false);
@@ -54,10 +59,9 @@ impl Node<'_> {
 
     /// Among entries with this head.
     fn find_alike(self, mut low: usize, count: usize, head: u32, suffix: &[u8]) -> (usize, bool) {
-        let mut high = self.heads_below((u64::from(head) + 1) << 32, low, count);
-        if head == u32::MAX {
-            high = count;
-        }
+        // No item begins where the low bits of this slot say.
+        let behind = u64::from(head) << 32 | u64::from(u32::MAX);
+        let mut high = self.heads_below(behind, low, count);
         while low < high {
             let middle = usize::midpoint(low, high);
             match self.compare(self.slot(middle), suffix) {
