@@ -5,6 +5,7 @@
 //! lies below, in `log`, `index`, `slab`, `format` and `io`, or here: `gate` (moments without updates), `counter`, `group`, `scan` (the order of
 //! an index), `many` (what an update of many keys means).
 
+pub mod cache;
 mod counter;
 mod gate;
 mod group;

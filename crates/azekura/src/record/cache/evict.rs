@@ -1,0 +1,285 @@
+//! Dropping: what is too much, and what is expired.
+//!
+//! A candidate is looked at under its bucket's lock, and dropped there or kept. So that one call never looks at all of
+//! them when all are in use, it drops what it looked at last after [`LOOKS_MAX`]. What has a time to live is found by
+//! walking the index: a step every [`STEP`] updates, as long as there may be any. Entries of the queues that have no
+//! record any more are sifted out a chunk at a time, when they are more than the others.
+
+use std::sync::atomic::Ordering;
+
+use super::policy::{Candidate, Policy, Verdict};
+use super::{CacheDb, Reason, charge_of};
+use crate::epoch::{self, Pin};
+use crate::error::Result;
+use crate::index::hash::Hash;
+use crate::index::{Locked, Place, Slot};
+use crate::slab::Record;
+
+/// Candidates that are looked at to drop one.
+const LOOKS_MAX: u32 = 128;
+/// Updates for each step of the walk for what is expired; a step is a chunk, some hundred records.
+const STEP: u64 = 256;
+/// Entries without a record that are not worth sifting.
+const STALE: u64 = 8192;
+
+/// How far the walk for what is expired has come.
+#[derive(Default)]
+pub(super) struct Sweep {
+    /// Counts updates until the next step.
+    updates: u64,
+    /// The hash it goes on from.
+    at: u64,
+    /// Whether this round met a record with a time to live.
+    met: bool,
+    /// Puts of such records when this round began.
+    timed_before: u64,
+    /// So many puts of such records are known to have gone.
+    gone: u64,
+}
+
+impl CacheDb {
+    /// Drops records until the bounds hold.
+    #[inline(always)]
+    pub(super) fn settle(&self, pin: &Pin) {
+        if self.held.is_over() {
+            self.drop_some(pin);
+        }
+    }
+
+    #[inline(never)]
+    fn drop_some(&self, pin: &Pin) {
+        let mut looks = 0;
+        while self.held.is_over() {
+            // Who holds the entries there are is over as well, and looks again.
+            let Some(candidate) = self.policy.next() else {
+                return;
+            };
+            if let Some(soon) = candidate.soon {
+                self.index.prefetch(pin, soon.hash());
+            }
+            looks += 1;
+            if self.look_at(pin, &candidate, looks >= LOOKS_MAX) {
+                looks = 0;
+            }
+        }
+    }
+
+    /// Drops one record, for its memory; whether there was one.
+    pub(super) fn drop_one(&self, pin: &Pin) -> bool {
+        let mut looks = 0;
+        while let Some(candidate) = self.policy.next() {
+            looks += 1;
+            if self.look_at(pin, &candidate, looks >= LOOKS_MAX) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Keeps or drops the record of a candidate; whether one was dropped.
+    fn look_at(&self, pin: &Pin, candidate: &Candidate, at_any_rate: bool) -> bool {
+        let hash = candidate.entry.hash();
+        let Ok(locked) = self.index.lock(pin, hash) else {
+            // Without memory for the first chunk of a part of the index there is no record in it.
+            return false;
+        };
+        let Some((slot, place, record)) = self.any(pin, &locked) else {
+            return false;
+        };
+        let is_expired = !self.is_live(&record);
+        if !is_expired && !at_any_rate {
+            let seen = record.was_seen();
+            if Policy::judge(candidate, seen) == Verdict::Keep
+                && self.policy.keep(candidate, seen).is_ok()
+            {
+                record.unsee();
+                return false;
+            }
+        }
+        if !is_expired {
+            self.policy.dropped(candidate);
+        }
+        self.discard(pin, locked, slot, place, &record);
+        true
+    }
+
+    /// The first record of the hash that is locked.
+    fn any<'p>(
+        &'p self,
+        pin: &'p Pin,
+        locked: &Locked<'p>,
+    ) -> Option<(Slot<'p>, Place, Record<'p>)> {
+        let here = |place| Ok(self.record(pin, place).map(|record| (place, record)));
+        let (slot, (place, record)) = locked.find(here).ok().flatten()?;
+        Some((slot, place, record))
+    }
+
+    /// Takes a record away and tells of it.
+    fn discard(
+        &self,
+        pin: &Pin,
+        locked: Locked<'_>,
+        slot: Slot<'_>,
+        place: Place,
+        record: &Record<'_>,
+    ) {
+        locked.remove(slot);
+        self.held.take(charge_of(record));
+        drop(locked);
+        self.slab.free(pin, place);
+        // It can be read as long as the pin lives.
+        self.tell(record);
+    }
+
+    /// Tells of a record that was dropped, after it can no longer be found, with no lock held.
+    pub(super) fn tell(&self, record: &Record<'_>) {
+        if let Some(dropped) = &self.dropped {
+            let reason = if self.is_live(record) {
+                Reason::Capacity
+            } else {
+                Reason::Expired
+            };
+            dropped(record.key, record.value, reason);
+        }
+    }
+
+    /// What every update does a little of: looks for what is expired, sifts the queues, moves records together.
+    #[inline(always)]
+    pub(super) fn tend(&self, pin: &Pin) {
+        if self.timed.load(Ordering::Relaxed) != 0 {
+            self.step(pin);
+        }
+        if self.policy.len() as u64 > 2 * self.held.records.load(Ordering::Relaxed) + STALE {
+            self.sift(pin);
+        }
+        if self.slab.is_thin() {
+            self.densen(pin);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn step(&self, pin: &Pin) {
+        let Some(mut sweep) = self.sweep.try_lock() else {
+            return;
+        };
+        sweep.updates += 1;
+        let timed = self.timed.load(Ordering::Relaxed);
+        if sweep.updates % STEP != 0 || sweep.gone == timed {
+            return;
+        }
+        if sweep.at == 0 {
+            (sweep.met, sweep.timed_before) = (false, timed);
+        }
+        match self.sweep_chunk(pin, Hash(sweep.at)) {
+            Ok((_, met, next)) => {
+                sweep.met |= met;
+                sweep.at = next.map_or(0, |hash| hash.0);
+                if next.is_none() && !sweep.met {
+                    sweep.gone = sweep.timed_before;
+                }
+            }
+            Err(error) => tracing::debug!(%error, "expired records could not be looked for"),
+        }
+    }
+
+    /// Drops all records that are expired now; how many. Costs a scan; updates and reads go on meanwhile.
+    ///
+    /// Not needed for correctness: they are not found anyway, and go one by one as updates come.
+    pub fn drop_expired(&self) -> Result<u64> {
+        let mut dropped = 0;
+        let mut at = Some(Hash(0));
+        while let Some(hash) = at {
+            let _inside = self.gate.enter();
+            let (here, _, next) = self.sweep_chunk(&epoch::pin(), hash)?;
+            dropped += here;
+            at = next;
+        }
+        Ok(dropped)
+    }
+
+    /// Drops what is expired in the chunk that `from` falls into: how many, whether any record there has a time to live,
+    /// and where the next chunk begins.
+    fn sweep_chunk(&self, pin: &Pin, from: Hash) -> Result<(u64, bool, Option<Hash>)> {
+        let (entries, next) = self.index.scan_chunk(pin, from)?;
+        let (mut dropped, mut met) = (0, false);
+        for (_, place) in &entries {
+            let Some(record) = self.record(pin, *place).filter(|r| r.expires.is_some()) else {
+                continue;
+            };
+            if self.is_live(&record) {
+                met = true;
+                continue;
+            }
+            let locked = self.index.lock(pin, self.hash(record.key))?;
+            let here = |found| Ok((found == *place).then_some(()));
+            if let Some((slot, ())) = locked.find(here)? {
+                self.discard(pin, locked, slot, *place, &record);
+                dropped += 1;
+            }
+        }
+        Ok((dropped, met, next))
+    }
+
+    /// Takes entries that have no record out of a chunk of a queue.
+    #[cold]
+    #[inline(never)]
+    fn sift(&self, pin: &Pin) {
+        const AHEAD: usize = 8;
+        let Some(mut sieve) = self.policy.take_some() else {
+            return;
+        };
+        let entries = &mut sieve.entries;
+        let mut kept = 0;
+        for at in 0..entries.len() {
+            if let Some(soon) = entries.get(at + AHEAD) {
+                self.index.prefetch(pin, soon.hash());
+            }
+            let entry = entries[at];
+            // Under its lock: the record of an entry may be about to come.
+            let is_there = match self.index.lock(pin, entry.hash()) {
+                Ok(locked) => self.any(pin, &locked).is_some(),
+                Err(_) => true,
+            };
+            if is_there {
+                entries[kept] = entry;
+                kept += 1;
+            }
+        }
+        entries.truncate(kept);
+        self.policy.put_back(sieve);
+    }
+
+    /// Moves records together, when removals have left many holes.
+    #[cold]
+    #[inline(never)]
+    fn densen(&self, pin: &Pin) {
+        let moved = self
+            .slab
+            .thin(pin, &mut |pin, place| self.move_away(pin, place));
+        if let Err(error) = moved {
+            tracing::debug!(%error, "records could not be moved together");
+        }
+    }
+
+    fn move_away(&self, pin: &Pin, place: Place) -> Result<()> {
+        let Some(record) = self.record(pin, place) else {
+            return Ok(());
+        };
+        let locked = self.index.lock(pin, self.hash(record.key))?;
+        let here = |found| Ok((found == place).then_some(()));
+        if let Some((slot, ())) = locked.find(here)? {
+            let moved = self
+                .slab
+                .put(pin, record.key, record.value, record.expires)?;
+            if record.was_seen()
+                && let Some(moved) = self.record(pin, moved)
+            {
+                moved.see();
+            }
+            locked.replace(slot, moved);
+            self.slab.free(pin, place);
+        }
+        Ok(())
+    }
+}

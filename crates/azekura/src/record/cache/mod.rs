@@ -1,0 +1,498 @@
+//! A cache: a hash in memory that stays within its bounds by dropping what is least likely to be asked for again.
+//!
+//! Promises:
+//! 1. When a call returns, there are no more records and no more bytes than it may hold, both exactly, whatever came: new
+//!    records, longer values, a smaller size. Until they return, n calls that put at once may have put n records more.
+//! 2. What it lends of a key is the last value put under it, or nothing. What it dropped does not come back.
+//! 3. A lookup costs two cache misses, one in the index and one in the record; an absent key costs one. Reads take no lock, and
+//!    store one bit in the record, if it is not set yet.
+//! 4. A record may be given a time to live. Once that is over, no read, update or scan finds it; its room is used again when
+//!    it would be dropped, or when updates have come by, which look at one record or two each as long as any has such a
+//!    time. Until then it counts.
+//! 5. A record of 8 and 8 bytes takes 18 bytes, 5 in a queue and its share of the index, 10 to 14. Room is used again as in
+//!    `memory::tiny`, to which it is the sister. Nothing survives the process.
+//!
+//! ```text
+//!   new key -----> small: a tenth ---- asked for again? yes --> main: the rest --- asked for again? yes --.
+//!      |                                  | no                   ^  |        ^                            |
+//!      |                                  v                      |  | no     `---------- one more lap ----'
+//!      |            dropped, its hash remembered for a while     |  v
+//!      `--- remembered? -----------------------------------------'  dropped
+//! ```
+//!
+//! The policy (`policy`) is the one of S3-FIFO (Yang et al. 2023): first in, first out, in two queues. A long scan passes
+//! through the small one and leaves what is in use alone. Queues hold hashes, not places: a record is found from there
+//! by the index, so overwriting it, removing it and moving it do not touch them.
+//!
+//! Invariants:
+//! 1. Of each hash (its known bits), there are at least as many entries in queues, or in the hands of a thread that looks
+//!    at one, as records. So every record can be dropped. Entries without a record are sifted out when they are half.
+//! 2. An entry points to a whole record; a place is freed by who took its entry away, under the bucket's lock, once.
+//! 3. Records and bytes are counted under the bucket's lock. Who left too many behind drops some before it returns, or
+//!    another thread holds what could be dropped and does.
+//!
+//! Lock order: the gate, the slab's walk, the index's, the policy's, a shard of the slab. No file, no thread of its own.
+
+mod clock;
+mod evict;
+mod policy;
+mod update;
+
+use std::cell::Cell;
+use std::hash::{BuildHasher, RandomState};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rapidhash::v3::RapidSecrets;
+
+use crate::engine::{Bookmark, DecideMany, Edit, Engine, Promise, Reader, Stats, Visit};
+use crate::epoch::{self, Pin};
+use crate::error::{Error, Kind, Result, size};
+use crate::index::hash::Hash;
+use crate::index::{Glance, Index, Place};
+use crate::record::gate::Gate;
+use crate::record::group::{self, GROUP};
+use crate::record::scan::{self, Lend, Scan};
+use crate::slab::{Record, Slab};
+
+pub use clock::Clock;
+use evict::Sweep;
+use policy::Policy;
+
+/// Longest key.
+pub const KEY_LEN_MAX: u64 = (8 << 20) - 1;
+/// Longest value.
+pub const VALUE_LEN_MAX: u64 = (2 << 30) - 1;
+/// What a record is charged beside its slot: for its share of the index and of the queues.
+pub const CHARGE: u64 = 16;
+/// What the shortest record is charged.
+const CHARGE_MIN: u64 = 16 + CHARGE;
+
+/// Why the cache dropped a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// There were too many records or bytes.
+    Capacity,
+    /// Its time to live was over.
+    Expired,
+}
+
+/// Is told of each record that was dropped: key, value, why.
+///
+/// It is called by the thread that dropped the record, after it can no longer be found, with no lock held. It must not
+/// call the cache, and should be short: it delays the call it is made from and the reuse of memory.
+pub type Dropped = Arc<dyn Fn(&[u8], &[u8], Reason) + Send + Sync>;
+
+/// How a cache is made.
+#[derive(Clone)]
+pub struct Options {
+    /// Records it may hold, at least 1. `None`: as many as bytes allow.
+    pub records_max: Option<u64>,
+    /// Bytes it may hold, at least 32. A record is charged its slot, which is its lengths and 2 bytes or more, rounded
+    /// up, and [`CHARGE`]. `None`: as many as records allow.
+    pub bytes_max: Option<u64>,
+    /// Is told of what is dropped.
+    pub dropped: Option<Dropped>,
+    /// By which times to live are measured. It is asked for records that have one only.
+    pub clock: Clock,
+}
+
+impl Default for Options {
+    /// 1,048,576 records, of any length; the system's clock.
+    fn default() -> Self {
+        Self {
+            records_max: Some(1 << 20),
+            bytes_max: None,
+            dropped: None,
+            clock: Clock::default(),
+        }
+    }
+}
+
+impl std::fmt::Debug for Options {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Options")
+            .field("records_max", &self.records_max)
+            .field("bytes_max", &self.bytes_max)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A cache in memory. See the module's text.
+pub struct CacheDb {
+    index: Index,
+    slab: Slab,
+    secrets: RapidSecrets,
+    /// Lets updates pass; closed while everything is removed.
+    gate: Gate,
+    held: Held,
+    policy: Policy,
+    /// Puts with a time to live so far.
+    timed: AtomicU64,
+    sweep: Mutex<Sweep>,
+    dropped: Option<Dropped>,
+    clock: Clock,
+}
+
+/// What there is, and what there may be.
+#[repr(align(128))]
+struct Held {
+    records: AtomicU64,
+    bytes: AtomicU64,
+    records_max: AtomicU64,
+    bytes_max: AtomicU64,
+}
+
+impl Held {
+    #[inline(always)]
+    fn is_over(&self) -> bool {
+        self.records.load(Ordering::Relaxed) > self.records_max.load(Ordering::Relaxed)
+            || self.bytes.load(Ordering::Relaxed) > self.bytes_max.load(Ordering::Relaxed)
+    }
+
+    /// One record of so many bytes more.
+    #[inline(always)]
+    fn add(&self, bytes: u64) {
+        self.records.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// One record of so many bytes less.
+    #[inline(always)]
+    fn take(&self, bytes: u64) {
+        self.records.fetch_sub(1, Ordering::Relaxed);
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// One of so many bytes became one of so many.
+    #[inline(always)]
+    fn change(&self, from: u64, to: u64) {
+        if from != to {
+            self.bytes
+                .fetch_add(to.wrapping_sub(from), Ordering::Relaxed);
+        }
+    }
+}
+
+/// What a record is charged.
+#[inline(always)]
+fn charge(key_len: usize, value_len: usize, expires: bool) -> u64 {
+    Slab::bytes_of(key_len, value_len, expires) + CHARGE
+}
+
+fn charge_of(record: &Record<'_>) -> u64 {
+    charge(
+        record.key.len(),
+        record.value.len(),
+        record.expires.is_some(),
+    )
+}
+
+impl std::fmt::Debug for CacheDb {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CacheDb")
+            .field("count", &self.count())
+            .finish_non_exhaustive()
+    }
+}
+
+impl CacheDb {
+    /// An empty cache of so many records. `Invalid` for none.
+    pub fn new(records_max: u64) -> Result<Self> {
+        Self::with(&Options {
+            records_max: Some(records_max),
+            ..Options::default()
+        })
+    }
+
+    /// An empty cache. `Invalid` if it has no bound, or one that no record fits in; `Io` if the system refuses the addresses.
+    pub fn with(options: &Options) -> Result<Self> {
+        let (records_max, bytes_max) = bounds(options.records_max, options.bytes_max)?;
+        // Chosen anew for each store: nobody can choose keys that collide.
+        let seed = RandomState::new().hash_one(0);
+        Ok(Self {
+            index: Index::new()?,
+            slab: Slab::new(None)?,
+            secrets: RapidSecrets::seed(seed),
+            gate: Gate::default(),
+            held: Held {
+                records: AtomicU64::new(0),
+                bytes: AtomicU64::new(0),
+                records_max: AtomicU64::new(records_max),
+                bytes_max: AtomicU64::new(bytes_max),
+            },
+            policy: Policy::default(),
+            timed: AtomicU64::new(0),
+            sweep: Mutex::default(),
+            dropped: options.dropped.clone(),
+            clock: options.clock.clone(),
+        })
+    }
+
+    /// Gives it other bounds while it serves; returns when it is within them. `Invalid` as for [`with`](Self::with).
+    pub fn resize(&self, records_max: Option<u64>, bytes_max: Option<u64>) -> Result<()> {
+        let (records_max, bytes_max) = bounds(records_max, bytes_max)?;
+        let _inside = self.gate.enter();
+        self.held.records_max.store(records_max, Ordering::Relaxed);
+        self.held.bytes_max.store(bytes_max, Ordering::Relaxed);
+        self.settle(&epoch::pin());
+        Ok(())
+    }
+
+    /// The value of `key`, copied.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.read_with(key, |value| value.map(<[u8]>::to_vec))
+    }
+
+    /// Lends the value of `key`, or its absence, to `visit`: no copy, no lock.
+    #[inline]
+    pub fn read_with<R>(&self, key: &[u8], visit: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
+        let hash = self.hash(key);
+        let pin = epoch::pin();
+        self.read_hashed(&pin, key, hash, visit)
+    }
+
+    /// How long `key` has left: `None` if it is absent, `Some(None)` if it has no such time.
+    pub fn time_left(&self, key: &[u8]) -> Result<Option<Option<Duration>>> {
+        let pin = epoch::pin();
+        let found = self.index.find(&pin, self.hash(key), |place| {
+            Ok(self.matching(&pin, place, key))
+        })?;
+        let live = found.filter(|record| self.is_live(record));
+        Ok(live.map(|record| record.expires.map(|tick| self.clock.left(tick))))
+    }
+
+    /// As [`scan`](Reader::scan), with the time each record has left, if it has one. It does not count as asking for
+    /// the records.
+    pub fn scan_timed(
+        &self,
+        from: Option<&Bookmark>,
+        visit: &mut dyn FnMut(&[u8], &[u8], Option<Duration>) -> ControlFlow<()>,
+    ) -> Result<Option<Bookmark>> {
+        let expires: Cell<Option<u32>> = Cell::new(None);
+        // The scan is pinned from when it found a place until it was lent.
+        let lend = |place: Place, lent: &mut Lend<'_>| {
+            let pin = epoch::pin();
+            match self.record(&pin, place) {
+                Some(record) if self.is_live(&record) => {
+                    expires.set(record.expires);
+                    lent(record.key, record.value)
+                }
+                _ => Ok(()),
+            }
+        };
+        let scan = Scan {
+            index: &self.index,
+            secrets: &self.secrets,
+            prefetch: &|place| self.slab.prefetch(place),
+            lend: &lend,
+        };
+        scan.run(from, &mut |key, value| {
+            visit(key, value, expires.get().map(|tick| self.clock.left(tick)))
+        })
+    }
+
+    #[inline(always)]
+    fn hash(&self, key: &[u8]) -> Hash {
+        Hash::of_key(key, &self.secrets)
+    }
+
+    #[inline(always)]
+    fn read_hashed<R>(
+        &self,
+        pin: &Pin,
+        key: &[u8],
+        hash: Hash,
+        visit: impl FnOnce(Option<&[u8]>) -> R,
+    ) -> Result<R> {
+        let found = match self.index.glance(pin, hash) {
+            Glance::At(place) => self.matching(pin, place, key),
+            Glance::Absent => return Ok(visit(None)),
+            Glance::Cold => None,
+        };
+        let found = match found {
+            Some(record) => Some(record),
+            None => self
+                .index
+                .find(pin, hash, |place| Ok(self.matching(pin, place, key)))?,
+        };
+        match found {
+            Some(record) if self.is_live(&record) => {
+                record.see();
+                Ok(visit(Some(record.value)))
+            }
+            _ => Ok(visit(None)),
+        }
+    }
+
+    /// Whether its time is not over.
+    #[inline(always)]
+    fn is_live(&self, record: &Record<'_>) -> bool {
+        record.expires.is_none_or(|tick| !self.clock.is_past(tick))
+    }
+
+    /// The record at a place that the index gave, or the slab offers to be moved, under this pin.
+    #[inline(always)]
+    #[expect(unsafe_code, reason = "places are the slab's to give and ours to keep")]
+    fn record<'p>(&'p self, pin: &'p Pin, place: Place) -> Option<Record<'p>> {
+        if !is_place(place) {
+            return None;
+        }
+        // SAFETY: the index holds what `Slab::put` returned and nothing else (a free or claimed slot's content was sorted
+        // out above), and a place is freed after its entry is gone: so after this pin began, or not at all. What is
+        // offered to be moved may have been freed before, but is in a block that nobody fills: the record still stands.
+        Some(unsafe { self.slab.record(pin, place) })
+    }
+
+    /// The record at `place` if it is `key`'s.
+    #[inline(always)]
+    fn matching<'p>(&'p self, pin: &'p Pin, place: Place, key: &[u8]) -> Option<Record<'p>> {
+        self.record(pin, place).filter(|record| record.is_of(key))
+    }
+
+    /// Has the buckets and records of a group of keys brought near, and says their hashes.
+    #[inline(always)]
+    fn approach<'k>(
+        &self,
+        pin: &Pin,
+        keys: impl Iterator<Item = &'k [u8]>,
+        hashes: &mut [Hash; GROUP],
+    ) {
+        let prefetch = |place| {
+            if is_place(place) {
+                self.slab.prefetch(place);
+            }
+        };
+        group::approach(&self.index, pin, &self.secrets, keys, hashes, prefetch);
+    }
+}
+
+/// Whether something may stand there: not so for a slot of the index that is free or only claimed.
+#[inline(always)]
+fn is_place(place: Place) -> bool {
+    const NONE: Place = (1 << 40) - 1;
+    place.wrapping_sub(1) < NONE - 1
+}
+
+/// The bounds as numbers.
+fn bounds(records_max: Option<u64>, bytes_max: Option<u64>) -> Result<(u64, u64)> {
+    if records_max.is_none() && bytes_max.is_none() {
+        return Err(
+            Error::new(Kind::Invalid, "a cache without a bound is not a cache")
+                .remedy("say how many records or bytes it may hold"),
+        );
+    }
+    if records_max == Some(0) {
+        return Err(Error::new(Kind::Invalid, "a cache for no record").found(0, "at least 1"));
+    }
+    if let Some(bytes) = bytes_max.filter(|bytes| *bytes < CHARGE_MIN) {
+        return Err(
+            Error::new(Kind::Invalid, "a cache too small for any record")
+                .found(size(bytes), format!("at least {CHARGE_MIN} bytes")),
+        );
+    }
+    Ok((records_max.unwrap_or(u64::MAX), bytes_max.unwrap_or(u64::MAX)))
+}
+
+impl Reader for CacheDb {
+    fn read(&self, key: &[u8], visit: &mut dyn FnMut(Option<&[u8]>)) -> Result<()> {
+        self.read_with(key, visit)
+    }
+
+    fn read_many(&self, keys: &[&[u8]], visit: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
+        let mut hashes = [Hash(0); GROUP];
+        for (group, keys) in keys.chunks(GROUP).enumerate() {
+            let pin = epoch::pin();
+            self.approach(&pin, keys.iter().copied(), &mut hashes);
+            for (at, key) in keys.iter().enumerate() {
+                let index = group * GROUP + at;
+                self.read_hashed(&pin, key, hashes[at], |value| visit(index, value))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn scan(&self, from: Option<&Bookmark>, visit: &mut Visit<'_>) -> Result<Option<Bookmark>> {
+        self.scan_timed(from, &mut |key, value, _| visit(key, value))
+    }
+
+    fn bookmark_at(&self, key: &[u8]) -> Bookmark {
+        scan::bookmark(self.hash(key), key)
+    }
+
+    fn count(&self) -> u64 {
+        self.held.records.load(Ordering::Relaxed)
+    }
+
+    /// `live_bytes` is what the records are charged, and bounded.
+    fn stats(&self) -> Stats {
+        let (records, index) = (self.slab.memory_bytes(), self.index.memory_bytes());
+        let queues = self.policy.memory_bytes();
+        let bound = |bound: &AtomicU64| match bound.load(Ordering::Relaxed) {
+            u64::MAX => "none".to_owned(),
+            bound => bound.to_string(),
+        };
+        Stats {
+            count: self.count(),
+            live_bytes: self.held.bytes.load(Ordering::Relaxed),
+            file_bytes: 0,
+            memory_bytes: records + index + queues,
+            more: vec![
+                ("records_max", bound(&self.held.records_max)),
+                ("bytes_max", bound(&self.held.bytes_max)),
+                ("record_memory_bytes", records.to_string()),
+                ("index_memory_bytes", index.to_string()),
+                ("queue_memory_bytes", queues.to_string()),
+            ],
+        }
+    }
+
+    fn promise(&self) -> Promise {
+        Promise {
+            engine: "cache",
+            evicts: true,
+            durability: None,
+            update_many_is_crash_atomic: false,
+            key_len_max: KEY_LEN_MAX,
+            value_len_max: VALUE_LEN_MAX,
+        }
+    }
+}
+
+impl Engine for CacheDb {
+    /// Whatever time to live the record had, it has none afterwards, if it is put. A record that is too large for the
+    /// cache is `TooLarge`.
+    fn update<'a>(
+        &self,
+        key: &[u8],
+        decide: &mut dyn FnMut(Option<&[u8]>) -> Edit<'a>,
+    ) -> Result<()> {
+        self.edit(key, |present| (decide(present.map(|(value, _)| value)), None))
+    }
+
+    fn update_many(&self, keys: &[&[u8]], decide: DecideMany<'_, '_>) -> Result<()> {
+        self.edit_many(keys, decide)
+    }
+
+    fn put_many(&self, records: &[(&[u8], &[u8])]) -> Result<()> {
+        let mut hashes = [Hash(0); GROUP];
+        for group in records.chunks(GROUP) {
+            let pin = epoch::pin();
+            self.approach(&pin, group.iter().map(|(key, _)| *key), &mut hashes);
+            for (at, (key, value)) in group.iter().enumerate() {
+                self.put_hashed(key, hashes[at], value, None)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn clear(&self) -> Result<()> {
+        self.remove_all()
+    }
+}
+
+#[cfg(test)]
+mod tests;

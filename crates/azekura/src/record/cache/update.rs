@@ -1,0 +1,473 @@
+//! Updating: copy the record in, then point its entry to it, under the bucket's lock; then drop what is too much.
+//!
+//! A new record's entry stands in a queue before the record can be found. Short ways for what is common - nobody in the
+//! way, the record in its home bucket or absent - and one long way for all else.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::{CacheDb, KEY_LEN_MAX, VALUE_LEN_MAX, charge, charge_of};
+use crate::engine::{DecideMany, Edit};
+use crate::epoch::{self, Pin};
+use crate::error::{Error, Kind, Result, size};
+use crate::index::hash::Hash;
+use crate::index::{Locked, Place, Slot};
+use crate::record::group::GROUP;
+use crate::record::many::Distinct;
+use crate::slab::Record;
+
+/// Records dropped for the memory of one, when the system gives none.
+const DROPPED_FOR_MEMORY: usize = 2048;
+
+/// The record that an update found.
+struct Present<'p> {
+    slot: Slot<'p>,
+    place: Place,
+    record: Record<'p>,
+    /// Its time is over: to the update it is absent.
+    is_expired: bool,
+}
+
+impl<'p> Present<'p> {
+    fn value(&self) -> Option<&'p [u8]> {
+        (!self.is_expired).then_some(self.record.value)
+    }
+}
+
+/// What an update answers: an edit, and how long what it puts may live.
+pub type Timed<'a> = (Edit<'a>, Option<Duration>);
+
+impl CacheDb {
+    /// Sets the value of `key`, for as long as there is room. Errors: `TooLarge`, also for a record that does not fit into the
+    /// cache; `Full` if the system gives no memory. Then nothing is changed, but that others may have been dropped.
+    #[inline]
+    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.put_hashed(key, self.hash(key), value, None)
+    }
+
+    /// As [`put`](Self::put), to be absent when `time` is over, at most a tenth of a second later. 13 years at most.
+    pub fn put_for(&self, key: &[u8], value: &[u8], time: Duration) -> Result<()> {
+        let expires = Some(self.clock.expiry(time));
+        self.put_hashed(key, self.hash(key), value, expires)
+    }
+
+    /// Removes `key`; whether it was there.
+    #[inline]
+    pub fn remove(&self, key: &[u8]) -> Result<bool> {
+        self.remove_hashed(key, self.hash(key))
+    }
+
+    /// Removes each of `keys`, overlapping their cache misses; how many were there.
+    pub fn remove_many(&self, keys: &[&[u8]]) -> Result<u64> {
+        let mut hashes = [Hash(0); GROUP];
+        let mut removed = 0;
+        for group in keys.chunks(GROUP) {
+            let pin = epoch::pin();
+            self.approach(&pin, group.iter().copied(), &mut hashes);
+            for (at, key) in group.iter().enumerate() {
+                removed += u64::from(self.remove_hashed(key, hashes[at])?);
+            }
+        }
+        Ok(removed)
+    }
+
+    /// As [`Engine::update`](crate::engine::Engine::update): `decide` is also shown how long the record has left, and says
+    /// how long what it puts may live (`None`: for ever).
+    pub fn update_timed<'a>(
+        &self,
+        key: &[u8],
+        decide: impl FnOnce(Option<(&[u8], Option<Duration>)>) -> Timed<'a>,
+    ) -> Result<()> {
+        self.edit(key, decide)
+    }
+
+    #[inline(always)]
+    pub(super) fn put_hashed(
+        &self,
+        key: &[u8],
+        hash: Hash,
+        value: &[u8],
+        expires: Option<u32>,
+    ) -> Result<()> {
+        self.check(key, value, expires.is_some())?;
+        match self.put_once(key, hash, value, expires) {
+            Err(error) if error.kind() == Kind::Full => {
+                self.make_room()?;
+                self.put_once(key, hash, value, expires)
+            }
+            done => done,
+        }
+    }
+
+    /// Drops records because the system gives no memory.
+    #[cold]
+    fn make_room(&self) -> Result<()> {
+        {
+            let _inside = self.gate.enter();
+            let pin = epoch::pin();
+            let dropped = (0..DROPPED_FOR_MEMORY).take_while(|_| self.drop_one(&pin));
+            tracing::debug!(dropped = dropped.count(), "the system gives no memory");
+        }
+        self.slab.reclaim();
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn put_once(&self, key: &[u8], hash: Hash, value: &[u8], expires: Option<u32>) -> Result<()> {
+        let _inside = self.gate.enter();
+        let pin = epoch::pin();
+        self.tend(&pin);
+        // The bucket comes near while the record is copied.
+        self.index.prefetch(&pin, hash);
+        if expires.is_some() {
+            self.timed.fetch_add(1, Ordering::Relaxed);
+        }
+        let place = self.slab.put(&pin, key, value, expires)?;
+        let bytes = charge(key.len(), value.len(), expires.is_some());
+        let stored = self.store(&pin, key, hash, place, bytes);
+        if stored.is_err() {
+            self.slab.free(&pin, place);
+        }
+        self.settle(&pin);
+        stored
+    }
+
+    /// Points the entry of `key` to `place`: the common case, in few instructions and without a loop.
+    #[inline(always)]
+    fn store(&self, pin: &Pin, key: &[u8], hash: Hash, place: Place, bytes: u64) -> Result<()> {
+        if let Some(mut locked) = self.index.lock_at_once(pin, hash) {
+            match locked.glance() {
+                None => {
+                    if locked.claim() {
+                        self.policy.admit(hash)?;
+                        locked.fill(place);
+                        self.held.add(bytes);
+                        return Ok(());
+                    }
+                }
+                Some(slot) => {
+                    let old = slot.place();
+                    if let Some(record) = self.matching(pin, old, key)
+                        && record.expires.is_none()
+                    {
+                        self.see(pin, place);
+                        locked.replace(slot, place);
+                        self.held.change(charge_of(&record), bytes);
+                        self.slab.free(pin, old);
+                        return Ok(());
+                    }
+                }
+            }
+        }
+        let (mut locked, found) = self.lock(pin, key, hash)?;
+        if found.is_none() {
+            self.policy.admit(hash)?;
+        }
+        self.point(pin, &mut locked, found.as_ref(), place, bytes);
+        drop(locked);
+        self.tell_of_expired(found.as_ref());
+        Ok(())
+    }
+
+    /// Points to what was put. A record that was there counts as asked for.
+    fn point(
+        &self,
+        pin: &Pin,
+        locked: &mut Locked<'_>,
+        found: Option<&Present<'_>>,
+        place: Place,
+        bytes: u64,
+    ) {
+        if let Some(present) = found {
+            if !present.is_expired {
+                self.see(pin, place);
+            }
+            locked.replace(present.slot, place);
+            self.held.change(charge_of(&present.record), bytes);
+            self.slab.free(pin, present.place);
+        } else {
+            locked.fill(place);
+            self.held.add(bytes);
+        }
+    }
+
+    /// Takes the record away that is there.
+    fn take(&self, pin: &Pin, locked: &Locked<'_>, present: &Present<'_>) {
+        locked.remove(present.slot);
+        self.held.take(charge_of(&present.record));
+        self.slab.free(pin, present.place);
+    }
+
+    fn see(&self, pin: &Pin, place: Place) {
+        if let Some(record) = self.record(pin, place) {
+            record.see();
+        }
+    }
+
+    fn tell_of_expired(&self, found: Option<&Present<'_>>) {
+        if let Some(present) = found.filter(|present| present.is_expired) {
+            self.tell(&present.record);
+        }
+    }
+
+    #[inline(always)]
+    fn remove_hashed(&self, key: &[u8], hash: Hash) -> Result<bool> {
+        let _inside = self.gate.enter();
+        let pin = epoch::pin();
+        self.tend(&pin);
+        let locked = self.index.lock(&pin, hash)?;
+        let Some(slot) = locked.glance() else {
+            return Ok(false);
+        };
+        let place = slot.place();
+        if let Some(record) = self.matching(&pin, place, key)
+            && record.expires.is_none()
+        {
+            locked.remove(slot);
+            self.held.take(charge_of(&record));
+            self.slab.free(&pin, place);
+            return Ok(true);
+        }
+        let found = self.present(&pin, &locked, key)?;
+        let Some(present) = &found else {
+            return Ok(false);
+        };
+        self.take(&pin, &locked, present);
+        drop(locked);
+        self.tell_of_expired(found.as_ref());
+        Ok(found.is_some_and(|present| !present.is_expired))
+    }
+
+    /// Locks the bucket of `key` and finds its record; if there is none, a slot is claimed.
+    fn lock<'p>(
+        &'p self,
+        pin: &'p Pin,
+        key: &[u8],
+        hash: Hash,
+    ) -> Result<(Locked<'p>, Option<Present<'p>>)> {
+        loop {
+            let mut locked = self.index.lock(pin, hash)?;
+            let found = self.present(pin, &locked, key)?;
+            if found.is_some() || locked.claim() {
+                return Ok((locked, found));
+            }
+            let seen = locked.seen();
+            drop(locked);
+            self.index.grow(hash, seen)?;
+        }
+    }
+
+    /// The record of `key`, whose home is locked.
+    fn present<'p>(
+        &'p self,
+        pin: &'p Pin,
+        locked: &Locked<'p>,
+        key: &[u8],
+    ) -> Result<Option<Present<'p>>> {
+        let found = locked
+            .find(|place| Ok(self.matching(pin, place, key).map(|record| (place, record))))?;
+        Ok(found.map(|(slot, (place, record))| Present {
+            slot,
+            place,
+            is_expired: !self.is_live(&record),
+            record,
+        }))
+    }
+
+    /// One update.
+    pub(super) fn edit<'a>(
+        &self,
+        key: &[u8],
+        decide: impl FnOnce(Option<(&[u8], Option<Duration>)>) -> Timed<'a>,
+    ) -> Result<()> {
+        self.check(key, &[], false)?;
+        let hash = self.hash(key);
+        let _inside = self.gate.enter();
+        let pin = epoch::pin();
+        self.tend(&pin);
+        let (mut locked, found) = self.lock(&pin, key, hash)?;
+        let shown = found.as_ref().and_then(|present| {
+            let left = present.record.expires.map(|tick| self.clock.left(tick));
+            Some((present.value()?, left))
+        });
+        let (edit, time) = decide(shown);
+        let expires = time.map(|time| self.clock.expiry(time));
+        let place = self.prepare(&pin, key, hash, &edit, expires, found.is_some())?;
+        self.apply(&pin, &mut locked, found.as_ref(), &edit, place);
+        drop(locked);
+        self.tell_of_expired(found.as_ref());
+        self.settle(&pin);
+        Ok(())
+    }
+
+    /// Makes ready what an edit puts: its place and what it is charged.
+    fn prepare(
+        &self,
+        pin: &Pin,
+        key: &[u8],
+        hash: Hash,
+        edit: &Edit<'_>,
+        expires: Option<u32>,
+        is_present: bool,
+    ) -> Result<Option<(Place, u64)>> {
+        let Edit::Put(value) = edit else {
+            return Ok(None);
+        };
+        self.check(key, value, expires.is_some())?;
+        if expires.is_some() {
+            self.timed.fetch_add(1, Ordering::Relaxed);
+        }
+        let place = self.slab.put(pin, key, value, expires)?;
+        if !is_present && let Err(error) = self.policy.admit(hash) {
+            self.slab.free(pin, place);
+            return Err(error);
+        }
+        let bytes = charge(key.len(), value.len(), expires.is_some());
+        Ok(Some((place, bytes)))
+    }
+
+    fn apply(
+        &self,
+        pin: &Pin,
+        locked: &mut Locked<'_>,
+        found: Option<&Present<'_>>,
+        edit: &Edit<'_>,
+        place: Option<(Place, u64)>,
+    ) {
+        match (place, found) {
+            (Some((place, bytes)), _) => self.point(pin, locked, found, place, bytes),
+            // What is expired goes, also if it would be kept.
+            (None, Some(present)) if *edit == Edit::Remove || present.is_expired => {
+                self.take(pin, locked, present);
+            }
+            (None, _) => {}
+        }
+    }
+
+    /// All keys locked, all values shown, then all edits: isolated.
+    pub(super) fn edit_many(&self, keys: &[&[u8]], decide: DecideMany<'_, '_>) -> Result<()> {
+        for key in keys {
+            self.check(key, &[], false)?;
+        }
+        let distinct = Distinct::of(keys);
+        let records = &distinct.records;
+        let hashes: Vec<Hash> = records.iter().map(|key| self.hash(key)).collect();
+        let _inside = self.gate.enter();
+        let pin = epoch::pin();
+        self.tend(&pin);
+        let (mut locked, found) = self.lock_many(&pin, records, &hashes)?;
+        let values: Vec<Option<&[u8]>> = found
+            .iter()
+            .map(|found| found.as_ref().and_then(Present::value))
+            .collect();
+        let edits = distinct.decide(&values, decide)?;
+        let mut places: Vec<Option<(Place, u64)>> = Vec::with_capacity(edits.len());
+        for (at, edit) in edits.iter().enumerate() {
+            let is_present = found[at].is_some();
+            match self.prepare(&pin, records[at], hashes[at], edit, None, is_present) {
+                Ok(place) => places.push(place),
+                Err(error) => {
+                    for (place, _) in places.into_iter().flatten() {
+                        self.slab.free(&pin, place);
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        for (at, edit) in edits.iter().enumerate() {
+            self.apply(&pin, &mut locked[at], found[at].as_ref(), edit, places[at]);
+        }
+        drop(locked);
+        for found in &found {
+            self.tell_of_expired(found.as_ref());
+        }
+        self.settle(&pin);
+        Ok(())
+    }
+
+    fn lock_many<'p>(
+        &'p self,
+        pin: &'p Pin,
+        records: &[&[u8]],
+        hashes: &[Hash],
+    ) -> Result<(Vec<Locked<'p>>, Vec<Option<Present<'p>>>)> {
+        loop {
+            let mut locked = self.index.lock_many(pin, hashes)?;
+            let mut found = Vec::with_capacity(records.len());
+            let mut full = None;
+            for (locked, key) in locked.iter_mut().zip(records) {
+                let present = self.present(pin, locked, key)?;
+                if present.is_none() && !locked.claim() {
+                    full = Some((locked.hash(), locked.seen()));
+                    break;
+                }
+                found.push(present);
+            }
+            let Some((hash, seen)) = full else {
+                return Ok((locked, found));
+            };
+            drop(locked);
+            self.index.grow(hash, seen)?;
+        }
+    }
+
+    /// Removes everything, while no other update is under way. Readers see all of it or nothing.
+    pub(super) fn remove_all(&self) -> Result<()> {
+        let _alone = self.gate.alone();
+        let pin = epoch::pin();
+        let mut places = Vec::new();
+        let mut at = Some(Hash(0));
+        while let Some(hash) = at {
+            let (entries, next) = self.index.scan_chunk(&pin, hash)?;
+            places.extend(entries.into_iter().map(|(_, place)| place));
+            at = next;
+        }
+        self.index.clear();
+        self.policy.clear();
+        self.held.records.store(0, Ordering::Relaxed);
+        self.held.bytes.store(0, Ordering::Relaxed);
+        for place in places {
+            self.slab.free(&pin, place);
+        }
+        Ok(())
+    }
+
+    /// Whether a record is within the limits.
+    #[inline(always)]
+    fn check(&self, key: &[u8], value: &[u8], expires: bool) -> Result<()> {
+        if key.len() as u64 > KEY_LEN_MAX {
+            return Err(too_large("key", key.len(), KEY_LEN_MAX, key));
+        }
+        if value.len() as u64 > VALUE_LEN_MAX {
+            return Err(too_large("value", value.len(), VALUE_LEN_MAX, key));
+        }
+        let (bytes, max) = (
+            charge(key.len(), value.len(), expires),
+            self.held.bytes_max.load(Ordering::Relaxed),
+        );
+        if bytes > max {
+            return Err(does_not_fit(bytes, max, key));
+        }
+        Ok(())
+    }
+}
+
+#[cold]
+fn too_large(what: &str, len: usize, limit: u64, key: &[u8]) -> Error {
+    let message = format!(
+        "{what} of {} exceeds the {} limit of a store in memory",
+        size(len as u64),
+        size(limit)
+    );
+    Error::new(Kind::TooLarge, message)
+        .key(key)
+        .found(format!("{len} bytes"), format!("at most {limit}"))
+}
+
+#[cold]
+fn does_not_fit(bytes: u64, max: u64, key: &[u8]) -> Error {
+    Error::new(Kind::TooLarge, "a record is larger than the whole cache")
+        .key(key)
+        .found(format!("{bytes} bytes"), format!("at most {max}"))
+        .remedy("give the cache more bytes")
+}
