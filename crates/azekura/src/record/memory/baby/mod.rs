@@ -345,6 +345,10 @@ impl Engine for BabyDb {
 }
 
 impl Ordered for BabyDb {
+    fn order_name(&self) -> &str {
+        self.tree.order.name()
+    }
+
     fn cursor(&self) -> Box<dyn Cursor + '_> {
         Box::new(walk::At::new(self))
     }
