@@ -65,6 +65,14 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     }
 }
 
+/// Reads `bytes` as a stream of records in each format that `import` knows, to the end or to the first error; for fuzzing.
+///
+/// Returns how many records were read. Panics if records that were read do not come back when they are written and
+/// read again.
+pub fn read_streams(bytes: &[u8]) -> u64 {
+    format::read_streams(bytes)
+}
+
 fn dispatch(matches: &clap::ArgMatches, out: &mut Output<'_>) -> Result<Outcome> {
     if let Some(("bench", bench)) = matches.subcommand() {
         return azekura_bench::run(bench).map(|()| Outcome::Yes);

@@ -114,6 +114,34 @@ fn check_len(what: &str, place: &str, len: u64, limit: u64) -> Result<()> {
     .found(format!("{len} bytes"), format!("at most {limit}")))
 }
 
+/// Reads `bytes` in each format; how many records there were. What is read is what is read again once written.
+pub(crate) fn read_streams(bytes: &[u8]) -> u64 {
+    const LIMITS: Limits = Limits {
+        key: 1 << 16,
+        value: 1 << 16,
+    };
+    let all = |format: Format, bytes: &[u8]| {
+        let mut reader = format.reader(Box::new(bytes), Path::new("input"), LIMITS);
+        let (mut records, mut record) = (Vec::new(), Record::default());
+        while let Ok(true) = reader.read(&mut record) {
+            records.push(std::mem::take(&mut record));
+        }
+        records
+    };
+    let mut count = 0;
+    for format in [Format::Tsv, Format::Flat, Format::Jsonl] {
+        let records = all(format, bytes);
+        let mut written = Vec::new();
+        for Record { key, value } in &records {
+            let done = format.write(&mut written, key, value);
+            assert!(done.is_ok(), "a vector takes what it is given");
+        }
+        assert_eq!(all(format, &written), records, "{format:?}");
+        count += records.len() as u64;
+    }
+    count
+}
+
 #[cfg(test)]
 #[expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "tests")]
 mod tests {
@@ -138,6 +166,36 @@ mod tests {
             "everything was looked at"
         );
         Ok(records)
+    }
+
+    #[test]
+    fn streams_of_noise_end_and_what_they_hold_comes_back() {
+        const PARTS: [&[u8]; 12] = [
+            b"k\tv\n",
+            b"\\x4",
+            b"\\xff",
+            b"\t",
+            b"\n",
+            b"{\"key\":\"a\",\"value\":\"b\"}\n",
+            b"{\"key_base64\":\"/w==\",\"value\":\"\"}\n",
+            b"{\"key\":",
+            b"\x01k\x01v",
+            b"\x81\x7f",
+            b"\xff",
+            b"\0",
+        ];
+        let (mut state, mut records) = (1u64, 0);
+        for _ in 0..20_000 {
+            let mut bytes = Vec::new();
+            for _ in 0..6 {
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
+                bytes.extend_from_slice(PARTS[(state >> 33) as usize % PARTS.len()]);
+            }
+            records += read_streams(&bytes);
+        }
+        assert!(records > 10_000, "{records}");
     }
 
     fn message(format: Format, bytes: &[u8]) -> String {

@@ -1,0 +1,11 @@
+//! Fuzzes what `import` reads: any bytes are records or one error in each format, tsv with its escapes, flat, JSON lines.
+//!
+//! What is read is written and read again, and must be the same. It does not know stores.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    azekura_cli::read_streams(bytes);
+});
