@@ -94,8 +94,9 @@ struct Shard(RwLock<Map>);
 
 /// A hash in memory over `std::collections::HashMap`.
 ///
-/// Costs: a lock, two misses for the table, one each for a key and a value of more than 22 bytes. A key below 2 GiB, a value below
-/// 4 GiB, as many records as there is memory for; it grows by itself, shard by shard.
+/// Costs: a lock, two misses for the table, one each for a key and a value of more than 22 bytes. A key below
+/// 2 GiB, a value below 4 GiB, as many records as there is memory for; it grows by itself, shard by shard, and
+/// only `clear` gives its tables back.
 #[derive(Debug)]
 pub struct StdHashDb {
     shards: Box<[Shard]>,
