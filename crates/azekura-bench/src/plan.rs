@@ -12,7 +12,7 @@ use azekura::error::{Error, Kind, Result};
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
-use crate::engines::memory::{StdHash, StdTree, Tiny};
+use crate::engines::memory::{Baby, StdHash, StdTree, Tiny};
 use crate::engines::{hash::Hash, none::Nothing};
 use crate::mixed::{self, MixedPlan, Recipe};
 use crate::opens::{self, OpenPlan};
@@ -29,6 +29,8 @@ pub enum Engine {
     Hash,
     /// The leanest hash in memory
     Tiny,
+    /// The ordered store in memory
+    Baby,
     /// The standard library's hash map behind sharded locks, in memory
     StdHash,
     /// The standard library's ordered map behind a lock, in memory
@@ -44,6 +46,7 @@ macro_rules! with_target {
         match $engine {
             Engine::Hash => with_target!(@ $target, Hash, $call),
             Engine::Tiny => with_target!(@ $target, Tiny, $call),
+            Engine::Baby => with_target!(@ $target, Baby, $call),
             Engine::StdHash => with_target!(@ $target, StdHash, $call),
             Engine::StdTree => with_target!(@ $target, StdTree, $call),
             Engine::None => $none,

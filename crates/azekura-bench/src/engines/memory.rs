@@ -12,6 +12,7 @@ use std::ops::ControlFlow;
 
 use azekura::engine::{Durability, Edit, Engine, Reader};
 use azekura::error::Result;
+use azekura::record::memory::baby::BabyDb;
 use azekura::record::memory::std_hash::StdHashDb;
 use azekura::record::memory::std_tree::StdTreeDb;
 use azekura::record::memory::tiny::TinyDb;
@@ -167,5 +168,6 @@ fn exchange(
 }
 
 in_memory!(Tiny, TinyDb, "tiny", |_| TinyDb::new());
+in_memory!(Baby, BabyDb, "baby", |_| BabyDb::new());
 in_memory!(StdHash, StdHashDb, "std-hash", |_| Ok(StdHashDb::new()));
 in_memory!(StdTree, StdTreeDb, "std-tree", |_| Ok(StdTreeDb::new()));
