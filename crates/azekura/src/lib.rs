@@ -9,8 +9,8 @@
 //! ```text
 //!   lib.rs  open.rs                                  choose an engine from the superblock
 //!   record/                                          the engines
-//!   engine.rs  verbs.rs |  log/  |  index/  | slab/  the contract | logs | hash buckets | records in memory
-//!   format/             |  io/                       values from bytes | bytes at an offset
+//!   engine.rs  verbs.rs |  log/  |  index/  | slab/ | node/  the contract | logs | hash buckets | records in memory | tree nodes
+//!   format/  order.rs   |  io/                       values from bytes, orders of keys | bytes at an offset
 //!   error.rs
 //! ```
 //!

@@ -36,7 +36,8 @@ fn it_conforms_in_every_other_order() {
         };
         let make =
             || -> Box<dyn Engine> { Box::new(BabyDb::with(&Options { order }).expect("a store")) };
-        let report = conformance(&make, None, &effort).expect(order.name());
+        let report = conformance(&make, None, &effort)
+            .unwrap_or_else(|failure| panic!("{}: {failure}", order.name()));
         tried(&format!("{}: {report}", order.name()));
     }
 }

@@ -40,10 +40,11 @@ impl Node<'_> {
                 .count(),
             _ => 0,
         };
-        let flags = u64::from(lower.is_some()) * HAS_LOWER | u64::from(upper.is_some()) * HAS_UPPER;
+        let flags = if lower.is_some() { HAS_LOWER } else { 0 }
+            | if upper.is_some() { HAS_UPPER } else { 0 };
         let (lower, upper) = (lower.unwrap_or_default(), upper.unwrap_or_default());
         let end = self.size() - lower.len() - upper.len();
-        let word = |parts: [u64; 4]| parts.iter().rev().fold(0, |word, part| word << 16 | part);
+        let word = |parts: [u64; 4]| parts.iter().rev().fold(0, |word, part| (word << 16) | part);
         let first = word([0, end as u64, 0, u64::from(level) | flags << 8]);
         self.memory.set_word(0, first);
         let lens = [prefix, lower.len(), upper.len(), 0].map(|len| len as u64);

@@ -14,7 +14,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use super::model::ModelDb;
-use crate::engine::{Bookmark, DecideMany, Edit, Engine, Promise, Reader, Stats, Visit};
+use crate::engine::{
+    Bookmark, Cursor, DecideMany, Edit, Engine, Ordered, Promise, Reader, Stats, Visit,
+};
 use crate::error::Result;
 use crate::verbs::Verbs;
 
@@ -79,6 +81,10 @@ pub enum Bug {
     OverLimitCut,
     /// `update_many` with one value beyond the limit carries out the rest.
     OverLimitHalf,
+    /// A cursor that seeks a key that is there finds the next one.
+    SeekBehind,
+    /// A cursor whose record was removed begins again.
+    CursorForgets,
 }
 
 impl Bug {
@@ -113,6 +119,8 @@ impl Bug {
         Self::ClearLeaves,
         Self::OverLimitCut,
         Self::OverLimitHalf,
+        Self::SeekBehind,
+        Self::CursorForgets,
     ];
 }
 
@@ -293,6 +301,60 @@ impl Reader for Broken {
             ..self.db.promise()
         }
     }
+
+    fn as_ordered(&self) -> Option<&dyn Ordered> {
+        Some(self)
+    }
+}
+
+impl Ordered for Broken {
+    fn order_name(&self) -> &str {
+        self.db.order_name()
+    }
+
+    fn cursor(&self) -> Box<dyn Cursor + '_> {
+        Box::new(BrokenCursor {
+            db: self,
+            cursor: self.db.cursor(),
+        })
+    }
+}
+
+/// The model's cursor with a bug.
+struct BrokenCursor<'b> {
+    db: &'b Broken,
+    cursor: Box<dyn Cursor + 'b>,
+}
+
+impl Cursor for BrokenCursor<'_> {
+    fn first(&mut self) -> Result<bool> {
+        self.cursor.first()
+    }
+    fn last(&mut self) -> Result<bool> {
+        self.cursor.last()
+    }
+    fn seek(&mut self, key: &[u8]) -> Result<bool> {
+        let there = self.cursor.seek(key)?;
+        if self.db.bug == Bug::SeekBehind && self.record().is_some_and(|(at, _)| at == key) {
+            return self.cursor.next();
+        }
+        Ok(there)
+    }
+    fn next(&mut self) -> Result<bool> {
+        let key = self.record().map(|(key, _)| key.to_vec());
+        if let (Bug::CursorForgets, Some(key)) = (self.db.bug, key)
+            && self.db.db.get(&key)?.is_none()
+        {
+            return self.cursor.first();
+        }
+        self.cursor.next()
+    }
+    fn previous(&mut self) -> Result<bool> {
+        self.cursor.previous()
+    }
+    fn record(&self) -> Option<(&[u8], &[u8])> {
+        self.cursor.record()
+    }
 }
 
 impl Engine for Broken {
@@ -410,6 +472,6 @@ mod tests {
         names.sort();
         names.dedup();
         assert_eq!(names.len(), Bug::ALL.len());
-        assert_eq!(Bug::ALL.len(), 1 + Bug::OverLimitHalf as usize);
+        assert_eq!(Bug::ALL.len(), 1 + Bug::CursorForgets as usize);
     }
 }

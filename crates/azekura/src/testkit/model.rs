@@ -16,7 +16,9 @@ use std::ops::Bound;
 use parking_lot::RwLock;
 
 use super::op::{Op, Outcome, Want, Wish};
-use crate::engine::{Bookmark, DecideMany, Edit, Engine, Promise, Reader, Stats, Visit};
+use crate::engine::{
+    Bookmark, Cursor, DecideMany, Edit, Engine, Ordered, Promise, Reader, Stats, Visit,
+};
 use crate::error::{Error, Kind, Result, size};
 use crate::verbs::{Exchange, Rekeyed};
 
@@ -423,6 +425,70 @@ impl Reader for ModelDb {
             key_len_max: self.key_len_max,
             value_len_max: self.value_len_max,
         }
+    }
+
+    fn as_ordered(&self) -> Option<&dyn Ordered> {
+        Some(self)
+    }
+}
+
+impl Ordered for ModelDb {
+    fn order_name(&self) -> &'static str {
+        "lexical"
+    }
+
+    fn cursor(&self) -> Box<dyn Cursor + '_> {
+        Box::new(ModelCursor {
+            db: self,
+            record: None,
+        })
+    }
+}
+
+/// A cursor on the map: a copy of the record it is on.
+struct ModelCursor<'m> {
+    db: &'m ModelDb,
+    record: Option<(Bytes, Bytes)>,
+}
+
+impl ModelCursor<'_> {
+    /// Moves to the first or last record between bounds.
+    fn go(&mut self, bounds: (Bound<Bytes>, Bound<Bytes>), is_forward: bool) -> bool {
+        let records = self.db.records.read();
+        let mut range = records.range(bounds);
+        let record = if is_forward {
+            range.next()
+        } else {
+            range.next_back()
+        };
+        self.record = record.map(|(key, value)| (key.clone(), value.clone()));
+        self.record.is_some()
+    }
+}
+
+impl Cursor for ModelCursor<'_> {
+    fn first(&mut self) -> Result<bool> {
+        Ok(self.go((Bound::Unbounded, Bound::Unbounded), true))
+    }
+    fn last(&mut self) -> Result<bool> {
+        Ok(self.go((Bound::Unbounded, Bound::Unbounded), false))
+    }
+    fn seek(&mut self, key: &[u8]) -> Result<bool> {
+        Ok(self.go((Bound::Included(key.to_vec()), Bound::Unbounded), true))
+    }
+    fn next(&mut self) -> Result<bool> {
+        let from = self.record.take();
+        let from = from.map_or(Bound::Unbounded, |(key, _)| Bound::Excluded(key));
+        Ok(self.go((from, Bound::Unbounded), true))
+    }
+    fn previous(&mut self) -> Result<bool> {
+        let to = self.record.take();
+        let to = to.map_or(Bound::Unbounded, |(key, _)| Bound::Excluded(key));
+        Ok(self.go((Bound::Unbounded, to), false))
+    }
+    fn record(&self) -> Option<(&[u8], &[u8])> {
+        let (key, value) = self.record.as_ref()?;
+        Some((key, value))
     }
 }
 

@@ -13,8 +13,8 @@ use super::text::{split, without_tests};
 const ROWS: &[&[&[&str]]] = &[
     &[&["lib", "open"]],
     &[&["record"], &["object"], &["block"]],
-    &[&["engine", "verbs"], &["log"], &["index"], &["slab"]],
-    &[&["format"], &["io"], &["epoch"]],
+    &[&["engine", "verbs"], &["log"], &["index"], &["slab"], &["node"]],
+    &[&["format"], &["io"], &["epoch"], &["order"]],
     &[&["error"]],
 ];
 

@@ -16,6 +16,7 @@ const UNSAFE_HOMES: &[&str] = &[
     "crates/azekura/src/slab/",
     // The one place of each where a place of the slab becomes a record.
     "crates/azekura/src/record/memory/tiny/mod.rs",
+    "crates/azekura/src/record/memory/baby/",
     "crates/azekura/src/record/cache/mod.rs",
     "crates/azekura-bench-compare/src/",
 ];

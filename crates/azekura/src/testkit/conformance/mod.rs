@@ -1,7 +1,7 @@
 //! The promises of the contract, as one suite that every engine runs.
 //!
 //! [`conformance`] makes engines and tries on them: one check for each paragraph of `engine.rs`
-//! (update, read, scan and bookmarks, many at once, limits, clear, file), threads and their
+//! (update, read, scan and bookmarks, order, many at once, limits, clear, file), threads and their
 //! histories, and random sequences of all verbs against [`Model`], with reopening in between.
 //!
 //! Promises: what a seed decides it decides again; each piece of work has a deadline, so that a hang
@@ -10,6 +10,7 @@
 //! It asks of an engine only what its `Promise` says. Engines that evict are not for this suite:
 //! it expects to find what it put. Crashes, damage and lost power are other nets.
 
+mod ordered;
 mod scans;
 mod threads;
 mod updates;
@@ -27,6 +28,7 @@ use super::random::Random;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::verbs::Verbs;
+use ordered::ordered;
 use scans::{bookmarks_over_reopening, reads, scans, scans_between_changes};
 use threads::{histories, scans_beside_writers, threads};
 use updates::{clearings, file, limits, many, panics, updates, updates_of_many};
@@ -140,6 +142,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("clearings", clearings),
     ("updates by threads", threads),
     ("records scanned beside writers", scans_beside_writers),
+    ("steps of cursors in order", ordered),
     ("histories", histories),
     ("files checked", file),
 ];

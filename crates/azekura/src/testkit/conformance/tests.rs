@@ -112,6 +112,9 @@ fn every_check_catches_a_bug_by_itself() {
         catches("updates by threads", bug);
     }
     catches("records scanned beside writers", Bug::ScanSkips);
+    for bug in [Bug::SeekBehind, Bug::CursorForgets, Bug::ScanSkips] {
+        catches("steps of cursors in order", bug);
+    }
     for bug in [Bug::RacyUpdate, Bug::RacyUpdateMany, Bug::StaleRead] {
         catches("histories", bug);
     }

@@ -50,6 +50,7 @@ fn no_room(len: usize) -> Error {
 
 impl Cells {
     /// A word for a copy of `value`. `Full` if there is no memory.
+    #[expect(clippy::cast_ptr_alignment, reason = "allocated at eight bytes")]
     pub(super) fn put(&self, value: &[u8]) -> Result<u64> {
         let layout = layout(value.len())?;
         // SAFETY: the layout is not empty.
@@ -76,7 +77,8 @@ impl Cells {
     /// `word` is one of [`put`](Self::put), found in a node in a state that counts, either under `pin`, or by somebody who
     /// keeps it from being retired for as long.
     #[inline]
-    pub(super) unsafe fn get<'p>(&self, _pin: &'p Pin, word: u64) -> &'p [u8] {
+    #[expect(clippy::cast_ptr_alignment, reason = "allocated at eight bytes")]
+    pub(super) unsafe fn get(_pin: &Pin, word: u64) -> &[u8] {
         let at = std::ptr::with_exposed_provenance::<u8>(word as usize);
         // SAFETY: made by `put`, and not freed: what is found under a pin is retired after the pin began, and freed
         // when a stamp taken later than that is past, which the pin prevents. Nobody writes to it.

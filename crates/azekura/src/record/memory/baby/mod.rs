@@ -150,12 +150,11 @@ impl BabyDb {
         let pin = epoch::pin();
         let mut buffer = Buffer::new();
         let seen = self.see(key, &mut buffer);
-        Ok(self.lend(&pin, &seen, &buffer, visit))
+        Ok(Self::lend(&pin, &seen, &buffer, visit))
     }
 
     #[inline(always)]
     fn lend<R>(
-        &self,
         pin: &Pin,
         seen: &Seen,
         buffer: &Buffer,
@@ -164,17 +163,17 @@ impl BabyDb {
         match seen {
             Seen::Absent => visit(None),
             Seen::Copied(len) => visit(Some(buffer.bytes(*len))),
-            Seen::Outside(word) => visit(Some(self.outside(pin, *word))),
+            Seen::Outside(word) => visit(Some(Self::outside(pin, *word))),
         }
     }
 
     /// The value outside that a word tells of. The word was found in a node since the pin began, in a state that counts.
     #[inline]
     #[expect(unsafe_code, reason = "words are the cells' to give and ours to keep")]
-    fn outside<'p>(&self, pin: &'p Pin, word: u64) -> &'p [u8] {
+    fn outside(pin: &Pin, word: u64) -> &[u8] {
         // SAFETY: a node's value is marked as outside with a word that `Cells::put` gave, and nothing else; who calls has
         // asked the latch since, or holds it. It is retired after it was taken out of the node, so after the pin began.
-        unsafe { self.cells.get(pin, word) }
+        unsafe { Cells::get(pin, word) }
     }
 
     #[inline(always)]
@@ -263,8 +262,8 @@ impl Reader for BabyDb {
                 let mut buffer = Buffer::new();
                 let seen = end.and_then(|end| self.see_at(&end, key, &mut buffer));
                 let seen = seen.unwrap_or_else(|| self.see(key, &mut buffer));
-                self.lend(&pin, &seen, &buffer, |value| {
-                    visit(group * GROUP + at, value)
+                Self::lend(&pin, &seen, &buffer, |value| {
+                    visit(group * GROUP + at, value);
                 });
             }
         }

@@ -19,12 +19,12 @@ fn shown(db: &BabyDb) -> Vec<(Vec<u8>, Vec<u8>)> {
 
 /// Every fence is its parent's key, every level covers all keys, every key lies between its fences, in order.
 fn assert_sound(db: &BabyDb) {
-    fn walk(db: &BabyDb, number: u32, level: u32, low: Option<Vec<u8>>, up: Option<Vec<u8>>) {
+    fn walk(db: &BabyDb, number: u32, level: u32, low: Option<&[u8]>, up: Option<&[u8]>) {
         let node = db.tree.node(db.tree.frames.at(number));
         assert_eq!(u32::from(node.level()), level);
         let mut key = crate::node::Key::default();
-        assert_eq!(node.lower(&mut key).map(|()| key.bytes().to_vec()), low);
-        assert_eq!(node.upper(&mut key).map(|()| key.bytes().to_vec()), up);
+        assert_eq!(node.lower(&mut key).map(|()| key.bytes()), low);
+        assert_eq!(node.upper(&mut key).map(|()| key.bytes()), up);
         let keys: Vec<Vec<u8>> = (0..node.count())
             .map(|at| {
                 node.key(at, &mut key);
@@ -41,12 +41,8 @@ fn assert_sound(db: &BabyDb) {
         }
         if level > 0 {
             for at in 0..keys.len() {
-                let low = if at == 0 {
-                    low.clone()
-                } else {
-                    Some(keys[at].clone())
-                };
-                let up = keys.get(at + 1).cloned().or_else(|| up.clone());
+                let low = if at == 0 { low } else { Some(&keys[at][..]) };
+                let up = keys.get(at + 1).map(Vec::as_slice).or(up);
                 walk(db, node.child(at), level - 1, low, up);
             }
         }

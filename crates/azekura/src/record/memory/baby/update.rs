@@ -166,7 +166,7 @@ impl BabyDb {
         let node = self.tree.node(held.frame);
         let mut buffer = Buffer::new();
         let seen = Self::see_in(node, key, &mut buffer);
-        let edit = self.lend(&pin, &seen, &buffer, decide);
+        let edit = Self::lend(&pin, &seen, &buffer, decide);
         let (at, is_present) = node.find(key);
         match edit {
             Edit::Put(value) => {
@@ -202,7 +202,7 @@ impl BabyDb {
             let mut buffer = Buffer::new();
             if let Some(leaf) = held.last() {
                 let seen = Self::see_in(self.tree.node(leaf.frame), key, &mut buffer);
-                values[*at] = self.lend(&pin, &seen, &buffer, |value| value.map(<[u8]>::to_vec));
+                values[*at] = Self::lend(&pin, &seen, &buffer, |value| value.map(<[u8]>::to_vec));
             }
         }
         let shown: Vec<Option<&[u8]>> = values.iter().map(Option::as_deref).collect();
@@ -214,10 +214,9 @@ impl BabyDb {
             .frames
             .expect(puts * u64::from(self.tree.height() + 2))
         {
-            stored
-                .into_iter()
-                .flatten()
-                .for_each(|value| self.discard(value));
+            for value in stored.into_iter().flatten() {
+                self.discard(value);
+            }
             return Err(error);
         }
         // Before the first edit is seen, readers of the others wait.
@@ -257,7 +256,9 @@ impl BabyDb {
             }
         }
         drop(held);
-        retired.into_iter().for_each(|found| self.retire(found));
+        for found in retired {
+            self.retire(found);
+        }
         for key in thin {
             let held = self.tree.lock_leaf(key);
             if is_thin(self.tree.node(held.frame)) {
@@ -282,10 +283,9 @@ impl BabyDb {
             match value {
                 Ok(value) => stored.push(value),
                 Err(error) => {
-                    stored
-                        .into_iter()
-                        .flatten()
-                        .for_each(|value| self.discard(value));
+                    for value in stored.into_iter().flatten() {
+                        self.discard(value);
+                    }
                     return Err(error);
                 }
             }
@@ -335,7 +335,9 @@ impl BabyDb {
             words.extend((0..node.count()).map(|at| Some(node.value(at))));
         })?;
         self.count.reset();
-        words.into_iter().for_each(|found| self.retire(found));
+        for found in words {
+            self.retire(found);
+        }
         Ok(())
     }
 }

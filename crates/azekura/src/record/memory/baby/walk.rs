@@ -100,12 +100,12 @@ impl Batch {
         self.records.push((begin, self.key.bytes().len(), place));
     }
 
-    fn record<'b>(&'b self, db: &BabyDb, pin: &'b Pin, at: usize) -> Option<(&'b [u8], &'b [u8])> {
+    fn record<'b>(&'b self, pin: &'b Pin, at: usize) -> Option<(&'b [u8], &'b [u8])> {
         let (begin, key_len, place) = self.records.get(at)?;
         let (key, behind) = self.bytes.get(*begin..)?.split_at_checked(*key_len)?;
         let value = match place {
             Place::Copied(len) => behind.get(..*len)?,
-            Place::Outside(word) => db.outside(pin, *word),
+            Place::Outside(word) => BabyDb::outside(pin, *word),
         };
         Some((key, value))
     }
@@ -197,13 +197,13 @@ impl BabyDb {
                 Looked::Beyond(fence) => from = From::At(fence),
                 Looked::Records => {
                     for at in 0..batch.records.len() {
-                        if let Some((key, value)) = batch.record(self, &pin, at)
+                        if let Some((key, value)) = batch.record(&pin, at)
                             && let ControlFlow::Break(()) = visit(key, value)
                         {
                             return Ok(Some(bookmark(key, true)));
                         }
                     }
-                    let last = batch.record(self, &pin, batch.records.len() - 1);
+                    let last = batch.record(&pin, batch.records.len() - 1);
                     from = From::Behind(last.map_or_else(Vec::new, |(key, _)| key.to_vec()));
                     most = usize::MAX;
                 }
@@ -233,7 +233,7 @@ impl<'d> At<'d> {
     }
 
     fn arrive(&mut self, pin: &Pin) -> bool {
-        let record = self.batch.record(self.db, pin, 0);
+        let record = self.batch.record(pin, 0);
         self.is_placed = record.is_some();
         if let Some((key, value)) = record {
             self.key.clear();

@@ -1,0 +1,270 @@
+//! The promises of order: scans and cursors show records as the order's name says, from anywhere, both ways.
+//!
+//! The expected order is a sorted list, by the comparator of the same name. A cursor remembers its key, so it goes
+//! on from there when its record was removed and others came beside it. Engines without an order pass: they promise none.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use super::{Effort, Outcomes, ensure, equal, numbered};
+use crate::engine::{Cursor, Engine, Ordered};
+use crate::order::{Order, pair};
+use crate::testkit::Random;
+use crate::verbs::Verbs;
+
+type Record = (Vec<u8>, Vec<u8>);
+
+/// The records, sorted.
+struct Sorted {
+    order: Order,
+    records: Vec<Record>,
+}
+
+impl Sorted {
+    /// The first that is not less than `key`.
+    fn at(&self, key: &[u8]) -> usize {
+        self.records
+            .partition_point(|(other, _)| self.order.compare(other, key).is_lt())
+    }
+
+    fn put(&mut self, key: &[u8], value: &[u8]) {
+        let at = self.at(key);
+        match self.records.get_mut(at) {
+            Some(record) if record.0 == key => record.1 = value.to_vec(),
+            _ => self.records.insert(at, (key.to_vec(), value.to_vec())),
+        }
+    }
+
+    fn remove(&mut self, key: &[u8]) {
+        let at = self.at(key);
+        if self.records.get(at).is_some_and(|record| record.0 == key) {
+            self.records.remove(at);
+        }
+    }
+}
+
+/// A key such as some order cares for.
+fn key(random: &mut Random) -> Vec<u8> {
+    let number = random.below(2000);
+    match random.below(6) {
+        0 => format!("{number}").into_bytes(),
+        1 => format!("-{number}.5").into_bytes(),
+        2 => format!("{number:X}").into_bytes(),
+        3 => (0..random.below(9))
+            .map(|_| random.below(256) as u8)
+            .collect(),
+        4 => pair(format!("{}", number % 50).as_bytes(), b"second"),
+        _ => format!("all of these begin alike {number}").into_bytes(),
+    }
+}
+
+fn record(cursor: &dyn Cursor) -> Option<Record> {
+    let (key, value) = cursor.record()?;
+    Some((key.to_vec(), value.to_vec()))
+}
+
+pub(super) fn ordered(engine: &dyn Engine, effort: &Effort) -> Outcomes<u64> {
+    let Some(door) = engine.as_ordered() else {
+        return Ok(0);
+    };
+    let order = Order::from_name(door.order_name())
+        .ok_or_else(|| format!("no order is named {:?}", door.order_name()))?;
+    let mut random = Random::new(effort.seed);
+    let mut sorted = Sorted {
+        order,
+        records: Vec::new(),
+    };
+    ensure(!door.cursor().first()?, || "a first record of none".into())?;
+    ensure(!door.cursor().last()?, || "a last record of none".into())?;
+    for _ in 0..effort.records {
+        let (key, value) = (key(&mut random), numbered("value", random.below(1 << 20)));
+        engine.put(&key, &value)?;
+        sorted.put(&key, &value);
+    }
+    let mut count = both_ways(engine, door, &sorted)?;
+    count += from_anywhere(engine, door, &mut sorted, &mut random)?;
+    count += beside_writers(engine, door, effort)?;
+    Ok(count)
+}
+
+fn both_ways(engine: &dyn Engine, door: &dyn Ordered, sorted: &Sorted) -> Outcomes<u64> {
+    let mut scanned = Vec::new();
+    engine.scan(None, &mut |key, value| {
+        scanned.push((key.to_vec(), value.to_vec()));
+        ControlFlow::Continue(())
+    })?;
+    equal(&scanned, &sorted.records, "records scanned in order")?;
+    let mut cursor = door.cursor();
+    let mut there = cursor.first()?;
+    for expected in &sorted.records {
+        equal(
+            &(there, record(&*cursor)),
+            &(true, Some(expected.clone())),
+            "the next record",
+        )?;
+        there = cursor.next()?;
+    }
+    equal(
+        &(there, record(&*cursor)),
+        &(false, None),
+        "behind the last record",
+    )?;
+    there = cursor.last()?;
+    for expected in sorted.records.iter().rev() {
+        equal(
+            &(there, record(&*cursor)),
+            &(true, Some(expected.clone())),
+            "the previous record",
+        )?;
+        there = cursor.previous()?;
+    }
+    equal(
+        &(there, record(&*cursor)),
+        &(false, None),
+        "before the first record",
+    )?;
+    Ok(3 * sorted.records.len() as u64)
+}
+
+/// Seeks, and steps from there, while records come and go, the cursor's own among them.
+fn from_anywhere(
+    engine: &dyn Engine,
+    door: &dyn Ordered,
+    sorted: &mut Sorted,
+    random: &mut Random,
+) -> Outcomes<u64> {
+    let mut count = 0;
+    for round in 0..400 {
+        let sought = key(random);
+        let mut at = sorted.at(&sought);
+        let expected = sorted.records.get(at).cloned();
+        let mut shown = None;
+        engine.scan(Some(&engine.bookmark_at(&sought)), &mut |key, value| {
+            shown = Some((key.to_vec(), value.to_vec()));
+            ControlFlow::Break(())
+        })?;
+        equal(
+            &shown,
+            &expected,
+            &format!("the record from a bookmark at {sought:?}"),
+        )?;
+        let mut cursor = door.cursor();
+        let there = cursor.seek(&sought)?;
+        let found = (there, record(&*cursor));
+        equal(
+            &found,
+            &(expected.is_some(), expected),
+            &format!("a seek of {sought:?}"),
+        )?;
+        for _ in 0..10 {
+            let Some((present, _)) = record(&*cursor) else {
+                break;
+            };
+            if round % 2 == 1 {
+                let (going, coming) = (key(random), key(random));
+                for key in [&going, &present] {
+                    engine.remove(key)?;
+                    sorted.remove(key);
+                }
+                engine.put(&coming, b"came")?;
+                sorted.put(&coming, b"came");
+            }
+            let forward = random.below(3) > 0;
+            at = sorted.at(&present);
+            let expected = if forward {
+                let is_there = sorted
+                    .records
+                    .get(at)
+                    .is_some_and(|(key, _)| *key == present);
+                sorted.records.get(at + usize::from(is_there))
+            } else {
+                at.checked_sub(1).and_then(|at| sorted.records.get(at))
+            };
+            let there = if forward {
+                cursor.next()?
+            } else {
+                cursor.previous()?
+            };
+            let found = (there, record(&*cursor));
+            let what = format!("a step from {present:?}, forward: {forward}");
+            equal(&found, &(expected.is_some(), expected.cloned()), &what)?;
+            count += 1;
+        }
+    }
+    Ok(count)
+}
+
+/// What stays is shown once, in order, by cursors of both ways, while others come and go.
+fn beside_writers(engine: &dyn Engine, door: &dyn Ordered, effort: &Effort) -> Outcomes<u64> {
+    engine.clear()?;
+    let order = Order::from_name(door.order_name()).unwrap_or_default();
+    let mut stable = BTreeMap::new();
+    for number in 0..effort.records {
+        let key = numbered("stays", number);
+        engine.put(&key, &key)?;
+        stable.insert(key, 0u64);
+    }
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| -> Outcomes<()> {
+            let mut number = 0;
+            while !over.load(Relaxed) {
+                number += 1;
+                let key = [numbered("stays", number % effort.records), vec![b'+'; 40]].concat();
+                if (number / effort.records).is_multiple_of(2) {
+                    engine.put(&key, &key)?;
+                } else {
+                    engine.remove(&key)?;
+                }
+            }
+            Ok(())
+        });
+        let mut walk = || -> Outcomes<u64> {
+            let mut count = 0;
+            for round in 0..6 {
+                let forward = round % 2 == 0;
+                let mut cursor = door.cursor();
+                let mut there = if forward {
+                    cursor.first()?
+                } else {
+                    cursor.last()?
+                };
+                let mut last: Option<Vec<u8>> = None;
+                while there {
+                    let Some((key, value)) = record(&*cursor) else {
+                        return Err("a cursor that is on a record shows none".to_owned().into());
+                    };
+                    let in_order = last.as_ref().is_none_or(|last| {
+                        let step = order.compare(last, &key);
+                        if forward { step.is_lt() } else { step.is_gt() }
+                    });
+                    ensure(in_order && value == key, || {
+                        format!("{key:?} with {value:?} behind {last:?}, forward: {forward}")
+                    })?;
+                    if let Some(shown) = stable.get_mut(&key) {
+                        *shown += 1;
+                    }
+                    last = Some(key);
+                    there = if forward {
+                        cursor.next()?
+                    } else {
+                        cursor.previous()?
+                    };
+                    count += 1;
+                }
+                let missed = stable.iter().find(|(_, shown)| **shown != round + 1);
+                ensure(missed.is_none(), || {
+                    format!("not shown once: {missed:?}, in round {round}")
+                })?;
+            }
+            Ok(count)
+        };
+        let walked = walk();
+        over.store(true, Relaxed);
+        writer
+            .join()
+            .map_err(|_| "the writer panicked".to_owned())??;
+        walked
+    })
+}
