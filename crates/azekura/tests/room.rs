@@ -40,7 +40,7 @@ fn overwrites_take_no_more_and_more_room() {
     let mut most = 0;
     for op in 0..OVERWRITES {
         // Short and long by turns.
-        let len = if op * 10 / OVERWRITES % 2 == 0 {
+        let len = if (op * 10 / OVERWRITES).is_multiple_of(2) {
             8
         } else {
             200
@@ -113,7 +113,7 @@ fn a_limit_answers_full_and_loses_nothing() {
             "{put} of {len}"
         );
         assert!(room(&db) <= (8 << 20) + (8 << 20) / 64, "{}", room(&db));
-        let other = db.update(b"other", &mut |_| Edit::put(&[0; 100_000]));
+        let other = db.update(b"other", &mut |_| Edit::Put(vec![0; 100_000].into()));
         assert_eq!(other.expect_err("no room").kind(), Kind::Full);
         for key in 0..put {
             assert_eq!(
