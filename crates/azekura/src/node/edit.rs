@@ -84,8 +84,9 @@ impl Node<'_> {
             }
             self.squeeze();
         }
-        let count = self.count();
-        let offset = self.lowest() - len;
+        let first = self.memory.word(0);
+        let count = (first & 0xffff) as usize;
+        let offset = (first >> 16 & 0xffff) as usize - len;
         self.write_item(offset, tail, value);
         self.memory.shift_up(HEADER_WORDS + at, count - at);
         let head = if self.head_len() == 0 {
@@ -93,28 +94,23 @@ impl Node<'_> {
         } else {
             head_of(suffix)
         };
-        self.set_slot(at, Slot::new(head, offset, suffix.len(), value.slot_len()));
-        // Count and lowest in one store: they stand in one word.
-        let word = self.memory.word(0) & !0xffff_ffff;
+        let slot = Slot::new(head, offset, suffix.len(), value.slot_len());
+        self.set_slot(at, slot);
+        // Entries and lowest item stand in one word, and where the last insertion was at the end of the next.
+        let counts = (offset as u64) << 16 | (count + 1) as u64;
+        self.memory.set_word(0, first & !0xffff_ffff | counts);
+        let second = self.memory.word(1);
+        let last = (second >> 48) as usize;
         self.memory
-            .set_word(0, word | (offset as u64) << 16 | (count + 1) as u64);
-        self.note_insertion(at);
+            .set_word(1, second & !(0xffff << 48) | (at as u64) << 48);
+        let run = self.memory.word(2);
+        let is_near = at.abs_diff(last) <= NEAR;
+        self.memory
+            .set_word(2, if is_near { (run + 1).min(0xffff) } else { 0 });
         true
     }
 
     #[inline(always)]
-    fn note_insertion(self, at: usize) {
-        let last = self.memory.bits(14, 2) as usize;
-        let run = self.memory.word(2) & 0xffff;
-        let run = if at.abs_diff(last) <= NEAR {
-            (run + 1).min(0xffff)
-        } else {
-            0
-        };
-        self.memory.set_bits(14, 2, at as u64);
-        self.memory.set_word(2, run);
-    }
-
     fn write_item(self, offset: usize, tail: &[u8], value: Value<'_>) {
         self.memory.write(offset, tail);
         match value {

@@ -1,4 +1,6 @@
-//! Nodes against a sorted list, in every order and several sizes; and that reading any bytes comes to an end.
+//! Nodes against a sorted list, in every order and several sizes: insertion, replacement, removal.
+//! Division and joining keep every entry; and reading comes to an end whatever bytes the memory has,
+//! as a reader may find it beside a writer.
 
 use std::sync::atomic::Ordering::Relaxed;
 

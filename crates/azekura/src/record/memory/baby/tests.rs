@@ -1,4 +1,7 @@
 //! Mechanics of the tree in memory: divisions, joining, reuse, long values.
+//!
+//! After waves of changes, by one thread and by several, every fence is its parent's key and every level covers all
+//! keys. What the contract promises is tested by the conformance suite (`tests/ordered.rs`).
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
