@@ -10,11 +10,12 @@
 //!   (flags)      |  `-- generate (keys, values)     measure (time, processor, memory, files)
 //!                v
 //!              report (table or JSON lines)         mixed (parallel, wicked: every answer modelled)
-//!                                                   opens (open, after a close and after a kill)
+//!   cache (hit ratio over a trace)                  opens (open, after a close and after a kill)
 //! ```
 //!
 //! It knows no rival, and nothing of how an engine works.
 
+pub mod cache;
 pub mod engines;
 pub mod generate;
 pub mod measure;
@@ -29,6 +30,7 @@ pub mod workload;
 use azekura::error::{Error, Kind, Result};
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 
+use cache::CachePlan;
 use mixed::{MixedPlan, Recipe};
 use opens::OpenPlan;
 use plan::{Engine, Plan};
@@ -44,6 +46,8 @@ enum Bench {
     Parallel(MixedArguments),
     /// The same with appends, scans, clears, copies, checkpoints and compactions among them
     Wicked(MixedArguments),
+    /// The hit ratio of the cache over a trace of keys, beside an exact LRU's
+    Cache(CachePlan),
 }
 
 #[derive(Args)]
@@ -101,6 +105,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         }
         Bench::Parallel(MixedArguments { engine, plan }) => mix(engine, &plan, Recipe::Parallel),
         Bench::Wicked(MixedArguments { engine, plan }) => mix(engine, &plan, Recipe::Wicked),
+        Bench::Cache(plan) => cache::cache(&plan),
     }
 }
 

@@ -12,7 +12,7 @@ use azekura::error::{Error, Kind, Result};
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
-use crate::engines::memory::{Baby, StdHash, StdTree, Tiny};
+use crate::engines::memory::{Baby, Cache, StdHash, StdTree, Tiny};
 use crate::engines::{hash::Hash, none::Nothing};
 use crate::mixed::{self, MixedPlan, Recipe};
 use crate::opens::{self, OpenPlan};
@@ -35,6 +35,8 @@ pub enum Engine {
     StdHash,
     /// The standard library's ordered map behind a lock, in memory
     StdTree,
+    /// azekura's cache in memory, with room for every record
+    Cache,
     /// Nothing: the cost of the harness
     None,
 }
@@ -49,6 +51,7 @@ macro_rules! with_target {
             Engine::Baby => with_target!(@ $target, Baby, $call),
             Engine::StdHash => with_target!(@ $target, StdHash, $call),
             Engine::StdTree => with_target!(@ $target, StdTree, $call),
+            Engine::Cache => with_target!(@ $target, Cache, $call),
             Engine::None => $none,
         }
     };

@@ -12,6 +12,7 @@ use std::ops::ControlFlow;
 
 use azekura::engine::{Durability, Edit, Engine, Reader};
 use azekura::error::Result;
+use azekura::record::cache::CacheDb;
 use azekura::record::memory::baby::BabyDb;
 use azekura::record::memory::std_hash::StdHashDb;
 use azekura::record::memory::std_tree::StdTreeDb;
@@ -171,3 +172,7 @@ in_memory!(Tiny, TinyDb, "tiny", |_| TinyDb::new());
 in_memory!(Baby, BabyDb, "baby", |_| BabyDb::new());
 in_memory!(StdHash, StdHashDb, "std-hash", |_| Ok(StdHashDb::new()));
 in_memory!(StdTree, StdTreeDb, "std-tree", |_| Ok(StdTreeDb::new()));
+// With room for every record, so that each can be verified.
+in_memory!(Cache, CacheDb, "cache", |setup| CacheDb::new(
+    setup.records.max(1)
+));

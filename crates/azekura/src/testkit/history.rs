@@ -184,14 +184,20 @@ fn choose(random: &mut Random, key: &[u8], seen: Option<&[u8]>, stamp: u64) -> O
 
 /// Whether some order explains the events of one key, which began without a record.
 ///
-/// The error shows the events. Panics with more than 128 of them.
+/// Of an engine that evicts, the record may vanish at any moment, and only an operation brings one back. The error
+/// shows the events. Panics with more than 128 of them.
 pub fn linearizable(events: &[Event], promise: &Promise) -> std::result::Result<(), String> {
     assert!(
         events.len() <= 128,
         "a history of {} events is too long to search",
         events.len()
     );
-    if explains(events, 0, &Model::new(promise), &mut HashSet::new()) {
+    let mut search = Search {
+        events,
+        evicts: promise.evicts,
+        dead: HashSet::new(),
+    };
+    if search.explains(0, &Model::new(promise)) {
         return Ok(());
     }
     let mut lines = vec!["no order explains what these operations returned:".to_owned()];
@@ -212,34 +218,45 @@ pub fn linearizable(events: &[Event], promise: &Promise) -> std::result::Result<
 
 type Record = (Vec<u8>, Vec<u8>);
 
-/// Whether the events that are not in the set `done` can follow it, the store being `model`.
-fn explains(
-    events: &[Event],
-    done: u128,
-    model: &Model,
-    dead: &mut HashSet<(u128, Vec<Record>)>,
-) -> bool {
-    let left = || (0..events.len()).filter(|index| done >> index & 1 == 0);
-    let Some(first_return) = left().map(|index| events[index].returned).min() else {
-        return true;
-    };
-    // The same operations done and the same store: this was searched before, in vain.
-    let store = model
-        .records
-        .iter()
-        .map(|(key, value)| (key.clone(), value.clone()))
-        .collect();
-    if !dead.insert((done, store)) {
-        return false;
+/// The search for an order.
+struct Search<'e> {
+    events: &'e [Event],
+    /// Whether a record may vanish between any two operations.
+    evicts: bool,
+    /// Operations done and the store after them, from where nothing explains the rest.
+    dead: HashSet<(u128, Vec<Record>)>,
+}
+
+impl Search<'_> {
+    /// Whether the events that are not in the set `done` can follow it, the store being `model`.
+    fn explains(&mut self, done: u128, model: &Model) -> bool {
+        let events = self.events;
+        let left = || (0..events.len()).filter(|index| done >> index & 1 == 0);
+        let Some(first_return) = left().map(|index| events[index].returned).min() else {
+            return true;
+        };
+        // The same operations done and the same store: this was searched before, in vain.
+        let store = model
+            .records
+            .iter()
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect();
+        if !self.dead.insert((done, store)) {
+            return false;
+        }
+        left()
+            .filter(|index| events[*index].called < first_return)
+            .any(|index| {
+                let mut next = model.clone();
+                let Event { op, outcome, .. } = &events[index];
+                next.check(op, outcome).is_ok() && self.explains(done | 1 << index, &next)
+            })
+            || self.evicts && !model.records.is_empty() && {
+                let mut dropped = model.clone();
+                dropped.records.clear();
+                self.explains(done, &dropped)
+            }
     }
-    left()
-        .filter(|index| events[*index].called < first_return)
-        .any(|index| {
-            let mut next = model.clone();
-            next.check(&events[index].op, &events[index].outcome)
-                .is_ok()
-                && explains(events, done | 1 << index, &next, dead)
-        })
 }
 
 /// One `update_many` over several keys: which versions it saw, and which it replaced.
@@ -480,6 +497,21 @@ mod tests {
         ];
         let back = [event(3, 4, get(), saw(b"2")), event(5, 6, get(), saw(b"1"))];
         assert!(!is_explained(&[slow, back].concat()));
+    }
+
+    #[test]
+    fn an_engine_that_evicts_may_lose_a_record_but_not_bring_it_back() {
+        let evicts = Promise {
+            evicts: true,
+            ..ModelDb::new().promise()
+        };
+        let write = event(0, 1, put(b"1"), Outcome::Done);
+        let gone = event(2, 3, get(), Outcome::Value(None));
+        let vanished = [write.clone(), gone.clone()];
+        linearizable(&vanished, &evicts).unwrap();
+        assert!(!is_explained(&vanished));
+        let back = event(4, 5, get(), saw(b"1"));
+        assert!(linearizable(&[write, gone, back], &evicts).is_err());
     }
 
     #[test]

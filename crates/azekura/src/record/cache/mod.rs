@@ -61,6 +61,7 @@ use crate::slab::{Record, Slab};
 pub use clock::Clock;
 use evict::Sweep;
 use policy::Policy;
+pub use update::Timed;
 
 /// Longest key.
 pub const KEY_LEN_MAX: u64 = (8 << 20) - 1;

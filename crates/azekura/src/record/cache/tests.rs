@@ -20,3 +20,299 @@ fn verbs_work_on_it() {
     let key = vec![1u8; 8 << 20];
     assert_eq!(db.put(&key, b"").unwrap_err().kind(), Kind::TooLarge);
 }
+
+fn number(number: u64) -> [u8; 8] {
+    number.to_le_bytes()
+}
+
+/// A clock that stands until it is set.
+fn hands() -> (Arc<AtomicU64>, Clock) {
+    let hands = Arc::new(AtomicU64::new(0));
+    let shown = Arc::clone(&hands);
+    (hands, Clock::new(move || shown.load(Ordering::Relaxed)))
+}
+
+fn scanned(db: &CacheDb) -> u64 {
+    let mut count = 0;
+    db.scan(None, &mut |_, _| {
+        count += 1;
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    count
+}
+
+#[test]
+fn caches_that_hold_nothing_are_refused() {
+    let make = |records_max, bytes_max| {
+        CacheDb::with(&Options {
+            records_max,
+            bytes_max,
+            ..Options::default()
+        })
+        .map(drop)
+        .map_err(|error| error.kind())
+    };
+    assert_eq!(make(None, None), Err(Kind::Invalid));
+    assert_eq!(make(Some(0), None), Err(Kind::Invalid));
+    assert_eq!(make(None, Some(CHARGE_MIN - 1)), Err(Kind::Invalid));
+    assert_eq!(make(Some(1), Some(CHARGE_MIN)), Ok(()));
+    let db = CacheDb::new(5).unwrap();
+    assert_eq!(db.resize(Some(0), None).unwrap_err().kind(), Kind::Invalid);
+    db.put(b"still", b"here").unwrap();
+    assert_eq!(db.count(), 1);
+}
+
+#[test]
+fn both_bounds_hold_after_every_call_whatever_its_kind() {
+    for (records_max, bytes_max) in [
+        (Some(1), None),
+        (Some(50), None),
+        (None, Some(3000)),
+        (Some(40), Some(2500)),
+    ] {
+        let db = CacheDb::with(&Options {
+            records_max,
+            bytes_max,
+            ..Options::default()
+        })
+        .unwrap();
+        for step in 0..5000u64 {
+            let key = number(step * 7 % 211);
+            let value = vec![step as u8; (step * 13 % 300) as usize];
+            match step % 5 {
+                0 | 1 => db.put(&key, &value).unwrap(),
+                2 => db.append(&key, &value[..value.len() / 4], b"").unwrap_or(()),
+                3 => {
+                    let other = number(step % 97);
+                    db.update_many(&[&key, &other], &mut |_| {
+                        vec![Edit::put(&value), Edit::put(&value)]
+                    })
+                    .unwrap();
+                }
+                _ => db.put_many(&[(&key, &value), (b"again", &value)]).unwrap(),
+            }
+            let stats = db.stats();
+            assert!(stats.count <= records_max.unwrap_or(u64::MAX));
+            assert!(stats.live_bytes <= bytes_max.unwrap_or(u64::MAX));
+            assert!(db.count() > 0);
+        }
+        assert_eq!(scanned(&db), db.count());
+        let mut bytes = 0;
+        db.scan(None, &mut |key, value| {
+            bytes += charge(key.len(), value.len(), false);
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+        assert_eq!(bytes, db.stats().live_bytes);
+        assert!(db.count() < 150, "of 212 keys");
+    }
+}
+
+#[test]
+fn a_record_larger_than_the_cache_is_refused_and_nothing_is_lost() {
+    let db = CacheDb::with(&Options {
+        records_max: None,
+        bytes_max: Some(1000),
+        ..Options::default()
+    })
+    .unwrap();
+    db.put(b"key", b"value").unwrap();
+    let long = vec![0; 1000];
+    for refused in [
+        db.put(b"key", &long),
+        db.put(b"other", &long),
+        db.append(b"key", &long, b""),
+    ] {
+        assert_eq!(refused.unwrap_err().kind(), Kind::TooLarge);
+    }
+    assert_eq!(db.get(b"key").unwrap(), Some(b"value".to_vec()));
+    assert_eq!(db.count(), 1);
+}
+
+#[test]
+fn a_smaller_size_holds_when_resize_returns() {
+    let db = CacheDb::new(1000).unwrap();
+    for key in 0..1000 {
+        db.put(&number(key), b"value").unwrap();
+    }
+    assert_eq!(db.count(), 1000);
+    db.resize(Some(10), None).unwrap();
+    assert_eq!((db.count(), scanned(&db)), (10, 10));
+    db.resize(None, Some(5 * CHARGE_MIN)).unwrap();
+    assert!(db.stats().live_bytes <= 5 * CHARGE_MIN);
+    db.resize(Some(2000), None).unwrap();
+    for key in 0..2000 {
+        db.put(&number(key), b"value").unwrap();
+    }
+    assert!(db.count() >= 1999);
+}
+
+#[test]
+fn what_is_asked_for_stays_though_much_comes_once() {
+    let db = CacheDb::new(1000).unwrap();
+    for round in 0..20u64 {
+        for hot in (0..500).chain(0..500) {
+            if db.get(&number(hot)).unwrap().is_none() {
+                db.put(&number(hot), b"hot").unwrap();
+            }
+        }
+        for cold in 0..2000 {
+            db.put(&number(1_000_000 + round * 2000 + cold), b"cold").unwrap();
+        }
+    }
+    let kept = (0..500).filter(|hot| db.get(&number(*hot)).unwrap().is_some());
+    assert_eq!(kept.count(), 500);
+}
+
+#[test]
+fn records_of_which_the_time_is_over_are_absent_to_everything() {
+    let (hands, clock) = hands();
+    let db = CacheDb::with(&Options {
+        clock,
+        ..Options::default()
+    })
+    .unwrap();
+    let second = Duration::from_secs(1);
+    for key in 0..100 {
+        db.put_for(&number(key), b"mortal", second * 10).unwrap();
+        db.put(&number(100 + key), b"immortal").unwrap();
+    }
+    hands.store(9_999, Ordering::Relaxed);
+    assert_eq!(scanned(&db), 200);
+    assert_eq!(db.time_left(&number(0)).unwrap(), Some(Some(Duration::from_millis(1))));
+    assert_eq!(db.time_left(&number(100)).unwrap(), Some(None));
+    // Another time, or none, with another value.
+    db.put(&number(0), b"immortal").unwrap();
+    db.put_for(&number(1), b"mortal", second * 100).unwrap();
+    hands.store(10_000, Ordering::Relaxed);
+    assert_eq!(scanned(&db), 102);
+    for key in 2..100 {
+        let key = number(key);
+        assert_eq!(db.get(&key).unwrap(), None);
+        assert_eq!(db.time_left(&key).unwrap(), None);
+        db.read_many(&[&key], &mut |_, value| assert_eq!(value, None)).unwrap();
+    }
+    assert!(!db.remove(&number(2)).unwrap());
+    assert_eq!(db.increment(&number(3), 5, 2).unwrap(), 7);
+    assert!(db.put_new(&number(4), b"new").unwrap());
+    db.update_many(&[&number(5), &number(6)], &mut |values| {
+        assert_eq!(values, [None, None]);
+        vec![Edit::put(b"new"), Edit::Keep]
+    })
+    .unwrap();
+    assert_eq!(scanned(&db), 105);
+    assert_eq!(db.drop_expired().unwrap(), 93);
+    assert_eq!((db.count(), scanned(&db)), (105, 105));
+    hands.store(109_999, Ordering::Relaxed);
+    assert_eq!(db.drop_expired().unwrap(), 0);
+    hands.store(110_000, Ordering::Relaxed);
+    assert_eq!(db.drop_expired().unwrap(), 1);
+}
+
+#[test]
+fn expired_records_go_as_updates_come_by() {
+    let (hands, clock) = hands();
+    let db = CacheDb::with(&Options {
+        clock,
+        ..Options::default()
+    })
+    .unwrap();
+    for key in 0..20_000 {
+        db.put_for(&number(key), b"mortal", Duration::from_secs(1)).unwrap();
+    }
+    hands.store(1_000, Ordering::Relaxed);
+    let mut updates = 0;
+    while db.count() > 1 {
+        db.put(b"other", b"value").unwrap();
+        updates += 1;
+        assert!(updates < 4_000_000, "{} records are left", db.count());
+    }
+}
+
+#[test]
+fn an_update_is_shown_the_time_left_and_gives_a_new_one() {
+    let (hands, clock) = hands();
+    let db = CacheDb::with(&Options {
+        clock,
+        ..Options::default()
+    })
+    .unwrap();
+    let second = Duration::from_secs(1);
+    db.put_for(b"visits", &[1], second * 60).unwrap();
+    hands.store(20_000, Ordering::Relaxed);
+    db.update_timed(b"visits", |present| {
+        let (value, left) = present.unwrap();
+        (Edit::Put(vec![value[0] + 1].into()), left)
+    })
+    .unwrap();
+    assert_eq!(db.get(b"visits").unwrap(), Some(vec![2]));
+    assert_eq!(db.time_left(b"visits").unwrap(), Some(Some(second * 40)));
+    let mut shown = Vec::new();
+    db.scan_timed(None, &mut |key, _, left| {
+        shown.push((key.to_vec(), left));
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    assert_eq!(shown, [(b"visits".to_vec(), Some(second * 40))]);
+}
+
+#[test]
+fn whoever_asked_is_told_of_each_record_that_was_dropped_and_why() {
+    let (hands, clock) = hands();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let list = Arc::clone(&told);
+    let db = CacheDb::with(&Options {
+        records_max: Some(10),
+        dropped: Some(Arc::new(move |key: &[u8], value: &[u8], reason| {
+            assert_eq!(key, value);
+            list.lock().push((key.to_vec(), reason));
+        })),
+        clock,
+        ..Options::default()
+    })
+    .unwrap();
+    for key in 0..30 {
+        db.put(&number(key), &number(key)).unwrap();
+    }
+    let dropped = std::mem::take(&mut *told.lock());
+    assert_eq!(dropped.len(), 20);
+    for (key, reason) in &dropped {
+        assert_eq!((db.get(key).unwrap(), *reason), (None, Reason::Capacity));
+    }
+    db.clear().unwrap();
+    for key in 0..3 {
+        db.put_for(&number(key), &number(key), Duration::from_secs(1)).unwrap();
+    }
+    hands.store(5_000, Ordering::Relaxed);
+    db.put(&number(0), &number(0)).unwrap();
+    db.remove(&number(1)).unwrap();
+    db.drop_expired().unwrap();
+    let expected: Vec<_> = (0..3).map(|key| (number(key).to_vec(), Reason::Expired)).collect();
+    assert_eq!(*told.lock(), expected);
+    // What the caller does himself he is not told.
+    db.put(&number(0), &number(0)).unwrap();
+    db.remove(&number(0)).unwrap();
+    assert_eq!(told.lock().len(), 3);
+}
+
+#[test]
+fn queues_do_not_grow_with_what_comes_and_goes() {
+    let db = CacheDb::new(1 << 20).unwrap();
+    for key in 0..400_000u64 {
+        db.put(&number(key), b"value").unwrap();
+        assert!(db.remove(&number(key)).unwrap());
+    }
+    assert_eq!(db.count(), 0);
+    assert!(db.policy.len() <= 8192 + 1024, "{} entries", db.policy.len());
+    assert!(db.policy.memory_bytes() < 1 << 17);
+    for key in 0..100_000u64 {
+        db.put(&number(key), b"value").unwrap();
+    }
+    for key in 0..99_000u64 {
+        db.remove(&number(key)).unwrap();
+    }
+    // Every record that is left can still be dropped.
+    db.resize(Some(1), None).unwrap();
+    assert_eq!((db.count(), scanned(&db)), (1, 1));
+}
