@@ -1,14 +1,16 @@
 //! azekura beside its rivals: the same workloads through the rivals' own libraries.
 //!
 //! `record` measures one rival, or, with `--against azekura`, both in turn; `table` runs a suite and
-//! prints measured ratios beside those asked for. Nothing depends on this program: it carries other
+//! prints measured ratios beside those asked for; `cache` compares hit ratios. Nothing depends on this program: it carries other
 //! people's libraries, which are needed to build it and to no other end.
 //!
 //! ```text
 //!   main -> pairs (a process per run) -> rivals (a Target each) -> azekura_bench::workload
+//!      |--> caches (hit ratios over a trace)
 //!      `--> summary (table, JSON, file)  machine (the heading)
 //! ```
 
+mod caches;
 mod machine;
 mod pairs;
 mod rivals;
@@ -18,6 +20,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use azekura::error::{Error, Kind, Result};
+use azekura_bench::cache::CachePlan;
 use azekura_bench::plan::Plan;
 use azekura_bench::report::Output;
 use azekura_bench::suite::Suite;
@@ -34,6 +37,8 @@ enum Compare {
     Record(Record),
     /// Run a suite of workloads and print measured ratios beside those asked for
     Table(Table),
+    /// The hit ratios of caches over a trace of keys
+    Cache(CachePlan),
 }
 
 #[derive(Args)]
@@ -152,6 +157,7 @@ fn run(compare: Compare) -> Result<()> {
             let json = plan.json;
             pairing.compare(rival, against, vec![(Workload::new(&name, []), plan)], json)
         }
+        Compare::Cache(plan) => caches::cache(&plan),
         Compare::Table(table) => {
             let (ours, suite) = table.rival.counterpart();
             let rows = table.suite.unwrap_or(suite).rows()?.into_iter();

@@ -12,7 +12,7 @@ use std::str::FromStr;
 use std::time::Instant;
 
 use azekura::error::{Error, Kind, Result};
-use azekura::record::cache::{CacheDb, Options};
+use azekura::record::cache::CacheDb;
 use clap::Args;
 use serde::Serialize;
 
@@ -311,13 +311,14 @@ pub fn print(outcome: &Outcome, json: bool) -> Result<()> {
 
 /// Runs `azekura bench cache`: azekura's cache, and the exact LRU.
 pub fn cache(plan: &CachePlan) -> Result<()> {
-    let keys = plan.keys()?;
-    let db = CacheDb::with(&Options {
-        records_max: Some(plan.capacity),
-        ..Options::default()
-    })?;
-    print(&run("azekura", &db, &keys, plan.capacity)?, plan.json)?;
-    print(&lru(&keys, plan.capacity), plan.json)
+    cache_over(plan, &plan.keys()?)
+}
+
+/// The same over a trace that was made before.
+pub fn cache_over(plan: &CachePlan, keys: &Keys) -> Result<()> {
+    let db = CacheDb::new(plan.capacity)?;
+    print(&run("azekura", &db, keys, plan.capacity)?, plan.json)?;
+    print(&lru(keys, plan.capacity), plan.json)
 }
 
 #[cfg(test)]

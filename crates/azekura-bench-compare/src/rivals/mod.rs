@@ -17,7 +17,7 @@ mod rocksdb;
 mod tkrzw;
 
 use azekura::error::{Error, Kind, Result};
-use azekura_bench::engines::memory::{StdHash, StdTree, Tiny};
+use azekura_bench::engines::memory::{Baby, Cache, StdHash, StdTree, Tiny};
 use azekura_bench::engines::{hash::Hash, none::Nothing};
 use azekura_bench::plan::Plan;
 use azekura_bench::report::Phase;
@@ -32,6 +32,10 @@ pub(crate) enum Rival {
     Azekura,
     /// azekura's leanest hash in memory
     AzekuraTiny,
+    /// azekura's ordered store in memory
+    AzekuraBaby,
+    /// azekura's cache, with room for every record
+    AzekuraCache,
     /// azekura's hash in memory over the standard library's
     AzekuraStdHash,
     /// azekura's tree in memory over the standard library's
@@ -99,6 +103,8 @@ impl Rival {
         match self {
             Self::Azekura => record::<Hash>(plan, emit),
             Self::AzekuraTiny => record::<Tiny>(plan, emit),
+            Self::AzekuraBaby => record::<Baby>(plan, emit),
+            Self::AzekuraCache => record::<Cache>(plan, emit),
             Self::AzekuraStdHash => record::<StdHash>(plan, emit),
             Self::AzekuraStdTree => record::<StdTree>(plan, emit),
             #[cfg(feature = "tkrzw")]
@@ -138,6 +144,8 @@ impl Rival {
         match self {
             Self::Azekura
             | Self::AzekuraTiny
+            | Self::AzekuraBaby
+            | Self::AzekuraCache
             | Self::AzekuraStdHash
             | Self::AzekuraStdTree
             | Self::None => true,
@@ -159,9 +167,9 @@ impl Rival {
             #[cfg(feature = "tkrzw")]
             Self::TkrzwTiny => (Self::AzekuraTiny, Suite::Tiny),
             #[cfg(feature = "tkrzw")]
-            Self::TkrzwBaby => (Self::AzekuraStdTree, Suite::Baby),
+            Self::TkrzwBaby => (Self::AzekuraBaby, Suite::Baby),
             #[cfg(feature = "tkrzw")]
-            Self::TkrzwCache => (Self::AzekuraStdHash, Suite::Cache),
+            Self::TkrzwCache => (Self::AzekuraCache, Suite::Cache),
             #[cfg(feature = "tkrzw")]
             Self::TkrzwStdHash => (Self::AzekuraStdHash, Suite::Std),
             #[cfg(feature = "tkrzw")]
@@ -184,7 +192,12 @@ impl Rival {
         self.counterpart().0 == Self::Azekura
             && !matches!(
                 self,
-                Self::AzekuraTiny | Self::AzekuraStdHash | Self::AzekuraStdTree | Self::None
+                Self::AzekuraTiny
+                    | Self::AzekuraBaby
+                    | Self::AzekuraCache
+                    | Self::AzekuraStdHash
+                    | Self::AzekuraStdTree
+                    | Self::None
             )
     }
 
@@ -202,9 +215,12 @@ impl Rival {
     /// Name and version of the library.
     pub(crate) fn version(self) -> String {
         match self {
-            Self::Azekura | Self::AzekuraTiny | Self::AzekuraStdHash | Self::AzekuraStdTree => {
-                format!("azekura {}", locked("azekura"))
-            }
+            Self::Azekura
+            | Self::AzekuraTiny
+            | Self::AzekuraBaby
+            | Self::AzekuraCache
+            | Self::AzekuraStdHash
+            | Self::AzekuraStdTree => format!("azekura {}", locked("azekura")),
             #[cfg(feature = "tkrzw")]
             Self::TkrzwHash
             | Self::TkrzwTiny
