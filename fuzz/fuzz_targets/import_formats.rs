@@ -1,6 +1,7 @@
 //! Fuzzes what `import` reads: any bytes are records or one error in each format, tsv with its escapes, flat, JSON lines.
 //!
-//! What is read is written and read again, and must be the same. It does not know stores.
+//! What is read is written and read again, and must be the same: a record that is read as another one would be
+//! stored as another one. It does not know stores.
 
 #![no_main]
 
