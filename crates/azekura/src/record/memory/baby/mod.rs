@@ -2,7 +2,7 @@
 //!
 //! Promises:
 //! 1. A lookup in lexical order costs two cache misses, one for the leaf's slots, which come in together, and one for the
-//!    item; inner nodes of 10 million records take 2 MiB. Readers take no lock, store to no shared line, and wait only while
+//!    item; inner nodes of 10 million records take less than 2 MiB. Readers take no lock, store to no shared line, and wait only while
 //!    a node is being changed.
 //! 2. An update locks its leaf; a division also the parents that change with it; never the tree.
 //! 3. A record of 8 and 8 bytes takes 16 to 20 bytes in its leaf. Ascending keys leave full leaves, random ones two thirds

@@ -221,7 +221,9 @@ impl BabyDb {
         }
         // Before the first edit is seen, readers of the others wait.
         if edits.iter().any(|edit| *edit != Edit::Keep) {
-            held.iter().for_each(|leaf| leaf.lock.change());
+            for leaf in &held {
+                leaf.lock.change();
+            }
         }
         let mut retired = Vec::new();
         let mut thin = Vec::new();
