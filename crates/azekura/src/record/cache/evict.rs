@@ -3,7 +3,7 @@
 //! A candidate is looked at under its bucket's lock, and dropped there or kept. So that one call never looks at all of
 //! them when all are in use, it drops what it looked at last after [`LOOKS_MAX`]. What has a time to live is found by
 //! walking the index: a step every [`STEP`] updates, as long as there may be any. Entries of the queues that have no
-//! record any more are sifted out a chunk at a time, when they are more than the others.
+//! record any more are sifted out a chunk at a time, when they are three times as many as the others.
 
 use std::sync::atomic::Ordering;
 
@@ -149,7 +149,7 @@ impl CacheDb {
         if self.timed.load(Ordering::Relaxed) != 0 {
             self.step(pin);
         }
-        if self.policy.len() as u64 > 2 * self.held.records.load(Ordering::Relaxed) + STALE {
+        if self.policy.len() as u64 > 4 * self.held.records.load(Ordering::Relaxed) + STALE {
             self.sift(pin);
         }
         if self.slab.is_thin() {

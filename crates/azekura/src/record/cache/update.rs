@@ -114,11 +114,11 @@ impl CacheDb {
 
     #[inline(always)]
     fn put_once(&self, key: &[u8], hash: Hash, value: &[u8], expires: Option<u32>) -> Result<()> {
-        let _inside = self.gate.enter();
+        // The bucket comes near while all else is made ready.
         let pin = epoch::pin();
-        self.tend(&pin);
-        // The bucket comes near while the record is copied.
         self.index.prefetch(&pin, hash);
+        let _inside = self.gate.enter();
+        self.tend(&pin);
         if expires.is_some() {
             self.timed.fetch_add(1, Ordering::Relaxed);
         }
@@ -212,8 +212,9 @@ impl CacheDb {
 
     #[inline(always)]
     fn remove_hashed(&self, key: &[u8], hash: Hash) -> Result<bool> {
-        let _inside = self.gate.enter();
         let pin = epoch::pin();
+        self.index.prefetch(&pin, hash);
+        let _inside = self.gate.enter();
         self.tend(&pin);
         let locked = self.index.lock(&pin, hash)?;
         let Some(slot) = locked.glance() else {
