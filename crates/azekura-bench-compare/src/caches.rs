@@ -42,9 +42,7 @@ impl Cached for Moka {
 
 /// `quick_cache`'s cache for threads.
 #[cfg(feature = "quick_cache")]
-struct Quick(
-    quick_cache::sync::Cache<Bytes, Bytes, quick_cache::UnitWeighter, RandomState>,
-);
+struct Quick(quick_cache::sync::Cache<Bytes, Bytes, quick_cache::UnitWeighter, RandomState>);
 
 #[cfg(feature = "quick_cache")]
 impl Cached for Quick {
@@ -81,7 +79,10 @@ pub(crate) fn cache(plan: &CachePlan) -> azekura::error::Result<()> {
             RandomState::new(),
             quick_cache::sync::DefaultLifecycle::default(),
         );
-        print(&run("quick-cache", &Quick(cache), &keys, plan.capacity)?, plan.json)?;
+        print(
+            &run("quick-cache", &Quick(cache), &keys, plan.capacity)?,
+            plan.json,
+        )?;
     }
     Ok(())
 }

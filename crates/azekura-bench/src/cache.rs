@@ -110,8 +110,9 @@ impl CachePlan {
                 .remedy("--capacity and --keys are at least 1"));
         }
         if !(self.theta > 0.0 && self.theta < 5.0) {
-            return Err(Error::new(Kind::Invalid, "no such theta")
-                .found(self.theta, "above 0, below 5"));
+            return Err(
+                Error::new(Kind::Invalid, "no such theta").found(self.theta, "above 0, below 5")
+            );
         }
         let mut choice = Choice::new(self.seed);
         let numbers = match &self.trace {
@@ -159,7 +160,10 @@ impl Keys {
             .map_err(|e| Error::io(format!("cannot read the trace {}", path.display()), e))?;
         let (mut numbers, mut words) = (Vec::new(), Vec::new());
         let mut known = HashMap::new();
-        for line in bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+        for line in bytes
+            .split(|byte| *byte == b'\n')
+            .filter(|line| !line.is_empty())
+        {
             let next = words.len() as u64;
             let number = *known.entry(line).or_insert(next);
             if number == next {
@@ -376,7 +380,10 @@ mod tests {
         std::fs::write(&path, "one\ntwo\none\n\nthree\ntwo").unwrap();
         let keys = plan(Trace::File(path), 2).keys().unwrap();
         assert_eq!(keys.numbers, [0, 1, 0, 2, 1]);
-        let (ours, lru) = (run("azekura", &CacheDb::new(2).unwrap(), &keys, 2), lru(&keys, 2));
+        let (ours, lru) = (
+            run("azekura", &CacheDb::new(2).unwrap(), &keys, 2),
+            lru(&keys, 2),
+        );
         assert_eq!((ours.unwrap().count, lru.hits), (5, 1));
         let missing = plan(Trace::File(folder.path().join("none")), 2).keys();
         assert_eq!(missing.err().map(|error| error.kind()), Some(Kind::Io));

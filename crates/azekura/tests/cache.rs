@@ -1,6 +1,7 @@
 //! The cache keeps every promise of the record contract, with room for all and with little, alone and among threads.
 //!
-//! The suites of `testkit::conformance` run over it. That they catch bugs is proved beside them.
+//! The suites of `testkit::conformance` run over it: the one for every engine, and the one for those that evict.
+//! That they catch bugs is proved beside them.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -112,7 +113,10 @@ fn threads_see_whole_values_of_their_keys_while_records_are_dropped_and_sizes_ch
                 std::thread::yield_now();
             }
         });
-        let done: Vec<_> = workers.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+        let done: Vec<_> = workers
+            .into_iter()
+            .map(std::thread::ScopedJoinHandle::join)
+            .collect();
         working.store(false, Ordering::Relaxed);
         resizes.join().expect("resizes end well");
         for done in done {

@@ -87,6 +87,9 @@ pub enum Reason {
 /// call the cache, and should be short: it delays the call it is made from and the reuse of memory.
 pub type Dropped = Arc<dyn Fn(&[u8], &[u8], Reason) + Send + Sync>;
 
+/// What [`CacheDb::scan_timed`] lends to: called with a key, its value, and how long it has left.
+pub type VisitTimed<'v> = dyn FnMut(&[u8], &[u8], Option<Duration>) -> ControlFlow<()> + 'v;
+
 /// How a cache is made.
 #[derive(Clone)]
 pub struct Options {
@@ -271,7 +274,7 @@ impl CacheDb {
     pub fn scan_timed(
         &self,
         from: Option<&Bookmark>,
-        visit: &mut dyn FnMut(&[u8], &[u8], Option<Duration>) -> ControlFlow<()>,
+        visit: &mut VisitTimed<'_>,
     ) -> Result<Option<Bookmark>> {
         let expires: Cell<Option<u32>> = Cell::new(None);
         // The scan is pinned from when it found a place until it was lent.
@@ -395,7 +398,10 @@ fn bounds(records_max: Option<u64>, bytes_max: Option<u64>) -> Result<(u64, u64)
                 .found(size(bytes), format!("at least {CHARGE_MIN} bytes")),
         );
     }
-    Ok((records_max.unwrap_or(u64::MAX), bytes_max.unwrap_or(u64::MAX)))
+    Ok((
+        records_max.unwrap_or(u64::MAX),
+        bytes_max.unwrap_or(u64::MAX),
+    ))
 }
 
 impl Reader for CacheDb {
@@ -471,7 +477,9 @@ impl Engine for CacheDb {
         key: &[u8],
         decide: &mut dyn FnMut(Option<&[u8]>) -> Edit<'a>,
     ) -> Result<()> {
-        self.edit(key, |present| (decide(present.map(|(value, _)| value)), None))
+        self.edit(key, |present| {
+            (decide(present.map(|(value, _)| value)), None)
+        })
     }
 
     fn update_many(&self, keys: &[&[u8]], decide: DecideMany<'_, '_>) -> Result<()> {

@@ -420,7 +420,9 @@ mod tests {
         assert_eq!(queue.put_chunk(0, first), 1);
         assert_eq!(queue.len, 2 * CHUNK - 1);
         let rest: Vec<u64> = std::iter::from_fn(|| queue.pop().map(Entry::known)).collect();
-        let expected: Vec<u64> = (0..2 * CHUNK as u64).filter(|n| *n != CHUNK as u64).collect();
+        let expected: Vec<u64> = (0..2 * CHUNK as u64)
+            .filter(|n| *n != CHUNK as u64)
+            .collect();
         assert_eq!(rest, expected);
     }
 

@@ -1,6 +1,7 @@
 //! The engine alone: bounds, time, what is told, with all kinds of records.
 //!
-//! The contract is tested in `tests/cache.rs`, with threads.
+//! Time is a clock that the test sets. The contract is tested in `tests/cache.rs`, with threads.
+//! What is dropped first is the policy's choice, tested beside it.
 
 use super::*;
 use crate::verbs::Verbs as _;
@@ -82,7 +83,9 @@ fn both_bounds_hold_after_every_call_whatever_its_kind() {
             let value = vec![step as u8; (step * 13 % 300) as usize];
             match step % 5 {
                 0 | 1 => db.put(&key, &value).unwrap(),
-                2 => db.append(&key, &value[..value.len() / 4], b"").unwrap_or(()),
+                2 => db
+                    .append(&key, &value[..value.len() / 4], b"")
+                    .unwrap_or(()),
                 3 => {
                     let other = number(step % 97);
                     db.update_many(&[&key, &other], &mut |_| {
@@ -158,7 +161,8 @@ fn what_is_asked_for_stays_though_much_comes_once() {
             }
         }
         for cold in 0..2000 {
-            db.put(&number(1_000_000 + round * 2000 + cold), b"cold").unwrap();
+            db.put(&number(1_000_000 + round * 2000 + cold), b"cold")
+                .unwrap();
         }
     }
     let kept = (0..500).filter(|hot| db.get(&number(*hot)).unwrap().is_some());
@@ -180,7 +184,10 @@ fn records_of_which_the_time_is_over_are_absent_to_everything() {
     }
     hands.store(9_999, Ordering::Relaxed);
     assert_eq!(scanned(&db), 200);
-    assert_eq!(db.time_left(&number(0)).unwrap(), Some(Some(Duration::from_millis(1))));
+    assert_eq!(
+        db.time_left(&number(0)).unwrap(),
+        Some(Some(Duration::from_millis(1)))
+    );
     assert_eq!(db.time_left(&number(100)).unwrap(), Some(None));
     // Another time, or none, with another value.
     db.put(&number(0), b"immortal").unwrap();
@@ -191,7 +198,8 @@ fn records_of_which_the_time_is_over_are_absent_to_everything() {
         let key = number(key);
         assert_eq!(db.get(&key).unwrap(), None);
         assert_eq!(db.time_left(&key).unwrap(), None);
-        db.read_many(&[&key], &mut |_, value| assert_eq!(value, None)).unwrap();
+        db.read_many(&[&key], &mut |_, value| assert_eq!(value, None))
+            .unwrap();
     }
     assert!(!db.remove(&number(2)).unwrap());
     assert_eq!(db.increment(&number(3), 5, 2).unwrap(), 7);
@@ -219,7 +227,8 @@ fn expired_records_go_as_updates_come_by() {
     })
     .unwrap();
     for key in 0..20_000 {
-        db.put_for(&number(key), b"mortal", Duration::from_secs(1)).unwrap();
+        db.put_for(&number(key), b"mortal", Duration::from_secs(1))
+            .unwrap();
     }
     hands.store(1_000, Ordering::Relaxed);
     let mut updates = 0;
@@ -282,13 +291,16 @@ fn whoever_asked_is_told_of_each_record_that_was_dropped_and_why() {
     }
     db.clear().unwrap();
     for key in 0..3 {
-        db.put_for(&number(key), &number(key), Duration::from_secs(1)).unwrap();
+        db.put_for(&number(key), &number(key), Duration::from_secs(1))
+            .unwrap();
     }
     hands.store(5_000, Ordering::Relaxed);
     db.put(&number(0), &number(0)).unwrap();
     db.remove(&number(1)).unwrap();
     db.drop_expired().unwrap();
-    let expected: Vec<_> = (0..3).map(|key| (number(key).to_vec(), Reason::Expired)).collect();
+    let expected: Vec<_> = (0..3)
+        .map(|key| (number(key).to_vec(), Reason::Expired))
+        .collect();
     assert_eq!(*told.lock(), expected);
     // What the caller does himself he is not told.
     db.put(&number(0), &number(0)).unwrap();
@@ -304,7 +316,11 @@ fn queues_do_not_grow_with_what_comes_and_goes() {
         assert!(db.remove(&number(key)).unwrap());
     }
     assert_eq!(db.count(), 0);
-    assert!(db.policy.len() <= 8192 + 1024, "{} entries", db.policy.len());
+    assert!(
+        db.policy.len() <= 8192 + 1024,
+        "{} entries",
+        db.policy.len()
+    );
     assert!(db.policy.memory_bytes() < 1 << 17);
     for key in 0..100_000u64 {
         db.put(&number(key), b"value").unwrap();

@@ -92,7 +92,7 @@ impl CacheDb {
         self.check(key, value, expires.is_some())?;
         match self.put_once(key, hash, value, expires) {
             Err(error) if error.kind() == Kind::Full => {
-                self.make_room()?;
+                self.make_room();
                 self.put_once(key, hash, value, expires)
             }
             done => done,
@@ -101,7 +101,7 @@ impl CacheDb {
 
     /// Drops records because the system gives no memory.
     #[cold]
-    fn make_room(&self) -> Result<()> {
+    fn make_room(&self) {
         {
             let _inside = self.gate.enter();
             let pin = epoch::pin();
@@ -109,7 +109,6 @@ impl CacheDb {
             tracing::debug!(dropped = dropped.count(), "the system gives no memory");
         }
         self.slab.reclaim();
-        Ok(())
     }
 
     #[inline(always)]
