@@ -30,7 +30,7 @@ impl Cached for Moka {
     fn put(&self, key: &[u8]) -> Result<()> {
         self.cache.insert(key.into(), VALUE[..].into());
         self.puts.set(self.puts.get() + 1);
-        if self.puts.get() % 256 == 0 {
+        if self.puts.get().is_multiple_of(256) {
             self.cache.run_pending_tasks();
         }
         Ok(())

@@ -19,13 +19,16 @@ use std::time::Duration;
 use azekura::io::memory::Memory;
 use azekura::io::sim::SimDisk;
 use azekura::io::{Access, Directory, Storage};
+use azekura::record::cache::CacheDb;
 use azekura::record::hash::HashDb;
+use azekura::record::memory::baby::BabyDb;
 use azekura::record::memory::snapshot::layout::{Head, end_mark};
 use azekura::record::memory::snapshot::{Loaded, Options, Saved, Snapshot, load, save, save_to};
 use azekura::record::memory::std_hash::StdHashDb;
 use azekura::record::memory::std_tree::StdTreeDb;
+use azekura::record::memory::tiny::TinyDb;
 use azekura::testkit::{ModelDb, Random};
-use azekura::{Edit, Engine, Kind, Reader, Result};
+use azekura::{Edit, Engine, Kind, Reader, Result, Verbs};
 use stores::{Failing, Timed};
 
 type State = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -156,7 +159,8 @@ fn engines_of_every_kind_are_saved_and_filled_again() {
         assert!(told.is_sorted() && told.len() > 1);
         let snapshot = Snapshot::open(&path).expect("a snapshot");
         assert_eq!(snapshot.engine(), *word);
-        assert_eq!(snapshot.order(), (*word == "std-tree").then_some("lexical"));
+        let ordered = ["std-tree", "model"].contains(word);
+        assert_eq!(snapshot.order(), ordered.then_some("lexical"));
         let summary = snapshot.check(&mut |_, _| ()).expect("it is whole");
         assert_eq!(
             (summary.records, summary.expiring, summary.bytes),
@@ -363,4 +367,61 @@ fn times_to_live_go_on_while_nobody_has_the_records() {
         .expect_err("it would keep them");
     assert_eq!((error.kind(), keeps.count()), (Kind::Mismatch, 0));
     assert!(error.to_string().contains("3 of 4"), "{error}");
+}
+
+/// Saved from one, loaded into another, and the same records are there.
+fn moves(from: &dyn Engine, to: &dyn Engine) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("moved.snapshot");
+    for number in 0..3000u64 {
+        from.put(
+            &number.to_be_bytes(),
+            &vec![number as u8; number as usize % 90],
+        )
+        .expect("a put");
+    }
+    let saved = save(from, &path, &mut |_, _| ControlFlow::Continue(())).expect("it is saved");
+    assert_eq!(saved.expect("it was not stopped").records, 3000);
+    let snapshot = Snapshot::open(&path).expect("a snapshot");
+    snapshot
+        .load_into(to, &mut |_, _| ())
+        .expect("it is loaded");
+    assert_eq!(to.count(), 3000);
+    for number in 0..3000u64 {
+        let value = to.get(&number.to_be_bytes()).expect("a get");
+        assert_eq!(value, Some(vec![number as u8; number as usize % 90]));
+    }
+}
+
+#[test]
+fn every_engine_in_memory_is_saved_and_filled() {
+    let tiny = || TinyDb::new().expect("a new store");
+    moves(&tiny(), &tiny());
+    moves(&StdHashDb::new(), &tiny());
+    let baby = || BabyDb::new().expect("a new store");
+    moves(&baby(), &baby());
+    let cache = || CacheDb::new(4000).expect("a new cache");
+    moves(&cache(), &cache());
+    moves(&tiny(), &cache());
+}
+
+#[test]
+fn a_cache_keeps_times_to_live_in_a_snapshot() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("cache.snapshot");
+    let cache = CacheDb::new(100).expect("a new cache");
+    cache.put(b"for ever", b"1").expect("a put");
+    let day = Duration::from_secs(86_400);
+    cache.put_for(b"for a day", b"2", day).expect("a put");
+    save(&cache, &path, &mut |_, _| ControlFlow::Continue(())).expect("it is saved");
+    let other = CacheDb::new(100).expect("a new cache");
+    let snapshot = Snapshot::open(&path).expect("a snapshot");
+    snapshot
+        .load_into(&other, &mut |_, _| ())
+        .expect("it is loaded");
+    assert_eq!(other.time_left(b"for ever").expect("a look"), Some(None));
+    let left = other.time_left(b"for a day").expect("a look");
+    let left = left.expect("it is there").expect("it expires");
+    // Never early: its tick may be up to two later.
+    assert!(left < day * 2 && left > day / 2, "{left:?}");
 }

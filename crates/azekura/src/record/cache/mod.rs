@@ -48,7 +48,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rapidhash::v3::RapidSecrets;
 
-use crate::engine::{Bookmark, DecideMany, Edit, Engine, Promise, Reader, Stats, Visit};
+use crate::engine::{
+    Bookmark, DecideMany, Edit, Engine, Expiring, Promise, Reader, Stats, Visit, VisitWithTimeLeft,
+};
 use crate::epoch::{self, Pin};
 use crate::error::{Error, Kind, Result, size};
 use crate::index::hash::Hash;
@@ -86,9 +88,6 @@ pub enum Reason {
 /// It is called by the thread that dropped the record, after it can no longer be found, with no lock held. It must not
 /// call the cache, and should be short: it delays the call it is made from and the reuse of memory.
 pub type Dropped = Arc<dyn Fn(&[u8], &[u8], Reason) + Send + Sync>;
-
-/// What [`CacheDb::scan_timed`] lends to: called with a key, its value, and how long it has left.
-pub type VisitTimed<'v> = dyn FnMut(&[u8], &[u8], Option<Duration>) -> ControlFlow<()> + 'v;
 
 /// How a cache is made.
 #[derive(Clone)]
@@ -274,7 +273,7 @@ impl CacheDb {
     pub fn scan_timed(
         &self,
         from: Option<&Bookmark>,
-        visit: &mut VisitTimed<'_>,
+        visit: &mut VisitWithTimeLeft<'_>,
     ) -> Result<Option<Bookmark>> {
         let expires: Cell<Option<u32>> = Cell::new(None);
         // The scan is pinned from when it found a place until it was lent.
@@ -466,6 +465,27 @@ impl Reader for CacheDb {
             key_len_max: KEY_LEN_MAX,
             value_len_max: VALUE_LEN_MAX,
         }
+    }
+
+    fn as_expiring(&self) -> Option<&dyn Expiring> {
+        Some(self)
+    }
+}
+
+impl Expiring for CacheDb {
+    fn put_for(&self, key: &[u8], value: &[u8], left: Option<Duration>) -> Result<()> {
+        match left {
+            None => self.put(key, value),
+            Some(left) => self.put_for(key, value, left),
+        }
+    }
+
+    fn scan_with_time_left(
+        &self,
+        from: Option<&Bookmark>,
+        visit: &mut VisitWithTimeLeft<'_>,
+    ) -> Result<Option<Bookmark>> {
+        self.scan_timed(from, visit)
     }
 }
 
