@@ -13,7 +13,13 @@ use super::text::{split, without_tests};
 const ROWS: &[&[&[&str]]] = &[
     &[&["lib", "open"]],
     &[&["record"], &["object"], &["block"]],
-    &[&["engine", "verbs"], &["log"], &["index"], &["slab"], &["node"]],
+    &[
+        &["engine", "verbs"],
+        &["log"],
+        &["index"],
+        &["slab"],
+        &["node"],
+    ],
     &[&["format"], &["io"], &["epoch"], &["order"]],
     &[&["error"]],
 ];
