@@ -375,7 +375,7 @@ fn moves(from: &dyn Engine, to: &dyn Engine) {
     let path = folder.path().join("moved.snapshot");
     for number in 0..3000u64 {
         from.put(
-            &number.to_be_bytes(),
+            &number.to_le_bytes(),
             &vec![number as u8; number as usize % 90],
         )
         .expect("a put");
@@ -388,7 +388,7 @@ fn moves(from: &dyn Engine, to: &dyn Engine) {
         .expect("it is loaded");
     assert_eq!(to.count(), 3000);
     for number in 0..3000u64 {
-        let value = to.get(&number.to_be_bytes()).expect("a get");
+        let value = to.get(&number.to_le_bytes()).expect("a get");
         assert_eq!(value, Some(vec![number as u8; number as usize % 90]));
     }
 }

@@ -40,7 +40,6 @@ mod update;
 
 use std::cell::Cell;
 use std::hash::{BuildHasher, RandomState};
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -3,6 +3,8 @@
 //! Time is a clock that the test sets. The contract is tested in `tests/cache.rs`, with threads.
 //! What is dropped first is the policy's choice, tested beside it.
 
+use std::ops::ControlFlow;
+
 use super::*;
 use crate::verbs::Verbs as _;
 
