@@ -216,21 +216,18 @@ impl Ordered for StdTreeDb {
     }
 }
 
-/// A cursor: a copy of the record it is on. A call that finds none leaves it there.
+/// A cursor: a copy of the record it is on. A call that finds none takes it off.
 struct At<'d> {
     db: &'d StdTreeDb,
     record: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 impl At<'_> {
-    /// Moves to the record that `choose` finds; stays where it is if there is none.
+    /// Moves to the record that `choose` finds, or to none.
     fn go(&mut self, choose: impl FnOnce(&Map) -> Option<(&Bytes, &Bytes)>) -> bool {
         let records = self.db.records.read();
-        let Some((key, value)) = choose(&records) else {
-            return false;
-        };
-        self.record = Some((key.to_vec(), value.to_vec()));
-        true
+        self.record = choose(&records).map(|(key, value)| (key.to_vec(), value.to_vec()));
+        self.record.is_some()
     }
 }
 
