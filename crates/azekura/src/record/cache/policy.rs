@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
+use crate::epoch::Pin;
 use crate::error::{Error, Kind, Result};
 use crate::index::hash::{Hash, KNOWN_BITS};
 
@@ -30,6 +31,12 @@ const CHUNK: usize = 1024;
 /// The small queue is one in so many.
 const SMALL: usize = 10;
 const GRADE_MAX: u8 = 3;
+/// Groups of threads whose new records wait together.
+const GROUPS: usize = 16;
+/// New records that wait together.
+const WAITING: usize = 64;
+/// Queues that are shorter do without waiting: those who wait would be too many of them.
+const SHORT: usize = 4 * GROUPS * WAITING;
 /// Remembered hashes of a set.
 const WAYS: usize = 8;
 
@@ -231,12 +238,23 @@ impl State {
     }
 }
 
-/// See the module's text. All of it is behind one lock, held for some nanoseconds.
+/// New records of some threads on their way to the queues.
+#[derive(Default)]
+#[repr(align(128))]
+struct Waiting {
+    /// What is known of their hashes.
+    known: Mutex<Vec<u64>>,
+    len: AtomicUsize,
+}
+
+/// See the module's text. The queues are behind one lock, held for some nanoseconds; new records come to them by the
+/// dozen, so that threads which put do not meet there.
 #[derive(Default)]
 pub(super) struct Policy {
     state: Mutex<State>,
     /// Entries in both queues, for those who do not hold the lock.
     len: AtomicUsize,
+    waiting: [Waiting; GROUPS],
 }
 
 /// An entry to look at, and one that will be looked at soon.
@@ -273,21 +291,60 @@ impl Policy {
 
     /// A new record is about to come. `Full` without memory.
     #[inline(always)]
-    pub(super) fn admit(&self, hash: Hash) -> Result<()> {
-        let state = &mut *self.state.lock();
-        let queue = if state.past.recall(hash.known()) {
-            &mut state.main
-        } else {
-            &mut state.small
-        };
-        queue.push(Entry::new(hash.known(), 0))?;
-        self.note(state);
+    pub(super) fn admit(&self, pin: &Pin, hash: Hash) -> Result<()> {
+        let waiting = &self.waiting[pin.thread_number() % GROUPS];
+        let mut known = waiting.known.lock();
+        if known.len() == known.capacity() {
+            self.take_in(&mut known)?;
+        }
+        known.push(hash.known());
+        waiting.len.store(known.len(), Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Brings those that wait to the queues, and leaves room for others. `Full` without memory: then who is not there
+    /// yet goes on waiting.
+    #[cold]
+    fn take_in(&self, known: &mut Vec<u64>) -> Result<()> {
+        let state = &mut *self.state.lock();
+        let mut done = 0;
+        let mut pushed = Ok(());
+        for known in known.iter() {
+            let queue = if state.past.recall(*known) {
+                &mut state.main
+            } else {
+                &mut state.small
+            };
+            pushed = queue.push(Entry::new(*known, 0));
+            if pushed.is_err() {
+                break;
+            }
+            done += 1;
+        }
+        known.drain(..done);
+        self.note(state);
+        pushed?;
+        known.try_reserve_exact(WAITING).map_err(|_| no_memory())
+    }
+
+    fn take_in_all(&self) {
+        for waiting in &self.waiting {
+            if waiting.len.load(Ordering::Relaxed) != 0 {
+                let mut known = waiting.known.lock();
+                if let Err(error) = self.take_in(&mut known) {
+                    tracing::debug!(%error, "new records go on waiting");
+                }
+                waiting.len.store(known.len(), Ordering::Relaxed);
+            }
+        }
     }
 
     /// Whose turn it is; its entry is the caller's. `None`: nobody's.
     pub(super) fn next(&self) -> Option<Candidate> {
         const AHEAD: usize = 4;
+        if self.len() < SHORT {
+            self.take_in_all();
+        }
         let state = &mut *self.state.lock();
         let (small, both) = (state.small.len, state.small.len + state.main.len);
         let from = if small * SMALL > both || state.main.len == 0 {
@@ -363,6 +420,10 @@ impl Policy {
 
     /// Forgets everything.
     pub(super) fn clear(&self) {
+        for waiting in &self.waiting {
+            waiting.known.lock().clear();
+            waiting.len.store(0, Ordering::Relaxed);
+        }
         let state = &mut *self.state.lock();
         *state = State::default();
         self.note(state);
@@ -443,13 +504,14 @@ mod tests {
     #[test]
     fn a_scan_passes_through_the_small_queue() {
         let policy = Policy::default();
+        let pin = crate::epoch::pin();
         for number in 0..100 {
-            policy.admit(hash(number)).unwrap();
+            policy.admit(&pin, hash(number)).unwrap();
         }
         // The first hundred are asked for, what comes later is not.
         let is_hot = |entry: Entry| (0..100).any(|number| hash(number).known() == entry.known());
         for number in 100..2000 {
-            policy.admit(hash(number)).unwrap();
+            policy.admit(&pin, hash(number)).unwrap();
             while policy.len() > 120 {
                 let candidate = policy.next().unwrap();
                 match Policy::judge(&candidate, is_hot(candidate.entry)) {

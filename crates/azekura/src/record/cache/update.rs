@@ -138,7 +138,7 @@ impl CacheDb {
             match locked.glance() {
                 None => {
                     if locked.claim() {
-                        self.policy.admit(hash)?;
+                        self.policy.admit(pin, hash)?;
                         locked.fill(place);
                         self.held.add(bytes);
                         return Ok(());
@@ -160,7 +160,7 @@ impl CacheDb {
         }
         let (mut locked, found) = self.lock(pin, key, hash)?;
         if found.is_none() {
-            self.policy.admit(hash)?;
+            self.policy.admit(pin, hash)?;
         }
         self.point(pin, &mut locked, found.as_ref(), place, bytes);
         drop(locked);
@@ -318,7 +318,7 @@ impl CacheDb {
             self.timed.fetch_add(1, Ordering::Relaxed);
         }
         let place = self.slab.put(pin, key, value, expires)?;
-        if !is_present && let Err(error) = self.policy.admit(hash) {
+        if !is_present && let Err(error) = self.policy.admit(pin, hash) {
             self.slab.free(pin, place);
             return Err(error);
         }
