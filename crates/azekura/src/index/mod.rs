@@ -268,6 +268,54 @@ impl Index {
         }
     }
 
+    /// Locks the bucket of `hash` and looks with `present` for the record; where there is none, a slot is claimed. Grows
+    /// the chunk as far as that takes. Errors: of `present`; `Full`, and then nothing is claimed.
+    #[inline(always)]
+    pub fn lock_to_put<'i, P>(
+        &'i self,
+        pin: &'i Pin,
+        hash: Hash,
+        mut present: impl FnMut(&Locked<'i>) -> Result<Option<P>>,
+    ) -> Result<(Locked<'i>, Option<P>)> {
+        loop {
+            let mut locked = self.lock(pin, hash)?;
+            let found = present(&locked)?;
+            if found.is_some() || locked.claim() {
+                return Ok((locked, found));
+            }
+            let seen = locked.seen();
+            drop(locked);
+            self.grow(hash, seen)?;
+        }
+    }
+
+    /// As [`lock_to_put`](Self::lock_to_put), for many: `present` is told which of `hashes` it looks for.
+    pub fn lock_many_to_put<'i, P>(
+        &'i self,
+        pin: &'i Pin,
+        hashes: &[Hash],
+        mut present: impl FnMut(usize, &Locked<'i>) -> Result<Option<P>>,
+    ) -> Result<(Vec<Locked<'i>>, Vec<Option<P>>)> {
+        loop {
+            let mut locked = self.lock_many(pin, hashes)?;
+            let mut found = Vec::with_capacity(hashes.len());
+            let mut full = None;
+            for (at, locked) in locked.iter_mut().enumerate() {
+                let present = present(at, locked)?;
+                if present.is_none() && !locked.claim() {
+                    full = Some((locked.hash(), locked.seen()));
+                    break;
+                }
+                found.push(present);
+            }
+            let Some((hash, seen)) = full else {
+                return Ok((locked, found));
+            };
+            drop(locked);
+            self.grow(hash, seen)?;
+        }
+    }
+
     /// Locks the buckets of all `hashes`, each once, in the one order that cannot deadlock.
     pub fn lock_many<'i>(&'i self, _pin: &'i Pin, hashes: &[Hash]) -> Result<Vec<Locked<'i>>> {
         'again: loop {

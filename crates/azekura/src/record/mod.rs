@@ -3,13 +3,15 @@
 //! Every engine here keeps the contract of `engine.rs` and says in its `Promise` how much of it; one
 //! conformance suite (`testkit`) tests exactly that. Engines do not import each other: what two of them need
 //! lies below, in `log`, `index`, `slab`, `format` and `io`, or here: `gate` (moments without updates), `counter`, `group`, `scan` (the order of
-//! an index), `many` (what an update of many keys means).
+//! an index), `shelf` (records in memory that are found by their keys), `many` (what an update of many keys means), `limits`.
 
 pub mod cache;
 mod counter;
 mod gate;
 mod group;
 pub mod hash;
+mod limits;
 mod many;
 pub mod memory;
 mod scan;
+mod shelf;

@@ -55,7 +55,7 @@ impl CacheDb {
                 return;
             };
             if let Some(soon) = candidate.soon {
-                self.index.prefetch(pin, soon.hash());
+                self.shelf.index.prefetch(pin, soon.hash());
             }
             looks += 1;
             if self.look_at(pin, &candidate, looks >= LOOKS_MAX) {
@@ -79,7 +79,7 @@ impl CacheDb {
     /// Keeps or drops the record of a candidate; whether one was dropped.
     fn look_at(&self, pin: &Pin, candidate: &Candidate, at_any_rate: bool) -> bool {
         let hash = candidate.entry.hash();
-        let Ok(locked) = self.index.lock(pin, hash) else {
+        let Ok(locked) = self.shelf.index.lock(pin, hash) else {
             // Without memory for the first chunk of a part of the index there is no record in it.
             return false;
         };
@@ -109,7 +109,7 @@ impl CacheDb {
         pin: &'p Pin,
         locked: &Locked<'p>,
     ) -> Option<(Slot<'p>, Place, Record<'p>)> {
-        let here = |place| Ok(self.record(pin, place).map(|record| (place, record)));
+        let here = |place| Ok(self.shelf.record(pin, place).map(|record| (place, record)));
         let (slot, (place, record)) = locked.find(here).ok().flatten()?;
         Some((slot, place, record))
     }
@@ -126,7 +126,7 @@ impl CacheDb {
         locked.remove(slot);
         self.held.take(charge_of(record));
         drop(locked);
-        self.slab.free(pin, place);
+        self.shelf.slab.free(pin, place);
         // It can be read as long as the pin lives.
         self.tell(record);
     }
@@ -152,9 +152,7 @@ impl CacheDb {
         if self.policy.len() as u64 > 4 * self.held.records.load(Ordering::Relaxed) + STALE {
             self.sift(pin);
         }
-        if self.slab.is_thin() {
-            self.densen(pin);
-        }
+        self.shelf.keep_dense(pin);
     }
 
     #[cold]
@@ -201,17 +199,21 @@ impl CacheDb {
     /// Drops what is expired in the chunk that `from` falls into: how many, whether any record there has a time to live,
     /// and where the next chunk begins.
     fn sweep_chunk(&self, pin: &Pin, from: Hash) -> Result<(u64, bool, Option<Hash>)> {
-        let (entries, next) = self.index.scan_chunk(pin, from)?;
+        let (entries, next) = self.shelf.index.scan_chunk(pin, from)?;
         let (mut dropped, mut met) = (0, false);
         for (_, place) in &entries {
-            let Some(record) = self.record(pin, *place).filter(|r| r.expires.is_some()) else {
+            let Some(record) = self
+                .shelf
+                .record(pin, *place)
+                .filter(|r| r.expires.is_some())
+            else {
                 continue;
             };
             if self.is_live(&record) {
                 met = true;
                 continue;
             }
-            let locked = self.index.lock(pin, self.hash(record.key))?;
+            let locked = self.shelf.index.lock(pin, self.shelf.hash(record.key))?;
             let here = |found| Ok((found == *place).then_some(()));
             if let Some((slot, ())) = locked.find(here)? {
                 self.discard(pin, locked, slot, *place, &record);
@@ -233,11 +235,11 @@ impl CacheDb {
         let mut kept = 0;
         for at in 0..entries.len() {
             if let Some(soon) = entries.get(at + AHEAD) {
-                self.index.prefetch(pin, soon.hash());
+                self.shelf.index.prefetch(pin, soon.hash());
             }
             let entry = entries[at];
             // Under its lock: the record of an entry may be about to come.
-            let is_there = match self.index.lock(pin, entry.hash()) {
+            let is_there = match self.shelf.index.lock(pin, entry.hash()) {
                 Ok(locked) => self.any(pin, &locked).is_some(),
                 Err(_) => true,
             };
@@ -248,38 +250,5 @@ impl CacheDb {
         }
         entries.truncate(kept);
         self.policy.put_back(sieve);
-    }
-
-    /// Moves records together, when removals have left many holes.
-    #[cold]
-    #[inline(never)]
-    fn densen(&self, pin: &Pin) {
-        let moved = self
-            .slab
-            .thin(pin, &mut |pin, place| self.move_away(pin, place));
-        if let Err(error) = moved {
-            tracing::debug!(%error, "records could not be moved together");
-        }
-    }
-
-    fn move_away(&self, pin: &Pin, place: Place) -> Result<()> {
-        let Some(record) = self.record(pin, place) else {
-            return Ok(());
-        };
-        let locked = self.index.lock(pin, self.hash(record.key))?;
-        let here = |found| Ok((found == place).then_some(()));
-        if let Some((slot, ())) = locked.find(here)? {
-            let moved = self
-                .slab
-                .put(pin, record.key, record.value, record.expires)?;
-            if record.was_seen()
-                && let Some(moved) = self.record(pin, moved)
-            {
-                moved.see();
-            }
-            locked.replace(slot, moved);
-            self.slab.free(pin, place);
-        }
-        Ok(())
     }
 }

@@ -39,13 +39,11 @@ mod policy;
 mod update;
 
 use std::cell::Cell;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rapidhash::v3::RapidSecrets;
 
 use crate::engine::{
     Bookmark, DecideMany, Edit, Engine, Expiring, Promise, Reader, Stats, Visit, VisitWithTimeLeft,
@@ -53,10 +51,10 @@ use crate::engine::{
 use crate::epoch::{self, Pin};
 use crate::error::{Error, Kind, Result, size};
 use crate::index::hash::Hash;
-use crate::index::{Glance, Index, Place};
 use crate::record::gate::Gate;
-use crate::record::group::{self, GROUP};
-use crate::record::scan::{self, Lend, Scan};
+use crate::record::group::GROUP;
+use crate::record::scan::{self, Lend};
+use crate::record::shelf::{LIMITS, Shelf};
 use crate::slab::{Record, Slab};
 
 pub use clock::Clock;
@@ -64,10 +62,6 @@ use evict::Sweep;
 use policy::Policy;
 pub use update::Timed;
 
-/// Longest key.
-pub const KEY_LEN_MAX: u64 = (8 << 20) - 1;
-/// Longest value.
-pub const VALUE_LEN_MAX: u64 = (2 << 30) - 1;
 /// What a record is charged beside its slot: for its share of the index and of the queues.
 pub const CHARGE: u64 = 16;
 /// What the shortest record is charged.
@@ -125,9 +119,7 @@ impl std::fmt::Debug for Options {
 
 /// A cache in memory. See the module's text.
 pub struct CacheDb {
-    index: Index,
-    slab: Slab,
-    secrets: RapidSecrets,
+    shelf: Shelf,
     /// Lets updates pass; closed while everything is removed.
     gate: Gate,
     held: Held,
@@ -213,12 +205,8 @@ impl CacheDb {
     /// An empty cache. `Invalid` if it has no bound, or one that no record fits in; `Io` if the system refuses the addresses.
     pub fn with(options: &Options) -> Result<Self> {
         let (records_max, bytes_max) = bounds(options.records_max, options.bytes_max)?;
-        // Chosen anew for each store: nobody can choose keys that collide.
-        let seed = RandomState::new().hash_one(0);
         Ok(Self {
-            index: Index::new()?,
-            slab: Slab::new(None)?,
-            secrets: RapidSecrets::seed(seed),
+            shelf: Shelf::new(None)?,
             gate: Gate::default(),
             held: Held {
                 records: AtomicU64::new(0),
@@ -252,7 +240,7 @@ impl CacheDb {
     /// Lends the value of `key`, or its absence, to `visit`: no copy, no lock.
     #[inline]
     pub fn read_with<R>(&self, key: &[u8], visit: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
-        let hash = self.hash(key);
+        let hash = self.shelf.hash(key);
         let pin = epoch::pin();
         self.read_hashed(&pin, key, hash, visit)
     }
@@ -260,9 +248,7 @@ impl CacheDb {
     /// How long `key` has left: `None` if it is absent, `Some(None)` if it has no such time.
     pub fn time_left(&self, key: &[u8]) -> Result<Option<Option<Duration>>> {
         let pin = epoch::pin();
-        let found = self.index.find(&pin, self.hash(key), |place| {
-            Ok(self.matching(&pin, place, key))
-        })?;
+        let found = self.shelf.find(&pin, key, self.shelf.hash(key))?;
         let live = found.filter(|record| self.is_live(record));
         Ok(live.map(|record| record.expires.map(|tick| self.clock.left(tick))))
     }
@@ -275,31 +261,16 @@ impl CacheDb {
         visit: &mut VisitWithTimeLeft<'_>,
     ) -> Result<Option<Bookmark>> {
         let expires: Cell<Option<u32>> = Cell::new(None);
-        // The scan is pinned from when it found a place until it was lent.
-        let lend = |place: Place, lent: &mut Lend<'_>| {
-            let pin = epoch::pin();
-            match self.record(&pin, place) {
-                Some(record) if self.is_live(&record) => {
-                    expires.set(record.expires);
-                    lent(record.key, record.value)
-                }
-                _ => Ok(()),
+        let show = |record: &Record<'_>, lent: &mut Lend<'_>| {
+            if !self.is_live(record) {
+                return Ok(());
             }
+            expires.set(record.expires);
+            lent(record.key, record.value)
         };
-        let scan = Scan {
-            index: &self.index,
-            secrets: &self.secrets,
-            prefetch: &|place| self.slab.prefetch(place),
-            lend: &lend,
-        };
-        scan.run(from, &mut |key, value| {
+        self.shelf.scan(from, &show, &mut |key, value| {
             visit(key, value, expires.get().map(|tick| self.clock.left(tick)))
         })
-    }
-
-    #[inline(always)]
-    fn hash(&self, key: &[u8]) -> Hash {
-        Hash::of_key(key, &self.secrets)
     }
 
     #[inline(always)]
@@ -310,17 +281,7 @@ impl CacheDb {
         hash: Hash,
         visit: impl FnOnce(Option<&[u8]>) -> R,
     ) -> Result<R> {
-        let found = match self.index.glance(pin, hash) {
-            Glance::At(place) => self.matching(pin, place, key),
-            Glance::Absent => return Ok(visit(None)),
-            Glance::Cold => None,
-        };
-        let found = match found {
-            Some(record) => Some(record),
-            None => self
-                .index
-                .find(pin, hash, |place| Ok(self.matching(pin, place, key)))?,
-        };
+        let found = self.shelf.find(pin, key, hash)?;
         match found {
             Some(record) if self.is_live(&record) => {
                 record.see();
@@ -335,48 +296,6 @@ impl CacheDb {
     fn is_live(&self, record: &Record<'_>) -> bool {
         record.expires.is_none_or(|tick| !self.clock.is_past(tick))
     }
-
-    /// The record at a place that the index gave, or the slab offers to be moved, under this pin.
-    #[inline(always)]
-    #[expect(unsafe_code, reason = "places are the slab's to give and ours to keep")]
-    fn record<'p>(&'p self, pin: &'p Pin, place: Place) -> Option<Record<'p>> {
-        if !is_place(place) {
-            return None;
-        }
-        // SAFETY: the index holds what `Slab::put` returned and nothing else (a free or claimed slot's content was sorted
-        // out above), and a place is freed after its entry is gone: so after this pin began, or not at all. What is
-        // offered to be moved may have been freed before, but is in a block that nobody fills: the record still stands.
-        Some(unsafe { self.slab.record(pin, place) })
-    }
-
-    /// The record at `place` if it is `key`'s.
-    #[inline(always)]
-    fn matching<'p>(&'p self, pin: &'p Pin, place: Place, key: &[u8]) -> Option<Record<'p>> {
-        self.record(pin, place).filter(|record| record.is_of(key))
-    }
-
-    /// Has the buckets and records of a group of keys brought near, and says their hashes.
-    #[inline(always)]
-    fn approach<'k>(
-        &self,
-        pin: &Pin,
-        keys: impl Iterator<Item = &'k [u8]>,
-        hashes: &mut [Hash; GROUP],
-    ) {
-        let prefetch = |place| {
-            if is_place(place) {
-                self.slab.prefetch(place);
-            }
-        };
-        group::approach(&self.index, pin, &self.secrets, keys, hashes, prefetch);
-    }
-}
-
-/// Whether something may stand there: not so for a slot of the index that is free or only claimed.
-#[inline(always)]
-fn is_place(place: Place) -> bool {
-    const NONE: Place = (1 << 40) - 1;
-    place.wrapping_sub(1) < NONE - 1
 }
 
 /// The bounds as numbers.
@@ -411,7 +330,7 @@ impl Reader for CacheDb {
         let mut hashes = [Hash(0); GROUP];
         for (group, keys) in keys.chunks(GROUP).enumerate() {
             let pin = epoch::pin();
-            self.approach(&pin, keys.iter().copied(), &mut hashes);
+            self.shelf.approach(&pin, keys.iter().copied(), &mut hashes);
             for (at, key) in keys.iter().enumerate() {
                 let index = group * GROUP + at;
                 self.read_hashed(&pin, key, hashes[at], |value| visit(index, value))?;
@@ -425,7 +344,7 @@ impl Reader for CacheDb {
     }
 
     fn bookmark_at(&self, key: &[u8]) -> Bookmark {
-        scan::bookmark(self.hash(key), key)
+        scan::bookmark(self.shelf.hash(key), key)
     }
 
     fn count(&self) -> u64 {
@@ -434,7 +353,10 @@ impl Reader for CacheDb {
 
     /// `live_bytes` is what the records are charged, and bounded.
     fn stats(&self) -> Stats {
-        let (records, index) = (self.slab.memory_bytes(), self.index.memory_bytes());
+        let (records, index) = (
+            self.shelf.slab.memory_bytes(),
+            self.shelf.index.memory_bytes(),
+        );
         let queues = self.policy.memory_bytes();
         let bound = |bound: &AtomicU64| match bound.load(Ordering::Relaxed) {
             u64::MAX => "none".to_owned(),
@@ -461,8 +383,8 @@ impl Reader for CacheDb {
             evicts: true,
             durability: None,
             update_many_is_crash_atomic: false,
-            key_len_max: KEY_LEN_MAX,
-            value_len_max: VALUE_LEN_MAX,
+            key_len_max: LIMITS.key,
+            value_len_max: LIMITS.value,
         }
     }
 
@@ -509,7 +431,8 @@ impl Engine for CacheDb {
         let mut hashes = [Hash(0); GROUP];
         for group in records.chunks(GROUP) {
             let pin = epoch::pin();
-            self.approach(&pin, group.iter().map(|(key, _)| *key), &mut hashes);
+            self.shelf
+                .approach(&pin, group.iter().map(|(key, _)| *key), &mut hashes);
             for (at, (key, value)) in group.iter().enumerate() {
                 self.put_hashed(key, hashes[at], value, None)?;
             }

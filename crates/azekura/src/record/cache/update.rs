@@ -6,31 +6,29 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{CacheDb, KEY_LEN_MAX, VALUE_LEN_MAX, charge, charge_of};
+use super::{CacheDb, charge, charge_of};
 use crate::engine::{DecideMany, Edit};
 use crate::epoch::{self, Pin};
-use crate::error::{Error, Kind, Result, size};
+use crate::error::{Error, Kind, Result};
 use crate::index::hash::Hash;
-use crate::index::{Locked, Place, Slot};
+use crate::index::{Locked, Place};
 use crate::record::group::GROUP;
 use crate::record::many::Distinct;
-use crate::slab::Record;
+use crate::record::shelf::{self, LIMITS};
 
 /// Records dropped for the memory of one, when the system gives none.
 const DROPPED_FOR_MEMORY: usize = 2048;
 
 /// The record that an update found.
 struct Present<'p> {
-    slot: Slot<'p>,
-    place: Place,
-    record: Record<'p>,
+    at: shelf::Present<'p>,
     /// Its time is over: to the update it is absent.
     is_expired: bool,
 }
 
 impl<'p> Present<'p> {
     fn value(&self) -> Option<&'p [u8]> {
-        (!self.is_expired).then_some(self.record.value)
+        (!self.is_expired).then_some(self.at.record.value)
     }
 }
 
@@ -42,19 +40,19 @@ impl CacheDb {
     /// cache; `Full` if the system gives no memory. Then nothing is changed, but that others may have been dropped.
     #[inline]
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.put_hashed(key, self.hash(key), value, None)
+        self.put_hashed(key, self.shelf.hash(key), value, None)
     }
 
     /// As [`put`](Self::put), to be absent when `time` is over, at most a tenth of a second later. 13 years at most.
     pub fn put_for(&self, key: &[u8], value: &[u8], time: Duration) -> Result<()> {
         let expires = Some(self.clock.expiry(time));
-        self.put_hashed(key, self.hash(key), value, expires)
+        self.put_hashed(key, self.shelf.hash(key), value, expires)
     }
 
     /// Removes `key`; whether it was there.
     #[inline]
     pub fn remove(&self, key: &[u8]) -> Result<bool> {
-        self.remove_hashed(key, self.hash(key))
+        self.remove_hashed(key, self.shelf.hash(key))
     }
 
     /// Removes each of `keys`, overlapping their cache misses; how many were there.
@@ -63,7 +61,8 @@ impl CacheDb {
         let mut removed = 0;
         for group in keys.chunks(GROUP) {
             let pin = epoch::pin();
-            self.approach(&pin, group.iter().copied(), &mut hashes);
+            self.shelf
+                .approach(&pin, group.iter().copied(), &mut hashes);
             for (at, key) in group.iter().enumerate() {
                 removed += u64::from(self.remove_hashed(key, hashes[at])?);
             }
@@ -108,24 +107,24 @@ impl CacheDb {
             let dropped = (0..DROPPED_FOR_MEMORY).take_while(|_| self.drop_one(&pin));
             tracing::debug!(dropped = dropped.count(), "the system gives no memory");
         }
-        self.slab.reclaim();
+        self.shelf.slab.reclaim();
     }
 
     #[inline(always)]
     fn put_once(&self, key: &[u8], hash: Hash, value: &[u8], expires: Option<u32>) -> Result<()> {
         // The bucket comes near while all else is made ready.
         let pin = epoch::pin();
-        self.index.prefetch(&pin, hash);
+        self.shelf.index.prefetch(&pin, hash);
         let _inside = self.gate.enter();
         self.tend(&pin);
         if expires.is_some() {
             self.timed.fetch_add(1, Ordering::Relaxed);
         }
-        let place = self.slab.put(&pin, key, value, expires)?;
+        let place = self.shelf.slab.put(&pin, key, value, expires)?;
         let bytes = charge(key.len(), value.len(), expires.is_some());
         let stored = self.store(&pin, key, hash, place, bytes);
         if stored.is_err() {
-            self.slab.free(&pin, place);
+            self.shelf.slab.free(&pin, place);
         }
         self.settle(&pin);
         stored
@@ -134,7 +133,7 @@ impl CacheDb {
     /// Points the entry of `key` to `place`: the common case, in few instructions and without a loop.
     #[inline(always)]
     fn store(&self, pin: &Pin, key: &[u8], hash: Hash, place: Place, bytes: u64) -> Result<()> {
-        if let Some(mut locked) = self.index.lock_at_once(pin, hash) {
+        if let Some(mut locked) = self.shelf.index.lock_at_once(pin, hash) {
             match locked.glance() {
                 None => {
                     if locked.claim() {
@@ -146,19 +145,20 @@ impl CacheDb {
                 }
                 Some(slot) => {
                     let old = slot.place();
-                    if let Some(record) = self.matching(pin, old, key)
+                    if let Some(record) = self.shelf.matching(pin, old, key)
                         && record.expires.is_none()
                     {
                         self.see(pin, place);
                         locked.replace(slot, place);
                         self.held.change(charge_of(&record), bytes);
-                        self.slab.free(pin, old);
+                        self.shelf.slab.free(pin, old);
                         return Ok(());
                     }
                 }
             }
         }
-        let (mut locked, found) = self.lock(pin, key, hash)?;
+        let (mut locked, found) = self.shelf.lock(pin, key, hash)?;
+        let found = found.map(|at| self.judged(at));
         if found.is_none() {
             self.policy.admit(pin, hash)?;
         }
@@ -181,9 +181,9 @@ impl CacheDb {
             if !present.is_expired {
                 self.see(pin, place);
             }
-            locked.replace(present.slot, place);
-            self.held.change(charge_of(&present.record), bytes);
-            self.slab.free(pin, present.place);
+            locked.replace(present.at.slot, place);
+            self.held.change(charge_of(&present.at.record), bytes);
+            self.shelf.slab.free(pin, present.at.place);
         } else {
             locked.fill(place);
             self.held.add(bytes);
@@ -192,43 +192,44 @@ impl CacheDb {
 
     /// Takes the record away that is there.
     fn take(&self, pin: &Pin, locked: &Locked<'_>, present: &Present<'_>) {
-        locked.remove(present.slot);
-        self.held.take(charge_of(&present.record));
-        self.slab.free(pin, present.place);
+        locked.remove(present.at.slot);
+        self.held.take(charge_of(&present.at.record));
+        self.shelf.slab.free(pin, present.at.place);
     }
 
     fn see(&self, pin: &Pin, place: Place) {
-        if let Some(record) = self.record(pin, place) {
+        if let Some(record) = self.shelf.record(pin, place) {
             record.see();
         }
     }
 
     fn tell_of_expired(&self, found: Option<&Present<'_>>) {
         if let Some(present) = found.filter(|present| present.is_expired) {
-            self.tell(&present.record);
+            self.tell(&present.at.record);
         }
     }
 
     #[inline(always)]
     fn remove_hashed(&self, key: &[u8], hash: Hash) -> Result<bool> {
         let pin = epoch::pin();
-        self.index.prefetch(&pin, hash);
+        self.shelf.index.prefetch(&pin, hash);
         let _inside = self.gate.enter();
         self.tend(&pin);
-        let locked = self.index.lock(&pin, hash)?;
+        let locked = self.shelf.index.lock(&pin, hash)?;
         let Some(slot) = locked.glance() else {
             return Ok(false);
         };
         let place = slot.place();
-        if let Some(record) = self.matching(&pin, place, key)
+        if let Some(record) = self.shelf.matching(&pin, place, key)
             && record.expires.is_none()
         {
             locked.remove(slot);
             self.held.take(charge_of(&record));
-            self.slab.free(&pin, place);
+            self.shelf.slab.free(&pin, place);
             return Ok(true);
         }
-        let found = self.present(&pin, &locked, key)?;
+        let found = self.shelf.present(&pin, &locked, key)?;
+        let found = found.map(|at| self.judged(at));
         let Some(present) = &found else {
             return Ok(false);
         };
@@ -238,40 +239,12 @@ impl CacheDb {
         Ok(found.is_some_and(|present| !present.is_expired))
     }
 
-    /// Locks the bucket of `key` and finds its record; if there is none, a slot is claimed.
-    fn lock<'p>(
-        &'p self,
-        pin: &'p Pin,
-        key: &[u8],
-        hash: Hash,
-    ) -> Result<(Locked<'p>, Option<Present<'p>>)> {
-        loop {
-            let mut locked = self.index.lock(pin, hash)?;
-            let found = self.present(pin, &locked, key)?;
-            if found.is_some() || locked.claim() {
-                return Ok((locked, found));
-            }
-            let seen = locked.seen();
-            drop(locked);
-            self.index.grow(hash, seen)?;
+    /// What was found, and whether its time is over: asked once an update.
+    fn judged<'p>(&self, at: shelf::Present<'p>) -> Present<'p> {
+        Present {
+            is_expired: !self.is_live(&at.record),
+            at,
         }
-    }
-
-    /// The record of `key`, whose home is locked.
-    fn present<'p>(
-        &'p self,
-        pin: &'p Pin,
-        locked: &Locked<'p>,
-        key: &[u8],
-    ) -> Result<Option<Present<'p>>> {
-        let found = locked
-            .find(|place| Ok(self.matching(pin, place, key).map(|record| (place, record))))?;
-        Ok(found.map(|(slot, (place, record))| Present {
-            slot,
-            place,
-            is_expired: !self.is_live(&record),
-            record,
-        }))
     }
 
     /// One update.
@@ -281,13 +254,14 @@ impl CacheDb {
         decide: impl FnOnce(Option<(&[u8], Option<Duration>)>) -> Timed<'a>,
     ) -> Result<()> {
         self.check(key, &[], false)?;
-        let hash = self.hash(key);
+        let hash = self.shelf.hash(key);
         let _inside = self.gate.enter();
         let pin = epoch::pin();
         self.tend(&pin);
-        let (mut locked, found) = self.lock(&pin, key, hash)?;
+        let (mut locked, found) = self.shelf.lock(&pin, key, hash)?;
+        let found = found.map(|at| self.judged(at));
         let shown = found.as_ref().and_then(|present| {
-            let left = present.record.expires.map(|tick| self.clock.left(tick));
+            let left = present.at.record.expires.map(|tick| self.clock.left(tick));
             Some((present.value()?, left))
         });
         let (edit, time) = decide(shown);
@@ -317,9 +291,9 @@ impl CacheDb {
         if expires.is_some() {
             self.timed.fetch_add(1, Ordering::Relaxed);
         }
-        let place = self.slab.put(pin, key, value, expires)?;
+        let place = self.shelf.slab.put(pin, key, value, expires)?;
         if !is_present && let Err(error) = self.policy.admit(pin, hash) {
-            self.slab.free(pin, place);
+            self.shelf.slab.free(pin, place);
             return Err(error);
         }
         let bytes = charge(key.len(), value.len(), expires.is_some());
@@ -351,11 +325,15 @@ impl CacheDb {
         }
         let distinct = Distinct::of(keys);
         let records = &distinct.records;
-        let hashes: Vec<Hash> = records.iter().map(|key| self.hash(key)).collect();
+        let hashes: Vec<Hash> = records.iter().map(|key| self.shelf.hash(key)).collect();
         let _inside = self.gate.enter();
         let pin = epoch::pin();
         self.tend(&pin);
-        let (mut locked, found) = self.lock_many(&pin, records, &hashes)?;
+        let (mut locked, found) = self.shelf.lock_many(&pin, records, &hashes)?;
+        let found: Vec<Option<Present<'_>>> = found
+            .into_iter()
+            .map(|found| found.map(|at| self.judged(at)))
+            .collect();
         let values: Vec<Option<&[u8]>> = found
             .iter()
             .map(|found| found.as_ref().and_then(Present::value))
@@ -368,7 +346,7 @@ impl CacheDb {
                 Ok(place) => places.push(place),
                 Err(error) => {
                     for (place, _) in places.into_iter().flatten() {
-                        self.slab.free(&pin, place);
+                        self.shelf.slab.free(&pin, place);
                     }
                     return Err(error);
                 }
@@ -385,62 +363,20 @@ impl CacheDb {
         Ok(())
     }
 
-    fn lock_many<'p>(
-        &'p self,
-        pin: &'p Pin,
-        records: &[&[u8]],
-        hashes: &[Hash],
-    ) -> Result<(Vec<Locked<'p>>, Vec<Option<Present<'p>>>)> {
-        loop {
-            let mut locked = self.index.lock_many(pin, hashes)?;
-            let mut found = Vec::with_capacity(records.len());
-            let mut full = None;
-            for (locked, key) in locked.iter_mut().zip(records) {
-                let present = self.present(pin, locked, key)?;
-                if present.is_none() && !locked.claim() {
-                    full = Some((locked.hash(), locked.seen()));
-                    break;
-                }
-                found.push(present);
-            }
-            let Some((hash, seen)) = full else {
-                return Ok((locked, found));
-            };
-            drop(locked);
-            self.index.grow(hash, seen)?;
-        }
-    }
-
     /// Removes everything, while no other update is under way. Readers see all of it or nothing.
     pub(super) fn remove_all(&self) -> Result<()> {
         let _alone = self.gate.alone();
-        let pin = epoch::pin();
-        let mut places = Vec::new();
-        let mut at = Some(Hash(0));
-        while let Some(hash) = at {
-            let (entries, next) = self.index.scan_chunk(&pin, hash)?;
-            places.extend(entries.into_iter().map(|(_, place)| place));
-            at = next;
-        }
-        self.index.clear();
-        self.policy.clear();
-        self.held.records.store(0, Ordering::Relaxed);
-        self.held.bytes.store(0, Ordering::Relaxed);
-        for place in places {
-            self.slab.free(&pin, place);
-        }
-        Ok(())
+        self.shelf.clear(|| {
+            self.policy.clear();
+            self.held.records.store(0, Ordering::Relaxed);
+            self.held.bytes.store(0, Ordering::Relaxed);
+        })
     }
 
     /// Whether a record is within the limits.
     #[inline(always)]
     fn check(&self, key: &[u8], value: &[u8], expires: bool) -> Result<()> {
-        if key.len() as u64 > KEY_LEN_MAX {
-            return Err(too_large("key", key.len(), KEY_LEN_MAX, key));
-        }
-        if value.len() as u64 > VALUE_LEN_MAX {
-            return Err(too_large("value", value.len(), VALUE_LEN_MAX, key));
-        }
+        LIMITS.check(key, value)?;
         let (bytes, max) = (
             charge(key.len(), value.len(), expires),
             self.held.bytes_max.load(Ordering::Relaxed),
@@ -450,18 +386,6 @@ impl CacheDb {
         }
         Ok(())
     }
-}
-
-#[cold]
-fn too_large(what: &str, len: usize, limit: u64, key: &[u8]) -> Error {
-    let message = format!(
-        "{what} of {} exceeds the {} limit of a store in memory",
-        size(len as u64),
-        size(limit)
-    );
-    Error::new(Kind::TooLarge, message)
-        .key(key)
-        .found(format!("{len} bytes"), format!("at most {limit}"))
 }
 
 #[cold]

@@ -19,12 +19,13 @@ use std::sync::atomic::Ordering;
 use super::{Core, KEY_LEN_MAX, VALUE_LEN_MAX, value};
 use crate::engine::{DecideMany, Durability, Edit};
 use crate::epoch::{self, Mark, Pin};
-use crate::error::{Error, Kind, Result, size};
+use crate::error::Result;
 use crate::format::frame::{Frame, FrameKind};
 use crate::index::hash::Hash;
 use crate::index::{Locked, Slot};
 use crate::log::{Address, Entry, Use};
 use crate::record::group::GROUP;
+use crate::record::limits::Limits;
 use crate::record::many::Distinct;
 
 /// The record that an update found.
@@ -60,34 +61,17 @@ impl Core {
         }
     }
 
+    /// `TooLarge` for a key or value over the limit.
     #[inline(always)]
-    fn check_key(&self, key: &[u8]) -> Result<()> {
-        if key.len() as u64 > KEY_LEN_MAX {
-            return Err(self.too_large("key", key.len(), KEY_LEN_MAX, key));
-        }
-        Ok(())
-    }
-
-    #[inline(always)]
-    fn check_value(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        if value.len() as u64 > VALUE_LEN_MAX {
-            return Err(self.too_large("value", value.len(), VALUE_LEN_MAX, key));
-        }
-        Ok(())
-    }
-
-    #[cold]
-    fn too_large(&self, what: &str, len: usize, limit: u64, key: &[u8]) -> Error {
-        let message = format!(
-            "{what} of {} exceeds the {} limit of a hash file",
-            size(len as u64),
-            size(limit)
-        );
-        Error::new(Kind::TooLarge, message)
-            .at(self.log.storage().path())
-            .key(key)
-            .found(format!("{len} bytes"), format!("at most {limit}"))
-            .remedy("split it, or keep it in files of its own")
+    fn check_lengths(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        const LIMITS: Limits = Limits {
+            key: KEY_LEN_MAX,
+            value: VALUE_LEN_MAX,
+            whose: "a hash file",
+        };
+        LIMITS
+            .check(key, value)
+            .map_err(|error| error.at(self.log.storage().path()))
     }
 
     pub(super) fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
@@ -199,18 +183,16 @@ impl Core {
         decide: impl FnOnce(Option<&[u8]>) -> Edit<'a>,
         shows: bool,
     ) -> Result<()> {
-        self.check_key(key)?;
+        self.check_lengths(key, &[])?;
         let _inside = self.begin_update()?;
         let pin = epoch::pin();
-        let (mut locked, found) = loop {
-            let mut locked = self.index.lock(&pin, hash)?;
+        let (mut locked, found) = if inserts {
+            self.index
+                .lock_to_put(&pin, hash, |locked| self.present(&pin, locked, key))?
+        } else {
+            let locked = self.index.lock(&pin, hash)?;
             let found = self.present(&pin, &locked, key)?;
-            if found.is_some() || !inserts || locked.claim() {
-                break (locked, found);
-            }
-            let seen = locked.seen();
-            drop(locked);
-            self.index.grow(hash, seen)?;
+            (locked, found)
         };
         let edit = match &found {
             None => decide(None),
@@ -221,7 +203,7 @@ impl Core {
         };
         match edit {
             Edit::Put(value) => {
-                self.check_value(key, &value)?;
+                self.check_lengths(key, &value)?;
                 let (stored, flags) = value::encode(self.compression, &value);
                 let kind = if found.is_some() {
                     FrameKind::Put
@@ -329,7 +311,7 @@ impl Core {
     /// All keys locked, all values shown, one batch frame: isolated, and whole after a crash or absent.
     pub(super) fn update_many(&self, keys: &[&[u8]], decide: DecideMany<'_, '_>) -> Result<()> {
         for key in keys {
-            self.check_key(key)?;
+            self.check_lengths(key, &[])?;
         }
         self.update_records(&Distinct::of(keys), decide)?;
         self.end_update()
@@ -341,7 +323,9 @@ impl Core {
         let hashes: Vec<Hash> = records.iter().map(|key| self.hash(key)).collect();
         let _inside = self.begin_update()?;
         let pin = epoch::pin();
-        let (mut locked, found) = self.lock_records(&pin, records, &hashes)?;
+        let (mut locked, found) = self.index.lock_many_to_put(&pin, &hashes, |at, locked| {
+            self.present(&pin, locked, records[at])
+        })?;
         let values = found
             .iter()
             .map(|found| {
@@ -354,32 +338,6 @@ impl Core {
         let shown: Vec<Option<&[u8]>> = values.iter().map(Option::as_deref).collect();
         let edits = distinct.decide(&shown, decide)?;
         self.apply_many(&pin, records, &mut locked, &found, &edits)
-    }
-
-    fn lock_records<'i>(
-        &'i self,
-        pin: &'i Pin,
-        records: &[&[u8]],
-        hashes: &[Hash],
-    ) -> Result<(Vec<Locked<'i>>, Vec<Option<Present<'i>>>)> {
-        loop {
-            let mut locked = self.index.lock_many(pin, hashes)?;
-            let mut found = Vec::with_capacity(records.len());
-            let mut full = None;
-            for (locked, key) in locked.iter_mut().zip(records) {
-                let present = self.present(pin, locked, key)?;
-                if present.is_none() && !locked.claim() {
-                    full = Some((locked.hash(), locked.seen()));
-                    break;
-                }
-                found.push(present);
-            }
-            let Some((hash, seen)) = full else {
-                return Ok((locked, found));
-            };
-            drop(locked);
-            self.index.grow(hash, seen)?;
-        }
     }
 
     fn apply_many(
@@ -395,7 +353,7 @@ impl Core {
             let present = found[at].is_some();
             stored.push(match edit {
                 Edit::Put(value) => {
-                    self.check_value(records[at], value)?;
+                    self.check_lengths(records[at], value)?;
                     let (bytes, flags) = value::encode(self.compression, value);
                     let kind = if present {
                         FrameKind::Put

@@ -41,9 +41,14 @@ use crate::node::{Found, KEY_LEN_MAX, Node};
 use crate::order::Order;
 use crate::record::counter::Counter;
 use crate::record::gate::Gate;
+use crate::record::limits::Limits;
 
 /// Longest value.
-const VALUE_LEN_MAX: u64 = (2 << 30) - 1;
+const LIMITS: Limits = Limits {
+    key: KEY_LEN_MAX as u64,
+    value: (2 << 30) - 1,
+    whose: "an ordered store in memory",
+};
 /// Keys whose ways are gone together.
 const GROUP: usize = 16;
 /// Readings of a leaf that others keep changing, before it is locked.
@@ -305,8 +310,8 @@ impl Reader for BabyDb {
             evicts: false,
             durability: None,
             update_many_is_crash_atomic: false,
-            key_len_max: KEY_LEN_MAX as u64,
-            value_len_max: VALUE_LEN_MAX,
+            key_len_max: LIMITS.key,
+            value_len_max: LIMITS.value,
         }
     }
 

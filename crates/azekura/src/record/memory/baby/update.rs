@@ -8,18 +8,18 @@
 //! | 4 unlock; retire the cell of the value before | the new record; the old value still readable by who found it before |
 
 use super::tree::{Held, is_thin};
-use super::{BabyDb, Buffer, VALUE_LEN_MAX};
+use super::{BabyDb, Buffer, LIMITS};
 use crate::engine::{DecideMany, Edit};
 use crate::epoch::{self, Pin};
-use crate::error::{Error, Kind, Result, size};
-use crate::node::{self, Found, KEY_LEN_MAX, Node, Value};
+use crate::error::Result;
+use crate::node::{self, Found, Node, Value};
 use crate::record::many::Distinct;
 
 impl BabyDb {
     /// Sets the value of `key`. Errors: `TooLarge`; `Full`, and then nothing is changed.
     #[inline]
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        check(key, value)?;
+        LIMITS.check(key, value)?;
         let _inside = self.gate.enter();
         let pin = epoch::pin();
         let value = self.value(value)?;
@@ -159,7 +159,7 @@ impl BabyDb {
         key: &[u8],
         decide: impl FnOnce(Option<&[u8]>) -> Edit<'a>,
     ) -> Result<()> {
-        check(key, &[])?;
+        LIMITS.check(key, &[])?;
         let _inside = self.gate.enter();
         let pin = epoch::pin();
         let held = self.tree.lock_leaf(key);
@@ -170,7 +170,7 @@ impl BabyDb {
         let (at, is_present) = node.find(key);
         match edit {
             Edit::Put(value) => {
-                check(key, &value)?;
+                LIMITS.check(key, &value)?;
                 let value = self.value(&value)?;
                 self.store(&pin, held, key, at, is_present, value)?;
             }
@@ -183,7 +183,7 @@ impl BabyDb {
     /// All leaves locked, all values shown, then all edits: isolated.
     pub(super) fn edit_many(&self, keys: &[&[u8]], decide: DecideMany<'_, '_>) -> Result<()> {
         for key in keys {
-            check(key, &[])?;
+            LIMITS.check(key, &[])?;
         }
         let distinct = Distinct::of(keys);
         let records = &distinct.records;
@@ -279,7 +279,10 @@ impl BabyDb {
         let mut stored: Vec<Option<Value<'_>>> = Vec::with_capacity(edits.len());
         for (key, edit) in records.iter().zip(edits) {
             let value = match edit {
-                Edit::Put(value) => check(key, value).and_then(|()| self.value(value)).map(Some),
+                Edit::Put(value) => LIMITS
+                    .check(key, value)
+                    .and_then(|()| self.value(value))
+                    .map(Some),
                 Edit::Keep | Edit::Remove => Ok(None),
             };
             match value {
@@ -352,27 +355,4 @@ fn set(node: Node<'_>, at: usize, is_present: bool, key: &[u8], value: Value<'_>
     } else {
         node.insert(at, key, value)
     }
-}
-
-#[inline(always)]
-fn check(key: &[u8], value: &[u8]) -> Result<()> {
-    if key.len() > KEY_LEN_MAX {
-        return Err(too_large("key", key.len(), KEY_LEN_MAX as u64, key));
-    }
-    if value.len() as u64 > VALUE_LEN_MAX {
-        return Err(too_large("value", value.len(), VALUE_LEN_MAX, key));
-    }
-    Ok(())
-}
-
-#[cold]
-fn too_large(what: &str, len: usize, limit: u64, key: &[u8]) -> Error {
-    let message = format!(
-        "{what} of {} exceeds the {} limit of an ordered store in memory",
-        size(len as u64),
-        size(limit)
-    );
-    Error::new(Kind::TooLarge, message)
-        .key(key)
-        .found(format!("{len} bytes"), format!("at most {limit}"))
 }

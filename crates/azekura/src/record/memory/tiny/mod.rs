@@ -25,25 +25,16 @@
 
 mod update;
 
-use std::hash::{BuildHasher, RandomState};
-
-use rapidhash::v3::RapidSecrets;
-
 use crate::engine::{Bookmark, DecideMany, Edit, Engine, Promise, Reader, Stats, Visit};
-use crate::epoch::{self, Pin};
+use crate::epoch;
 use crate::error::Result;
 use crate::index::hash::Hash;
-use crate::index::{Glance, Index, Place};
 use crate::record::counter::Counter;
 use crate::record::gate::Gate;
-use crate::record::group::{self, GROUP};
-use crate::record::scan::{self, Lend, Scan};
-use crate::slab::{Record, Slab};
-
-/// Longest key.
-pub const KEY_LEN_MAX: u64 = (8 << 20) - 1;
-/// Longest value.
-pub const VALUE_LEN_MAX: u64 = (2 << 30) - 1;
+use crate::record::group::GROUP;
+use crate::record::scan::{self, Lend};
+use crate::record::shelf::{LIMITS, Shelf};
+use crate::slab::Record;
 
 /// How a store in memory is made.
 #[derive(Clone, Debug, Default)]
@@ -55,9 +46,7 @@ pub struct Options {
 
 /// A hash in memory. See the module's text.
 pub struct TinyDb {
-    index: Index,
-    slab: Slab,
-    secrets: RapidSecrets,
+    shelf: Shelf,
     /// Lets updates pass; closed while everything is removed.
     gate: Gate,
     count: Counter,
@@ -79,12 +68,8 @@ impl TinyDb {
 
     /// An empty store. `Invalid` for a limit below 1 MiB.
     pub fn with(options: &Options) -> Result<Self> {
-        // Chosen anew for each store: nobody can choose keys that collide.
-        let seed = RandomState::new().hash_one(0);
         Ok(Self {
-            index: Index::new()?,
-            slab: Slab::new(options.memory_limit)?,
-            secrets: RapidSecrets::seed(seed),
+            shelf: Shelf::new(options.memory_limit)?,
             gate: Gate::default(),
             count: Counter::new(0),
         })
@@ -98,80 +83,11 @@ impl TinyDb {
     /// Lends the value of `key`, or its absence, to `visit`: no copy, no lock.
     #[inline]
     pub fn read_with<R>(&self, key: &[u8], visit: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
-        let hash = self.hash(key);
+        let hash = self.shelf.hash(key);
         let pin = epoch::pin();
-        self.read_hashed(&pin, key, hash, visit)
-    }
-
-    #[inline(always)]
-    fn hash(&self, key: &[u8]) -> Hash {
-        Hash::of_key(key, &self.secrets)
-    }
-
-    #[inline(always)]
-    fn read_hashed<R>(
-        &self,
-        pin: &Pin,
-        key: &[u8],
-        hash: Hash,
-        visit: impl FnOnce(Option<&[u8]>) -> R,
-    ) -> Result<R> {
-        match self.index.glance(pin, hash) {
-            Glance::At(place) => {
-                if let Some(record) = self.matching(pin, place, key) {
-                    return Ok(visit(Some(record.value)));
-                }
-            }
-            Glance::Absent => return Ok(visit(None)),
-            Glance::Cold => {}
-        }
-        let found = self
-            .index
-            .find(pin, hash, |place| Ok(self.matching(pin, place, key)))?;
+        let found = self.shelf.find(&pin, key, hash)?;
         Ok(visit(found.map(|record| record.value)))
     }
-
-    /// The record at a place that the index gave, or the slab offers to be moved, under this pin.
-    #[inline(always)]
-    #[expect(unsafe_code, reason = "places are the slab's to give and ours to keep")]
-    fn record<'p>(&'p self, pin: &'p Pin, place: Place) -> Option<Record<'p>> {
-        if !is_place(place) {
-            return None;
-        }
-        // SAFETY: the index holds what `Slab::put` returned and nothing else (a free or claimed slot's content was sorted
-        // out above), and a place is freed after its entry is gone: so after this pin began, or not at all. What is
-        // offered to be moved may have been freed before, but is in a block that nobody fills: the record still stands.
-        Some(unsafe { self.slab.record(pin, place) })
-    }
-
-    /// The record at `place` if it is `key`'s.
-    #[inline(always)]
-    fn matching<'p>(&'p self, pin: &'p Pin, place: Place, key: &[u8]) -> Option<Record<'p>> {
-        self.record(pin, place).filter(|record| record.is_of(key))
-    }
-
-    /// Has the buckets and records of a group of keys brought near, and says their hashes.
-    #[inline(always)]
-    fn approach<'k>(
-        &self,
-        pin: &Pin,
-        keys: impl Iterator<Item = &'k [u8]>,
-        hashes: &mut [Hash; GROUP],
-    ) {
-        let prefetch = |place| {
-            if is_place(place) {
-                self.slab.prefetch(place);
-            }
-        };
-        group::approach(&self.index, pin, &self.secrets, keys, hashes, prefetch);
-    }
-}
-
-/// Whether something may stand there: not so for a slot of the index that is free or only claimed.
-#[inline(always)]
-fn is_place(place: Place) -> bool {
-    const NONE: Place = (1 << 40) - 1;
-    place.wrapping_sub(1) < NONE - 1
 }
 
 impl Reader for TinyDb {
@@ -183,35 +99,23 @@ impl Reader for TinyDb {
         let mut hashes = [Hash(0); GROUP];
         for (group, keys) in keys.chunks(GROUP).enumerate() {
             let pin = epoch::pin();
-            self.approach(&pin, keys.iter().copied(), &mut hashes);
+            self.shelf.approach(&pin, keys.iter().copied(), &mut hashes);
             for (at, key) in keys.iter().enumerate() {
                 let index = group * GROUP + at;
-                self.read_hashed(&pin, key, hashes[at], |value| visit(index, value))?;
+                let found = self.shelf.find(&pin, key, hashes[at])?;
+                visit(index, found.map(|record| record.value));
             }
         }
         Ok(())
     }
 
     fn scan(&self, from: Option<&Bookmark>, visit: &mut Visit<'_>) -> Result<Option<Bookmark>> {
-        // The scan is pinned from when it found a place until it was lent.
-        let lend = |place: Place, visit: &mut Lend<'_>| {
-            let pin = epoch::pin();
-            match self.record(&pin, place) {
-                Some(record) => visit(record.key, record.value),
-                None => Ok(()),
-            }
-        };
-        let scan = Scan {
-            index: &self.index,
-            secrets: &self.secrets,
-            prefetch: &|place| self.slab.prefetch(place),
-            lend: &lend,
-        };
-        scan.run(from, visit)
+        let show = |record: &Record<'_>, lent: &mut Lend<'_>| lent(record.key, record.value);
+        self.shelf.scan(from, &show, visit)
     }
 
     fn bookmark_at(&self, key: &[u8]) -> Bookmark {
-        scan::bookmark(self.hash(key), key)
+        scan::bookmark(self.shelf.hash(key), key)
     }
 
     fn count(&self) -> u64 {
@@ -219,10 +123,13 @@ impl Reader for TinyDb {
     }
 
     fn stats(&self) -> Stats {
-        let (records, index) = (self.slab.memory_bytes(), self.index.memory_bytes());
+        let (records, index) = (
+            self.shelf.slab.memory_bytes(),
+            self.shelf.index.memory_bytes(),
+        );
         Stats {
             count: self.count.sum(),
-            live_bytes: self.slab.live_bytes(),
+            live_bytes: self.shelf.slab.live_bytes(),
             file_bytes: 0,
             memory_bytes: records + index,
             more: vec![
@@ -238,8 +145,8 @@ impl Reader for TinyDb {
             evicts: false,
             durability: None,
             update_many_is_crash_atomic: false,
-            key_len_max: KEY_LEN_MAX,
-            value_len_max: VALUE_LEN_MAX,
+            key_len_max: LIMITS.key,
+            value_len_max: LIMITS.value,
         }
     }
 }
@@ -261,7 +168,8 @@ impl Engine for TinyDb {
         let mut hashes = [Hash(0); GROUP];
         for group in records.chunks(GROUP) {
             let pin = epoch::pin();
-            self.approach(&pin, group.iter().map(|(key, _)| *key), &mut hashes);
+            self.shelf
+                .approach(&pin, group.iter().map(|(key, _)| *key), &mut hashes);
             for (at, (key, value)) in group.iter().enumerate() {
                 self.put_hashed(key, hashes[at], value)?;
             }

@@ -1,0 +1,248 @@
+//! Records in memory that are found by their keys: an index over a slab.
+//!
+//! What `TinyDb` and `CacheDb` are made of. The short ways to a record are here, the locks of an update, and the one place
+//! where what the index says becomes a record. Who counts, bounds, drops or expires records does it outside.
+//!
+//! Invariants: the index holds places of this slab only; a place is freed by who took its entry away, under the bucket's
+//! lock, once. Every call takes a pin that began before what it was told was found.
+
+use std::hash::{BuildHasher, RandomState};
+
+use rapidhash::v3::RapidSecrets;
+
+use super::group::{self, GROUP};
+use super::limits::Limits;
+use super::scan::{Lend, Scan};
+use crate::engine::{Bookmark, Visit};
+use crate::epoch::{self, Pin};
+use crate::error::Result;
+use crate::index::hash::Hash;
+use crate::index::{Glance, Index, Locked, Place, Slot};
+use crate::slab::{Record, Slab};
+
+/// Of keys and values.
+pub(super) const LIMITS: Limits = Limits {
+    key: (8 << 20) - 1,
+    value: (2 << 30) - 1,
+    whose: "a store in memory",
+};
+
+pub(super) struct Shelf {
+    pub(super) index: Index,
+    pub(super) slab: Slab,
+    secrets: RapidSecrets,
+}
+
+/// The record that an update found.
+pub(super) struct Present<'p> {
+    pub(super) slot: Slot<'p>,
+    pub(super) place: Place,
+    pub(super) record: Record<'p>,
+}
+
+impl Shelf {
+    /// An empty one, whose records take at most `limit` bytes. Errors as [`Slab::new`] and [`Index::new`].
+    pub(super) fn new(limit: Option<u64>) -> Result<Self> {
+        // Chosen anew for each store: nobody can choose keys that collide.
+        let seed = RandomState::new().hash_one(0);
+        Ok(Self {
+            index: Index::new()?,
+            slab: Slab::new(limit)?,
+            secrets: RapidSecrets::seed(seed),
+        })
+    }
+
+    #[inline(always)]
+    pub(super) fn hash(&self, key: &[u8]) -> Hash {
+        Hash::of_key(key, &self.secrets)
+    }
+
+    /// The record at a place that the index gave, or the slab offers to be moved, under this pin.
+    #[inline(always)]
+    #[expect(unsafe_code, reason = "places are the slab's to give and ours to keep")]
+    pub(super) fn record<'p>(&'p self, pin: &'p Pin, place: Place) -> Option<Record<'p>> {
+        if !is_place(place) {
+            return None;
+        }
+        // SAFETY: the index holds what `Slab::put` returned and nothing else (a free or claimed slot's content was sorted
+        // out above), and a place is freed after its entry is gone: so after this pin began, or not at all. What is
+        // offered to be moved may have been freed before, but is in a block that nobody fills: the record still stands.
+        Some(unsafe { self.slab.record(pin, place) })
+    }
+
+    /// The record at `place` if it is `key`'s.
+    #[inline(always)]
+    pub(super) fn matching<'p>(
+        &'p self,
+        pin: &'p Pin,
+        place: Place,
+        key: &[u8],
+    ) -> Option<Record<'p>> {
+        self.record(pin, place).filter(|record| record.is_of(key))
+    }
+
+    /// The record of `key`: two cache misses, one if it is absent. No lock.
+    #[inline(always)]
+    pub(super) fn find<'p>(
+        &'p self,
+        pin: &'p Pin,
+        key: &[u8],
+        hash: Hash,
+    ) -> Result<Option<Record<'p>>> {
+        // The common case, without a loop.
+        match self.index.glance(pin, hash) {
+            Glance::At(place) => {
+                if let Some(record) = self.matching(pin, place, key) {
+                    return Ok(Some(record));
+                }
+            }
+            Glance::Absent => return Ok(None),
+            Glance::Cold => {}
+        }
+        self.index
+            .find(pin, hash, |place| Ok(self.matching(pin, place, key)))
+    }
+
+    /// The record of `key`, whose home is locked.
+    pub(super) fn present<'p>(
+        &'p self,
+        pin: &'p Pin,
+        locked: &Locked<'p>,
+        key: &[u8],
+    ) -> Result<Option<Present<'p>>> {
+        let found = locked
+            .find(|place| Ok(self.matching(pin, place, key).map(|record| (place, record))))?;
+        Ok(found.map(|(slot, (place, record))| Present {
+            slot,
+            place,
+            record,
+        }))
+    }
+
+    /// Locks the bucket of `key` and finds its record; if there is none, a slot is claimed.
+    pub(super) fn lock<'p>(
+        &'p self,
+        pin: &'p Pin,
+        key: &[u8],
+        hash: Hash,
+    ) -> Result<(Locked<'p>, Option<Present<'p>>)> {
+        self.index
+            .lock_to_put(pin, hash, |locked| self.present(pin, locked, key))
+    }
+
+    /// As [`lock`](Self::lock), for the buckets of all `keys`.
+    pub(super) fn lock_many<'p>(
+        &'p self,
+        pin: &'p Pin,
+        keys: &[&[u8]],
+        hashes: &[Hash],
+    ) -> Result<(Vec<Locked<'p>>, Vec<Option<Present<'p>>>)> {
+        self.index.lock_many_to_put(pin, hashes, |at, locked| {
+            self.present(pin, locked, keys[at])
+        })
+    }
+
+    /// Has the buckets and records of a group of keys brought near, and says their hashes.
+    #[inline(always)]
+    pub(super) fn approach<'k>(
+        &self,
+        pin: &Pin,
+        keys: impl Iterator<Item = &'k [u8]>,
+        hashes: &mut [Hash; GROUP],
+    ) {
+        let prefetch = |place| self.prefetch(place);
+        group::approach(&self.index, pin, &self.secrets, keys, hashes, prefetch);
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, place: Place) {
+        if is_place(place) {
+            self.slab.prefetch(place);
+        }
+    }
+
+    /// Offers all records in the order of their hashes to `show`, which may hand them on to the visitor it is given.
+    pub(super) fn scan(
+        &self,
+        from: Option<&Bookmark>,
+        show: &dyn Fn(&Record<'_>, &mut Lend<'_>) -> Result<()>,
+        visit: &mut Visit<'_>,
+    ) -> Result<Option<Bookmark>> {
+        // The scan is pinned from when it found a place until it was lent.
+        let lend = |place: Place, lent: &mut Lend<'_>| {
+            let pin = epoch::pin();
+            self.record(&pin, place)
+                .map_or(Ok(()), |record| show(&record, lent))
+        };
+        let scan = Scan {
+            index: &self.index,
+            secrets: &self.secrets,
+            prefetch: &|place| self.prefetch(place),
+            lend: &lend,
+        };
+        scan.run(from, visit)
+    }
+
+    /// Takes all records away, while no update is under way; `forget` is called when none can be found any more.
+    pub(super) fn clear(&self, forget: impl FnOnce()) -> Result<()> {
+        let pin = epoch::pin();
+        let mut places = Vec::new();
+        let mut at = Some(Hash(0));
+        while let Some(hash) = at {
+            let (entries, next) = self.index.scan_chunk(&pin, hash)?;
+            places.extend(entries.into_iter().map(|(_, place)| place));
+            at = next;
+        }
+        self.index.clear();
+        forget();
+        for place in places {
+            self.slab.free(&pin, place);
+        }
+        Ok(())
+    }
+
+    /// Does a share of moving records together, when removals have left many holes.
+    #[inline(always)]
+    pub(super) fn keep_dense(&self, pin: &Pin) {
+        if self.slab.is_thin() {
+            self.densen(pin);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn densen(&self, pin: &Pin) {
+        let mut move_away = |pin: &Pin, place| self.move_away(pin, place);
+        if let Err(error) = self.slab.thin(pin, &mut move_away) {
+            tracing::debug!(%error, "records could not be moved together");
+        }
+    }
+
+    fn move_away(&self, pin: &Pin, place: Place) -> Result<()> {
+        let Some(record) = self.record(pin, place) else {
+            return Ok(());
+        };
+        let locked = self.index.lock(pin, self.hash(record.key))?;
+        let here = |found| Ok((found == place).then_some(()));
+        if let Some((slot, ())) = locked.find(here)? {
+            let moved = self
+                .slab
+                .put(pin, record.key, record.value, record.expires)?;
+            if record.was_seen()
+                && let Some(moved) = self.record(pin, moved)
+            {
+                moved.see();
+            }
+            locked.replace(slot, moved);
+            self.slab.free(pin, place);
+        }
+        Ok(())
+    }
+}
+
+/// Whether something may stand there: not so for a slot of the index that is free or only claimed.
+#[inline(always)]
+fn is_place(place: Place) -> bool {
+    const NONE: Place = (1 << 40) - 1;
+    place.wrapping_sub(1) < NONE - 1
+}
