@@ -202,7 +202,8 @@ impl Bucket {
     }
 
     /// The same in 24 instructions instead of 100, so that the processor sees further ahead. Two entries a
-    /// load; their tags stand in the upper half of each, behind eight bits of place.
+    /// load; their tags stand in the upper half of each, behind eight bits of place. The header is not loaded: who has
+    /// just locked the bucket stored one byte of it, and a wider load would wait until that store has left the processor.
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     #[inline(always)]
     fn matches_by_four_loads(&self, tag: u64) -> u32 {
@@ -214,7 +215,8 @@ impl Bucket {
             std::arch::asm!(
                 "movd {t}, {tag:e}",
                 "pshufd {t}, {t}, 0",
-                "movdqa {a}, [{p}]",
+                "movq {a}, [{p} + 8]",
+                "pslldq {a}, 8",
                 "movdqa {b}, [{p} + 16]",
                 "movdqa {c}, [{p} + 32]",
                 "movdqa {d}, [{p} + 48]",
@@ -296,7 +298,8 @@ impl Bucket {
         unsafe {
             std::arch::asm!(
                 "pxor {t}, {t}",
-                "movdqa {a}, [{p}]",
+                "movq {a}, [{p} + 8]",
+                "pslldq {a}, 8",
                 "movdqa {b}, [{p} + 16]",
                 "movdqa {c}, [{p} + 32]",
                 "movdqa {d}, [{p} + 48]",

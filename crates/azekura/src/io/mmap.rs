@@ -126,6 +126,12 @@ impl Map {
         }))
     }
 
+    /// Whether a tap is told of what is stored.
+    #[inline(always)]
+    pub(crate) fn is_heard(&self) -> bool {
+        self.tap.is_some()
+    }
+
     /// How many bytes are reserved.
     pub fn capacity(&self) -> u64 {
         self.capacity

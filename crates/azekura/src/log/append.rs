@@ -20,7 +20,7 @@ use super::{Address, CLOSED, Log};
 use crate::epoch::Mark;
 use crate::error::{Error, Result};
 use crate::format::frame::{FrameKind, Header, INNER, SHORT_KEY_LEN_MAX, SHORT_VALUE_LEN_MAX};
-use crate::io::mmap::Unpublished;
+use crate::io::mmap::{Unpublished, copy};
 
 /// What to append.
 #[derive(Clone, Copy, Debug)]
@@ -61,6 +61,16 @@ pub struct Appended {
     pub len: usize,
 }
 
+/// A frame that is copied and not yet published: nobody sees it, and the log has a hole until it is published or
+/// abandoned.
+#[derive(Debug)]
+#[must_use]
+pub struct Draft {
+    offset: u64,
+    len: usize,
+    word: u64,
+}
+
 /// Room that is this thread's alone.
 struct Room {
     offset: u64,
@@ -85,16 +95,11 @@ impl Log {
         })
     }
 
-    /// As `append`, if the entry is a short one and the open segment has room for it. `None`: nothing was
-    /// appended.
+    /// The first two steps of `append`, if the entry is a short one and the open segment has room for it; the third is
+    /// [`Log::publish`] or [`Log::abandon`], under the same mark. `None`: nothing was reserved.
     #[inline(always)]
-    pub fn append_near(
-        &self,
-        _mark: &Mark,
-        kind: FrameKind,
-        key: &[u8],
-        value: &[u8],
-    ) -> Option<Appended> {
+    #[expect(unsafe_code, reason = "room is written before it is published")]
+    pub fn draft(&self, _mark: &Mark, kind: FrameKind, key: &[u8], value: &[u8]) -> Option<Draft> {
         if key.len() > SHORT_KEY_LEN_MAX || value.len() > SHORT_VALUE_LEN_MAX {
             return None;
         }
@@ -106,31 +111,73 @@ impl Log {
         };
         let len = header.short_len();
         let words = (len / 8) as u64;
-        let limit = self.geometry.segment_size() / 8;
-        if (self.tail.0.load(Ordering::Relaxed) & 0xffff_ffff) + words > limit {
+        if (self.tail.0.load(Ordering::Relaxed) & 0xffff_ffff) + words > self.words {
             return None;
         }
         let tail = self.tail.0.fetch_add(words, Ordering::Acquire);
         let (index, at) = (tail >> 32, tail & 0xffff_ffff);
-        if at + words > limit {
+        if at + words > self.words {
             self.missed(index as u32, at);
             return None;
         }
         let seed = self.segments.seed_of_unit(index)?;
-        let room = Room {
-            offset: self.geometry.offset_of(index as u32) + at * 8,
-            place: at as u32,
-            seed,
+        let offset = self.geometry.offset_of(index as u32) + at * 8;
+        // SAFETY: a segment of the log lies within the map, and this part of it was reserved by this thread: nobody
+        // else reads or writes it before the first word is stored. Key and value are `short_len` less a word or less.
+        let rest = unsafe {
+            let room = self.map.at(offset + 8);
+            copy(key.as_ptr(), room, key.len());
+            copy(value.as_ptr(), room.wrapping_add(key.len()), value.len());
+            self.map.bytes_within(offset + 8, len - 8)
         };
-        let mut frame = self.unpublished(&room, len);
-        frame.put(0, key);
-        frame.put(key.len(), value);
-        let word = header.short_word(room.seed, room.place, frame.rest());
-        frame.publish(word);
-        Some(Appended {
-            address: Address(room.offset >> 3),
+        let word = header.short_word(seed, at as u32, rest);
+        Some(Draft { offset, len, word })
+    }
+
+    /// Publishes a draft.
+    #[inline(always)]
+    #[expect(unsafe_code, reason = "room is written before it is published")]
+    pub fn publish(&self, draft: Draft) -> Appended {
+        let Draft { offset, len, word } = draft;
+        if self.map.is_heard() {
+            self.publish_heard(offset, len, word);
+        } else {
+            // SAFETY: room of a segment of the log, which lies within the map; frames begin at words.
+            unsafe { self.map.word_within(offset) }.store(word, Ordering::Release);
+        }
+        Appended {
+            address: Address(offset >> 3),
             len,
-        })
+        }
+    }
+
+    /// Publishes a draft where somebody listens.
+    #[cold]
+    #[inline(never)]
+    #[expect(unsafe_code, reason = "room is written before it is published")]
+    fn publish_heard(&self, offset: u64, len: usize, word: u64) {
+        // SAFETY: reserved by this thread and not published yet.
+        unsafe { self.map.unpublished(offset, len) }.publish(word);
+    }
+
+    /// Makes a draft say nothing.
+    #[cold]
+    #[inline(never)]
+    #[expect(unsafe_code, reason = "room is written before it is published")]
+    pub fn abandon(&self, draft: Draft) {
+        let Draft { offset, len, .. } = draft;
+        // SAFETY: as in `publish_heard`.
+        let frame = unsafe { self.map.unpublished(offset, len) };
+        let Some((index, at)) = self.geometry.locate(offset) else {
+            unreachable!("a draft lies in the log")
+        };
+        let Some((seed, _)) = self.segments.seed(index) else {
+            unreachable!("a draft lies in a segment of the log")
+        };
+        let header = Header::new(FrameKind::Pad, 0, 0, len - 8);
+        let word = header.word(seed, at / 8, frame.rest());
+        frame.publish(word);
+        self.segments.bury(index, len as u64);
     }
 
     /// Ends the segment of a reservation that crossed its end.
@@ -184,7 +231,7 @@ impl Log {
         if let Some(word) = header.long_word() {
             frame.put(0, &word.to_le_bytes());
         }
-        Self::publish(frame, &room, header);
+        Self::publish_filled(frame, &room, header);
         Ok(())
     }
 
@@ -351,7 +398,7 @@ impl Log {
         let mut frame = self.unpublished(room, header.frame_len());
         frame.put(0, entry.key);
         frame.put(entry.key.len(), entry.value);
-        Self::publish(frame, room, header);
+        Self::publish_filled(frame, room, header);
     }
 
     #[inline(never)]
@@ -362,7 +409,7 @@ impl Log {
         }
         frame.put(8, entry.key);
         frame.put(8 + entry.key.len(), entry.value);
-        Self::publish(frame, room, header);
+        Self::publish_filled(frame, room, header);
     }
 
     #[inline(always)]
@@ -376,7 +423,7 @@ impl Log {
     /// The checksum is taken from the bytes as they stand in the log. The padding is zero: room is handed out
     /// zeroed.
     #[inline(always)]
-    fn publish(frame: Unpublished<'_>, room: &Room, header: Header) {
+    fn publish_filled(frame: Unpublished<'_>, room: &Room, header: Header) {
         let word = header.word(room.seed, room.place, frame.rest());
         frame.publish(word);
     }

@@ -60,14 +60,20 @@ impl Address {
     }
 }
 
-/// A short record's frame, not yet verified: index of its segment, offset in it, seed, first word, and the rest.
+/// A short record's frame, not yet verified: offset in its segment, seed, first word, and the rest.
 struct Near<'p> {
-    index: u64,
     at: u64,
     seed: u32,
     word: u64,
     header: Header,
     rest: &'p [u8],
+}
+
+/// A frame that was asked for, and not looked at yet.
+#[derive(Clone, Copy, Debug)]
+pub struct Approached {
+    offset: u64,
+    index: u32,
 }
 
 /// A frame that is about to be dead.
@@ -92,6 +98,8 @@ pub struct Log {
     /// replaced under the space lock only. Relaxed adds are enough: what is reserved is private, and
     /// publishing it is a release store of its own.
     tail: Tail,
+    /// Words of a segment.
+    words: u64,
     /// Under the space lock: the end of the chain (index), and the next sequence.
     chain: parking_lot::Mutex<Chain>,
     /// Bytes ever appended by this opening; relaxed, for intervals and bounds.
@@ -133,6 +141,7 @@ impl Log {
             geometry,
             segments,
             tail: Tail(AtomicU64::new(CLOSED)),
+            words: geometry.segment_size() / 8,
             chain: parking_lot::Mutex::new(Chain {
                 last: None,
                 next_sequence: 0,
@@ -329,15 +338,39 @@ impl Log {
         })
     }
 
-    /// The segment and length of the frame at `address`, if it is a short record of `key` as for `near`. Only the
+    /// Finds the frame at `address` and asks the CPU for it, so that it comes while the caller does something else. `None`: it
+    /// is not in a segment of one unit.
+    #[inline(always)]
+    pub fn approach(&self, address: Address) -> Option<Approached> {
+        let offset = address.offset();
+        let index = offset.wrapping_sub(layout::DATA_OFFSET) >> self.geometry.shift;
+        crate::io::mmap::prefetch(self.map.at(offset));
+        self.segments.seed_of_unit(index)?;
+        Some(Approached {
+            offset,
+            index: index as u32,
+        })
+    }
+
+    /// The segment and length of the frame, if it is a short record of `key` as for `near`. Only the
     /// key is looked at: who is about to bury it need not have it whole.
     #[inline(always)]
-    pub fn near_key(&self, _pin: &Pin, address: Address, key: &[u8]) -> Option<Buried> {
-        let near = self.near_frame(address, key.len())?;
-        let stored = near.rest.get(..key.len())?;
+    #[expect(unsafe_code, reason = "lends published bytes, as `look` does")]
+    pub fn near_key(&self, _pin: &Pin, sought: &Approached, key: &[u8]) -> Option<Buried> {
+        let offset = sought.offset;
+        // SAFETY: the unit is a segment of the log, which lies within the storage; addresses are of words.
+        let word = unsafe { self.map.load_within(offset) };
+        let len = Header::of_short_record(word, key.len())?.short_len() as u64;
+        let at = offset.wrapping_sub(layout::DATA_OFFSET) & (self.words * 8 - 1);
+        if at + len > self.words * 8 {
+            return None;
+        }
+        // SAFETY: as in `look`: within a segment of the log, published, not reused while pinned. The key lies within
+        // the frame, by its length.
+        let stored = unsafe { self.map.bytes_within(offset + 8, key.len()) };
         same(stored, key).then_some(Buried {
-            index: near.index as u32,
-            len: near.rest.len() as u64 + 8,
+            index: sought.index,
+            len,
         })
     }
 
@@ -360,7 +393,6 @@ impl Log {
         // SAFETY: as in `look`: within a segment of the log, published, not reused while pinned.
         let rest = unsafe { self.map.bytes_within(offset + 8, len - 8) };
         Some(Near {
-            index,
             at,
             seed,
             word,
@@ -372,7 +404,7 @@ impl Log {
     /// Counts what `near_key` found as dead.
     #[inline(always)]
     pub fn bury_near(&self, buried: &Buried) {
-        self.segments.bury(buried.index, buried.len);
+        self.segments.bury_unit(buried.index, buried.len);
     }
 
     /// As `frame`, for a log that another process writes: the frame is copied to `buf` and verified there, since

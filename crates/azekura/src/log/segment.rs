@@ -219,6 +219,16 @@ impl Segments {
         }
     }
 
+    /// As `bury`, of a segment that `seed_of_unit` knew.
+    #[inline(always)]
+    #[expect(unsafe_code, reason = "on the way of every update")]
+    pub(super) fn bury_unit(&self, index: u32, len: u64) {
+        debug_assert!(index < self.limit);
+        // SAFETY: the table has two words for each of `limit` segments (`new`), and this is one (`seed_of_unit`).
+        let dead = unsafe { self.table.word_within(u64::from(index) * 16 + 8) };
+        dead.fetch_add(len, std::sync::atomic::Ordering::Relaxed);
+    }
+
     fn dead(&self, index: u32) -> u64 {
         self.table.load_u64(u64::from(index) * 16 + 8)
     }

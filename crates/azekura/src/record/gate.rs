@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::epoch::{self, Inside, Mark};
+use crate::epoch::{self, Brief, Mark};
 
 #[derive(Default)]
 pub(super) struct Gate {
@@ -39,11 +39,11 @@ impl Gate {
         mark
     }
 
-    /// As `enter`, pinned, if the gate is open and the thread is not inside an update yet.
+    /// As `enter`, pinned, for a short update, if the gate is open.
     #[inline(always)]
-    pub(super) fn enter_at_once(&self) -> Option<Inside> {
-        let inside = epoch::inside()?;
-        (!self.closed.load(Ordering::Acquire)).then_some(inside)
+    pub(super) fn enter_briefly(&self) -> Option<Brief> {
+        let brief = epoch::brief();
+        (!self.closed.load(Ordering::Acquire)).then_some(brief)
     }
 
     #[cold]

@@ -11,7 +11,7 @@ use crate::engine::{DecideMany, Edit};
 use crate::epoch::{self, Pin};
 use crate::error::{Error, Kind, Result};
 use crate::index::hash::Hash;
-use crate::index::{Locked, Place};
+use crate::index::{Approached, Locked, Place};
 use crate::record::group::GROUP;
 use crate::record::many::Distinct;
 use crate::record::shelf::{self, LIMITS};
@@ -114,7 +114,7 @@ impl CacheDb {
     fn put_once(&self, key: &[u8], hash: Hash, value: &[u8], expires: Option<u32>) -> Result<()> {
         // The bucket comes near while all else is made ready.
         let pin = epoch::pin();
-        self.shelf.index.prefetch(&pin, hash);
+        let home = self.shelf.index.approach(&pin, hash);
         let _inside = self.gate.enter();
         self.tend(&pin);
         if expires.is_some() {
@@ -122,7 +122,7 @@ impl CacheDb {
         }
         let place = self.shelf.slab.put(&pin, key, value, expires)?;
         let bytes = charge(key.len(), value.len(), expires.is_some());
-        let stored = self.store(&pin, key, hash, place, bytes);
+        let stored = self.store(&pin, home, key, hash, place, bytes);
         if stored.is_err() {
             self.shelf.slab.free(&pin, place);
         }
@@ -132,13 +132,24 @@ impl CacheDb {
 
     /// Points the entry of `key` to `place`: the common case, in few instructions and without a loop.
     #[inline(always)]
-    fn store(&self, pin: &Pin, key: &[u8], hash: Hash, place: Place, bytes: u64) -> Result<()> {
-        if let Some(mut locked) = self.shelf.index.lock_at_once(pin, hash) {
+    fn store(
+        &self,
+        pin: &Pin,
+        home: Option<Approached<'_>>,
+        key: &[u8],
+        hash: Hash,
+        place: Place,
+        bytes: u64,
+    ) -> Result<()> {
+        if let Some(locked) = home.and_then(Approached::lock) {
             match locked.glance() {
                 None => {
-                    if locked.claim() {
-                        self.policy.admit(pin, hash)?;
-                        locked.fill(place);
+                    if let Some(slot) = locked.claim() {
+                        if let Err(error) = self.policy.admit(pin, hash) {
+                            locked.remove(slot);
+                            return Err(error);
+                        }
+                        locked.replace(slot, place);
                         self.held.add(bytes);
                         return Ok(());
                     }

@@ -159,6 +159,13 @@ impl Core {
         }
     }
 
+    /// Wakes the keeper, if there is one.
+    pub(super) fn ring(&self) {
+        if self.options.background {
+            self.bell.ring();
+        }
+    }
+
     /// Called by a writer when a segment was filled since the last call.
     #[cold]
     pub(super) fn work_is_due(&self) -> Result<()> {

@@ -157,6 +157,8 @@ struct Core {
     options: Options,
     secrets: RapidSecrets,
     compression: Compression,
+    /// Values shorter than this are stored as they are.
+    plain_below: usize,
     epoch: u32,
     /// Lets updates pass; closed for moments in which none may be under way.
     gate: Gate,

@@ -33,7 +33,7 @@ use rapidhash::v3::RapidSecrets;
 use super::checkpoint::Checkpoint;
 use super::layout::{ENGINE, Image, Root, SHIFTS, Super, root_crc};
 use super::recover::Replay;
-use super::{Core, HashDb, Options, keeper};
+use super::{Core, HashDb, Options, keeper, value};
 use crate::error::{Error, Kind, Result};
 use crate::format::superblock::{self, Superblock};
 use crate::index::Index;
@@ -337,6 +337,7 @@ fn build(log: Arc<Log>, index: Index, options: &Options, payload: &Super) -> Cor
         options: options.clone(),
         secrets: RapidSecrets::seed(payload.hash_seed),
         compression: payload.compression,
+        plain_below: value::plain_below(payload.compression),
         epoch: payload.epoch,
         gate: Gate::default(),
         count: Counter::new(payload.count),

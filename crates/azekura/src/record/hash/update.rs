@@ -52,6 +52,13 @@ impl Core {
         self.log.appended() >= self.wake_at.load(Ordering::Relaxed) || self.log.is_poisoned()
     }
 
+    /// Behind an update that may have filled a segment: the short way does not ask.
+    fn ring_if_due(&self) {
+        if self.is_attention_due() {
+            self.ring();
+        }
+    }
+
     #[inline(always)]
     fn end_update(&self) -> Result<()> {
         if self.options.durability == Durability::Power {
@@ -89,9 +96,7 @@ impl Core {
 
     #[inline(always)]
     fn put_hashed(&self, key: &[u8], hash: Hash, value: &[u8]) -> Result<()> {
-        if value::is_stored_plain(self.compression, value)
-            && self.update_near(key, hash, Some(value)).is_some()
-        {
+        if value.len() < self.plain_below && self.update_near(key, hash, Some(value)).is_some() {
             return Ok(());
         }
         self.put_at_large(key, hash, value)
@@ -99,7 +104,9 @@ impl Core {
 
     #[inline(never)]
     fn put_at_large(&self, key: &[u8], hash: Hash, value: &[u8]) -> Result<()> {
-        self.edit(key, hash, true, |_| Edit::Put(Cow::Borrowed(value)), false)
+        self.edit(key, hash, true, |_| Edit::Put(Cow::Borrowed(value)), false)?;
+        self.ring_if_due();
+        Ok(())
     }
 
     #[inline(always)]
@@ -118,6 +125,7 @@ impl Core {
             Edit::Remove
         };
         self.edit(key, hash, false, decide, false)?;
+        self.ring_if_due();
         Ok(found)
     }
 
@@ -125,38 +133,49 @@ impl Core {
     /// home bucket or is absent, the open segment has room. Puts `value`, or removes; says whether the
     /// record was there. `None`: nothing was done, go the long way.
     ///
-    /// The steps are those of the table above. They fit into the processor's window together with the next
-    /// update's first, so that their cache misses overlap.
+    /// The steps are those of the table above, but for their order where a record is there: the frame is copied while the
+    /// record comes, and published, or padded over, when its key is known. What is left to do then, and the next
+    /// update's first steps, are fewer instructions than the processor keeps in flight (some 200 that write a register), so
+    /// the next bucket's cache miss begins while this record's is waited for. Measured: a quarter of a random set.
     #[inline(always)]
     fn update_near(&self, key: &[u8], hash: Hash, value: Option<&[u8]>) -> Option<bool> {
-        if self.is_attention_due() {
+        let inside = self.gate.enter_briefly()?;
+        let (pin, mark) = (inside.pin(), inside.mark());
+        let home = self.index.approach(pin, hash)?;
+        if self.log.is_poisoned() {
             return None;
         }
-        let inside = self.gate.enter_at_once()?;
-        let pin = &inside.pin;
-        let mut locked = self.index.lock_at_once(pin, hash)?;
+        let locked = home.lock()?;
         if let Some(slot) = locked.glance() {
-            let buried = self.log.near_key(pin, Address(slot.place()), key)?;
-            let mark = pin.appending();
-            if let Some(value) = value {
-                let put = self.log.append_near(&mark, FrameKind::Put, key, value)?;
-                locked.replace(slot, put.address.0);
+            // The record comes while the frame is made.
+            let sought = self.log.approach(Address(slot.place()))?;
+            let (kind, value) = match value {
+                Some(value) => (FrameKind::Put, value),
+                None => (FrameKind::Remove, &[][..]),
+            };
+            let draft = self.log.draft(mark, kind, key, value)?;
+            let Some(buried) = self.log.near_key(pin, &sought, key) else {
+                self.log.abandon(draft);
+                return None;
+            };
+            let appended = self.log.publish(draft);
+            if kind == FrameKind::Put {
+                locked.replace(slot, appended.address.0);
             } else {
-                let removed = self.log.append_near(&mark, FrameKind::Remove, key, &[])?;
                 locked.remove(slot);
-                self.log.bury(removed.address, removed.len);
+                self.log.bury(appended.address, appended.len);
                 self.count.add(pin, -1);
             }
             self.log.bury_near(&buried);
             return Some(true);
         }
         if let Some(value) = value {
-            if !locked.claim() {
+            let slot = locked.claim()?;
+            let Some(draft) = self.log.draft(mark, FrameKind::Insert, key, value) else {
+                locked.remove(slot);
                 return None;
-            }
-            let mark = pin.appending();
-            let put = self.log.append_near(&mark, FrameKind::Insert, key, value)?;
-            locked.fill(put.address.0);
+            };
+            locked.replace(slot, self.log.publish(draft).address.0);
             self.count.add(pin, 1);
         }
         Some(false)

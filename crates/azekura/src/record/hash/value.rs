@@ -13,16 +13,18 @@ use crate::format::frame::{COMPRESSED, Frame};
 /// Below this length nothing is won.
 const COMPRESS_LEN_MIN: usize = 64;
 
-/// Whether `value` is stored as it is.
-#[inline(always)]
-pub(super) fn is_stored_plain(compression: Compression, value: &[u8]) -> bool {
-    matches!(compression, Compression::None) || value.len() < COMPRESS_LEN_MIN
+/// Values shorter than this are stored as they are.
+pub(super) fn plain_below(compression: Compression) -> usize {
+    match compression {
+        Compression::None => usize::MAX,
+        Compression::Lz4 | Compression::Zstd => COMPRESS_LEN_MIN,
+    }
 }
 
 /// The bytes to store for `value`, and the frame's flag.
 #[inline(always)]
 pub(super) fn encode(compression: Compression, value: &[u8]) -> (Cow<'_, [u8]>, u8) {
-    if is_stored_plain(compression, value) {
+    if value.len() < plain_below(compression) {
         return (Cow::Borrowed(value), 0);
     }
     compress(compression, value)

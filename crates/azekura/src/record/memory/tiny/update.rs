@@ -8,7 +8,7 @@ use crate::engine::{DecideMany, Edit};
 use crate::epoch::{self, Pin};
 use crate::error::{Kind, Result};
 use crate::index::hash::Hash;
-use crate::index::{Locked, Place};
+use crate::index::{Approached, Locked, Place};
 use crate::record::group::GROUP;
 use crate::record::many::Distinct;
 use crate::record::shelf::{LIMITS, Present};
@@ -60,10 +60,10 @@ impl TinyDb {
         let pin = epoch::pin();
         self.shelf.keep_dense(&pin);
         // The bucket comes near while the record is copied.
-        self.shelf.index.prefetch(&pin, hash);
+        let home = self.shelf.index.approach(&pin, hash);
         let place = self.shelf.slab.put(&pin, key, value, None)?;
         // The common case, in few instructions and without a loop.
-        if let Some(mut locked) = self.shelf.index.lock_at_once(&pin, hash) {
+        if let Some(locked) = home.and_then(Approached::lock) {
             match locked.glance() {
                 Some(slot) => {
                     let old = slot.place();
@@ -74,8 +74,8 @@ impl TinyDb {
                     }
                 }
                 None => {
-                    if locked.claim() {
-                        locked.fill(place);
+                    if let Some(slot) = locked.claim() {
+                        locked.replace(slot, place);
                         self.count.add(&pin, 1);
                         return Ok(());
                     }
