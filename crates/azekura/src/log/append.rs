@@ -136,6 +136,7 @@ impl Log {
 
     /// Publishes a draft.
     #[inline(always)]
+    #[expect(clippy::needless_pass_by_value, reason = "a draft is published once")]
     #[expect(unsafe_code, reason = "room is written before it is published")]
     pub fn publish(&self, draft: Draft) -> Appended {
         let Draft { offset, len, word } = draft;
@@ -163,6 +164,7 @@ impl Log {
     /// Makes a draft say nothing.
     #[cold]
     #[inline(never)]
+    #[expect(clippy::needless_pass_by_value, reason = "a draft is published once")]
     #[expect(unsafe_code, reason = "room is written before it is published")]
     pub fn abandon(&self, draft: Draft) {
         let Draft { offset, len, .. } = draft;
