@@ -3,24 +3,12 @@
 //! The suites of `testkit::conformance` run over it: the one for every engine, and the one for those that evict.
 //! That they catch bugs is proved beside them.
 
-use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use azekura::record::cache::{CacheDb, Options};
 use azekura::testkit::conformance::{Bounds, evictions};
-use azekura::testkit::{Effort, Random, conformance, round_seed};
+use azekura::testkit::{Effort, Random, beside, conformance, round_seed, tried};
 use azekura::{Engine, Reader};
-
-fn tried(what: &str) {
-    writeln!(std::io::stderr(), "tried: {what}").expect("stderr can be written");
-}
-
-fn effort() -> Effort {
-    Effort {
-        seed: Effort::QUICK.seed + round_seed(),
-        ..Effort::QUICK
-    }
-}
 
 fn make(bounds: Bounds) -> CacheDb {
     CacheDb::with(&Options {
@@ -34,7 +22,7 @@ fn make(bounds: Bounds) -> CacheDb {
 #[test]
 fn it_conforms_with_room_for_all() {
     let make = || -> Box<dyn Engine> { Box::new(CacheDb::new(1 << 20).expect("a new cache")) };
-    let report = conformance(&make, None, &effort()).expect("it conforms");
+    let report = conformance(&make, None, &Effort::quick()).expect("it conforms");
     tried(&format!("cache: {report}"));
 }
 
@@ -53,7 +41,8 @@ fn it_keeps_its_bounds_and_never_shows_what_is_old() {
             bytes_max,
         };
         let make = || -> Box<dyn Engine> { Box::new(make(bounds)) };
-        let (compared, explained) = evictions(&make, bounds, &effort()).expect("it conforms");
+        let (compared, explained) =
+            evictions(&make, bounds, &Effort::quick()).expect("it conforms");
         tried(&format!(
             "{bounds:?}: {compared} answers, {explained} histories"
         ));
@@ -70,58 +59,49 @@ fn threads_see_whole_values_of_their_keys_while_records_are_dropped_and_sizes_ch
     };
     let db = make(bounds);
     let (looks, hits) = (AtomicU64::new(0), AtomicU64::new(0));
-    let working = AtomicBool::new(true);
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..3u64)
-            .map(|thread| {
-                let (db, looks, hits) = (&db, &looks, &hits);
-                scope.spawn(move || {
-                    let mut random = Random::new(thread + round_seed());
-                    for op in 0..OPS {
-                        let key = random.below(6000).to_le_bytes();
-                        let len = if op / 20_000 % 2 == 0 { 600 } else { 30 };
-                        match random.below(8) {
-                            0 => drop(db.remove(&key).expect("a removal")),
-                            1..=3 => {
-                                let mut value = key.to_vec();
-                                value.resize(16 + random.index(len), key[0]);
-                                value.extend_from_slice(&key);
-                                db.put(&key, &value).expect("a put");
-                            }
-                            _ => db
-                                .read_with(&key, |value| {
-                                    looks.fetch_add(1, Ordering::Relaxed);
-                                    let Some(value) = value else { return };
-                                    hits.fetch_add(1, Ordering::Relaxed);
-                                    let (ends, len) = (8, value.len());
-                                    assert_eq!(value[..ends], key);
-                                    assert_eq!(value[len - ends..], key);
-                                    let middle = &value[ends..len - ends];
-                                    assert!(middle.iter().all(|byte| *byte == key[0]));
-                                })
-                                .expect("a get"),
-                        }
-                    }
-                })
-            })
-            .collect();
-        let resizes = scope.spawn(|| {
-            let mut random = Random::new(9 + round_seed());
-            while working.load(Ordering::Relaxed) {
-                let (records, bytes) = (1 + random.below(2000), 10_000 + random.below(390_000));
-                db.resize(Some(records), Some(bytes)).expect("a resize");
-                std::thread::yield_now();
+    let work = |thread: u64| {
+        let mut random = Random::new(thread + round_seed());
+        for op in 0..OPS {
+            let key = random.below(6000).to_le_bytes();
+            let len = if op / 20_000 % 2 == 0 { 600 } else { 30 };
+            match random.below(8) {
+                0 => drop(db.remove(&key).expect("a removal")),
+                1..=3 => {
+                    let mut value = key.to_vec();
+                    value.resize(16 + random.index(len), key[0]);
+                    value.extend_from_slice(&key);
+                    db.put(&key, &value).expect("a put");
+                }
+                _ => db
+                    .read_with(&key, |value| {
+                        looks.fetch_add(1, Ordering::Relaxed);
+                        let Some(value) = value else { return };
+                        hits.fetch_add(1, Ordering::Relaxed);
+                        let (ends, len) = (8, value.len());
+                        assert_eq!(value[..ends], key);
+                        assert_eq!(value[len - ends..], key);
+                        let middle = &value[ends..len - ends];
+                        assert!(middle.iter().all(|byte| *byte == key[0]));
+                    })
+                    .expect("a get"),
+            }
+        }
+    };
+    let work = &work;
+    let resize = |stop: &AtomicBool| {
+        let mut random = Random::new(9 + round_seed());
+        while !stop.load(Ordering::Relaxed) {
+            let (records, bytes) = (1 + random.below(2000), 10_000 + random.below(390_000));
+            db.resize(Some(records), Some(bytes)).expect("a resize");
+            std::thread::yield_now();
+        }
+    };
+    beside(resize, || {
+        std::thread::scope(|scope| {
+            for thread in 0..3 {
+                scope.spawn(move || work(thread));
             }
         });
-        let done: Vec<_> = workers
-            .into_iter()
-            .map(std::thread::ScopedJoinHandle::join)
-            .collect();
-        working.store(false, Ordering::Relaxed);
-        resizes.join().expect("resizes end well");
-        for done in done {
-            done.expect("a worker ends well");
-        }
     });
     db.resize(Some(20), Some(3000)).expect("a resize");
     let stats = db.stats();

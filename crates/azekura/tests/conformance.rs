@@ -20,12 +20,8 @@ use azekura::io::memory::Memory;
 use azekura::record::hash::{Compression, HashDb, HashReader, Options};
 use azekura::record::memory::std_hash::StdHashDb;
 use azekura::record::memory::std_tree::StdTreeDb;
-use azekura::testkit::{Effort, Random, conformance, round_seed};
+use azekura::testkit::{Effort, Random, conformance, round_seed, tried};
 use azekura::{Engine, Reader, Result};
-
-fn tried(what: &str) {
-    writeln!(std::io::stderr(), "tried: {what}").expect("stderr can be written");
-}
 
 fn options(segment_size: u64, background: bool, compression: Compression) -> Options {
     Options {
@@ -38,13 +34,6 @@ fn options(segment_size: u64, background: bool, compression: Compression) -> Opt
 }
 
 /// Runs the suite on engines that `make` makes in files of a folder of their own.
-fn effort() -> Effort {
-    Effort {
-        seed: Effort::QUICK.seed + round_seed(),
-        ..Effort::QUICK
-    }
-}
-
 fn conform(what: &str, effort: &Effort, options: &Options) {
     let folder = tempfile::tempdir().expect("a folder");
     let number = AtomicU64::new(0);
@@ -65,7 +54,7 @@ fn conform(what: &str, effort: &Effort, options: &Options) {
 fn small_segments_with_a_keeper_conform() {
     conform(
         "4 KiB, keeper",
-        &effort(),
+        &Effort::quick(),
         &options(4096, true, Compression::None),
     );
 }
@@ -74,7 +63,7 @@ fn small_segments_with_a_keeper_conform() {
 fn small_segments_without_a_keeper_conform() {
     conform(
         "4 KiB, no keeper",
-        &effort(),
+        &Effort::quick(),
         &options(4096, false, Compression::None),
     );
 }
@@ -83,7 +72,7 @@ fn small_segments_without_a_keeper_conform() {
 fn usual_segments_with_a_keeper_conform() {
     conform(
         "1 MiB, keeper",
-        &effort(),
+        &Effort::quick(),
         &options(1 << 20, true, Compression::None),
     );
 }
@@ -92,7 +81,7 @@ fn usual_segments_with_a_keeper_conform() {
 fn usual_segments_without_a_keeper_conform() {
     conform(
         "1 MiB, no keeper",
-        &effort(),
+        &Effort::quick(),
         &options(1 << 20, false, Compression::None),
     );
 }
@@ -101,7 +90,7 @@ fn usual_segments_without_a_keeper_conform() {
 fn values_compressed_with_lz4_conform() {
     conform(
         "4 KiB, lz4",
-        &effort(),
+        &Effort::quick(),
         &options(4096, true, Compression::Lz4),
     );
 }
@@ -110,7 +99,7 @@ fn values_compressed_with_lz4_conform() {
 fn values_compressed_with_zstd_conform() {
     conform(
         "64 KiB, zstd",
-        &effort(),
+        &Effort::quick(),
         &options(1 << 16, true, Compression::Zstd),
     );
 }
@@ -123,7 +112,7 @@ fn a_store_in_memory_conforms() {
             let memory = Memory::new(1 << 30).expect("memory");
             Box::new(HashDb::create_on(memory, &options).expect("a new store"))
         };
-        let report = conformance(&make, None, &effort()).expect("memory");
+        let report = conformance(&make, None, &Effort::quick()).expect("memory");
         tried(&format!("memory, keeper {background}: {report}"));
     }
 }
@@ -188,7 +177,7 @@ fn an_engine_that_syncs_every_write_conforms_and_says_so() {
         ))
     };
     assert_eq!(make().promise().durability, Some(Durability::Power));
-    let report = conformance(&make, None, &effort()).expect("powered");
+    let report = conformance(&make, None, &Effort::quick()).expect("powered");
     tried(&format!("powered: {report}"));
 }
 
@@ -538,7 +527,7 @@ fn who_looks_at_a_value_keeps_nobody_from_renewing_the_reader() {
 // What follows is about engines in memory.
 
 fn conforms_in_memory(make: &dyn Fn() -> Box<dyn Engine>) {
-    let report = conformance(make, None, &effort()).expect("memory");
+    let report = conformance(make, None, &Effort::quick()).expect("memory");
     tried(&report.to_string());
 }
 

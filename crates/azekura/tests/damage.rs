@@ -9,7 +9,6 @@
 //! that was never published. Lines beginning `tried:` say how much was tried.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,12 +17,8 @@ use azekura::io::Storage;
 use azekura::io::memory::Memory;
 use azekura::record::hash::{Compression, HashDb, HashReader, Options, repair};
 use azekura::testkit::damage::{Effort, Image, Mutation, Verdict, fuzz, read_all};
-use azekura::testkit::{Random, round_seed};
+use azekura::testkit::{Random, round_seed, tried};
 use azekura::{Edit, Engine, Kind, Persistent, Reader};
-
-fn tried(what: &str) {
-    writeln!(std::io::stderr(), "tried: {what}").expect("stderr can be written");
-}
 
 const ROOM: u64 = 16 << 20;
 

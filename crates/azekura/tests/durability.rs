@@ -10,7 +10,6 @@
 //! Planted bugs prove the net: each must be seen. Lines beginning `tried:` say how much was tried.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -20,12 +19,8 @@ use azekura::io::sim::{Atom, SimDirectory, SimDisk};
 use azekura::io::{Access, Directory, Map, Storage};
 use azekura::record::hash::{HashDb, Options};
 use azekura::testkit::crash::{Config, Counts, Crash, Ledger, explore};
-use azekura::testkit::{Random, round_seed};
+use azekura::testkit::{Random, round_seed, tried};
 use azekura::{Durability, Edit, Engine, Kind, Persistent, Reader, Result};
-
-fn tried(what: &str) {
-    writeln!(std::io::stderr(), "tried: {what}").expect("stderr can be written");
-}
 
 type State = BTreeMap<Vec<u8>, Vec<u8>>;
 

@@ -18,13 +18,9 @@ use azekura::io::memory::Memory;
 use azekura::io::sim::{Fault, Operation, SimDisk};
 use azekura::io::{Access, Directory, Storage};
 use azekura::record::hash::{HashDb, KEY_LEN_MAX, Options, VALUE_LEN_MAX};
-use azekura::testkit::Random;
 use azekura::testkit::crash::{Config, Counts, Crash, End, Ledger, fail_each};
+use azekura::testkit::{Random, tried};
 use azekura::{Durability, Kind, Persistent, Reader, Result};
-
-fn tried(what: &str) {
-    writeln!(std::io::stderr(), "tried: {what}").expect("stderr can be written");
-}
 
 type State = BTreeMap<Vec<u8>, Vec<u8>>;
 

@@ -1,24 +1,19 @@
 //! Concurrent operations on the hash engine look as if they happened one after the other.
 //!
-//! Recorded histories are explained by some order (`testkit::history`), and threads with keys of their
+//! Recorded histories are explained by some order (`testkit::history` and `transactions`), and threads with keys of their
 //! own find under each exactly what they left there, while segments roll, are cleaned and reused, the index
 //! grows and checkpoints are made. Small segments make all of that happen many times a second.
 //!
 //! That the searches catch racy engines is proved beside them. Crashes are other nets.
 
 use std::collections::HashMap;
-use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use azekura::io::memory::Memory;
 use azekura::record::hash::{HashDb, Options};
-use azekura::testkit::history::{Plan, linearizable, record, record_transactions, serializable};
-use azekura::testkit::{Random, round_seed};
+use azekura::testkit::history::{self, Plan};
+use azekura::testkit::{Random, beside, round_seed, transactions, tried};
 use azekura::{Edit, Engine, Persistent, Reader};
-
-fn tried(what: &str) {
-    writeln!(std::io::stderr(), "tried: {what}").expect("stderr can be written");
-}
 
 fn options(segment_size: u64, background: bool) -> Options {
     Options {
@@ -59,17 +54,8 @@ fn beside_unrest(segment_size: u64, work: impl FnOnce(&HashDb)) -> u64 {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("busy.azh");
     let db = HashDb::create(file, &options(segment_size, true)).expect("a new file");
-    let stop = AtomicBool::new(false);
-    let rounds = std::thread::scope(|scope| {
-        let unrest = scope.spawn(|| unrest(&db, &stop, 77 + round_seed()));
-        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(&db)));
-        stop.store(true, Ordering::Relaxed);
-        let rounds = unrest.join().expect("the unrest ends well");
-        if let Err(panic) = done {
-            std::panic::resume_unwind(panic);
-        }
-        rounds
-    });
+    let unrest = |stop: &AtomicBool| unrest(&db, stop, 77 + round_seed());
+    let ((), rounds) = beside(unrest, || work(&db));
     let report = db.check(&mut |_, _| ()).expect("a check");
     assert!(report.is_sound(), "{:?}", report.damage);
     db.close().expect("it closes");
@@ -80,18 +66,8 @@ fn beside_unrest(segment_size: u64, work: impl FnOnce(&HashDb)) -> u64 {
 fn operations_of_threads_on_the_same_keys_are_linearizable() {
     const HISTORIES: u64 = 3000;
     let rounds = beside_unrest(4096, |db| {
-        for seed in 0..HISTORIES {
-            let clients = 2 + seed % 4;
-            let plan = Plan {
-                clients,
-                keys: 1 + seed % 3,
-                ops: 80 / clients,
-                seed: seed + round_seed(),
-            };
-            for events in record(db, plan).expect("a history") {
-                linearizable(&events, &db.promise()).expect("an order that explains it");
-            }
-        }
+        let plans = (0..HISTORIES).map(|seed| Plan::varied(seed + round_seed()));
+        history::explained(db, plans).expect("an order that explains it");
     });
     assert!(rounds > 0);
     tried(&format!(
@@ -103,16 +79,8 @@ fn operations_of_threads_on_the_same_keys_are_linearizable() {
 fn updates_of_many_keys_are_serializable() {
     const HISTORIES: u64 = 1500;
     let rounds = beside_unrest(4096, |db| {
-        for seed in 0..HISTORIES {
-            let plan = Plan {
-                clients: 2 + seed % 5,
-                keys: 2 + seed % 6,
-                ops: 30,
-                seed: seed + round_seed(),
-            };
-            let run = record_transactions(db, plan).expect("a run");
-            serializable(&run).expect("an order that explains it");
-        }
+        let plans = (0..HISTORIES).map(|seed| transactions::varied(seed + round_seed()));
+        transactions::explained(db, plans).expect("an order that explains it");
     });
     assert!(rounds > 0);
     tried(&format!(
@@ -136,21 +104,20 @@ fn sums_over_accounts_are_the_same_for_every_onlooker() {
             let value = value.expect("an account");
             u64::from_le_bytes(value.try_into().expect("eight bytes"))
         };
-        let stop = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                let all: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-                while !stop.load(Ordering::Relaxed) {
-                    let mut sum = 0;
-                    db.update_many(&all, &mut |values| {
-                        sum = values.iter().map(|value| number(*value)).sum();
-                        values.iter().map(|_| Edit::Keep).collect()
-                    })
-                    .expect("a look");
-                    assert_eq!(sum, ACCOUNTS * 100);
-                    looks.fetch_add(1, Ordering::Relaxed);
-                }
-            });
+        let onlook = |stop: &AtomicBool| {
+            let all: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+            while !stop.load(Ordering::Relaxed) {
+                let mut sum = 0;
+                db.update_many(&all, &mut |values| {
+                    sum = values.iter().map(|value| number(*value)).sum();
+                    values.iter().map(|_| Edit::Keep).collect()
+                })
+                .expect("a look");
+                assert_eq!(sum, ACCOUNTS * 100);
+                looks.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        let transfer = || {
             let mut random = Random::new(11);
             // On until the onlooker has had its turns, whatever the machine gives to whom.
             for transfer in 0.. {
@@ -171,8 +138,8 @@ fn sums_over_accounts_are_the_same_for_every_onlooker() {
                 })
                 .expect("a transfer");
             }
-            stop.store(true, Ordering::Relaxed);
-        });
+        };
+        beside(onlook, transfer);
     });
     let looks = looks.into_inner();
     tried(&format!("{TRANSFERS} transfers and more, {looks} sums"));

@@ -19,12 +19,8 @@ use std::time::Duration;
 
 use azekura::io::file::File;
 use azekura::record::hash::{HashDb, HashReader, Options, repair};
-use azekura::testkit::{Random, round_seed};
+use azekura::testkit::{Random, round_seed, tried};
 use azekura::{Edit, Engine, Persistent, Reader};
-
-fn tried(what: &str) {
-    writeln!(std::io::stderr(), "tried: {what}").expect("stderr can be written");
-}
 
 /// For the child: the file, the first number it writes, and what is wrong with it.
 const FILE: &str = "AZEKURA_TEST_KILL_FILE";

@@ -3,11 +3,10 @@
 //! One test alone in its process: room that was given up is used again once no thread looks at it any
 //! more, so other tests' threads would decide the figure. Sizes of the log are tested beside the engine.
 
-use std::io::Write;
-
 use azekura::engine::Reader;
 use azekura::io::memory::Memory;
 use azekura::record::hash::{HashDb, Options};
+use azekura::testkit::tried;
 
 const RECORDS: u64 = 1_000_000;
 /// Bytes per record, at any moment while it grows.
@@ -36,9 +35,7 @@ fn the_index_stays_dense_while_a_million_records_come() {
     }
     let grown = db.stats().memory_bytes as f64 / RECORDS as f64;
     assert!(grown < GROWN_MAX, "{grown} bytes per record");
-    writeln!(
-        std::io::stderr(),
-        "tried: {RECORDS} records: at most {most:.1} bytes each while they came, {grown:.1} then"
-    )
-    .expect("standard error");
+    tried(&format!(
+        "{RECORDS} records: at most {most:.1} bytes each while they came, {grown:.1} then"
+    ));
 }

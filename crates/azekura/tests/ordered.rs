@@ -3,25 +3,15 @@
 //! The suite of `testkit::conformance` runs over `BabyDb` with each comparator; its ordered checks compare cursors and
 //! scans with a model that sorts by the same comparator. Lines beginning `tried:` say how much was tried.
 
-use std::io::Write;
-
 use azekura::Engine;
 use azekura::order::Order;
 use azekura::record::memory::baby::{BabyDb, Options};
-use azekura::testkit::{Effort, conformance, round_seed};
-
-fn tried(what: &str) {
-    writeln!(std::io::stderr(), "tried: {what}").expect("stderr can be written");
-}
+use azekura::testkit::{Effort, conformance, tried};
 
 #[test]
 fn the_ordered_store_in_memory_conforms() {
-    let effort = Effort {
-        seed: Effort::QUICK.seed + round_seed(),
-        ..Effort::QUICK
-    };
     let make = || -> Box<dyn Engine> { Box::new(BabyDb::new().expect("a store")) };
-    let report = conformance(&make, None, &effort).expect("lexical");
+    let report = conformance(&make, None, &Effort::quick()).expect("lexical");
     tried(&format!("lexical: {report}"));
 }
 
@@ -29,10 +19,9 @@ fn the_ordered_store_in_memory_conforms() {
 fn it_conforms_in_every_other_order() {
     for order in Order::ALL.into_iter().skip(1) {
         let effort = Effort {
-            seed: Effort::QUICK.seed + round_seed(),
             sequences: 20,
             histories: 10,
-            ..Effort::QUICK
+            ..Effort::quick()
         };
         let make =
             || -> Box<dyn Engine> { Box::new(BabyDb::with(&Options { order }).expect("a store")) };

@@ -3,19 +3,13 @@
 //! One test alone in its process: room is used again once no thread looks at it any more, so other tests' threads would
 //! decide the figures.
 
-use std::io::Write;
-
 use azekura::Edit;
 use azekura::engine::{Engine, Reader};
 use azekura::epoch;
 use azekura::error::Kind;
 use azekura::record::memory::tiny::{Options, TinyDb};
 use azekura::slab::Slab;
-use azekura::testkit::Random;
-
-fn tried(what: &str) {
-    writeln!(std::io::stderr(), "tried: {what}").expect("stderr can be written");
-}
+use azekura::testkit::{Random, tried};
 
 /// Bytes that the records take; the index is not among them.
 fn room(db: &TinyDb) -> u64 {

@@ -1,28 +1,19 @@
 //! The leanest hash in memory keeps every promise of the record contract, alone and among threads.
 //!
-//! The suite of `testkit::conformance` and recorded histories (`testkit::history`) run over it, the latter while its
+//! The suite of `testkit::conformance` and recorded histories (`testkit::history` and `transactions`) run over it, the latter while its
 //! records are overwritten, removed and moved together. That both catch bugs is proved beside them.
 
-use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use azekura::Engine;
 use azekura::record::memory::tiny::TinyDb;
-use azekura::testkit::history::{Plan, linearizable, record, record_transactions, serializable};
-use azekura::testkit::{Effort, Random, conformance, round_seed};
-use azekura::{Engine, Reader};
-
-fn tried(what: &str) {
-    writeln!(std::io::stderr(), "tried: {what}").expect("stderr can be written");
-}
+use azekura::testkit::history::{self, Plan};
+use azekura::testkit::{Effort, Random, beside, conformance, round_seed, transactions, tried};
 
 #[test]
 fn it_conforms() {
     let make = || -> Box<dyn Engine> { Box::new(TinyDb::new().expect("a new store")) };
-    let effort = Effort {
-        seed: Effort::QUICK.seed + round_seed(),
-        ..Effort::QUICK
-    };
-    let report = conformance(&make, None, &effort).expect("it conforms");
+    let report = conformance(&make, None, &Effort::quick()).expect("it conforms");
     tried(&format!("tiny: {report}"));
 }
 
@@ -47,35 +38,16 @@ fn unrest(db: &TinyDb, stop: &AtomicBool) -> u64 {
 
 fn beside_unrest(work: impl FnOnce(&TinyDb)) -> u64 {
     let db = TinyDb::new().expect("a new store");
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let unrest = scope.spawn(|| unrest(&db, &stop));
-        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(&db)));
-        stop.store(true, Ordering::Relaxed);
-        let rounds = unrest.join().expect("the unrest ends well");
-        if let Err(panic) = done {
-            std::panic::resume_unwind(panic);
-        }
-        rounds
-    })
+    let ((), rounds) = beside(|stop| unrest(&db, stop), || work(&db));
+    rounds
 }
 
 #[test]
 fn operations_of_threads_on_the_same_keys_are_linearizable() {
     const HISTORIES: u64 = 3000;
     let rounds = beside_unrest(|db| {
-        for seed in 0..HISTORIES {
-            let clients = 2 + seed % 4;
-            let plan = Plan {
-                clients,
-                keys: 1 + seed % 3,
-                ops: 80 / clients,
-                seed: seed + round_seed(),
-            };
-            for events in record(db, plan).expect("a history") {
-                linearizable(&events, &db.promise()).expect("an order that explains it");
-            }
-        }
+        let plans = (0..HISTORIES).map(|seed| Plan::varied(seed + round_seed()));
+        history::explained(db, plans).expect("an order that explains it");
     });
     assert!(rounds > 0);
     tried(&format!(
@@ -87,16 +59,8 @@ fn operations_of_threads_on_the_same_keys_are_linearizable() {
 fn updates_of_many_keys_are_serializable() {
     const HISTORIES: u64 = 1500;
     let rounds = beside_unrest(|db| {
-        for seed in 0..HISTORIES {
-            let plan = Plan {
-                clients: 2 + seed % 5,
-                keys: 2 + seed % 6,
-                ops: 30,
-                seed: seed + round_seed(),
-            };
-            let run = record_transactions(db, plan).expect("a run");
-            serializable(&run).expect("an order that explains it");
-        }
+        let plans = (0..HISTORIES).map(|seed| transactions::varied(seed + round_seed()));
+        transactions::explained(db, plans).expect("an order that explains it");
     });
     assert!(rounds > 0);
     tried(&format!(

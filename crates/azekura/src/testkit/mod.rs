@@ -6,6 +6,8 @@
 //!   model        what every operation must do; ModelDb, the same as an engine
 //!   conformance  the promises of the contract, checked on any engine      caught by: broken
 //!   history      concurrent runs, and whether some order explains them    caught by: broken
+//!   transactions the same for updates of several keys at once             caught by: broken
+//!   beside       work that is tried while something else goes on
 //!   damage       files with flipped, lost and swapped bytes               caught by: a toy
 //!   crash        power cuts, kills and faults at every moment of a run     caught by: a toy
 //!   broken       engines with one deliberate bug each, to prove the nets
@@ -13,6 +15,7 @@
 //!
 //! Nothing here depends on time or the network. It changes no behaviour of the library.
 
+pub mod beside;
 pub mod broken;
 pub mod conformance;
 pub mod crash;
@@ -21,7 +24,9 @@ pub mod history;
 pub mod model;
 pub mod op;
 pub mod random;
+pub mod transactions;
 
+pub use beside::{beside, tried};
 pub use conformance::{Effort, conformance};
 pub use model::{Model, ModelDb};
 pub use op::{Generator, Op, Outcome};

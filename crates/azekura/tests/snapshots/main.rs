@@ -9,7 +9,6 @@ mod interrupted;
 mod stores;
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -27,15 +26,11 @@ use azekura::record::memory::snapshot::{Loaded, Options, Saved, Snapshot, load, 
 use azekura::record::memory::std_hash::StdHashDb;
 use azekura::record::memory::std_tree::StdTreeDb;
 use azekura::record::memory::tiny::TinyDb;
-use azekura::testkit::{ModelDb, Random};
+use azekura::testkit::{ModelDb, Random, tried};
 use azekura::{Edit, Engine, Kind, Reader, Result, Verbs};
 use stores::{Failing, Timed};
 
 type State = BTreeMap<Vec<u8>, Vec<u8>>;
-
-fn tried(what: &str) {
-    writeln!(std::io::stderr(), "tried: {what}").expect("stderr can be written");
-}
 
 fn go_on(_: u64, _: u64) -> ControlFlow<()> {
     ControlFlow::Continue(())

@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{Boxed, Effort, Failure, Outcomes, ensure, equal, guarded, numbered};
+use super::{Boxed, Effort, Outcomes, ensure, equal, guarded, numbered};
 use crate::engine::{Edit, Engine};
-use crate::testkit::Random;
-use crate::testkit::history::{Plan, linearizable, record};
+use crate::testkit::history::{Plan, explained};
+use crate::testkit::{Random, beside};
 use crate::verbs::Verbs;
 
 /// What an engine may hold.
@@ -155,37 +155,24 @@ fn alone(engine: &dyn Engine, bounds: Bounds, effort: &Effort) -> Outcomes<u64> 
 }
 
 fn beside_others(engine: &dyn Engine, bounds: Bounds, effort: &Effort) -> Outcomes<u64> {
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let others = scope.spawn(|| -> Outcomes<()> {
-            let mut number = 0;
-            while !stop.load(Ordering::Relaxed) {
-                engine.put(&numbered("other", number % 1_000_000), &[7; 50])?;
-                number += 1;
-            }
-            Ok(())
-        });
-        let explained = (0..effort.histories).try_for_each(|seed| {
-            let plan = Plan {
-                clients: 2 + seed % 3,
-                keys: 1 + seed % 3,
-                ops: 12,
-                seed: effort.seed + seed,
-            };
-            let histories = record(engine, plan)?;
-            histories
-                .iter()
-                .try_for_each(|events| linearizable(events, &engine.promise()))
-                .map_err(Failure::from)
-        });
-        stop.store(true, Ordering::Relaxed);
-        others
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        explained
-    })?;
+    let others = |stop: &AtomicBool| -> Outcomes<()> {
+        let mut number = 0;
+        while !stop.load(Ordering::Relaxed) {
+            engine.put(&numbered("other", number % 1_000_000), &[7; 50])?;
+            number += 1;
+        }
+        Ok(())
+    };
+    let plans = (0..effort.histories).map(|seed| Plan {
+        clients: 2 + seed % 3,
+        keys: 1 + seed % 3,
+        ops: 12,
+        seed: effort.seed + seed,
+    });
+    let (explained, others) = beside(others, || explained(engine, plans));
+    others?;
     bounds.check(engine)?;
-    Ok(effort.histories)
+    Ok(explained?)
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use super::model::Model;
 use super::op::{Generator, Op};
-use super::random::Random;
+use super::random::{Random, round_seed};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::verbs::Verbs;
@@ -71,6 +71,14 @@ impl Effort {
         deadline: Duration::from_secs(600),
         ..Self::QUICK
     };
+
+    /// As [`QUICK`](Self::QUICK), with the seed of this round of a soak.
+    pub fn quick() -> Self {
+        Self {
+            seed: Self::QUICK.seed + round_seed(),
+            ..Self::QUICK
+        }
+    }
 }
 
 /// What was tried, each with how often; `Display` is a line each.

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use super::{Effort, Outcomes, ensure, equal, numbered};
 use crate::engine::{Cursor, Engine, Ordered};
 use crate::order::{Order, pair};
-use crate::testkit::Random;
+use crate::testkit::{Random, beside};
 use crate::verbs::Verbs;
 
 type Record = (Vec<u8>, Vec<u8>);
@@ -205,66 +205,60 @@ fn beside_writers(engine: &dyn Engine, door: &dyn Ordered, effort: &Effort) -> O
         engine.put(&key, &key)?;
         stable.insert(key, 0u64);
     }
-    let over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let writer = scope.spawn(|| -> Outcomes<()> {
-            let mut number = 0;
-            while !over.load(Relaxed) {
-                number += 1;
-                let key = [numbered("stays", number % effort.records), vec![b'+'; 40]].concat();
-                if (number / effort.records).is_multiple_of(2) {
-                    engine.put(&key, &key)?;
-                } else {
-                    engine.remove(&key)?;
-                }
+    let write = |over: &AtomicBool| -> Outcomes<()> {
+        let mut number = 0;
+        while !over.load(Relaxed) {
+            number += 1;
+            let key = [numbered("stays", number % effort.records), vec![b'+'; 40]].concat();
+            if (number / effort.records).is_multiple_of(2) {
+                engine.put(&key, &key)?;
+            } else {
+                engine.remove(&key)?;
             }
-            Ok(())
-        });
-        let mut walk = || -> Outcomes<u64> {
-            let mut count = 0;
-            for round in 0..6 {
-                let forward = round % 2 == 0;
-                let mut cursor = door.cursor();
-                let mut there = if forward {
-                    cursor.first()?
-                } else {
-                    cursor.last()?
+        }
+        Ok(())
+    };
+    let walk = || -> Outcomes<u64> {
+        let mut count = 0;
+        for round in 0..6 {
+            let forward = round % 2 == 0;
+            let mut cursor = door.cursor();
+            let mut there = if forward {
+                cursor.first()?
+            } else {
+                cursor.last()?
+            };
+            let mut last: Option<Vec<u8>> = None;
+            while there {
+                let Some((key, value)) = record(&*cursor) else {
+                    return Err("a cursor that is on a record shows none".to_owned().into());
                 };
-                let mut last: Option<Vec<u8>> = None;
-                while there {
-                    let Some((key, value)) = record(&*cursor) else {
-                        return Err("a cursor that is on a record shows none".to_owned().into());
-                    };
-                    let in_order = last.as_ref().is_none_or(|last| {
-                        let step = order.compare(last, &key);
-                        if forward { step.is_lt() } else { step.is_gt() }
-                    });
-                    ensure(in_order && value == key, || {
-                        format!("{key:?} with {value:?} behind {last:?}, forward: {forward}")
-                    })?;
-                    if let Some(shown) = stable.get_mut(&key) {
-                        *shown += 1;
-                    }
-                    last = Some(key);
-                    there = if forward {
-                        cursor.next()?
-                    } else {
-                        cursor.previous()?
-                    };
-                    count += 1;
-                }
-                let missed = stable.iter().find(|(_, shown)| **shown != round + 1);
-                ensure(missed.is_none(), || {
-                    format!("not shown once: {missed:?}, in round {round}")
+                let in_order = last.as_ref().is_none_or(|last| {
+                    let step = order.compare(last, &key);
+                    if forward { step.is_lt() } else { step.is_gt() }
+                });
+                ensure(in_order && value == key, || {
+                    format!("{key:?} with {value:?} behind {last:?}, forward: {forward}")
                 })?;
+                if let Some(shown) = stable.get_mut(&key) {
+                    *shown += 1;
+                }
+                last = Some(key);
+                there = if forward {
+                    cursor.next()?
+                } else {
+                    cursor.previous()?
+                };
+                count += 1;
             }
-            Ok(count)
-        };
-        let walked = walk();
-        over.store(true, Relaxed);
-        writer
-            .join()
-            .map_err(|_| "the writer panicked".to_owned())??;
-        walked
-    })
+            let missed = stable.iter().find(|(_, shown)| **shown != round + 1);
+            ensure(missed.is_none(), || {
+                format!("not shown once: {missed:?}, in round {round}")
+            })?;
+        }
+        Ok(count)
+    };
+    let (walked, wrote) = beside(write, walk);
+    wrote?;
+    walked
 }

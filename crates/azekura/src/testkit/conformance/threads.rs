@@ -1,7 +1,7 @@
 //! The promises that threads test: no update lost, no value torn, no going back.
 //!
 //! Threads start together and count what they did; what must add up is added up. The histories
-//! that `history` records and judges are made here too.
+//! that `history` and `transactions` record and judge are made here too.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Barrier;
@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::scans::{once, scan_in_pieces};
 use super::{Effort, Failure, Outcomes, ensure, equal, fill, numbered};
 use crate::engine::{Edit, Engine};
-use crate::testkit::Random;
 use crate::testkit::history::{self, Plan};
+use crate::testkit::{Random, transactions};
 use crate::verbs::Verbs;
 
 const THREADS: u64 = 4;
@@ -194,23 +194,13 @@ pub(super) fn scans_beside_writers(engine: &dyn Engine, effort: &Effort) -> Outc
 }
 
 pub(super) fn histories(engine: &dyn Engine, effort: &Effort) -> Outcomes<u64> {
-    let promise = engine.promise();
-    for number in 0..effort.histories.div_ceil(2) {
-        let plan = Plan {
-            keys: 1 + number % 3,
+    let plans = |keys: fn(u64) -> u64, ops| {
+        (0..effort.histories.div_ceil(2)).map(move |number| Plan {
+            keys: keys(number),
+            ops,
             ..Plan::new(effort.seed.wrapping_add(number))
-        };
-        for events in history::record(engine, plan)? {
-            history::linearizable(&events, &promise)
-                .map_err(|text| Failure(format!("{plan:?}: {text}")))?;
-        }
-        let plan = Plan {
-            keys: 3,
-            ops: 40,
-            ..plan
-        };
-        history::serializable(&history::record_transactions(engine, plan)?)
-            .map_err(|text| Failure(format!("{plan:?}: {text}")))?;
-    }
-    Ok(2 * effort.histories.div_ceil(2))
+        })
+    };
+    let single = history::explained(engine, plans(|number| 1 + number % 3, 20))?;
+    Ok(single + transactions::explained(engine, plans(|_| 3, 40))?)
 }
