@@ -35,6 +35,16 @@ impl Setup {
     }
 }
 
+/// Copies what was found, if anything was, to `value`, whose content is replaced: whether it was.
+#[inline]
+pub fn copy_found(found: Option<&[u8]>, value: &mut Vec<u8>) -> bool {
+    if let Some(found) = found {
+        value.clear();
+        value.extend_from_slice(found);
+    }
+    found.is_some()
+}
+
 /// One open store. Methods are called by many threads at once.
 pub trait Target: Sync + Sized {
     /// The engine's word in results.
