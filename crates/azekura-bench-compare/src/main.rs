@@ -112,7 +112,7 @@ impl Pairing {
         let mut heading = machine::describe(&folder);
         heading.push((
             "versions",
-            format!("{}; {}", against.version(), rival.version()),
+            format!("{}; {}", against.row().version, rival.row().version),
         ));
         heading.push((
             "command",
@@ -159,7 +159,7 @@ fn run(compare: Compare) -> Result<()> {
         }
         Compare::Cache(plan) => caches::cache(&plan),
         Compare::Table(table) => {
-            let (ours, suite) = table.rival.counterpart();
+            let (ours, suite) = table.rival.row().counterpart;
             let rows = table.suite.unwrap_or(suite).rows()?.into_iter();
             let chosen =
                 rows.filter(|row| row.name.contains(&table.only) && (table.huge || !row.huge));

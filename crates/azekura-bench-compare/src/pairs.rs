@@ -49,7 +49,8 @@ pub(crate) fn run(
         }
     };
     for (ours, theirs) in pair.ours.iter().zip(&pair.theirs) {
-        let counted = ours.op != "remove" || (rival.counts_removals() && against.counts_removals());
+        let counted =
+            ours.op != "remove" || (rival.row().counts_removals && against.row().counts_removals);
         if ours.digest != theirs.digest || (counted && ours.hits != theirs.hits) {
             let show = |phase: &Phase| format!("{:?} {:?}", phase.hits, phase.digest);
             let what = format!(
@@ -71,7 +72,7 @@ pub(crate) fn run(
 fn child(rival: Rival, plan: &Plan, folder: &Path) -> Result<Vec<Phase>> {
     let place = tempfile::tempdir_in(folder)
         .map_err(|e| Error::io("cannot make a folder for the store", e).at(folder))?;
-    let batch = if rival.batches() { plan.batch } else { 1 };
+    let batch = if rival.row().batches { plan.batch } else { 1 };
     let path = Some(place.path().join("store"));
     let plan = Plan {
         path,

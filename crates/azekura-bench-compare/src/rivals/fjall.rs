@@ -6,7 +6,7 @@
 
 use azekura::engine::Durability;
 use azekura::error::Result;
-use azekura_bench::target::{Setup, Target};
+use azekura_bench::target::{Setup, Target, copy_found};
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 
 use super::failed;
@@ -66,11 +66,7 @@ impl Target for Fjall {
             .records
             .get(key)
             .map_err(|error| failed("get", error))?;
-        if let Some(found) = &found {
-            value.clear();
-            value.extend_from_slice(found);
-        }
-        Ok(found.is_some())
+        Ok(copy_found(found.as_deref(), value))
     }
     fn remove(&self, key: &[u8]) -> Result<bool> {
         self.records

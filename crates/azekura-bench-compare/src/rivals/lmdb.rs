@@ -8,7 +8,7 @@
 
 use azekura::engine::Durability;
 use azekura::error::Result;
-use azekura_bench::target::{Setup, Target};
+use azekura_bench::target::{Setup, Target, copy_found};
 use heed::types::Bytes;
 use heed::{Database, Env, EnvFlags, EnvOpenOptions, RoTxn, WithTls};
 
@@ -24,10 +24,10 @@ pub(crate) struct Lmdb {
     records: Database<Bytes, Bytes>,
 }
 
-/// The version of the C library.
+/// Name and version of the C library.
 pub(crate) fn version() -> String {
     format!(
-        "lmdb {}, through heed {}",
+        "lmdb {}, through {}",
         heed::lmdb_version().string,
         super::locked("heed")
     )
@@ -91,11 +91,7 @@ impl Target for Lmdb {
     fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         self.reading(|txn| {
             let found = self.records.get(txn, key)?;
-            if let Some(found) = found {
-                value.clear();
-                value.extend_from_slice(found);
-            }
-            Ok(found.is_some())
+            Ok(copy_found(found, value))
         })
     }
     fn remove(&self, key: &[u8]) -> Result<bool> {

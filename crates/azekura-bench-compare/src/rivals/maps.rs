@@ -6,11 +6,11 @@
 //! batched calls, so batches are single calls; and a jump is a lookup but in the ordered one.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use azekura::engine::Durability;
 use azekura::error::Result;
-use azekura_bench::target::{Setup, Target};
+use azekura_bench::target::{Setup, Target, copy_found};
 use rapidhash::fast::RandomState;
 
 type Bytes = Box<[u8]>;
@@ -58,13 +58,7 @@ impl<M: Map> Target for InMemory<M> {
     }
     #[inline]
     fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-        Ok(self.0.with(key, |found| {
-            if let Some(found) = found {
-                value.clear();
-                value.extend_from_slice(found);
-            }
-            found.is_some()
-        }))
+        Ok(self.0.with(key, |found| copy_found(found, value)))
     }
     #[inline]
     fn remove(&self, key: &[u8]) -> Result<bool> {
@@ -90,57 +84,83 @@ impl<M: Map> Target for InMemory<M> {
     }
 }
 
-/// The standard library's hash map behind its reader-writer lock.
+/// What is needed of a map for one thread.
+pub(crate) trait Alone: Default + Send + Sync {
+    /// The rival's word.
+    const NAME: &'static str;
+    /// Stores a record.
+    fn insert(&mut self, key: Bytes, value: Bytes);
+    /// Looks a record up.
+    fn get(&self, key: &[u8]) -> Option<&Bytes>;
+    /// Takes a record out.
+    fn remove(&mut self, key: &[u8]) -> Option<Bytes>;
+    /// How many records there are.
+    fn len(&self) -> usize;
+}
+
+/// The calls of [`Alone`], which are the map's own.
+macro_rules! alone {
+    ($map:ty, $name:literal) => {
+        impl Alone for $map {
+            const NAME: &'static str = $name;
+            #[inline]
+            fn insert(&mut self, key: Bytes, value: Bytes) {
+                self.insert(key, value);
+            }
+            #[inline]
+            fn get(&self, key: &[u8]) -> Option<&Bytes> {
+                self.get(key)
+            }
+            #[inline]
+            fn remove(&mut self, key: &[u8]) -> Option<Bytes> {
+                self.remove(key)
+            }
+            fn len(&self) -> usize {
+                self.len()
+            }
+        }
+    };
+}
+alone!(HashMap<Bytes, Bytes, RandomState>, "std");
+alone!(BTreeMap<Bytes, Bytes>, "std-btree");
+
+/// A map of the standard library behind its reader-writer lock.
 #[derive(Default)]
-pub(crate) struct Std(RwLock<HashMap<Bytes, Bytes, RandomState>>);
+pub(crate) struct Locked<M>(RwLock<M>);
 
-impl Map for Std {
-    const NAME: &'static str = "std";
+/// Its hash map.
+pub(crate) type Std = Locked<HashMap<Bytes, Bytes, RandomState>>;
+/// Its ordered map.
+pub(crate) type StdBtree = Locked<BTreeMap<Bytes, Bytes>>;
 
+impl<M: Alone> Locked<M> {
     #[inline]
-    fn put(&self, key: &[u8], value: &[u8]) {
-        let mut map = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        map.insert(key.into(), value.into());
+    fn read(&self) -> RwLockReadGuard<'_, M> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
     #[inline]
-    fn with<R>(&self, key: &[u8], visit: impl FnOnce(Option<&[u8]>) -> R) -> R {
-        let map = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        visit(map.get(key).map(|value| &**value))
-    }
-    #[inline]
-    fn remove(&self, key: &[u8]) -> bool {
-        let mut map = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        map.remove(key).is_some()
-    }
-    fn len(&self) -> usize {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).len()
+    fn write(&self) -> RwLockWriteGuard<'_, M> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The standard library's ordered map behind its reader-writer lock.
-#[derive(Default)]
-pub(crate) struct StdBtree(RwLock<BTreeMap<Bytes, Bytes>>);
-
-impl Map for StdBtree {
-    const NAME: &'static str = "std-btree";
+impl<M: Alone> Map for Locked<M> {
+    const NAME: &'static str = M::NAME;
 
     #[inline]
     fn put(&self, key: &[u8], value: &[u8]) {
-        let mut map = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        map.insert(key.into(), value.into());
+        self.write().insert(key.into(), value.into());
     }
     #[inline]
     fn with<R>(&self, key: &[u8], visit: impl FnOnce(Option<&[u8]>) -> R) -> R {
-        let map = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        visit(map.get(key).map(|value| &**value))
+        visit(self.read().get(key).map(|value| &**value))
     }
     #[inline]
     fn remove(&self, key: &[u8]) -> bool {
-        let mut map = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        map.remove(key).is_some()
+        self.write().remove(key).is_some()
     }
     fn len(&self) -> usize {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).len()
+        self.read().len()
     }
 }
 

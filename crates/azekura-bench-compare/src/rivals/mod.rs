@@ -25,6 +25,10 @@ use azekura_bench::suite::Suite;
 use azekura_bench::workload::record;
 use clap::ValueEnum;
 
+use maps::InMemory;
+#[cfg(feature = "tkrzw")]
+use tkrzw::{Tkrzw, class};
+
 /// A store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Rival {
@@ -100,155 +104,157 @@ impl Rival {
         plan: &Plan,
         emit: &mut dyn FnMut(Phase) -> Result<()>,
     ) -> Result<()> {
+        (self.row().run)(plan, emit)
+    }
+
+    /// What is known of it. The one place that tells rivals apart.
+    pub(crate) fn row(self) -> Row {
         match self {
-            Self::Azekura => record::<Hash>(plan, emit),
-            Self::AzekuraTiny => record::<Tiny>(plan, emit),
-            Self::AzekuraBaby => record::<Baby>(plan, emit),
-            Self::AzekuraCache => record::<Cache>(plan, emit),
-            Self::AzekuraStdHash => record::<StdHash>(plan, emit),
-            Self::AzekuraStdTree => record::<StdTree>(plan, emit),
+            Self::Azekura => Row {
+                has_file: true,
+                ..Row::ours(record::<Hash>)
+            },
+            Self::AzekuraTiny => Row::ours(record::<Tiny>),
+            Self::AzekuraBaby => Row::ours(record::<Baby>),
+            Self::AzekuraCache => Row::ours(record::<Cache>),
+            Self::AzekuraStdHash => Row::ours(record::<StdHash>),
+            Self::AzekuraStdTree => Row::ours(record::<StdTree>),
             #[cfg(feature = "tkrzw")]
-            Self::TkrzwHash => record::<tkrzw::Tkrzw<{ tkrzw::class::HASH }>>(plan, emit),
+            Self::TkrzwHash => Row {
+                batches: false,
+                ..Row::of_file(record::<Tkrzw<{ class::HASH }>>, tkrzw::version())
+            },
             #[cfg(feature = "tkrzw")]
-            Self::TkrzwTiny => record::<tkrzw::Tkrzw<{ tkrzw::class::TINY }>>(plan, emit),
+            Self::TkrzwTiny => Row::of_tkrzw(
+                record::<Tkrzw<{ class::TINY }>>,
+                Self::AzekuraTiny,
+                Suite::Tiny,
+            ),
             #[cfg(feature = "tkrzw")]
-            Self::TkrzwBaby => record::<tkrzw::Tkrzw<{ tkrzw::class::BABY }>>(plan, emit),
+            Self::TkrzwBaby => Row::of_tkrzw(
+                record::<Tkrzw<{ class::BABY }>>,
+                Self::AzekuraBaby,
+                Suite::Baby,
+            ),
             #[cfg(feature = "tkrzw")]
-            Self::TkrzwCache => record::<tkrzw::Tkrzw<{ tkrzw::class::CACHE }>>(plan, emit),
+            Self::TkrzwCache => Row::of_tkrzw(
+                record::<Tkrzw<{ class::CACHE }>>,
+                Self::AzekuraCache,
+                Suite::Cache,
+            ),
             #[cfg(feature = "tkrzw")]
-            Self::TkrzwStdHash => record::<tkrzw::Tkrzw<{ tkrzw::class::STD_HASH }>>(plan, emit),
+            Self::TkrzwStdHash => Row::of_tkrzw(
+                record::<Tkrzw<{ class::STD_HASH }>>,
+                Self::AzekuraStdHash,
+                Suite::Std,
+            ),
             #[cfg(feature = "tkrzw")]
-            Self::TkrzwStdTree => record::<tkrzw::Tkrzw<{ tkrzw::class::STD_TREE }>>(plan, emit),
+            Self::TkrzwStdTree => Row::of_tkrzw(
+                record::<Tkrzw<{ class::STD_TREE }>>,
+                Self::AzekuraStdTree,
+                Suite::Std,
+            ),
             #[cfg(feature = "rocksdb")]
-            Self::Rocksdb => record::<rocksdb::RocksDb>(plan, emit),
+            Self::Rocksdb => Row {
+                counts_removals: false,
+                ..Row::of_file(
+                    record::<rocksdb::RocksDb>,
+                    format!("rocksdb {}", env!("ROCKSDB_VERSION")),
+                )
+            },
             #[cfg(feature = "lmdb")]
-            Self::Lmdb => record::<lmdb::Lmdb>(plan, emit),
+            Self::Lmdb => Row::of_file(record::<lmdb::Lmdb>, lmdb::version()),
             #[cfg(feature = "redb")]
-            Self::Redb => record::<redb::Redb>(plan, emit),
+            Self::Redb => Row::of_file(record::<redb::Redb>, locked("redb")),
             #[cfg(feature = "fjall")]
-            Self::Fjall => record::<fjall::Fjall>(plan, emit),
+            Self::Fjall => Row {
+                counts_removals: false,
+                ..Row::of_file(record::<fjall::Fjall>, locked("fjall"))
+            },
             #[cfg(feature = "dashmap")]
-            Self::Dashmap => record::<maps::InMemory<maps::Dash>>(plan, emit),
+            Self::Dashmap => Row::of_map(record::<InMemory<maps::Dash>>, locked("dashmap")),
             #[cfg(feature = "papaya")]
-            Self::Papaya => record::<maps::InMemory<maps::Papaya>>(plan, emit),
+            Self::Papaya => Row::of_map(record::<InMemory<maps::Papaya>>, locked("papaya")),
             #[cfg(feature = "scc")]
-            Self::Scc => record::<maps::InMemory<maps::Scc>>(plan, emit),
-            Self::Std => record::<maps::InMemory<maps::Std>>(plan, emit),
-            Self::StdBtree => record::<maps::InMemory<maps::StdBtree>>(plan, emit),
-            Self::None => record::<Nothing>(plan, emit),
-        }
-    }
-
-    /// Whether it has batched calls; one without is called record by record.
-    pub(crate) fn batches(self) -> bool {
-        match self {
-            Self::Azekura
-            | Self::AzekuraTiny
-            | Self::AzekuraBaby
-            | Self::AzekuraCache
-            | Self::AzekuraStdHash
-            | Self::AzekuraStdTree
-            | Self::None => true,
-            #[cfg(feature = "rocksdb")]
-            Self::Rocksdb => true,
-            #[cfg(feature = "lmdb")]
-            Self::Lmdb => true,
-            #[cfg(feature = "redb")]
-            Self::Redb => true,
-            #[cfg(feature = "fjall")]
-            Self::Fjall => true,
-            _ => false,
-        }
-    }
-
-    /// Whom of azekura it is compared with if nothing is said, and by which suite.
-    pub(crate) fn counterpart(self) -> (Self, Suite) {
-        match self {
-            #[cfg(feature = "tkrzw")]
-            Self::TkrzwTiny => (Self::AzekuraTiny, Suite::Tiny),
-            #[cfg(feature = "tkrzw")]
-            Self::TkrzwBaby => (Self::AzekuraBaby, Suite::Baby),
-            #[cfg(feature = "tkrzw")]
-            Self::TkrzwCache => (Self::AzekuraCache, Suite::Cache),
-            #[cfg(feature = "tkrzw")]
-            Self::TkrzwStdHash => (Self::AzekuraStdHash, Suite::Std),
-            #[cfg(feature = "tkrzw")]
-            Self::TkrzwStdTree => (Self::AzekuraStdTree, Suite::Std),
-            #[cfg(feature = "dashmap")]
-            Self::Dashmap => (Self::AzekuraTiny, Suite::Tiny),
-            #[cfg(feature = "papaya")]
-            Self::Papaya => (Self::AzekuraTiny, Suite::Tiny),
-            #[cfg(feature = "scc")]
-            Self::Scc => (Self::AzekuraTiny, Suite::Tiny),
-            Self::Std => (Self::AzekuraStdHash, Suite::Std),
-            Self::StdBtree => (Self::AzekuraStdTree, Suite::Std),
-            _ => (Self::Azekura, Suite::Asked),
-        }
-    }
-
-    /// Whether it keeps its records in a file.
-    #[cfg(test)]
-    fn has_file(self) -> bool {
-        self.counterpart().0 == Self::Azekura
-            && !matches!(
-                self,
-                Self::AzekuraTiny
-                    | Self::AzekuraBaby
-                    | Self::AzekuraCache
-                    | Self::AzekuraStdHash
-                    | Self::AzekuraStdTree
-                    | Self::None
-            )
-    }
-
-    /// Whether a removal says if there was a record. Log-structured trees write a mark and do not look.
-    pub(crate) fn counts_removals(self) -> bool {
-        match self {
-            #[cfg(feature = "rocksdb")]
-            Self::Rocksdb => false,
-            #[cfg(feature = "fjall")]
-            Self::Fjall => false,
-            _ => true,
-        }
-    }
-
-    /// Name and version of the library.
-    pub(crate) fn version(self) -> String {
-        match self {
-            Self::Azekura
-            | Self::AzekuraTiny
-            | Self::AzekuraBaby
-            | Self::AzekuraCache
-            | Self::AzekuraStdHash
-            | Self::AzekuraStdTree => format!("azekura {}", locked("azekura")),
-            #[cfg(feature = "tkrzw")]
-            Self::TkrzwHash
-            | Self::TkrzwTiny
-            | Self::TkrzwBaby
-            | Self::TkrzwCache
-            | Self::TkrzwStdHash
-            | Self::TkrzwStdTree => format!("tkrzw {}", tkrzw::version()),
-            #[cfg(feature = "rocksdb")]
-            Self::Rocksdb => format!("rocksdb {}", env!("ROCKSDB_VERSION")),
-            #[cfg(feature = "lmdb")]
-            Self::Lmdb => lmdb::version(),
-            #[cfg(feature = "redb")]
-            Self::Redb => format!("redb {}", locked("redb")),
-            #[cfg(feature = "fjall")]
-            Self::Fjall => format!("fjall {}", locked("fjall")),
-            #[cfg(feature = "dashmap")]
-            Self::Dashmap => format!("dashmap {}", locked("dashmap")),
-            #[cfg(feature = "papaya")]
-            Self::Papaya => format!("papaya {}", locked("papaya")),
-            #[cfg(feature = "scc")]
-            Self::Scc => format!("scc {}", locked("scc")),
-            Self::Std | Self::StdBtree | Self::None => self.word(),
+            Self::Scc => Row::of_map(record::<InMemory<maps::Scc>>, locked("scc")),
+            Self::Std => Row {
+                counterpart: (Self::AzekuraStdHash, Suite::Std),
+                ..Row::of_map(record::<InMemory<maps::Std>>, self.word())
+            },
+            Self::StdBtree => Row {
+                counterpart: (Self::AzekuraStdTree, Suite::Std),
+                ..Row::of_map(record::<InMemory<maps::StdBtree>>, self.word())
+            },
+            Self::None => Row {
+                version: self.word(),
+                ..Row::ours(record::<Nothing>)
+            },
         }
     }
 }
 
-/// The version of `package` this program was built with.
-fn locked(package: &str) -> &'static str {
+/// Runs the phases of a plan over one target.
+type Run = fn(&Plan, &mut dyn FnMut(Phase) -> Result<()>) -> Result<()>;
+
+/// What is known of a rival.
+pub(crate) struct Row {
+    run: Run,
+    /// Whom of azekura it is compared with if nothing is said, and by which suite.
+    pub(crate) counterpart: (Rival, Suite),
+    /// Whether it has batched calls; one without is called record by record.
+    pub(crate) batches: bool,
+    /// Whether it keeps its records in a file.
+    #[cfg_attr(not(test), expect(dead_code, reason = "only tests ask"))]
+    has_file: bool,
+    /// Whether a removal says if there was a record. Log-structured trees write a mark and do not look.
+    pub(crate) counts_removals: bool,
+    /// Name and version of the library.
+    pub(crate) version: String,
+}
+
+impl Row {
+    /// An engine of azekura, in memory.
+    fn ours(run: Run) -> Self {
+        Self {
+            has_file: false,
+            ..Self::of_file(run, locked("azekura"))
+        }
+    }
+
+    /// A store in a file, with batches.
+    fn of_file(run: Run, version: String) -> Self {
+        Self {
+            run,
+            counterpart: (Rival::Azekura, Suite::Asked),
+            batches: true,
+            has_file: true,
+            counts_removals: true,
+            version,
+        }
+    }
+
+    /// A map in memory, without batches.
+    fn of_map(run: Run, version: String) -> Self {
+        Self {
+            counterpart: (Rival::AzekuraTiny, Suite::Tiny),
+            batches: false,
+            has_file: false,
+            ..Self::of_file(run, version)
+        }
+    }
+
+    /// A class of Tkrzw in memory.
+    #[cfg(feature = "tkrzw")]
+    fn of_tkrzw(run: Run, counterpart: Rival, suite: Suite) -> Self {
+        Self {
+            counterpart: (counterpart, suite),
+            ..Self::of_map(run, tkrzw::version())
+        }
+    }
+}
+
+/// The name of `package`, and the version this program was built with.
+fn locked(package: &str) -> String {
     let lock = include_str!("../../../../Cargo.lock");
     let entry = lock.split("[[package]]\n").find(|entry| {
         entry
@@ -256,7 +262,7 @@ fn locked(package: &str) -> &'static str {
             .is_some_and(|rest| rest.starts_with(&format!("{package}\"")))
     });
     let version = entry.and_then(|entry| entry.split("version = \"").nth(1)?.split('"').next());
-    version.unwrap_or("unknown")
+    format!("{package} {}", version.unwrap_or("unknown"))
 }
 
 /// The error of a rival.
@@ -298,11 +304,11 @@ mod tests {
                 for (found, expected) in tiny(rival, &row.plan).iter().zip(&expected) {
                     let what = format!("{} {}: {}", rival.word(), row.name, found.op);
                     assert_eq!(found.digest, expected.digest, "{what}");
-                    if found.op != "remove" || rival.counts_removals() {
+                    if found.op != "remove" || rival.row().counts_removals {
                         assert_eq!(found.hits, expected.hits, "{what}");
                     }
-                    assert_eq!(found.file_bytes.is_some(), rival.has_file(), "{what}");
-                    if !rival.has_file() {
+                    assert_eq!(found.file_bytes.is_some(), rival.row().has_file, "{what}");
+                    if !rival.row().has_file {
                         assert_eq!(found.live, expected.live, "{what}");
                     }
                 }
@@ -313,7 +319,11 @@ mod tests {
     #[test]
     fn versions_are_known() {
         for rival in Rival::value_variants() {
-            assert!(!rival.version().contains("unknown"), "{}", rival.word());
+            let (version, word) = (rival.row().version, rival.word());
+            assert!(!version.contains("unknown"), "{version}");
+            let words: Vec<&str> = version.split(' ').collect();
+            assert!(word.starts_with(words[0]), "{word}: {version}");
+            assert!(words.windows(2).all(|pair| pair[0] != pair[1]), "{version}");
         }
     }
 }

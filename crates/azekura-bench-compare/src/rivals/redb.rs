@@ -7,8 +7,10 @@
 
 use azekura::engine::Durability;
 use azekura::error::Result;
-use azekura_bench::target::{Setup, Target};
-use redb::{Database, ReadOnlyTable, ReadableDatabase, ReadableTable, Table, TableDefinition};
+use azekura_bench::target::{Setup, Target, copy_found};
+use redb::{
+    AccessGuard, Database, ReadOnlyTable, ReadableDatabase, ReadableTable, Table, TableDefinition,
+};
 
 use super::failed;
 
@@ -93,11 +95,7 @@ impl Target for Redb {
             .table()?
             .get(key)
             .map_err(|error| failed("get", error))?;
-        if let Some(found) = &found {
-            value.clear();
-            value.extend_from_slice(found.value());
-        }
-        Ok(found.is_some())
+        Ok(copy_found(found.as_ref().map(AccessGuard::value), value))
     }
     fn remove(&self, key: &[u8]) -> Result<bool> {
         self.commit(self.durability, |table| {

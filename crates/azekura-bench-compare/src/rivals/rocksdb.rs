@@ -13,7 +13,7 @@ use std::ptr::null_mut;
 
 use azekura::engine::Durability;
 use azekura::error::Result;
-use azekura_bench::target::{Setup, Target};
+use azekura_bench::target::{Setup, Target, copy_found};
 
 use super::failed;
 
@@ -250,13 +250,7 @@ impl Target for RocksDb {
     }
     #[inline]
     fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-        self.pinned(key, |found| {
-            if let Some(found) = found {
-                value.clear();
-                value.extend_from_slice(found);
-            }
-            found.is_some()
-        })
+        self.pinned(key, |found| copy_found(found, value))
     }
     #[inline]
     fn remove(&self, key: &[u8]) -> Result<bool> {

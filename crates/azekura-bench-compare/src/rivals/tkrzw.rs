@@ -81,12 +81,11 @@ unsafe extern "C" {
     fn tkrzw_position_free(at: *mut c_void);
 }
 
-/// The version of the library.
+/// Name and version of the library.
 pub(crate) fn version() -> String {
     // SAFETY: the library hands out a string constant.
-    unsafe { CStr::from_ptr(tkrzw_version()) }
-        .to_string_lossy()
-        .into_owned()
+    let version = unsafe { CStr::from_ptr(tkrzw_version()) };
+    format!("tkrzw {}", version.to_string_lossy())
 }
 
 /// An open database of a class.
