@@ -13,7 +13,7 @@
 //! ```
 //!
 //! Everything a user calls (`get`, `append`, `increment`, ...) is written once above these, in
-//! `verbs.rs`. The only upward calls are the closures handed to `read`, `scan` and `update`.
+//! `verbs`. The only upward calls are the closures handed to `read`, `scan` and `update`.
 //! This module knows no engine and no file.
 
 use std::borrow::Cow;

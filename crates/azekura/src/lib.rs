@@ -4,13 +4,14 @@
 //!
 //! | family | key | value | engines |
 //! |---|---|---|---|
-//! | record | bytes | bytes, small to medium | [`record::hash`] in a file, [`record::memory`] |
+//! | record | bytes | bytes, small to medium | [`record::hash`] in a file; [`record::memory`] and [`record::cache`] |
 //!
 //! ```text
-//!   lib.rs  open.rs                                  choose an engine from the superblock
-//!   record/                                          the engines
-//!   engine.rs  verbs.rs |  log/  |  index/  | slab/ | node/  the contract | logs | hash buckets | records in memory | tree nodes
-//!   format/  order.rs   |  io/                       values from bytes, orders of keys | bytes at an offset
+//!   lib.rs  open.rs                           choose an engine from the superblock
+//!   record/                                   the engines
+//!   engine.rs  verbs/                         the contract, and what is written once above it
+//!     | log/ | index/ | slab/ | node/         logs | hash buckets | records in memory | nodes of trees
+//!   format/ | io/ | epoch.rs | order.rs       values from bytes | bytes at an offset | who looks | order of keys
 //!   error.rs
 //! ```
 //!

@@ -1,16 +1,16 @@
 //! The test bench for engines: an obvious engine to compare with, and nets to catch the others.
 //!
 //! ```text
-//!   random       one seed decides everything
-//!   op           operations, and which of them a seed tries
-//!   model        what every operation must do; ModelDb, the same as an engine
-//!   conformance  the promises of the contract, checked on any engine      caught by: broken
-//!   history      concurrent runs, and whether some order explains them    caught by: broken
-//!   transactions the same for updates of several keys at once             caught by: broken
-//!   beside       work that is tried while something else goes on
-//!   damage       files with flipped, lost and swapped bytes               caught by: a toy
-//!   crash        power cuts, kills and faults at every moment of a run     caught by: a toy
-//!   broken       engines with one deliberate bug each, to prove the nets
+//!   random        one seed decides everything
+//!   op            operations, and which of them a seed tries
+//!   model         what every operation must do; ModelDb, the same as an engine
+//!   beside        work that is tried while something else goes on; how much was tried
+//!   conformance   the promises of the contract, checked on any engine      proved by: broken
+//!   history       concurrent runs, and whether some order explains them    proved by: broken
+//!   transactions  the same for updates of several keys at once             proved by: broken
+//!   damage        files with flipped, lost and swapped bytes               proved by: a toy
+//!   crash         power cuts, kills and faults at every moment of a run    proved by: a toy
+//!   broken        engines with one deliberate bug each, to prove the nets
 //! ```
 //!
 //! Nothing here depends on time or the network. It changes no behaviour of the library.

@@ -13,7 +13,7 @@
 //! before the superblock names it (step 3). Writers stand still in step 1 only.
 //!
 //! So images may be newer than P as well, and a checkpoint of many is made in *parts*: after each eighth of the
-//! images, steps 2 to 6 with the old P and the old list of the log's segments. What the new images replace is
+//! images, steps 2 to 5 with the old P and the old list of the log's segments. What the new images replace is
 //! free for those still to be written: a file holds little more than one generation. The last part
 //! has the new P; only that one releases segments of the log.
 
