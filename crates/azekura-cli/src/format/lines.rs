@@ -1,7 +1,8 @@
 //! Lines of a stream, counted, with a bound on their length.
 //!
 //! Promises: at most the bound is held in memory whatever the stream holds; the last line need not
-//! end in a newline; a carriage return before the newline belongs to the line's end.
+//! end in a newline; a carriage return before the newline belongs to the line's end; a byte-order mark, which
+//! some editors and spreadsheets put at the head of a file, belongs to no line.
 //! It does not know what lines mean.
 
 #![deny(clippy::indexing_slicing, clippy::unwrap_used)]
@@ -16,6 +17,8 @@ use super::Limits;
 
 /// Room in a line beside its key and value: punctuation, field names, spaces.
 const ROOM: u64 = 1024;
+/// U+FEFF in UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// Reads lines one by one.
 pub(super) struct Lines<'i> {
@@ -76,6 +79,9 @@ impl<'i> Lines<'i> {
                 )
                 .at(&self.name)
                 .detail(format!("over {}", size(self.line_len_max))));
+            }
+            if self.number == 1 && self.line.starts_with(BYTE_ORDER_MARK) {
+                self.line.drain(..BYTE_ORDER_MARK.len());
             }
             if !self.line.is_empty() {
                 return Ok(true);

@@ -366,6 +366,27 @@ mod tests {
     }
 
     #[test]
+    fn a_byte_order_mark_at_the_head_is_skipped_and_one_in_a_record_comes_back() {
+        let record = |key: &str| Record {
+            key: key.into(),
+            value: b"v".to_vec(),
+        };
+        assert_eq!(
+            read(Format::Tsv, b"\xef\xbb\xbfk\tv\n\xef\xbb\xbfk\tv\n").unwrap(),
+            [record("k"), record("\u{feff}k")],
+            "only at the head"
+        );
+        let lines = b"\xef\xbb\xbf{\"key\":\"k\",\"value\":\"v\"}\r\n";
+        assert_eq!(read(Format::Jsonl, lines).unwrap(), [record("k")]);
+        assert!(read(Format::Tsv, b"\xef\xbb\xbf").unwrap().is_empty());
+        for format in ALL {
+            let mut bytes = Vec::new();
+            format.write(&mut bytes, "\u{feff}k".as_bytes(), b"v").unwrap();
+            assert_eq!(read(format, &bytes).unwrap(), [record("\u{feff}k")]);
+        }
+    }
+
+    #[test]
     fn records_over_the_limit_are_refused_before_they_fill_the_memory() {
         let mut long = vec![b'k'; 3_000_000];
         long[100_001] = b'\t';

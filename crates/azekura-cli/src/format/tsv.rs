@@ -2,7 +2,8 @@
 //!
 //! Promises: written lines are printable UTF-8 and hold any bytes; lines are read as `text.rs` reads
 //! escapes, so those of Tkrzw's `--escape` are understood, and empty lines are skipped (an
-//! empty key with an empty value is a lone tab). It does not know stores.
+//! empty key with an empty value is a lone tab). A byte-order mark at the stream's head is skipped; one that a
+//! record holds is written as an escape. It does not know stores.
 
 #![deny(clippy::indexing_slicing, clippy::unwrap_used)]
 
