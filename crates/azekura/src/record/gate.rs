@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::epoch::{self, Brief, Mark};
 
@@ -15,8 +15,8 @@ pub(super) struct Gate {
     /// Read by every update, written when it closes and opens. The marks give it its order: who closes it
     /// makes all threads pass a barrier.
     closed: AtomicBool,
+    /// Held as long as it is closed.
     closing: Mutex<()>,
-    opened: Condvar,
 }
 
 /// While it lives, no other thread is inside an update.
@@ -50,11 +50,7 @@ impl Gate {
     fn wait(&self, mut mark: Option<Mark>) -> Option<Mark> {
         while self.closed.load(Ordering::Acquire) {
             drop(mark);
-            let mut closing = self.closing.lock();
-            if self.closed.load(Ordering::Acquire) {
-                self.opened.wait(&mut closing);
-            }
-            drop(closing);
+            drop(self.closing.lock());
             mark = epoch::writing();
         }
         mark
@@ -75,6 +71,5 @@ impl Gate {
 impl Drop for Alone<'_> {
     fn drop(&mut self) {
         self.gate.closed.store(false, Ordering::Release);
-        self.gate.opened.notify_all();
     }
 }
