@@ -167,9 +167,9 @@ impl Pin {
         let depth = participant.depth.load(Ordering::Relaxed);
         participant.depth.store(depth + 1, Ordering::Relaxed);
         if depth == 0 {
-            participant
-                .pinned
-                .store(EPOCH.load(Ordering::Acquire), Ordering::Relaxed);
+            // Release: who sees this pin and not the end of the one before knows that all looks under that are over.
+            let epoch = EPOCH.load(Ordering::Acquire);
+            participant.pinned.store(epoch, Ordering::Release);
         }
         Self {
             participant,
@@ -229,7 +229,8 @@ impl Mark {
     fn set(word: &'static AtomicU64) -> Self {
         let value = word.load(Ordering::Relaxed);
         debug_assert!(value.is_multiple_of(2), "marks of one kind do not nest");
-        word.store(value + 1, Ordering::Relaxed);
+        // Release: who sees this mark and not the end of the one before knows what was done under that one.
+        word.store(value + 1, Ordering::Release);
         Self {
             word,
             _thread: PhantomData,
