@@ -315,7 +315,8 @@ pub fn brief() -> Brief {
     let outer = participant.pinned.load(Ordering::Relaxed);
     if outer == 0 {
         let epoch = EPOCH.load(Ordering::Acquire);
-        participant.pinned.store(epoch, Ordering::Relaxed);
+        // Release: as in `Pin::set`.
+        participant.pinned.store(epoch, Ordering::Release);
     }
     if participant.fences.load(Ordering::Relaxed) {
         fence(Ordering::SeqCst);
