@@ -18,6 +18,9 @@ FUZZ_SECS ?= 60
 BENCH_COUNT ?= 1000000
 
 RESULTS := target/test-results.txt
+# Built so that a test decides how threads meet: slower, and apart from all else. One test at a time.
+WEAVE := RUST_TEST_THREADS=1 RUSTFLAGS="--cfg azekura_weave" CARGO_TARGET_DIR=target/weave $(CARGO)
+WEAVE_TESTS := -p azekura --test weave
 FUZZ_TARGETS := $(filter-out fuzz_canary,$(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs))))
 
 .PHONY: help
@@ -32,12 +35,18 @@ setup: ## Check the prerequisites; as root, install what Debian has
 test: setup ## Run every test and print the totals
 	@mkdir -p $(dir $(RESULTS))
 	@result=0; $(CARGO) test --locked --no-fail-fast 2>&1 | tee $(RESULTS) || result=$$?; \
+	$(WEAVE) test --locked $(WEAVE_TESTS) 2>&1 | tee -a $(RESULTS) || result=$$?; \
 	.ci/totals $(RESULTS); exit $$result
+
+.PHONY: weave
+weave: ## Run threads under schedules that seeds decide
+	@$(WEAVE) test --locked $(WEAVE_TESTS) -- --nocapture
 
 .PHONY: lint
 lint: setup ## Check form, lints, house rules, documents and licences; change nothing
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --all-targets -- -D warnings
+	$(WEAVE) clippy --locked $(WEAVE_TESTS) -- -D warnings
 	$(CARGO) test --locked -p azekura --test tidy
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps
 	@if $(CARGO) deny --version >/dev/null 2>&1; then \

@@ -26,7 +26,7 @@ use std::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, compiler_fence, fence,
 };
 
-use parking_lot::Mutex;
+use crate::weave::{self, Bug, Mutex};
 
 /// One thread's lines; reused by later threads.
 #[repr(align(128))]
@@ -166,9 +166,11 @@ impl Pin {
     fn set(participant: &'static Participant) -> Self {
         let depth = participant.depth.load(Ordering::Relaxed);
         participant.depth.store(depth + 1, Ordering::Relaxed);
-        if depth == 0 {
-            // Release: who sees this pin and not the end of the one before knows that all looks under that are over.
+        if depth == 0 && !weave::has(Bug::PinUnseen) {
+            weave::point();
             let epoch = EPOCH.load(Ordering::Acquire);
+            weave::point();
+            // Release: who sees this pin and not the end of the one before knows that all looks under that are over.
             participant.pinned.store(epoch, Ordering::Release);
         }
         Self {
@@ -198,6 +200,7 @@ impl Drop for Pin {
         let depth = self.participant.depth.load(Ordering::Relaxed) - 1;
         self.participant.depth.store(depth, Ordering::Relaxed);
         if depth == 0 {
+            weave::point();
             self.participant.pinned.store(0, Ordering::Release);
         }
     }
@@ -206,12 +209,14 @@ impl Drop for Pin {
 /// A stamp for what can no longer be found by anyone who pins from now on. Costs some microseconds.
 pub fn stamp() -> u64 {
     heavy_barrier();
+    weave::point();
     EPOCH.fetch_add(1, Ordering::SeqCst) + 1
 }
 
 /// Whether nobody can still hold what got `stamp`.
 pub fn is_past(stamp: u64) -> bool {
     PARTICIPANTS.lock().iter().all(|participant| {
+        weave::point();
         let pinned = participant.pinned.load(Ordering::Acquire);
         pinned == 0 || pinned >= stamp
     })
@@ -229,6 +234,7 @@ impl Mark {
     fn set(word: &'static AtomicU64) -> Self {
         let value = word.load(Ordering::Relaxed);
         debug_assert!(value.is_multiple_of(2), "marks of one kind do not nest");
+        weave::point();
         // Release: who sees this mark and not the end of the one before knows what was done under that one.
         word.store(value + 1, Ordering::Release);
         Self {
@@ -252,6 +258,7 @@ impl Drop for Mark {
     #[inline(always)]
     fn drop(&mut self) {
         let value = self.word.load(Ordering::Relaxed);
+        weave::point();
         self.word.store(value + 1, Ordering::Release);
     }
 }
@@ -349,12 +356,16 @@ fn wait_for(word: impl Fn(&'static Participant) -> &'static AtomicU64) {
     let own = local();
     let participants = PARTICIPANTS.lock().clone();
     for participant in participants {
+        weave::point();
         let value = word(participant).load(Ordering::Acquire);
         if value.is_multiple_of(2) || std::ptr::eq(participant, own) {
             continue;
         }
         let mut spins = 0u32;
         while word(participant).load(Ordering::Acquire) == value {
+            if weave::wait() {
+                continue;
+            }
             spins += 1;
             if spins < 100 {
                 std::hint::spin_loop();
@@ -387,6 +398,7 @@ impl<T: Send + Sync> Published<T> {
     /// The current one; it stays for as long as the pin, replaced or not.
     #[inline]
     pub fn get<'p>(&'p self, _pin: &'p Pin) -> &'p T {
+        weave::point();
         // SAFETY: never null; what is replaced is dropped only behind a stamp that was taken after its
         // replacement and is past, or with `self`, which is borrowed.
         unsafe { &*self.current.load(Ordering::Acquire) }

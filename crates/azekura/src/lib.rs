@@ -12,7 +12,7 @@
 //!   engine.rs  verbs/                         the contract, and what is written once above it
 //!     | log/ | index/ | slab/ | node/         logs | hash buckets | records in memory | nodes of trees
 //!   format/ | io/ | epoch.rs | order.rs       values from bytes | bytes at an offset | who looks | order of keys
-//!   error.rs
+//!   error.rs | weave.rs                      what went wrong | where threads may be interleaved
 //! ```
 //!
 //! A module imports only what lies below it.
@@ -32,6 +32,7 @@ pub mod slab;
 #[cfg(any(test, feature = "testkit"))]
 pub mod testkit;
 pub mod verbs;
+pub mod weave;
 
 pub use engine::{Durability, Edit, Engine, Persistent, Reader};
 pub use error::{Error, Kind, Result};

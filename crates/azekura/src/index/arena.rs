@@ -10,18 +10,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use super::bucket::Bucket;
 use super::shape::{Chunk, SPARE};
 use crate::epoch;
 use crate::error::{Error, Kind, Result};
 use crate::io::Map;
+use crate::weave::{self, Bug, Mutex};
 
 /// Addresses reserved; memory is taken as it is touched.
 const RESERVED_BYTES: u64 = 1 << 36;
 const SMALL_BYTES: u64 = 2 << 20;
-/// Retired chunks wait for company, as a stamp costs microseconds: up to a 64th of what is in use.
+/// Retired chunks wait for company, as a stamp costs microseconds: so many lines, and a 64th of what is in use.
+const LIMBO_LINES: u64 = if cfg!(azekura_weave) { 0 } else { 16 };
 const LIMBO_SHARE: u64 = 64;
 
 pub(super) struct Arena {
@@ -106,7 +106,7 @@ impl Arena {
         let mut state = self.state.lock();
         state.limbo.push((chunk.line(), chunk.len()));
         state.limbo_lines += u64::from(chunk.len());
-        if state.limbo_lines >= 16 + u64::from(state.end) / LIMBO_SHARE {
+        if state.limbo_lines >= LIMBO_LINES + u64::from(state.end) / LIMBO_SHARE {
             state.limbo_lines = 0;
             let limbo = std::mem::take(&mut state.limbo);
             state.aging.push((epoch::stamp(), limbo));
@@ -149,7 +149,7 @@ impl State {
     fn reap(&mut self) {
         let aging = std::mem::take(&mut self.aging);
         for (stamp, runs) in aging {
-            if epoch::is_past(stamp) {
+            if epoch::is_past(stamp) || weave::has(Bug::ChunksWithoutWaiting) {
                 for run in runs {
                     self.join(run);
                 }

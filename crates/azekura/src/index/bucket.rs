@@ -13,6 +13,7 @@ use parking_lot_core::{
 };
 
 use super::hash::{ADDRESS_BITS, TAG_BITS};
+use crate::weave::{self, Bug};
 
 /// Entries of a bucket.
 pub(super) const SLOTS: usize = 7;
@@ -53,6 +54,12 @@ impl Bucket {
     /// Whether it could be locked without waiting.
     #[inline(always)]
     pub(super) fn try_lock(&self) -> bool {
+        weave::point();
+        self.locks()
+    }
+
+    #[inline(always)]
+    fn locks(&self) -> bool {
         self.state
             .compare_exchange_weak(0, LOCKED, Ordering::Acquire, Ordering::Relaxed)
             .is_ok()
@@ -60,6 +67,11 @@ impl Bucket {
 
     #[cold]
     fn lock_slow(&self) {
+        while weave::wait() {
+            if self.locks() {
+                return;
+            }
+        }
         let mut spin = SpinWait::new();
         let mut state = self.state.load(Ordering::Relaxed);
         loop {
@@ -106,6 +118,7 @@ impl Bucket {
 
     #[inline(always)]
     pub(super) fn unlock(&self) {
+        weave::point();
         let freed = self
             .state
             .compare_exchange(LOCKED, 0, Ordering::Release, Ordering::Relaxed);
@@ -132,21 +145,25 @@ impl Bucket {
 
     #[inline(always)]
     pub(super) fn is_moved(&self) -> bool {
-        self.moved.load(Ordering::Relaxed) != 0
+        weave::point();
+        !weave::has(Bug::MovedUnseen) && self.moved.load(Ordering::Relaxed) != 0
     }
 
     pub(super) fn set_moved(&self) {
+        weave::point();
         self.moved.store(1, Ordering::Relaxed);
     }
 
     #[inline(always)]
     pub(super) fn reach(&self) -> u32 {
+        weave::point();
         u32::from(self.reach.load(Ordering::Acquire))
     }
 
     /// Whether an entry with this tag may stand behind its home, this bucket.
     #[inline(always)]
     pub(super) fn is_behind(&self, tag: u64) -> bool {
+        weave::point();
         self.behind.load(Ordering::Acquire) >> (tag % 32) & 1 != 0
     }
 
@@ -154,7 +171,9 @@ impl Bucket {
     #[inline(always)]
     pub(super) fn extend_reach(&self, distance: u32, tag: u64) {
         let behind = self.behind.load(Ordering::Relaxed) | 1 << (tag % 32);
+        weave::point();
         self.behind.store(behind, Ordering::Release);
+        weave::point();
         if distance > u32::from(self.reach.load(Ordering::Relaxed)) {
             self.reach.store(distance as u8, Ordering::Release);
         }
@@ -181,6 +200,7 @@ impl Bucket {
     /// A bit for each entry with this tag; for tag 0 also for free slots, so look at the place.
     #[inline(always)]
     pub(super) fn matches(&self, tag: u64) -> u32 {
+        weave::point();
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         return self.matches_by_four_loads(tag);
         #[cfg(not(all(target_arch = "x86_64", not(miri))))]
@@ -253,7 +273,13 @@ impl Bucket {
     #[inline(always)]
     pub(super) fn claim(&self) -> Option<&AtomicU64> {
         // No loop in the common case: where it ends is what no processor can foretell.
+        weave::point();
         let slot = self.free()?;
+        weave::point();
+        if weave::has(Bug::ClaimWithoutExchange) {
+            slot.store(RESERVED, Ordering::Relaxed);
+            return Some(slot);
+        }
         let claimed = slot.compare_exchange(EMPTY, RESERVED, Ordering::Relaxed, Ordering::Relaxed);
         if claimed.is_ok() {
             Some(slot)
@@ -265,6 +291,7 @@ impl Bucket {
     #[cold]
     fn claim_any(&self) -> Option<&AtomicU64> {
         self.slots.iter().find(|slot| {
+            weave::point();
             slot.compare_exchange(EMPTY, RESERVED, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
         })

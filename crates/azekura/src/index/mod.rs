@@ -39,10 +39,9 @@ mod shape;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
-use parking_lot::Mutex;
-
 use crate::epoch::Pin;
 use crate::error::{Error, Kind, Result};
+use crate::weave::{self, Bug, Mutex};
 use arena::Arena;
 use bucket::{EMPTY, RESERVED, SLOTS};
 use hash::{ADDRESS_BITS, Hash, STRIPE_BITS, STRIPES};
@@ -91,6 +90,7 @@ impl Directory {
     fn slot(&self, hash: Hash) -> &AtomicU64 {
         let at = (hash.0 >> (64 - self.depth)) as usize;
         debug_assert!(at < self.slots.len());
+        weave::point();
         // SAFETY: there are 2 to the power of `depth` slots (`new`), and this is a number of so many bits.
         unsafe { self.slots.get_unchecked(at) }
     }
@@ -165,6 +165,7 @@ impl Index {
     #[inline(always)]
     #[expect(unsafe_code, reason = "the directory is reclaimed by epochs")]
     fn directory(&self) -> &Directory {
+        weave::point();
         // SAFETY: never null; a replaced directory is dropped only after a stamp taken behind its
         // replacement is past, and every caller is pinned or holds `structure`.
         unsafe { &*self.directory.load(Ordering::Acquire) }
@@ -324,7 +325,9 @@ impl Index {
                 let chunk = self.chunk(word);
                 places.push((chunk.address(chunk.home(*hash)), at, word));
             }
-            places.sort_unstable();
+            if !weave::has(Bug::LocksAsAsked) {
+                places.sort_unstable();
+            }
             let mut locked: Vec<Locked<'i>> = Vec::with_capacity(hashes.len());
             let mut before = 0;
             for (address, at, word) in places {
@@ -381,7 +384,8 @@ impl Index {
         }
         let old = self.chunk(word);
         let depth = old.depth();
-        for at in 0..old.len() {
+        let locks = !weave::has(Bug::GrowthWithoutLocks);
+        for at in (0..old.len()).filter(|_| locks) {
             old.bucket(at).lock();
         }
         let entries = old.entries();
@@ -391,7 +395,9 @@ impl Index {
             if grown.is_ok() {
                 bucket.set_moved();
             }
-            bucket.unlock();
+            if locks {
+                bucket.unlock();
+            }
         }
         grown?;
         self.arena.retire(old);
@@ -404,6 +410,9 @@ impl Index {
         let mut wanted = buckets;
         while let Some(buckets) = wanted {
             let chunk = self.arena.take(buckets)?;
+            if weave::has(Bug::ChunkBeforeEntries) {
+                self.publish(hash, depth, chunk.word(depth));
+            }
             if chunk.with_depth(depth).fill(entries) {
                 self.publish(hash, depth, chunk.word(depth));
                 return Ok(());
@@ -445,6 +454,7 @@ impl Index {
             self.replace_directory(&mut retired, new);
         }
         for slot in self.directory().slots_of(hash, depth) {
+            weave::point();
             slot.store(word, Ordering::Release);
         }
     }
@@ -613,11 +623,13 @@ impl Slot<'_> {
     /// The place in it. Of a slot that is free or only claimed, a place where nothing stands.
     #[inline(always)]
     pub fn place(self) -> Place {
+        weave::point();
         place_of(self.0.load(Ordering::Acquire))
     }
 
     #[inline(always)]
     fn store(self, entry: u64) {
+        weave::point();
         // Release: the record it points to was published before.
         self.0.store(entry, Ordering::Release);
     }

@@ -15,8 +15,13 @@ use super::bucket::{Bucket, EMPTY, RESERVED, SLOTS};
 use super::hash::{ADDRESS_BITS, Hash, KNOWN_BITS, TAG_BITS};
 use super::{Place, Slot, place_of};
 use crate::error::Result;
+use crate::weave;
 
+/// How many buckets a chunk may have; above the last it splits. Where threads are interleaved, soon.
+#[cfg(azekura_weave)]
+pub(super) const LADDER: [u32; 3] = [1, 2, 3];
 /// How many buckets a chunk may have; above the last it splits.
+#[cfg(not(azekura_weave))]
 pub(super) const LADDER: [u32; 14] = [1, 2, 3, 4, 6, 8, 11, 16, 22, 32, 45, 64, 90, 126];
 const LARGEST: usize = LADDER[LADDER.len() - 1] as usize;
 /// Buckets behind the last home.
@@ -155,6 +160,7 @@ impl<'a> Chunk<'a> {
     pub(super) fn collect(&self, out: &mut Vec<u64>) {
         for at in 0..self.len() {
             for slot in self.bucket(at).slots() {
+                weave::point();
                 let entry = slot.load(Ordering::Acquire);
                 if entry != EMPTY && entry != RESERVED {
                     out.push(entry);
@@ -181,6 +187,7 @@ impl<'a> Chunk<'a> {
             let Some((taken, distance)) = open.next() else {
                 return false;
             };
+            weave::point();
             run.bucket(distance).slots()[usize::from(*taken)].store(*entry, Ordering::Relaxed);
             *taken += 1;
             if distance != 0 {
@@ -234,6 +241,7 @@ impl<'a> Run<'a> {
             while matches != 0 {
                 let slot = &bucket.slots()[matches.trailing_zeros() as usize];
                 matches &= matches - 1;
+                weave::point();
                 let entry = slot.load(Ordering::Acquire);
                 if is_of(entry, tag) {
                     let found = probe(Slot(slot), place_of(entry))?;

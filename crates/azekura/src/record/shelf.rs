@@ -19,6 +19,7 @@ use crate::error::Result;
 use crate::index::hash::Hash;
 use crate::index::{Glance, Index, Locked, Place, Slot};
 use crate::slab::{Record, Slab};
+use crate::weave;
 
 /// Of keys and values.
 pub(super) const LIMITS: Limits = Limits {
@@ -44,7 +45,7 @@ impl Shelf {
     /// An empty one, whose records take at most `limit` bytes. Errors as [`Slab::new`] and [`Index::new`].
     pub(super) fn new(limit: Option<u64>) -> Result<Self> {
         // Chosen anew for each store: nobody can choose keys that collide.
-        let seed = RandomState::new().hash_one(0);
+        let seed = weave::hash_seed().unwrap_or_else(|| RandomState::new().hash_one(0));
         Ok(Self {
             index: Index::new()?,
             slab: Slab::new(limit)?,

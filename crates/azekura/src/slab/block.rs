@@ -18,14 +18,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use parking_lot::Mutex;
-
 use super::Place;
 use super::class::{CLASSES, Class, ELSEWHERE, LONGEST, TABLE, WORDS, class_of};
 use super::record::{self, Record, record_bytes};
 use crate::epoch::{self, Pin};
 use crate::error::{Error, Kind, Result, size};
 use crate::io::mmap::{Map, prefetch};
+use crate::weave::{self, Bug, Mutex};
 
 /// Bytes of a block.
 pub(super) const BLOCK: u64 = 64 << 10;
@@ -40,15 +39,15 @@ const BESIDE: u64 = BITMAP_BYTES + size_of::<Meta>() as u64;
 /// A block is worth filling again when one in so many of its slots is free.
 const WORTH: u32 = 16;
 /// Freed places that wait together for those still pinned: a stamp costs microseconds.
-const LIMBO: usize = 1024;
+const LIMBO: usize = if cfg!(azekura_weave) { 1 } else { 1024 };
 /// Or so many bytes of records elsewhere.
 const LIMBO_BYTES: u64 = 4 << 20;
 /// How many times the bytes of slots in use the blocks may take.
 const BOUND: u64 = 2;
 /// Blocks that may be in use beyond that.
-const SLACK: u64 = 64;
+const SLACK: u64 = if cfg!(azekura_weave) { 0 } else { 64 };
 /// Blocks of no class that keep their memory, beside an eighth of those in use.
-const READY: u64 = 16;
+const READY: u64 = if cfg!(azekura_weave) { 1 } else { 16 };
 /// Slots looked at in one step of thinning.
 const STEP: u32 = 64;
 
@@ -178,8 +177,11 @@ impl Slab {
         }
         let blocks = limit / BLOCK + 1;
         let reserve = |each: u64| Map::anonymous((blocks * each).next_multiple_of(4096), None);
-        let shards =
-            std::thread::available_parallelism().map_or(1, |n| n.get().next_power_of_two().min(64));
+        let shards = if cfg!(azekura_weave) {
+            2
+        } else {
+            std::thread::available_parallelism().map_or(1, |n| n.get().next_power_of_two().min(64))
+        };
         let memory = reserve(BLOCK)?;
         memory.advise_huge(0, blocks * BLOCK);
         Ok(Self {
@@ -274,6 +276,7 @@ impl Slab {
     /// - `put` of this slab returned `place`, and it was not freed before the pin began; or `thin` offers it now.
     #[inline(always)]
     pub unsafe fn record<'p>(&'p self, pin: &'p Pin, place: Place) -> Record<'p> {
+        weave::point();
         // SAFETY: by the contract and the first promise.
         unsafe { Record::at(self.at(place), pin) }
     }
@@ -422,9 +425,12 @@ impl Slab {
                 while current.word < shape.words() {
                     let word = self.word(current.block, current.word);
                     current.word += 1;
+                    weave::point();
                     if word.load(Ordering::Relaxed) != 0 {
+                        weave::point();
                         current.bits = word.swap(0, Ordering::Acquire);
                         let free = &self.meta(current.block).free;
+                        weave::point();
                         free.fetch_sub(current.bits.count_ones(), Ordering::SeqCst);
                         return Ok(());
                     }
@@ -546,7 +552,7 @@ impl Slab {
             state.aging.push_back((epoch::stamp(), limbo));
         }
         while let Some((stamp, _)) = state.aging.front() {
-            let is_past = epoch::is_past(*stamp);
+            let is_past = epoch::is_past(*stamp) || weave::has(Bug::SlotsWithoutWaiting);
             #[cfg(test)]
             let is_past = is_past || self.hasty;
             if !is_past {
@@ -572,10 +578,15 @@ impl Slab {
         let shape = &TABLE[class];
         let slot = shape.slot((place * UNIT % BLOCK) as u32);
         let bit = 1u64 << (slot % 64);
+        #[cfg(azekura_weave)]
+        self.spoil(place, shape);
+        weave::point();
         let before = self.word(block, slot / 64).fetch_or(bit, Ordering::Release);
         debug_assert!(before & bit == 0, "a place was freed twice");
         let meta = self.meta(block);
+        weave::point();
         let free = meta.free.fetch_add(1, Ordering::SeqCst).wrapping_add(1);
+        weave::point();
         let state = meta.state.load(Ordering::SeqCst);
         if free == shape.slots || state == IDLE && is_worth(free, shape.slots) {
             let mut list = self.classes[class].lock();
@@ -584,6 +595,13 @@ impl Slab {
                 self.reconsider(block, class, &mut list);
             }
         }
+    }
+
+    /// Overwrites what nobody looks at any more: who does nevertheless finds neither key nor value.
+    #[cfg(azekura_weave)]
+    fn spoil(&self, place: Place, shape: &Class) {
+        // SAFETY: a slot of that class that was in use; nobody has taken it yet.
+        unsafe { self.at(place).write_bytes(0, shape.size as usize) };
     }
 
     fn drop_elsewhere(&self, place: Place) {
@@ -639,6 +657,7 @@ impl Slab {
         while now.slot < end && moved.is_ok() {
             let slot = now.slot;
             now.slot += 1;
+            weave::point();
             let free = self.word(now.block, slot / 64).load(Ordering::Acquire);
             if free >> (slot % 64) & 1 == 0 {
                 let at = u64::from(now.block) * BLOCK + u64::from(slot * shape.size);

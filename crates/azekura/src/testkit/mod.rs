@@ -10,6 +10,7 @@
 //!   transactions  the same for updates of several keys at once             proved by: broken
 //!   damage        files with flipped, lost and swapped bytes               proved by: a toy
 //!   crash         power cuts, kills and faults at every moment of a run    proved by: a toy
+//!   schedule      threads whose meetings a seed decides                   proved by: planted bugs
 //!   broken        engines with one deliberate bug each, to prove the nets
 //! ```
 //!
@@ -24,6 +25,8 @@ pub mod history;
 pub mod model;
 pub mod op;
 pub mod random;
+#[cfg(azekura_weave)]
+pub mod schedule;
 pub mod transactions;
 
 pub use beside::{beside, tried};

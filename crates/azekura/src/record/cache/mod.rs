@@ -43,8 +43,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
-
 use crate::engine::{
     Bookmark, DecideMany, Edit, Engine, Expiring, Promise, Reader, Stats, Visit, VisitWithTimeLeft,
 };
@@ -56,6 +54,7 @@ use crate::record::group::GROUP;
 use crate::record::scan::{self, Lend};
 use crate::record::shelf::{LIMITS, Shelf};
 use crate::slab::{Record, Slab};
+use crate::weave::{self, Mutex};
 
 pub use clock::Clock;
 use evict::Sweep;
@@ -143,6 +142,7 @@ struct Held {
 impl Held {
     #[inline(always)]
     fn is_over(&self) -> bool {
+        weave::point();
         self.records.load(Ordering::Relaxed) > self.records_max.load(Ordering::Relaxed)
             || self.bytes.load(Ordering::Relaxed) > self.bytes_max.load(Ordering::Relaxed)
     }
@@ -150,6 +150,7 @@ impl Held {
     /// One record of so many bytes more.
     #[inline(always)]
     fn add(&self, bytes: u64) {
+        weave::point();
         self.records.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -157,6 +158,7 @@ impl Held {
     /// One record of so many bytes less.
     #[inline(always)]
     fn take(&self, bytes: u64) {
+        weave::point();
         self.records.fetch_sub(1, Ordering::Relaxed);
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }

@@ -20,11 +20,10 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
-
 use crate::epoch::Pin;
 use crate::error::{Error, Kind, Result};
 use crate::index::hash::{Hash, KNOWN_BITS};
+use crate::weave::{self, Mutex};
 
 /// Entries of a chunk.
 const CHUNK: usize = 1024;
@@ -280,6 +279,7 @@ impl Policy {
     /// Entries in queues.
     #[inline(always)]
     pub(super) fn len(&self) -> usize {
+        weave::point();
         self.len.load(Ordering::Relaxed)
     }
 
@@ -329,6 +329,7 @@ impl Policy {
 
     fn take_in_all(&self) {
         for waiting in &self.waiting {
+            weave::point();
             if waiting.len.load(Ordering::Relaxed) != 0 {
                 let mut known = waiting.known.lock();
                 if let Err(error) = self.take_in(&mut known) {

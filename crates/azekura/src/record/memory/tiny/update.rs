@@ -12,6 +12,7 @@ use crate::index::{Approached, Locked, Place};
 use crate::record::group::GROUP;
 use crate::record::many::Distinct;
 use crate::record::shelf::{LIMITS, Present};
+use crate::weave::{self, Bug};
 
 impl TinyDb {
     /// Sets the value of `key`. Errors: `TooLarge`; `Full`, and then nothing is changed.
@@ -122,8 +123,13 @@ impl TinyDb {
         let Some((slot, place)) = found else {
             return Ok(false);
         };
-        locked.remove(slot);
-        self.shelf.slab.free(&pin, place);
+        if weave::has(Bug::FreedBeforeGone) {
+            self.shelf.slab.free(&pin, place);
+            locked.remove(slot);
+        } else {
+            locked.remove(slot);
+            self.shelf.slab.free(&pin, place);
+        }
         self.count.add(&pin, -1);
         Ok(true)
     }

@@ -1,0 +1,89 @@
+//! A cache: what it lends is the last value put, or nothing, while others make it drop records; and its bounds hold.
+//!
+//! It holds three records, and five keys are put. Each thread's turn may come between any two steps of dropping one, also
+//! while the application is told of it.
+
+use std::sync::{Arc, Mutex};
+
+use azekura::Reader;
+use azekura::record::cache::{CacheDb, Options};
+use azekura::testkit::schedule::{Bug, Threads, point};
+use azekura::testkit::{Op, Random};
+
+use super::{History, all, catches, holds};
+
+const RECORDS_MAX: u64 = 3;
+const CLIENTS: u64 = 3;
+
+/// Clients put, remove and look at five keys.
+fn dropping(seed: u64, run: &mut dyn FnMut(Threads<'_>)) {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let teller = Arc::clone(&told);
+    let db = CacheDb::with(&Options {
+        records_max: Some(RECORDS_MAX),
+        dropped: Some(Arc::new(move |key, value, _| {
+            point();
+            teller.lock().unwrap().push((key.to_vec(), value.to_vec()));
+        })),
+        ..Options::default()
+    })
+    .unwrap();
+    let names: Vec<Vec<u8>> = (0..5u8).map(|key| vec![b'k', key]).collect();
+    let keys: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
+    let history = History::new(&keys);
+    let mut threads = Threads::default();
+    for client in 0..CLIENTS {
+        let (db, history, keys) = (&db, &history, &keys);
+        threads.add(move || {
+            let mut random = Random::new(seed ^ client << 8);
+            for step in 0..5u8 {
+                let key = random.choose(keys).to_vec();
+                let put = [&key[..], &[client as u8, step]].concat().repeat(5);
+                let op = match random.below(8) {
+                    0..=1 => Op::Get(key),
+                    7 => Op::Remove(key),
+                    _ => Op::Put(key, put),
+                };
+                history.note(db, client, &op);
+                let under_way = CLIENTS - 1;
+                assert!(db.count() <= RECORDS_MAX + under_way, "the bound holds");
+                db.read_with(keys[random.index(5)], |lent| {
+                    let first = lent.map(<[u8]>::to_vec);
+                    point();
+                    point();
+                    assert_eq!(lent, first.as_deref(), "what is lent stays");
+                })
+                .unwrap();
+            }
+        });
+    }
+    run(threads);
+    assert!(db.count() <= RECORDS_MAX, "the bound holds");
+    history.check(&db.promise());
+    for (key, value) in all(&db).iter().chain(&*told.lock().unwrap()) {
+        assert_eq!(value.len(), 20);
+        assert!(value.starts_with(key), "each value is of its key");
+    }
+    // Every record can be dropped.
+    db.resize(Some(1), None).unwrap();
+    assert!(db.count() <= 1);
+    for key in keys {
+        db.remove(key).unwrap();
+    }
+    assert_eq!(db.count(), 0);
+}
+
+#[test]
+fn a_cache_lends_the_last_value_or_nothing() {
+    holds("a cache that drops", 3000, &dropping);
+}
+
+#[test]
+fn a_cache_whose_slots_are_used_again_too_early_is_caught() {
+    catches(Bug::SlotsWithoutWaiting, 4000, &dropping);
+}
+
+#[test]
+fn a_cache_whose_pins_nobody_sees_is_caught() {
+    catches(Bug::PinUnseen, 4000, &dropping);
+}
