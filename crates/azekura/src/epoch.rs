@@ -310,6 +310,7 @@ impl Drop for Brief {
     fn drop(&mut self) {
         // The pin is not dropped: it was not counted.
         let pinned = &self.pin.participant.pinned;
+        weave::point();
         pinned.store(self.outer, Ordering::Release);
     }
 }
@@ -320,8 +321,10 @@ pub fn brief() -> Brief {
     let participant = local();
     let mark = Mark::set(&participant.appending);
     let outer = participant.pinned.load(Ordering::Relaxed);
-    if outer == 0 {
+    if outer == 0 && !weave::has(Bug::PinUnseen) {
+        weave::point();
         let epoch = EPOCH.load(Ordering::Acquire);
+        weave::point();
         // Release: as in `Pin::set`.
         participant.pinned.store(epoch, Ordering::Release);
     }

@@ -12,7 +12,7 @@
 //!   engine.rs  verbs/                         the contract, and what is written once above it
 //!     | log/ | index/ | slab/ | node/         logs | hash buckets | records in memory | nodes of trees
 //!   format/ | io/ | epoch.rs | order.rs       values from bytes | bytes at an offset | who looks | order of keys
-//!   error.rs | weave.rs                      what went wrong | where threads may be interleaved
+//!   error.rs room.rs | weave.rs               what went wrong, memory refused | where threads may be interleaved
 //! ```
 //!
 //! A module imports only what lies below it.
@@ -28,6 +28,7 @@ pub mod node;
 pub mod open;
 pub mod order;
 pub mod record;
+mod room;
 pub mod slab;
 #[cfg(any(test, feature = "testkit"))]
 pub mod testkit;

@@ -41,6 +41,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
 use crate::epoch::Pin;
 use crate::error::{Error, Kind, Result};
+use crate::room;
 use crate::weave::{self, Bug, Mutex};
 use arena::Arena;
 use bucket::{EMPTY, RESERVED, SLOTS};
@@ -78,11 +79,12 @@ struct Directory {
 }
 
 impl Directory {
-    fn new(depth: u32) -> Self {
-        Self {
+    fn new(depth: u32) -> Result<Self> {
+        let slots = room::collect((0..1usize << depth).map(|_| AtomicU64::new(0)))?;
+        Ok(Self {
             depth,
-            slots: (0..1usize << depth).map(|_| AtomicU64::new(0)).collect(),
-        }
+            slots: slots.into_boxed_slice(),
+        })
     }
 
     #[inline(always)]
@@ -125,6 +127,19 @@ impl std::fmt::Debug for Index {
     }
 }
 
+/// The room that [`Index::clear`] needs, so that it cannot fail.
+pub struct Blank(Directory, Vec<u64>);
+
+impl Blank {
+    /// Takes the room. Errors: `Full`.
+    pub fn new() -> Result<Self> {
+        Ok(Self(
+            Directory::new(STRIPE_BITS)?,
+            room::vec(shape::ENTRIES_MAX)?,
+        ))
+    }
+}
+
 /// Entries in hash order, each with the hash bits known of it; and where the next chunk begins.
 pub type Scanned = (Vec<(u64, Place)>, Option<Hash>);
 
@@ -140,15 +155,15 @@ impl Index {
     }
 
     fn build(source: Option<Arc<dyn Source>>) -> Result<Self> {
-        let directory = Directory::new(STRIPE_BITS);
+        let directory = Directory::new(STRIPE_BITS)?;
         if source.is_some() {
             for slot in &directory.slots {
                 slot.store(COLD, Ordering::Relaxed);
             }
         }
         Ok(Self {
-            directory: AtomicPtr::new(Box::into_raw(Box::new(directory))),
             arena: Arena::new()?,
+            directory: AtomicPtr::new(Box::into_raw(Box::new(directory))),
             structure: Mutex::new(Vec::new()),
             growth: [const { Mutex::new(()) }; 64],
             dirty: Box::new([const { AtomicU8::new(0) }; STRIPES]),
@@ -294,7 +309,7 @@ impl Index {
     ) -> Result<(Vec<Locked<'i>>, Vec<Option<P>>)> {
         loop {
             let mut locked = self.lock_many(pin, hashes)?;
-            let mut found = Vec::with_capacity(hashes.len());
+            let mut found = room::vec(hashes.len())?;
             let mut full = None;
             for (at, locked) in locked.iter_mut().enumerate() {
                 let present = present(at, locked)?;
@@ -315,7 +330,7 @@ impl Index {
     /// Locks the buckets of all `hashes`, each once, in the one order that cannot deadlock.
     pub fn lock_many<'i>(&'i self, _pin: &'i Pin, hashes: &[Hash]) -> Result<Vec<Locked<'i>>> {
         'again: loop {
-            let mut places = Vec::with_capacity(hashes.len());
+            let mut places = room::vec(hashes.len())?;
             for (at, hash) in hashes.iter().enumerate() {
                 let word = self.directory().slot(*hash).load(Ordering::Acquire);
                 if word & COLD != 0 || word == 0 {
@@ -328,7 +343,8 @@ impl Index {
             if !weave::has(Bug::LocksAsAsked) {
                 places.sort_unstable();
             }
-            let mut locked: Vec<Locked<'i>> = Vec::with_capacity(hashes.len());
+            let mut locked: Vec<Option<Locked<'i>>> = room::collect(hashes.iter().map(|_| None))?;
+            let mut in_order = room::vec(hashes.len())?;
             let mut before = 0;
             for (address, at, word) in places {
                 let hash = hashes[at];
@@ -338,7 +354,7 @@ impl Index {
                 if owns {
                     run.home.lock();
                 }
-                locked.push(Locked {
+                locked[at] = Some(Locked {
                     index: self,
                     run,
                     word,
@@ -350,18 +366,8 @@ impl Index {
                     continue 'again;
                 }
             }
-            // In the order asked for.
-            let mut order: Vec<Option<Locked<'i>>> = hashes.iter().map(|_| None).collect();
-            for one in locked {
-                let at = hashes
-                    .iter()
-                    .enumerate()
-                    .position(|(at, hash)| *hash == one.hash && order[at].is_none());
-                if let Some(at) = at {
-                    order[at] = Some(one);
-                }
-            }
-            return Ok(order.into_iter().flatten().collect());
+            in_order.extend(locked.into_iter().flatten());
+            return Ok(in_order);
         }
     }
 
@@ -405,16 +411,44 @@ impl Index {
     }
 
     /// Builds chunks for `entries` of the prefix of `hash` at `depth`, of `buckets` buckets or more, or in
-    /// two halves, and publishes them.
+    /// two halves, and publishes them: all of them, or, on an error, none.
     fn rebuild(&self, hash: Hash, depth: u32, buckets: Option<u32>, entries: &[u64]) -> Result<()> {
+        let mut built = Vec::new();
+        let done = self
+            .build_chunks(hash, depth, buckets, entries, &mut built)
+            .and_then(|()| {
+                let deepest = built.iter().map(|(_, chunk)| chunk.depth()).max();
+                self.deepen(deepest.unwrap_or(depth))
+            });
+        for (hash, chunk) in built {
+            if done.is_ok() {
+                self.publish(hash, chunk.depth(), chunk.word(chunk.depth()));
+            } else {
+                self.arena.give_back(chunk);
+            }
+        }
+        done
+    }
+
+    /// Builds them, each with the smallest hash of its prefix. Until all are published, the old chunk still answers for
+    /// the rest; so the second half is the first in the list.
+    fn build_chunks<'i>(
+        &'i self,
+        hash: Hash,
+        depth: u32,
+        buckets: Option<u32>,
+        entries: &[u64],
+        built: &mut Vec<(Hash, Chunk<'i>)>,
+    ) -> Result<()> {
         let mut wanted = buckets;
         while let Some(buckets) = wanted {
-            let chunk = self.arena.take(buckets)?;
+            let chunk = self.arena.take(buckets)?.with_depth(depth);
             if weave::has(Bug::ChunkBeforeEntries) {
+                self.deepen(depth)?;
                 self.publish(hash, depth, chunk.word(depth));
             }
-            if chunk.with_depth(depth).fill(entries) {
-                self.publish(hash, depth, chunk.word(depth));
+            if chunk.fill(entries) {
+                built.push((hash, chunk));
                 return Ok(());
             }
             self.arena.give_back(chunk);
@@ -428,24 +462,20 @@ impl Index {
         }
         let bit = 1u64 << (hash::KNOWN_BITS - 1 - depth) << ADDRESS_BITS;
         let (ones, zeros): (Vec<u64>, Vec<u64>) = entries.iter().partition(|e| **e & bit != 0);
-        // The second half first: until both are there, the old chunk still answers for the rest.
         let half = 1u64 << (63 - depth);
         let first = hash.0 >> (64 - depth) << (64 - depth);
         let deeper = depth + 1;
-        self.rebuild(
-            Hash(first | half),
-            deeper,
-            shape::fitting(ones.len()),
-            &ones,
-        )?;
-        self.rebuild(Hash(first), deeper, shape::fitting(zeros.len()), &zeros)
+        let (upper, lower) = (shape::fitting(ones.len()), shape::fitting(zeros.len()));
+        self.build_chunks(Hash(first | half), deeper, upper, &ones, built)?;
+        self.build_chunks(Hash(first), deeper, lower, &zeros, built)
     }
 
-    fn publish(&self, hash: Hash, depth: u32, word: u64) {
+    /// Has the directory tell prefixes of so many bits apart.
+    fn deepen(&self, depth: u32) -> Result<()> {
         let mut retired = self.structure.lock();
         while self.directory().depth < depth {
             let old = self.directory();
-            let new = Directory::new(old.depth + 1);
+            let new = Directory::new(old.depth + 1)?;
             for (at, slot) in old.slots.iter().enumerate() {
                 let word = slot.load(Ordering::Relaxed);
                 new.slots[2 * at].store(word, Ordering::Relaxed);
@@ -453,6 +483,12 @@ impl Index {
             }
             self.replace_directory(&mut retired, new);
         }
+        Ok(())
+    }
+
+    /// Writes a chunk's word, or that there is none, for a prefix that the directory tells apart.
+    fn publish(&self, hash: Hash, depth: u32, word: u64) {
+        let _structure = self.structure.lock();
         for slot in self.directory().slots_of(hash, depth) {
             weave::point();
             slot.store(word, Ordering::Release);
@@ -571,22 +607,30 @@ impl Index {
         Ok((found, from.next_prefix(chunk.depth())))
     }
 
-    /// Forgets everything. The caller excludes all writers; readers see the old state or the new.
-    pub fn clear(&self) {
-        let _pin = crate::epoch::pin();
+    /// Becomes `blank`, and then tells `forgotten` each place. The caller excludes all writers; readers see the old state
+    /// or the new.
+    pub fn clear(&self, blank: Blank, mut forgotten: Option<&mut dyn FnMut(Place)>) {
+        let Blank(new, mut entries) = blank;
+        let pin = crate::epoch::pin();
         let mut retired = self.structure.lock();
         let old = self.directory();
+        self.replace_directory(&mut retired, new);
+        // The pin kept the old one from being dropped at once; from here on `structure` keeps it. What is forgotten may
+        // then be used again while the rest is told.
+        drop(pin);
         let mut before = 0;
-        let chunks: Vec<u64> = old
-            .slots
-            .iter()
-            .map(|slot| slot.load(Ordering::Acquire))
-            .collect();
-        self.replace_directory(&mut retired, Directory::new(STRIPE_BITS));
-        drop(retired);
-        for word in chunks {
+        for slot in &old.slots {
+            let word = slot.load(Ordering::Acquire);
             if word != before && word != 0 && word & COLD == 0 {
-                self.arena.retire(self.chunk(word));
+                let chunk = self.chunk(word);
+                if let Some(forgotten) = &mut forgotten {
+                    entries.clear();
+                    chunk.collect(&mut entries);
+                    for entry in &entries {
+                        forgotten(place_of(*entry));
+                    }
+                }
+                self.arena.retire(chunk);
             }
             before = word;
         }

@@ -26,6 +26,8 @@ pub(super) const LADDER: [u32; 14] = [1, 2, 3, 4, 6, 8, 11, 16, 22, 32, 45, 64, 
 const LARGEST: usize = LADDER[LADDER.len() - 1] as usize;
 /// Buckets behind the last home.
 pub(super) const SPARE: u32 = 2;
+/// Entries of a chunk, at most.
+pub(super) const ENTRIES_MAX: usize = (LARGEST + SPARE as usize) * SLOTS;
 /// How many buckets an entry may stand behind its home.
 const WINDOW: u32 = 7;
 

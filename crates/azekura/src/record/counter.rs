@@ -6,6 +6,8 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use crate::epoch::Pin;
+use crate::error::Result;
+use crate::room;
 
 /// A share, on its own line, for the threads of a number.
 #[repr(align(128))]
@@ -18,10 +20,11 @@ const SHARES: usize = 32;
 pub(super) struct Counter(Box<[Share]>);
 
 impl Counter {
-    pub(super) fn new(count: u64) -> Self {
-        let shares: Box<[Share]> = (0..SHARES).map(|_| Share::default()).collect();
+    /// Errors: `Full`.
+    pub(super) fn new(count: u64) -> Result<Self> {
+        let shares = room::collect((0..SHARES).map(|_| Share::default()))?;
         shares[0].0.store(count.cast_signed(), Ordering::Relaxed);
-        Self(shares)
+        Ok(Self(shares.into_boxed_slice()))
     }
 
     /// Adds. The first threads own a share each and need no atomic addition.

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 
 use crate::engine::{DecideMany, Edit};
 use crate::error::{Error, Kind, Result};
+use crate::room;
 
 /// The records that a list of keys names.
 pub(super) struct Distinct<'k> {
@@ -17,10 +18,12 @@ pub(super) struct Distinct<'k> {
 }
 
 impl<'k> Distinct<'k> {
-    pub(super) fn of(keys: &[&'k [u8]]) -> Self {
-        let mut numbers: HashMap<&[u8], usize> = HashMap::with_capacity(keys.len());
-        let mut records: Vec<&[u8]> = Vec::with_capacity(keys.len());
-        let mut number_of = Vec::with_capacity(keys.len());
+    /// Errors: `Full`.
+    pub(super) fn of(keys: &[&'k [u8]]) -> Result<Self> {
+        let mut numbers: HashMap<&[u8], usize> = HashMap::new();
+        room::map(&mut numbers, keys.len())?;
+        let mut records: Vec<&[u8]> = room::vec(keys.len())?;
+        let mut number_of = room::vec(keys.len())?;
         for key in keys {
             let next = records.len();
             let number = *numbers.entry(key).or_insert(next);
@@ -29,17 +32,18 @@ impl<'k> Distinct<'k> {
             }
             number_of.push(number);
         }
-        Self { records, number_of }
+        Ok(Self { records, number_of })
     }
 
     /// Shows the values of the records to `decide`, one for each key; returns an edit for each record, of several the
-    /// last that is not `Keep`. `Invalid` if there is not one edit per key.
+    /// last that is not `Keep`. `Invalid` if there is not one edit per key; `Full`.
     pub(super) fn decide<'a>(
         &self,
         values: &[Option<&[u8]>],
         decide: DecideMany<'_, 'a>,
     ) -> Result<Vec<Edit<'a>>> {
-        let shown: Vec<Option<&[u8]>> = self.number_of.iter().map(|n| values[*n]).collect();
+        let shown = room::collect(self.number_of.iter().map(|n| values[*n]))?;
+        let mut edits = room::collect(self.records.iter().map(|_| Edit::Keep))?;
         let decided = decide(&shown);
         if decided.len() != shown.len() {
             return Err(Error::new(
@@ -48,7 +52,6 @@ impl<'k> Distinct<'k> {
             )
             .found(decided.len(), shown.len()));
         }
-        let mut edits: Vec<Edit<'a>> = self.records.iter().map(|_| Edit::Keep).collect();
         for (edit, number) in decided.into_iter().zip(&self.number_of) {
             if edit != Edit::Keep {
                 edits[*number] = edit;

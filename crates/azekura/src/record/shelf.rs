@@ -17,7 +17,7 @@ use crate::engine::{Bookmark, Visit};
 use crate::epoch::{self, Pin};
 use crate::error::Result;
 use crate::index::hash::Hash;
-use crate::index::{Glance, Index, Locked, Place, Slot};
+use crate::index::{Blank, Glance, Index, Locked, Place, Slot};
 use crate::slab::{Record, Slab};
 use crate::weave;
 
@@ -184,21 +184,13 @@ impl Shelf {
         scan.run(from, visit)
     }
 
-    /// Takes all records away, while no update is under way; `forget` is called when none can be found any more.
+    /// Takes all records away, while no update is under way; `forget` is called when none can be found any more. Errors:
+    /// `Full`, and all stay.
     pub(super) fn clear(&self, forget: impl FnOnce()) -> Result<()> {
-        let pin = epoch::pin();
-        let mut places = Vec::new();
-        let mut at = Some(Hash(0));
-        while let Some(hash) = at {
-            let (entries, next) = self.index.scan_chunk(&pin, hash)?;
-            places.extend(entries.into_iter().map(|(_, place)| place));
-            at = next;
-        }
-        self.index.clear();
+        let blank = Blank::new()?;
+        let mut free = |place| self.slab.free(&epoch::pin(), place);
+        self.index.clear(blank, Some(&mut free));
         forget();
-        for place in places {
-            self.slab.free(&pin, place);
-        }
         Ok(())
     }
 

@@ -24,6 +24,7 @@ use super::record::{self, Record, record_bytes};
 use crate::epoch::{self, Pin};
 use crate::error::{Error, Kind, Result, size};
 use crate::io::mmap::{Map, prefetch};
+use crate::room;
 use crate::weave::{self, Bug, Mutex};
 
 /// Bytes of a block.
@@ -188,8 +189,8 @@ impl Slab {
             memory,
             metas: reserve(size_of::<Meta>() as u64)?,
             bitmaps: reserve(BITMAP_BYTES)?,
-            shards: (0..shards).map(|_| Shard::default()).collect(),
-            classes: (0..CLASSES).map(|_| Mutex::default()).collect(),
+            shards: room::collect((0..shards).map(|_| Shard::default()))?.into_boxed_slice(),
+            classes: room::collect((0..CLASSES).map(|_| Mutex::default()))?.into_boxed_slice(),
             pool: Mutex::new(Pool {
                 blocks: Vec::new(),
                 bare: Vec::new(),
@@ -471,6 +472,10 @@ impl Slab {
                 if u64::from(pool.end + 1) * BLOCK > self.memory.capacity() {
                     return Err(self.full());
                 }
+                // So that no block that comes back needs memory to be remembered.
+                let made = pool.end as usize;
+                room::hold(&mut pool.blocks, made)?;
+                room::hold(&mut pool.bare, made)?;
                 pool.end += 1;
                 pool.end - 1
             }
@@ -517,7 +522,8 @@ impl Slab {
             }
             meta.state.store(POOLED, Ordering::SeqCst);
             self.to_pool(block);
-        } else if state == IDLE && is_worth(free, slots) {
+        } else if state == IDLE && is_worth(free, slots) && list.try_reserve(1).is_ok() {
+            // Without memory for the list it stays idle, until one of its slots is freed again.
             meta.at.store(list.len() as u32, Ordering::Relaxed);
             list.push(block);
             meta.state.store(LISTED, Ordering::SeqCst);

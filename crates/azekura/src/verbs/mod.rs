@@ -8,7 +8,7 @@
 //! nothing as far as the engine promises; the other `*_many` are one step per record. A verb that
 //! fails changes nothing, but for `*_many`, where the records before the failed one are done.
 //!
-//! Errors are those of the engine, and `Invalid` where a verb says so. Absence is `None` or
+//! Errors are those of the engine, `Full` where there is no memory for a copy, and `Invalid` where a verb says so. Absence is `None` or
 //! `false`. It knows no engine; keys are searched by [`Search`].
 
 mod search;
@@ -21,6 +21,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::engine::{Edit, Engine, Reader, Visit};
 use crate::error::{Error, Kind, Result};
+use crate::room;
 
 /// What `compare_exchange` asks of the present record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,9 +110,9 @@ pub enum Rekeyed {
 pub trait Verbs: Reader {
     /// A copy of the value, or `None`. One `read`.
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        let mut value = None;
-        self.read(key, &mut |present| value = present.map(<[u8]>::to_vec))?;
-        Ok(value)
+        let mut value = Ok(None);
+        self.read(key, &mut |present| value = copy(present))?;
+        value
     }
 
     /// Whether there is a record. One `read`.
@@ -123,11 +124,13 @@ pub trait Verbs: Reader {
 
     /// A copy of the value of each key, in the order of `keys`. One `read_many`: not of one moment.
     fn get_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
-        let mut values = vec![None; keys.len()];
-        self.read_many(keys, &mut |index, value| {
-            values[index] = value.map(<[u8]>::to_vec);
+        let mut values = room::collect(keys.iter().map(|_| None))?;
+        let mut copied = Ok(());
+        self.read_many(keys, &mut |index, value| match copy(value) {
+            Ok(value) => values[index] = value,
+            Err(error) => copied = Err(error),
         })?;
-        Ok(values)
+        copied.map(|()| values)
     }
 
     /// The value as `increment` writes it, or `None`. `Invalid` if its length is not 8.
@@ -198,12 +201,12 @@ pub trait Verbs: Reader {
     where
         Self: Engine,
     {
-        let mut before = None;
+        let mut before = Ok(None);
         self.update(key, &mut |present| {
-            before = present.map(<[u8]>::to_vec);
-            Edit::put(value)
+            before = copy(present);
+            before.as_ref().map_or(Edit::Keep, |_| Edit::put(value))
         })?;
-        Ok(before)
+        before
     }
 
     /// Removes the record. Returns whether there was one.
@@ -224,12 +227,12 @@ pub trait Verbs: Reader {
     where
         Self: Engine,
     {
-        let mut value = None;
+        let mut value = Ok(None);
         self.update(key, &mut |present| {
-            value = present.map(<[u8]>::to_vec);
-            Edit::Remove
+            value = copy(present);
+            value.as_ref().map_or(Edit::Keep, |_| Edit::Remove)
         })?;
-        Ok(value)
+        value
     }
 
     /// Puts `value` behind the present value, `delimiter` between them; alone if there is none.
@@ -237,10 +240,20 @@ pub trait Verbs: Reader {
     where
         Self: Engine,
     {
-        self.update(key, &mut |present| match present {
-            None => Edit::put(value),
-            Some(present) => Edit::Put(Cow::Owned([present, delimiter, value].concat())),
-        })
+        let mut joined = Ok(());
+        self.update(key, &mut |present| {
+            let Some(present) = present else {
+                return Edit::put(value);
+            };
+            match room::concat(&[present, delimiter, value]) {
+                Ok(value) => Edit::Put(Cow::Owned(value)),
+                Err(error) => {
+                    joined = Err(error);
+                    Edit::Keep
+                }
+            }
+        })?;
+        joined
     }
 
     /// `append` for each record, in order.
@@ -308,20 +321,20 @@ pub trait Verbs: Reader {
     where
         Self: Engine,
     {
-        let mut outcome = Exchange {
+        let mut outcome = Ok(Exchange {
             done: false,
             actual: None,
-        };
+        });
         self.update(key, &mut |present| {
-            outcome.actual = present.map(<[u8]>::to_vec);
-            outcome.done = expected.is_met(present);
-            if outcome.done {
+            let done = expected.is_met(present);
+            outcome = copy(present).map(|actual| Exchange { done, actual });
+            if done && outcome.is_ok() {
                 desired.into()
             } else {
                 Edit::Keep
             }
         })?;
-        Ok(outcome)
+        outcome
     }
 
     /// Compares all of `expected`; if all are met, fulfils all of `desired`. Returns whether.
@@ -364,20 +377,29 @@ pub trait Verbs: Reader {
     where
         Self: Engine,
     {
-        let mut outcome = Rekeyed::Absent;
-        self.update_many(&[old, new], &mut |present| match (present[0], present[1]) {
-            (None, _) => vec![Edit::Keep, Edit::Keep],
-            (Some(_), Some(_)) if !overwrite => {
-                outcome = Rekeyed::Exists;
-                vec![Edit::Keep, Edit::Keep]
-            }
-            (Some(value), _) => {
-                outcome = Rekeyed::Moved(value.to_vec());
-                let old = if copying { Edit::Keep } else { Edit::Remove };
-                vec![old, Edit::Put(Cow::Owned(value.to_vec()))]
+        let mut outcome = Ok(Rekeyed::Absent);
+        self.update_many(&[old, new], &mut |present| {
+            let value = match (present[0], present[1]) {
+                (None, _) => return vec![Edit::Keep, Edit::Keep],
+                (Some(_), Some(_)) if !overwrite => {
+                    outcome = Ok(Rekeyed::Exists);
+                    return vec![Edit::Keep, Edit::Keep];
+                }
+                (Some(value), _) => value,
+            };
+            match room::copy(value).and_then(|one| Ok((one, room::copy(value)?))) {
+                Ok((moved, put)) => {
+                    outcome = Ok(Rekeyed::Moved(moved));
+                    let old = if copying { Edit::Keep } else { Edit::Remove };
+                    vec![old, Edit::Put(Cow::Owned(put))]
+                }
+                Err(error) => {
+                    outcome = Err(error);
+                    vec![Edit::Keep, Edit::Keep]
+                }
             }
         })?;
-        Ok(outcome)
+        outcome
     }
 
     /// Removes the first record in scan order. Returns it, or `None` if there is none.
@@ -447,10 +469,9 @@ pub trait Verbs: Reader {
     where
         Self: Engine,
     {
-        let keys: Vec<&[u8]> = records.iter().map(|(key, _)| *key).collect();
-        self.update_many(&keys, &mut |_| {
-            records.iter().map(|(_, value)| Edit::put(value)).collect()
-        })
+        let keys = room::collect(records.iter().map(|(key, _)| *key))?;
+        let mut edits = room::collect(records.iter().map(|(_, value)| Edit::put(value)))?;
+        self.update_many(&keys, &mut |_| std::mem::take(&mut edits))
     }
 
     /// Removes all records at once. Returns how many there were. One `update_many`.
@@ -458,19 +479,24 @@ pub trait Verbs: Reader {
     where
         Self: Engine,
     {
-        let mut keys = keys.to_vec();
+        let mut keys = room::collect(keys.iter().copied())?;
         keys.sort_unstable();
         keys.dedup();
+        let mut edits = room::collect(keys.iter().map(|_| Edit::Remove))?;
         let mut count = 0;
         self.update_many(&keys, &mut |present| {
             count = present.iter().flatten().count() as u64;
-            present.iter().map(|_| Edit::Remove).collect()
+            std::mem::take(&mut edits)
         })?;
         Ok(count)
     }
 }
 
 impl<R: Reader + ?Sized> Verbs for R {}
+
+fn copy(present: Option<&[u8]>) -> Result<Option<Vec<u8>>> {
+    present.map(room::copy).transpose()
+}
 
 /// Decodes a counter, or says whose value is none.
 fn number_in<N>(key: &[u8], value: &[u8], decode: fn([u8; 8]) -> N) -> Result<N> {

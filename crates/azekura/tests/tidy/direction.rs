@@ -21,7 +21,7 @@ const ROWS: &[&[&[&str]]] = &[
         &["node"],
     ],
     &[&["format"], &["io"], &["epoch"], &["order"]],
-    &[&["error"], &["weave"]],
+    &[&["error", "room"], &["weave"]],
 ];
 
 const ENGINES: &[&str] = &["hash", "tree", "skip", "memory", "cache", "shared"];

@@ -53,6 +53,7 @@ use crate::record::gate::Gate;
 use crate::record::group::GROUP;
 use crate::record::scan::{self, Lend};
 use crate::record::shelf::{LIMITS, Shelf};
+use crate::room;
 use crate::slab::{Record, Slab};
 use crate::weave::{self, Mutex};
 
@@ -234,9 +235,9 @@ impl CacheDb {
         Ok(())
     }
 
-    /// The value of `key`, copied.
+    /// The value of `key`, copied. `Full` if there is no memory for it.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.read_with(key, |value| value.map(<[u8]>::to_vec))
+        self.read_with(key, |value| value.map(room::copy).transpose())?
     }
 
     /// Lends the value of `key`, or its absence, to `visit`: no copy, no lock.

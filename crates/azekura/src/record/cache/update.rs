@@ -15,6 +15,7 @@ use crate::index::{Approached, Locked, Place};
 use crate::record::group::GROUP;
 use crate::record::many::Distinct;
 use crate::record::shelf::{self, LIMITS};
+use crate::room;
 
 /// Records dropped for the memory of one, when the system gives none.
 const DROPPED_FOR_MEMORY: usize = 2048;
@@ -334,23 +335,23 @@ impl CacheDb {
         for key in keys {
             self.check(key, &[], false)?;
         }
-        let distinct = Distinct::of(keys);
+        let distinct = Distinct::of(keys)?;
         let records = &distinct.records;
-        let hashes: Vec<Hash> = records.iter().map(|key| self.shelf.hash(key)).collect();
+        let hashes = room::collect(records.iter().map(|key| self.shelf.hash(key)))?;
         let _inside = self.gate.enter();
         let pin = epoch::pin();
         self.tend(&pin);
         let (mut locked, found) = self.shelf.lock_many(&pin, records, &hashes)?;
-        let found: Vec<Option<Present<'_>>> = found
+        let found = found
             .into_iter()
-            .map(|found| found.map(|at| self.judged(at)))
-            .collect();
-        let values: Vec<Option<&[u8]>> = found
+            .map(|found| found.map(|at| self.judged(at)));
+        let found: Vec<Option<Present<'_>>> = room::collect(found)?;
+        let values = found
             .iter()
-            .map(|found| found.as_ref().and_then(Present::value))
-            .collect();
+            .map(|found| found.as_ref().and_then(Present::value));
+        let values = room::collect(values)?;
+        let mut places: Vec<Option<(Place, u64)>> = room::vec(records.len())?;
         let edits = distinct.decide(&values, decide)?;
-        let mut places: Vec<Option<(Place, u64)>> = Vec::with_capacity(edits.len());
         for (at, edit) in edits.iter().enumerate() {
             let is_present = found[at].is_some();
             match self.prepare(&pin, records[at], hashes[at], edit, None, is_present) {

@@ -140,7 +140,7 @@ impl HashDb {
             images,
             ..Checkpoint::default()
         };
-        let core = build(log, Index::new()?, options, &payload);
+        let core = build(log, Index::new()?, options, &payload)?;
         core.write_super_lazily(&mut state, payload)?;
         core.sync_storage()?;
         *core.checkpoint.lock() = state;
@@ -248,7 +248,7 @@ impl HashDb {
                 count,
                 ..last.clone()
             },
-        );
+        )?;
         let mut state = Checkpoint {
             superblock: Some((sequence, last.clone())),
             images: root.images,
@@ -330,8 +330,8 @@ impl Core {
     }
 }
 
-fn build(log: Arc<Log>, index: Index, options: &Options, payload: &Super) -> Core {
-    Core {
+fn build(log: Arc<Log>, index: Index, options: &Options, payload: &Super) -> Result<Core> {
+    Ok(Core {
         log,
         index,
         options: options.clone(),
@@ -340,14 +340,14 @@ fn build(log: Arc<Log>, index: Index, options: &Options, payload: &Super) -> Cor
         plain_below: value::plain_below(payload.compression),
         epoch: payload.epoch,
         gate: Gate::default(),
-        count: Counter::new(payload.count),
+        count: Counter::new(payload.count)?,
         checkpoint: Mutex::new(Checkpoint::default()),
         wake_at: AtomicU64::new(0),
         bell: keeper::Bell::default(),
         cleaning: Mutex::default(),
         replay_from: Mutex::new(payload.start.1),
         suspect: Mutex::new(Vec::new()),
-    }
+    })
 }
 
 fn open_log(storage: &Arc<dyn Storage>, geometry: Geometry, options: &Options) -> Result<Arc<Log>> {

@@ -38,7 +38,7 @@ use crate::error::{Error, Kind, Result};
 use crate::format::frame::{Frame, FrameKind};
 use crate::format::superblock;
 use crate::index::hash::Hash;
-use crate::index::{Index, Place};
+use crate::index::{Blank, Index, Place};
 use crate::io::file::File;
 use crate::io::{Access, Storage};
 use crate::log::layout::LINK_OFFSET;
@@ -344,7 +344,7 @@ impl View {
     fn apply(&self, address: Address, frame: &Frame<'_>) -> Result<()> {
         let kind = frame.header.kind;
         if kind == FrameKind::Clear {
-            self.index.clear();
+            self.index.clear(Blank::new()?, None);
             self.count.store(0, Ordering::Relaxed);
             return Ok(());
         }

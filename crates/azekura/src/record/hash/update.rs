@@ -22,7 +22,7 @@ use crate::epoch::{self, Mark, Pin};
 use crate::error::Result;
 use crate::format::frame::{Frame, FrameKind};
 use crate::index::hash::Hash;
-use crate::index::{Locked, Slot};
+use crate::index::{Blank, Locked, Slot};
 use crate::log::{Address, Entry, Use};
 use crate::record::group::GROUP;
 use crate::record::limits::Limits;
@@ -332,7 +332,7 @@ impl Core {
         for key in keys {
             self.check_lengths(key, &[])?;
         }
-        self.update_records(&Distinct::of(keys), decide)?;
+        self.update_records(&Distinct::of(keys)?, decide)?;
         self.end_update()
     }
 
@@ -426,6 +426,7 @@ impl Core {
 
     pub(super) fn clear(&self) -> Result<()> {
         self.log.healthy()?;
+        let blank = Blank::new()?;
         {
             let _alone = self.gate.alone();
             let mark = epoch::appending();
@@ -436,7 +437,7 @@ impl Core {
                 value: &[],
             };
             self.log.append(&mark, &entry)?;
-            self.index.clear();
+            self.index.clear(blank, None);
             self.count.reset();
             let (open, end) = self.log.end();
             for segment in self.log.segments().in_use(Use::Log) {

@@ -26,6 +26,7 @@ use crate::engine::{Bookmark, DecideMany, Edit, Engine, Promise, Reader, Stats, 
 use crate::error::Result;
 use crate::record::bookmark::Start;
 use crate::record::many::Distinct;
+use crate::room;
 
 const SHARD_BITS: u32 = 10;
 const SHARDS: usize = 1 << SHARD_BITS;
@@ -105,19 +106,23 @@ impl Default for StdHashDb {
 }
 
 impl StdHashDb {
-    /// An empty store.
+    /// An empty store. Panics if there is no memory for 64 KiB; [`with_capacity`](Self::with_capacity) does not.
     pub fn new() -> Self {
+        Self::empty().expect("there are 64 KiB of memory")
+    }
+
+    fn empty() -> Result<Self> {
         let seeded = Seeded::new();
         let shard = |_| Shard(RwLock::new(Map::with_hasher(seeded)));
-        Self {
-            shards: (0..SHARDS).map(shard).collect(),
+        Ok(Self {
+            shards: room::collect((0..SHARDS).map(shard))?.into_boxed_slice(),
             seeded,
-        }
+        })
     }
 
     /// An empty store with room for so many records, as even as hashes are. `Full` if there is no memory.
     pub fn with_capacity(records: u64) -> Result<Self> {
-        let db = Self::new();
+        let db = Self::empty()?;
         let each = records.div_ceil(SHARDS as u64) as usize;
         for shard in &db.shards {
             // Most shards have at most so many more than the mean.
@@ -167,9 +172,9 @@ impl StdHashDb {
     }
 
     /// The locks of these shards, which are in rising order, each once.
-    fn lock(&self, shards: &[usize]) -> Vec<RwLockWriteGuard<'_, Map>> {
+    fn lock(&self, shards: &[usize]) -> Result<Vec<RwLockWriteGuard<'_, Map>>> {
         let lock = |shard: &usize| self.shards[*shard].0.write();
-        shards.iter().map(lock).collect()
+        room::collect(shards.iter().map(lock))
     }
 }
 
@@ -201,17 +206,21 @@ struct Keys {
 }
 
 impl Keys {
-    fn take(&mut self, map: &Map, seeded: Seeded, start: &Start<'_>) {
+    /// Errors: `Full`.
+    fn take(&mut self, map: &Map, seeded: Seeded, start: &Start<'_>) -> Result<()> {
         self.bytes.clear();
         self.at.clear();
+        room::more(&mut self.at, map.len())?;
         for key in map.keys() {
             let place = seeded.of(key).rotate_left(TURN);
             if start.admits(place, key) {
                 let first = self.bytes.len();
+                room::more(&mut self.bytes, key.len())?;
                 self.bytes.extend_from_slice(key);
                 self.at.push((place, first, self.bytes.len()));
             }
         }
+        Ok(())
     }
 
     fn sort(&mut self) {
@@ -239,7 +248,7 @@ impl Reader for StdHashDb {
         }
         let (mut keys, mut values, mut ends) = (Keys::default(), Vec::new(), Vec::new());
         for shard in &self.shards[shard_of(start.hash)..] {
-            keys.take(&shard.0.read(), self.seeded, &start);
+            keys.take(&shard.0.read(), self.seeded, &start)?;
             keys.sort();
             for group in keys.at.chunks(GROUP) {
                 values.clear();
@@ -248,6 +257,7 @@ impl Reader for StdHashDb {
                     let map = shard.0.read();
                     for (_, first, end) in group {
                         if let Some(value) = map.get(&keys.bytes[*first..*end]) {
+                            room::more(&mut values, value.len())?;
                             values.extend_from_slice(value);
                             ends.push(Some(values.len()));
                         } else {
@@ -325,21 +335,21 @@ impl Engine for StdHashDb {
     }
 
     fn update_many(&self, keys: &[&[u8]], decide: DecideMany<'_, '_>) -> Result<()> {
-        let distinct = Distinct::of(keys);
+        let distinct = Distinct::of(keys)?;
         let shard = |key: &[u8]| shard_of(self.place(key));
-        let mut shards: Vec<usize> = distinct.records.iter().map(|key| shard(key)).collect();
+        let mut shards = room::collect(distinct.records.iter().map(|key| shard(key)))?;
         shards.sort_unstable();
         shards.dedup();
-        let mut maps = self.lock(&shards);
+        let mut maps = self.lock(&shards)?;
         let at = |key: &[u8]| {
             let found = shards.binary_search(&shard(key));
             found.expect("the shard of every key is locked")
         };
         let present = |key: &&[u8]| maps[at(key)].get(*key).map(|value| &**value);
-        let present: Vec<Option<&[u8]>> = distinct.records.iter().map(present).collect();
+        let present = room::collect(distinct.records.iter().map(present))?;
+        let mut more = room::collect(shards.iter().map(|_| 0))?;
         let edits = distinct.decide(&present, decide)?;
         let changes = changes(&distinct.records, edits)?;
-        let mut more = vec![0; shards.len()];
         for (key, change) in &changes {
             more[at(key)] += usize::from(matches!(change, Change::Put(..)));
         }
@@ -363,12 +373,11 @@ impl Engine for StdHashDb {
     }
 
     fn clear(&self) -> Result<()> {
-        let all: Vec<usize> = (0..SHARDS).collect();
-        let mut maps = self.lock(&all);
-        let gone: Vec<Map> = maps
-            .iter_mut()
-            .map(|map| std::mem::replace(&mut **map, Map::with_hasher(self.seeded)))
-            .collect();
+        let all = room::collect(0..SHARDS)?;
+        let mut gone = room::vec(SHARDS)?;
+        let mut maps = self.lock(&all)?;
+        let empty = |map: &mut Map| std::mem::replace(map, Map::with_hasher(self.seeded));
+        gone.extend(maps.iter_mut().map(|map| empty(map)));
         drop(maps);
         drop(gone);
         Ok(())

@@ -13,6 +13,7 @@ use std::ops::Deref;
 
 use crate::engine::{Edit, Promise};
 use crate::error::{Error, Kind, Result, size};
+use crate::room;
 
 /// Longest key: what a snapshot holds.
 pub(super) const KEY_LEN_MAX: u64 = (1 << 31) - 1;
@@ -176,12 +177,15 @@ pub(super) fn changes<'k>(
     records: &[&'k [u8]],
     edits: Vec<Edit<'_>>,
 ) -> Result<Vec<(&'k [u8], Change)>> {
-    let change = |(key, edit): (&&'k [u8], Edit<'_>)| match edit {
-        Edit::Keep => None,
-        Edit::Remove => Some(Ok((*key, Change::Remove))),
-        Edit::Put(value) => Some(put(key, &value).map(|change| (*key, change))),
-    };
-    records.iter().zip(edits).filter_map(change).collect()
+    let mut changes = room::vec(records.len())?;
+    for (key, edit) in records.iter().zip(edits) {
+        match edit {
+            Edit::Keep => {}
+            Edit::Remove => changes.push((*key, Change::Remove)),
+            Edit::Put(value) => changes.push((*key, put(key, &value)?)),
+        }
+    }
+    Ok(changes)
 }
 
 fn put(key: &[u8], value: &[u8]) -> Result<Change> {

@@ -6,8 +6,8 @@
 //! `parking_lot`'s, fair in the long run, and its waiters park. No lock is held while anything is lent.
 //!
 //! A bookmark is the least key that is still to be shown, so it is good for any store in the same order.
-//! Memory for keys and values that is not to be had is an error; the nodes of the standard library's tree are
-//! taken without asking, as it does.
+//! Memory for keys and values that is not to be had is an error. The nodes of the standard library's tree, of at most 640
+//! bytes, are taken without asking: it has no other way, so without memory for one the process ends.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -21,6 +21,7 @@ use crate::engine::{
 };
 use crate::error::Result;
 use crate::record::many::Distinct;
+use crate::room;
 
 type Map = BTreeMap<Bytes, Bytes>;
 
@@ -94,6 +95,7 @@ impl Reader for StdTreeDb {
                 let records = self.records.read();
                 let least = (Bound::Included(&next[..]), Bound::Unbounded);
                 for (key, value) in records.range::<[u8], _>(least).take(group) {
+                    room::more(&mut bytes, key.len() + value.len())?;
                     bytes.extend_from_slice(key);
                     let key_end = bytes.len();
                     bytes.extend_from_slice(value);
@@ -176,10 +178,10 @@ impl Engine for StdTreeDb {
     }
 
     fn update_many(&self, keys: &[&[u8]], decide: DecideMany<'_, '_>) -> Result<()> {
-        let distinct = Distinct::of(keys);
+        let distinct = Distinct::of(keys)?;
         let mut records = self.records.write();
         let present = |key: &&[u8]| records.get(*key).map(|value| &**value);
-        let present: Vec<Option<&[u8]>> = distinct.records.iter().map(present).collect();
+        let present = room::collect(distinct.records.iter().map(present))?;
         let edits = distinct.decide(&present, decide)?;
         for (key, change) in changes(&distinct.records, edits)? {
             match change {
@@ -224,43 +226,44 @@ struct At<'d> {
 
 impl At<'_> {
     /// Moves to the record that `choose` finds, or to none.
-    fn go(&mut self, choose: impl FnOnce(&Map) -> Option<(&Bytes, &Bytes)>) -> bool {
+    fn go(&mut self, choose: impl FnOnce(&Map) -> Option<(&Bytes, &Bytes)>) -> Result<bool> {
         let records = self.db.records.read();
-        self.record = choose(&records).map(|(key, value)| (key.to_vec(), value.to_vec()));
-        self.record.is_some()
+        let copy = |(key, value): (&Bytes, &Bytes)| Ok((room::copy(key)?, room::copy(value)?));
+        self.record = choose(&records).map(copy).transpose()?;
+        Ok(self.record.is_some())
     }
 }
 
 impl Cursor for At<'_> {
     fn first(&mut self) -> Result<bool> {
-        Ok(self.go(Map::first_key_value))
+        self.go(Map::first_key_value)
     }
 
     fn last(&mut self) -> Result<bool> {
-        Ok(self.go(Map::last_key_value))
+        self.go(Map::last_key_value)
     }
 
     fn seek(&mut self, key: &[u8]) -> Result<bool> {
         let from = (Bound::Included(key), Bound::Unbounded);
-        Ok(self.go(|records| records.range::<[u8], _>(from).next()))
+        self.go(|records| records.range::<[u8], _>(from).next())
     }
 
     fn next(&mut self) -> Result<bool> {
         let Some((key, _)) = &self.record else {
             return self.first();
         };
-        let key = key.clone();
+        let key = room::copy(key)?;
         let from = (Bound::Excluded(&key[..]), Bound::Unbounded);
-        Ok(self.go(|records| records.range::<[u8], _>(from).next()))
+        self.go(|records| records.range::<[u8], _>(from).next())
     }
 
     fn previous(&mut self) -> Result<bool> {
         let Some((key, _)) = &self.record else {
             return self.last();
         };
-        let key = key.clone();
+        let key = room::copy(key)?;
         let to = (Bound::Unbounded, Bound::Excluded(&key[..]));
-        Ok(self.go(|records| records.range::<[u8], _>(to).next_back()))
+        self.go(|records| records.range::<[u8], _>(to).next_back())
     }
 
     fn record(&self) -> Option<(&[u8], &[u8])> {

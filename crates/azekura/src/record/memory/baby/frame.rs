@@ -102,7 +102,11 @@ impl Frames {
 
     /// Gives back a frame that is dead and that nothing points to.
     pub(super) fn give(&self, number: u32) {
-        self.free.lock().push(number);
+        let mut free = self.free.lock();
+        // Without memory to remember it, it is not used again.
+        if free.try_reserve(1).is_ok() {
+            free.push(number);
+        }
     }
 
     /// `Full` unless as many frames can be had, and some more for others meanwhile.

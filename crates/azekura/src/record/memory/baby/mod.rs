@@ -42,6 +42,7 @@ use crate::order::Order;
 use crate::record::counter::Counter;
 use crate::record::gate::Gate;
 use crate::record::limits::Limits;
+use crate::room;
 
 /// Longest value.
 const LIMITS: Limits = Limits {
@@ -135,7 +136,7 @@ impl BabyDb {
             tree: Tree::new(options.order)?,
             cells: Cells::default(),
             gate: Gate::default(),
-            count: Counter::new(0),
+            count: Counter::new(0)?,
         })
     }
 
@@ -144,9 +145,9 @@ impl BabyDb {
         self.tree.order
     }
 
-    /// The value of `key`, copied.
+    /// The value of `key`, copied. `Full` if there is no memory for it.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.read_with(key, |value| value.map(<[u8]>::to_vec))
+        self.read_with(key, |value| value.map(room::copy).transpose())?
     }
 
     /// Lends the value of `key`, or its absence, to `visit`: no lock, and no allocation up to 64 bytes.

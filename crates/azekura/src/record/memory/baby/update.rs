@@ -14,6 +14,7 @@ use crate::epoch::{self, Pin};
 use crate::error::Result;
 use crate::node::{self, Found, Node, Value};
 use crate::record::many::Distinct;
+use crate::room;
 
 impl BabyDb {
     /// Sets the value of `key`. Errors: `TooLarge`; `Full`, and then nothing is changed.
@@ -185,14 +186,17 @@ impl BabyDb {
         for key in keys {
             LIMITS.check(key, &[])?;
         }
-        let distinct = Distinct::of(keys);
+        let distinct = Distinct::of(keys)?;
         let records = &distinct.records;
-        let mut sorted: Vec<usize> = (0..records.len()).collect();
-        sorted.sort_by(|a, b| self.tree.order.compare(records[*a], records[*b]));
+        let mut sorted = room::collect(0..records.len())?;
+        sorted.sort_unstable_by(|a, b| self.tree.order.compare(records[*a], records[*b]));
         let _inside = self.gate.enter();
         let pin = epoch::pin();
-        let mut held: Vec<Held<'_>> = Vec::new();
-        let mut values: Vec<Option<Vec<u8>>> = vec![None; records.len()];
+        // A leaf for each, and one for each that is divided for it.
+        let mut held: Vec<Held<'_>> = room::vec(records.len().saturating_mul(2))?;
+        let mut values: Vec<Option<Vec<u8>>> = room::collect(records.iter().map(|_| None))?;
+        let mut retired = room::vec(records.len())?;
+        let mut thin = room::vec(records.len())?;
         for at in &sorted {
             let key = records[*at];
             let covers = |held: &Held<'_>| self.tree.node(held.frame).covers(key);
@@ -202,10 +206,11 @@ impl BabyDb {
             let mut buffer = Buffer::new();
             if let Some(leaf) = held.last() {
                 let seen = Self::see_in(self.tree.node(leaf.frame), key, &mut buffer);
-                values[*at] = Self::lend(&pin, &seen, &buffer, |value| value.map(<[u8]>::to_vec));
+                let copy = |value: Option<&[u8]>| value.map(room::copy).transpose();
+                values[*at] = Self::lend(&pin, &seen, &buffer, copy)?;
             }
         }
-        let shown: Vec<Option<&[u8]>> = values.iter().map(Option::as_deref).collect();
+        let shown = room::collect(values.iter().map(Option::as_deref))?;
         let edits = distinct.decide(&shown, decide)?;
         let stored = self.values(records, &edits)?;
         let puts = stored.iter().flatten().count() as u64;
@@ -225,8 +230,6 @@ impl BabyDb {
                 leaf.lock.change();
             }
         }
-        let mut retired = Vec::new();
-        let mut thin = Vec::new();
         let mut leaf = 0;
         for at in sorted {
             let key = records[at];
@@ -276,7 +279,7 @@ impl BabyDb {
         records: &[&[u8]],
         edits: &'v [Edit<'_>],
     ) -> Result<Vec<Option<Value<'v>>>> {
-        let mut stored: Vec<Option<Value<'_>>> = Vec::with_capacity(edits.len());
+        let mut stored: Vec<Option<Value<'_>>> = room::vec(edits.len())?;
         for (key, edit) in records.iter().zip(edits) {
             let value = match edit {
                 Edit::Put(value) => LIMITS
@@ -313,7 +316,7 @@ impl BabyDb {
         for half in halves {
             held.push(half);
         }
-        held.sort_by(|a, b| self.by_fences(a, b));
+        held.sort_unstable_by(|a, b| self.by_fences(a, b));
         Ok(())
     }
 
@@ -335,14 +338,13 @@ impl BabyDb {
     /// Removes everything, while no other update is under way. A reader sees all of it or nothing.
     pub(super) fn remove_all(&self) -> Result<()> {
         let _alone = self.gate.alone();
-        let mut words = Vec::new();
+        // Who found a value before is pinned since before it is retired.
         self.tree.clear(&mut |node| {
-            words.extend((0..node.count()).map(|at| Some(node.value(at))));
+            for at in 0..node.count() {
+                self.retire(Some(node.value(at)));
+            }
         })?;
         self.count.reset();
-        for found in words {
-            self.retire(found);
-        }
         Ok(())
     }
 }

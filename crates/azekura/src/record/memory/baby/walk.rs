@@ -17,6 +17,7 @@ use crate::engine::{Bookmark, Cursor, Visit};
 use crate::epoch::{self, Pin};
 use crate::error::{Error, Kind, Result, quote};
 use crate::node::{Found, Key, Node};
+use crate::room;
 
 /// The place at `key`, or behind it.
 pub(super) fn bookmark(key: &[u8], is_behind: bool) -> Bookmark {
@@ -84,20 +85,25 @@ impl Batch {
         self.records.clear();
     }
 
-    fn take(&mut self, node: Node<'_>, at: usize) {
+    /// Errors: `Full`.
+    fn take(&mut self, node: Node<'_>, at: usize) -> Result<()> {
         node.key(at, &mut self.key);
         let begin = self.bytes.len();
+        room::more(&mut self.bytes, self.key.bytes().len())?;
         self.bytes.extend_from_slice(self.key.bytes());
         let place = match node.value(at) {
             Found::Outside(word) => Place::Outside(word),
             Found::Inside(len, offset) => {
                 let start = self.bytes.len();
+                room::more(&mut self.bytes, len)?;
                 self.bytes.resize(start + len, 0);
                 node.copy(offset, &mut self.bytes[start..]);
                 Place::Copied(len)
             }
         };
+        room::more(&mut self.records, 1)?;
         self.records.push((begin, self.key.bytes().len(), place));
+        Ok(())
     }
 
     fn record<'b>(&'b self, pin: &'b Pin, at: usize) -> Option<(&'b [u8], &'b [u8])> {
@@ -142,37 +148,37 @@ impl BabyDb {
     }
 
     /// Copies up to `most` records from a place on.
-    fn take_from(&self, from: &From, most: usize, batch: &mut Batch) -> Looked {
+    fn take_from(&self, from: &From, most: usize, batch: &mut Batch) -> Result<Looked> {
         self.look(from.to(), &mut |node| {
             batch.clear();
             let at = from.entry(node);
             let end = node.count().min(at.saturating_add(most));
-            (at..end).for_each(|at| batch.take(node, at));
+            (at..end).try_for_each(|at| batch.take(node, at))?;
             let mut fence = Key::default();
-            if at < end {
+            Ok(if at < end {
                 Looked::Records
             } else if node.upper(&mut fence).is_some() {
                 Looked::Beyond(fence.bytes().to_vec())
             } else {
                 Looked::End
-            }
+            })
         })
     }
 
     /// Copies the last record less than a key, or of all.
-    fn take_before(&self, key: Option<&[u8]>, batch: &mut Batch) -> Looked {
+    fn take_before(&self, key: Option<&[u8]>, batch: &mut Batch) -> Result<Looked> {
         self.look(To::Before(key), &mut |node| {
             batch.clear();
             let end = key.map_or_else(|| node.count(), |key| node.find(key).0);
             let mut fence = Key::default();
-            if let Some(at) = end.checked_sub(1) {
-                batch.take(node, at);
+            Ok(if let Some(at) = end.checked_sub(1) {
+                batch.take(node, at)?;
                 Looked::Records
             } else if node.lower(&mut fence).is_some() {
                 Looked::Beyond(fence.bytes().to_vec())
             } else {
                 Looked::End
-            }
+            })
         })
     }
 
@@ -192,7 +198,7 @@ impl BabyDb {
         let mut most = 8;
         loop {
             let pin = epoch::pin();
-            match self.take_from(&from, most, &mut batch) {
+            match self.take_from(&from, most, &mut batch)? {
                 Looked::End => return Ok(None),
                 Looked::Beyond(fence) => from = From::At(fence),
                 Looked::Records => {
@@ -232,41 +238,44 @@ impl<'d> At<'d> {
         }
     }
 
-    fn arrive(&mut self, pin: &Pin) -> bool {
+    /// On an error it is on no record.
+    fn arrive(&mut self, pin: &Pin) -> Result<bool> {
         let record = self.batch.record(pin, 0);
-        self.is_placed = record.is_some();
+        self.is_placed = false;
         if let Some((key, value)) = record {
             self.key.clear();
             self.key.extend_from_slice(key);
             self.value.clear();
+            room::more(&mut self.value, value.len())?;
             self.value.extend_from_slice(value);
+            self.is_placed = true;
         }
-        self.is_placed
+        Ok(self.is_placed)
     }
 
-    fn forward(&mut self, mut from: From) -> bool {
+    fn forward(&mut self, mut from: From) -> Result<bool> {
         loop {
             let pin = epoch::pin();
-            match self.db.take_from(&from, 1, &mut self.batch) {
+            match self.db.take_from(&from, 1, &mut self.batch)? {
                 Looked::Records => return self.arrive(&pin),
                 Looked::Beyond(fence) => from = From::At(fence),
                 Looked::End => {
                     self.is_placed = false;
-                    return false;
+                    return Ok(false);
                 }
             }
         }
     }
 
-    fn backward(&mut self, mut before: Option<Vec<u8>>) -> bool {
+    fn backward(&mut self, mut before: Option<Vec<u8>>) -> Result<bool> {
         loop {
             let pin = epoch::pin();
-            match self.db.take_before(before.as_deref(), &mut self.batch) {
+            match self.db.take_before(before.as_deref(), &mut self.batch)? {
                 Looked::Records => return self.arrive(&pin),
                 Looked::Beyond(fence) => before = Some(fence),
                 Looked::End => {
                     self.is_placed = false;
-                    return false;
+                    return Ok(false);
                 }
             }
         }
@@ -275,15 +284,15 @@ impl<'d> At<'d> {
 
 impl Cursor for At<'_> {
     fn first(&mut self) -> Result<bool> {
-        Ok(self.forward(From::First))
+        self.forward(From::First)
     }
 
     fn last(&mut self) -> Result<bool> {
-        Ok(self.backward(None))
+        self.backward(None)
     }
 
     fn seek(&mut self, key: &[u8]) -> Result<bool> {
-        Ok(self.forward(From::At(key.to_vec())))
+        self.forward(From::At(room::copy(key)?))
     }
 
     fn next(&mut self) -> Result<bool> {
@@ -291,7 +300,7 @@ impl Cursor for At<'_> {
             return self.first();
         }
         let key = std::mem::take(&mut self.key);
-        Ok(self.forward(From::Behind(key)))
+        self.forward(From::Behind(key))
     }
 
     fn previous(&mut self) -> Result<bool> {
@@ -299,7 +308,7 @@ impl Cursor for At<'_> {
             return self.last();
         }
         let key = std::mem::take(&mut self.key);
-        Ok(self.backward(Some(key)))
+        self.backward(Some(key))
     }
 
     fn record(&self) -> Option<(&[u8], &[u8])> {

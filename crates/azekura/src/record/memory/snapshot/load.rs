@@ -20,6 +20,7 @@ use crate::format::checksum::crc;
 use crate::format::superblock::{SIZE, Superblock};
 use crate::io::file::File;
 use crate::io::{Access, Storage};
+use crate::room;
 
 /// Records put at once.
 const BATCH: usize = 256;
@@ -77,7 +78,7 @@ impl Snapshot {
     /// As [`open`](Self::open), on a storage.
     pub fn open_on(storage: Arc<dyn Storage>) -> Result<Self> {
         let size = storage.size()?;
-        let mut front = vec![0; size.min(SIZE) as usize];
+        let mut front = room::collect((0..size.min(SIZE) as usize).map(|_| 0))?;
         storage.read_at(0, &mut front)?;
         let describe = |error: Error| error.at(storage.path());
         if front.is_empty() {
@@ -156,7 +157,7 @@ impl Snapshot {
     /// `Invalid` (the engine is not empty), `Mismatch` (engine and snapshot have orders of keys of different
     /// names; or records expire, and the engine would keep them for ever), `TooLarge` (a record over the
     /// engine's limits). If the engine fails meanwhile, or the file changes, it is emptied again and that error
-    /// is returned.
+    /// is returned. If it cannot be emptied either (some need memory for that), a part stays there, and the error says so.
     pub fn load_into(
         &self,
         engine: &dyn Engine,
@@ -179,10 +180,10 @@ impl Snapshot {
         let loaded = self.put_all(engine, (options.now_ms)(), &mut |done, _| {
             progress(self.size + done, total);
         });
-        if loaded.is_err() {
-            engine.clear()?;
-        }
-        loaded
+        loaded.map_err(|error| match engine.clear() {
+            Ok(()) => error,
+            Err(_) => error.remedy("clear the engine: a part of the snapshot is still in it"),
+        })
     }
 
     fn suits(&self, engine: &dyn Engine, summary: &Summary) -> Result<()> {
@@ -241,7 +242,7 @@ impl Snapshot {
     ) -> Result<Loaded> {
         let mut loaded = Loaded::default();
         self.each_block(progress, &mut |records| {
-            let mut batch: Vec<(&[u8], &[u8])> = Vec::with_capacity(BATCH);
+            let mut batch: Vec<(&[u8], &[u8])> = room::vec(BATCH)?;
             for record in records {
                 match (record.expires_ms, engine.as_expiring()) {
                     (Some(at), _) if at <= now => {

@@ -34,6 +34,7 @@ use crate::record::gate::Gate;
 use crate::record::group::GROUP;
 use crate::record::scan::{self, Lend};
 use crate::record::shelf::{LIMITS, Shelf};
+use crate::room;
 use crate::slab::Record;
 
 /// How a store in memory is made.
@@ -71,13 +72,13 @@ impl TinyDb {
         Ok(Self {
             shelf: Shelf::new(options.memory_limit)?,
             gate: Gate::default(),
-            count: Counter::new(0),
+            count: Counter::new(0)?,
         })
     }
 
-    /// The value of `key`, copied.
+    /// The value of `key`, copied. `Full` if there is no memory for it.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.read_with(key, |value| value.map(<[u8]>::to_vec))
+        self.read_with(key, |value| value.map(room::copy).transpose())?
     }
 
     /// Lends the value of `key`, or its absence, to `visit`: no copy, no lock.

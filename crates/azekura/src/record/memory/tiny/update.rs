@@ -12,6 +12,7 @@ use crate::index::{Approached, Locked, Place};
 use crate::record::group::GROUP;
 use crate::record::many::Distinct;
 use crate::record::shelf::{LIMITS, Present};
+use crate::room;
 use crate::weave::{self, Bug};
 
 impl TinyDb {
@@ -189,19 +190,19 @@ impl TinyDb {
         for key in keys {
             LIMITS.check(key, &[])?;
         }
-        let distinct = Distinct::of(keys);
+        let distinct = Distinct::of(keys)?;
         let records = &distinct.records;
-        let hashes: Vec<Hash> = records.iter().map(|key| self.shelf.hash(key)).collect();
+        let hashes = room::collect(records.iter().map(|key| self.shelf.hash(key)))?;
         let _inside = self.gate.enter();
         let pin = epoch::pin();
         self.shelf.keep_dense(&pin);
         let (mut locked, found) = self.shelf.lock_many(&pin, records, &hashes)?;
-        let values: Vec<Option<&[u8]>> = found
+        let values = found
             .iter()
-            .map(|found| found.as_ref().map(|present| present.record.value))
-            .collect();
+            .map(|found| found.as_ref().map(|present| present.record.value));
+        let values = room::collect(values)?;
+        let mut places: Vec<Option<Place>> = room::vec(records.len())?;
         let edits = distinct.decide(&values, decide)?;
-        let mut places: Vec<Option<Place>> = Vec::with_capacity(edits.len());
         for (key, edit) in records.iter().zip(&edits) {
             let place = match edit {
                 Edit::Put(value) => LIMITS
