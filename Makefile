@@ -25,7 +25,7 @@ FUZZ_TARGETS := $(filter-out fuzz_canary,$(basename $(notdir $(wildcard fuzz/fuz
 
 .PHONY: help
 help: ## Print the commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: ## Check the prerequisites; as root, install what Debian has
@@ -70,6 +70,10 @@ soak: setup ## Run the nets with one seed after another (SECS=600 SEED=1)
 .PHONY: fuzz
 fuzz: ## Run each fuzz target (FUZZ_SECS=60 each), and the one that must fail
 	@FUZZ_SECS=$(FUZZ_SECS) .ci/fuzz $(FUZZ_TARGETS)
+
+.PHONY: sanitize
+sanitize: ## Run concurrent tests under a sanitizer and Miri, where there is a nightly toolchain
+	@.ci/sanitize
 
 .PHONY: clean
 clean: ## Remove what was built

@@ -317,7 +317,7 @@ fn a_scan_shows_what_stays_once_while_the_index_grows() {
 
 #[test]
 fn clear_is_one_moment() {
-    holds("clear", 300, &clearing);
+    holds("clear", 3000, &clearing);
 }
 
 #[test]
