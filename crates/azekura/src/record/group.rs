@@ -5,32 +5,58 @@
 
 use rapidhash::v3::RapidSecrets;
 
-use crate::epoch::Pin;
+use crate::epoch::{self, Pin};
+use crate::error::Result;
 use crate::index::hash::Hash;
 use crate::index::{Glance, Index, Place};
 
 /// Keys of a group: enough to hide a miss, few enough to stay in the first cache.
 pub(super) const GROUP: usize = 32;
 
-/// Hashes a group of keys and has their buckets, then (by `prefetch`) their records, brought near.
-#[inline(always)]
-pub(super) fn approach<'k>(
-    index: &Index,
-    pin: &Pin,
-    secrets: &RapidSecrets,
-    keys: impl Iterator<Item = &'k [u8]>,
-    hashes: &mut [Hash; GROUP],
-    prefetch: impl Fn(Place),
-) {
-    let mut len = 0;
-    for (key, hash) in keys.zip(hashes.iter_mut()) {
-        *hash = Hash::of_key(key, secrets);
-        index.prefetch(pin, *hash);
-        len += 1;
+/// What has a key: a key, or a record.
+pub(super) trait Keyed {
+    fn key(&self) -> &[u8];
+}
+
+impl Keyed for &[u8] {
+    #[inline(always)]
+    fn key(&self) -> &[u8] {
+        self
     }
-    for hash in &hashes[..len] {
-        if let Glance::At(place) = index.glance(pin, *hash) {
-            prefetch(place);
+}
+
+impl Keyed for (&[u8], &[u8]) {
+    #[inline(always)]
+    fn key(&self) -> &[u8] {
+        self.0
+    }
+}
+
+/// Calls `each` with every item, in order, its number, and the hash of its key, under a pin of its group, whose buckets
+/// and then (by `prefetch`) records were brought near before. The first error ends it.
+#[inline(always)]
+pub(super) fn in_groups<T: Keyed>(
+    index: &Index,
+    secrets: &RapidSecrets,
+    prefetch: impl Fn(Place),
+    items: &[T],
+    mut each: impl FnMut(&Pin, usize, &T, Hash) -> Result<()>,
+) -> Result<()> {
+    let mut hashes = [Hash(0); GROUP];
+    for (group, items) in items.chunks(GROUP).enumerate() {
+        let pin = epoch::pin();
+        for (item, hash) in items.iter().zip(&mut hashes) {
+            *hash = Hash::of_key(item.key(), secrets);
+            index.prefetch(&pin, *hash);
+        }
+        for hash in &hashes[..items.len()] {
+            if let Glance::At(place) = index.glance(&pin, *hash) {
+                prefetch(place);
+            }
+        }
+        for (at, (item, hash)) in items.iter().zip(&hashes).enumerate() {
+            each(&pin, group * GROUP + at, item, *hash)?;
         }
     }
+    Ok(())
 }

@@ -10,7 +10,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use rapidhash::v3::RapidSecrets;
 
-use super::group::{self, GROUP};
+use super::group::{self, Keyed};
 use super::limits::Limits;
 use super::scan::{Lend, Scan};
 use crate::engine::{Bookmark, Visit};
@@ -143,16 +143,15 @@ impl Shelf {
         })
     }
 
-    /// Has the buckets and records of a group of keys brought near, and says their hashes.
+    /// As [`group::in_groups`].
     #[inline(always)]
-    pub(super) fn approach<'k>(
+    pub(super) fn in_groups<T: Keyed>(
         &self,
-        pin: &Pin,
-        keys: impl Iterator<Item = &'k [u8]>,
-        hashes: &mut [Hash; GROUP],
-    ) {
+        items: &[T],
+        each: impl FnMut(&Pin, usize, &T, Hash) -> Result<()>,
+    ) -> Result<()> {
         let prefetch = |place| self.prefetch(place);
-        group::approach(&self.index, pin, &self.secrets, keys, hashes, prefetch);
+        group::in_groups(&self.index, &self.secrets, prefetch, items, each)
     }
 
     #[inline(always)]

@@ -50,7 +50,6 @@ use crate::epoch::{self, Pin};
 use crate::error::{Error, Kind, Result, size};
 use crate::index::hash::Hash;
 use crate::record::gate::Gate;
-use crate::record::group::GROUP;
 use crate::record::scan::{self, Lend};
 use crate::record::shelf::{LIMITS, Shelf};
 use crate::room;
@@ -330,16 +329,9 @@ impl Reader for CacheDb {
     }
 
     fn read_many(&self, keys: &[&[u8]], visit: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
-        let mut hashes = [Hash(0); GROUP];
-        for (group, keys) in keys.chunks(GROUP).enumerate() {
-            let pin = epoch::pin();
-            self.shelf.approach(&pin, keys.iter().copied(), &mut hashes);
-            for (at, key) in keys.iter().enumerate() {
-                let index = group * GROUP + at;
-                self.read_hashed(&pin, key, hashes[at], |value| visit(index, value))?;
-            }
-        }
-        Ok(())
+        self.shelf.in_groups(keys, |pin, index, key, hash| {
+            self.read_hashed(pin, key, hash, |value| visit(index, value))
+        })
     }
 
     fn scan(&self, from: Option<&Bookmark>, visit: &mut Visit<'_>) -> Result<Option<Bookmark>> {
@@ -431,16 +423,9 @@ impl Engine for CacheDb {
     }
 
     fn put_many(&self, records: &[(&[u8], &[u8])]) -> Result<()> {
-        let mut hashes = [Hash(0); GROUP];
-        for group in records.chunks(GROUP) {
-            let pin = epoch::pin();
-            self.shelf
-                .approach(&pin, group.iter().map(|(key, _)| *key), &mut hashes);
-            for (at, (key, value)) in group.iter().enumerate() {
-                self.put_hashed(key, hashes[at], value, None)?;
-            }
-        }
-        Ok(())
+        self.shelf.in_groups(records, |_, _, (key, value), hash| {
+            self.put_hashed(key, hash, value, None)
+        })
     }
 
     fn clear(&self) -> Result<()> {

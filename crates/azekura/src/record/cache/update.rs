@@ -12,7 +12,6 @@ use crate::epoch::{self, Pin};
 use crate::error::{Error, Kind, Result};
 use crate::index::hash::Hash;
 use crate::index::{Approached, Locked, Place};
-use crate::record::group::GROUP;
 use crate::record::many::Distinct;
 use crate::record::shelf::{self, LIMITS};
 use crate::room;
@@ -58,16 +57,11 @@ impl CacheDb {
 
     /// Removes each of `keys`, overlapping their cache misses; how many were there.
     pub fn remove_many(&self, keys: &[&[u8]]) -> Result<u64> {
-        let mut hashes = [Hash(0); GROUP];
         let mut removed = 0;
-        for group in keys.chunks(GROUP) {
-            let pin = epoch::pin();
-            self.shelf
-                .approach(&pin, group.iter().copied(), &mut hashes);
-            for (at, key) in group.iter().enumerate() {
-                removed += u64::from(self.remove_hashed(key, hashes[at])?);
-            }
-        }
+        self.shelf.in_groups(keys, |_, _, key, hash| {
+            removed += u64::from(self.remove_hashed(key, hash)?);
+            Ok(())
+        })?;
         Ok(removed)
     }
 

@@ -12,7 +12,7 @@ use crate::format::frame::Frame;
 use crate::index::hash::Hash;
 use crate::index::{Glance, Place};
 use crate::log::Address;
-use crate::record::group::{self, GROUP};
+use crate::record::group::{self, Keyed};
 use crate::record::scan::{Lend, Scan};
 
 impl Core {
@@ -91,16 +91,15 @@ impl Core {
         Ok((frame.key == key && is_record).then_some(frame))
     }
 
-    /// Has the buckets and records of a group of keys brought near, and says their hashes.
+    /// As [`group::in_groups`].
     #[inline(always)]
-    pub(super) fn approach<'k>(
+    pub(super) fn in_groups<T: Keyed>(
         &self,
-        pin: &Pin,
-        keys: impl Iterator<Item = &'k [u8]>,
-        hashes: &mut [Hash; GROUP],
-    ) {
+        items: &[T],
+        each: impl FnMut(&Pin, usize, &T, Hash) -> Result<()>,
+    ) -> Result<()> {
         let prefetch = |place| self.log.prefetch(Address(place));
-        group::approach(&self.index, pin, &self.secrets, keys, hashes, prefetch);
+        group::in_groups(&self.index, &self.secrets, prefetch, items, each)
     }
 
     pub(super) fn scan(
@@ -134,15 +133,8 @@ impl Core {
         keys: &[&[u8]],
         visit: &mut dyn FnMut(usize, Option<&[u8]>),
     ) -> Result<()> {
-        let mut hashes = [Hash(0); GROUP];
-        for (group, keys) in keys.chunks(GROUP).enumerate() {
-            let pin = epoch::pin();
-            self.approach(&pin, keys.iter().copied(), &mut hashes);
-            for (at, key) in keys.iter().enumerate() {
-                let index = group * GROUP + at;
-                self.read_hashed(&pin, key, hashes[at], |value| visit(index, value))?;
-            }
-        }
-        Ok(())
+        self.in_groups(keys, |pin, index, key, hash| {
+            self.read_hashed(pin, key, hash, |value| visit(index, value))
+        })
     }
 }

@@ -24,7 +24,6 @@ use crate::format::frame::{Frame, FrameKind};
 use crate::index::hash::Hash;
 use crate::index::{Blank, Locked, Slot};
 use crate::log::{Address, Entry, Use};
-use crate::record::group::GROUP;
 use crate::record::limits::Limits;
 use crate::record::many::Distinct;
 
@@ -302,27 +301,18 @@ impl Core {
     }
 
     pub(super) fn put_many(&self, records: &[(&[u8], &[u8])]) -> Result<()> {
-        let mut hashes = [Hash(0); GROUP];
-        for group in records.chunks(GROUP) {
-            let pin = epoch::pin();
-            self.approach(&pin, group.iter().map(|(key, _)| *key), &mut hashes);
-            for (at, (key, value)) in group.iter().enumerate() {
-                self.put_hashed(key, hashes[at], value)?;
-            }
-        }
+        self.in_groups(records, |_, _, (key, value), hash| {
+            self.put_hashed(key, hash, value)
+        })?;
         self.end_update()
     }
 
     pub(super) fn remove_many(&self, keys: &[&[u8]]) -> Result<u64> {
-        let mut hashes = [Hash(0); GROUP];
         let mut removed = 0;
-        for group in keys.chunks(GROUP) {
-            let pin = epoch::pin();
-            self.approach(&pin, group.iter().copied(), &mut hashes);
-            for (at, key) in group.iter().enumerate() {
-                removed += u64::from(self.remove_hashed(key, hashes[at])?);
-            }
-        }
+        self.in_groups(keys, |_, _, key, hash| {
+            removed += u64::from(self.remove_hashed(key, hash)?);
+            Ok(())
+        })?;
         self.end_update()?;
         Ok(removed)
     }

@@ -28,10 +28,8 @@ mod update;
 use crate::engine::{Bookmark, DecideMany, Edit, Engine, Promise, Reader, Stats, Visit};
 use crate::epoch;
 use crate::error::Result;
-use crate::index::hash::Hash;
 use crate::record::counter::Counter;
 use crate::record::gate::Gate;
-use crate::record::group::GROUP;
 use crate::record::scan::{self, Lend};
 use crate::record::shelf::{LIMITS, Shelf};
 use crate::room;
@@ -97,17 +95,11 @@ impl Reader for TinyDb {
     }
 
     fn read_many(&self, keys: &[&[u8]], visit: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
-        let mut hashes = [Hash(0); GROUP];
-        for (group, keys) in keys.chunks(GROUP).enumerate() {
-            let pin = epoch::pin();
-            self.shelf.approach(&pin, keys.iter().copied(), &mut hashes);
-            for (at, key) in keys.iter().enumerate() {
-                let index = group * GROUP + at;
-                let found = self.shelf.find(&pin, key, hashes[at])?;
-                visit(index, found.map(|record| record.value));
-            }
-        }
-        Ok(())
+        self.shelf.in_groups(keys, |pin, index, key, hash| {
+            let found = self.shelf.find(pin, key, hash)?;
+            visit(index, found.map(|record| record.value));
+            Ok(())
+        })
     }
 
     fn scan(&self, from: Option<&Bookmark>, visit: &mut Visit<'_>) -> Result<Option<Bookmark>> {
@@ -166,16 +158,9 @@ impl Engine for TinyDb {
     }
 
     fn put_many(&self, records: &[(&[u8], &[u8])]) -> Result<()> {
-        let mut hashes = [Hash(0); GROUP];
-        for group in records.chunks(GROUP) {
-            let pin = epoch::pin();
-            self.shelf
-                .approach(&pin, group.iter().map(|(key, _)| *key), &mut hashes);
-            for (at, (key, value)) in group.iter().enumerate() {
-                self.put_hashed(key, hashes[at], value)?;
-            }
-        }
-        Ok(())
+        self.shelf.in_groups(records, |_, _, (key, value), hash| {
+            self.put_hashed(key, hash, value)
+        })
     }
 
     fn clear(&self) -> Result<()> {
