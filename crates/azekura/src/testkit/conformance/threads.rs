@@ -55,31 +55,41 @@ fn in_threads(work: impl Fn(u64) -> Outcomes<u64> + Sync) -> Outcomes<u64> {
 
 pub(super) fn threads(engine: &dyn Engine, effort: &Effort) -> Outcomes<u64> {
     let rounds = 2 * effort.records;
-    let mut done = 0;
-    // No increment is lost.
-    done += in_threads(|_| {
+    let mut done = no_increment_is_lost(engine, rounds)?;
+    done += nobody_goes_back(engine, rounds)?;
+    one_of_a_race_wins(engine, rounds)?;
+    done += money_stays(engine, effort.seed, rounds / 4)?;
+    // Three counters, a stamp, three accounts.
+    equal(&engine.count(), &7, "count after threads")?;
+    Ok(done)
+}
+
+fn no_increment_is_lost(engine: &dyn Engine, rounds: u64) -> Outcomes<u64> {
+    let key = |number: u64| format!("counter{number}");
+    let done = in_threads(|_| {
         for round in 0..rounds {
-            engine.increment(format!("counter{}", round % 3).as_bytes(), 1, 0)?;
+            engine.increment(key(round % 3).as_bytes(), 1, 0)?;
         }
         Ok(rounds)
     })?;
-    let sum = (0..3).try_fold(0, |sum, n| {
-        let counter = engine.counter(format!("counter{n}").as_bytes())?;
+    let sum = (0..3).try_fold(0, |sum, number| {
+        let counter = engine.counter(key(number).as_bytes())?;
         crate::error::Result::Ok(sum + counter.unwrap_or(0))
     })?;
-    equal(
-        &sum,
-        &((THREADS * rounds).cast_signed()),
-        "sum of increments by threads",
-    )?;
-    // One record, one writer: all see whole values and never go back, the writer its own.
+    let expected = (THREADS * rounds).cast_signed();
+    equal(&sum, &expected, "sum of increments by threads")?;
+    Ok(done)
+}
+
+/// One record, one writer: all see whole values and never go back, the writer its own.
+fn nobody_goes_back(engine: &dyn Engine, rounds: u64) -> Outcomes<u64> {
     let last = AtomicU64::new(0);
     engine.put(b"stamp", &stamped(0))?;
     let read = || {
         let value = engine.get(b"stamp")?;
         number_stamped(&value.ok_or_else(|| Failure("a record went".into()))?)
     };
-    done += in_threads(|thread| {
+    in_threads(|thread| {
         let mut newest = 0;
         for round in 1..=rounds {
             let least = if thread == 0 {
@@ -95,8 +105,10 @@ pub(super) fn threads(engine: &dyn Engine, effort: &Effort) -> Outcomes<u64> {
             })?;
         }
         Ok(rounds)
-    })?;
-    // One of those who insert wins.
+    })
+}
+
+fn one_of_a_race_wins(engine: &dyn Engine, rounds: u64) -> Outcomes<()> {
     let wins = in_threads(|thread| {
         let insert = |n| engine.put_new(&numbered("race", n), &stamped(thread));
         (0..rounds).try_fold(0, |wins, n| Ok(wins + u64::from(insert(n)?)))
@@ -106,15 +118,18 @@ pub(super) fn threads(engine: &dyn Engine, effort: &Effort) -> Outcomes<u64> {
         let remove = |n| engine.remove(&numbered("race", n));
         (0..rounds).try_fold(0, |wins, n| Ok(wins + u64::from(remove(n)?)))
     })?;
-    equal(&removed, &rounds, "removals that won a race")?;
-    // Money moves between accounts, and there is always as much of it.
+    equal(&removed, &rounds, "removals that won a race")
+}
+
+/// Money moves between accounts, and there is always as much of it.
+fn money_stays(engine: &dyn Engine, seed: u64, rounds: u64) -> Outcomes<u64> {
     let accounts: [&[u8]; 3] = [b"x", b"y", b"z"];
     for account in accounts {
         engine.put(account, &stamped(1 << 32))?;
     }
-    done += in_threads(|thread| {
-        let mut random = Random::new(effort.seed ^ thread);
-        for round in 0..rounds / 4 {
+    in_threads(|thread| {
+        let mut random = Random::new(seed ^ thread);
+        for round in 0..rounds {
             let (from, to) = (random.index(3), random.index(3));
             let mut sum = Ok(0);
             engine.update_many(&accounts, &mut |present| {
@@ -143,10 +158,8 @@ pub(super) fn threads(engine: &dyn Engine, effort: &Effort) -> Outcomes<u64> {
             })?;
             equal(&sum?, &(3 << 32), "sum of accounts")?;
         }
-        Ok(rounds / 4)
-    })?;
-    equal(&engine.count(), &7, "count after threads")?;
-    Ok(done)
+        Ok(rounds)
+    })
 }
 
 pub(super) fn scans_beside_writers(engine: &dyn Engine, effort: &Effort) -> Outcomes<u64> {
