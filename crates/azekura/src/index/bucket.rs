@@ -2,7 +2,7 @@
 //!
 //! The lock is one byte; who must wait spins a little and then parks outside the bucket, and is woken in
 //! fair order (the parking lot's). The other header bytes change under the lock only. Entries are read
-//! by anybody at any time.
+//! by anybody at any time. It does not know its neighbours, nor what an entry points to.
 
 #![expect(unsafe_code, reason = "the parking lot's contract")]
 

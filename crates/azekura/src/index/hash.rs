@@ -11,7 +11,7 @@
 //!
 //! Skew: a uniform hash `u` in [0, 1) becomes `u + k u (1 - u)`, which is monotone and makes the mass of
 //! equal pieces vary by a factor of two over the range, evenly in the logarithm. Chunks then reach
-//! their limit at different times, at every size of the whole.
+//! their limit at different times, at every size of the whole. It knows neither chunks nor keys.
 
 use rapidhash::v3::RapidSecrets;
 

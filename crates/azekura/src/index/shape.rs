@@ -4,7 +4,8 @@
 //! are in hash order whatever their number. An entry that finds its home full goes to one of the next
 //! seven; two spare buckets behind the last take what runs over. Filled this way, a chunk takes about
 //! 84 % of its slots before the first entry finds no room, and over its life is 71 % full: it grows by the
-//! square root of two, since with steps of a fifth the copying took as long as all else together.
+//! square root of two, since with steps of a fifth the copying took as long as all else together. When a chunk
+//! grows, and who holds which lock, is the index's.
 
 #![expect(unsafe_code, reason = "buckets in the arena")]
 

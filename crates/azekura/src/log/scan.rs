@@ -1,7 +1,7 @@
 //! Walking a segment from frame to frame.
 //!
 //! Recovery, cleaning, `check` and followers all walk here; what a stop means is theirs to decide. A
-//! walk looks only at what is published, and verifies every frame.
+//! walk looks only at what is published, verifies every frame, and changes nothing.
 
 use super::{Address, Log};
 use crate::error::Result;

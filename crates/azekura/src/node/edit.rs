@@ -1,7 +1,7 @@
 //! Changing a node's entries, under its lock.
 //!
 //! An item that is replaced or removed leaves dead bytes; they are squeezed out when the room is needed. What does not
-//! fit is not done: the caller splits the node and tries again.
+//! fit is not done: the caller splits the node and tries again. It does not know parents, nor readers.
 
 use std::sync::atomic::AtomicU64;
 

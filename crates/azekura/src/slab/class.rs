@@ -5,6 +5,8 @@
 //! | 16 to 128 bytes | 2 bytes | 1 byte |
 //! | to 8 KiB | an eighth of the power of two below | an eighth |
 //! | longer records | a slot of 16 bytes that says where they are | the system allocator's |
+//!
+//! Numbers only: which block has which class is told in `block`.
 
 use super::block::BLOCK;
 

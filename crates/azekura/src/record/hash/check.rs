@@ -3,7 +3,7 @@
 //! Read-only. What is verified: the superblock slots, the root and every image; every frame of every segment;
 //! that every entry of the index points to a record whose hash is the entry's; that no key is there twice;
 //! that the count is right. It runs beside readers and writers: what they change meanwhile is verified in its
-//! old or its new state.
+//! old or its new state. It does not stop at the first damage, and mends none: `repair` does.
 
 use std::collections::HashSet;
 

@@ -8,7 +8,8 @@
 //! | 4 | the copy gets a superblock of its own, "closed", whose log ends at E; sync, and the name |
 //!
 //! Readers and writers notice nothing but the device's load. The copy gets its name when it is whole, so a
-//! crash leaves none or all of it, and nobody's file is replaced.
+//! crash leaves none or all of it, and nobody's file is replaced. Records are not looked at: what is damaged is so in
+//! the copy.
 
 use std::path::Path;
 

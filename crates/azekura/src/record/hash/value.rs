@@ -2,7 +2,7 @@
 //!
 //! A compressed value is four bytes of its own length and the compressed bytes; the frame's flag tells.
 //! Decompression is bounded by that length, which is bounded by the limit: damaged bytes do not
-//! allocate more.
+//! allocate more. It does not know where frames are, nor whose value it is.
 
 use std::borrow::Cow;
 
