@@ -497,9 +497,8 @@ impl<'a, S: Store> Worker<'a, S> {
 mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    use azekura::engine::Durability;
-
     use super::*;
+    use crate::engines::faulty::{Bug, Faulty};
     use crate::engines::{hash::Hash, memory::StdHash};
 
     fn plan() -> MixedPlan {
@@ -564,68 +563,17 @@ mod tests {
         assert_eq!(error.unwrap_err().kind(), Kind::Invalid);
     }
 
-    /// An engine that loses every tenth write.
-    struct Forgetful(StdHash, AtomicU64);
+    /// Every tenth write is lost.
+    #[derive(Default)]
+    struct Forgetful(AtomicU64);
 
-    impl Target for Forgetful {
-        const NAME: &'static str = "forgetful";
-        const PERSISTENT: bool = false;
-        type Position<'t> = ();
-        fn open(setup: &Setup) -> Result<Self> {
-            Ok(Self(StdHash::open(setup)?, AtomicU64::new(0)))
-        }
-        fn close(self) -> Result<()> {
-            Ok(())
-        }
-        fn set(&self, key: &[u8], value: &[u8]) -> Result<()> {
-            if self.1.fetch_add(1, Ordering::Relaxed) % 10 == 9 {
+    impl Bug for Forgetful {
+        const WORD: &'static str = "forgetful";
+        fn set(&self, engine: &StdHash, key: &[u8], value: &[u8]) -> Result<()> {
+            if self.0.fetch_add(1, Ordering::Relaxed) % 10 == 9 {
                 return Ok(());
             }
-            self.0.set(key, value)
-        }
-        fn has(&self, key: &[u8]) -> Result<bool> {
-            self.0.has(key)
-        }
-        fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-            self.0.get(key, value)
-        }
-        fn remove(&self, key: &[u8]) -> Result<bool> {
-            self.0.remove(key)
-        }
-        fn position(&self) -> Result<()> {
-            Ok(())
-        }
-        fn jump(
-            &self,
-            at: &mut (),
-            key: &[u8],
-            visit: &mut impl FnMut(&[u8], &[u8]),
-        ) -> Result<()> {
-            self.0.jump(at, key, visit)
-        }
-        fn sync(&self, _: Durability) -> Result<()> {
-            Ok(())
-        }
-    }
-
-    impl Store for Forgetful {
-        fn append(&self, key: &[u8], suffix: &[u8]) -> Result<()> {
-            self.0.append(key, suffix)
-        }
-        fn exchange(&self, key: &[u8], expected: Option<&[u8]>, desired: &[u8]) -> Result<bool> {
-            self.0.exchange(key, expected, desired)
-        }
-        fn scan(&self, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<()> {
-            self.0.scan(visit)
-        }
-        fn count(&self) -> u64 {
-            self.0.count()
-        }
-        fn clear(&self) -> Result<()> {
-            self.0.clear()
-        }
-        fn tend(&self, chore: Chore) -> Result<()> {
-            self.0.tend(chore)
+            engine.set(key, value)
         }
     }
 
@@ -638,7 +586,7 @@ mod tests {
                 count: 1000,
                 ..plan()
             };
-            let error = run::<Forgetful>(&plan, recipe).unwrap_err();
+            let error = run::<Faulty<Forgetful>>(&plan, recipe).unwrap_err();
             assert_eq!(error.kind(), Kind::Corrupted, "{error}");
         }
     }

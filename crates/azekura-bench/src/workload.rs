@@ -456,6 +456,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
+    use crate::engines::faulty::{Bug, Faulty};
     use crate::engines::memory::StdHash;
     use crate::plan::Engine;
 
@@ -539,51 +540,21 @@ mod tests {
         assert!(harness_ns(&plan("--count 100000"), Op::Get).unwrap() > 0.0);
     }
 
-    /// An engine that gives every record the value of another.
-    struct Liar(StdHash);
+    /// Every record gets the value of another.
+    #[derive(Default)]
+    struct Liar;
 
-    impl Target for Liar {
-        const NAME: &'static str = "liar";
-        const PERSISTENT: bool = false;
-        type Position<'t> = ();
-        fn open(setup: &Setup) -> Result<Self> {
-            StdHash::open(setup).map(Self)
-        }
-        fn close(self) -> Result<()> {
-            Ok(())
-        }
-        fn set(&self, key: &[u8], _: &[u8]) -> Result<()> {
-            self.0.set(key, b"8 bytes.")
-        }
-        fn has(&self, key: &[u8]) -> Result<bool> {
-            self.0.has(key)
-        }
-        fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-            self.0.get(key, value)
-        }
-        fn remove(&self, key: &[u8]) -> Result<bool> {
-            self.0.remove(key)
-        }
-        fn position(&self) -> Result<()> {
-            Ok(())
-        }
-        fn jump(
-            &self,
-            at: &mut (),
-            key: &[u8],
-            visit: &mut impl FnMut(&[u8], &[u8]),
-        ) -> Result<()> {
-            self.0.jump(at, key, visit)
-        }
-        fn sync(&self, _: Durability) -> Result<()> {
-            Ok(())
+    impl Bug for Liar {
+        const WORD: &'static str = "liar";
+        fn set(&self, engine: &StdHash, key: &[u8], _: &[u8]) -> Result<()> {
+            engine.set(key, b"8 bytes.")
         }
     }
 
     #[test]
     fn a_wrong_engine_is_seen() {
         for op in ["get-value", "iterate", "get-value --batch 8"] {
-            let error = record::<Liar>(
+            let error = record::<Faulty<Liar>>(
                 &plan(&format!("--json --count 10 --ops set,{op}")),
                 &mut |_| Ok(()),
             );

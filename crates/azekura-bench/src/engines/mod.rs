@@ -5,6 +5,8 @@
 //! Rivals are not here: they carry libraries that nobody else should have to build.
 
 pub mod direct;
+#[cfg(test)]
+pub(crate) mod faulty;
 pub mod hash;
 pub mod memory;
 pub mod none;
