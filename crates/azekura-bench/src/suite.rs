@@ -20,6 +20,8 @@ pub enum Suite {
     Asked,
     /// The same, with the ratios asked of `tiny`
     Tiny,
+    /// The same, with the ratios asked of `tiny` beside the concurrent maps of Rust
+    Maps,
     /// The same, with the ratios asked of `baby`
     Baby,
     /// The same, with the ratios asked of `cache`
@@ -36,6 +38,7 @@ impl Suite {
         parse(match self {
             Self::Asked => include_str!("../workloads/asked.txt"),
             Self::Tiny => include_str!("../workloads/tiny.txt"),
+            Self::Maps => include_str!("../workloads/maps.txt"),
             Self::Baby => include_str!("../workloads/baby.txt"),
             Self::Cache => include_str!("../workloads/cache.txt"),
             Self::Std => include_str!("../workloads/std.txt"),

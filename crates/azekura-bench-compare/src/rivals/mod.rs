@@ -236,7 +236,7 @@ impl Row {
     /// A map in memory, without batches.
     fn of_map(run: Run, version: String) -> Self {
         Self {
-            counterpart: (Rival::AzekuraTiny, Suite::Tiny),
+            counterpart: (Rival::AzekuraTiny, Suite::Maps),
             batches: false,
             has_file: false,
             ..Self::of_file(run, version)
