@@ -15,7 +15,7 @@
 use std::sync::atomic::Ordering;
 
 use super::layout::{FIRST_FRAME, LINK_OFFSET, SegmentHeader, encode_link, segment_seed};
-use super::segment::{Space, Use};
+use super::segment::{Claim, Space, Use};
 use super::{Address, CLOSED, Log};
 use crate::epoch::Mark;
 use crate::error::{Error, Result};
@@ -81,13 +81,13 @@ struct Room {
 impl Log {
     /// Appends one frame and publishes it. The caller is marked as appending until it has told its index.
     ///
-    /// Costs no system call but where a segment ends and none was prepared. `Full` if there is no room;
-    /// then nothing was appended.
+    /// Costs no system call but where a segment ends and none was prepared. `Full` if there is no room for this
+    /// `claim`; then nothing was appended.
     #[inline(always)]
-    pub fn append(&self, _mark: &Mark, entry: &Entry<'_>) -> Result<Appended> {
+    pub fn append(&self, _mark: &Mark, entry: &Entry<'_>, claim: Claim) -> Result<Appended> {
         let header = entry.header(0);
         let len = header.frame_len();
-        let room = self.reserve(len)?;
+        let room = self.reserve(len, claim)?;
         self.fill(&room, header, entry);
         Ok(Appended {
             address: Address(room.offset >> 3),
@@ -196,6 +196,7 @@ impl Log {
         &self,
         _mark: &Mark,
         entries: &[Entry<'_>],
+        claim: Claim,
         mut each: impl FnMut(usize, Appended),
     ) -> Result<()> {
         let body: usize = entries
@@ -210,7 +211,7 @@ impl Log {
             ));
         }
         header.value_len = body as u32;
-        let room = self.reserve(header.frame_len())?;
+        let room = self.reserve(header.frame_len(), claim)?;
         let mut at = header.header_len();
         for (index, entry) in entries.iter().enumerate() {
             let inner = entry.header(INNER);
@@ -239,7 +240,7 @@ impl Log {
 
     /// Room of `len` bytes: one atomic add in the common case.
     #[inline(always)]
-    fn reserve(&self, len: usize) -> Result<Room> {
+    fn reserve(&self, len: usize, claim: Claim) -> Result<Room> {
         let words = (len / 8) as u64;
         let limit = self.geometry.segment_size() / 8;
         let tail = self.tail.0.load(Ordering::Relaxed);
@@ -257,27 +258,33 @@ impl Log {
                     seed,
                 });
             }
-            return self.reserve_anew(len, Some((index as u32, at)));
+            return self.reserve_anew(len, claim, Some((index as u32, at)));
         }
-        self.reserve_anew(len, None)
+        self.reserve_anew(len, claim, None)
     }
 
     /// Room where the open segment has none: `missed` is a reservation that crossed its end.
     #[cold]
-    fn reserve_anew(&self, len: usize, missed: Option<(u32, u64)>) -> Result<Room> {
+    fn reserve_anew(
+        &self,
+        len: usize,
+        claim: Claim,
+        missed: Option<(u32, u64)>,
+    ) -> Result<Room> {
         let limit = self.geometry.segment_size() / 8;
         if let Some((index, at)) = missed {
             self.missed(index, at);
-            self.roll(index)?;
+            self.roll(index, claim)?;
         } else if (len / 8) as u64 > limit / 2 {
-            return self.reserve_large(len);
+            return self.reserve_large(len, claim);
         } else {
             self.roll_exclusive(
                 (self.tail.0.load(Ordering::Relaxed) >> 32) as u32,
                 (len / 8) as u64,
+                claim,
             )?;
         }
-        self.reserve(len)
+        self.reserve(len, claim)
     }
 
     /// Ends segment `index` at the word `at`, which is reserved by the caller to the segment's end.
@@ -295,11 +302,11 @@ impl Log {
 
     /// Opens the next segment if nobody did since `seen` was the open one.
     #[cold]
-    fn roll(&self, seen: u32) -> Result<()> {
+    fn roll(&self, seen: u32, claim: Claim) -> Result<()> {
         let mut space = self.segments.space();
         let index = (self.tail.0.load(Ordering::Relaxed) >> 32) as u32;
         if index == seen {
-            self.open_next(&mut space)
+            self.open_next(&mut space, claim)
         } else {
             Ok(())
         }
@@ -308,7 +315,7 @@ impl Log {
     /// As `roll`, for a thread that has not added to the tail, and has `words` to add: it takes what is left
     /// of the segment, unless another one was opened since.
     #[cold]
-    fn roll_exclusive(&self, seen: u32, words: u64) -> Result<()> {
+    fn roll_exclusive(&self, seen: u32, words: u64, claim: Claim) -> Result<()> {
         let limit = self.geometry.segment_size() / 8;
         let mut space = self.segments.space();
         let tail = self.tail.0.load(Ordering::Relaxed);
@@ -316,6 +323,8 @@ impl Log {
         if (tail >> 32) as u32 != seen || at + words <= limit {
             return Ok(());
         }
+        // Before the segment is ended: what does not fit is no reason to waste what is left of it.
+        space.secure(1, claim)?;
         if seen != u32::MAX && at < limit {
             // Others may add meanwhile; who gets beyond the limit first has ended the segment.
             let before = self.tail.0.fetch_add(limit, Ordering::Relaxed) & 0xffff_ffff;
@@ -323,11 +332,11 @@ impl Log {
                 self.end_segment(seen, before as u32);
             }
         }
-        self.open_next(&mut space)
+        self.open_next(&mut space, claim)
     }
 
-    pub(super) fn open_next(&self, space: &mut Space<'_>) -> Result<()> {
-        let index = self.link_next(space, 1)?;
+    pub(super) fn open_next(&self, space: &mut Space<'_>, claim: Claim) -> Result<()> {
+        let index = self.link_next(space, 1, claim)?;
         let tail = u64::from(index) << 32 | u64::from(FIRST_FRAME / 8);
         // Release: the header and the table are there for whoever adds to it.
         self.tail.0.store(tail, Ordering::Release);
@@ -339,14 +348,15 @@ impl Log {
     /// Ends the open segment and goes on in the free one nearest to the front.
     pub fn roll_over(&self) -> Result<()> {
         let open = (self.tail.0.load(Ordering::Relaxed) >> 32) as u32;
-        self.roll_exclusive(open, self.geometry.segment_size() / 8)
+        let all = self.geometry.segment_size() / 8;
+        self.roll_exclusive(open, all, Claim::Cleaning)
     }
 
     /// Takes the next segment and hangs it at the end of the chain.
-    fn link_next(&self, space: &mut Space<'_>, units: u32) -> Result<u32> {
+    fn link_next(&self, space: &mut Space<'_>, units: u32, claim: Claim) -> Result<u32> {
         let mut chain = self.chain.lock();
         let sequence = chain.next_sequence;
-        let index = space.take(units, sequence, Use::Log)?;
+        let index = space.take(units, sequence, Use::Log, claim)?;
         let header = SegmentHeader { sequence, units }.encode(self.geometry.salt);
         self.map.write(self.geometry.offset_of(index), &header);
         if let Some((last, last_sequence)) = chain.last {
@@ -364,16 +374,17 @@ impl Log {
 
     /// A segment of its own for a large frame; the open one ends before it.
     #[cold]
-    fn reserve_large(&self, len: usize) -> Result<Room> {
+    fn reserve_large(&self, len: usize, claim: Claim) -> Result<Room> {
         let limit = self.geometry.segment_size() / 8;
         let units = (len as u64 + u64::from(FIRST_FRAME)).div_ceil(self.geometry.segment_size());
         let mut space = self.segments.space();
+        space.secure(units as u32, claim)?;
         let tail = self.tail.0.swap(CLOSED, Ordering::AcqRel);
         let (open, at) = ((tail >> 32) as u32, tail & 0xffff_ffff);
         if open != u32::MAX && at < limit {
             self.end_segment(open, at as u32);
         }
-        let index = self.link_next(&mut space, units as u32)?;
+        let index = self.link_next(&mut space, units as u32, claim)?;
         self.appended
             .fetch_add(units << self.geometry.shift, Ordering::Relaxed);
         let Some((seed, _)) = self.segments.seed(index) else {

@@ -34,7 +34,7 @@ mod scan;
 pub mod segment;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::epoch::Pin;
 use crate::error::{Error, Kind, Result};
@@ -44,7 +44,7 @@ use crate::io::{Map, Storage};
 pub use append::{Appended, Entry};
 pub use layout::LogPosition;
 pub use scan::Stop;
-pub use segment::{Geometry, Segment, Segments, Use};
+pub use segment::{Claim, Geometry, Segment, Segments, Use};
 
 use layout::{FIRST_FRAME, LINK_OFFSET, SegmentHeader};
 
@@ -107,8 +107,6 @@ pub struct Log {
     commit: commit::Commit,
     /// Sequences that followers still need, with how many need each.
     retained: parking_lot::Mutex<std::collections::BTreeMap<u64, usize>>,
-    /// An earlier write or sync failed: nothing more is accepted. Relaxed: it is only ever set.
-    poisoned: AtomicBool,
 }
 
 /// On lines of its own: every append writes it.
@@ -149,7 +147,6 @@ impl Log {
             appended: AtomicU64::new(0),
             commit: commit::Commit::default(),
             retained: parking_lot::Mutex::default(),
-            poisoned: AtomicBool::new(false),
         })
     }
 
@@ -169,7 +166,7 @@ impl Log {
 
     /// Opens the first segment of a chain at once, so that the chain has a beginning to name.
     pub fn open_first(&self) -> Result<()> {
-        self.open_next(&mut self.segments.space())
+        self.open_next(&mut self.segments.space(), Claim::Checkpoint)
     }
 
     /// The segments.
@@ -243,7 +240,23 @@ impl Log {
     /// Whether an earlier write or sync failed.
     #[inline(always)]
     pub fn is_poisoned(&self) -> bool {
-        self.poisoned.load(Ordering::Relaxed)
+        self.segments.has_alarm(segment::POISONED)
+    }
+
+    /// Whether updates are to look twice: the log is poisoned, or the store is full.
+    #[inline(always)]
+    pub fn is_alarmed(&self) -> bool {
+        self.segments.is_alarmed()
+    }
+
+    /// Refuses a `claim` that a full store has no room for. To be asked before anything is appended: the open segment
+    /// may have been taken for a more urgent claim, and is not to be filled with less urgent ones.
+    #[inline(always)]
+    pub fn admit(&self, claim: Claim) -> Result<()> {
+        if self.segments.is_full() && matches!(claim, Claim::Growth | Claim::Exchange) {
+            return self.segments.space().secure(1, claim);
+        }
+        Ok(())
     }
 
     #[cold]
@@ -258,7 +271,7 @@ impl Log {
 
     /// Refuses everything from now on.
     pub fn poison(&self) {
-        self.poisoned.store(true, Ordering::Relaxed);
+        self.segments.raise(segment::POISONED);
     }
 
     /// The frame at `address`, verified, lent as long as the pin lives. One storage access if it is not in

@@ -15,8 +15,11 @@
 //!
 //! It does not know what frames say, nor who is live: it keeps counts it is told.
 
+mod space;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -24,6 +27,8 @@ use super::layout::{DATA_OFFSET, segment_seed};
 use crate::epoch;
 use crate::error::{Error, Kind, Result};
 use crate::io::{Map, Storage};
+
+pub use space::Claim;
 
 /// Sizes and salt, fixed when the file is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +79,11 @@ const PATIENCE: u32 = 50;
 /// In the table, the mark of a unit behind the first of its segment; below it stands how far.
 const BEHIND: u64 = 1 << 63;
 
+/// An alarm: an earlier write or sync failed, nothing more is accepted. Never settled.
+pub(super) const POISONED: u8 = 1;
+/// An alarm: there is no room for new records but what the storage may grow by.
+const FULL: u8 = 2;
+
 /// What a segment is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
@@ -114,6 +124,12 @@ struct Free {
     aging: Vec<(u64, u32, u32)>,
     /// In use, by index.
     used: std::collections::BTreeMap<u32, (u32, u64, Use)>,
+    /// Segments that a checkpoint may need, and that everything else leaves.
+    checkpoint_need: u32,
+    /// Of these, neighbours.
+    root_units: u32,
+    /// The storage could not be grown when it last should.
+    was_full: bool,
 }
 
 /// See the module's text.
@@ -126,6 +142,8 @@ pub struct Segments {
     /// Two words per segment: seed and units (0: not the log's; or `BEHIND`), dead bytes.
     table: Arc<Map>,
     space: Mutex<Free>,
+    /// Why updates cannot go the short way. Relaxed: who is late to see one meets it where it takes room.
+    alarms: AtomicU8,
 }
 
 /// Held while segments are handed out, so that the log's chain and its segments change together.
@@ -154,7 +172,42 @@ impl Segments {
             limit,
             table,
             space,
+            alarms: AtomicU8::new(0),
         })
+    }
+
+    /// Whether the log is poisoned or the store is full.
+    #[inline(always)]
+    pub(super) fn is_alarmed(&self) -> bool {
+        self.alarms.load(Ordering::Relaxed) != 0
+    }
+
+    #[inline(always)]
+    pub(super) fn has_alarm(&self, alarm: u8) -> bool {
+        self.alarms.load(Ordering::Relaxed) & alarm != 0
+    }
+
+    pub(super) fn raise(&self, alarm: u8) {
+        self.alarms.fetch_or(alarm, Ordering::Relaxed);
+    }
+
+    fn settle(&self, alarm: u8) {
+        self.alarms.fetch_and(!alarm, Ordering::Relaxed);
+    }
+
+    /// Whether growth was refused, and there is no room for it yet.
+    pub fn is_full(&self) -> bool {
+        self.has_alarm(FULL)
+    }
+
+    /// Says how many segments a checkpoint may need, and how many of these must be neighbours.
+    pub fn keep_for_checkpoint(&self, units: u32, root_units: u32) {
+        let mut space = self.space();
+        (space.free.checkpoint_need, space.free.root_units) = (units, root_units);
+        // Who comes next sees to it, before it finds no room.
+        if space.left_for(Claim::Growth) == 0 {
+            self.raise(FULL);
+        }
     }
 
     /// Seed and room in bytes of segment `index`; `None`: not a segment of the log.
@@ -289,23 +342,39 @@ impl Segments {
         self.table.store_u64(u64::from(index) * 16, word);
     }
 
-    /// After all segments in use are adopted: what lies between them is free, what lies behind them is cut
-    /// off. A free range that has no room on the device (a copy has holes there) is given it, so that a full
-    /// device is an error now and not a signal later.
+    /// After all segments in use are adopted: what lies between them is free; of what lies behind them the reserve is
+    /// kept, if a full store left one, and the rest is cut off. A free range that has no room on the device (a
+    /// copy has holes there) is given it, so that a full device is an error now and not a signal later.
     pub fn finish_adoption(&self) -> Result<()> {
-        let mut space = self.space.lock();
-        let used: Vec<(u32, u32)> = space.used.iter().map(|(i, (u, ..))| (*i, *u)).collect();
+        let mut space = self.space();
+        let used = space.free.used.iter();
+        let used: Vec<(u32, u32)> = used.map(|(i, (u, ..))| (*i, *u)).collect();
+        let allocate = |from: u32, to: u32| {
+            let offset = self.geometry.offset_of(from);
+            self.storage
+                .allocate(offset, self.geometry.offset_of(to) - offset)
+        };
         let mut at = 0;
         for (index, units) in used {
             if at < index {
-                let offset = self.geometry.offset_of(at);
-                self.storage
-                    .allocate(offset, self.geometry.offset_of(index) - offset)?;
-                space.available.extend(at..index);
+                allocate(at, index)?;
+                space.free.available.extend(at..index);
             }
             at = index + units;
         }
-        space.total = at;
+        let behind = self.storage.size()?.saturating_sub(DATA_OFFSET) >> self.geometry.shift;
+        let kept = (behind as u32).min(at + space.left_by(Claim::Growth));
+        if kept > at {
+            match allocate(at, kept) {
+                Ok(()) => {
+                    space.free.available.extend(at..kept);
+                    at = kept;
+                }
+                Err(error) if error.kind() == Kind::Full => {}
+                Err(error) => return Err(error),
+            }
+        }
+        space.free.total = at;
         self.storage.resize(self.geometry.offset_of(at))
     }
 
@@ -410,7 +479,8 @@ impl Segments {
 
     /// Frees aging segments that nobody looks at any more.
     pub fn reap(&self) {
-        let mut space = self.space.lock();
+        let mut held = self.space();
+        let space = &mut *held.free;
         let aging = std::mem::take(&mut space.aging);
         for (stamp, index, units) in aging {
             if epoch::is_past(stamp) {
@@ -424,14 +494,18 @@ impl Segments {
                 space.aging.push((stamp, index, units));
             }
         }
+        held.ease();
     }
 
     /// Sees to it that `count` free segments are zeroed and in memory, so that appends do not wait for it. Called by
-    /// the keeper; growing included.
+    /// the keeper; growing included, as far as there is room.
     pub fn prepare(&self, count: usize) -> Result<()> {
         let mut space = self.space();
-        if space.free.available.len() < count {
-            space.grow(count as u32)?;
+        if (space.left_for(Claim::Growth) as usize) < count {
+            match space.grow(count as u32) {
+                Err(error) if error.kind() != Kind::Full => return Err(error),
+                _ => {}
+            }
         }
         let more = count.saturating_sub(space.free.prepared.len());
         let next: Vec<u32> = space.others().take(more).collect();
@@ -457,10 +531,17 @@ impl Segments {
         Ok(())
     }
 
-    /// Gives the free segments at the storage's end back, and the room of free ones within it.
+    /// Gives the free segments at the storage's end back. If it could not be grown any more, the reserve stays: others
+    /// might take its room.
     pub fn trim(&self) -> Result<()> {
         self.reap();
-        let mut space = self.space.lock();
+        let mut held = self.space();
+        let reserve = if held.free.was_full {
+            held.left_by(Claim::Growth)
+        } else {
+            0
+        };
+        let space = &mut *held.free;
         let used = space
             .used
             .iter()
@@ -476,6 +557,8 @@ impl Segments {
             .max()
             .unwrap_or(0);
         let end = used.max(leaving);
+        let before = space.available.range(..end).count() as u32;
+        let end = end + reserve.saturating_sub(before);
         if end < space.total {
             self.storage.resize(self.geometry.offset_of(end))?;
             space.total = end;
@@ -483,118 +566,6 @@ impl Segments {
             space.zeroed.split_off(&end);
             space.prepared.split_off(&end);
         }
-        Ok(())
-    }
-}
-
-impl Space<'_> {
-    /// Hands out `units` neighbouring segments, zeroed for the log, lowest first, prepared ones to the log only
-    /// as long as there are others; grows the storage if there are none. `Full` if it cannot.
-    pub fn take(&mut self, units: u32, sequence: u64, usage: Use) -> Result<u32> {
-        let prepared = self.free.prepared.first().copied();
-        let index = if let Some(index) = prepared.filter(|_| usage == Use::Log && units == 1) {
-            index
-        } else if let Some(index) = self.find(units) {
-            index
-        } else {
-            self.grow(units)?;
-            self.find(units).ok_or_else(|| {
-                Error::new(Kind::Full, "no room for a segment after growing")
-                    .at(self.segments.storage.path())
-            })?
-        };
-        for unit in index..index + units {
-            self.free.available.remove(&unit);
-            self.free.prepared.remove(&unit);
-            if !self.free.zeroed.remove(&unit) && usage == Use::Log {
-                let geometry = self.segments.geometry;
-                self.segments
-                    .map
-                    .zero(geometry.offset_of(unit), geometry.segment_size());
-            }
-        }
-        let segment = Segment {
-            index,
-            units,
-            sequence,
-            dead: 0,
-        };
-        self.segments.enter(&mut self.free, segment, usage);
-        if usage == Use::Other {
-            self.segments.forget(index, units);
-        }
-        Ok(index)
-    }
-
-    /// Whether there are `units` neighbouring free segments.
-    pub fn has(&self, units: u32) -> bool {
-        self.find(units).is_some()
-    }
-
-    /// Free segments that are not prepared.
-    fn others(&self) -> impl Iterator<Item = u32> {
-        let prepared = &self.free.prepared;
-        let available = self.free.available.iter().copied();
-        available.filter(|index| !prepared.contains(index))
-    }
-
-    fn find(&self, units: u32) -> Option<u32> {
-        let all = self.free.available.iter().copied();
-        Self::first_run(self.others(), units).or_else(|| Self::first_run(all, units))
-    }
-
-    fn first_run(free: impl Iterator<Item = u32>, units: u32) -> Option<u32> {
-        let mut first = None;
-        let mut len = 0;
-        let mut last = u32::MAX;
-        for index in free {
-            if first.is_none() || index != last.wrapping_add(1) {
-                first = Some(index);
-                len = 0;
-            }
-            len += 1;
-            last = index;
-            if len == units {
-                return first;
-            }
-        }
-        None
-    }
-
-    /// Room for at least `units` more in a row; a 16th of the file at a time, at most 64 segments.
-    fn grow(&mut self, units: u32) -> Result<()> {
-        let total = self.free.total;
-        let step = (total / 16).clamp(1, 64).max(units);
-        let wanted = total.saturating_add(step).min(self.segments.limit);
-        let least = total.saturating_add(units);
-        if wanted < least {
-            let capacity = crate::error::size(self.segments.map.capacity());
-            return Err(Error::new(Kind::Full, "the store has reached its capacity")
-                .at(self.segments.storage.path())
-                .detail(capacity)
-                .remedy("remove records, or open it with a larger capacity"));
-        }
-        let resize = |end: u32| {
-            self.segments
-                .storage
-                .resize(self.segments.geometry.size_of(end))
-        };
-        let end = match resize(wanted) {
-            Ok(()) => wanted,
-            Err(error) if error.kind() == Kind::Full && wanted > least => {
-                resize(least)?;
-                least
-            }
-            Err(error) => return Err(error),
-        };
-        // Where readers kept the end from being cut, its room was given back and is to be taken again.
-        let offset = self.segments.geometry.offset_of(total);
-        self.segments
-            .storage
-            .allocate(offset, self.segments.geometry.size_of(end) - offset)?;
-        self.free.available.extend(total..end);
-        self.free.zeroed.extend(total..end);
-        self.free.total = end;
         Ok(())
     }
 }

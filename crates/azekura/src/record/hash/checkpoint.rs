@@ -25,7 +25,7 @@ use super::layout::{ENGINE, Extent, Image, Root, Super, image_crc, root_crc};
 use crate::error::{Error, Kind, Result};
 use crate::format::superblock::Superblock;
 use crate::index::hash::STRIPES;
-use crate::log::{LogPosition, Segment, Use};
+use crate::log::{Claim, Geometry, LogPosition, Segment, Use};
 
 /// Into how many parts a large checkpoint is cut, and how many segments of images a part has at least.
 const PARTS: u64 = 8;
@@ -34,6 +34,9 @@ const PART_SEGMENTS_MIN: u64 = 4;
 /// a run has at most.
 const RUNS: u64 = 4;
 const RUN_SEGMENTS_MAX: u32 = 8;
+
+/// Bytes of a record in an image, about (`image`).
+const ENTRY_LEN: u64 = 6;
 
 /// What a checkpoint says of the log.
 struct Moment {
@@ -67,6 +70,38 @@ impl Checkpoint {
     pub(super) fn start_new_run(&mut self) {
         self.writing = None;
     }
+}
+
+/// Segments that a checkpoint may need of a file whose last one has `images_len` bytes of images in `taken` segments, and
+/// how many of them must be neighbours: two parts of the new images, since the first gives nothing back before it is
+/// durable; what runs may take beyond what they hold, and do not yet; and a root that lists `log` segments.
+pub(super) fn need(
+    geometry: Geometry,
+    images_len: u64,
+    count: u64,
+    log: usize,
+    taken: u32,
+) -> (u32, u32) {
+    let units = |len: u64| len.div_ceil(geometry.segment_size()) as u32;
+    let images = images_len.max(count * ENTRY_LEN);
+    let parts = images.min(2 * part_len(geometry, images));
+    let root = root_units(geometry, (STRIPES + log) as u64 * 24);
+    let run = ((images / RUNS) >> geometry.shift).min(u64::from(RUN_SEGMENTS_MAX)) as u32;
+    let sparse = units(images + images / 4) + 1 + root;
+    let needed = units(parts) + run + root + sparse.saturating_sub(taken);
+    (needed, root)
+}
+
+/// Segments of a root of `len` bytes: where it is several, roots of about the same length take the same room in turn.
+fn root_units(geometry: Geometry, len: u64) -> u32 {
+    match len.div_ceil(geometry.segment_size()) {
+        few @ 0..8 => few.next_power_of_two() as u32,
+        more => more.next_multiple_of(8) as u32,
+    }
+}
+
+fn part_len(geometry: Geometry, images_len: u64) -> u64 {
+    (images_len / PARTS).max(PART_SEGMENTS_MIN * geometry.segment_size())
 }
 
 impl Core {
@@ -145,13 +180,23 @@ impl Core {
         let start = moment.start;
         let changed = stripes.clone();
         stripes.extend(self.stripes_in_sparse_runs(&state, &stripes));
+        if self.log.segments().is_full() {
+            // Run by run, so that each is free as soon as may be.
+            stripes.sort_unstable_by_key(|stripe| state.images[*stripe].offset);
+        }
         if let Err(error) = self.write_checkpoint(&mut state, moment, &stripes, part_len) {
             for stripe in changed {
                 self.index.mark_dirty(stripe);
             }
+            // What it wrote is nobody's, and its room is wanted: it may have failed for want of it.
+            if !self.log.is_poisoned() {
+                state.start_new_run();
+                self.release_old_runs(&state);
+            }
             return Err(error);
         }
         state.appended = appended;
+        self.keep_for_checkpoint(&state);
         *self.replay_from.lock() = start.1;
         self.log.segments().release(&retired);
         self.release_old_runs(&state);
@@ -206,9 +251,19 @@ impl Core {
         self.publish(state, images, moment)
     }
 
+    /// Has the log keep so many free segments as the next checkpoint may need.
+    pub(super) fn keep_for_checkpoint(&self, state: &Checkpoint) {
+        let segments = self.log.segments();
+        let log = segments.in_use(Use::Log).len();
+        let geometry = self.log.geometry();
+        let taken = segments.in_use(Use::Other).iter().map(|s| s.units).sum();
+        let (units, root) = need(geometry, state.images_len(), self.count(), log, taken);
+        segments.keep_for_checkpoint(units, root);
+    }
+
     /// Bytes of images between two roots.
     fn part_len(&self, state: &Checkpoint) -> u64 {
-        (state.images_len() / PARTS).max(PART_SEGMENTS_MIN * self.log.geometry().segment_size())
+        part_len(self.log.geometry(), state.images_len())
     }
 
     /// Writes a root of `images` and makes it the file's: `moment` is where replay begins.
@@ -223,7 +278,16 @@ impl Core {
             + log.len() * 24
             + self.log.segments().in_use(Use::Other).len() * 8
             + 64) as u64;
-        self.room_for(state, room)?;
+        let size = geometry.segment_size();
+        let images_at = state.writing;
+        let stands_alone = room > size;
+        if stands_alone {
+            // An image beside it would hold its whole run when the root is long replaced.
+            state.start_new_run();
+            self.room_for(state, u64::from(root_units(geometry, room)) * size)?;
+        } else {
+            self.room_for(state, room)?;
+        }
         // Only runs that this checkpoint needs: the others are free once it is durable, and a recovery
         // may find anything in them.
         let other = self.live_in_runs(&images, None, state.writing);
@@ -232,6 +296,9 @@ impl Core {
         let root = Root { images, log, other };
         let bytes = root.encode();
         let offset = self.write_part(state, &bytes)?;
+        if stands_alone {
+            state.writing = images_at;
+        }
         let crc = root_crc(geometry.salt, &bytes);
         self.sync_storage()?;
         let payload = Super {
@@ -265,8 +332,9 @@ impl Core {
         let wanted = (state.images_len() / RUNS) >> geometry.shift;
         let mut space = self.log.segments().space();
         let together = (wanted as u32).clamp(least, RUN_SEGMENTS_MAX.max(least));
-        let units = if space.has(together) { together } else { least };
-        let index = space.take(units, 0, Use::Other)?;
+        let spacious = !self.log.segments().is_full() && space.has(together);
+        let units = if spacious { together } else { least };
+        let index = space.take(units, 0, Use::Other, Claim::Checkpoint)?;
         drop(space);
         let offset = geometry.offset_of(index);
         state.writing = Some((offset, offset + (u64::from(units) << geometry.shift)));
@@ -325,14 +393,25 @@ impl Core {
     }
 
     /// Stripes to write again so that runs which hold little become free: as long as the runs take more
-    /// than five fourths of what they hold.
+    /// than five fourths of what they hold, and a few segments. Of a full store, than what they will hold when the
+    /// `changed` ones are gone.
     fn stripes_in_sparse_runs(&self, state: &Checkpoint, changed: &[usize]) -> Vec<usize> {
         let geometry = self.log.geometry();
-        let runs = self.live_runs(state);
+        let is_full = self.log.segments().is_full();
+        let mut runs = self.live_runs(state);
+        for image in changed.iter().map(|stripe| state.images[*stripe]) {
+            if is_full
+                && let Some((index, _)) = geometry.locate(image.offset)
+                && let Some((_, (_, live))) = runs.range_mut(..=index).next_back()
+            {
+                *live = live.saturating_sub(u64::from(image.len));
+            }
+        }
         let size = |units: u32| u64::from(units) << geometry.shift;
         let taken: u64 = runs.values().map(|(units, _)| size(*units)).sum();
         let live: u64 = runs.values().map(|(_, live)| live).sum();
-        if taken <= live + live / 4 + 4 * geometry.segment_size() {
+        let spared = if is_full { 1 } else { 4 };
+        if taken <= live + live / 4 + spared * geometry.segment_size() {
             return Vec::new();
         }
         let sparse = |offset: u64| {

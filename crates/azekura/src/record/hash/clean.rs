@@ -24,7 +24,7 @@ use crate::error::{Kind, Result};
 use crate::format::frame::{COMPRESSED, FrameKind, MOVED};
 use crate::index::hash::Hash;
 use crate::log::layout::FIRST_FRAME;
-use crate::log::{Address, Entry, Segment, Stop, Use};
+use crate::log::{Address, Claim, Entry, Segment, Stop, Use};
 use crate::record::group::GROUP;
 
 /// Segments the log may take beyond the bound.
@@ -204,7 +204,7 @@ impl Core {
                 key: frame.key,
                 value: frame.value,
             };
-            let appended = self.log.append(&mark, &entry)?;
+            let appended = self.log.append(&mark, &entry, Claim::Cleaning)?;
             locked.replace(slot, appended.address.0);
             self.log.bury(address, frame.len());
         }

@@ -3,11 +3,11 @@
 //! Segments with dead bytes are cleaned, and those at the file's end are moved to free ones at its
 //! front, until the file is as long as its live bytes need (and the index's images); then it is cut. It
 //! is cleaning with another choice of segments: readers and writers go on, a crash loses nothing, and what
-//! was won so far stays won. Where a reader in another process has the end mapped, its room is given back
+//! was won so far stays won. A full store is compacted in its reserve. Where a reader in another process has the end mapped, its room is given back
 //! but the file's length stays.
 
 use super::Core;
-use crate::error::Result;
+use crate::error::{Kind, Result};
 use crate::log::{Segment, Use};
 
 /// Rounds of cleaning and checkpointing; each packs what the one before let go of.
@@ -38,7 +38,7 @@ impl Core {
                     round as u64 * total + done as u64,
                     total * (round as u64 + 1),
                 );
-                self.clean(segment)?;
+                self.clean_in_little_room(segment)?;
             }
             self.rewrite_images_behind_free_room();
             self.checkpoint()?;
@@ -47,6 +47,23 @@ impl Core {
         self.log.sync()?;
         progress(1, 1);
         Ok(())
+    }
+
+    /// Cleans a segment; where there is no room for the copies, those cleaned before make some.
+    fn clean_in_little_room(&self, segment: Segment) -> Result<()> {
+        match self.clean(segment) {
+            Err(error) if error.kind() == Kind::Full => {}
+            other => return other,
+        }
+        self.checkpoint()?;
+        self.log
+            .segments()
+            .reap_patiently(self.log.geometry().segment_size());
+        match self.clean(segment) {
+            // Of a store that is full of live records there is nothing to be won.
+            Err(error) if error.kind() == Kind::Full => Ok(()),
+            other => other,
+        }
     }
 
     /// Segments worth cleaning: those with more than a twentieth dead, and those beyond where the

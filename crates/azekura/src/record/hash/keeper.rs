@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use super::Core;
-use crate::error::Result;
+use crate::error::{Kind, Result};
 
 /// Segments kept ready for appenders.
 const PREPARED: usize = 6;
@@ -139,6 +139,7 @@ impl Core {
         self.log.segments().reap();
         // Only for writers: what `compact` cut off is not to come back by itself.
         if rung {
+            self.look_ahead();
             self.log.segments().prepare(PREPARED)?;
         }
         let mut paced = !idle;
@@ -166,9 +167,24 @@ impl Core {
         }
     }
 
-    /// Called by a writer when a segment was filled since the last call.
+    /// Called by a writer when a segment was filled since the last call, and on every update of a full store; `grows`:
+    /// by one that may store more than was there.
     #[cold]
-    pub(super) fn work_is_due(&self) -> Result<()> {
+    pub(super) fn work_is_due(&self, grows: bool) -> Result<()> {
+        if self.log.appended() >= self.wake_at.load(Ordering::Relaxed) {
+            // That there is no room for the work is no reason to refuse an update that needs none.
+            match self.segment_is_filled() {
+                Err(error) if error.kind() == Kind::Full => {}
+                other => other?,
+            }
+        }
+        if self.log.segments().is_full() {
+            self.relieve(grows)?;
+        }
+        Ok(())
+    }
+
+    fn segment_is_filled(&self) -> Result<()> {
         let next = self.log.appended() + self.log.geometry().segment_size();
         self.wake_at.store(next, Ordering::Relaxed);
         if self.options.background {
@@ -178,7 +194,15 @@ impl Core {
             }
             return Ok(());
         }
+        self.look_ahead();
         self.step(true).map(|_| ())
+    }
+
+    /// What a checkpoint may need grows with the records.
+    pub(super) fn look_ahead(&self) {
+        if let Some(state) = self.checkpoint.try_lock() {
+            self.keep_for_checkpoint(&state);
+        }
     }
 
     pub(super) fn maintain(&self) -> Result<()> {

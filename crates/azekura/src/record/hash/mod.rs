@@ -20,6 +20,11 @@
 //!    they are first needed, and in the background.
 //! 4. The log takes at most `space_ratio` times the live bytes, and what one interval between checkpoints adds
 //!    (half the live bytes, but 16 to 64 segments; or 4 bytes per record), unless records were removed: `clean`.
+//!    An open file holds 6 more segments ready, and a reserve: 6, and what two parts of a checkpoint take (2 of a
+//!    small file, at most 9 up to 32 segments of images, then a quarter of these and 9).
+//! 5. A full device or capacity refuses new records (`Full`) and nothing else: removals, shorter values, `clear`,
+//!    `compact` and checkpoints go on in the reserve, and what they free is used: `relief`. A file that is closed
+//!    keeps its reserve if it was full, and has none if the device was filled by others meanwhile.
 //!
 //! State of a handle: *open* -> (a write or sync fails) -> *poisoned*: reads go on, writes are refused, a
 //! new open recovers. Costs in storage accesses when nothing is cached: `get` 1, absent 0, `put` 0 and one
@@ -41,6 +46,7 @@ mod open;
 mod read;
 mod reader;
 mod recover;
+mod relief;
 mod repair;
 mod update;
 mod value;

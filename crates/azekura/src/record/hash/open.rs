@@ -30,7 +30,7 @@ use std::sync::atomic::AtomicU64;
 use parking_lot::Mutex;
 use rapidhash::v3::RapidSecrets;
 
-use super::checkpoint::Checkpoint;
+use super::checkpoint::{self, Checkpoint};
 use super::layout::{ENGINE, Image, Root, SHIFTS, Super, root_crc};
 use super::recover::Replay;
 use super::{Core, HashDb, Options, keeper, value};
@@ -40,6 +40,7 @@ use crate::index::Index;
 use crate::index::hash::STRIPES;
 use crate::io::file::{File, Files};
 use crate::io::{Access, Directory, Storage};
+use crate::log::layout::SegmentHeader;
 use crate::log::recover::Trust;
 use crate::log::{Geometry, Log, LogPosition, Segment, Use};
 use crate::record::counter::Counter;
@@ -155,9 +156,7 @@ impl HashDb {
         let root = read_root(storage.as_ref(), &last)?;
         let size = storage.size()?;
         let geometry = last.geometry;
-        let segments = size
-            .saturating_sub(geometry.offset_of(0))
-            .div_ceil(geometry.segment_size());
+        let segments = segments_of(storage.as_ref(), geometry, size)?;
         check_within(&storage, &root, geometry, segments)?;
         storage.resize(size.max(geometry.offset_of(segments as u32)))?;
         let log = open_log(&storage, geometry, options)?;
@@ -195,6 +194,11 @@ impl HashDb {
             payload: last.encode(),
         };
         log.write_durably(found_super.slot_offset(), &found_super.encode())?;
+        let images_len = root.images.iter().map(|image| u64::from(image.len)).sum();
+        let taken = root.other.iter().map(|(_, units)| units).sum();
+        let (units, neighbours) =
+            checkpoint::need(geometry, images_len, last.count, root.log.len(), taken);
+        log.segments().keep_for_checkpoint(units, neighbours);
         log.segments().finish_adoption()?;
         let room = log
             .segments()
@@ -265,6 +269,7 @@ impl HashDb {
     }
 
     fn start(core: Core) -> Self {
+        core.keep_for_checkpoint(&core.checkpoint.lock());
         let core = Arc::new(core);
         let background = core.options.background;
         let keeper = background.then(|| keeper::Keeper::start(&core));
@@ -309,7 +314,11 @@ impl Core {
         let from = *self.replay_from.lock();
         if end.sequence != from.sequence || end.offset.saturating_sub(from.offset) > REPLAY_LEN_MAX
         {
-            self.checkpoint()?;
+            match self.checkpoint() {
+                // A full device: the next open reads a longer log.
+                Err(error) if error.kind() == Kind::Full => {}
+                other => other?,
+            }
         }
         let mut state = self.checkpoint.lock();
         self.sync_storage()?;
@@ -420,6 +429,20 @@ pub(super) fn read_root(storage: &dyn Storage, last: &Super) -> Result<Root> {
     }
     Root::decode(&bytes)
         .ok_or_else(|| damaged("the root of the checkpoint holds impossible values"))
+}
+
+/// Segments of a storage of `size` bytes. One that was cut short counts; what a large file has behind its last one does
+/// not: it would have to grow, and a full device would keep it from being opened.
+fn segments_of(storage: &dyn Storage, geometry: Geometry, size: u64) -> Result<u64> {
+    let whole = size.saturating_sub(geometry.offset_of(0)) >> geometry.shift;
+    let at = geometry.offset_of(whole as u32);
+    let mut bytes = [0; 24];
+    if size < at + bytes.len() as u64 {
+        return Ok(whole + u64::from(size > at));
+    }
+    storage.read_at(at, &mut bytes)?;
+    let is_segment = SegmentHeader::decode(&bytes, geometry.salt).is_some();
+    Ok(whole + u64::from(is_segment))
 }
 
 fn check_within(

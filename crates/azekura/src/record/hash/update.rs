@@ -23,7 +23,7 @@ use crate::error::Result;
 use crate::format::frame::{Frame, FrameKind};
 use crate::index::hash::Hash;
 use crate::index::{Blank, Locked, Slot};
-use crate::log::{Address, Entry, Use};
+use crate::log::{Address, Claim, Entry, Use};
 use crate::record::limits::Limits;
 use crate::record::many::Distinct;
 
@@ -35,20 +35,21 @@ struct Present<'p> {
 }
 
 impl Core {
-    /// What every update begins with: health, the keeper's bell, the gate.
+    /// What every update begins with: health, the keeper's bell, the gate. `grows`: whether it may store more than
+    /// was there.
     #[inline(always)]
-    pub(super) fn begin_update(&self) -> Result<Option<Mark>> {
+    pub(super) fn begin_update(&self, grows: bool) -> Result<Option<Mark>> {
         self.log.healthy()?;
         if self.is_attention_due() {
-            self.work_is_due()?;
+            self.work_is_due(grows)?;
         }
         Ok(self.gate.enter())
     }
 
-    /// Whether a segment was filled since the keeper's bell was rung, or the log is poisoned.
+    /// Whether a segment was filled since the keeper's bell was rung, the log is poisoned, or the store is full.
     #[inline(always)]
     fn is_attention_due(&self) -> bool {
-        self.log.appended() >= self.wake_at.load(Ordering::Relaxed) || self.log.is_poisoned()
+        self.log.appended() >= self.wake_at.load(Ordering::Relaxed) || self.log.is_alarmed()
     }
 
     /// Behind an update that may have filled a segment: the short way does not ask.
@@ -202,7 +203,7 @@ impl Core {
         shows: bool,
     ) -> Result<()> {
         self.check_lengths(key, &[])?;
-        let _inside = self.begin_update()?;
+        let _inside = self.begin_update(inserts)?;
         let pin = epoch::pin();
         let (mut locked, found) = if inserts {
             self.index
@@ -235,7 +236,10 @@ impl Core {
                     key,
                     value: &stored,
                 };
-                let appended = self.log.append(&mark, &entry)?;
+                let present_len = found.as_ref().map(|present| present.frame.len());
+                let claim = claim_of(entry.frame_len(), present_len.unwrap_or(0));
+                self.log.admit(claim)?;
+                let appended = self.log.append(&mark, &entry, claim)?;
                 self.apply_put(&pin, &mut locked, found.as_ref(), appended.address);
             }
             Edit::Remove => {
@@ -247,7 +251,7 @@ impl Core {
                         key,
                         value: &[],
                     };
-                    let appended = self.log.append(&mark, &entry)?;
+                    let appended = self.log.append(&mark, &entry, Claim::Removal)?;
                     self.apply_remove(&pin, &locked, present);
                     self.log.bury(appended.address, appended.len);
                 }
@@ -330,7 +334,7 @@ impl Core {
     fn update_records(&self, distinct: &Distinct<'_>, decide: DecideMany<'_, '_>) -> Result<()> {
         let records = &distinct.records;
         let hashes: Vec<Hash> = records.iter().map(|key| self.hash(key)).collect();
-        let _inside = self.begin_update()?;
+        let _inside = self.begin_update(true)?;
         let pin = epoch::pin();
         let (mut locked, found) = self.index.lock_many_to_put(&pin, &hashes, |at, locked| {
             self.present(&pin, locked, records[at])
@@ -395,11 +399,14 @@ impl Core {
         }
         let mark = pin.appending();
         let mut addresses = Vec::with_capacity(entries.len());
+        let claim = claim_of_many(&changed, &entries, found);
+        self.log.admit(claim)?;
         if let [entry] = entries.as_slice() {
-            addresses.push(self.log.append(&mark, entry)?);
+            addresses.push(self.log.append(&mark, entry, claim)?);
         } else {
-            self.log
-                .append_batch(&mark, &entries, |_, appended| addresses.push(appended))?;
+            self.log.append_batch(&mark, &entries, claim, |_, appended| {
+                addresses.push(appended);
+            })?;
         }
         for ((at, entry), appended) in changed.into_iter().zip(&entries).zip(addresses) {
             if entry.kind == FrameKind::Remove {
@@ -426,8 +433,13 @@ impl Core {
                 key: &[],
                 value: &[],
             };
+<<<<<<< HEAD
             self.log.append(&mark, &entry)?;
             self.index.clear(blank, None);
+=======
+            self.log.append(&mark, &entry, Claim::Removal)?;
+            self.index.clear();
+>>>>>>> f792360 (Let a full store be emptied, shortened and compacted)
             self.count.reset();
             let (open, end) = self.log.end();
             for segment in self.log.segments().in_use(Use::Log) {
@@ -441,4 +453,30 @@ impl Core {
         }
         self.end_update()
     }
+}
+
+/// What the log is to make room for: a frame in the place of one of `present` bytes.
+fn claim_of(len: usize, present: usize) -> Claim {
+    if len <= present {
+        Claim::Exchange
+    } else {
+        Claim::Growth
+    }
+}
+
+/// As `claim_of`, of a batch, whose removals take no room for long.
+fn claim_of_many(
+    changed: &[usize],
+    entries: &[Entry<'_>],
+    found: &[Option<Present<'_>>],
+) -> Claim {
+    let puts = || entries.iter().filter(|e| e.kind != FrameKind::Remove);
+    let present = |at: &usize| found[*at].as_ref().map_or(0, |p| p.frame.len());
+    if puts().next().is_none() {
+        return Claim::Removal;
+    }
+    claim_of(
+        puts().map(Entry::frame_len).sum(),
+        changed.iter().map(present).sum(),
+    )
 }
