@@ -4,6 +4,8 @@
 //! default: who reads a prompt expects that) or at least out of the process (`process`).
 //! It does not know how a store works, nor what is printed.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -208,7 +210,7 @@ impl<'e> Filler<'e> {
         Ok(())
     }
 
-    /// Stores what was added. A batch that fails is not tried again.
+    /// Stores what was added. A batch that fails is not tried again, nor counted but for what is stored of it.
     pub(crate) fn flush(&mut self) -> Result<()> {
         let batch = std::mem::take(&mut self.batch);
         self.bytes = 0;
@@ -226,15 +228,23 @@ impl<'e> Filler<'e> {
                 self.kept += u64::from(existed);
                 self.stored += u64::from(!existed);
             }
-        } else {
-            let records: Vec<(&[u8], &[u8])> = batch
-                .iter()
-                .map(|Record { key, value }| (&key[..], &value[..]))
-                .collect();
-            self.engine.put_many(&records)?;
-            self.stored += records.len() as u64;
+            return Ok(());
         }
-        Ok(())
+        let records: Vec<(&[u8], &[u8])> = batch
+            .iter()
+            .map(|Record { key, value }| (&key[..], &value[..]))
+            .collect();
+        let put = self.engine.put_many(&records);
+        self.stored += match &put {
+            Ok(()) => records.len(),
+            Err(_) => stored_of(self.engine, &records)?,
+        } as u64;
+        put
+    }
+
+    /// Records of the input that are done with: stored, or kept as they were.
+    pub(crate) fn done(&self) -> u64 {
+        self.stored + self.kept
     }
 
     /// Records stored so far.
@@ -252,6 +262,29 @@ impl<'e> Filler<'e> {
         let stored = counted(self.stored, "record", "records");
         format!("{stored} stored{kept}")
     }
+}
+
+/// How many of `records`, which were put in order, are stored: the most after which the store would look as it does.
+fn stored_of(engine: &dyn Engine, records: &[(&[u8], &[u8])]) -> Result<usize> {
+    let mut keys: HashMap<&[u8], (Option<Vec<u8>>, bool)> = HashMap::new();
+    let (mut wrong, mut stored) = (0_usize, 0);
+    for (at, (key, value)) in records.iter().enumerate() {
+        let (present, was_right) = match keys.entry(key) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                let mut present = None;
+                engine.read(key, &mut |found| present = found.map(<[u8]>::to_vec))?;
+                new.insert((present, true))
+            }
+        };
+        let is_right = present.as_deref() == Some(*value);
+        wrong = wrong + usize::from(*was_right) - usize::from(is_right);
+        *was_right = is_right;
+        if wrong == 0 {
+            stored = at + 1;
+        }
+    }
+    Ok(stored)
 }
 
 /// Refuses `target` if it exists, before any work is done for it.

@@ -3,15 +3,21 @@
 //! ```text
 //!   1. read the whole input and look at every record (standard input is kept in a temporary file)
 //!   2. only if all are good, store them                        --partial: straight to this step
+//!   3. --create: only if all are stored, give the file its name   --partial: it has it from the beginning
 //! ```
 //!
-//! So a broken line 90 of 100 is one error, and nothing was stored. Memory is bounded by a batch.
+//! So a broken line 90 of 100 is one error, and nothing was stored. If the device is full in step 2, a new file is
+//! not there, as if nothing had been done; in a file that was there already, the first records stay, as many as the
+//! error says, and the same import again stores the others too. Memory is bounded by a batch.
 //! It does not know the formats: `format/` does.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, IsTerminal as _, Seek as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use azekura::io::Directory as _;
+use azekura::io::file::Files;
 use azekura::record::hash::{HashDb, Options};
 use azekura::{Engine, Error, Result};
 
@@ -31,7 +37,7 @@ pub(crate) struct Import {
     /// What to read; - or nothing is standard input
     #[arg(default_value = "-", hide_default_value = true)]
     source: PathBuf,
-    /// Make the file first; it must not exist, and it goes again if nothing could be imported
+    /// Make a new file; without --partial it is there when everything is imported, or not at all
     #[arg(long)]
     create: bool,
     #[command(flatten)]
@@ -50,14 +56,19 @@ impl Import {
             let engine = azekura::open::open(&self.file)?;
             return self.fill(&*engine, &mut input, out);
         }
-        let engine = HashDb::create(&self.file, &Options::default())?;
-        let filled = self.fill(&engine, &mut input, out);
-        if filled.is_err() && !self.partial {
-            // While it is locked: who comes next makes a file, or finds none, and writes to none that goes.
-            let _ = std::fs::remove_file(&self.file);
-            drop(engine);
+        let options = Options::default();
+        if self.partial {
+            let engine = HashDb::create(&self.file, &options)?;
+            return self.fill(&engine, &mut input, out);
         }
-        filled
+        let (directory, name) = Files::of(&self.file);
+        let storage = directory.create_nameless(name)?;
+        let engine = HashDb::create_on(Arc::clone(&storage), &options)?;
+        let filled = self.fill(&engine, &mut input, out)?;
+        engine.close()?;
+        storage.take_name()?;
+        directory.sync()?;
+        Ok(filled)
     }
 
     fn fill(
@@ -67,8 +78,14 @@ impl Import {
         out: &mut Output<'_>,
     ) -> Result<Outcome> {
         let limits = limits(engine);
+        let mut records = None;
         if !self.partial {
-            self.each(input, limits, "validating", &mut |_| Ok(()))?;
+            let mut count = 0;
+            self.each(input, limits, "validating", &mut |_| {
+                count += 1;
+                Ok(())
+            })?;
+            records = Some(count);
             input.rewind()?;
         }
         let mut filler = Filler::new(engine, self.conflict);
@@ -77,8 +94,21 @@ impl Import {
         });
         // With --partial the records before a broken one are stored; without it none was broken.
         let stored = filler.flush().and_then(|()| self.writing.finish(engine));
-        out.line(filler.summary())?;
-        read.and(stored).map(|()| Outcome::Yes)
+        let outcome = read.and(stored).map(|()| Outcome::Yes);
+        match (&outcome, records) {
+            (Err(_), Some(_)) if self.create => return outcome,
+            (Err(_), Some(records)) => {
+                let done = filler.done();
+                return outcome.map_err(|error| {
+                    error.remedy(format!(
+                        "the first {done} of {records} records are stored; make room and import the same again \
+                         for the others"
+                    ))
+                });
+            }
+            _ => out.line(filler.summary())?,
+        }
+        outcome
     }
 
     /// Calls `visit` with every record of `input`.

@@ -104,10 +104,7 @@ fn a_rebuild_changes_the_settings_asked_for_and_keeps_the_others_and_the_records
     let place = filled(3000);
     let records = sorted(&place, "s.azh");
     assert_eq!(figure(&place, "s.azh", "compression"), "none");
-    place.write(
-        "s.azh.rebuilding",
-        "left over from a rebuild that was killed",
-    );
+    place.write("s.azh.rebuilding", "somebody's own");
     place
         .run(&[
             "rebuild",
@@ -125,7 +122,12 @@ fn a_rebuild_changes_the_settings_asked_for_and_keeps_the_others_and_the_records
     assert_eq!(figure(&place, "s.azh", "segment_size"), 65_536);
     assert_eq!(figure(&place, "s.azh", "count"), 3000);
     place.run(&["check", "s.azh"]).ok();
-    assert_eq!(place.names(), ["s.azh"]);
+    assert_eq!(place.names(), ["s.azh", "s.azh.rebuilding"]);
+    assert_eq!(
+        place.read("s.azh.rebuilding"),
+        b"somebody's own",
+        "no other file is touched"
+    );
 }
 
 #[test]

@@ -2,6 +2,10 @@
 //! The kills in it are real.
 //! That it would notice a lost write is tested beside its code.
 
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::Command;
+
 use crate::program::{Place, lines};
 
 #[test]
@@ -40,4 +44,29 @@ fn a_tour_without_text_says_so() {
         "invalid: there is no text in empty; name a text file: `azekura tour FILE`"
     );
     place.run(&["tour", "missing"]).error(9);
+}
+
+#[test]
+fn an_interrupted_tour_takes_its_files_with_it_and_ends_by_the_signal() {
+    let place = Place::new();
+    place.write("text", lines(20_000, |n| format!("{n:05};line {n}\n")));
+    for (signal, number) in [("-INT", 2), ("-TERM", 15)] {
+        let mut tour = place.command(&["tour", "text"]);
+        let mut tour = tour
+            .env("TMPDIR", place.path("."))
+            .spawn()
+            .expect("it starts");
+        let said = BufReader::new(tour.stdout.take().expect("a pipe"));
+        // Its directory is there once it looks things up.
+        let begun = said
+            .lines()
+            .map_while(std::result::Result::ok)
+            .any(|line| line.starts_with("2. "));
+        assert!(begun);
+        let kill = Command::new("kill").args([signal, &tour.id().to_string()]).status();
+        assert!(kill.expect("it runs").success());
+        let status = tour.wait().expect("it ends");
+        assert_eq!(status.signal(), Some(number));
+        assert_eq!(place.names(), ["text"]);
+    }
 }

@@ -190,6 +190,23 @@ impl File {
         })
     }
 
+    /// Gives the file the owner and mode of the one at `old`, which it is to replace: new files are private to who makes
+    /// them. `Io` if that is not permitted.
+    pub fn keep_owner_and_mode_of(&self, old: &Path) -> Result<()> {
+        let kept = || {
+            let (of, now) = (std::fs::metadata(old)?, self.file.metadata()?);
+            if (of.uid(), of.gid()) != (now.uid(), now.gid()) {
+                std::os::unix::fs::fchown(&self.file, Some(of.uid()), Some(of.gid()))?;
+            }
+            self.file.set_permissions(of.permissions())
+        };
+        kept().map_err(|error| {
+            Error::io("cannot give the new file the owner and mode of the old", error)
+                .at(old)
+                .remedy("do it as its owner; nothing was changed")
+        })
+    }
+
     /// Makes the name of a file that has one this file's own, from whomever has it.
     fn replace(&self, beside: &Path) -> std::result::Result<(), Errno> {
         rustix::fs::rename(beside, &self.path)

@@ -6,11 +6,12 @@
 //!
 //! Promises: every figure is measured in the run that prints it, every value read is compared with what
 //! was written, and the exit code is 8 if anything acknowledged is missing or anything read is
-//! wrong. It fetches nothing and leaves nothing behind, unless `--dir` says where to keep the files.
+//! wrong. It fetches nothing and leaves nothing behind, interrupted or not, unless `--dir` says where to keep the files.
 //! It does not compare with others: `bench` does.
 
 mod crash;
 mod figures;
+mod interrupt;
 mod source;
 
 use std::hint::black_box;
@@ -73,12 +74,7 @@ impl Tour {
         let (lines, records) = source.records()?;
         let temporary = match self.dir {
             Some(_) => None,
-            None => Some(
-                tempfile::Builder::new()
-                    .prefix("azekura-tour-")
-                    .tempdir()
-                    .map_err(|error| Error::io("cannot make a temporary directory", error))?,
-            ),
+            None => Some(interrupt::temporary_directory()?),
         };
         let dir = match (&self.dir, &temporary) {
             (Some(dir), _) => dir.clone(),
@@ -87,8 +83,9 @@ impl Tour {
         };
         let file = dir.join("tour.azh");
         out.line_now(format_args!(
-            "A tour of azekura with {} lines of {source}",
-            count(lines)
+            "A tour of azekura with {} {} of {source}",
+            count(lines),
+            if lines == 1 { "line" } else { "lines" }
         ))?;
         out.line_now(format_args!("in {}", file.display()))?;
 
