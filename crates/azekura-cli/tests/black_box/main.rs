@@ -6,6 +6,7 @@ mod bad_input;
 mod bench;
 mod care;
 mod formats;
+mod full;
 mod help;
 mod program;
 mod records;

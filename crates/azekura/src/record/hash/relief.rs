@@ -50,8 +50,13 @@ impl Core {
         drop(self.checkpoint.lock());
         for _ in 0..ROUNDS {
             segments.reap();
-            if !segments.is_full() || segments.space().secure(WON_MAX, Claim::Growth).is_ok() {
+            if !segments.is_full() {
                 return Ok(());
+            }
+            let secured = segments.space().secure(WON_MAX, Claim::Growth);
+            match secured {
+                Err(error) if error.kind() == Kind::Full => {}
+                other => return other,
             }
             let won = self.clean_emptiest()?;
             if !won && !self.is_worth_a_checkpoint() {
