@@ -38,8 +38,9 @@ fn options() -> Options {
 
 fn change(number: u64) -> (Vec<u8>, Option<Vec<u8>>) {
     let mut random = Random::new(number);
-    let key = format!("key-{}", random.below(20)).into_bytes();
-    let len = 1 + random.index(300);
+    let key = format!("key-{}", random.below(100)).into_bytes();
+    // Long enough for the file to grow now and then, and of keys enough that what is lost is not soon put again.
+    let len = 1 + random.index(2000);
     (key, (!random.one_in(6)).then(|| random.bytes(len)))
 }
 

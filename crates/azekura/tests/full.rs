@@ -121,15 +121,14 @@ impl Full {
     fn reopen(self, kill: bool) -> Self {
         let mut next = self;
         if kill {
-            next.memory = Memory::from_bytes(&next.memory.to_vec(), next.options.capacity)
-                .expect("memory");
+            next.memory =
+                Memory::from_bytes(&next.memory.to_vec(), next.options.capacity).expect("memory");
         }
         drop(std::mem::replace(
             &mut next.db,
             HashDb::create_on(Memory::new(1 << 20).expect("memory"), &small()).expect("a store"),
         ));
-        next.memory
-            .set_limit(next.memory.size().expect("a size"));
+        next.memory.set_limit(next.memory.size().expect("a size"));
         let storage = Arc::clone(&next.memory) as Arc<dyn Storage>;
         next.db = HashDb::open_on(storage, &next.options).expect("it opens");
         next
@@ -238,7 +237,9 @@ fn a_full_store_takes_batches_of_removals_and_is_cleared() {
         let keys = full.keys();
         for keys in keys.chunks(100).take(20) {
             let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-            let gone = full.db.update_many(&keys, &mut |_| keys.iter().map(|_| Edit::Remove).collect());
+            let gone = full
+                .db
+                .update_many(&keys, &mut |_| keys.iter().map(|_| Edit::Remove).collect());
             gone.expect("removals of many");
             keys.iter().for_each(|key| drop(full.model.remove(*key)));
         }

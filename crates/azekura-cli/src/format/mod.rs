@@ -381,7 +381,9 @@ mod tests {
         assert!(read(Format::Tsv, b"\xef\xbb\xbf").unwrap().is_empty());
         for format in ALL {
             let mut bytes = Vec::new();
-            format.write(&mut bytes, "\u{feff}k".as_bytes(), b"v").unwrap();
+            format
+                .write(&mut bytes, "\u{feff}k".as_bytes(), b"v")
+                .unwrap();
             assert_eq!(read(format, &bytes).unwrap(), [record("\u{feff}k")]);
         }
     }

@@ -51,13 +51,19 @@ fn an_import_that_fills_the_device_says_how_far_it_came_or_leaves_no_file() {
         "the first {stored} of {RECORDS} records are stored; make room and import the same again for the others"
     );
     assert!(error.ends_with(&told), "{error}");
-    place.run(&["get", "s.azh", &format!("{:06}", stored - 1)]).ok();
+    place
+        .run(&["get", "s.azh", &format!("{:06}", stored - 1)])
+        .ok();
     place.run(&["get", "s.azh", &format!("{stored:06}")]).no();
 
     // It is full, and can be emptied and compacted as it is.
     let keys: Vec<String> = (0..5000).map(|n| format!("{n:06}")).collect();
     let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-    run_limited(&place, &[&["remove", "--each", "s.azh"], &keys[..]].concat()).ok();
+    run_limited(
+        &place,
+        &[&["remove", "--each", "s.azh"], &keys[..]].concat(),
+    )
+    .ok();
     run_limited(&place, &["compact", "s.azh"]).ok();
     assert_eq!(count(&place), stored - 5000);
     run_limited(&place, &["set", "s.azh", "one", "more"]).ok();

@@ -63,7 +63,9 @@ fn an_interrupted_tour_takes_its_files_with_it_and_ends_by_the_signal() {
             .map_while(std::result::Result::ok)
             .any(|line| line.starts_with("2. "));
         assert!(begun);
-        let kill = Command::new("kill").args([signal, &tour.id().to_string()]).status();
+        let kill = Command::new("kill")
+            .args([signal, &tour.id().to_string()])
+            .status();
         assert!(kill.expect("it runs").success());
         let status = tour.wait().expect("it ends");
         assert_eq!(status.signal(), Some(number));

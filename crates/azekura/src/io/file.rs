@@ -201,9 +201,12 @@ impl File {
             self.file.set_permissions(of.permissions())
         };
         kept().map_err(|error| {
-            Error::io("cannot give the new file the owner and mode of the old", error)
-                .at(old)
-                .remedy("do it as its owner; nothing was changed")
+            Error::io(
+                "cannot give the new file the owner and mode of the old",
+                error,
+            )
+            .at(old)
+            .remedy("do it as its owner; nothing was changed")
         })
     }
 

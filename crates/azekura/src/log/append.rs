@@ -265,12 +265,7 @@ impl Log {
 
     /// Room where the open segment has none: `missed` is a reservation that crossed its end.
     #[cold]
-    fn reserve_anew(
-        &self,
-        len: usize,
-        claim: Claim,
-        missed: Option<(u32, u64)>,
-    ) -> Result<Room> {
+    fn reserve_anew(&self, len: usize, claim: Claim, missed: Option<(u32, u64)>) -> Result<Room> {
         let limit = self.geometry.segment_size() / 8;
         if let Some((index, at)) = missed {
             self.missed(index, at);

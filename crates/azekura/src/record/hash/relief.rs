@@ -91,10 +91,7 @@ impl Core {
     }
 
     fn is_worth_cleaning(&self, segment: &Segment) -> bool {
-        let (size, unit) = (
-            self.size_of(segment),
-            self.log.geometry().segment_size(),
-        );
+        let (size, unit) = (self.size_of(segment), self.log.geometry().segment_size());
         // Of a large record's segment the end is always dead.
         segment.dead * 16 >= size && (segment.units == 1 || segment.dead >= unit)
     }

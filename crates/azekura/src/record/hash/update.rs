@@ -404,9 +404,10 @@ impl Core {
         if let [entry] = entries.as_slice() {
             addresses.push(self.log.append(&mark, entry, claim)?);
         } else {
-            self.log.append_batch(&mark, &entries, claim, |_, appended| {
-                addresses.push(appended);
-            })?;
+            self.log
+                .append_batch(&mark, &entries, claim, |_, appended| {
+                    addresses.push(appended);
+                })?;
         }
         for ((at, entry), appended) in changed.into_iter().zip(&entries).zip(addresses) {
             if entry.kind == FrameKind::Remove {
@@ -465,11 +466,7 @@ fn claim_of(len: usize, present: usize) -> Claim {
 }
 
 /// As `claim_of`, of a batch, whose removals take no room for long.
-fn claim_of_many(
-    changed: &[usize],
-    entries: &[Entry<'_>],
-    found: &[Option<Present<'_>>],
-) -> Claim {
+fn claim_of_many(changed: &[usize], entries: &[Entry<'_>], found: &[Option<Present<'_>>]) -> Claim {
     let puts = || entries.iter().filter(|e| e.kind != FrameKind::Remove);
     let present = |at: &usize| found[*at].as_ref().map_or(0, |p| p.frame.len());
     if puts().next().is_none() {
