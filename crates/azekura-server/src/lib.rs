@@ -1,0 +1,14 @@
+//! Everything that listens: memcached's protocol over any engine of azekura.
+//!
+//! ```text
+//!   net       bytes of a connection, threads
+//!   memcached grammar: bytes to commands, borrowed from the buffer; what a command means, as one step of the engine
+//!   item      what memcached keeps beside the data, in a record's value
+//!   azekura   the engine
+//! ```
+//!
+//! A row knows the rows below it, never one above. [`memcached::Session`] is one connection's side of the protocol, and
+//! knows no sockets: bytes go in, bytes come out.
+
+pub mod item;
+pub mod memcached;

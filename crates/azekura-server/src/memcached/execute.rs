@@ -1,0 +1,438 @@
+//! What commands mean: each is one read or one update of the engine, so each is atomic for itself.
+//!
+//! A [`Hand`] executes for one connection. Its buffer holds the record that is being built; the version in it is set under
+//! the record's lock, above the one that was there. An item whose time is over is absent, and is written over or removed
+//! like one. What no item's bytes are is damage: a command that looks at it fails, `set` and `delete` mend it.
+//! It knows no grammar and no answers, but for the text of an engine's error.
+
+use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::Arc;
+
+use azekura::engine::Edit;
+use azekura::error::{Error, Kind, Result};
+
+use super::number;
+use super::service::Service;
+use super::stats::{Count, Tally};
+use super::text::Mode;
+use crate::item::{Head, Item};
+
+/// Versions a connection takes at once.
+const VERSIONS: u64 = 32;
+/// A buffer that grew beyond this is given back.
+const SCRATCH_KEPT: usize = 64 << 10;
+/// Digits of the largest number.
+const DIGITS_MAX: usize = 20;
+
+/// Executes for one connection.
+#[derive(Debug)]
+pub(super) struct Hand {
+    pub(super) service: Arc<Service>,
+    pub(super) tally: Tally,
+    /// The time during this call, in seconds since 1970.
+    pub(super) now: u32,
+    /// Whether answers wait until what they acknowledge survives loss of power.
+    pub(super) must_sync: bool,
+    versions: Range<u64>,
+    pub(super) scratch: Vec<u8>,
+}
+
+/// A record to be stored.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct New<'d> {
+    pub(super) mode: Mode,
+    pub(super) key: &'d [u8],
+    pub(super) flags: u32,
+    pub(super) expires: u32,
+    pub(super) data: &'d [u8],
+    /// The version that must be there; for `Cas`, `Append` and `Prepend`.
+    pub(super) compare: Option<u64>,
+    /// The version it gets; `None`: the next.
+    pub(super) version: Option<u64>,
+    /// Whether `Cas` stores over a later version, as stale.
+    pub(super) may_be_stale: bool,
+    /// Whether `Append` and `Prepend` store if nothing is there.
+    pub(super) vivify: bool,
+    /// Whether the key came as base64.
+    pub(super) is_binary_key: bool,
+}
+
+/// What came of storing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stored {
+    /// It is there: with this version, and so many bytes of data.
+    Done {
+        cas: u64,
+        len: usize,
+    },
+    Refused,
+    Exists,
+    NotFound,
+}
+
+/// By how much a number is changed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Step {
+    pub(super) up: bool,
+    pub(super) delta: u64,
+    /// The version that must be there.
+    pub(super) compare: Option<u64>,
+    /// The version it gets; `None`: the next.
+    pub(super) version: Option<u64>,
+    /// The first number and when it expires, if nothing is there.
+    pub(super) initial: Option<(u64, u32)>,
+    /// When it expires from now on.
+    pub(super) expires: Option<u32>,
+}
+
+/// What came of counting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Counted {
+    Done { number: u64, head: Head },
+    NotFound,
+    Exists,
+    NoNumber,
+    TooLarge,
+}
+
+/// What an edit does with the record that was built in the buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    Keep,
+    Put,
+    Remove,
+}
+
+impl Hand {
+    pub(super) fn new(service: Arc<Service>) -> Self {
+        Self {
+            tally: Tally::default(),
+            now: service.now(),
+            must_sync: false,
+            versions: 0..0,
+            scratch: Vec::new(),
+            service,
+        }
+    }
+
+    /// A version no other write has or gets.
+    #[inline]
+    pub(super) fn version(&mut self) -> u64 {
+        if self.versions.start == self.versions.end {
+            self.versions = self.service.versions(VERSIONS);
+        }
+        let version = self.versions.start;
+        self.versions.start = version.wrapping_add(1);
+        version
+    }
+
+    /// Something was written: its answer may have to wait.
+    #[inline]
+    pub(super) fn wrote(&mut self) {
+        self.must_sync |= self.service.settings.power;
+    }
+
+    /// Whether an item of this size may be stored, counted as memcached counts.
+    #[inline]
+    pub(super) fn fits(&self, key_len: usize, flags: u32, data_len: usize) -> bool {
+        let beside = 59 + if flags == 0 { 0 } else { 4 };
+        (key_len + data_len) as u64 + beside <= self.service.item_size_max()
+    }
+
+    /// An item was refused for its size: what was there is out of date, and goes.
+    pub(super) fn refuse_too_large(&mut self, key: &[u8]) -> Result<()> {
+        self.tally.one(Count::StoreTooLarge);
+        self.wrote();
+        self.service.engine.update(key, &mut |_| Edit::Remove)
+    }
+
+    /// Shows `decide` what is there, and an empty buffer; what it builds there is put, if it says so.
+    pub(super) fn change(
+        &mut self,
+        key: &[u8],
+        mut decide: impl FnMut(Option<Item<'_>>, &mut Vec<u8>) -> Change,
+    ) -> Result<()> {
+        let now = self.now;
+        let mut damaged = None;
+        let mut changed = false;
+        self.scratch.clear();
+        let mut slot = Some(&mut self.scratch);
+        self.service.engine.update(key, &mut |present| {
+            // It is called once, so the buffer is there.
+            let Some(built) = slot.take() else {
+                return Edit::Keep;
+            };
+            let item = match present {
+                None => None,
+                Some(value) => match Item::decode(value) {
+                    None => {
+                        damaged = Some(no_item(key));
+                        return Edit::Keep;
+                    }
+                    item => item,
+                },
+            };
+            let edit = match decide(item.filter(|item| !item.head.is_over(now)), built) {
+                Change::Keep => Edit::Keep,
+                Change::Remove => Edit::Remove,
+                Change::Put => Edit::Put(Cow::Borrowed(&*built)),
+            };
+            changed = edit != Edit::Keep;
+            edit
+        })?;
+        if self.scratch.capacity() > SCRATCH_KEPT {
+            self.scratch = Vec::new();
+        }
+        if changed {
+            self.wrote();
+        }
+        damaged.map_or(Ok(()), Err)
+    }
+
+    /// Stores without looking at what is there.
+    pub(super) fn put(&mut self, key: &[u8], mut head: Head, data: &[u8]) -> Result<u64> {
+        if head.cas == 0 {
+            head.cas = self.version();
+        }
+        self.scratch.clear();
+        head.write(&mut self.scratch);
+        self.scratch.extend_from_slice(data);
+        let put = self.service.engine.put_many(&[(key, &self.scratch)]);
+        if self.scratch.capacity() > SCRATCH_KEPT {
+            self.scratch = Vec::new();
+        }
+        put?;
+        self.wrote();
+        self.tally.one(Count::TotalItems);
+        Ok(head.cas)
+    }
+
+    /// `set` and its kin.
+    pub(super) fn store(&mut self, new: &New<'_>) -> Result<Stored> {
+        self.tally.one(Count::CmdSet);
+        let mut head = Head {
+            cas: new.version.unwrap_or(0),
+            flags: new.flags,
+            expires: new.expires,
+            is_binary_key: new.is_binary_key,
+            ..Head::default()
+        };
+        if new.mode == Mode::Set {
+            let cas = self.put(new.key, head, new.data)?;
+            let len = new.data.len();
+            return Ok(Stored::Done { cas, len });
+        }
+        let next = self.version();
+        let limit = self.service.item_size_max();
+        let mut stored = Stored::Refused;
+        self.change(new.key, |present, built| {
+            let joins = matches!(new.mode, Mode::Append | Mode::Prepend);
+            stored = match (new.mode, present) {
+                (Mode::Add, Some(_)) | (Mode::Replace, None) => Stored::Refused,
+                (Mode::Cas, None) => Stored::NotFound,
+                (Mode::Append | Mode::Prepend, None) if !new.vivify => Stored::Refused,
+                (Mode::Cas | Mode::Append | Mode::Prepend, Some(item)) => match new.compare {
+                    Some(cas) if cas != item.head.cas => {
+                        head.is_stale = new.may_be_stale && cas < item.head.cas;
+                        if head.is_stale {
+                            Stored::Done { cas: 0, len: 0 }
+                        } else {
+                            Stored::Exists
+                        }
+                    }
+                    _ => Stored::Done { cas: 0, len: 0 },
+                },
+                _ => Stored::Done { cas: 0, len: 0 },
+            };
+            if !matches!(stored, Stored::Done { .. }) {
+                return Change::Keep;
+            }
+            let there = present.map_or(&b""[..], |item| item.data);
+            if let (true, Some(item)) = (joins, present) {
+                (head.flags, head.expires) = (item.head.flags, item.head.expires);
+            }
+            let (before, behind) = match new.mode {
+                Mode::Append => (there, new.data),
+                Mode::Prepend => (new.data, there),
+                _ => (&b""[..], new.data),
+            };
+            let len = before.len() + behind.len();
+            if joins && (len + new.key.len() + 63) as u64 > limit {
+                stored = Stored::Refused;
+                return Change::Keep;
+            }
+            let above = present.map_or(0, |item| item.head.cas.wrapping_add(1));
+            head.cas = new.version.unwrap_or(next.max(above));
+            head.write(built);
+            built.extend_from_slice(before);
+            built.extend_from_slice(behind);
+            stored = Stored::Done { cas: head.cas, len };
+            Change::Put
+        })?;
+        if let Stored::Done { .. } = stored {
+            self.tally.one(Count::TotalItems);
+        }
+        if new.mode == Mode::Cas {
+            self.tally.one(match stored {
+                Stored::Done { .. } => Count::CasHits,
+                Stored::NotFound => Count::CasMisses,
+                _ => Count::CasBadval,
+            });
+        }
+        Ok(stored)
+    }
+
+    /// Removes; `None`: nothing was there; `Some(false)`: another version.
+    pub(super) fn remove(&mut self, key: &[u8], compare: Option<u64>) -> Result<Option<bool>> {
+        let now = self.now;
+        let mut removed = None;
+        self.service.engine.update(key, &mut |present| {
+            // What is no item goes as well.
+            let Some(value) = present else {
+                return Edit::Keep;
+            };
+            let head = Item::decode(value).map_or(Head::default(), |item| item.head);
+            if !head.is_over(now) {
+                removed = Some(compare.is_none_or(|cas| cas == head.cas));
+            }
+            if removed == Some(false) {
+                Edit::Keep
+            } else {
+                Edit::Remove
+            }
+        })?;
+        if removed == Some(true) {
+            self.wrote();
+            self.tally.one(Count::DeleteHits);
+        } else {
+            self.tally.one(Count::DeleteMisses);
+        }
+        Ok(removed)
+    }
+
+    /// Gives the item another time to live, and shows it to `show` as it was before.
+    pub(super) fn touch(
+        &mut self,
+        key: &[u8],
+        expires: u32,
+        mut show: impl FnMut(Item<'_>),
+    ) -> Result<bool> {
+        self.tally.one(Count::CmdTouch);
+        let mut found = false;
+        self.change(key, |present, built| {
+            let Some(item) = present else {
+                return Change::Keep;
+            };
+            found = true;
+            show(item);
+            if item.head.expires == expires {
+                return Change::Keep;
+            }
+            let head = Head {
+                expires,
+                ..item.head
+            };
+            head.write(built);
+            built.extend_from_slice(item.data);
+            Change::Put
+        })?;
+        self.tally.one(if found {
+            Count::TouchHits
+        } else {
+            Count::TouchMisses
+        });
+        Ok(found)
+    }
+
+    /// Adds to a number, around 2^64, or takes from it, to 0 at least. A shorter number is padded with spaces to the length
+    /// that was there.
+    pub(super) fn count(&mut self, key: &[u8], step: &Step) -> Result<Counted> {
+        let next = self.version();
+        let fits = self.fits(key.len(), 1, DIGITS_MAX);
+        let mut counted = Counted::NotFound;
+        self.change(key, |present, built| {
+            let Some(item) = present else {
+                let Some((number, expires)) = step.initial else {
+                    return Change::Keep;
+                };
+                if !fits {
+                    counted = Counted::TooLarge;
+                    return Change::Keep;
+                }
+                let head = Head {
+                    cas: step.version.unwrap_or(next),
+                    expires,
+                    ..Head::default()
+                };
+                head.write(built);
+                number::push(built, number);
+                counted = Counted::Done { number, head };
+                return Change::Put;
+            };
+            if step.compare.is_some_and(|cas| cas != item.head.cas) {
+                counted = Counted::Exists;
+                return Change::Keep;
+            }
+            let Some(there) = number::unsigned(item.data.trim_ascii_start().trim_ascii_end())
+            else {
+                counted = Counted::NoNumber;
+                return Change::Keep;
+            };
+            let number = if step.up {
+                there.wrapping_add(step.delta)
+            } else {
+                there.saturating_sub(step.delta)
+            };
+            let head = Head {
+                cas: step
+                    .version
+                    .unwrap_or(next.max(item.head.cas.wrapping_add(1))),
+                expires: step.expires.unwrap_or(item.head.expires),
+                ..item.head
+            };
+            head.write(built);
+            let start = built.len();
+            number::push(built, number);
+            let len = (built.len() - start).max(item.data.len());
+            built.resize(start + len, b' ');
+            counted = Counted::Done { number, head };
+            Change::Put
+        })?;
+        let is_hit = matches!(counted, Counted::Done { .. });
+        if is_hit || counted == Counted::NotFound {
+            self.tally.one(match (step.up, is_hit) {
+                (true, true) => Count::IncrHits,
+                (true, false) => Count::IncrMisses,
+                (false, true) => Count::DecrHits,
+                (false, false) => Count::DecrMisses,
+            });
+        }
+        Ok(counted)
+    }
+
+    /// The line that tells a client of an engine's error, without its end.
+    pub(super) fn error_line(&mut self, error: &Error) -> Cow<'static, str> {
+        if error.kind() == Kind::Full {
+            self.tally.one(Count::StoreNoMemory);
+            if self.service.engine.as_persistent().is_none() {
+                return Cow::Borrowed("SERVER_ERROR out of memory storing object");
+            }
+        }
+        if error.kind() == Kind::TooLarge {
+            return Cow::Borrowed("SERVER_ERROR object too large for cache");
+        }
+        let mut line = format!("SERVER_ERROR {error}");
+        // A message has one line; if a name in it had more, the protocol must not break.
+        line.retain(|c| c != '\r' && c != '\n');
+        Cow::Owned(line)
+    }
+}
+
+/// The record was not written by this server.
+#[cold]
+pub(super) fn no_item(key: &[u8]) -> Error {
+    Error::new(Kind::Corrupted, "the record's value is no item")
+        .key(key)
+        .remedy("set or delete it, if this file is the server's")
+}

@@ -1,0 +1,407 @@
+//! Runs of reads: keys of one command and of the commands behind it are looked up together, and their values copied once.
+//!
+//! A batch holds up to 32 keys, borrowed from the input, and for each where the input goes on after it. Answers come in
+//! the order of the keys, whatever the order in which the engine shows them; they end where the output is full, and the
+//! rest is asked again later. Only reads are in a batch, so the order of effects is kept.
+
+use memchr::memchr;
+
+use super::execute::{Hand, no_item};
+use super::meta;
+use super::number;
+use super::stats::Count;
+use super::text::{self, Command, Words};
+use crate::item::Item;
+
+/// As many as engines look up at once.
+const BATCH: usize = 32;
+
+/// How one key is answered, and where the input goes on.
+#[derive(Clone, Copy, Debug)]
+struct Ask<'i> {
+    form: Form<'i>,
+    /// Bytes of input up to the end of this key, or of its command if it is the last.
+    end: usize,
+    /// Whether the command ends with this key.
+    is_last: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Form<'i> {
+    /// `get`, or `gets`, which shows versions.
+    Text { cas: bool },
+    /// `mg` that only reads.
+    Meta(meta::Line<'i>),
+}
+
+/// A command of keys that goes on behind what was consumed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Open {
+    /// Whether versions are shown.
+    pub(super) cas: bool,
+    /// Whether it was answered with an error already: its other keys pass by.
+    pub(super) is_refused: bool,
+    /// Whether a key was seen.
+    pub(super) has_keys: bool,
+}
+
+/// What a run came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Run {
+    /// Bytes of input that are done with.
+    pub(super) consumed: usize,
+    /// The command that goes on behind them.
+    pub(super) open: Option<Open>,
+    /// Whether the next key is one that only an update can answer (an item that is won by being read).
+    pub(super) needs_update: bool,
+}
+
+struct Batch<'i> {
+    keys: [&'i [u8]; BATCH],
+    asks: [Ask<'i>; BATCH],
+    count: usize,
+    is_refused: bool,
+}
+
+/// What a batch came to.
+enum Flow {
+    /// All is answered.
+    On,
+    /// The output is full; or the ask of this index needs an update.
+    Stop { needs_update: bool },
+}
+
+impl<'i> Batch<'i> {
+    fn new() -> Self {
+        let ask = Ask {
+            form: Form::Text { cas: false },
+            end: 0,
+            is_last: false,
+        };
+        Self {
+            keys: [b""; BATCH],
+            asks: [ask; BATCH],
+            count: 0,
+            is_refused: false,
+        }
+    }
+
+    /// There is room, as whoever fills the last place answers all.
+    fn push(&mut self, key: &'i [u8], ask: Ask<'i>) {
+        if let (Some(at), Some(room)) =
+            (self.keys.get_mut(self.count), self.asks.get_mut(self.count))
+        {
+            (*at, *room) = (key, ask);
+            self.count += 1;
+        }
+    }
+
+    fn last(&mut self) -> Option<&mut Ask<'i>> {
+        self.asks.get_mut(self.count.checked_sub(1)?)
+    }
+
+    /// Answers; `run` moves on by what was answered.
+    fn answer(&mut self, hand: &mut Hand, output: &mut Vec<u8>, run: &mut Run) -> Flow {
+        let limit = hand.service.settings.output_max;
+        let count = std::mem::take(&mut self.count);
+        let (keys, asks) = (&self.keys, &self.asks);
+        let mut done = 0;
+        let mut needs_update = false;
+        while done < count && !needs_update && output.len() < limit {
+            let (Some(keys), Some(asks)) = (keys.get(done..count), asks.get(done..count)) else {
+                break;
+            };
+            let mut answered = 0;
+            let service = std::sync::Arc::clone(&hand.service);
+            let is_refused = &mut self.is_refused;
+            let mut visit = |index: usize, value: Option<&[u8]>| {
+                let (Some(key), Some(ask)) = (keys.get(index), asks.get(index)) else {
+                    return;
+                };
+                if index != answered || needs_update || output.len() >= limit {
+                    return;
+                }
+                needs_update = !one(hand, key, ask, value, is_refused, output);
+                answered += usize::from(!needs_update);
+            };
+            let read = match keys {
+                [key] => service.engine.read(key, &mut |value| visit(0, value)),
+                _ => service.engine.read_many(keys, &mut visit),
+            };
+            if let (Err(error), Some(ask)) = (read, asks.get(answered)) {
+                refuse(hand, ask, &error, &mut self.is_refused, output);
+                answered += 1;
+            }
+            if answered == 0 && !needs_update {
+                // The engine began elsewhere: this one alone.
+                if let (Some(key), Some(ask)) = (keys.first(), asks.first()) {
+                    let is_refused = &mut self.is_refused;
+                    let read = service.engine.read(key, &mut |value| {
+                        needs_update = !one(hand, key, ask, value, is_refused, output);
+                    });
+                    if let Err(error) = read {
+                        refuse(hand, ask, &error, &mut self.is_refused, output);
+                    }
+                    answered = usize::from(!needs_update);
+                }
+            }
+            done += answered;
+        }
+        if let Some(ask) = done.checked_sub(1).and_then(|last| asks.get(last)) {
+            run.consumed = ask.end;
+            run.open = match ask.form {
+                Form::Text { cas } if !ask.is_last => Some(Open {
+                    cas,
+                    is_refused: self.is_refused,
+                    has_keys: true,
+                }),
+                _ => None,
+            };
+        }
+        if done == count {
+            Flow::On
+        } else {
+            Flow::Stop { needs_update }
+        }
+    }
+}
+
+/// Answers one key with what was found; `false`: only an update can.
+#[inline]
+fn one(
+    hand: &mut Hand,
+    key: &[u8],
+    ask: &Ask<'_>,
+    value: Option<&[u8]>,
+    is_refused: &mut bool,
+    output: &mut Vec<u8>,
+) -> bool {
+    let item = match value.map(Item::decode) {
+        Some(None) => {
+            refuse(hand, ask, &no_item(key), is_refused, output);
+            return true;
+        }
+        Some(item) => item,
+        None => None,
+    };
+    let live = item.filter(|item| !item.head.is_over(hand.now));
+    if let Form::Meta(line) = &ask.form {
+        if live.is_some_and(|item| item.head.is_stale && !item.head.is_won) {
+            return false;
+        }
+        count(hand, item.is_some(), live.is_some());
+        line.answer_get(key, live.as_ref(), hand.now, meta::Seen::default(), output);
+        return true;
+    }
+    if !*is_refused {
+        count(hand, item.is_some(), live.is_some());
+        if let (Some(item), Form::Text { cas }) = (live, ask.form) {
+            push_value(output, key, &item, cas);
+        }
+    }
+    if ask.is_last {
+        if !*is_refused {
+            output.extend_from_slice(b"END\r\n");
+        }
+        *is_refused = false;
+    }
+    true
+}
+
+#[inline]
+fn count(hand: &mut Hand, is_there: bool, is_live: bool) {
+    hand.tally.one(Count::CmdGet);
+    if is_live {
+        hand.tally.one(Count::GetHits);
+    } else {
+        hand.tally.one(Count::GetMisses);
+        if is_there {
+            hand.tally.one(Count::GetExpired);
+        }
+    }
+}
+
+/// Answers one key, and so its command, with an error.
+#[cold]
+fn refuse(
+    hand: &mut Hand,
+    ask: &Ask<'_>,
+    error: &azekura::Error,
+    is_refused: &mut bool,
+    output: &mut Vec<u8>,
+) {
+    if !*is_refused {
+        let line = hand.error_line(error);
+        output.extend_from_slice(line.as_bytes());
+        output.extend_from_slice(b"\r\n");
+    }
+    *is_refused = !ask.is_last;
+}
+
+/// `VALUE key flags bytes [version]`, and the data.
+#[inline]
+pub(super) fn push_value(output: &mut Vec<u8>, key: &[u8], item: &Item<'_>, cas: bool) {
+    output.reserve(key.len() + item.data.len() + 64);
+    output.extend_from_slice(b"VALUE ");
+    output.extend_from_slice(key);
+    output.push(b' ');
+    number::push(output, u64::from(item.head.flags));
+    output.push(b' ');
+    number::push(output, item.data.len() as u64);
+    if cas {
+        output.push(b' ');
+        number::push(output, item.head.cas);
+    }
+    output.extend_from_slice(b"\r\n");
+    output.extend_from_slice(item.data);
+    output.extend_from_slice(b"\r\n");
+}
+
+/// Answers the reads at the front of `input`: the rest of an `open` command, whose line need not be whole, and then whole
+/// lines, as long as they only read.
+pub(super) fn run(hand: &mut Hand, open: Option<Open>, input: &[u8], output: &mut Vec<u8>) -> Run {
+    let mut batch = Batch::new();
+    let mut run = Run {
+        consumed: 0,
+        open,
+        needs_update: false,
+    };
+    let mut at = 0;
+    if let Some(open) = open {
+        batch.is_refused = open.is_refused;
+        let (is_over, end) = rest_of_command(hand, open, input, &mut batch, output, &mut run);
+        if !is_over {
+            return run;
+        }
+        at = end;
+    }
+    while let Some(rest) = input.get(at..)
+        && let Some(len) = memchr(b'\n', rest)
+    {
+        let line = text::without_end(rest.get(..len).unwrap_or_default());
+        let end = at + len + 1;
+        match text::parse(line) {
+            Command::Read {
+                keys,
+                cas,
+                exptime: None,
+            } => {
+                // The keys stand at the end of the line.
+                let start = at + line.len() - keys.len();
+                let mut words = Words(keys);
+                while let Some(key) = words.next() {
+                    let ask = Ask {
+                        form: Form::Text { cas },
+                        end: start + keys.len() - words.0.len(),
+                        is_last: false,
+                    };
+                    batch.push(key, ask);
+                    let is_last = words.0.iter().all(|byte| *byte == b' ');
+                    if let (true, Some(ask)) = (is_last, batch.last()) {
+                        (ask.is_last, ask.end) = (true, end);
+                    }
+                    if batch.count == BATCH
+                        && let Flow::Stop { needs_update } = batch.answer(hand, output, &mut run)
+                    {
+                        run.needs_update = needs_update;
+                        return run;
+                    }
+                }
+            }
+            Command::Meta(b'g', words) => {
+                let Some(line) = meta::Line::read_only(words) else {
+                    break;
+                };
+                let ask = Ask {
+                    form: Form::Meta(line),
+                    end,
+                    is_last: true,
+                };
+                batch.push(line.key, ask);
+                if batch.count == BATCH
+                    && let Flow::Stop { needs_update } = batch.answer(hand, output, &mut run)
+                {
+                    run.needs_update = needs_update;
+                    return run;
+                }
+            }
+            _ => break,
+        }
+        at = end;
+    }
+    if batch.count > 0
+        && let Flow::Stop { needs_update } = batch.answer(hand, output, &mut run)
+    {
+        run.needs_update = needs_update;
+    }
+    run
+}
+
+/// Answers what is there of the keys of a command. Whether its line ended, or else all was done that could be; and where.
+fn rest_of_command<'i>(
+    hand: &mut Hand,
+    open: Open,
+    input: &'i [u8],
+    batch: &mut Batch<'i>,
+    output: &mut Vec<u8>,
+    run: &mut Run,
+) -> (bool, usize) {
+    let newline = memchr(b'\n', input);
+    let line = match newline {
+        Some(len) => text::without_end(input.get(..len).unwrap_or_default()),
+        // The last word may go on, and a carriage return may belong to the end.
+        None => input,
+    };
+    let mut words = Words(line);
+    let mut open = open;
+    let mut whole = line.len();
+    while let Some(key) = words.next() {
+        let end = line.len() - words.0.len();
+        if newline.is_none() && words.0.is_empty() && key.len() <= text::KEY_LEN_MAX + 1 {
+            // Not whole yet.
+            whole = end - key.len();
+            break;
+        }
+        if key.len() > text::KEY_LEN_MAX {
+            if batch.count > 0 && matches!(batch.answer(hand, output, run), Flow::Stop { .. }) {
+                return (false, 0);
+            }
+            if !open.is_refused && !batch.is_refused {
+                output.extend_from_slice(text::BAD_FORMAT.as_bytes());
+                output.extend_from_slice(b"\r\n");
+            }
+            open.is_refused = true;
+            batch.is_refused = true;
+            run.consumed = end;
+            run.open = Some(open);
+            continue;
+        }
+        open.has_keys = true;
+        let ask = Ask {
+            form: Form::Text { cas: open.cas },
+            end,
+            is_last: false,
+        };
+        batch.push(key, ask);
+        if batch.count == BATCH && matches!(batch.answer(hand, output, run), Flow::Stop { .. }) {
+            return (false, 0);
+        }
+    }
+    if batch.count > 0 && matches!(batch.answer(hand, output, run), Flow::Stop { .. }) {
+        return (false, 0);
+    }
+    let Some(len) = newline else {
+        open.is_refused = batch.is_refused;
+        (run.consumed, run.open) = (whole, Some(open));
+        return (false, 0);
+    };
+    if !open.has_keys {
+        output.extend_from_slice(text::BAD_FORMAT.as_bytes());
+        output.extend_from_slice(b"\r\n");
+    } else if !batch.is_refused {
+        output.extend_from_slice(b"END\r\n");
+    }
+    batch.is_refused = false;
+    (run.consumed, run.open) = (len + 1, None);
+    (true, len + 1)
+}

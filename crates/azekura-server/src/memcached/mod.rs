@@ -1,0 +1,27 @@
+//! memcached's protocol, without a socket: bytes of a connection in, bytes of the answers out.
+//!
+//! [`Service`] is what all connections share: the engine, the clock, the limits, the figures. [`Session`] is one
+//! connection: its `serve` takes as many requests as there are, in text, meta or binary form, and appends the answers.
+//! Answers are those of memcached 1.6.45, byte for byte, but for the differences listed at `text` and at `meta`.
+//!
+//! ```text
+//!   session   which protocol, what is unfinished        text  meta  binary   grammar: bytes to a command
+//!   gets      runs of reads, looked up together         execute              a command as one update of the engine
+//!   stats     figures                                   sweep  dump          walks over all records
+//! ```
+//!
+//! Nothing here blocks, but for what the engine does. A value is copied twice: from the input into the record, and from
+//! the record into the output.
+
+mod execute;
+mod gets;
+pub mod meta;
+mod number;
+mod service;
+mod session;
+mod stats;
+pub mod text;
+
+pub use service::{Outside, Passwords, Service, Settings};
+pub use session::{Next, Served, Session, Transport};
+pub use stats::Stats;

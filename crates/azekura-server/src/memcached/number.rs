@@ -1,0 +1,159 @@
+//! Numbers as memcached's protocols write them: decimal digits, and base64 for keys that are no text.
+//!
+//! Reading is total and allocates nothing; what is not wholly a number is none. It knows no commands.
+
+#![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
+
+/// An unsigned number: digits only, up to 2^64 - 1.
+#[inline]
+pub(crate) fn unsigned(token: &[u8]) -> Option<u64> {
+    let token = token.strip_prefix(b"+").unwrap_or(token);
+    if token.is_empty() {
+        return None;
+    }
+    let mut number = 0u64;
+    for byte in token {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        number = number.checked_mul(10)?.checked_add(u64::from(digit))?;
+    }
+    Some(number)
+}
+
+/// A number that may be negative.
+#[inline]
+pub(crate) fn signed(token: &[u8]) -> Option<i64> {
+    match token.strip_prefix(b"-") {
+        Some(digits) if digits.first() != Some(&b'+') => {
+            0i64.checked_sub(i64::try_from(unsigned(digits)?).ok()?)
+        }
+        Some(_) => None,
+        None => i64::try_from(unsigned(token)?).ok(),
+    }
+}
+
+/// Appends the digits of a number.
+#[inline]
+pub(crate) fn push(output: &mut Vec<u8>, number: u64) {
+    if number < 10 {
+        output.push(b'0' + number as u8);
+        return;
+    }
+    let mut digits = [0u8; 20];
+    let mut rest = number;
+    let mut count = 0;
+    for place in digits.iter_mut().rev() {
+        *place = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        count += 1;
+        if rest == 0 {
+            break;
+        }
+    }
+    output.extend_from_slice(digits.get(20 - count..).unwrap_or_default());
+}
+
+const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+/// The value of a base64 digit.
+const fn sextet(byte: u8) -> Option<u32> {
+    Some(match byte {
+        b'A'..=b'Z' => byte - b'A',
+        b'a'..=b'z' => byte - b'a' + 26,
+        b'0'..=b'9' => byte - b'0' + 52,
+        b'+' => 62,
+        b'/' => 63,
+        _ => return None,
+    } as u32)
+}
+
+/// Decodes padded base64 into `room`; returns how many bytes it is, at least one. `None` if it is no base64, or longer
+/// than the room.
+pub(crate) fn from_base64(text: &[u8], room: &mut [u8]) -> Option<usize> {
+    if text.is_empty() || !text.len().is_multiple_of(4) {
+        return None;
+    }
+    let body = text.strip_suffix(b"=").unwrap_or(text);
+    let body = body.strip_suffix(b"=").unwrap_or(body);
+    let mut filled = 0;
+    for group in body.chunks(4) {
+        let mut bits = 0;
+        for place in 0..4 {
+            let digit = group.get(place).map_or(Some(0), |byte| sextet(*byte))?;
+            bits = bits << 6 | digit;
+        }
+        // Two digits hold one byte, three two, four three; one holds none.
+        let count = group.len().checked_sub(1).filter(|count| *count > 0)?;
+        for place in 0..count {
+            *room.get_mut(filled)? = (bits >> (16 - 8 * place)) as u8;
+            filled += 1;
+        }
+    }
+    Some(filled)
+}
+
+/// Appends padded base64.
+pub(crate) fn push_base64(output: &mut Vec<u8>, bytes: &[u8]) {
+    for group in bytes.chunks(3) {
+        let mut bits = 0u32;
+        for place in 0..3 {
+            bits = bits << 8 | group.get(place).map_or(0, |byte| u32::from(*byte));
+        }
+        for place in 0..4 {
+            let digit = (bits >> (18 - 6 * place)) & 63;
+            output.push(if place <= group.len() {
+                BASE64.get(digit as usize).copied().unwrap_or(b'=')
+            } else {
+                b'='
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::indexing_slicing, reason = "a test may fail by a panic")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_come_back_and_what_is_none_is_refused() {
+        for number in [0, 9, 10, 99, 100, 12345, u64::MAX] {
+            let mut digits = Vec::new();
+            push(&mut digits, number);
+            assert_eq!(digits, number.to_string().as_bytes());
+            assert_eq!(unsigned(&digits), Some(number));
+        }
+        for bad in ["", "+", "-", "-1", "1a", "a", "18446744073709551616", "1 "] {
+            assert_eq!(unsigned(bad.as_bytes()), None, "{bad}");
+        }
+        assert_eq!(signed(b"-5"), Some(-5));
+        assert_eq!(signed(b"+5"), Some(5));
+        assert_eq!(signed(b"-+5"), None);
+        assert_eq!(signed(b"9223372036854775808"), None);
+    }
+
+    #[test]
+    fn base64_comes_back_and_what_is_none_is_refused() {
+        for len in 0..=7 {
+            let bytes: Vec<u8> = (0..len).map(|i| 249 + i).collect();
+            let mut text = Vec::new();
+            push_base64(&mut text, &bytes);
+            let mut room = [0; 7];
+            let filled = from_base64(&text, &mut room);
+            assert_eq!(
+                filled.map(|n| &room[..n]),
+                (len > 0).then_some(&bytes[..]),
+                "{len}"
+            );
+        }
+        let mut text = Vec::new();
+        push_base64(&mut text, b"azekura");
+        assert_eq!(text, b"YXpla3VyYQ==");
+        for bad in ["", "a", "a===", "ab=c", "####", "YXpla3VyYQ="] {
+            assert_eq!(from_base64(bad.as_bytes(), &mut [0; 9]), None, "{bad}");
+        }
+        assert_eq!(from_base64(b"YXpla3VyYQ==", &mut [0; 6]), None);
+    }
+}

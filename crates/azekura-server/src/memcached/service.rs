@@ -1,0 +1,321 @@
+//! What all connections share: the engine, the clock, the limits, the figures, the passwords.
+//!
+//! The clock counts whole seconds, and stands still between two calls of [`Service::tick`]: whoever owns the threads
+//! calls it once a second or more often. Versions are given out here; two writes never get the same one, also after a
+//! restart: counting begins at the time of the start, shifted by 24 bits, so it would take 16 million writes a second,
+//! from start to restart, to catch up (or a clock that was set back).
+//! It knows no sockets; what only their owner can tell or do is [`Outside`].
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use azekura::engine::{Durability, Engine};
+use azekura::error::Result;
+
+use super::stats::Stats;
+
+/// How a service behaves. The defaults are memcached's.
+#[derive(Clone, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "switches, each of its own command"
+)]
+pub struct Settings {
+    /// Most bytes an item may take, counted as memcached counts: key and data, and 59 to 63 bytes more. 1 MiB.
+    pub item_size_max: u64,
+    /// Answers beyond so many bytes in one output wait until it was written. 256 KiB.
+    pub output_max: usize,
+    /// Whether every answer waits until what it acknowledges survives loss of power. No.
+    pub power: bool,
+    /// Whether `flush_all` does what it says. Yes.
+    pub flush_enabled: bool,
+    /// Whether `dump`, `dump_key` and `keys` do. Yes.
+    pub dump_enabled: bool,
+    /// Whether `shutdown` does. No.
+    pub shutdown_enabled: bool,
+    /// Bytes a second that one `dump` may send if it does not say itself; 0: any. 0.
+    pub dump_bytes_per_second: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            item_size_max: 1 << 20,
+            output_max: 256 << 10,
+            power: false,
+            flush_enabled: true,
+            dump_enabled: true,
+            shutdown_enabled: false,
+            dump_bytes_per_second: 0,
+        }
+    }
+}
+
+/// What the owner of the sockets knows and does.
+pub trait Outside: Send + Sync {
+    /// Tells the figures of a group: `""` for what `stats` shows (`threads`, `curr_connections`, ...), `"settings"`,
+    /// `"conns"` (one connection's figures after another's), `"latency"`.
+    fn figures(&self, group: &str, tell: &mut dyn FnMut(&str, &str));
+
+    /// A client asked that the server stop; `graceful`: after the connections have ended.
+    fn shut_down(&self, graceful: bool);
+
+    /// A client asked for another limit of memory, in bytes. Whether it was granted.
+    fn set_memory_limit(&self, bytes: u64) -> bool {
+        let _ = bytes;
+        false
+    }
+}
+
+/// Who may use the server: users and their passwords.
+#[derive(Clone, Default)]
+pub struct Passwords(Vec<(Vec<u8>, Vec<u8>)>);
+
+impl Passwords {
+    /// The table of a text: a line for each user, `name:password`. Empty lines are passed over. The error is the number of
+    /// the line without a colon, or with an empty name, from 1.
+    pub fn parse(text: &[u8]) -> std::result::Result<Self, usize> {
+        let mut table = Vec::new();
+        for (index, line) in text.split(|byte| *byte == b'\n').enumerate() {
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            if line.is_empty() {
+                continue;
+            }
+            let mut parts = line.splitn(2, |byte| *byte == b':');
+            match (parts.next(), parts.next()) {
+                (Some(user), Some(password)) if !user.is_empty() => {
+                    table.push((user.to_vec(), password.to_vec()));
+                }
+                _ => return Err(index + 1),
+            }
+        }
+        Ok(Self(table))
+    }
+
+    /// Whether the user has this password. The time it takes tells the table's size and lengths, no contents.
+    pub fn admits(&self, user: &[u8], password: &[u8]) -> bool {
+        let mut admitted = false;
+        for (known, secret) in &self.0 {
+            admitted |= equal(known, user) & equal(secret, password);
+        }
+        admitted
+    }
+}
+
+/// Compares in a time that does not depend on where two texts of one length differ.
+fn equal(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
+}
+
+impl std::fmt::Debug for Passwords {
+    /// Tells how many there are, and nothing else.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Passwords({} users)", self.0.len())
+    }
+}
+
+/// What all connections share. See the module's text.
+pub struct Service {
+    pub(super) engine: Arc<dyn Engine>,
+    pub(super) settings: Settings,
+    pub(super) stats: Stats,
+    item_size_max: AtomicU64,
+    /// Seconds since 1970.
+    now: AtomicU32,
+    pub(super) started: u32,
+    /// The next version.
+    versions: AtomicU64,
+    /// When everything is to be removed; 0: never.
+    flush_at: AtomicU32,
+    passwords: RwLock<Option<Arc<Passwords>>>,
+    has_passwords: AtomicBool,
+    outside: OnceLock<Box<dyn Outside>>,
+    pub(super) verbosity: AtomicU32,
+}
+
+impl std::fmt::Debug for Service {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Service")
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Service {
+    /// A service over an engine. Its clock shows the system's time.
+    pub fn new(engine: Arc<dyn Engine>, settings: Settings) -> Self {
+        let now = system_time();
+        Self {
+            engine,
+            item_size_max: AtomicU64::new(settings.item_size_max),
+            settings,
+            stats: Stats::default(),
+            now: AtomicU32::new(now),
+            started: now,
+            versions: AtomicU64::new(u64::from(now) << 24 | 1),
+            flush_at: AtomicU32::new(0),
+            passwords: RwLock::new(None),
+            has_passwords: AtomicBool::new(false),
+            outside: OnceLock::new(),
+            verbosity: AtomicU32::new(0),
+        }
+    }
+
+    /// Whose records these are.
+    pub fn engine(&self) -> &Arc<dyn Engine> {
+        &self.engine
+    }
+
+    /// The figures.
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// Looks at the system's time, and does what was to be done by now (a delayed `flush_all`).
+    pub fn tick(&self) -> Result<()> {
+        self.set_time(system_time())
+    }
+
+    /// Says what time it is, in seconds since 1970, instead of `tick`.
+    pub fn set_time(&self, now: u32) -> Result<()> {
+        self.now.store(now, Ordering::Relaxed);
+        let at = self.flush_at.load(Ordering::Relaxed);
+        // Whoever takes the appointment keeps it; the others go on.
+        let is_due = at != 0 && at <= now;
+        if is_due
+            && self
+                .flush_at
+                .compare_exchange(at, 0, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+        {
+            self.engine.clear()?;
+        }
+        Ok(())
+    }
+
+    /// The time, in seconds since 1970.
+    #[inline]
+    pub fn now(&self) -> u32 {
+        self.now.load(Ordering::Relaxed)
+    }
+
+    /// Makes what was acknowledged before survive loss of power, if the engine has a file; shared with all who wait.
+    pub fn sync(&self) -> Result<()> {
+        match self.engine.as_persistent() {
+            Some(file) => file.sync(Durability::Power),
+            None => Ok(()),
+        }
+    }
+
+    /// Who may use it from now on; `None`: everybody. Connections that were admitted stay so.
+    pub fn set_passwords(&self, passwords: Option<Passwords>) {
+        let is_some = passwords.is_some();
+        let mut held = self
+            .passwords
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        *held = passwords.map(Arc::new);
+        self.has_passwords.store(is_some, Ordering::Release);
+    }
+
+    /// Most bytes an item may take from now on; see [`Settings::item_size_max`].
+    pub fn set_item_size_max(&self, bytes: u64) {
+        self.item_size_max.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Says who owns the sockets. The first one stays.
+    pub fn set_outside(&self, outside: Box<dyn Outside>) {
+        let _ = self.outside.set(outside);
+    }
+
+    pub(super) fn outside(&self) -> Option<&dyn Outside> {
+        self.outside.get().map(AsRef::as_ref)
+    }
+
+    pub(super) fn item_size_max(&self) -> u64 {
+        self.item_size_max.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn has_passwords(&self) -> bool {
+        self.has_passwords.load(Ordering::Acquire)
+    }
+
+    pub(super) fn admits(&self, user: &[u8], password: &[u8]) -> bool {
+        let held = self
+            .passwords
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        held.as_ref()
+            .is_some_and(|table| table.admits(user, password))
+    }
+
+    /// Versions for the next so many writes.
+    pub(super) fn versions(&self, count: u64) -> Range<u64> {
+        let first = self.versions.fetch_add(count, Ordering::Relaxed);
+        first..first.wrapping_add(count)
+    }
+
+    /// Removes everything, now (`at` is not after now) or then. A later call replaces an earlier one.
+    pub(super) fn flush(&self, at: u32) -> Result<()> {
+        if at > self.now() {
+            self.flush_at.store(at, Ordering::Relaxed);
+            return Ok(());
+        }
+        self.flush_at.store(0, Ordering::Relaxed);
+        self.engine.clear()
+    }
+
+    /// The second at which an item of this time to live is over, as memcached reads it: 0 never, up to 30 days from now,
+    /// beyond that since 1970, and below 0 at once.
+    #[inline]
+    pub(super) fn expires(&self, time: i64) -> u32 {
+        const DAYS_30: i64 = 60 * 60 * 24 * 30;
+        match time {
+            0 => 0,
+            ..0 => 1,
+            1..=DAYS_30 => self.now().saturating_add(u32::try_from(time).unwrap_or(0)),
+            _ => u32::try_from(time).unwrap_or(u32::MAX),
+        }
+    }
+}
+
+fn system_time() -> u32 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(1, |since| {
+        u32::try_from(since.as_secs()).unwrap_or(u32::MAX)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_of_passwords_admits_its_users_and_nobody_else() {
+        let table = Passwords::parse(b"anna:a:b\r\n\nbert:\n").unwrap();
+        assert!(table.admits(b"anna", b"a:b") && table.admits(b"bert", b""));
+        assert!(
+            !table.admits(b"anna", b"a")
+                && !table.admits(b"", b"")
+                && !table.admits(b"bert", b"a:b")
+        );
+        assert_eq!(Passwords::parse(b"anna:a\nbert\n").unwrap_err(), 2);
+        assert_eq!(Passwords::parse(b":a\n").unwrap_err(), 1);
+        assert_eq!(format!("{table:?}"), "Passwords(2 users)");
+    }
+
+    #[test]
+    fn times_to_live_are_read_as_memcached_reads_them() {
+        let engine = Arc::new(azekura::record::memory::tiny::TinyDb::new().unwrap());
+        let service = Service::new(engine, Settings::default());
+        service.set_time(1_000_000).unwrap();
+        assert_eq!(service.expires(0), 0);
+        assert_eq!(service.expires(-1), 1);
+        assert_eq!(service.expires(10), 1_000_010);
+        assert_eq!(service.expires(2_592_000), 3_592_000);
+        assert_eq!(service.expires(2_592_001), 2_592_001);
+        assert_eq!(service.expires(i64::MAX), u32::MAX);
+    }
+}

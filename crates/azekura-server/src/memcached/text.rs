@@ -1,0 +1,375 @@
+//! The grammar of the classic text protocol: a line to a [`Command`], borrowed from the buffer.
+//!
+//! A line is words between spaces, and ends with a line feed, before which a carriage return may stand. Any bytes are a
+//! command or the answer that refuses them. Nothing is allocated. What a command means, and the data behind a line, is
+//! not known here.
+//!
+//! Where the releases of memcached differ, this is 1.6.45: an empty line, and a known command with too few words, are
+//! "bad command line format" (1.6.18: `ERROR`); `delete k 10` deletes; a space before the command is an error; data of a
+//! refused line is swallowed as soon as its length could be read.
+
+#![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
+
+use memchr::memchr;
+
+use super::number::{signed, unsigned};
+
+/// Most bytes of a key.
+pub const KEY_LEN_MAX: usize = 250;
+/// A line, but for one of keys to get, has no more bytes.
+pub(super) const LINE_LEN_MAX: usize = 2048;
+/// Longest data a line may announce.
+pub(super) const DATA_LEN_MAX: u64 = i32::MAX as u64 - 2;
+
+/// The answer to a line that is not as it should be.
+pub(super) const BAD_FORMAT: &str = "CLIENT_ERROR bad command line format";
+pub(super) const BAD_EXPTIME: &str = "CLIENT_ERROR invalid exptime argument";
+
+/// How an item is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Whatever is there.
+    Set,
+    /// Only if nothing is there.
+    Add,
+    /// Only if something is there.
+    Replace,
+    /// Behind what is there.
+    Append,
+    /// Before what is there.
+    Prepend,
+    /// Only over this version.
+    Cas,
+}
+
+/// A line `set`, `add`, `replace`, `append`, `prepend` or `cas`; its data follows, and an end of line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Store<'i> {
+    /// How.
+    pub mode: Mode,
+    /// The key, 1 to 250 bytes.
+    pub key: &'i [u8],
+    /// The client's flags.
+    pub flags: u32,
+    /// Time to live, as the client gave it.
+    pub exptime: i64,
+    /// Bytes of data.
+    pub len: usize,
+    /// The version that must be there, for `Mode::Cas`.
+    pub cas: u64,
+    /// Whether the client wants no answer.
+    pub noreply: bool,
+}
+
+/// What a line asks for. Keys have 1 to 250 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Command<'i> {
+    /// `get`, `gets`, `gat`, `gats`: the words that are keys, of which there is one at least and none is too long.
+    Read {
+        /// Keys between spaces.
+        keys: &'i [u8],
+        /// Whether versions are shown.
+        cas: bool,
+        /// The new time to live, for `gat` and `gats`.
+        exptime: Option<i64>,
+    },
+    /// A line with data behind it.
+    Store(Store<'i>),
+    /// A refused line whose data, of so many bytes, is to be swallowed with the end of line behind it.
+    Swallow {
+        /// Bytes of data.
+        len: usize,
+        /// The answer; `None`: the client wants none.
+        answer: Option<&'static str>,
+    },
+    /// `delete`.
+    Delete {
+        /// The key.
+        key: &'i [u8],
+        /// Whether the client wants no answer.
+        noreply: bool,
+    },
+    /// `incr`, `decr`.
+    Count {
+        /// The key.
+        key: &'i [u8],
+        /// By how much.
+        delta: u64,
+        /// Whether upward.
+        up: bool,
+        /// Whether the client wants no answer.
+        noreply: bool,
+    },
+    /// `touch`.
+    Touch {
+        /// The key.
+        key: &'i [u8],
+        /// The new time to live.
+        exptime: i64,
+        /// Whether the client wants no answer.
+        noreply: bool,
+    },
+    /// `flush_all`.
+    Flush {
+        /// When; 0: now.
+        delay: i64,
+        /// Whether the client wants no answer.
+        noreply: bool,
+    },
+    /// `stats`, with the words behind it.
+    Stats(&'i [u8]),
+    /// `verbosity`.
+    Verbosity {
+        /// How much.
+        level: u32,
+        /// Whether the client wants no answer.
+        noreply: bool,
+    },
+    /// `cache_memlimit`.
+    MemoryLimit {
+        /// Mebibytes.
+        megabytes: u64,
+        /// Whether the client wants no answer.
+        noreply: bool,
+    },
+    /// `shutdown`.
+    ShutDown {
+        /// Whether the connections may end first.
+        graceful: bool,
+    },
+    /// `version`.
+    Version,
+    /// `quit`.
+    Quit,
+    /// `mg`, `ms`, `md`, `ma`, `mn`, `me`: the second letter, and the words behind the command.
+    Meta(u8, &'i [u8]),
+    /// `keys`, `dump`, `dump_key`: the words behind the command.
+    Walk(Walked, &'i [u8]),
+    /// A refused line; `None`: the client wants no answer.
+    Refused(Option<&'static str>),
+    /// A line that asks for another protocol, by which somebody makes browsers talk to caches: the connection is closed.
+    Close,
+}
+
+/// Which walk over all records is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Walked {
+    /// `keys`.
+    Keys,
+    /// `dump`.
+    Dump,
+    /// `dump_key`.
+    DumpKey,
+}
+
+/// Words between spaces.
+#[derive(Clone, Debug)]
+pub(super) struct Words<'i>(pub(super) &'i [u8]);
+
+impl<'i> Iterator for Words<'i> {
+    type Item = &'i [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'i [u8]> {
+        let mut rest = self.0;
+        while let [b' ', after @ ..] = rest {
+            rest = after;
+        }
+        if rest.is_empty() {
+            self.0 = rest;
+            return None;
+        }
+        let len = memchr(b' ', rest).unwrap_or(rest.len());
+        let (word, after) = rest.split_at_checked(len)?;
+        self.0 = after;
+        Some(word)
+    }
+}
+
+/// A line without its end, as memcached cuts it: one carriage return goes with the line feed, unless it is all there is.
+#[inline]
+pub(super) fn without_end(line: &[u8]) -> &[u8] {
+    match line {
+        [rest @ .., b'\r'] if !rest.is_empty() => rest,
+        whole => whole,
+    }
+}
+
+/// What a line asks for; `line` is without its end.
+#[inline]
+pub fn parse(line: &[u8]) -> Command<'_> {
+    let len = memchr(b' ', line).unwrap_or(line.len());
+    let (word, rest) = line.split_at_checked(len).unwrap_or((line, b""));
+    match word {
+        b"get" => read(rest, false),
+        b"set" => store(Mode::Set, rest),
+        b"gets" => read(rest, true),
+        b"mg" | b"ms" | b"md" | b"ma" | b"mn" | b"me" => {
+            Command::Meta(word.get(1).copied().unwrap_or_default(), rest)
+        }
+        b"add" => store(Mode::Add, rest),
+        b"replace" => store(Mode::Replace, rest),
+        b"append" => store(Mode::Append, rest),
+        b"prepend" => store(Mode::Prepend, rest),
+        b"cas" => store(Mode::Cas, rest),
+        _ => parse_other(word, rest, line),
+    }
+}
+
+fn parse_other<'i>(word: &[u8], rest: &'i [u8], line: &'i [u8]) -> Command<'i> {
+    let mut words = Words(rest);
+    let first = words.next();
+    let second = words.next();
+    let is_quiet = Words(rest).last() == Some(b"noreply");
+    let key = first.filter(|key| key.len() <= KEY_LEN_MAX);
+    let refused = |answer| Command::Refused((!is_quiet).then_some(answer));
+    match word {
+        b"delete" => match key {
+            Some(key) => Command::Delete {
+                key,
+                noreply: is_quiet,
+            },
+            None => refused(BAD_FORMAT),
+        },
+        b"incr" | b"decr" => match (key, second) {
+            (Some(key), Some(delta)) => match unsigned(delta) {
+                Some(delta) => Command::Count {
+                    key,
+                    delta,
+                    up: word == b"incr",
+                    noreply: is_quiet,
+                },
+                None => refused("CLIENT_ERROR invalid numeric delta argument"),
+            },
+            _ => refused(BAD_FORMAT),
+        },
+        b"touch" => match (key, second) {
+            (Some(key), Some(time)) => match signed(time) {
+                Some(exptime) => Command::Touch {
+                    key,
+                    exptime,
+                    noreply: is_quiet,
+                },
+                None => refused(BAD_EXPTIME),
+            },
+            _ => refused(BAD_FORMAT),
+        },
+        b"gat" | b"gats" => match (first, second) {
+            (Some(time), Some(_)) => match (signed(time), words_after(rest)) {
+                (Some(exptime), keys) if !is_too_long(keys) => Command::Read {
+                    keys,
+                    cas: word == b"gats",
+                    exptime: Some(exptime),
+                },
+                (Some(_), _) => Command::Refused(Some(BAD_FORMAT)),
+                (None, _) => Command::Refused(Some(BAD_EXPTIME)),
+            },
+            _ => Command::Refused(Some(BAD_FORMAT)),
+        },
+        b"flush_all" => match first.filter(|word| *word != b"noreply") {
+            None => Command::Flush {
+                delay: 0,
+                noreply: is_quiet,
+            },
+            Some(time) => match signed(time) {
+                Some(delay) => Command::Flush {
+                    delay,
+                    noreply: is_quiet,
+                },
+                None => refused(BAD_EXPTIME),
+            },
+        },
+        b"stats" => Command::Stats(rest),
+        b"version" => Command::Version,
+        b"quit" => Command::Quit,
+        b"verbosity" => match first.map(|word| (word, unsigned(word))) {
+            Some((_, Some(level))) => Command::Verbosity {
+                level: u32::try_from(level).unwrap_or(u32::MAX),
+                noreply: is_quiet,
+            },
+            _ => refused(BAD_FORMAT),
+        },
+        b"cache_memlimit" => match first.and_then(unsigned) {
+            Some(megabytes) => Command::MemoryLimit {
+                megabytes,
+                noreply: is_quiet,
+            },
+            None => refused(BAD_FORMAT),
+        },
+        b"shutdown" => match first {
+            None => Command::ShutDown { graceful: false },
+            Some(b"graceful") => Command::ShutDown { graceful: true },
+            Some(_) => Command::Refused(Some("CLIENT_ERROR invalid shutdown mode")),
+        },
+        b"keys" => Command::Walk(Walked::Keys, rest),
+        b"dump" => Command::Walk(Walked::Dump, rest),
+        b"dump_key" => Command::Walk(Walked::DumpKey, rest),
+        _ if Words(line).last().is_some_and(|w| w.starts_with(b"HTTP/")) => Command::Close,
+        _ if line.len() < 2 => Command::Refused(Some(BAD_FORMAT)),
+        _ => Command::Refused(Some("ERROR")),
+    }
+}
+
+/// What stands behind the first word.
+fn words_after(rest: &[u8]) -> &[u8] {
+    let mut words = Words(rest);
+    words.next();
+    words.0
+}
+
+/// Whether one of the keys is too long.
+pub(super) fn is_too_long(keys: &[u8]) -> bool {
+    keys.len() > KEY_LEN_MAX && Words(keys).any(|key| key.len() > KEY_LEN_MAX)
+}
+
+#[inline]
+fn read(keys: &[u8], cas: bool) -> Command<'_> {
+    if is_too_long(keys) || Words(keys).next().is_none() {
+        return Command::Refused(Some(BAD_FORMAT));
+    }
+    Command::Read {
+        keys,
+        cas,
+        exptime: None,
+    }
+}
+
+/// `key flags exptime bytes [version] [noreply]`.
+#[inline]
+fn store(mode: Mode, rest: &[u8]) -> Command<'_> {
+    let mut words = Words(rest);
+    let (Some(key), Some(flags), Some(time), Some(bytes)) =
+        (words.next(), words.next(), words.next(), words.next())
+    else {
+        return Command::Refused(Some(BAD_FORMAT));
+    };
+    let mut version = Some(0);
+    if mode == Mode::Cas {
+        let Some(word) = words.next() else {
+            return Command::Refused(Some(BAD_FORMAT));
+        };
+        version = unsigned(word);
+    }
+    let noreply = words.last() == Some(b"noreply");
+    let answer = (!noreply).then_some(BAD_FORMAT);
+    let Some(len) = unsigned(bytes).filter(|len| *len <= DATA_LEN_MAX) else {
+        return Command::Refused(answer);
+    };
+    let len = len as usize;
+    let flags = unsigned(flags).and_then(|flags| u32::try_from(flags).ok());
+    match (flags, signed(time), version) {
+        (Some(flags), Some(exptime), Some(cas)) if key.len() <= KEY_LEN_MAX => {
+            Command::Store(Store {
+                mode,
+                key,
+                flags,
+                exptime,
+                len,
+                cas,
+                noreply,
+            })
+        }
+        _ => Command::Swallow { len, answer },
+    }
+}
