@@ -12,6 +12,7 @@ use std::sync::Arc;
 use azekura::engine::Edit;
 use azekura::error::{Error, Kind, Result};
 
+use super::admin::Done;
 use super::number;
 use super::service::Service;
 use super::stats::{Count, Tally};
@@ -101,7 +102,6 @@ pub(super) enum Counted {
 pub(super) enum Change {
     Keep,
     Put,
-    Remove,
 }
 
 impl Hand {
@@ -131,6 +131,14 @@ impl Hand {
     #[inline]
     pub(super) fn wrote(&mut self) {
         self.must_sync |= self.service.settings.power;
+    }
+
+    /// Keys were set.
+    #[inline]
+    pub(super) fn note_sets<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
+        if self.service.detail.is_on() {
+            keys.for_each(|key| self.service.detail.note(key, Done::Set));
+        }
     }
 
     /// Whether an item of this size may be stored, counted as memcached counts.
@@ -175,7 +183,6 @@ impl Hand {
             };
             let edit = match decide(item.filter(|item| !item.head.is_over(now)), built) {
                 Change::Keep => Edit::Keep,
-                Change::Remove => Edit::Remove,
                 Change::Put => Edit::Put(Cow::Borrowed(&*built)),
             };
             changed = edit != Edit::Keep;
@@ -211,6 +218,7 @@ impl Hand {
     /// `set` and its kin.
     pub(super) fn store(&mut self, new: &New<'_>) -> Result<Stored> {
         self.tally.one(Count::CmdSet);
+        self.note_sets(std::iter::once(new.key));
         let mut head = Head {
             cas: new.version.unwrap_or(0),
             flags: new.flags,
@@ -285,6 +293,9 @@ impl Hand {
 
     /// Removes; `None`: nothing was there; `Some(false)`: another version.
     pub(super) fn remove(&mut self, key: &[u8], compare: Option<u64>) -> Result<Option<bool>> {
+        if self.service.detail.is_on() {
+            self.service.detail.note(key, Done::Delete);
+        }
         let now = self.now;
         let mut removed = None;
         self.service.engine.update(key, &mut |present| {

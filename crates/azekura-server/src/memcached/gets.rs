@@ -6,6 +6,8 @@
 
 use memchr::memchr;
 
+use super::admin::Done;
+use super::binary::{self, Header};
 use super::execute::{Hand, no_item};
 use super::meta;
 use super::number;
@@ -32,6 +34,8 @@ enum Form<'i> {
     Text { cas: bool },
     /// `mg` that only reads.
     Meta(meta::Line<'i>),
+    /// A packet.
+    Binary(Header),
 }
 
 /// A command of keys that goes on behind what was consumed.
@@ -43,6 +47,8 @@ pub(super) struct Open {
     pub(super) is_refused: bool,
     /// Whether a key was seen.
     pub(super) has_keys: bool,
+    /// From when on the items are over, for `gat` and `gats`.
+    pub(super) touch: Option<u32>,
 }
 
 /// What a run came to.
@@ -154,6 +160,7 @@ impl<'i> Batch<'i> {
                     cas,
                     is_refused: self.is_refused,
                     has_keys: true,
+                    touch: None,
                 }),
                 _ => None,
             };
@@ -186,15 +193,21 @@ fn one(
     };
     let live = item.filter(|item| !item.head.is_over(hand.now));
     if let Form::Meta(line) = &ask.form {
+        hand.tally.one(Count::CmdMeta);
         if live.is_some_and(|item| item.head.is_stale && !item.head.is_won) {
             return false;
         }
-        count(hand, item.is_some(), live.is_some());
+        count(hand, key, item.is_some(), live.is_some());
         line.answer_get(key, live.as_ref(), hand.now, meta::Seen::default(), output);
         return true;
     }
+    if let Form::Binary(header) = &ask.form {
+        count(hand, key, item.is_some(), live.is_some());
+        binary::answer_read(output, header, key, live.as_ref());
+        return true;
+    }
     if !*is_refused {
-        count(hand, item.is_some(), live.is_some());
+        count(hand, key, item.is_some(), live.is_some());
         if let (Some(item), Form::Text { cas }) = (live, ask.form) {
             push_value(output, key, &item, cas);
         }
@@ -209,7 +222,10 @@ fn one(
 }
 
 #[inline]
-fn count(hand: &mut Hand, is_there: bool, is_live: bool) {
+pub(super) fn count(hand: &mut Hand, key: &[u8], is_there: bool, is_live: bool) {
+    if hand.service.detail.is_on() {
+        hand.service.detail.note(key, Done::Get { hit: is_live });
+    }
     hand.tally.one(Count::CmdGet);
     if is_live {
         hand.tally.one(Count::GetHits);
@@ -230,6 +246,9 @@ fn refuse(
     is_refused: &mut bool,
     output: &mut Vec<u8>,
 ) {
+    if let Form::Binary(header) = &ask.form {
+        return binary::fail(hand, header, error, output);
+    }
     if !*is_refused {
         let line = hand.error_line(error);
         output.extend_from_slice(line.as_bytes());
@@ -335,6 +354,99 @@ pub(super) fn run(hand: &mut Hand, open: Option<Open>, input: &[u8], output: &mu
         run.needs_update = needs_update;
     }
     run
+}
+
+/// Answers the packets at the front of `input` that only read and are whole.
+pub(super) fn packets(hand: &mut Hand, input: &[u8], output: &mut Vec<u8>) -> usize {
+    let mut batch = Batch::new();
+    let mut run = Run {
+        consumed: 0,
+        open: None,
+        needs_update: false,
+    };
+    let mut at = 0;
+    while batch.count < BATCH
+        && let Some(rest) = input.get(at..)
+        && let Some(header) = Header::decode(rest).filter(Header::is_read)
+        && let Some(key) = rest.get(binary::HEADER_LEN..header.front_len())
+    {
+        at += header.front_len();
+        let ask = Ask {
+            form: Form::Binary(header),
+            end: at,
+            is_last: true,
+        };
+        batch.push(key, ask);
+    }
+    if batch.count > 0 {
+        batch.answer(hand, output, &mut run);
+    }
+    run.consumed
+}
+
+/// Answers the keys of a `gat`, whose line is whole: each is one update.
+pub(super) fn touch(
+    hand: &mut Hand,
+    open: Open,
+    expires: u32,
+    input: &[u8],
+    output: &mut Vec<u8>,
+) -> Run {
+    let limit = hand.service.settings.output_max;
+    let len = memchr(b'\n', input).unwrap_or(input.len());
+    let line = text::without_end(input.get(..len).unwrap_or_default());
+    let mut words = Words(line);
+    let mut run = Run {
+        consumed: 0,
+        open: Some(open),
+        needs_update: false,
+    };
+    let mut is_refused = open.is_refused;
+    while output.len() < limit {
+        let Some(key) = words.next() else {
+            if !is_refused {
+                output.extend_from_slice(b"END\r\n");
+            }
+            (run.consumed, run.open) = (len + 1, None);
+            break;
+        };
+        run.consumed = line.len() - words.0.len();
+        if is_refused {
+            continue;
+        }
+        let touched = hand.touch(key, expires, |item| {
+            push_value(output, key, &item, open.cas);
+        });
+        match touched {
+            Ok(is_hit) => count(hand, key, is_hit, is_hit),
+            Err(error) => {
+                let line = hand.error_line(&error);
+                output.extend_from_slice(line.as_bytes());
+                output.extend_from_slice(b"\r\n");
+                is_refused = true;
+                run.open = Some(Open { is_refused, ..open });
+            }
+        }
+    }
+    run
+}
+
+/// Answers a `get` of one key.
+#[inline]
+pub(super) fn single(hand: &mut Hand, key: &[u8], cas: bool, output: &mut Vec<u8>) {
+    let ask = Ask {
+        form: Form::Text { cas },
+        end: 0,
+        is_last: true,
+    };
+    let mut is_refused = false;
+    let service = std::sync::Arc::clone(&hand.service);
+    let read = service.engine.read(key, &mut |value| {
+        one(hand, key, &ask, value, &mut is_refused, output);
+    });
+    if let Err(error) = read {
+        refuse(hand, &ask, &error, &mut is_refused, output);
+    }
 }
 
 /// Answers what is there of the keys of a command. Whether its line ended, or else all was done that could be; and where.

@@ -435,6 +435,7 @@ pub(super) fn set(hand: &mut Hand, words: &[u8], data: &[u8], output: &mut Vec<u
         vivify,
         is_binary_key,
     };
+    hand.tally.one(Count::CmdMeta);
     let stored = hand.store(&new)?;
     hand.must_sync |= flags.has(b'Y');
     let (code, cas, len) = match stored {
@@ -471,6 +472,7 @@ pub(super) fn execute(
     words: &[u8],
     output: &mut Vec<u8>,
 ) -> Result<()> {
+    hand.tally.one(Count::CmdMeta);
     if letter == b'n' {
         refuse(output, "MN");
         return Ok(());

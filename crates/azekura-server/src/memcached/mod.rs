@@ -5,23 +5,30 @@
 //! Answers are those of memcached 1.6.45, byte for byte, but for the differences listed at `text` and at `meta`.
 //!
 //! ```text
-//!   session   which protocol, what is unfinished        text  meta  binary   grammar: bytes to a command
-//!   gets      runs of reads, looked up together         execute              a command as one update of the engine
-//!   stats     figures                                   sweep  dump          walks over all records
+//!   session     which protocol, what is unfinished     text  meta  binary   grammar: bytes to a command
+//!   gets  sets  runs of reads and of writes            execute              a command as one update of the engine
+//!   stats       figures     admin  for operators       walk  sweep          over all records
 //! ```
 //!
 //! Nothing here blocks, but for what the engine does. A value is copied twice: from the input into the record, and from
 //! the record into the output.
 
+mod admin;
+pub mod binary;
+mod classic;
 mod execute;
 mod gets;
 pub mod meta;
 mod number;
 mod service;
 mod session;
+mod sets;
 mod stats;
+mod sweep;
 pub mod text;
+mod walk;
 
 pub use service::{Outside, Passwords, Service, Settings};
 pub use session::{Next, Served, Session, Transport};
 pub use stats::Stats;
+pub use sweep::Swept;

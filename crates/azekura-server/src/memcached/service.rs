@@ -8,12 +8,13 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use azekura::engine::{Durability, Engine};
+use azekura::engine::{Bookmark, Durability, Engine};
 use azekura::error::Result;
 
+use super::admin::Detail;
 use super::stats::Stats;
 
 /// How a service behaves. The defaults are memcached's.
@@ -133,6 +134,9 @@ pub struct Service {
     has_passwords: AtomicBool,
     outside: OnceLock<Box<dyn Outside>>,
     pub(super) verbosity: AtomicU32,
+    pub(super) detail: Detail,
+    /// Where the sweep goes on.
+    pub(super) swept: Mutex<Option<Bookmark>>,
 }
 
 impl std::fmt::Debug for Service {
@@ -160,6 +164,8 @@ impl Service {
             has_passwords: AtomicBool::new(false),
             outside: OnceLock::new(),
             verbosity: AtomicU32::new(0),
+            detail: Detail::default(),
+            swept: Mutex::new(None),
         }
     }
 

@@ -15,16 +15,18 @@
 //! It knows no sockets and never waits, but for what the engine does.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use memchr::memchr;
 
-use super::execute::{Hand, New, Stored};
+use super::binary::{self, After, HEADER_LEN, Header, Status};
+use super::execute::Hand;
 use super::gets::{self, Open};
-use super::meta;
 use super::service::Service;
 use super::stats::Count;
-use super::text::{self, Command, Mode, Store};
-use crate::item::Head;
+use super::text::{self, Command, Store, Words};
+use super::walk::{Piece, Walk};
+use super::{admin, classic, meta, number, sets};
 
 /// What a connection came by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +63,12 @@ pub enum Next {
     },
     /// The output to be written: there is more to say, also if no input comes.
     Yield,
+    /// The output to be written, if there is any, and so many milliseconds to pass, 0 for others to have their turn: then
+    /// there is more to say, also if no input comes.
+    Pause {
+        /// How long.
+        millis: u64,
+    },
     /// The end: the connection is closed once the output was written.
     Close,
 }
@@ -68,14 +76,17 @@ pub enum Next {
 /// Data longer than this is taken as it comes.
 const COLLECT_MIN: usize = 4 << 10;
 
+/// Most bytes of a user and a password.
+pub(super) const CREDENTIALS_LEN_MAX: u64 = 512;
+
 /// A step of a session.
 pub(super) enum Step {
     /// So many bytes are done with; look again.
     On(usize),
     /// So many bytes more are needed.
     More(usize),
-    /// The output is full.
-    Yield(usize),
+    /// There is more to say after so many milliseconds.
+    Pause(u64),
     /// It is over.
     Close(usize),
 }
@@ -90,6 +101,8 @@ pub(super) enum Doing {
     Collect(Box<Collect>),
     /// Keys of a `get` are coming.
     Keys(Open),
+    /// Records are told.
+    Walk(Box<Walk>),
 }
 
 /// A line whose data is coming.
@@ -109,6 +122,10 @@ pub struct Session {
     transport: Transport,
     doing: Doing,
     hand: Hand,
+    /// Which protocol it speaks; `None`: nothing was said yet.
+    is_binary: Option<bool>,
+    /// Whether it may use the server.
+    is_admitted: bool,
 }
 
 impl Session {
@@ -117,6 +134,8 @@ impl Session {
         Self {
             transport,
             doing: Doing::Nothing,
+            is_binary: None,
+            is_admitted: !service.has_passwords(),
             hand: Hand::new(service),
         }
     }
@@ -141,19 +160,15 @@ impl Session {
             match self.step(rest, output) {
                 Step::On(consumed) => at += consumed,
                 Step::More(at_least) => break Next::More { at_least },
-                Step::Yield(consumed) => {
-                    at += consumed;
-                    self.hand.tally.one(Count::ConnYields);
-                    break Next::Yield;
-                }
+                Step::Pause(millis) => break Next::Pause { millis },
                 Step::Close(consumed) => {
                     at += consumed;
                     break Next::Close;
                 }
             }
         };
-        if self.transport == Transport::Udp && next != Next::Yield {
-            self.doing = Doing::Nothing;
+        if self.transport == Transport::Udp && matches!(next, Next::More { .. }) {
+            (self.doing, self.is_binary) = (Doing::Nothing, None);
         }
         let hand = &mut self.hand;
         hand.tally.add(Count::BytesRead, at as u32);
@@ -167,9 +182,39 @@ impl Session {
         }
     }
 
+    /// Bytes held of a request that has begun and not ended; `None`: there is none.
+    pub fn unfinished(&self) -> Option<usize> {
+        match &self.doing {
+            Doing::Nothing => None,
+            Doing::Collect(collect) => Some(collect.line.capacity() + collect.data.capacity()),
+            Doing::Discard(_) | Doing::Keys(_) | Doing::Walk(_) => Some(0),
+        }
+    }
+
     fn step(&mut self, rest: &[u8], output: &mut Vec<u8>) -> Step {
         match &mut self.doing {
-            Doing::Nothing => self.line(rest, output),
+            Doing::Nothing => {
+                let Some(first) = rest.first() else {
+                    return Step::More(1);
+                };
+                if *self.is_binary.get_or_insert(*first == binary::REQUEST) {
+                    self.packets(rest, output)
+                } else {
+                    self.line(rest, output)
+                }
+            }
+            Doing::Walk(walk) => match walk.tell(&mut self.hand, output) {
+                Ok(Piece::More(millis)) => Step::Pause(millis),
+                Ok(Piece::End) => {
+                    self.doing = Doing::Nothing;
+                    Step::On(0)
+                }
+                Err(error) => {
+                    self.doing = Doing::Nothing;
+                    push_outcome(&mut self.hand, Err(error), output);
+                    Step::On(0)
+                }
+            },
             Doing::Discard(left) => {
                 let passed = (rest.len() as u64).min(*left);
                 *left -= passed;
@@ -199,13 +244,22 @@ impl Session {
                     && let Doing::Collect(whole) =
                         std::mem::replace(&mut self.doing, Doing::Nothing)
                 {
-                    store(&mut self.hand, &whole.line, &whole.data, output);
+                    let Collect { line, data, .. } = *whole;
+                    if self.is_binary == Some(true) {
+                        self.packet(&line, &data, output);
+                    } else {
+                        classic::store(&mut self.hand, &line, &data, output);
+                    }
                 }
                 Step::On(consumed)
             }
             Doing::Keys(open) => {
                 let open = *open;
-                let run = gets::run(&mut self.hand, Some(open), rest, output);
+                let hand = &mut self.hand;
+                let run = match open.touch {
+                    Some(expires) => gets::touch(hand, open, expires, rest, output),
+                    None => gets::run(hand, Some(open), rest, output),
+                };
                 self.doing = run.open.map_or(Doing::Nothing, Doing::Keys);
                 if run.consumed == 0 && output.len() < self.hand.service.settings.output_max {
                     Step::More(1)
@@ -223,8 +277,19 @@ impl Session {
         };
         let line = text::without_end(rest.get(..len).unwrap_or_default());
         let end = len + 1;
+        if !self.is_admitted {
+            return self.admit(line, rest, end, output);
+        }
         let hand = &mut self.hand;
         match text::parse(line) {
+            Command::Read {
+                keys: [b' ', key @ ..],
+                cas,
+                exptime: None,
+            } if end == rest.len() && memchr(b' ', key).is_none() => {
+                gets::single(hand, key, cas, output);
+                Step::On(end)
+            }
             Command::Read { exptime: None, .. } | Command::Meta(b'g', _) => {
                 let run = gets::run(hand, None, rest, output);
                 self.doing = run.open.map_or(Doing::Nothing, Doing::Keys);
@@ -232,7 +297,7 @@ impl Session {
                     return Step::On(run.consumed);
                 }
                 // An `mg` that does more than to read.
-                self.other(text::parse(line), end, output)
+                self.other(text::parse(line), rest, end, output)
             }
             Command::Store(asked) => self.store(&asked, line, rest, end, output),
             Command::Meta(b's', words) => match meta::set_line(words) {
@@ -253,7 +318,7 @@ impl Session {
                     }
                 },
             },
-            command => self.other(command, end, output),
+            command => self.other(command, rest, end, output),
         }
     }
 
@@ -271,14 +336,144 @@ impl Session {
             cas,
             is_refused: false,
             has_keys: false,
+            touch: None,
         });
         Step::On(len)
+    }
+
+    /// Takes the packets at the front of `rest`.
+    fn packets(&mut self, rest: &[u8], output: &mut Vec<u8>) -> Step {
+        let Some(header) = Header::decode(rest) else {
+            return match rest.first() {
+                Some(&binary::REQUEST) => Step::More(HEADER_LEN - rest.len()),
+                _ => Step::Close(0),
+            };
+        };
+        let front = header.front_len();
+        let Some(len) = header.value_len() else {
+            binary::refuse(output, &header, Status::Unknown);
+            return Step::Close(HEADER_LEN);
+        };
+        if !self.is_admitted && !header.is_open_to_all() {
+            binary::refuse(output, &header, Status::NotAdmitted);
+            return Step::Close(HEADER_LEN);
+        }
+        if header.is_read() {
+            let consumed = gets::packets(&mut self.hand, rest, output);
+            if consumed > 0 {
+                return Step::On(consumed);
+            }
+        }
+        if !binary::is_known(&header, self.hand.service.has_passwords()) {
+            binary::refuse(output, &header, Status::Unknown);
+            self.doing = Doing::Discard(header.body_len as u64);
+            return Step::On(HEADER_LEN);
+        }
+        if header.key_len > text::KEY_LEN_MAX {
+            binary::refuse(output, &header, Status::Invalid);
+            self.doing = Doing::Discard(header.body_len as u64);
+            return Step::On(HEADER_LEN);
+        }
+        let is_long = len > COLLECT_MIN && !header.stores();
+        if !binary::is_sound(&header) || is_long {
+            binary::refuse(output, &header, Status::Invalid);
+            return Step::Close(HEADER_LEN);
+        }
+        let Some(packet) = rest.get(..front) else {
+            return Step::More(front - rest.len());
+        };
+        if header.stores() && binary::refuse_too_large(&mut self.hand, &header, packet, output) {
+            self.doing = Doing::Discard(len as u64);
+            return Step::On(front);
+        }
+        if let Some(value) = rest.get(front..front + len) {
+            return if self.packet(packet, value, output) {
+                Step::On(front + len)
+            } else {
+                Step::Close(front + len)
+            };
+        }
+        if len <= COLLECT_MIN {
+            return Step::More(front + len - rest.len());
+        }
+        self.doing = Doing::Collect(Box::new(Collect {
+            line: packet.to_vec(),
+            data: Vec::new(),
+            left: len,
+        }));
+        Step::On(front)
+    }
+
+    /// Executes a packet that is whole; whether the connection stays.
+    fn packet(&mut self, packet: &[u8], value: &[u8], output: &mut Vec<u8>) -> bool {
+        let Some(header) = Header::decode(packet) else {
+            return false;
+        };
+        match binary::execute(&mut self.hand, &header, packet, value, output) {
+            After::On => true,
+            After::Close => false,
+            After::Admit => {
+                let found = binary::credentials(&header, packet, value);
+                let is_admitted =
+                    found.is_some_and(|(user, password)| self.try_admit(user, password));
+                binary::admitted(&header, is_admitted, output);
+                true
+            }
+        }
     }
 
     /// Refuses an item for its size: `len` bytes of data and an end of line pass by.
     fn discard(&mut self, end: usize, len: usize) -> Step {
         self.doing = Doing::Discard(len as u64 + 2);
         Step::On(end)
+    }
+
+    /// A line of somebody who has not said yet who he is: `set k f e len` with a user and a password as data, or refused.
+    fn admit(&mut self, line: &[u8], rest: &[u8], end: usize, output: &mut Vec<u8>) -> Step {
+        let mut words = Words(line);
+        let is_set = words.next() == Some(b"set");
+        let len = words.nth(3).and_then(number::unsigned);
+        let Some(len) = len.filter(|_| is_set) else {
+            push_line(output, "CLIENT_ERROR unauthenticated");
+            return Step::On(end);
+        };
+        if len > CREDENTIALS_LEN_MAX {
+            push_line(output, "CLIENT_ERROR auth token too long");
+            return self.discard(end, len as usize);
+        }
+        let whole = end + len as usize + 2;
+        let Some(data) = rest.get(end..whole) else {
+            return Step::More(whole - rest.len());
+        };
+        let Some(data) = data.strip_suffix(b"\r\n") else {
+            push_line(output, "CLIENT_ERROR bad command line termination");
+            return Step::On(whole);
+        };
+        let mut words = Words(data);
+        let (Some(user), Some(password)) = (words.next(), words.next()) else {
+            push_line(output, "CLIENT_ERROR bad authentication token format");
+            return Step::On(whole);
+        };
+        push_line(
+            output,
+            if self.try_admit(user, password) {
+                "STORED"
+            } else {
+                "CLIENT_ERROR authentication failure"
+            },
+        );
+        Step::On(whole)
+    }
+
+    /// Whether the user may use the server; if so, he may from now on.
+    pub(super) fn try_admit(&mut self, user: &[u8], password: &[u8]) -> bool {
+        let hand = &mut self.hand;
+        hand.tally.one(Count::AuthCmds);
+        self.is_admitted = hand.service.admits(user, password);
+        if !self.is_admitted {
+            hand.tally.one(Count::AuthErrors);
+        }
+        self.is_admitted
     }
 
     /// A line with data behind it.
@@ -312,8 +507,18 @@ impl Session {
         output: &mut Vec<u8>,
     ) -> Step {
         let whole = end + len + 2;
+        if rest
+            .get(whole..)
+            .is_some_and(|more| more.starts_with(b"set "))
+            && rest.starts_with(b"set ")
+        {
+            let consumed = sets::run(&mut self.hand, rest, output);
+            if consumed > 0 {
+                return Step::On(consumed);
+            }
+        }
         if let Some(data) = rest.get(end..whole) {
-            store(&mut self.hand, line, data, output);
+            classic::store(&mut self.hand, line, data, output);
             return Step::On(whole);
         }
         if len <= COLLECT_MIN {
@@ -327,7 +532,13 @@ impl Session {
         Step::On(end)
     }
 
-    fn other(&mut self, command: Command<'_>, end: usize, output: &mut Vec<u8>) -> Step {
+    fn other(
+        &mut self,
+        command: Command<'_>,
+        rest: &[u8],
+        end: usize,
+        output: &mut Vec<u8>,
+    ) -> Step {
         let hand = &mut self.hand;
         match command {
             Command::Swallow { len, answer } => {
@@ -348,11 +559,70 @@ impl Session {
                 });
                 answer(hand, removed, noreply, output);
             }
+            Command::Read { keys, cas, exptime } => {
+                // The line is whole, and its keys stand at its end.
+                let line = text::without_end(rest.get(..end - 1).unwrap_or_default());
+                self.doing = Doing::Keys(Open {
+                    cas,
+                    is_refused: false,
+                    has_keys: true,
+                    touch: exptime.map(|time| hand.service.expires(time)),
+                });
+                return Step::On(line.len() - keys.len());
+            }
+            Command::Count {
+                key,
+                delta,
+                up,
+                noreply,
+            } => classic::count(hand, key, delta, up, noreply, output),
+            Command::Touch {
+                key,
+                exptime,
+                noreply,
+            } => {
+                let expires = hand.service.expires(exptime);
+                let touched = hand.touch(key, expires, |_| {});
+                let line = touched.map(|found| if found { "TOUCHED" } else { "NOT_FOUND" });
+                answer(hand, line, noreply, output);
+            }
+            Command::Flush { delay, noreply } => {
+                let flushed = flush(hand, delay);
+                answer(hand, flushed, noreply, output);
+            }
+            Command::Verbosity { level, noreply } => {
+                hand.service.verbosity.store(level, Ordering::Relaxed);
+                answer(hand, Ok("OK"), noreply, output);
+            }
+            Command::MemoryLimit { megabytes, noreply } => {
+                let line = classic::memory_limit(hand, megabytes);
+                answer(hand, Ok(line), noreply, output);
+            }
+            Command::ShutDown { graceful } => {
+                let outside = hand.service.outside();
+                let Some(outside) = outside.filter(|_| hand.service.settings.shutdown_enabled)
+                else {
+                    push_line(output, "SERVER_ERROR: shutdown not enabled");
+                    return Step::On(end);
+                };
+                outside.shut_down(graceful);
+                return Step::Close(end);
+            }
+            Command::Stats(words) => classic::stats(hand, words, output),
+            Command::Walk(what, words) => {
+                let settings = &hand.service.settings;
+                if !settings.dump_enabled {
+                    push_line(output, "CLIENT_ERROR dump not allowed");
+                    return Step::On(end);
+                }
+                match Walk::parse(what, words, settings.dump_bytes_per_second) {
+                    Ok(walk) => self.doing = Doing::Walk(Box::new(walk)),
+                    Err(answer) => push_line(output, answer),
+                }
+            }
             Command::Version => {
-                push_line(
-                    output,
-                    concat!("VERSION 1.6.45-azekura-", env!("CARGO_PKG_VERSION")),
-                );
+                output.extend_from_slice(b"VERSION ");
+                push_line(output, admin::VERSION);
             }
             Command::Meta(letter, words) => {
                 if let Err(error) = meta::execute(hand, letter, words, output) {
@@ -360,10 +630,26 @@ impl Session {
                 }
             }
             Command::Quit | Command::Close => return Step::Close(end),
-            _ => push_line(output, "ERROR"),
+            // It was executed with its data.
+            Command::Store(_) => push_line(output, "ERROR"),
         }
         Step::On(end)
     }
+}
+
+/// `flush_all`.
+pub(super) fn flush(hand: &mut Hand, delay: i64) -> azekura::Result<&'static str> {
+    if !hand.service.settings.flush_enabled {
+        return Ok("CLIENT_ERROR flush_all not allowed");
+    }
+    hand.tally.one(Count::CmdFlush);
+    hand.wrote();
+    let at = if delay > 0 {
+        hand.service.expires(delay)
+    } else {
+        0
+    };
+    hand.service.flush(at).map(|()| "OK")
 }
 
 pub(super) fn push_line(output: &mut Vec<u8>, line: &str) {
@@ -388,56 +674,5 @@ pub(super) fn answer(
 ) {
     if !noreply {
         push_outcome(hand, outcome, output);
-    }
-}
-
-/// Executes a line with its data, which is whole.
-fn store(hand: &mut Hand, line: &[u8], data: &[u8], output: &mut Vec<u8>) {
-    let is_ended = data.ends_with(b"\r\n");
-    let data = data.get(..data.len().saturating_sub(2)).unwrap_or_default();
-    match text::parse(line) {
-        Command::Store(asked) if is_ended => {
-            let expires = hand.service.expires(asked.exptime);
-            let stored = if asked.mode == Mode::Set {
-                hand.tally.one(Count::CmdSet);
-                let head = Head {
-                    flags: asked.flags,
-                    expires,
-                    ..Head::default()
-                };
-                hand.put(asked.key, head, data).map(|_| "STORED")
-            } else {
-                let new = New {
-                    mode: asked.mode,
-                    key: asked.key,
-                    flags: asked.flags,
-                    expires,
-                    data,
-                    compare: (asked.mode == Mode::Cas).then_some(asked.cas),
-                    version: None,
-                    may_be_stale: false,
-                    vivify: false,
-                    is_binary_key: false,
-                };
-                hand.store(&new).map(|stored| match stored {
-                    Stored::Done { .. } => "STORED",
-                    Stored::Refused => "NOT_STORED",
-                    Stored::Exists => "EXISTS",
-                    Stored::NotFound => "NOT_FOUND",
-                })
-            };
-            answer(hand, stored, asked.noreply, output);
-        }
-        Command::Store(asked) => {
-            if !asked.noreply {
-                push_line(output, "CLIENT_ERROR bad data chunk");
-            }
-        }
-        Command::Meta(_, words) if is_ended => {
-            if let Err(error) = meta::set(hand, words, data, output) {
-                push_outcome(hand, Err(error), output);
-            }
-        }
-        _ => push_line(output, "CLIENT_ERROR bad data chunk"),
     }
 }

@@ -1,0 +1,127 @@
+//! What the classic text commands answer: outcomes as lines.
+//!
+//! A line with data is executed here once its data is whole, wherever it was gathered. It knows no connection.
+
+use super::execute::{self, Counted, Hand, New, Stored};
+use super::session::{answer, push_line, push_outcome};
+use super::stats::Count;
+use super::text::{self, Command, Mode, Words};
+use super::{admin, meta, number};
+use crate::item::Head;
+
+/// `incr` and `decr`.
+pub(super) fn count(
+    hand: &mut Hand,
+    key: &[u8],
+    delta: u64,
+    up: bool,
+    noreply: bool,
+    output: &mut Vec<u8>,
+) {
+    let by = execute::Step {
+        up,
+        delta,
+        compare: None,
+        version: None,
+        initial: None,
+        expires: None,
+    };
+    let line = match hand.count(key, &by) {
+        Ok(Counted::Done { number, .. }) => {
+            if !noreply {
+                number::push(output, number);
+                output.extend_from_slice(b"\r\n");
+            }
+            return;
+        }
+        Ok(Counted::NotFound | Counted::Exists) => Ok("NOT_FOUND"),
+        Ok(Counted::NoNumber) => Ok("CLIENT_ERROR cannot increment or decrement non-numeric value"),
+        Ok(Counted::TooLarge) => Ok("SERVER_ERROR Out of memory incrementing value"),
+        Err(error) => Err(error),
+    };
+    answer(hand, line, noreply, output);
+}
+
+/// `cache_memlimit`.
+pub(super) fn memory_limit(hand: &Hand, megabytes: u64) -> &'static str {
+    match megabytes {
+        ..8 => "MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m",
+        1_000_000_001.. => "MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes",
+        _ => match hand.service.outside() {
+            Some(outside) if outside.set_memory_limit(megabytes << 20) => "OK",
+            _ => "MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust",
+        },
+    }
+}
+
+/// `stats`.
+pub(super) fn stats(hand: &mut Hand, words: &[u8], output: &mut Vec<u8>) {
+    let mut words = Words(words);
+    let (group, word) = (words.next().unwrap_or_default(), words.next());
+    match group {
+        b"reset" => {
+            admin::reset(hand);
+            return push_line(output, "RESET");
+        }
+        b"detail" => return admin::detail(&hand.service, word, output),
+        _ => {}
+    }
+    let known = admin::figures(hand, group, &mut |name, value| {
+        output.extend_from_slice(b"STAT ");
+        output.extend_from_slice(name.as_bytes());
+        output.push(b' ');
+        push_line(output, value);
+    });
+    push_line(output, if known { "END" } else { "ERROR" });
+}
+
+/// Executes a line with its data, which is whole.
+pub(super) fn store(hand: &mut Hand, line: &[u8], data: &[u8], output: &mut Vec<u8>) {
+    let is_ended = data.ends_with(b"\r\n");
+    let data = data.get(..data.len().saturating_sub(2)).unwrap_or_default();
+    match text::parse(line) {
+        Command::Store(asked) if is_ended => {
+            let expires = hand.service.expires(asked.exptime);
+            let stored = if asked.mode == Mode::Set {
+                hand.tally.one(Count::CmdSet);
+                let head = Head {
+                    flags: asked.flags,
+                    expires,
+                    ..Head::default()
+                };
+                hand.put(asked.key, head, data).map(|_| "STORED")
+            } else {
+                let new = New {
+                    mode: asked.mode,
+                    key: asked.key,
+                    flags: asked.flags,
+                    expires,
+                    data,
+                    compare: (asked.mode == Mode::Cas).then_some(asked.cas),
+                    version: None,
+                    may_be_stale: false,
+                    vivify: false,
+                    is_binary_key: false,
+                };
+                hand.store(&new).map(|stored| match stored {
+                    Stored::Done { .. } => "STORED",
+                    Stored::Refused => "NOT_STORED",
+                    Stored::Exists => "EXISTS",
+                    Stored::NotFound => "NOT_FOUND",
+                })
+            };
+            answer(hand, stored, asked.noreply, output);
+        }
+        Command::Store(asked) => {
+            if !asked.noreply {
+                push_line(output, "CLIENT_ERROR bad data chunk");
+            }
+        }
+        Command::Meta(_, words) if is_ended => {
+            if let Err(error) = meta::set(hand, words, data, output) {
+                push_outcome(hand, Err(error), output);
+            }
+        }
+        _ => push_line(output, "CLIENT_ERROR bad data chunk"),
+    }
+}

@@ -1,0 +1,80 @@
+//! Runs of `set`: lines whose data is whole are stored together, so that the engine overlaps its accesses to memory.
+//!
+//! Up to 32 records are built one behind the other in the connection's buffer and put in their order. Only plain `set`
+//! lines are in a run, and the first line that is anything else ends it, so the order of effects is kept.
+
+use memchr::memchr;
+
+use super::execute::Hand;
+use super::session::{push_line, push_outcome};
+use super::stats::Count;
+use super::text::{self, Command, Mode};
+use crate::item::Head;
+
+/// As many as engines look up at once.
+const RUN: usize = 32;
+/// A run ends with the record that reaches this many bytes.
+const RUN_BYTES: usize = 32 << 10;
+
+/// Executes the `set` lines at the front of `input`; how many bytes they are with their data.
+pub(super) fn run(hand: &mut Hand, input: &[u8], output: &mut Vec<u8>) -> usize {
+    let mut keys: [&[u8]; RUN] = [b""; RUN];
+    let mut ends = [0; RUN];
+    let mut quiet = 0u32;
+    let mut count = 0;
+    let mut at = 0;
+    let mut built = std::mem::take(&mut hand.scratch);
+    built.clear();
+    while built.len() < RUN_BYTES
+        && let (Some(key), Some(end)) = (keys.get_mut(count), ends.get_mut(count))
+        && let Some(rest) = input.get(at..).filter(|rest| rest.starts_with(b"set "))
+        && let Some(len) = memchr(b'\n', rest)
+        && let Command::Store(asked) =
+            text::parse(text::without_end(rest.get(..len).unwrap_or_default()))
+        && asked.mode == Mode::Set
+        && hand.fits(asked.key.len(), asked.flags, asked.len)
+        && let Some(data) = rest.get(len + 1..len + 1 + asked.len + 2)
+        && let [data @ .., b'\r', b'\n'] = data
+    {
+        let head = Head {
+            cas: hand.version(),
+            flags: asked.flags,
+            expires: hand.service.expires(asked.exptime),
+            ..Head::default()
+        };
+        head.write(&mut built);
+        built.extend_from_slice(data);
+        (*key, *end) = (asked.key, built.len());
+        quiet |= u32::from(asked.noreply) << count;
+        at += len + 1 + asked.len + 2;
+        count += 1;
+    }
+    let mut records: [(&[u8], &[u8]); RUN] = [(b"", b""); RUN];
+    let mut start = 0;
+    for ((record, key), end) in records.iter_mut().zip(keys).zip(ends).take(count) {
+        *record = (key, built.get(start..end).unwrap_or_default());
+        start = end;
+    }
+    let records = records.get(..count).unwrap_or_default();
+    let all = hand.service.engine.put_many(records);
+    hand.tally.add(Count::CmdSet, count as u32);
+    hand.note_sets(records.iter().map(|record| record.0));
+    for (index, record) in records.iter().enumerate() {
+        // After an error each is put again alone, to see which it was; what is put twice is as if put once.
+        let put = match &all {
+            Ok(()) => Ok(()),
+            Err(_) => hand.service.engine.put_many(&[*record]),
+        };
+        if put.is_ok() {
+            hand.wrote();
+            hand.tally.one(Count::TotalItems);
+        }
+        match put {
+            _ if quiet & 1 << index != 0 => {}
+            Ok(()) => push_line(output, "STORED"),
+            Err(error) => push_outcome(hand, Err(error), output),
+        }
+    }
+    hand.scratch = built;
+    at
+}
