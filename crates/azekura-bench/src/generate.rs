@@ -212,7 +212,8 @@ impl Zipf {
         }
     }
 
-    fn key(&self, u: f64) -> u64 {
+    /// The key of that rank: a number below the count.
+    pub fn key(&self, u: f64) -> u64 {
         mix(self.rank(u).wrapping_add(1)) % self.count
     }
 }

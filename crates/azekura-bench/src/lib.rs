@@ -11,6 +11,7 @@
 //!                v
 //!              report (table or JSON lines)         mixed (parallel, wicked: every answer modelled)
 //!   cache (hit ratio over a trace)                  opens (open, after a close and after a kill)
+//!   memcache (a server, over connections)
 //! ```
 //!
 //! It knows no rival, and nothing of how an engine works.
@@ -19,6 +20,7 @@ pub mod cache;
 pub mod engines;
 pub mod generate;
 pub mod measure;
+pub mod memcache;
 pub mod mixed;
 pub mod opens;
 pub mod plan;
@@ -31,6 +33,7 @@ use azekura::error::{Error, Kind, Result};
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 
 use cache::CachePlan;
+use memcache::MemcachePlan;
 use mixed::{MixedPlan, Recipe};
 use opens::OpenPlan;
 use plan::{Engine, Plan};
@@ -48,6 +51,8 @@ enum Bench {
     Wicked(MixedArguments),
     /// The hit ratio of the cache over a trace of keys, beside an exact LRU's
     Cache(CachePlan),
+    /// Sets and gets over many connections to a server of memcached's protocol
+    Memcache(MemcachePlan),
 }
 
 #[derive(Args)]
@@ -106,6 +111,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         Bench::Parallel(MixedArguments { engine, plan }) => mix(engine, &plan, Recipe::Parallel),
         Bench::Wicked(MixedArguments { engine, plan }) => mix(engine, &plan, Recipe::Wicked),
         Bench::Cache(plan) => cache::cache(&plan),
+        Bench::Memcache(plan) => memcache::memcache(&plan),
     }
 }
 

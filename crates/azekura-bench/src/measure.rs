@@ -145,6 +145,11 @@ impl Latency {
             .expect("all histograms have the same bounds");
     }
 
+    /// Calls counted.
+    pub fn count(&self) -> u64 {
+        self.0.len()
+    }
+
     /// The percentiles in microseconds; `None` if nothing was counted.
     pub fn percentiles(&self) -> Option<Percentiles> {
         let us = |ns: u64| ns as f64 / 1000.0;

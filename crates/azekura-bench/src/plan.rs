@@ -253,7 +253,8 @@ impl Plan {
     }
 }
 
-fn word(choice: &impl ValueEnum) -> String {
+/// The word in flags for a choice.
+pub(crate) fn word(choice: &impl ValueEnum) -> String {
     let value = choice.to_possible_value().expect("no choice is skipped");
     value.get_name().to_owned()
 }

@@ -11,6 +11,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::{Deserialize, Serialize};
 
 use crate::measure::{Device, Percentiles};
+use crate::memcache::Protocol;
 use crate::plan::{Order, Survives};
 
 /// The result of one phase. Sizes are in bytes, memory is growth since before the first phase.
@@ -38,6 +39,18 @@ pub struct Phase {
     /// Records per call, if more than one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batch: Option<u64>,
+    /// Connections to a server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connections: Option<u64>,
+    /// Requests on the way on each of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub depth: Option<u64>,
+    /// What is spoken on them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<Protocol>,
+    /// Requests that were due each second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<u64>,
     /// Percent of the gets that looked for a missing key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub misses: Option<u64>,
@@ -50,6 +63,9 @@ pub struct Phase {
     pub bytes_per_second: Option<f64>,
     /// Processor time of the whole process, background threads included.
     pub cpu_seconds: f64,
+    /// Processor time of the server's process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server_cpu_seconds: Option<f64>,
     /// Latency of a call (of a whole batch, if calls are batched).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency_us: Option<Percentiles>,
@@ -197,6 +213,12 @@ impl Output {
                 us.p50, us.p90, us.p99, us.p999, us.p9999, us.max
             ))
         };
+        if let Some(seconds) = phase.server_cpu_seconds {
+            line(&format!(
+                "  server      us of its processor time per operation: {:.2}",
+                seconds * 1e6 / phase.count as f64
+            ))?;
+        }
         if let Some(us) = &phase.first_get_us {
             latency("first get", us)?;
         }

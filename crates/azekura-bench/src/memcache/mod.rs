@@ -1,0 +1,426 @@
+//! The load of a memcached server: phases of sets, gets and removals over many connections, by its protocols.
+//!
+//! Without flags it is the published experiment of Flare: keys `test00000000` and on, values of 50 bytes, 40
+//! connections that wait for each answer, all records set in order, then asked for at random. In a closed loop each
+//! connection keeps `depth` requests on the way; with `--rate` requests are due at fixed times, whether the server
+//! keeps up or not, and their latency counts from then. Every answer is compared with the one expected.
+//!
+//! ```text
+//!   mod (flags, phases) ----> client (connections, clocks) ----> wire (requests and answers as bytes)
+//! ```
+//!
+//! It works with any server of the protocol, and knows nothing of how ours works.
+
+mod client;
+mod wire;
+
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant};
+
+use azekura::error::{Error, Kind, Result};
+use clap::{Args, ValueEnum};
+use serde::{Deserialize, Serialize};
+
+use crate::generate::{Choice, Values, Zipf};
+use crate::measure::{Latency, cpu_seconds};
+use crate::plan::{Order, word};
+use crate::report::{self, Output, Phase};
+use client::Client;
+use wire::Keys;
+
+/// Longest key of the protocol.
+const KEY_LEN_MAX: usize = 250;
+
+/// The flags of `memcache`.
+#[derive(Clone, Debug, Args)]
+pub struct MemcachePlan {
+    /// The server
+    #[arg(
+        long,
+        value_name = "HOST:PORT|unix:PATH",
+        default_value = "127.0.0.1:11211"
+    )]
+    pub address: Address,
+    /// Connections
+    #[arg(long, value_name = "N", default_value_t = 40)]
+    pub connections: u64,
+    /// Threads that share the connections
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub threads: u64,
+    /// Requests on the way on each connection
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub depth: usize,
+    /// What is done, phase by phase
+    #[arg(long, value_enum, value_delimiter = ',', default_values = ["set", "get"])]
+    pub ops: Vec<Operation>,
+    /// Distinct keys
+    #[arg(long, value_name = "N", default_value_t = 4_000_000)]
+    pub records: u64,
+    /// Records each phase sets or asks for; as many as there are keys, if not said
+    #[arg(long, value_name = "N")]
+    pub count: Option<u64>,
+    /// In which order keys come: sequential for a phase `set` and random for others, if not said
+    #[arg(long, value_enum)]
+    pub order: Option<Order>,
+    /// Begins each key
+    #[arg(long, value_name = "TEXT", default_value = "test")]
+    pub key_prefix: String,
+    /// Bytes of a key, with its prefix
+    #[arg(long, value_name = "BYTES", default_value_t = 12)]
+    pub key_size: usize,
+    /// Bytes of a value
+    #[arg(long, value_name = "BYTES", default_value_t = 50)]
+    pub value_size: usize,
+    /// Keys that one get asks for
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub batch: usize,
+    /// Percent of a phase `mix` that are sets
+    #[arg(long, value_name = "PERCENT", default_value_t = 10)]
+    pub sets: u64,
+    /// Which of the protocols is spoken
+    #[arg(long, value_enum, default_value_t = Protocol::Text)]
+    pub protocol: Protocol,
+    /// Requests due each second, sent whether or not the server keeps up
+    #[arg(long, value_name = "N")]
+    pub rate: Option<u64>,
+    /// The server's process, to measure its processor time too
+    #[arg(long, value_name = "PID")]
+    pub server: Option<u32>,
+    /// Look at the length of a value only, not at its bytes
+    #[arg(long)]
+    pub no_verify: bool,
+    /// Decides every choice
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// JSON objects instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What a phase does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Operation {
+    /// Store records
+    Set,
+    /// Ask for records
+    Get,
+    /// Either, as `--sets` says
+    Mix,
+    /// Remove records
+    Remove,
+}
+
+/// A protocol of memcached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Protocol {
+    /// `get`, `set`, `delete`
+    Text,
+    /// `mg`, `ms`, `md`
+    Meta,
+    /// Packets
+    Binary,
+}
+
+/// Where a server listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// A TCP port.
+    Tcp(SocketAddr),
+    /// A socket of the file system.
+    Unix(PathBuf),
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return Ok(Self::Unix(path.into()));
+        }
+        let mut found = text.to_socket_addrs().map_err(|e| e.to_string())?;
+        let first = found
+            .next()
+            .ok_or_else(|| "the name has no address".to_owned())?;
+        Ok(Self::Tcp(first))
+    }
+}
+
+impl MemcachePlan {
+    /// Whether the flags fit together; `Invalid` if they do not.
+    fn check(&self) -> Result<()> {
+        let fail = |what: &str, remedy: &str| {
+            Err(Error::new(Kind::Invalid, what.to_owned()).remedy(remedy.to_owned()))
+        };
+        if self.connections == 0 || self.depth == 0 || self.batch == 0 || self.records == 0 {
+            return fail(
+                "a load of nothing",
+                "--connections, --depth, --batch and --records are at least 1",
+            );
+        }
+        if self.threads == 0 || self.threads > self.connections {
+            return fail(
+                "a thread without a connection",
+                "--threads is from 1 to --connections",
+            );
+        }
+        if self.sets > 100 {
+            return fail("more sets than requests", "--sets is a percentage");
+        }
+        if self.rate == Some(0) {
+            return fail(
+                "a rate of nothing",
+                "--rate is at least 1; without it each connection waits",
+            );
+        }
+        if self.order == Some(Order::Shuffled) {
+            return fail(
+                "no order of this load",
+                "--order is sequential, random or zipfian",
+            );
+        }
+        let digits = (self.records - 1).checked_ilog10().unwrap_or(0) as usize + 1;
+        if self.key_size > KEY_LEN_MAX || self.key_size < self.key_prefix.len() + digits {
+            return Err(Error::new(Kind::Invalid, "no such key")
+                .found(
+                    format!("{} bytes", self.key_size),
+                    format!("the prefix and {digits} digits, at most {KEY_LEN_MAX} bytes in all"),
+                )
+                .remedy("choose another --key-size, --key-prefix or number of --records"));
+        }
+        let plain = |byte: u8| byte.is_ascii_graphic();
+        if !self.key_prefix.bytes().all(plain) {
+            return fail(
+                "no prefix of a key",
+                "--key-prefix is of printable characters, without spaces",
+            );
+        }
+        Ok(())
+    }
+
+    fn count(&self) -> u64 {
+        self.count.unwrap_or(self.records)
+    }
+}
+
+/// The stream of numbers of keys that one thread asks for.
+enum Picker {
+    Sequential { next: u64, step: u64, records: u64 },
+    Random { choice: Choice, records: u64 },
+    Zipfian { choice: Choice, zipf: Arc<Zipf> },
+}
+
+impl Picker {
+    fn next(&mut self) -> u64 {
+        match self {
+            Self::Sequential {
+                next,
+                step,
+                records,
+            } => {
+                let number = *next % *records;
+                *next += *step;
+                number
+            }
+            Self::Random { choice, records } => choice.below(*records),
+            Self::Zipfian { choice, zipf } => zipf.key(choice.fraction()),
+        }
+    }
+}
+
+/// What one thread of a phase did.
+#[derive(Default)]
+struct Done {
+    hits: u64,
+    bytes: u64,
+    latency: Latency,
+}
+
+/// Runs the phases of `plan` and prints each.
+///
+/// Errors: `Invalid` (flags that do not fit together), `Io` (no connection, or no answer for a minute), `Corrupted`
+/// (an answer that is not the expected one).
+pub fn memcache(plan: &MemcachePlan) -> Result<()> {
+    plan.check()?;
+    let values = Values::new(plan.value_size);
+    let zipf = (plan.order == Some(Order::Zipfian)).then(|| Arc::new(Zipf::new(plan.records)));
+    let mut output = Output::new(plan.json);
+    for operation in &plan.ops {
+        output.phase(&phase(plan, *operation, &values, zipf.as_ref())?)?;
+    }
+    output.finish()
+}
+
+fn phase(
+    plan: &MemcachePlan,
+    operation: Operation,
+    values: &Values,
+    zipf: Option<&Arc<Zipf>>,
+) -> Result<Phase> {
+    let order = plan.order.unwrap_or(if operation == Operation::Set {
+        Order::Sequential
+    } else {
+        Order::Random
+    });
+    let barrier = Barrier::new(plan.threads as usize + 1);
+    let bar = report::progress(&word(&operation), plan.count(), plan.json);
+    let (results, seconds, cpu, server) = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..plan.threads)
+            .map(|thread| {
+                let (barrier, bar) = (&barrier, &bar);
+                scope.spawn(move || {
+                    let seed = plan.seed.wrapping_mul(1 << 20).wrapping_add(thread);
+                    let picker = match (order, zipf) {
+                        (Order::Sequential, _) => Picker::Sequential {
+                            next: thread,
+                            step: plan.threads,
+                            records: plan.records,
+                        },
+                        (Order::Zipfian, Some(zipf)) => Picker::Zipfian {
+                            choice: Choice::new(seed),
+                            zipf: Arc::clone(zipf),
+                        },
+                        _ => Picker::Random {
+                            choice: Choice::new(seed),
+                            records: plan.records,
+                        },
+                    };
+                    let keys = Keys::new(&plan.key_prefix, plan.key_size);
+                    let client = Client::connect(plan, operation, thread, picker, keys, values);
+                    barrier.wait();
+                    barrier.wait();
+                    client?.run(bar)
+                })
+            })
+            .collect();
+        // All are connected; the clocks start before the first of them sends.
+        barrier.wait();
+        let (cpu, server) = (cpu_seconds(), server_seconds(plan.server));
+        let start = Instant::now();
+        barrier.wait();
+        let results: Vec<Result<Done>> = threads
+            .into_iter()
+            .map(|thread| thread.join().expect("a thread of the load does not panic"))
+            .collect();
+        let seconds = start.elapsed().as_secs_f64();
+        let spent = |now: Option<f64>, before: Option<f64>| Some(now? - before?);
+        (
+            results,
+            seconds,
+            cpu_seconds() - cpu,
+            spent(server_seconds(plan.server), server),
+        )
+    });
+    bar.finish_and_clear();
+    let mut all = Done::default();
+    for result in results {
+        let done = result?;
+        all.hits += done.hits;
+        all.bytes += done.bytes;
+        all.latency.merge(&done.latency);
+    }
+    let count = plan.count();
+    Ok(Phase {
+        engine: "memcache".into(),
+        op: word(&operation),
+        order: Some(order),
+        threads: plan.threads,
+        count,
+        records: Some(plan.records),
+        key_size: plan.key_size as u64,
+        value_size: plan.value_size as u64,
+        batch: (plan.batch > 1).then_some(plan.batch as u64),
+        connections: Some(plan.connections),
+        depth: Some(plan.depth as u64),
+        protocol: Some(plan.protocol),
+        rate: plan.rate,
+        seconds,
+        ops_per_second: count as f64 / seconds,
+        bytes_per_second: Some(all.bytes as f64 / seconds),
+        cpu_seconds: cpu,
+        server_cpu_seconds: server,
+        latency_us: all.latency.percentiles(),
+        hits: (operation != Operation::Set).then_some(all.hits),
+        ..Phase::default()
+    })
+}
+
+/// Processor seconds of another process so far, in steps of the system's tick; `None` if it cannot be read.
+fn server_seconds(process: Option<u32>) -> Option<f64> {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", process?)).ok()?;
+    ticks(&stat).map(|ticks| ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+}
+
+/// The ticks in the user's and the system's part of a process, from the kernel's line about it.
+fn ticks(stat: &str) -> Option<u64> {
+    // The second field is the program's name, in parentheses, and may contain anything.
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut fields = rest.split_whitespace().skip(11);
+    let user: u64 = fields.next()?.parse().ok()?;
+    let system: u64 = fields.next()?.parse().ok()?;
+    Some(user + system)
+}
+
+/// When the `index`-th request is due at `rate` a second.
+fn due(start: Instant, index: u64, rate: f64) -> Instant {
+    start + Duration::from_secs_f64(index as f64 / rate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        plan: MemcachePlan,
+    }
+
+    fn plan(flags: &str) -> MemcachePlan {
+        let words = std::iter::once("x").chain(flags.split_whitespace());
+        Line::try_parse_from(words).unwrap().plan
+    }
+
+    #[test]
+    fn without_flags_it_is_the_published_experiment() {
+        let plan = plan("");
+        plan.check().unwrap();
+        assert_eq!(
+            (plan.connections, plan.depth, plan.count(), plan.value_size),
+            (40, 1, 4_000_000, 50)
+        );
+        assert_eq!(plan.ops, [Operation::Set, Operation::Get]);
+        let mut keys = Keys::new(&plan.key_prefix, plan.key_size);
+        assert_eq!(keys.of(3_999_999), b"test03999999");
+        assert_eq!(keys.of(7), b"test00000007");
+    }
+
+    #[test]
+    fn flags_that_do_not_fit_together_are_refused() {
+        for flags in [
+            "--depth 0",
+            "--threads 41",
+            "--sets 101",
+            "--rate 0",
+            "--order shuffled",
+            "--key-size 6",
+            "--key-size 251",
+            "--key-prefix \u{1}",
+        ] {
+            let error = plan(flags).check().unwrap_err();
+            assert_eq!(error.kind(), Kind::Invalid, "{flags}");
+        }
+    }
+
+    #[test]
+    fn processor_time_of_a_process_is_read_behind_its_name() {
+        let stat = "7 (a b) c) S 1 7 7 0 -1 4194560 100 0 0 0 12 30 0 0 20 0 1 0 5 6 7";
+        assert_eq!(ticks(stat), Some(42));
+        assert_eq!(ticks("7 (a"), None);
+    }
+}
