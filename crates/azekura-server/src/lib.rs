@@ -1,6 +1,7 @@
 //! Everything that listens: memcached's protocol over any engine of azekura.
 //!
 //! ```text
+//!   config    what a server is told, checked          server  a server as a whole, from its start to its end
 //!   net       bytes of a connection, threads
 //!   memcached grammar: bytes to commands, borrowed from the buffer; what a command means, as one step of the engine
 //!   item      what memcached keeps beside the data, in a record's value
@@ -10,5 +11,10 @@
 //! A row knows the rows below it, never one above. [`memcached::Session`] is one connection's side of the protocol, and
 //! knows no sockets: bytes go in, bytes come out.
 
+pub mod config;
 pub mod item;
 pub mod memcached;
+pub mod net;
+mod server;
+
+pub use server::Server;

@@ -1,0 +1,136 @@
+//! The thread that accepts: every listener is waited for here, and each connection goes to the worker whose turn it is.
+//!
+//! Accepting is rare beside serving, so one thread does it, and the workers get equally many connections however clients
+//! come. Over the limit a client is told so and closed, as memcached does. It knows no protocol but that line.
+
+use std::io::Write as _;
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use azekura::error::{Error, Result};
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::net::{SocketFlags, accept_with};
+
+use crate::memcached::{Service, Session, Transport};
+
+use super::control::{Control, Counted};
+use super::listen::{Kind, Listener};
+use super::stream::Stream;
+use super::tls::Tls;
+use super::worker::{Arrival, Post};
+
+/// What a client over the limit is told.
+const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
+
+/// How long is waited when the system has no room for another connection.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// The word of the bell among those of listeners.
+const BELL: u64 = u64::MAX;
+
+/// Accepts until the server is told to stop.
+pub(super) fn accept(
+    listeners: &[Listener],
+    posts: &[Post],
+    service: &Arc<Service>,
+    control: &Arc<Control>,
+) -> Result<()> {
+    let describe = |e| Error::io("cannot wait for connections", e);
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(describe)?;
+    epoll::add(
+        &epoll,
+        &control.bell,
+        EventData::new_u64(BELL),
+        EventFlags::IN,
+    )
+    .map_err(describe)?;
+    for (index, listener) in listeners.iter().enumerate() {
+        let data = EventData::new_u64(index as u64);
+        epoll::add(&epoll, &listener.socket, data, EventFlags::IN).map_err(describe)?;
+    }
+    let mut events: Vec<epoll::Event> = Vec::with_capacity(64);
+    let mut turn = 0;
+    while !control.is_stopping() {
+        events.clear();
+        match epoll::wait(&epoll, rustix::buffer::spare_capacity(&mut events), None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(describe(e)),
+        }
+        for event in &events {
+            let Some(listener) = listeners.get(event.data.u64() as usize) else {
+                control.bell.hush();
+                continue;
+            };
+            match accept_with(
+                &listener.socket,
+                SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+            ) {
+                Ok(socket) => {
+                    if let Some(arrival) = admit(socket, listener, service, control) {
+                        posts[turn % posts.len()].send(arrival);
+                        turn += 1;
+                    }
+                }
+                // The client has left already, or another process of the same listener has it.
+                Err(
+                    rustix::io::Errno::AGAIN
+                    | rustix::io::Errno::INTR
+                    | rustix::io::Errno::CONNABORTED,
+                ) => {}
+                Err(_) => {
+                    // No descriptor or memory is left: clients wait in the queue of the system.
+                    control.counts.refused.fetch_add(1, Ordering::Relaxed);
+                    std::thread::sleep(PAUSE);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn admit(
+    socket: OwnedFd,
+    listener: &Listener,
+    service: &Arc<Service>,
+    control: &Arc<Control>,
+) -> Option<Arrival> {
+    let full = control.counts.open.load(Ordering::Relaxed) >= control.limits().connections_max;
+    let mut stream = match listener.kind {
+        Kind::Unix => Stream::Unix(UnixStream::from(socket)),
+        Kind::Tcp => {
+            let stream = TcpStream::from(socket);
+            let _ = stream.set_nodelay(true);
+            if full {
+                let _ = (&stream).write(TOO_MANY);
+                control.counts.refused.fetch_add(1, Ordering::Relaxed);
+                return None;
+            }
+            match control.identity() {
+                Some(identity) if listener.encrypted => {
+                    Stream::Tls(Box::new(Tls::new(stream, identity).ok()?))
+                }
+                _ if listener.encrypted => return None,
+                _ => Stream::Tcp(stream),
+            }
+        }
+    };
+    if full {
+        let _ = stream.write(TOO_MANY);
+        control.counts.refused.fetch_add(1, Ordering::Relaxed);
+        return None;
+    }
+    let transport = match listener.kind {
+        Kind::Unix => Transport::Unix,
+        Kind::Tcp if listener.encrypted => Transport::Tls,
+        Kind::Tcp => Transport::Tcp,
+    };
+    Some(Arrival {
+        stream,
+        session: Session::new(Arc::clone(service), transport),
+        counted: Counted::new(control),
+    })
+}

@@ -1,0 +1,310 @@
+//! One connection: reads what came, has it served, writes the answers, and holds back a client that does not read.
+//!
+//! ```text
+//!   socket --read--> input --serve--> output --write--> socket
+//!            ^                                  |
+//!            `---- not while answers are unsent-'
+//! ```
+//!
+//! Bytes are read into a buffer that all connections of a thread share; a connection has one of its own only while it
+//! holds a part of a request, or an answer that the socket did not take. So an idle one holds nothing, and one that
+//! never reads holds the answers of one turn. What connections hold together is counted and bounded.
+//!
+//! The socket tells of changes only (edges), so what is known of it is remembered until it is used up.
+//! It knows no grammar: the session says how much of the input it consumed.
+
+use std::io::ErrorKind;
+
+use crate::memcached::{Next, Session};
+
+use super::stream::Stream;
+
+/// Least bytes that a buffer of a connection's own grows to.
+const OWN_MIN: usize = 4 << 10;
+
+/// After so many reads in one turn others have theirs.
+const READS_MAX: usize = 4;
+
+/// The answer to a client for whose bytes there is no room.
+const NO_ROOM: &[u8] = b"SERVER_ERROR out of memory reading request\r\n";
+
+/// What a thread lends to the connection it serves.
+pub(super) struct Turn {
+    /// For bytes that arrive; its capacity is what is read at once.
+    pub(super) input: Vec<u8>,
+    /// For answers.
+    pub(super) output: Vec<u8>,
+    /// Seconds since the thread started.
+    pub(super) now_s: u32,
+    /// Bytes that the connections of this thread hold.
+    pub(super) held: usize,
+    /// The most they may.
+    pub(super) held_max: usize,
+}
+
+/// What a connection wants next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// To be told when the socket changes.
+    Rest,
+    /// Another turn, when others had theirs.
+    Again,
+    /// A sync, and then to send its answers.
+    Commit,
+    /// To be dropped.
+    Close,
+}
+
+/// Why a connection is dropped without having asked for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Overdue {
+    /// Nothing was asked for too long.
+    Idle,
+    /// A request was begun and not ended.
+    Request,
+    /// Answers were not read.
+    Answer,
+}
+
+/// A client.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own about the socket or the session"
+)]
+pub(super) struct Connection {
+    stream: Stream,
+    session: Session,
+    /// The part of a request that has arrived.
+    input: Vec<u8>,
+    /// Bytes of input without which serving it again is of no use.
+    wanted: usize,
+    /// Answers from `sent` on that the socket has not taken.
+    output: Vec<u8>,
+    sent: usize,
+    /// Whether the session has more to say about what it has already consumed.
+    unsaid: bool,
+    /// Whether the socket may have bytes to read.
+    readable: bool,
+    /// Whether the end has come, or an error: reading tells.
+    ending: bool,
+    /// Dropped when its answers are sent.
+    closing: bool,
+    /// When something last moved.
+    moved_s: u32,
+}
+
+impl Connection {
+    pub(super) fn new(stream: Stream, session: Session, now_s: u32) -> Self {
+        Self {
+            stream,
+            session,
+            input: Vec::new(),
+            wanted: 1,
+            output: Vec::new(),
+            sent: 0,
+            unsaid: false,
+            readable: false,
+            ending: false,
+            closing: false,
+            moved_s: now_s,
+        }
+    }
+
+    pub(super) fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// Remembers what the socket told.
+    pub(super) fn changed(&mut self, readable: bool, ending: bool) {
+        self.readable |= readable;
+        self.ending |= ending;
+    }
+
+    /// Goes on as far as the socket lets it, for a turn.
+    pub(super) fn advance(&mut self, turn: &mut Turn) -> Fate {
+        let before = self.held();
+        let fate = self.turn(turn);
+        turn.held = turn.held + self.held() - before;
+        if turn.held > turn.held_max && self.held() > before {
+            // Said if the socket takes it; this client is one of those that hold too much.
+            if self.output.is_empty() {
+                let _ = self.stream.write(NO_ROOM);
+            }
+            return Fate::Close;
+        }
+        fate
+    }
+
+    fn turn(&mut self, turn: &mut Turn) -> Fate {
+        match self.send(turn) {
+            Ok(true) => {}
+            Ok(false) => return Fate::Rest,
+            Err(Gone) => return Fate::Close,
+        }
+        if self.closing {
+            return Fate::Close;
+        }
+        for _ in 0..READS_MAX {
+            let own = !self.input.is_empty();
+            if !own {
+                turn.input.clear();
+            }
+            if !self.unsaid && (self.input.len() < self.wanted || !own) {
+                if !self.readable {
+                    return Fate::Rest;
+                }
+                match self.read(turn, own) {
+                    Ok(true) => {}
+                    Ok(false) => return Fate::Rest,
+                    Err(Gone) => return Fate::Close,
+                }
+            }
+            turn.output.clear();
+            let input = if own { &self.input } else { &turn.input };
+            let served = self.session.serve(input, &mut turn.output);
+            let left = input.len() - served.consumed;
+            if own {
+                self.input.drain(..served.consumed);
+            } else if left > 0 {
+                let rest = &turn.input[served.consumed..];
+                if self.input.try_reserve_exact(left.max(OWN_MIN)).is_err() {
+                    return Fate::Close;
+                }
+                self.input.extend_from_slice(rest);
+            }
+            if left == 0 && own {
+                self.input = Vec::new();
+            }
+            self.wanted = 1;
+            self.unsaid = served.next == Next::Yield;
+            match served.next {
+                Next::More { at_least } => self.wanted = left.saturating_add(at_least),
+                Next::Yield => {}
+                Next::Close => self.closing = true,
+            }
+            if served.must_sync {
+                if self.output.try_reserve_exact(turn.output.len()).is_err() {
+                    return Fate::Close;
+                }
+                self.output.extend_from_slice(&turn.output);
+                return Fate::Commit;
+            }
+            match self.answer(turn) {
+                Ok(true) => {}
+                Ok(false) => return Fate::Rest,
+                Err(Gone) => return Fate::Close,
+            }
+            if self.closing {
+                return Fate::Close;
+            }
+            if self.unsaid {
+                return Fate::Again;
+            }
+        }
+        Fate::Again
+    }
+
+    /// Reads once. Returns whether something came.
+    fn read(&mut self, turn: &mut Turn, own: bool) -> Result<bool, Gone> {
+        if own {
+            // Room for what has been announced comes with what has arrived, so a length alone takes no memory.
+            let goal = self.wanted.min(self.input.len() * 2).max(OWN_MIN);
+            let more = goal.saturating_sub(self.input.len()).max(OWN_MIN);
+            if self.input.try_reserve_exact(more).is_err() {
+                return Err(Gone);
+            }
+        }
+        let into = if own {
+            &mut self.input
+        } else {
+            &mut turn.input
+        };
+        match self.stream.read(into) {
+            Ok((0, _)) => Err(Gone),
+            Ok((_, empty)) => {
+                self.readable = !empty || self.ending;
+                self.moved_s = turn.now_s;
+                Ok(true)
+            }
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                self.readable = false;
+                Ok(false)
+            }
+            Err(_) => Err(Gone),
+        }
+    }
+
+    /// Writes the answers of this turn, and keeps what the socket does not take. Returns whether all went.
+    fn answer(&mut self, turn: &mut Turn) -> Result<bool, Gone> {
+        let mut sent = 0;
+        while sent < turn.output.len() {
+            match self.stream.write(&turn.output[sent..]) {
+                Ok(len) => sent += len,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                    let rest = &turn.output[sent..];
+                    if self.output.try_reserve_exact(rest.len()).is_err() {
+                        return Err(Gone);
+                    }
+                    self.output.extend_from_slice(rest);
+                    return Ok(false);
+                }
+                Err(_) => return Err(Gone),
+            }
+        }
+        self.flush()
+    }
+
+    /// Writes what was kept. Returns whether all of it went.
+    pub(super) fn send(&mut self, turn: &Turn) -> Result<bool, Gone> {
+        while self.sent < self.output.len() {
+            match self.stream.write(&self.output[self.sent..]) {
+                Ok(len) => {
+                    self.sent += len;
+                    self.moved_s = turn.now_s;
+                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(_) => return Err(Gone),
+            }
+        }
+        self.output = Vec::new();
+        self.sent = 0;
+        self.flush()
+    }
+
+    fn flush(&mut self) -> Result<bool, Gone> {
+        match self.stream.flush() {
+            Ok(()) => Ok(true),
+            Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(false),
+            Err(_) => Err(Gone),
+        }
+    }
+
+    /// Bytes of buffers of its own.
+    pub(super) fn held(&self) -> usize {
+        self.input.capacity() + self.output.capacity() + self.session.unfinished().unwrap_or(0)
+    }
+
+    /// Whether neither a part of a request nor an answer is here.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.input.is_empty()
+            && self.output.is_empty()
+            && !self.unsaid
+            && self.session.unfinished().is_none()
+    }
+
+    /// Why it should be dropped, if it should; a limit of zero is none.
+    pub(super) fn overdue(&self, now_s: u32, idle_s: u32, stall_s: u32) -> Option<Overdue> {
+        let since = now_s.saturating_sub(self.moved_s);
+        let past = |limit: u32| limit > 0 && since >= limit;
+        if !self.output.is_empty() {
+            past(stall_s).then_some(Overdue::Answer)
+        } else if !self.is_at_rest() {
+            past(stall_s).then_some(Overdue::Request)
+        } else {
+            past(idle_s).then_some(Overdue::Idle)
+        }
+    }
+}
+
+/// The client has gone, or nothing can be done for it.
+pub(super) struct Gone;

@@ -1,0 +1,191 @@
+//! The sockets on which clients arrive: made from an address, a path, or taken over from the service manager.
+//!
+//! They exist before the data is opened, so that an address that is taken is an error before anything else happened. A
+//! unix socket that a dead server left is replaced; one that answers is another server's. It knows no protocol.
+
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use azekura::error::{Error, Kind as ErrorKind, Result};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+
+/// Clients that may wait to be accepted.
+const BACKLOG: i32 = 1024;
+
+/// What clients of a listener speak below the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Tcp,
+    Unix,
+}
+
+/// A listening socket.
+pub(super) struct Listener {
+    pub(super) socket: OwnedFd,
+    pub(super) kind: Kind,
+    pub(super) encrypted: bool,
+    /// Removed at the end.
+    path: Option<PathBuf>,
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Some(path) = &self.path {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// All sockets of a server.
+#[derive(Default)]
+pub struct Listeners {
+    pub(super) streams: Vec<Listener>,
+    pub(super) datagrams: Vec<UdpSocket>,
+    described: Vec<String>,
+}
+
+impl Listeners {
+    /// None yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Listens on a TCP address; port 0 is any that is free. `encrypted`: with TLS. Returns the address.
+    ///
+    /// Errors: `Locked` (another process listens there), `Io`.
+    pub fn tcp(&mut self, address: SocketAddr, encrypted: bool) -> Result<SocketAddr> {
+        let describe = |e: rustix::io::Errno| taken(&address.to_string(), e);
+        let family = match address {
+            SocketAddr::V4(_) => AddressFamily::INET,
+            SocketAddr::V6(_) => AddressFamily::INET6,
+        };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket =
+            rustix::net::socket_with(family, SocketType::STREAM, flags, None).map_err(describe)?;
+        sockopt::set_socket_reuseaddr(&socket, true).map_err(describe)?;
+        rustix::net::bind(&socket, &address).map_err(describe)?;
+        rustix::net::listen(&socket, BACKLOG).map_err(describe)?;
+        let listener = TcpListener::from(socket);
+        let bound = listener
+            .local_addr()
+            .map_err(|e| Error::io("cannot tell where the server listens", e))?;
+        self.streams.push(Listener {
+            socket: listener.into(),
+            kind: Kind::Tcp,
+            encrypted,
+            path: None,
+        });
+        let cipher = if encrypted { " (TLS)" } else { "" };
+        self.described.push(format!("{bound}{cipher}"));
+        Ok(bound)
+    }
+
+    /// Listens on a unix socket with the permissions `mode`.
+    ///
+    /// Errors: `Locked` (another server answers there), `Invalid` (a file that is no socket is there), `Io`.
+    pub fn unix(&mut self, path: &Path, mode: u32) -> Result<()> {
+        let describe = |e| Error::io("cannot listen on the unix socket", e).at(path);
+        if let Ok(meta) = std::fs::symlink_metadata(path) {
+            if !meta.file_type().is_socket() {
+                return Err(
+                    Error::new(ErrorKind::Invalid, "a file is where the socket should be")
+                        .at(path)
+                        .remedy("remove it, or choose another path"),
+                );
+            }
+            if UnixStream::connect(path).is_ok() {
+                return Err(
+                    Error::new(ErrorKind::Locked, "another server listens there")
+                        .at(path)
+                        .remedy("stop it, or choose another path"),
+                );
+            }
+            std::fs::remove_file(path).map_err(describe)?;
+        }
+        let listener = UnixListener::bind(path).map_err(describe)?;
+        let permissions = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(path, permissions).map_err(describe)?;
+        listener.set_nonblocking(true).map_err(describe)?;
+        self.streams.push(Listener {
+            socket: listener.into(),
+            kind: Kind::Unix,
+            encrypted: false,
+            path: Some(path.to_path_buf()),
+        });
+        self.described.push(format!("unix:{}", path.display()));
+        Ok(())
+    }
+
+    /// Receives datagrams at a UDP address. Returns the address. Errors as for [`tcp`](Self::tcp).
+    pub fn udp(&mut self, address: SocketAddr) -> Result<SocketAddr> {
+        let describe = |e: std::io::Error| match e.raw_os_error() {
+            Some(code) => taken(
+                &address.to_string(),
+                rustix::io::Errno::from_raw_os_error(code),
+            ),
+            None => Error::io("cannot listen", e),
+        };
+        let socket = UdpSocket::bind(address).map_err(describe)?;
+        socket.set_nonblocking(true).map_err(describe)?;
+        let bound = socket.local_addr().map_err(describe)?;
+        self.datagrams.push(socket);
+        self.described.push(format!("{bound} (UDP)"));
+        Ok(bound)
+    }
+
+    /// Takes over a listening stream socket that another program made, as a service manager does.
+    ///
+    /// `Invalid` if it is none.
+    pub fn adopt(&mut self, socket: OwnedFd) -> Result<()> {
+        let wrong = || {
+            Error::new(
+                ErrorKind::Invalid,
+                "a socket that was handed over does not listen",
+            )
+            .remedy("only stream sockets of TCP and unix that listen can be taken over")
+        };
+        if !sockopt::socket_acceptconn(&socket).unwrap_or(false) {
+            return Err(wrong());
+        }
+        let kind = match sockopt::socket_domain(&socket) {
+            Ok(AddressFamily::UNIX) => Kind::Unix,
+            Ok(AddressFamily::INET | AddressFamily::INET6) => Kind::Tcp,
+            _ => return Err(wrong()),
+        };
+        rustix::io::ioctl_fionbio(&socket, true)
+            .and_then(|()| rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC))
+            .map_err(|e| Error::io("cannot take over a socket", e))?;
+        self.described.push("a socket that was handed over".into());
+        self.streams.push(Listener {
+            socket,
+            kind,
+            encrypted: false,
+            path: None,
+        });
+        Ok(())
+    }
+
+    /// Where clients may come, in words.
+    pub fn described(&self) -> &[String] {
+        &self.described
+    }
+}
+
+fn taken(address: &str, error: rustix::io::Errno) -> Error {
+    if error == rustix::io::Errno::ADDRINUSE {
+        return Error::new(
+            ErrorKind::Locked,
+            format!("another process listens on {address}"),
+        )
+        .remedy("stop it, or choose another address by --listen");
+    }
+    let remedy = match error {
+        rustix::io::Errno::ACCESS => "a port below 1024 needs a privilege",
+        rustix::io::Errno::ADDRNOTAVAIL => "no interface of this machine has this address",
+        _ => "choose another address by --listen",
+    };
+    Error::io(format!("cannot listen on {address}"), error).remedy(remedy)
+}

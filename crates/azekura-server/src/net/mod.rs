@@ -1,0 +1,108 @@
+//! Sockets and threads: the only files of the crate that know them.
+//!
+//! One thread accepts, the others own connections and run the engine inline: a request is read, served and answered by
+//! one thread, and the answers of one reading go out in one write.
+//!
+//! ```text
+//!   listen (sockets) --> accept (one thread) --> worker (a thread each) --> connection --> stream (tls)
+//!                                                   ^                          `--> memcached::Session
+//!                        control (stop, limits) ----'          datagram (one thread, for UDP)
+//! ```
+//!
+//! It promises that no client makes another wait for longer than a turn, nor memory grow beyond `Limits`. It knows of the
+//! protocol only that a session consumes bytes and answers with bytes, and that some answers wait for a sync.
+
+mod accept;
+mod connection;
+mod control;
+mod datagram;
+mod listen;
+mod stream;
+pub(crate) mod tls;
+mod worker;
+
+use std::sync::Arc;
+use std::thread::{Scope, ScopedJoinHandle};
+
+use azekura::error::{Error, Kind, Result};
+
+use crate::memcached::Service;
+
+pub use control::{Connections, Control, Limits};
+pub use listen::Listeners;
+
+use worker::{Post, Worker};
+
+/// Serves the clients of `listeners` by `threads` threads until `control` says stop, and answers what has arrived by then.
+///
+/// An answer that must wait for a sync leaves after one that began when its request was done; the requests of a wake-up
+/// share one. Errors: `Invalid` (no thread, or nothing to listen on), `Io`: then the server has ended.
+pub(crate) fn serve(
+    service: &Arc<Service>,
+    listeners: &Listeners,
+    threads: usize,
+    control: &Arc<Control>,
+) -> Result<()> {
+    if threads == 0 || (listeners.streams.is_empty() && listeners.datagrams.is_empty()) {
+        return Err(Error::new(
+            Kind::Invalid,
+            "a server of no thread or no address",
+        ));
+    }
+    let posts: Vec<Post> = (0..threads).map(|_| Post::new()).collect::<Result<_>>()?;
+    let workers: Vec<Worker<'_>> = posts
+        .iter()
+        .map(|post| Worker::new(control, post, threads, service))
+        .collect::<Result<_>>()?;
+    std::thread::scope(|scope| {
+        let mut started = Vec::new();
+        for (worker, index) in workers.into_iter().zip(1..) {
+            started.push(start(
+                scope,
+                control,
+                format!("worker {index}"),
+                move || worker.run(),
+            ));
+        }
+        if !listeners.datagrams.is_empty() {
+            started.push(start(scope, control, "datagrams".into(), move || {
+                datagram::serve(&listeners.datagrams, service, control)
+            }));
+        }
+        let accepted = accept::accept(&listeners.streams, &posts, service, control);
+        control.stop();
+        for post in &posts {
+            post.bell.ring();
+        }
+        started.into_iter().fold(accepted, |outcome, thread| {
+            let panicked = || Error::new(Kind::Poisoned, "a thread of the server panicked");
+            outcome.and(thread.and_then(|thread| thread.join().unwrap_or_else(|_| Err(panicked()))))
+        })
+    })
+}
+
+/// Starts a thread whose end, for whatever reason, ends the server.
+fn start<'s>(
+    scope: &'s Scope<'s, '_>,
+    control: &'s Control,
+    name: String,
+    run: impl FnOnce() -> Result<()> + Send + 's,
+) -> Result<ScopedJoinHandle<'s, Result<()>>> {
+    let ends = Ends(control);
+    std::thread::Builder::new()
+        .name(name)
+        .spawn_scoped(scope, move || {
+            let _ends = ends;
+            run()
+        })
+        .map_err(|e| Error::io("cannot start a thread", e))
+}
+
+/// Stops the server when the thread that holds it ends, by a panic too.
+struct Ends<'c>(&'c Control);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}

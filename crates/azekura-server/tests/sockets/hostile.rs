@@ -1,0 +1,185 @@
+//! Clients that flood, stall, announce what they never send, and never read: memory stays bounded, others are served.
+//!
+//! The bounds are asserted of this whole process, with room for the test's own buffers.
+//! It knows nothing of how a server holds them back.
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::time::Duration;
+
+use azekura_server::config::Config;
+
+use crate::running::{Running, ask, expect, resident, rest, small};
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn connections_over_the_limit_are_told_so_and_the_others_served() {
+    let mut config = small();
+    config.limits.connections_max = 3;
+    let server = Running::start(&config);
+    let mut clients: Vec<_> = (0..3).map(|_| server.connect()).collect();
+    for client in &mut clients {
+        ask(client, "mn\r\n", "MN\r\n");
+    }
+    for _ in 0..20 {
+        assert_eq!(
+            rest(&mut server.connect()),
+            "ERROR Too many open connections\r\n"
+        );
+    }
+    for client in &mut clients {
+        ask(client, "mn\r\n", "MN\r\n");
+    }
+    assert_eq!(server.control.connections().refused, 20);
+    // Who leaves makes room.
+    drop(clients.pop());
+    while server.control.connections().open == 3 {
+        std::thread::yield_now();
+    }
+    ask(&mut server.connect(), "mn\r\n", "MN\r\n");
+}
+
+#[test]
+fn a_client_that_never_reads_is_held_back_and_loses_nothing() {
+    let server = Running::start(&small());
+    let mut client = server.connect();
+    let value = "v".repeat(100_000);
+    let set = format!("set a 0 0 {}\r\n{value}\r\n", value.len());
+    ask(&mut client, &set, "STORED\r\n");
+    let before = resident();
+    // Each request is answered by 14,000 times its bytes; the server stops reading long before 64 MiB of them came.
+    client
+        .set_write_timeout(Some(Duration::from_millis(500)))
+        .unwrap();
+    let heap = "get a\r\n".repeat(10_000);
+    let mut sent = 0;
+    let stopped = loop {
+        match client.write(&heap.as_bytes()[sent % 7..]) {
+            Ok(len) => sent += len,
+            Err(e) => break e.kind(),
+        }
+        assert!((sent as u64) < 64 * MIB, "the server reads on");
+    };
+    assert!(matches!(
+        stopped,
+        ErrorKind::WouldBlock | ErrorKind::TimedOut
+    ));
+    assert!(resident() < before + 64 * MIB);
+    let mut other = server.connect();
+    ask(&mut other, "mn\r\n", "MN\r\n");
+    // Every whole request is answered once it reads.
+    let answer = format!("VALUE a 0 {}\r\n{value}\r\nEND\r\n", value.len());
+    for _ in 0..(sent / 7).min(300) {
+        expect(&mut client, &answer);
+    }
+}
+
+#[test]
+fn one_get_of_many_large_values_does_not_make_memory_grow() {
+    let server = Running::start(&small());
+    let mut client = server.connect();
+    let value = "v".repeat(1_000_000);
+    let set = format!("set a 0 0 {}\r\n{value}\r\n", value.len());
+    ask(&mut client, &set, "STORED\r\n");
+    let before = resident();
+    let request = format!("get{}\r\n", " a".repeat(500));
+    client.write_all(request.as_bytes()).unwrap();
+    // The first bytes have come, so the server is at it; 500 MB wait for a reader.
+    expect(&mut client, "VALUE a 0 1000000\r\n");
+    ask(&mut server.connect(), "mn\r\n", "MN\r\n");
+    assert!(resident() < before + 64 * MIB);
+    let mut left = 500 * (19 + 1_000_000 + 2) + 5 - 19;
+    let mut buffer = vec![0; 1 << 20];
+    while left > 0 {
+        let len = client.read(&mut buffer).unwrap();
+        assert!(len > 0);
+        left -= len;
+    }
+}
+
+#[test]
+fn announced_lengths_take_no_memory_until_bytes_come() {
+    let server = Running::start(&small());
+    let before = resident();
+    let mut clients = Vec::new();
+    for n in 0..400 {
+        let mut client = server.connect();
+        client
+            .write_all(format!("set k{n} 0 0 1000000\r\nab").as_bytes())
+            .unwrap();
+        clients.push(client);
+    }
+    ask(&mut server.connect(), "mn\r\n", "MN\r\n");
+    assert!(resident() < before + 32 * MIB);
+    // Lengths beyond every limit are refused at once.
+    for length in ["1048576", "1073741824"] {
+        let mut client = server.connect();
+        ask(
+            &mut client,
+            &format!("set k 0 0 {length}\r\n"),
+            "SERVER_ERROR object too large for cache\r\n",
+        );
+    }
+    for length in ["2147483647", "4294967297", "18446744073709551615", "-1"] {
+        let mut client = server.connect();
+        ask(
+            &mut client,
+            &format!("set k 0 0 {length}\r\n"),
+            "CLIENT_ERROR bad command line format\r\n",
+        );
+    }
+}
+
+#[test]
+fn unfinished_requests_of_all_clients_stay_within_the_bound() {
+    let mut config = small();
+    config.limits.buffers_max = 4 << 20;
+    let server = Running::start(&config);
+    let before = resident();
+    let part = format!("set k 0 0 1000000\r\n{}", "x".repeat(500_000));
+    let mut clients = Vec::new();
+    for _ in 0..64 {
+        let mut client = server.connect();
+        // Who is dropped cannot be written to.
+        let _ = client.write_all(part.as_bytes());
+        clients.push(client);
+    }
+    ask(&mut server.connect(), "mn\r\n", "MN\r\n");
+    assert!(resident() < before + 48 * MIB);
+    ask(&mut server.connect(), "set a 0 0 1\r\nb\r\n", "STORED\r\n");
+    drop(clients);
+}
+
+#[test]
+fn a_line_without_an_end_closes_its_connection_only() {
+    let server = Running::start(&small());
+    let mut other = server.connect();
+    ask(&mut other, "mn\r\n", "MN\r\n");
+    let mut client = server.connect();
+    let _ = client.write_all("x".repeat(10_000).as_bytes());
+    let _ = rest(&mut client);
+    ask(&mut other, "mn\r\n", "MN\r\n");
+}
+
+#[test]
+fn idle_connections_cost_little_memory() {
+    const COUNT: u64 = 400;
+    let config = Config {
+        threads: 1,
+        ..small()
+    };
+    let server = Running::start(&config);
+    let open = || {
+        let mut client = server.connect();
+        ask(
+            &mut client,
+            "set a 0 0 2\r\nbc\r\nget a\r\n",
+            "STORED\r\nVALUE a 0 2\r\nbc\r\nEND\r\n",
+        );
+        client
+    };
+    let mut clients: Vec<_> = (0..COUNT).map(|_| open()).collect();
+    let before = resident();
+    clients.extend((0..COUNT).map(|_| open()));
+    assert!(resident() - before < COUNT * 8 * 1024);
+}

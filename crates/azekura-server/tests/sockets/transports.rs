@@ -1,0 +1,254 @@
+//! Every way to a server: TCP in pieces and in heaps, unix sockets, datagrams, TLS, and sockets handed over.
+//! The answer is the same whichever way a request came, and however it was cut.
+//! It knows no engine.
+
+use std::io::Write;
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use azekura::Kind;
+use azekura_server::config::{Certificate, Config};
+use azekura_server::net::Listeners;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+
+use crate::running::{Running, ask, expect, folder, rest, small};
+
+const LOOPBACK: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
+
+const TALK: &str = "set a 5 0 3\r\nabc\r\nget a b\r\ndelete a\r\nget a\r\n";
+const ANSWER: &str = "STORED\r\nVALUE a 5 3\r\nabc\r\nEND\r\nDELETED\r\nEND\r\n";
+
+#[test]
+fn a_request_is_answered_alike_however_it_is_cut() {
+    let server = Running::start(&small());
+    for len in [1, 2, 3, 7, TALK.len()] {
+        let mut client = server.connect();
+        for piece in TALK.as_bytes().chunks(len) {
+            client.write_all(piece).unwrap();
+        }
+        expect(&mut client, ANSWER);
+    }
+}
+
+#[test]
+fn a_heap_of_requests_is_answered_in_order() {
+    let server = Running::start(&small());
+    let mut client = server.connect();
+    let heap: String = (0..5000)
+        .map(|n| format!("set k{n} 0 0 4\r\n{n:04}\r\nget k{n}\r\n"))
+        .collect();
+    let answers: String = (0..5000)
+        .map(|n| format!("STORED\r\nVALUE k{n} 0 4\r\n{n:04}\r\nEND\r\n"))
+        .collect();
+    let mut writer = client.try_clone().unwrap();
+    let sender = std::thread::spawn(move || writer.write_all(heap.as_bytes()).unwrap());
+    expect(&mut client, &answers);
+    sender.join().unwrap();
+}
+
+#[test]
+fn a_value_of_many_readings_comes_back_whole() {
+    let server = Running::start(&small());
+    let mut client = server.connect();
+    let value: String = (0..900_000_u32)
+        .map(|n| char::from(b'a' + (n % 23) as u8))
+        .collect();
+    let request = format!("set big 0 0 {}\r\n{value}\r\n", value.len());
+    ask(&mut client, &request, "STORED\r\n");
+    let answer = format!("VALUE big 0 {}\r\n{value}\r\nEND\r\n", value.len());
+    ask(&mut client, "get big\r\n", &answer);
+    ask(
+        &mut client,
+        "get big big\r\n",
+        &format!("{0}{0}END\r\n", answer.trim_end_matches("END\r\n")),
+    );
+}
+
+#[test]
+fn threads_share_their_clients_and_the_records() {
+    let config = Config {
+        threads: 3,
+        ..small()
+    };
+    let server = Running::start(&config);
+    let mut clients: Vec<_> = (0..9).map(|_| server.connect()).collect();
+    for (client, n) in clients.iter_mut().zip(0..) {
+        ask(client, &format!("set k{n} 0 0 1\r\n{n}\r\n"), "STORED\r\n");
+    }
+    for client in &mut clients {
+        for n in 0..9 {
+            ask(
+                client,
+                &format!("get k{n}\r\n"),
+                &format!("VALUE k{n} 0 1\r\n{n}\r\nEND\r\n"),
+            );
+        }
+    }
+}
+
+#[test]
+fn a_unix_socket_is_made_anew_kept_from_others_and_removed() {
+    let (folder, _) = folder();
+    let path = folder.path().join("s");
+    let mut listeners = Listeners::new();
+    // What a server that was killed leaves.
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    listeners.unix(&path, 0o600).unwrap();
+    let mode =
+        std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&path).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600);
+    let server = Running::over(&small(), listeners, LOOPBACK);
+    let mut client = UnixStream::connect(&path).unwrap();
+    ask(&mut client, TALK, ANSWER);
+    let mut second = Listeners::new();
+    assert_eq!(second.unix(&path, 0o600).unwrap_err().kind(), Kind::Locked);
+    ask(&mut client, TALK, ANSWER);
+    server.stop();
+    assert!(!path.exists());
+    std::fs::write(&path, "a file").unwrap();
+    assert_eq!(second.unix(&path, 0o600).unwrap_err().kind(), Kind::Invalid);
+    assert_eq!(std::fs::read(&path).unwrap(), b"a file");
+}
+
+#[test]
+fn a_port_in_use_is_an_error_that_says_what_to_do() {
+    let taken = TcpListener::bind(LOOPBACK).unwrap();
+    let error = Listeners::new()
+        .tcp(taken.local_addr().unwrap(), false)
+        .unwrap_err();
+    assert_eq!(error.kind(), Kind::Locked);
+    assert!(error.to_string().contains("--listen"), "{error}");
+    let error = Listeners::new().tcp("192.0.2.1:1".parse().unwrap(), false);
+    assert!(error.unwrap_err().to_string().contains("no interface"));
+}
+
+#[test]
+fn a_socket_that_was_handed_over_serves_and_others_are_refused() {
+    let made = TcpListener::bind(LOOPBACK).unwrap();
+    let address = made.local_addr().unwrap();
+    let mut listeners = Listeners::new();
+    listeners.adopt(made.into()).unwrap();
+    let connected = TcpStream::connect(address).unwrap();
+    assert_eq!(
+        listeners.adopt(connected.into()).unwrap_err().kind(),
+        Kind::Invalid
+    );
+    let server = Running::over(&small(), listeners, address);
+    ask(&mut server.connect(), TALK, ANSWER);
+}
+
+#[test]
+fn datagrams_are_answered_and_long_answers_split() {
+    let mut listeners = Listeners::new();
+    let address = listeners.udp(LOOPBACK).unwrap();
+    let tcp = listeners.tcp(LOOPBACK, false).unwrap();
+    let server = Running::over(&small(), listeners, tcp);
+    let value = "x".repeat(3000);
+    ask(
+        &mut server.connect(),
+        &format!("set a 0 0 3000\r\n{value}\r\n"),
+        "STORED\r\n",
+    );
+    let socket = UdpSocket::bind(LOOPBACK).unwrap();
+    socket
+        .set_read_timeout(Some(Duration::from_secs(60)))
+        .unwrap();
+    socket.connect(address).unwrap();
+    socket.send(b"\x12\x34\0\0\0\x01\0\0get a\r\n").unwrap();
+    let mut parts = Vec::new();
+    let mut buffer = [0; 2000];
+    while parts.len() < 3 {
+        let len = socket.recv(&mut buffer).unwrap();
+        assert_eq!(buffer[..2], [0x12, 0x34]);
+        assert_eq!(buffer[4..6], [0, 3]);
+        parts.push((buffer[3], buffer[8..len].to_vec()));
+    }
+    parts.sort();
+    let answer: Vec<u8> = parts.into_iter().flat_map(|(_, part)| part).collect();
+    assert_eq!(
+        String::from_utf8(answer).unwrap(),
+        format!("VALUE a 0 3000\r\n{value}\r\nEND\r\n")
+    );
+}
+
+fn file(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/sockets/certificates")
+        .join(name)
+}
+
+fn encrypted(address: SocketAddr) -> StreamOwned<ClientConnection, TcpStream> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(file("server.pem")).unwrap() {
+        roots.add(certificate.unwrap()).unwrap();
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = ServerName::try_from("localhost").unwrap();
+    let connection = ClientConnection::new(Arc::new(config), name).unwrap();
+    let stream = TcpStream::connect(address).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(60)))
+        .unwrap();
+    StreamOwned::new(connection, stream)
+}
+
+fn with_certificate() -> Config {
+    Config {
+        certificate: Some(Certificate {
+            chain: file("server.pem"),
+            key: file("server-key.pem"),
+            client_authority: None,
+        }),
+        ..small()
+    }
+}
+
+#[test]
+fn an_encrypted_connection_carries_small_and_large_answers() {
+    let mut listeners = Listeners::new();
+    let address = listeners.tcp(LOOPBACK, true).unwrap();
+    let server = Running::over(&with_certificate(), listeners, address);
+    let mut client = encrypted(address);
+    ask(&mut client, TALK, ANSWER);
+    let value = "y".repeat(700_000);
+    let request = format!("set big 0 0 {}\r\n{value}\r\n", value.len());
+    ask(&mut client, &request, "STORED\r\n");
+    let answer = format!("VALUE big 0 {}\r\n{value}\r\nEND\r\n", value.len());
+    ask(&mut client, "get big\r\n", &answer);
+    // Whoever does not speak TLS is not answered, and does no harm.
+    let mut plain = server.connect();
+    plain.write_all(b"get a\r\n").unwrap();
+    assert!(!rest(&mut plain).contains("END"));
+    ask(&mut client, TALK, ANSWER);
+}
+
+#[test]
+fn a_certificate_that_cannot_be_used_is_an_error_that_names_the_file() {
+    let control = azekura_server::net::Control::new(small().limits).unwrap();
+    let mut config = with_certificate();
+    let mut try_files = |chain: PathBuf, key: PathBuf| {
+        config.certificate = Some(Certificate {
+            chain,
+            key,
+            client_authority: None,
+        });
+        azekura_server::Server::open(&config, &control)
+            .err()
+            .unwrap()
+            .to_string()
+    };
+    assert!(try_files(file("gone.pem"), file("server-key.pem")).contains("gone.pem"));
+    assert!(try_files(file("server-key.pem"), file("server-key.pem")).contains("server-key.pem"));
+    assert!(try_files(file("server.pem"), file("server.pem")).contains("server.pem"));
+}
