@@ -26,7 +26,8 @@ struct Cli {
 }
 
 /// The subcommands as `--help` shows them.
-const GROUPS: [(&str, &[&str]); 5] = [
+const GROUPS: [(&str, &[&str]); 6] = [
+    ("Serve", &["serve", "client"]),
     ("Look", &["get", "list", "search", "inspect", "check"]),
     (
         "Change",

@@ -20,6 +20,8 @@ pub(crate) enum Outcome {
     No,
     /// The command did its work and found damage.
     Damaged,
+    /// A configuration was not understood, which was said already; nothing was done.
+    Misunderstood,
 }
 
 impl Outcome {
@@ -34,6 +36,7 @@ impl Outcome {
             Self::Yes => 0,
             Self::No => 1,
             Self::Damaged => code_of(Kind::Corrupted),
+            Self::Misunderstood => USAGE,
         }
     }
 }
@@ -59,7 +62,10 @@ pub(crate) const CODES: [(u8, &str); 11] = [
         1,
         "no: the record is absent or present already, or nothing matched",
     ),
-    (USAGE, "the arguments were not understood"),
+    (
+        USAGE,
+        "the arguments or the configuration were not understood",
+    ),
     (3, "invalid: an argument or an input breaks a stated rule"),
     (4, "too large: a key or value is over the limit of the file"),
     (5, "full: the configured or physical space is used up"),

@@ -6,6 +6,7 @@
 
 mod append;
 mod check;
+mod client;
 mod compact;
 mod completions;
 mod copy;
@@ -23,6 +24,7 @@ mod rekey;
 mod remove;
 mod repair;
 mod search;
+mod serve;
 mod set;
 mod tour;
 
@@ -51,6 +53,8 @@ macro_rules! subcommands {
 }
 
 subcommands! {
+    Serve(Box<serve::Serve>),
+    Client(client::Client),
     Create(create::Create),
     Get(get::Get),
     Set(set::Set),

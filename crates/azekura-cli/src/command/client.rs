@@ -1,0 +1,383 @@
+//! `client`: one request to a server of memcached's protocol, and its answer.
+//!
+//! Keys and values are given and shown as by the commands on files, and the exit code means the same: a key that is not
+//! there makes the answer no. It speaks the text protocol and waits for each answer; what the server refuses is an error.
+//! It does not know which server it talks to.
+
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use azekura::error::quote;
+use azekura::{Error, Kind, Result};
+
+use crate::exit::Outcome;
+use crate::output::Output;
+use crate::text::Coding;
+
+/// Longest key of the protocol.
+const KEY_LEN_MAX: usize = 250;
+
+/// Longest line that is read; no answer has one.
+const LINE_LEN_MAX: u64 = 8 << 10;
+
+/// Longest value that is read.
+const VALUE_LEN_MAX: u64 = 1 << 30;
+
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Ask a server: get, set, add, replace, append, prepend, delete, increment, decrement, touch, stats, flush
+#[derive(clap::Args)]
+pub(crate) struct Client {
+    /// The server
+    #[arg(
+        long,
+        global = true,
+        value_name = "HOST:PORT|unix:PATH",
+        default_value = "127.0.0.1:11211"
+    )]
+    address: String,
+    #[command(flatten)]
+    coding: Coding,
+    #[command(subcommand)]
+    request: Request,
+}
+
+#[derive(clap::Subcommand)]
+enum Request {
+    /// Print the values of keys; several as a line each, key and value
+    Get {
+        /// The keys
+        #[arg(required = true, value_name = "KEY")]
+        keys: Vec<OsString>,
+        /// Print the bytes of the value and nothing else (one key only)
+        #[arg(long)]
+        raw: bool,
+    },
+    /// Store a value
+    Set(Stored),
+    /// Store a value if there is none
+    Add(Stored),
+    /// Store a value if there is one
+    Replace(Stored),
+    /// Add bytes behind a value that is there
+    Append(Stored),
+    /// Add bytes before a value that is there
+    Prepend(Stored),
+    /// Remove keys
+    Delete {
+        /// The keys
+        #[arg(required = true, value_name = "KEY")]
+        keys: Vec<OsString>,
+    },
+    /// Add to a value that is a number, and print it
+    Increment(Counted),
+    /// Take from a value that is a number, down to 0, and print it
+    Decrement(Counted),
+    /// Give a record another time to live
+    Touch {
+        /// The key
+        key: OsString,
+        /// Seconds to live; 0: for ever
+        seconds: i64,
+    },
+    /// Print the server's figures
+    Stats {
+        /// Which: settings, items, sizes, conns, ...; without it the general ones
+        group: Option<String>,
+    },
+    /// Print the server's version
+    Version,
+    /// Remove every record
+    Flush,
+}
+
+#[derive(clap::Args)]
+struct Stored {
+    /// The key
+    key: OsString,
+    /// The value; without it standard input is read to its end
+    value: Option<OsString>,
+    /// Seconds to live; 0: for ever
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    ttl: i64,
+    /// A number that the server keeps beside the value
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    flags: u32,
+}
+
+#[derive(clap::Args)]
+struct Counted {
+    /// The key
+    key: OsString,
+    /// How much
+    #[arg(default_value_t = 1)]
+    by: u64,
+}
+
+impl Client {
+    pub(crate) fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
+        // What cannot be asked is known before anybody is asked.
+        match &self.request {
+            Request::Get { keys, raw } => {
+                let keys = self.keys(keys)?;
+                if *raw && keys.len() > 1 {
+                    return Err(Error::new(Kind::Invalid, "--raw prints one value")
+                        .found(format!("{} keys", keys.len()), "one key"));
+                }
+                self.get(&keys, *raw, out)
+            }
+            Request::Set(stored) => self.store("set", stored),
+            Request::Add(stored) => self.store("add", stored),
+            Request::Replace(stored) => self.store("replace", stored),
+            Request::Append(stored) => self.store("append", stored),
+            Request::Prepend(stored) => self.store("prepend", stored),
+            Request::Delete { keys } => {
+                let keys = self.keys(keys)?;
+                let mut server = Server::connect(&self.address)?;
+                let mut all = true;
+                for key in &keys {
+                    server.send(&[b"delete ", key, b"\r\n"])?;
+                    let found = server.outcome(&[b"DELETED"], &[b"NOT_FOUND"])?;
+                    if !found {
+                        eprintln!("azekura: absent: {}", quote(key));
+                    }
+                    all &= found;
+                }
+                Ok(Outcome::of(all))
+            }
+            Request::Increment(counted) => self.count("incr", counted, out),
+            Request::Decrement(counted) => self.count("decr", counted, out),
+            Request::Touch { key, seconds } => {
+                let key = self.key(key)?;
+                let mut server = Server::connect(&self.address)?;
+                let seconds = format!(" {seconds}\r\n");
+                server.send(&[b"touch ", &key, seconds.as_bytes()])?;
+                server
+                    .outcome(&[b"TOUCHED"], &[b"NOT_FOUND"])
+                    .map(Outcome::of)
+            }
+            Request::Stats { group } => {
+                let group = group.as_deref().unwrap_or_default();
+                if !group.bytes().all(|byte| byte.is_ascii_graphic()) {
+                    return Err(
+                        Error::new(Kind::Invalid, "no group of figures").key(group.as_bytes())
+                    );
+                }
+                let mut server = Server::connect(&self.address)?;
+                let space: &[u8] = if group.is_empty() { b"" } else { b" " };
+                server.send(&[b"stats", space, group.as_bytes(), b"\r\n"])?;
+                loop {
+                    let line = server.line()?;
+                    match line.strip_prefix(b"STAT ") {
+                        Some(figure) => out.line(String::from_utf8_lossy(figure))?,
+                        None if line == b"END" || line == b"RESET" => return Ok(Outcome::Yes),
+                        None => return Err(refused(&line)),
+                    }
+                }
+            }
+            Request::Version => {
+                let mut server = Server::connect(&self.address)?;
+                server.send(&[b"version\r\n"])?;
+                let line = server.line()?;
+                let version = line
+                    .strip_prefix(b"VERSION ")
+                    .ok_or_else(|| refused(&line))?;
+                out.line(String::from_utf8_lossy(version))?;
+                Ok(Outcome::Yes)
+            }
+            Request::Flush => {
+                let mut server = Server::connect(&self.address)?;
+                server.send(&[b"flush_all\r\n"])?;
+                server.outcome(&[b"OK"], &[]).map(Outcome::of)
+            }
+        }
+    }
+
+    fn key(&self, argument: &OsString) -> Result<Vec<u8>> {
+        let key = self.coding.read(argument)?;
+        let plain = |byte: &u8| *byte > b' ' && *byte != 0x7f;
+        if key.is_empty() || key.len() > KEY_LEN_MAX || !key.iter().all(plain) {
+            return Err(Error::new(Kind::Invalid, "no key of this protocol")
+                .key(&key)
+                .remedy("a key has 1 to 250 bytes, without spaces and control characters"));
+        }
+        Ok(key)
+    }
+
+    fn keys(&self, arguments: &[OsString]) -> Result<Vec<Vec<u8>>> {
+        arguments
+            .iter()
+            .map(|argument| self.key(argument))
+            .collect()
+    }
+
+    fn get(&self, keys: &[Vec<u8>], raw: bool, out: &mut Output<'_>) -> Result<Outcome> {
+        let mut server = Server::connect(&self.address)?;
+        let mut all = true;
+        for key in keys {
+            server.send(&[b"get ", key, b"\r\n"])?;
+            let Some(value) = server.value(key)? else {
+                eprintln!("azekura: absent: {}", quote(key));
+                all = false;
+                continue;
+            };
+            if raw {
+                out.bytes(&value)?;
+            } else if keys.len() == 1 {
+                out.line(self.coding.show(&value))?;
+            } else {
+                let (key, value) = (self.coding.show(key), self.coding.show(&value));
+                out.line(format_args!("{key}\t{value}"))?;
+            }
+        }
+        Ok(Outcome::of(all))
+    }
+
+    fn store(&self, verb: &str, stored: &Stored) -> Result<Outcome> {
+        let key = self.key(&stored.key)?;
+        let value = match &stored.value {
+            Some(value) => self.coding.read(value)?,
+            None => {
+                let mut value = Vec::new();
+                std::io::stdin()
+                    .take(VALUE_LEN_MAX + 1)
+                    .read_to_end(&mut value)
+                    .map_err(|e| Error::io("cannot read the value from standard input", e))?;
+                value
+            }
+        };
+        if value.len() as u64 > VALUE_LEN_MAX {
+            return Err(Error::new(
+                Kind::TooLarge,
+                "no server takes a value of more than 1 GiB",
+            ));
+        }
+        let mut server = Server::connect(&self.address)?;
+        let verb = format!("{verb} ");
+        let head = format!(" {} {} {}\r\n", stored.flags, stored.ttl, value.len());
+        server.send(&[verb.as_bytes(), &key, head.as_bytes(), &value, b"\r\n"])?;
+        server
+            .outcome(&[b"STORED"], &[b"NOT_STORED", b"NOT_FOUND"])
+            .map(Outcome::of)
+    }
+
+    fn count(&self, verb: &str, counted: &Counted, out: &mut Output<'_>) -> Result<Outcome> {
+        let key = self.key(&counted.key)?;
+        let mut server = Server::connect(&self.address)?;
+        let (verb, by) = (format!("{verb} "), format!(" {}\r\n", counted.by));
+        server.send(&[verb.as_bytes(), &key, by.as_bytes()])?;
+        let line = server.line()?;
+        if line == b"NOT_FOUND" {
+            eprintln!("azekura: absent: {}", quote(&key));
+            return Ok(Outcome::No);
+        }
+        let digits = line.trim_ascii_end();
+        if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+            return Err(refused(&line));
+        }
+        out.line(String::from_utf8_lossy(digits))?;
+        Ok(Outcome::Yes)
+    }
+}
+
+trait Stream: Read + Write {}
+impl<S: Read + Write> Stream for S {}
+
+/// A connection to a server.
+struct Server(BufReader<Box<dyn Stream>>);
+
+impl Server {
+    fn connect(address: &str) -> Result<Self> {
+        let describe = |e| {
+            Error::io(format!("cannot connect to {address}"), e)
+                .remedy("start a server by `azekura serve`, or name it by --address")
+        };
+        let stream: Box<dyn Stream> = if let Some(path) = address.strip_prefix("unix:") {
+            let stream = UnixStream::connect(path).map_err(describe)?;
+            stream.set_read_timeout(Some(PATIENCE)).map_err(describe)?;
+            Box::new(stream)
+        } else {
+            let stream = TcpStream::connect(address).map_err(describe)?;
+            stream.set_read_timeout(Some(PATIENCE)).map_err(describe)?;
+            Box::new(stream)
+        };
+        Ok(Self(BufReader::new(stream)))
+    }
+
+    fn send(&mut self, parts: &[&[u8]]) -> Result<()> {
+        let request = parts.concat();
+        let sent = self.0.get_mut().write_all(&request);
+        sent.map_err(|e| Error::io("cannot send to the server", e))
+    }
+
+    /// A line of the answer, without its end.
+    fn line(&mut self) -> Result<Vec<u8>> {
+        let mut line = Vec::new();
+        let read = (&mut self.0)
+            .take(LINE_LEN_MAX)
+            .read_until(b'\n', &mut line);
+        read.map_err(silent)?;
+        match line.strip_suffix(b"\n") {
+            Some(line) => Ok(line.strip_suffix(b"\r").unwrap_or(line).to_vec()),
+            None if line.is_empty() => Err(silent(std::io::ErrorKind::UnexpectedEof.into())),
+            None => Err(refused(&line)),
+        }
+    }
+
+    /// The answer to a get of one key.
+    fn value(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let line = self.line()?;
+        if line == b"END" {
+            return Ok(None);
+        }
+        let mut words = line.split(|byte| *byte == b' ');
+        let is_value = words.next() == Some(b"VALUE") && words.next() == Some(key);
+        let len = words
+            .nth(1)
+            .and_then(|word| std::str::from_utf8(word).ok()?.parse().ok());
+        let len = len.filter(|len: &u64| is_value && *len <= VALUE_LEN_MAX);
+        let len = len.ok_or_else(|| refused(&line))?;
+        let mut value = Vec::new();
+        (&mut self.0)
+            .take(len)
+            .read_to_end(&mut value)
+            .map_err(silent)?;
+        let (end, last) = (self.line()?, self.line()?);
+        if value.len() as u64 != len || !end.is_empty() || last != b"END" {
+            return Err(refused(&last));
+        }
+        Ok(Some(value))
+    }
+
+    /// Whether the answer is one of `yes`, or one of `no`.
+    fn outcome(&mut self, yes: &[&[u8]], no: &[&[u8]]) -> Result<bool> {
+        let line = self.line()?;
+        if yes.contains(&line.as_slice()) {
+            Ok(true)
+        } else if no.contains(&line.as_slice()) {
+            Ok(false)
+        } else {
+            Err(refused(&line))
+        }
+    }
+}
+
+fn silent(error: std::io::Error) -> Error {
+    Error::io("the server did not answer", error)
+}
+
+/// The server said something else: mostly why it refuses.
+fn refused(line: &[u8]) -> Error {
+    let kind = if line.starts_with(b"SERVER_ERROR object too large") {
+        Kind::TooLarge
+    } else if line.starts_with(b"SERVER_ERROR out of memory") {
+        Kind::Full
+    } else {
+        Kind::Invalid
+    };
+    Error::new(kind, "the server refused").detail(quote(line))
+}

@@ -1,0 +1,146 @@
+//! `serve`: the server, from its configuration to its end.
+//!
+//! What it is told is checked first, then addresses are taken, then the data is opened; each can fail, with nothing left
+//! behind. It prints where clients come, where records lie, what survives what, and how to stop it. SIGTERM and SIGINT
+//! end it in order, SIGHUP reads the configuration again. It does not know the protocol.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use azekura::Result;
+use azekura::error::Error;
+use azekura_server::Server;
+use azekura_server::config::{Address, Config, Engine, Said, Survives};
+use azekura_server::net::{Control, Listeners};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::exit::Outcome;
+use crate::output::{Output, counted};
+
+/// Serve records to the clients of memcached: without a word, from a file and to this machine only
+#[derive(clap::Args)]
+pub(crate) struct Serve {
+    /// A file in TOML that says what the other options say, by the same names; an option replaces what it says
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    said: Said,
+}
+
+impl Serve {
+    pub(crate) fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
+        let path = self.config.as_deref();
+        let config = match Config::read(path, self.said.clone()) {
+            Ok(config) => config,
+            Err(error) => {
+                eprintln!("azekura: {error}");
+                return Ok(Outcome::Misunderstood);
+            }
+        };
+        // From here on a signal waits to be looked at, so none is lost between opening and serving.
+        let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
+            .map_err(|e| Error::io("cannot listen to signals", e))?;
+        let listeners = listeners(&config)?;
+        let control = Control::new(config.limits.clone())?;
+        let server = Server::open(&config, &control)?;
+        announce(&config, &listeners, &server, out)?;
+        let handle = signals.handle();
+        let served = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for signal in signals.forever() {
+                    if signal == SIGHUP {
+                        reload(&server, path, &self.said);
+                    } else {
+                        control.stop();
+                    }
+                }
+            });
+            let served = server.serve(listeners);
+            handle.close();
+            served
+        });
+        let closed = server.close();
+        served?;
+        closed?;
+        out.line_now("azekura: stopped; what was answered is on the device")?;
+        Ok(Outcome::Yes)
+    }
+}
+
+/// The sockets a service manager handed over, or those of the configuration.
+fn listeners(config: &Config) -> Result<Listeners> {
+    let mut handed = listenfd::ListenFd::from_env();
+    if handed.len() == 0 {
+        return Server::listen(config);
+    }
+    let mut listeners = Listeners::new();
+    let refused = |e| Error::io("cannot take over a socket", e);
+    for index in 0..handed.len() {
+        let socket = match handed.take_tcp_listener(index) {
+            Ok(listener) => listener.map(Into::into),
+            Err(_) => handed
+                .take_unix_listener(index)
+                .map_err(refused)?
+                .map(Into::into),
+        };
+        if let Some(socket) = socket {
+            listeners.adopt(socket)?;
+        }
+    }
+    Ok(listeners)
+}
+
+fn reload(server: &Server, path: Option<&Path>, said: &Said) {
+    let reloaded = Config::read(path, said.clone()).and_then(|config| server.reload(&config));
+    match reloaded {
+        Ok(()) => eprintln!("azekura: took over limits, passwords and certificate"),
+        Err(error) => eprintln!("azekura: nothing was taken over: {error}"),
+    }
+}
+
+fn announce(
+    config: &Config,
+    listeners: &Listeners,
+    server: &Server,
+    out: &mut Output<'_>,
+) -> Result<()> {
+    for at in listeners.described() {
+        out.line(format_args!("listens on {at}"))?;
+    }
+    let count = server.service().engine().count();
+    let records = counted(count, "record", "records");
+    match (config.store(), config.memory_max) {
+        (Some(path), _) => out.line(format_args!("stores in {}: {records}", path.display()))?,
+        (None, Some(max)) => out.line(format_args!(
+            "stores in memory, {} at most",
+            azekura::error::size(max)
+        ))?,
+        (None, None) => out.line("stores in memory")?,
+    }
+    out.line(match (config.engine, config.durability) {
+        (Engine::Hash, Survives::Power) => "what was answered survives loss of power",
+        (Engine::Hash, _) => {
+            "what was answered survives a killed process, and loss of power once it was synced (--durability power: always)"
+        }
+        _ => "nothing survives the end of this process",
+    })?;
+    out.line_now("stop it by Ctrl-C or SIGTERM: it answers what has arrived, syncs and closes")?;
+    let is_open = |at: &IpAddr| !at.is_loopback();
+    let open = config.listen.iter().any(|at| match at {
+        Address::Tcp(at) | Address::Udp(at) => is_open(&at.ip()),
+        Address::Tls(at) => is_open(&at.ip()) && !has_authority(config),
+        Address::Unix(_) => false,
+    });
+    if open && config.passwords.is_none() {
+        eprintln!(
+            "azekura: whoever reaches these addresses may read and change everything; --passwords lets in who is known"
+        );
+    }
+    Ok(())
+}
+
+fn has_authority(config: &Config) -> bool {
+    let certificate = config.certificate.as_ref();
+    certificate.is_some_and(|certificate| certificate.client_authority.is_some())
+}
