@@ -10,4 +10,5 @@ mod full;
 mod help;
 mod program;
 mod records;
+mod serve;
 mod tour;

@@ -1,0 +1,292 @@
+//! `azekura serve` and `azekura client`: the real server, started, asked, loaded, signalled and killed.
+//!
+//! What a client was told is stored is there after `kill -9` and a start anew. Ports are free ones that the system gives;
+//! the server says which. It does not know the protocol beyond what it takes to set and get.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, ChildStdout, Command};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::program::Place;
+
+/// A running server; killed if the test forgets it.
+struct Server {
+    child: Child,
+    said: BufReader<ChildStdout>,
+    address: String,
+}
+
+impl Server {
+    /// Starts with `more` flags, and returns when it has said everything.
+    fn start(place: &Place, more: &[&str]) -> Self {
+        let mut arguments = vec!["serve", "--data", "d", "--listen", "127.0.0.1:0"];
+        arguments.extend(more);
+        let mut child = place.command(&arguments).spawn().expect("it starts");
+        let mut said = BufReader::new(child.stdout.take().expect("a pipe"));
+        let mut address = String::new();
+        loop {
+            let mut line = String::new();
+            said.read_line(&mut line).expect("a line");
+            assert!(!line.is_empty(), "it ended: {:?}", child.wait_with_output());
+            if let Some(at) = line.strip_prefix("listens on ") {
+                address = at.trim().to_owned();
+            }
+            if line.starts_with("stop it by") {
+                break;
+            }
+        }
+        Self {
+            child,
+            said,
+            address,
+        }
+    }
+
+    fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        let sent = Command::new("kill").args(["-s", name, &pid]).status();
+        assert!(sent.expect("kill exists").success());
+    }
+
+    /// Ends in order; returns the exit code, what it said last, and its messages.
+    fn end(mut self) -> (i32, String, String) {
+        self.signal("TERM");
+        let mut last = String::new();
+        self.said.read_to_string(&mut last).expect("text");
+        let mut messages = String::new();
+        let mut pipe = self.child.stderr.take().expect("a pipe");
+        pipe.read_to_string(&mut messages).expect("text");
+        let status = self.child.wait().expect("it ends");
+        (status.code().expect("no signal"), last, messages)
+    }
+
+    fn kill(mut self) {
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("it ends");
+    }
+
+    fn ask(&self, place: &Place, words: &[&str]) -> crate::program::Ran {
+        let mut arguments = vec!["client", "--address", &self.address];
+        arguments.extend(words);
+        place.run(&arguments)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn the_client_sets_gets_and_says_no_by_its_exit_code() {
+    let place = Place::new();
+    let server = Server::start(&place, &[]);
+    assert_eq!(server.ask(&place, &["set", "anna", "Nara"]).ok(), "");
+    assert_eq!(server.ask(&place, &["get", "anna"]).ok(), "Nara\n");
+    server.ask(&place, &["add", "anna", "Uji"]).no();
+    server.ask(&place, &["append", "anna", "!"]).ok();
+    server.ask(&place, &["set", "ben", "Uji"]).ok();
+    assert_eq!(
+        server.ask(&place, &["get", "anna", "ben"]).ok(),
+        "anna\tNara!\nben\tUji\n"
+    );
+    assert_eq!(server.ask(&place, &["get", "--raw", "ben"]).ok(), "Uji");
+    let absent = server.ask(&place, &["get", "carl"]);
+    assert_eq!(absent.code, 1);
+    assert!(absent.err.contains("absent: \"carl\""), "{absent:?}");
+    server.ask(&place, &["delete", "ben"]).ok();
+    assert_eq!(server.ask(&place, &["delete", "ben"]).code, 1);
+    server.ask(&place, &["get", "two words"]).error(3);
+    server
+        .ask(&place, &["set", "big", &"x".repeat(100_000)])
+        .ok();
+    assert_eq!(server.ask(&place, &["get", "big"]).ok().len(), 100_001);
+    let (code, last, messages) = server.end();
+    assert_eq!((code, messages.as_str()), (0, ""));
+    assert!(last.contains("stopped"), "{last}");
+    // What it kept is a file like others, and a server that is gone is said to be so.
+    let server = Server::start(&place, &[]);
+    assert_eq!(server.ask(&place, &["get", "anna"]).ok(), "Nara!\n");
+    let address = server.address.clone();
+    server.kill();
+    let gone = place
+        .run(&["client", "--address", &address, "get", "anna"])
+        .error(9);
+    assert!(gone.contains("azekura serve"), "{gone}");
+}
+
+#[test]
+fn every_set_that_was_answered_survives_a_kill_under_load() {
+    const CLIENTS: usize = 8;
+    let place = Place::new();
+    let told: Vec<AtomicU64> = (0..CLIENTS).map(|_| AtomicU64::new(0)).collect();
+    for round in 1..=3 {
+        let server = Server::start(&place, &["--threads", "2"]);
+        // What earlier rounds were told.
+        for (client, told) in told.iter().enumerate() {
+            let mut stream = TcpStream::connect(&server.address).expect("it listens");
+            let last = told.load(Ordering::Relaxed);
+            let keys: String = (1..=last)
+                .map(|n| format!("get c{client}-{n}\r\n"))
+                .collect();
+            let values: String = (1..=last)
+                .map(|n| format!("VALUE c{client}-{n} 0 8\r\n{n:08}\r\nEND\r\n"))
+                .collect();
+            let mut writer = stream.try_clone().expect("a descriptor");
+            let sender = std::thread::spawn(move || writer.write_all(keys.as_bytes()));
+            let mut found = vec![0; values.len()];
+            stream.read_exact(&mut found).expect("every answer");
+            sender.join().expect("no panic").expect("it reads");
+            assert!(found == values.as_bytes(), "client {client}, {last} sets");
+        }
+        let goal = 2000 * round;
+        let all = || told.iter().map(|n| n.load(Ordering::Relaxed)).sum::<u64>();
+        std::thread::scope(|scope| {
+            for (client, told) in told.iter().enumerate() {
+                let address = &server.address;
+                scope.spawn(move || {
+                    let mut stream = TcpStream::connect(address).expect("it listens");
+                    let mut n = told.load(Ordering::Relaxed);
+                    let mut answer = [0; 8];
+                    // Until the server is gone.
+                    loop {
+                        n += 1;
+                        let set = format!("set c{client}-{n} 0 0 8\r\n{n:08}\r\n");
+                        if stream.write_all(set.as_bytes()).is_err()
+                            || stream.read_exact(&mut answer).is_err()
+                        {
+                            return;
+                        }
+                        assert_eq!(&answer, b"STORED\r\n");
+                        told.store(n, Ordering::Relaxed);
+                    }
+                });
+            }
+            while all() < goal {
+                std::thread::yield_now();
+            }
+            server.kill();
+        });
+    }
+}
+
+#[test]
+fn a_wrong_configuration_opens_nothing_and_is_told_with_its_line() {
+    let place = Place::new();
+    place.write("c.toml", "threads = 2\nengine = \"hush\"\n");
+    let serve = ["serve", "--config", "c.toml", "--data", "d"];
+    let error = place.run(&serve).error(2);
+    for part in ["c.toml", "line 2", "engine", "`hash`"] {
+        assert!(error.contains(part), "{error}");
+    }
+    place.run(&["serve", "--config", "gone.toml"]).error(2);
+    let error = place
+        .run(&["serve", "--data", "d", "--threads", "0"])
+        .error(2);
+    assert!(error.contains("--threads"), "{error}");
+    assert_eq!(place.names(), ["c.toml"]);
+}
+
+#[test]
+fn an_address_or_data_in_use_is_told_with_what_to_do() {
+    let place = Place::new();
+    let server = Server::start(&place, &[]);
+    let error = place
+        .run(&["serve", "--data", "e", "--listen", &server.address])
+        .error(6);
+    assert!(error.contains("--listen"), "{error}");
+    assert!(!place.names().contains(&"e".to_owned()));
+    let error = place
+        .run(&["serve", "--data", "d", "--listen", "127.0.0.1:0"])
+        .error(6);
+    assert!(error.contains("--data"), "{error}");
+}
+
+#[test]
+fn a_hangup_takes_over_limits_and_a_wrong_file_changes_nothing() {
+    let place = Place::new();
+    place.write("c.toml", "connections-max = 50\n");
+    let mut server = Server::start(&place, &["--config", "c.toml"]);
+    let mut messages = BufReader::new(server.child.stderr.take().expect("a pipe"));
+    let mut reload = |text: &str| {
+        place.write("c.toml", text);
+        server.signal("HUP");
+        let mut line = String::new();
+        messages.read_line(&mut line).expect("a line");
+        line
+    };
+    let line = reload("connections-max = \"many\"\n");
+    assert!(
+        line.contains("nothing was taken over") && line.contains("line 1"),
+        "{line}"
+    );
+    server.ask(&place, &["set", "a", "b"]).ok();
+    assert!(reload("connections-max = 1\n").contains("took over"));
+    let held = TcpStream::connect(&server.address).expect("it listens");
+    let mut refused = TcpStream::connect(&server.address).expect("it listens");
+    let mut answer = String::new();
+    refused.read_to_string(&mut answer).expect("text");
+    assert_eq!(answer, "ERROR Too many open connections\r\n");
+    drop(held);
+}
+
+#[test]
+fn the_load_program_verifies_every_answer_of_the_server() {
+    let place = Place::new();
+    let server = Server::start(&place, &["--threads", "2"]);
+    let pid = server.child.id().to_string();
+    for protocol in ["text", "meta"] {
+        for depth in ["1", "16"] {
+            let arguments = [
+                "bench",
+                "memcache",
+                "--address",
+                &server.address,
+                "--protocol",
+                protocol,
+                "--depth",
+                depth,
+                "--records",
+                "3000",
+                "--connections",
+                "7",
+                "--ops",
+                "set,get,mix,remove",
+                "--server",
+                &pid,
+                "--json",
+            ];
+            let said = place.run(&arguments).ok();
+            let lines: Vec<&str> = said.lines().collect();
+            assert_eq!(lines.len(), 4, "{said}");
+            assert!(
+                lines[1].contains("\"hits\":3000") && lines[1].contains("\"server_cpu_seconds\"")
+            );
+        }
+    }
+    let arguments = [
+        "bench",
+        "memcache",
+        "--address",
+        &server.address,
+        "--records",
+        "2000",
+        "--batch",
+        "100",
+        "--rate",
+        "20000",
+        "--threads",
+        "2",
+        "--order",
+        "zipfian",
+        "--json",
+    ];
+    let said = place.run(&arguments).ok();
+    assert!(
+        said.contains("\"rate\":20000") && said.contains("\"batch\":100"),
+        "{said}"
+    );
+}
