@@ -25,6 +25,9 @@ const CACHE_MEMORY: u64 = 64 << 20;
 /// How often the time is told.
 const TICK: Duration = Duration::from_millis(500);
 
+/// Records that are looked at each time for being over.
+const SWEEP: u64 = 5000;
+
 /// A server whose data is open.
 pub struct Server {
     config: Config,
@@ -153,13 +156,9 @@ impl Server {
             );
             self.control.stop();
             keeper.thread().unpark();
-            let kept = keeper.join().unwrap_or_else(|_| {
-                Err(Error::new(
-                    Kind::Poisoned,
-                    "a thread of the server panicked",
-                ))
-            });
-            served.and(kept)
+            let kept = keeper.join();
+            let panicked = |_| Error::new(Kind::Poisoned, "a thread of the server panicked");
+            served.and(kept.map_err(panicked))
         });
         drop(listeners);
         served.and(self.service.sync())
@@ -177,15 +176,18 @@ impl Server {
     }
 
     /// Tells the time until the server ends.
-    fn keep_house(&self) -> Result<()> {
+    fn keep_house(&self) {
         while !self.control.is_stopping() {
-            self.service.tick()?;
+            // What fails here fails for clients too, who are told: nothing is lost by going on.
+            let _ = self.service.tick();
+            if self.cache.is_none() {
+                let _ = self.service.sweep(SWEEP);
+            }
             let from = Instant::now();
             while !self.control.is_stopping() && from.elapsed() < TICK {
                 std::thread::park_timeout(TICK.saturating_sub(from.elapsed()));
             }
         }
-        Ok(())
     }
 }
 

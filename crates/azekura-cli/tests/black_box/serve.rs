@@ -73,6 +73,11 @@ impl Server {
     }
 }
 
+/// The texts of the numbers from 1 to `last`.
+fn texts(last: u64, text: impl Fn(u64) -> String) -> String {
+    (1..=last).map(text).collect::<Vec<_>>().concat()
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.child.kill();
@@ -129,12 +134,10 @@ fn every_set_that_was_answered_survives_a_kill_under_load() {
         for (client, told) in told.iter().enumerate() {
             let mut stream = TcpStream::connect(&server.address).expect("it listens");
             let last = told.load(Ordering::Relaxed);
-            let keys: String = (1..=last)
-                .map(|n| format!("get c{client}-{n}\r\n"))
-                .collect();
-            let values: String = (1..=last)
-                .map(|n| format!("VALUE c{client}-{n} 0 8\r\n{n:08}\r\nEND\r\n"))
-                .collect();
+            let keys = texts(last, |n| format!("get c{client}-{n}\r\n"));
+            let values = texts(last, |n| {
+                format!("VALUE c{client}-{n} 0 8\r\n{n:08}\r\nEND\r\n")
+            });
             let mut writer = stream.try_clone().expect("a descriptor");
             let sender = std::thread::spawn(move || writer.write_all(keys.as_bytes()));
             let mut found = vec![0; values.len()];
@@ -238,7 +241,7 @@ fn the_load_program_verifies_every_answer_of_the_server() {
     let place = Place::new();
     let server = Server::start(&place, &["--threads", "2"]);
     let pid = server.child.id().to_string();
-    for protocol in ["text", "meta"] {
+    for protocol in ["text", "meta", "binary"] {
         for depth in ["1", "16"] {
             let arguments = [
                 "bench",

@@ -14,6 +14,7 @@
 //! It knows no grammar: the session says how much of the input it consumed.
 
 use std::io::ErrorKind;
+use std::time::Duration;
 
 use crate::memcached::{Next, Session};
 
@@ -49,6 +50,8 @@ pub(super) enum Fate {
     Rest,
     /// Another turn, when others had theirs.
     Again,
+    /// Another turn after so long.
+    Sleep(Duration),
     /// A sync, and then to send its answers.
     Commit,
     /// To be dropped.
@@ -83,6 +86,8 @@ pub(super) struct Connection {
     sent: usize,
     /// Whether the session has more to say about what it has already consumed.
     unsaid: bool,
+    /// Whether it must not say more until it is woken.
+    asleep: bool,
     /// Whether the socket may have bytes to read.
     readable: bool,
     /// Whether the end has come, or an error: reading tells.
@@ -103,6 +108,7 @@ impl Connection {
             output: Vec::new(),
             sent: 0,
             unsaid: false,
+            asleep: false,
             readable: false,
             ending: false,
             closing: false,
@@ -118,6 +124,11 @@ impl Connection {
     pub(super) fn changed(&mut self, readable: bool, ending: bool) {
         self.readable |= readable;
         self.ending |= ending;
+    }
+
+    /// Lets it say more.
+    pub(super) fn wake(&mut self) {
+        self.asleep = false;
     }
 
     /// Goes on as far as the socket lets it, for a turn.
@@ -143,6 +154,9 @@ impl Connection {
         }
         if self.closing {
             return Fate::Close;
+        }
+        if self.asleep {
+            return Fate::Rest;
         }
         for _ in 0..READS_MAX {
             let own = !self.input.is_empty();
@@ -176,10 +190,11 @@ impl Connection {
                 self.input = Vec::new();
             }
             self.wanted = 1;
-            self.unsaid = served.next == Next::Yield;
+            self.unsaid = matches!(served.next, Next::Yield | Next::Pause { .. });
             match served.next {
                 Next::More { at_least } => self.wanted = left.saturating_add(at_least),
                 Next::Yield => {}
+                Next::Pause { millis } => self.asleep = millis > 0,
                 Next::Close => self.closing = true,
             }
             if served.must_sync {
@@ -187,12 +202,21 @@ impl Connection {
                     return Fate::Close;
                 }
                 self.output.extend_from_slice(&turn.output);
+                // The sync is pause enough.
+                self.asleep = false;
                 return Fate::Commit;
             }
-            match self.answer(turn) {
-                Ok(true) => {}
-                Ok(false) => return Fate::Rest,
+            let sent = match self.answer(turn) {
+                Ok(sent) => sent,
                 Err(Gone) => return Fate::Close,
+            };
+            if let Next::Pause { millis } = served.next
+                && self.asleep
+            {
+                return Fate::Sleep(Duration::from_millis(millis));
+            }
+            if !sent {
+                return Fate::Rest;
             }
             if self.closing {
                 return Fate::Close;

@@ -105,7 +105,7 @@ fn respond(service: &Arc<Service>, body: &[u8], answer: &mut Vec<u8>) -> bool {
             answer.extend_from_slice(b"SERVER_ERROR the answer is too long for datagrams\r\n");
             return must_sync;
         }
-        if served.next != Next::Yield {
+        if !matches!(served.next, Next::Yield | Next::Pause { millis: 0 }) {
             return must_sync;
         }
     }

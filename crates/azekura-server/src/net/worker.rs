@@ -6,6 +6,8 @@
 //!
 //! It knows no protocol and no engine: a session says whether its answer must wait, and the service syncs.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -83,6 +85,8 @@ pub(super) struct Worker<'w> {
     again: Vec<usize>,
     /// Connections whose answers wait for a sync.
     committing: Vec<usize>,
+    /// Connections that have more to say, and when.
+    sleeping: BinaryHeap<Reverse<(Instant, usize)>>,
     threads: usize,
     start: Instant,
     service: Arc<Service>,
@@ -114,6 +118,7 @@ impl<'w> Worker<'w> {
             },
             again: Vec::new(),
             committing: Vec::new(),
+            sleeping: BinaryHeap::new(),
             threads,
             start: Instant::now(),
             service: Arc::clone(service),
@@ -131,6 +136,8 @@ impl<'w> Worker<'w> {
                 Duration::ZERO
             } else if ending.is_some() {
                 Duration::from_millis(20)
+            } else if let Some(Reverse((due, _))) = self.sleeping.peek() {
+                due.saturating_duration_since(Instant::now()).min(TICK)
             } else {
                 TICK
             };
@@ -153,6 +160,7 @@ impl<'w> Worker<'w> {
             for number in std::mem::take(&mut self.again) {
                 self.advance(number);
             }
+            self.wake();
             self.commit();
             if events.is_empty() || tick.elapsed() >= TICK {
                 tick = Instant::now();
@@ -205,6 +213,7 @@ impl<'w> Worker<'w> {
         match connection.advance(&mut self.turn) {
             Fate::Rest => {}
             Fate::Again => self.again.push(number),
+            Fate::Sleep(long) => self.sleeping.push(Reverse((Instant::now() + long, number))),
             Fate::Commit => self.committing.push(number),
             Fate::Close => self.drop_connection(number),
         }
@@ -214,6 +223,19 @@ impl<'w> Worker<'w> {
         if let Some((connection, _)) = self.slots[number].take() {
             self.turn.held -= connection.held();
             self.free.push(number);
+        }
+    }
+
+    /// Goes on with those that slept long enough. One that left meanwhile is another by now, and not harmed by it.
+    fn wake(&mut self) {
+        while let Some(Reverse((due, number))) = self.sleeping.peek().copied()
+            && due <= Instant::now()
+        {
+            self.sleeping.pop();
+            if let Some((connection, _)) = &mut self.slots[number] {
+                connection.wake();
+            }
+            self.advance(number);
         }
     }
 

@@ -5,11 +5,12 @@
 use std::io::Write as _;
 
 use azekura::Kind;
+use azekura::record::hash::{HashDb, Options};
 use azekura_server::Server;
 use azekura_server::config::{Config, Engine, Survives};
 use azekura_server::net::{Control, Listeners};
 
-use crate::running::{Running, ask, expect, folder, rest, small};
+use crate::running::{Running, ask, expect, folder, rest, small, texts};
 
 fn in_file(data: &std::path::Path, durability: Survives) -> Config {
     Config {
@@ -26,9 +27,7 @@ fn what_was_received_before_the_end_is_answered_and_kept() {
     let config = in_file(&data, Survives::Process);
     let server = Running::start(&config);
     let mut client = server.connect();
-    let heap: String = (0..1000)
-        .map(|n| format!("set k{n} 7 0 4\r\n{n:04}\r\n"))
-        .collect();
+    let heap = texts(1000, |n| format!("set k{n} 7 0 4\r\n{n:04}\r\n"));
     client.write_all(heap.as_bytes()).unwrap();
     // An answer shows that the heap is being served.
     expect(&mut client, "STORED\r\n");
@@ -67,8 +66,7 @@ fn clients_that_wait_for_the_device_share_its_syncs() {
         "VALUE k5 0 2\r\n19\r\nEND\r\n",
     );
     server.stop();
-    let inspected =
-        azekura::record::hash::HashDb::open(data.join("records.azh"), &Default::default());
+    let inspected = HashDb::open(data.join("records.azh"), &Options::default());
     assert_eq!(azekura::Reader::count(&inspected.unwrap()), CLIENTS);
 }
 

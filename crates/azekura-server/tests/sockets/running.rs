@@ -134,3 +134,8 @@ pub(crate) fn folder() -> (tempfile::TempDir, PathBuf) {
     let path = folder.path().join("data");
     (folder, path)
 }
+
+/// `count` texts, made from their numbers.
+pub(crate) fn texts(count: u32, text: impl Fn(u32) -> String) -> String {
+    (0..count).map(text).collect::<Vec<_>>().concat()
+}

@@ -16,7 +16,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-use crate::running::{Running, ask, expect, folder, rest, small};
+use crate::running::{Running, ask, expect, folder, rest, small, texts};
 
 const LOOPBACK: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
@@ -40,12 +40,12 @@ fn a_request_is_answered_alike_however_it_is_cut() {
 fn a_heap_of_requests_is_answered_in_order() {
     let server = Running::start(&small());
     let mut client = server.connect();
-    let heap: String = (0..5000)
-        .map(|n| format!("set k{n} 0 0 4\r\n{n:04}\r\nget k{n}\r\n"))
-        .collect();
-    let answers: String = (0..5000)
-        .map(|n| format!("STORED\r\nVALUE k{n} 0 4\r\n{n:04}\r\nEND\r\n"))
-        .collect();
+    let heap = texts(5000, |n| {
+        format!("set k{n} 0 0 4\r\n{n:04}\r\nget k{n}\r\n")
+    });
+    let answers = texts(5000, |n| {
+        format!("STORED\r\nVALUE k{n} 0 4\r\n{n:04}\r\nEND\r\n")
+    });
     let mut writer = client.try_clone().unwrap();
     let sender = std::thread::spawn(move || writer.write_all(heap.as_bytes()).unwrap());
     expect(&mut client, &answers);
