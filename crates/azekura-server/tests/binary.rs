@@ -258,12 +258,13 @@ fn values_too_large_pass_by_and_long_ones_come_in_pieces() {
     let mut long = packet(0x01, 0, &NO_EXPIRY, b"a", b"");
     let body = 9 + 100_000u32;
     long[8..12].copy_from_slice(&[0, (body >> 16) as u8, (body >> 8) as u8, body as u8]);
-    long.extend_from_slice(&[7; 100_000]);
+    let value = vec![7; 100_000];
+    long.extend_from_slice(&value);
     let mut client = Client::new(&service);
     let mut sent = long.clone();
     sent.extend_from_slice(&packet(0x00, 0, b"", b"a", b""));
     let found = answers(&client.send(&sent, 999));
-    assert_eq!(found[1].0.4, [7; 100_000]);
+    assert_eq!(found[1].0.4, value);
     assert!(client.kept_max < 2000, "{} bytes", client.kept_max);
     service.set_item_size_max(1000);
     let found = answers(&client.send(&sent, 999));

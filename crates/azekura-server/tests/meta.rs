@@ -4,6 +4,8 @@
 
 mod wire;
 
+use std::fmt::Write as _;
+
 use azekura_server::memcached::Settings;
 use wire::{Client, NOW, plays, service};
 
@@ -290,7 +292,7 @@ fn meta_lines_that_are_not_as_they_should_be_are_refused() {
          < CLIENT_ERROR bad token in command line format
          > mg a O{opaque}
          < CLIENT_ERROR opaque token too long
-         > mg a b c f h k l q s t u v x I P L O N1 T1
+         > mg a b c f h k l q s t u v x I P L O N1 T1 R1
          < CLIENT_ERROR options flags are too long
          > ms a
          < CLIENT_ERROR bad command line format
@@ -362,15 +364,15 @@ fn many_meta_gets_in_one_piece_are_answered_in_their_order() {
     let mut client = Client::new(&service);
     let (mut sent, mut expected) = (String::new(), String::new());
     for i in 0..200 {
-        sent += &format!("ms k{i} 3 T{}\r\n{i:3}\r\n", i % 3 * 10);
+        let _ = write!(sent, "ms k{i} 3 T{}\r\n{i:3}\r\n", i % 3 * 10);
         expected += "HD\r\n";
     }
     sent += "md k100 I\r\n";
     expected += "HD\r\n";
     for i in 0..200 {
-        sent += &format!("mg k{i} v O{i}\r\nmg none k q\r\n");
+        let _ = write!(sent, "mg k{i} v O{i}\r\nmg none k q\r\n");
         let won = if i == 100 { " X W" } else { "" };
-        expected += &format!("VA 3 O{i}{won}\r\n{i:3}\r\n");
+        let _ = write!(expected, "VA 3 O{i}{won}\r\n{i:3}\r\n");
     }
     let answer = client.send(sent.as_bytes(), usize::MAX);
     assert_eq!(String::from_utf8_lossy(&answer), expected);

@@ -84,6 +84,7 @@ pub(super) fn store(hand: &mut Hand, line: &[u8], data: &[u8], output: &mut Vec<
             let expires = hand.service.expires(asked.exptime);
             let stored = if asked.mode == Mode::Set {
                 hand.tally.one(Count::CmdSet);
+                hand.note_sets(std::iter::once(asked.key));
                 let head = Head {
                     flags: asked.flags,
                     expires,
