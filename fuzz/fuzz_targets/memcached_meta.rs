@@ -1,6 +1,6 @@
 //! Fuzzes the grammar of the meta commands: any words are a key and flags, or an answer that refuses them.
 //!
-//! It executes nothing.
+//! Answers are one line, and name the client's mistake. It executes nothing: `memcached_session` does.
 
 #![no_main]
 

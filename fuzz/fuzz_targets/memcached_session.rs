@@ -45,7 +45,7 @@ fn serve(bytes: &[u8], piece: usize, output_max: usize) -> (Vec<u8>, Vec<(Vec<u8
                 Next::Close => break 'input,
             }
         }
-        assert!(buffer.len() <= 8192 + piece, "little is kept");
+        assert!(buffer.len() <= piece.saturating_add(8192), "little is kept");
     }
     let mut records = Vec::new();
     db.scan(None, &mut |key, value| {

@@ -1,6 +1,7 @@
 //! Fuzzes the grammar of the text protocol: any line is a command, or an answer that refuses it.
 //!
-//! What a command borrows lies in its line; keys are as long as keys may be. It executes nothing.
+//! What a command borrows lies in its line; keys are as long as keys may be. It executes nothing:
+//! `memcached_session` does.
 
 #![no_main]
 

@@ -1,6 +1,7 @@
 //! The meta commands, as transcripts.
 //!
 //! Where memcached 1.6.45 and 1.6.18 differ, these are the answers of 1.6.45. `#` in an answer is any number.
+//! Each test is a feature of the protocol.
 
 mod wire;
 

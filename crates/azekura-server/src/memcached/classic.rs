@@ -1,6 +1,7 @@
 //! What the classic text commands answer: outcomes as lines.
 //!
-//! A line with data is executed here once its data is whole, wherever it was gathered. It knows no connection.
+//! A line with data is executed here once its data is whole, wherever it was gathered. Where a client wants no answer,
+//! errors too are kept from it, as memcached does. It knows no connection.
 
 use super::execute::{self, Counted, Hand, New, Stored};
 use super::session::{answer, push_line, push_outcome};

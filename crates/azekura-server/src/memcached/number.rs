@@ -1,6 +1,7 @@
 //! Numbers as memcached's protocols write them: decimal digits, and base64 for keys that are no text.
 //!
-//! Reading is total and allocates nothing; what is not wholly a number is none. It knows no commands.
+//! Reading is total and allocates nothing; what is not wholly a number is none, nor is one beyond its type. Writing needs
+//! no room but the output. It knows no commands.
 
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
 
