@@ -239,16 +239,15 @@ impl Client {
 
     fn store(&self, verb: &str, stored: &Stored) -> Result<Outcome> {
         let key = self.key(&stored.key)?;
-        let value = match &stored.value {
-            Some(value) => self.coding.read(value)?,
-            None => {
-                let mut value = Vec::new();
-                std::io::stdin()
-                    .take(VALUE_LEN_MAX + 1)
-                    .read_to_end(&mut value)
-                    .map_err(|e| Error::io("cannot read the value from standard input", e))?;
-                value
-            }
+        let value = if let Some(value) = &stored.value {
+            self.coding.read(value)?
+        } else {
+            let mut value = Vec::new();
+            std::io::stdin()
+                .take(VALUE_LEN_MAX + 1)
+                .read_to_end(&mut value)
+                .map_err(|e| Error::io("cannot read the value from standard input", e))?;
+            value
         };
         if value.len() as u64 > VALUE_LEN_MAX {
             return Err(Error::new(

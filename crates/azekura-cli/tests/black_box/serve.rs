@@ -147,9 +147,10 @@ fn every_set_that_was_answered_survives_a_kill_under_load() {
         }
         let goal = 2000 * round;
         let all = || told.iter().map(|n| n.load(Ordering::Relaxed)).sum::<u64>();
+        let address = server.address.clone();
         std::thread::scope(|scope| {
             for (client, told) in told.iter().enumerate() {
-                let address = &server.address;
+                let address = &address;
                 scope.spawn(move || {
                     let mut stream = TcpStream::connect(address).expect("it listens");
                     let mut n = told.load(Ordering::Relaxed);

@@ -24,7 +24,7 @@ use azekura::engine::Persistent as _;
 use azekura::error::size;
 use azekura::record::hash::{HashDb, HashReader, Options};
 use azekura::verbs::{Desired, Expected, Place, Search};
-use azekura::{Engine as _, Error, Reader as _, Result, Verbs as _};
+use azekura::{Engine as _, Reader as _, Result, Verbs as _};
 
 use crate::exit::Outcome;
 use crate::output::Output;

@@ -434,13 +434,8 @@ impl Core {
                 key: &[],
                 value: &[],
             };
-<<<<<<< HEAD
-            self.log.append(&mark, &entry)?;
-            self.index.clear(blank, None);
-=======
             self.log.append(&mark, &entry, Claim::Removal)?;
-            self.index.clear();
->>>>>>> f792360 (Let a full store be emptied, shortened and compacted)
+            self.index.clear(blank, None);
             self.count.reset();
             let (open, end) = self.log.end();
             for segment in self.log.segments().in_use(Use::Log) {
