@@ -241,7 +241,9 @@ fn a_full_store_takes_batches_of_removals_and_is_cleared() {
                 .db
                 .update_many(&keys, &mut |_| keys.iter().map(|_| Edit::Remove).collect());
             gone.expect("removals of many");
-            keys.iter().for_each(|key| drop(full.model.remove(*key)));
+            for key in keys {
+                full.model.remove(key);
+            }
         }
         full.compare();
         full.db.clear().expect("it is cleared");

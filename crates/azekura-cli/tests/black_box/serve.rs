@@ -30,7 +30,7 @@ impl Server {
             said.read_line(&mut line).expect("a line");
             assert!(!line.is_empty(), "it ended: {:?}", child.wait_with_output());
             if let Some(at) = line.strip_prefix("listens on ") {
-                address = at.trim().to_owned();
+                at.trim().clone_into(&mut address);
             }
             if line.starts_with("stop it by") {
                 break;

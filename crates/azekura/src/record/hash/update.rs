@@ -49,12 +49,17 @@ impl Core {
     /// Whether a segment was filled since the keeper's bell was rung, the log is poisoned, or the store is full.
     #[inline(always)]
     fn is_attention_due(&self) -> bool {
-        self.log.appended() >= self.wake_at.load(Ordering::Relaxed) || self.log.is_alarmed()
+        self.is_segment_filled() || self.log.is_alarmed()
+    }
+
+    #[inline(always)]
+    fn is_segment_filled(&self) -> bool {
+        self.log.appended() >= self.wake_at.load(Ordering::Relaxed)
     }
 
     /// Behind an update that may have filled a segment: the short way does not ask.
     fn ring_if_due(&self) {
-        if self.is_attention_due() {
+        if self.is_segment_filled() {
             self.ring();
         }
     }
@@ -142,7 +147,7 @@ impl Core {
         let inside = self.gate.enter_briefly()?;
         let (pin, mark) = (inside.pin(), inside.mark());
         let home = self.index.approach(pin, hash)?;
-        if self.log.is_poisoned() {
+        if self.log.is_alarmed() {
             return None;
         }
         let locked = home.lock()?;
