@@ -3,6 +3,7 @@
 //! A [`Line`] is checked as a whole before anything is done; then its flags are walked once, in the client's order, to
 //! build the answer. `mg` that only reads goes to `gets`, in runs; all others are one update each. The flags are those of
 //! memcached 1.6.45; ours beside them is `Yp` (the answer waits until what it acknowledges survives loss of power).
+//! A limit: reads write nothing, so nobody knows when an item was used last; `h` and `l` always tell 0, and so does `me`.
 //! Where the releases differ: an unknown flag of `mg` and `ms` is "bad command line format" (1.6.18: "invalid flag").
 //! It knows no connection. Errors of a line are told whether or not it is quiet.
 
