@@ -1,5 +1,6 @@
-//! Fuzzes headers of the binary protocol: any bytes are one or none, and its lengths add up or contradict one another.
+//! Fuzzes headers of the binary protocol.
 //!
+//! Any bytes are one or none, and its lengths add up or contradict one another.
 //! Nothing is read behind them. It executes nothing: `memcached_session` does.
 
 #![no_main]

@@ -1,5 +1,6 @@
-//! Fuzzes the grammar of the meta commands: any words are a key and flags, or an answer that refuses them.
+//! Fuzzes the grammar of the meta commands.
 //!
+//! Any words are a key and flags, or an answer that refuses them.
 //! Answers are one line, and name the client's mistake. It executes nothing: `memcached_session` does.
 
 #![no_main]

@@ -1,6 +1,6 @@
-//! A full device, played by a limit on the size of files: what fits is said, and a full file can be emptied.
+//! A full device, played by a limit on the size of files.
 //!
-//! It does not know where exactly a file is full.
+//! What does not fit is said, and a full file can be emptied, shortened and compacted. It does not know where exactly a file is full.
 
 use std::ffi::OsString;
 use std::process::Command;
