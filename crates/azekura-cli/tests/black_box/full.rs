@@ -1,6 +1,7 @@
 //! A full device, played by a limit on the size of files.
 //!
-//! What does not fit is said, and a full file can be emptied, shortened and compacted. It does not know where exactly a file is full.
+//! What does not fit is said, and a full file can be emptied, shortened and compacted.
+//! It does not know where exactly a file is full.
 
 use std::ffi::OsString;
 use std::process::Command;
