@@ -22,37 +22,37 @@ pub const STORE: &str = "records.azh";
 #[derive(Clone, Debug, Default, Args, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Said {
-    /// The folder of the data; it is made if it does not exist [./azekura-data]
+    /// The folder of the data; it is made if it does not exist (./azekura-data)
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// Where clients come: HOST:PORT, tls:HOST:PORT, udp:HOST:PORT or unix:PATH; several times [127.0.0.1:11211]
+    /// Where clients come: HOST:PORT, tls:HOST:PORT, udp:HOST:PORT or unix:PATH; several times (127.0.0.1:11211)
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Option<Vec<Address>>,
-    /// What keeps the records: hash in a file, tiny and cache in memory [hash]
+    /// What keeps the records: hash in a file, tiny and cache in memory (hash)
     #[arg(long, value_enum)]
     pub engine: Option<Engine>,
-    /// Threads that serve [one for each processor]
+    /// Threads that serve (one for each processor)
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
-    /// What an answered write survives: a killed process, loss of power, or nothing [process; none in memory]
+    /// What an answered write survives: a killed process, loss of power, or nothing (process; none in memory)
     #[arg(long, value_enum)]
     pub durability: Option<Survives>,
-    /// Memory that the engines tiny and cache may use for records [cache: 64 MiB]
+    /// Memory that the engines tiny and cache may use for records (cache: 64 MiB)
     #[arg(long, value_name = "SIZE")]
     pub memory_max: Option<Size>,
-    /// Longest item, with its key and 60 bytes more, from 1 KiB to 1 GiB [1 MiB]
+    /// Longest item, with its key and 60 bytes more, from 1 KiB to 1 GiB (1 MiB)
     #[arg(long, value_name = "SIZE")]
     pub item_max: Option<Size>,
-    /// Connections at once [1024]
+    /// Connections at once (1024)
     #[arg(long, value_name = "N")]
     pub connections_max: Option<u64>,
-    /// Seconds after which a connection that asks nothing is closed; 0: never [0]
+    /// Seconds after which a connection that asks nothing is closed; 0: never (0)
     #[arg(long, value_name = "SECONDS")]
     pub idle_s: Option<u32>,
-    /// Seconds after which a client is dropped that does not end its request or read its answers; 0: never [30]
+    /// Seconds after which a client is dropped that does not end its request or read its answers; 0: never (30)
     #[arg(long, value_name = "SECONDS")]
     pub stall_s: Option<u32>,
-    /// What all clients together may have the server hold of unfinished requests and unread answers [256 MiB]
+    /// What all clients together may have the server hold of unfinished requests and unread answers (256 MiB)
     #[arg(long, value_name = "SIZE")]
     pub buffers_max: Option<Size>,
     /// A file with a line for each user, name:password; without it everybody is let in
@@ -67,16 +67,16 @@ pub struct Said {
     /// Who must have signed the certificates that clients of tls: addresses show, in PEM; without it they need none
     #[arg(long, value_name = "FILE")]
     pub client_authority: Option<PathBuf>,
-    /// Permissions of unix sockets, in octal [700]
+    /// Permissions of unix sockets, in octal (700)
     #[arg(long, value_name = "MODE")]
     pub unix_mode: Option<Mode>,
-    /// Whether clients may stop the server by the command shutdown [false]
+    /// Whether clients may stop the server by the command shutdown (false)
     #[arg(long, value_name = "true|false")]
     pub shutdown: Option<bool>,
-    /// Whether clients may remove everything by the command `flush_all` [true]
+    /// Whether clients may remove everything by the command `flush_all` (true)
     #[arg(long, value_name = "true|false")]
     pub flush: Option<bool>,
-    /// Whether clients may read everything by dump and keys [true]
+    /// Whether clients may read everything by dump and keys (true)
     #[arg(long, value_name = "true|false")]
     pub dump: Option<bool>,
 }

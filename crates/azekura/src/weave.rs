@@ -1,12 +1,12 @@
 //! Where threads may be interleaved: the moments just before memory that they share is touched.
 //!
-//! Parts that share memory without a lock say [`point`] before each load and store that matters, and [`wait`] where they
-//! would wait for another thread. In an ordinary build both are nothing, and [`Mutex`] is `parking_lot`'s. Built with
-//! `--cfg azekura_weave`, they hand a thread's turn to whoever [`Turns`] chooses next: so a test decides how threads meet
+//! Parts that share memory without a lock say `point` before each load and store that matters, and `wait` where they
+//! would wait for another thread. In an ordinary build both are nothing, and `Mutex` is `parking_lot`'s. Built with
+//! `--cfg azekura_weave`, they hand a thread's turn to whoever `Turns` chooses next: so a test decides how threads meet
 //! (`testkit::schedule`), and finds by a seed what machines show once a month. Only one thread runs at a time then: what
 //! is explored is the order of accesses, not what a weak memory model may make of them.
 //!
-//! [`has`] plants a bug where a test proves that it would be found; an ordinary build has none of them. It does not know
+//! `has` plants a bug where a test proves that it would be found; an ordinary build has none of them. It does not know
 //! who chooses, nor what is shared.
 
 #[cfg(not(azekura_weave))]
