@@ -29,7 +29,7 @@ const VALUE_LEN_MAX: u64 = 1 << 30;
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Ask a server: get, set, add, replace, append, prepend, delete, increment, decrement, touch, stats, flush
+/// Send one request to a server and print the answer
 #[derive(clap::Args)]
 pub(crate) struct Client {
     /// The server

@@ -18,7 +18,7 @@ use signal_hook::iterator::Signals;
 use crate::exit::Outcome;
 use crate::output::{Output, counted};
 
-/// Serve records to the clients of memcached: without a word, from a file and to this machine only
+/// Serve records to memcached clients; without options from a file, to this machine
 #[derive(clap::Args)]
 pub(crate) struct Serve {
     /// A file in TOML that says what the other options say, by the same names; an option replaces what it says
