@@ -222,10 +222,12 @@ pub fn is_past(stamp: u64) -> bool {
     })
 }
 
-/// An odd number in one of the thread's words, until dropped.
+/// An odd number in one of the thread's words, until dropped. Marks nest.
 #[derive(Debug)]
 pub struct Mark {
     word: &'static AtomicU64,
+    /// What stands there afterwards.
+    after: u64,
     _thread: PhantomData<*const ()>,
 }
 
@@ -233,12 +235,12 @@ impl Mark {
     #[inline(always)]
     fn set(word: &'static AtomicU64) -> Self {
         let value = word.load(Ordering::Relaxed);
-        debug_assert!(value.is_multiple_of(2), "marks of one kind do not nest");
         weave::point();
         // Release: who sees this mark and not the end of the one before knows what was done under that one.
-        word.store(value + 1, Ordering::Release);
+        word.store(value | 1, Ordering::Release);
         Self {
             word,
+            after: value + 2 * u64::from(value.is_multiple_of(2)),
             _thread: PhantomData,
         }
     }
@@ -257,9 +259,8 @@ impl Mark {
 impl Drop for Mark {
     #[inline(always)]
     fn drop(&mut self) {
-        let value = self.word.load(Ordering::Relaxed);
         weave::point();
-        self.word.store(value + 1, Ordering::Release);
+        self.word.store(self.after, Ordering::Release);
     }
 }
 

@@ -3,25 +3,25 @@
 //! | state of a block | filled by | becomes |
 //! |---|---|---|
 //! | in the pool | nobody, it has no class | owned |
-//! | owned | a shard | idle, when it is full |
+//! | owned | a hand | idle, when it is full |
 //! | idle | nobody; few of its slots are free | listed, when a 16th is; pooled, when all are |
 //! | listed | nobody | owned; pooled, when all slots are free |
 //! | walked | nobody; the owner of the slab moves its records away | draining |
 //! | draining | nobody | pooled, when all slots are free |
 //!
-//! States change under the lock of the block's class. Lock order: a shard, a class, the pool.
+//! States change under the lock of the block's class. Lock order: a hand, a class, the pool.
 
 #![expect(unsafe_code, reason = "slots in raw memory")]
 
 use std::alloc::Layout;
-use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use super::Place;
 use super::class::{CLASSES, Class, ELSEWHERE, LONGEST, TABLE, WORDS, class_of};
+use super::hand::{Current, Hands, Own, State};
 use super::record::{self, Record, record_bytes};
-use crate::epoch::{self, Pin};
+use crate::epoch::{self, Brief, Pin};
 use crate::error::{Error, Kind, Result, size};
 use crate::io::mmap::{Map, prefetch};
 use crate::room;
@@ -40,7 +40,7 @@ const BESIDE: u64 = BITMAP_BYTES + size_of::<Meta>() as u64;
 /// A block is worth filling again when one in so many of its slots is free.
 const WORTH: u32 = 16;
 /// Freed places that wait together for those still pinned: a stamp costs microseconds.
-const LIMBO: usize = if cfg!(azekura_weave) { 1 } else { 1024 };
+const LIMBO: usize = if cfg!(azekura_weave) { 2 } else { 1024 };
 /// Or so many bytes of records elsewhere.
 const LIMBO_BYTES: u64 = 4 << 20;
 /// How many times the bytes of slots in use the blocks may take.
@@ -49,6 +49,10 @@ const BOUND: u64 = 2;
 const SLACK: u64 = if cfg!(azekura_weave) { 0 } else { 64 };
 /// Blocks of no class that keep their memory, beside an eighth of those in use.
 const READY: u64 = if cfg!(azekura_weave) { 1 } else { 16 };
+/// Bytes of records that the short way takes.
+const SHORT: usize = 128;
+/// Freed places whose bits are asked for before they are set.
+const AHEAD: usize = 8;
 /// Slots looked at in one step of thinning.
 const STEP: u32 = 64;
 
@@ -77,7 +81,7 @@ pub struct Slab {
     memory: Arc<Map>,
     metas: Arc<Map>,
     bitmaps: Arc<Map>,
-    shards: Box<[Shard]>,
+    hands: Hands,
     classes: Box<[Mutex<Vec<u32>>]>,
     pool: Mutex<Pool>,
     /// Bytes of records elsewhere.
@@ -89,52 +93,6 @@ pub struct Slab {
     /// The planted bug: what was freed is used again at once.
     #[cfg(test)]
     pub(super) hasty: bool,
-}
-
-/// What some threads share.
-#[repr(align(128))]
-#[derive(Default)]
-struct Shard {
-    state: Mutex<State>,
-    /// Bytes of slots taken here less those freed here. Stored under the lock, read by anybody.
-    live: AtomicI64,
-}
-
-impl Shard {
-    #[inline(always)]
-    fn add_live(&self, _state: &State, bytes: i64) {
-        self.live
-            .store(self.live.load(Ordering::Relaxed) + bytes, Ordering::Relaxed);
-    }
-}
-
-struct State {
-    current: [Current; CLASSES],
-    limbo: Vec<Place>,
-    limbo_bytes: u64,
-    aging: VecDeque<(u64, Vec<Place>)>,
-}
-
-impl Default for State {
-    fn default() -> Self {
-        Self {
-            current: [Current::default(); CLASSES],
-            limbo: Vec::new(),
-            limbo_bytes: 0,
-            aging: VecDeque::new(),
-        }
-    }
-}
-
-/// The block a shard fills with records of a class.
-#[derive(Clone, Copy, Default)]
-struct Current {
-    /// Free slots of the word before `word` that are this shard's.
-    bits: u64,
-    /// 0: none.
-    block: u32,
-    /// The next word of the bitmap to look at.
-    word: u32,
 }
 
 struct Pool {
@@ -149,6 +107,35 @@ struct Pool {
 impl Pool {
     fn in_use(&self) -> u64 {
         u64::from(self.end) - 1 - (self.blocks.len() + self.bare.len()) as u64
+    }
+}
+
+impl Current {
+    /// The place of the next free slot, if there is one.
+    #[inline(always)]
+    fn next(&self, class: usize) -> Place {
+        let slot = self.word.wrapping_sub(1) * 64 + self.bits.trailing_zeros();
+        (u64::from(self.block) * BLOCK + u64::from(slot * TABLE[class].size)) / UNIT
+    }
+}
+
+/// Puts and frees in few instructions, inside a short update. See [`Slab::near`].
+pub struct Near<'s> {
+    slab: &'s Slab,
+    own: Own<'s>,
+}
+
+/// A record that was copied into a slot that is not taken yet.
+pub struct Draft {
+    place: Place,
+    class: usize,
+}
+
+impl Draft {
+    /// Where the record stands.
+    #[inline(always)]
+    pub fn place(&self) -> Place {
+        self.place
     }
 }
 
@@ -178,18 +165,13 @@ impl Slab {
         }
         let blocks = limit / BLOCK + 1;
         let reserve = |each: u64| Map::anonymous((blocks * each).next_multiple_of(4096), None);
-        let shards = if cfg!(azekura_weave) {
-            2
-        } else {
-            std::thread::available_parallelism().map_or(1, |n| n.get().next_power_of_two().min(64))
-        };
         let memory = reserve(BLOCK)?;
         memory.advise_huge(0, blocks * BLOCK);
         Ok(Self {
             memory,
             metas: reserve(size_of::<Meta>() as u64)?,
             bitmaps: reserve(BITMAP_BYTES)?,
-            shards: room::collect((0..shards).map(|_| Shard::default()))?.into_boxed_slice(),
+            hands: Hands::new()?,
             classes: room::collect((0..CLASSES).map(|_| Mutex::default()))?.into_boxed_slice(),
             pool: Mutex::new(Pool {
                 blocks: Vec::new(),
@@ -311,20 +293,35 @@ impl Slab {
     /// that nobody can find it any more, and that nobody else frees it.
     #[inline(always)]
     pub fn free(&self, pin: &Pin, place: Place) {
-        let class = self.class(block_of(place));
-        let shard = self.shard(pin);
-        let mut state = shard.state.lock();
-        shard.add_live(&state, -i64::from(TABLE[class].size));
-        state.limbo.push(place);
-        if class == ELSEWHERE {
-            // SAFETY: a slot of that class which is in use.
-            state.limbo_bytes += unsafe { record::elsewhere_bytes(self.at(place)) } as u64;
-        }
-        if state.limbo.len() >= LIMBO || state.limbo_bytes >= LIMBO_BYTES {
-            self.settle(&mut state);
-            drop(state);
+        let mut hand = self.hands.grip(pin);
+        let freed = self.to_limbo(&mut hand, place);
+        hand.add_live(-freed);
+        if hand.limbo.len() >= LIMBO || hand.limbo_bytes >= LIMBO_BYTES {
+            self.settle(&mut hand);
+            drop(hand);
             self.notice_thinness();
         }
+    }
+
+    /// The short way to put and free, for a thread inside a short update that puts and frees one record at most. `None`:
+    /// the thread owns no hand, or there is no room to note a freed place.
+    #[inline(always)]
+    pub fn near<'s>(&'s self, inside: &'s Brief) -> Option<Near<'s>> {
+        let own = self.hands.own(inside)?;
+        own.with(is_room_in_limbo)
+            .then_some(Near { slab: self, own })
+    }
+
+    /// Notes a freed place; the bytes of its slot.
+    #[inline(always)]
+    fn to_limbo(&self, hand: &mut State, place: Place) -> i64 {
+        let class = self.class(block_of(place));
+        hand.limbo.push(place);
+        if class == ELSEWHERE {
+            // SAFETY: a slot of that class which is in use.
+            hand.limbo_bytes += unsafe { record::elsewhere_bytes(self.at(place)) } as u64;
+        }
+        i64::from(TABLE[class].size)
     }
 
     /// Bytes of memory taken from the system, but for what the system's allocator adds to long records.
@@ -341,9 +338,7 @@ impl Slab {
 
     /// Bytes of slots in use.
     fn slot_bytes(&self) -> u64 {
-        let live = |shard: &Shard| shard.live.load(Ordering::Relaxed);
-        let sum: i64 = self.shards.iter().map(live).sum();
-        sum.max(0).cast_unsigned()
+        self.hands.live()
     }
 
     /// Blocks that may be in use for what is live.
@@ -364,20 +359,12 @@ impl Slab {
     /// Lets what was freed be used again as far as nobody is pinned since. A caller who met `Full` calls it unpinned
     /// and tries again.
     pub fn reclaim(&self) {
-        for shard in &self.shards {
-            self.settle(&mut shard.state.lock());
-        }
+        self.hands.each(|state| self.settle(state));
     }
 
     #[inline(always)]
     fn at(&self, place: Place) -> *mut u8 {
         self.memory.at(place * UNIT)
-    }
-
-    #[inline(always)]
-    fn shard(&self, pin: &Pin) -> &Shard {
-        // A power of two of them.
-        &self.shards[pin.thread_number() & (self.shards.len() - 1)]
     }
 
     #[inline(always)]
@@ -402,17 +389,15 @@ impl Slab {
 
     #[inline(always)]
     fn take(&self, pin: &Pin, class: usize) -> Result<Place> {
-        let shard = self.shard(pin);
-        let mut state = shard.state.lock();
-        if state.current[class].bits == 0 {
-            self.refill(&mut state, class)?;
+        let mut hand = self.hands.grip(pin);
+        if hand.current[class].bits == 0 {
+            self.refill(&mut hand, class)?;
         }
-        let shape = &TABLE[class];
-        shard.add_live(&state, i64::from(shape.size));
-        let current = &mut state.current[class];
-        let slot = (current.word - 1) * 64 + current.bits.trailing_zeros();
+        hand.add_live(i64::from(TABLE[class].size));
+        let current = &mut hand.current[class];
+        let place = current.next(class);
         current.bits &= current.bits - 1;
-        Ok((u64::from(current.block) * BLOCK + u64::from(slot * shape.size)) / UNIT)
+        Ok(place)
     }
 
     /// Gets more free slots, from the rest of the block or from another one.
@@ -503,7 +488,7 @@ impl Slab {
         .remedy("remove records, or give the store a higher limit")
     }
 
-    /// A block that its shard has filled.
+    /// A block that its hand has filled.
     fn let_go(&self, block: u32) {
         let class = self.class(block);
         let mut list = self.classes[class].lock();
@@ -564,15 +549,24 @@ impl Slab {
             if !is_past {
                 return;
             }
-            for place in state
-                .aging
-                .pop_front()
-                .into_iter()
-                .flat_map(|(_, places)| places)
-            {
-                self.set_free(place);
+            let Some((_, places)) = state.aging.pop_front() else {
+                return;
+            };
+            for (at, place) in places.iter().enumerate() {
+                if let Some(soon) = places.get(at + AHEAD) {
+                    prefetch(std::ptr::from_ref(self.bit(*soon).0).cast());
+                }
+                self.set_free(*place);
             }
         }
+    }
+
+    /// The bit that says whether a slot is free.
+    #[inline(always)]
+    fn bit(&self, place: Place) -> (&AtomicU64, u64) {
+        let block = block_of(place);
+        let slot = TABLE[self.class(block)].slot((place * UNIT % BLOCK) as u32);
+        (self.word(block, slot / 64), 1 << (slot % 64))
     }
 
     fn set_free(&self, place: Place) {
@@ -582,12 +576,11 @@ impl Slab {
             self.drop_elsewhere(place);
         }
         let shape = &TABLE[class];
-        let slot = shape.slot((place * UNIT % BLOCK) as u32);
-        let bit = 1u64 << (slot % 64);
         #[cfg(azekura_weave)]
         self.spoil(place, shape);
+        let (word, bit) = self.bit(place);
         weave::point();
-        let before = self.word(block, slot / 64).fetch_or(bit, Ordering::Release);
+        let before = word.fetch_or(bit, Ordering::Release);
         debug_assert!(before & bit == 0, "a place was freed twice");
         let meta = self.meta(block);
         weave::point();
@@ -716,10 +709,58 @@ impl Slab {
     }
 }
 
+impl Near<'_> {
+    /// Copies a short record into the next free slot of its class, without taking it: [`keep`](Self::keep) does.
+    /// `None`: it is not short, or there is no memory.
+    #[inline(always)]
+    pub fn draft(&self, key: &[u8], value: &[u8], expires: Option<u32>) -> Option<Draft> {
+        let bytes = record_bytes(key.len(), value.len(), expires.is_some());
+        if bytes > SHORT {
+            return None;
+        }
+        let class = class_of(bytes);
+        let place = self.own.with(|hand| {
+            if hand.current[class].bits == 0 {
+                self.slab.refill(hand, class).ok()?;
+            }
+            Some(hand.current[class].next(class))
+        })?;
+        // SAFETY: a slot of `bytes` bytes or more that is this thread's to take, and written by nobody else.
+        unsafe { record::write(self.slab.at(place), key, value, expires) };
+        Some(Draft { place, class })
+    }
+
+    /// Takes the slot of a draft, and frees the place that it replaces, under the conditions of [`Slab::free`].
+    #[inline(always)]
+    #[expect(clippy::needless_pass_by_value, reason = "a draft is kept once")]
+    pub fn keep(self, draft: Draft, instead_of: Option<Place>) {
+        let freed = self.own.with(|hand| {
+            let current = &mut hand.current[draft.class];
+            debug_assert_eq!(current.next(draft.class), draft.place, "one at a time");
+            current.bits &= current.bits - 1;
+            match instead_of {
+                Some(place) => self.slab.to_limbo(hand, place),
+                None => 0,
+            }
+        });
+        self.own
+            .add_live(i64::from(TABLE[draft.class].size) - freed);
+    }
+
+    /// As [`Slab::free`].
+    #[inline(always)]
+    pub fn free(self, place: Place) {
+        let freed = self.own.with(|hand| self.slab.to_limbo(hand, place));
+        self.own.add_live(-freed);
+    }
+}
+
 impl Drop for Slab {
     fn drop(&mut self) {
         // Slots that were taken out of a bitmap and not used go back: what is then not free says where memory is.
         let mut unused = vec![0u64; WORDS];
+        let at_hand = |state: &State| state.current[ELSEWHERE];
+        let currents: Vec<Current> = self.hands.all_alone().map(at_hand).collect();
         let end = self.pool.get_mut().end;
         for block in 1..end {
             if self.meta(block).state.load(Ordering::Relaxed) == POOLED
@@ -728,8 +769,7 @@ impl Drop for Slab {
                 continue;
             }
             unused.fill(0);
-            for shard in &self.shards {
-                let current = shard.state.lock().current[ELSEWHERE];
+            for current in &currents {
                 if current.block == block && current.word > 0 {
                     unused[current.word as usize - 1] |= current.bits;
                 }
@@ -750,6 +790,21 @@ impl Drop for Slab {
 #[inline(always)]
 fn block_of(place: Place) -> u32 {
     (place * UNIT / BLOCK) as u32
+}
+
+/// Whether one more place may be noted before a stamp is due.
+#[inline(always)]
+fn is_room_in_limbo(hand: &mut State) -> bool {
+    let len = hand.limbo.len();
+    if len >= hand.limbo.capacity()
+        && hand
+            .limbo
+            .try_reserve_exact(LIMBO - len.min(LIMBO))
+            .is_err()
+    {
+        return false;
+    }
+    len + 1 < LIMBO && hand.limbo_bytes < LIMBO_BYTES
 }
 
 fn is_worth(free: u32, slots: u32) -> bool {

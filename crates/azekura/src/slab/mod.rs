@@ -4,8 +4,8 @@
 //!   memory   | unused | block 1        | block 2        | block 3  ...     blocks of 64 KiB
 //!                     [ slot slot slot ...] of one size class, a bit each: free or not
 //!
-//!   thread --> shard --> the block it fills, class by class         taken: the next free bit
-//!                `-----> limbo: freed, perhaps still being read     free again: when nobody is pinned since before
+//!   thread --> hand --> the block it fills, class by class         taken: the next free bit
+//!               `-----> limbo: freed, perhaps still being read     free again: when nobody is pinned since before
 //! ```
 //!
 //! A slot begins with a record's header and holds nothing else, so a record of 8 and 8 bytes takes 18:
@@ -31,7 +31,7 @@
 //!
 //! Invariants:
 //! 1. A slot's bit is set only while nobody may look at the slot.
-//! 2. A block is filled by one shard at a time; a block that is being thinned or drained is filled by none.
+//! 2. A block is filled by one hand at a time; a block that is being thinned or drained is filled by none.
 //! 3. A thread is pinned from before it takes a slot until what it put there can be found or was freed again. So a block
 //!    that was closed before a stamp holds only whole records once the stamp is past.
 //!
@@ -39,9 +39,10 @@
 
 mod block;
 mod class;
+mod hand;
 mod record;
 
-pub use block::Slab;
+pub use block::{Draft, Near, Slab};
 pub use record::Record;
 
 #[cfg(test)]

@@ -149,10 +149,16 @@ impl CacheDb {
         if self.timed.load(Ordering::Relaxed) != 0 {
             self.step(pin);
         }
-        if self.policy.len() as u64 > 4 * self.held.records.load(Ordering::Relaxed) + STALE {
+        if self.is_sifting_due() {
             self.sift(pin);
         }
         self.shelf.keep_dense(pin);
+    }
+
+    /// Whether too many entries of the queues have no record.
+    #[inline(always)]
+    pub(super) fn is_sifting_due(&self) -> bool {
+        self.policy.len() as u64 > 4 * self.held.records.load(Ordering::Relaxed) + STALE
     }
 
     #[cold]

@@ -302,6 +302,21 @@ impl Policy {
         Ok(())
     }
 
+    /// As `admit`, if that takes no other lock and no memory; whether it was done.
+    #[inline(always)]
+    pub(super) fn admits_at_once(&self, pin: &Pin, hash: Hash) -> bool {
+        let waiting = &self.waiting[pin.thread_number() % GROUPS];
+        let Some(mut known) = waiting.known.try_lock() else {
+            return false;
+        };
+        if known.len() == known.capacity() {
+            return false;
+        }
+        known.push(hash.known());
+        waiting.len.store(known.len(), Ordering::Relaxed);
+        true
+    }
+
     /// Brings those that wait to the queues, and leaves room for others. `Full` without memory: then who is not there
     /// yet goes on waiting.
     #[cold]

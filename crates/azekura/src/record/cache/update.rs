@@ -11,7 +11,7 @@ use crate::engine::{DecideMany, Edit};
 use crate::epoch::{self, Pin};
 use crate::error::{Error, Kind, Result};
 use crate::index::hash::Hash;
-use crate::index::{Approached, Locked, Place};
+use crate::index::{Locked, Place};
 use crate::record::many::Distinct;
 use crate::record::shelf::{self, LIMITS};
 use crate::room;
@@ -83,6 +83,83 @@ impl CacheDb {
         value: &[u8],
         expires: Option<u32>,
     ) -> Result<()> {
+        if self.put_near(key, hash, value, expires).is_some() {
+            if self.is_work_due() {
+                self.work();
+            }
+            return Ok(());
+        }
+        self.put_at_large(key, hash, value, expires)
+    }
+
+    /// The common put in few instructions, as [`TinyDb`](crate::record::memory::tiny::TinyDb)'s: nobody is in the way, the
+    /// record is a short one that stands in its home bucket or is absent, a slot is at hand. `None`: nothing was done,
+    /// go the long way.
+    #[inline(always)]
+    fn put_near(&self, key: &[u8], hash: Hash, value: &[u8], expires: Option<u32>) -> Option<()> {
+        let inside = self.gate.enter_briefly()?;
+        let pin = inside.pin();
+        let home = self.shelf.index.approach(pin, hash)?;
+        let slab = &self.shelf.slab;
+        if slab.is_thin() {
+            return None;
+        }
+        let bytes = charge(key.len(), value.len(), expires.is_some());
+        if bytes > self.held.bytes_max.load(Ordering::Relaxed) {
+            return None;
+        }
+        if expires.is_some() {
+            self.timed.fetch_add(1, Ordering::Relaxed);
+        }
+        let near = slab.near(&inside)?;
+        let draft = near.draft(key, value, expires)?;
+        let locked = home.lock()?;
+        if let Some(slot) = locked.glance() {
+            let old = slot.place();
+            let record = self.shelf.matching(pin, old, key)?;
+            if record.expires.is_some() {
+                return None;
+            }
+            self.see(pin, draft.place());
+            locked.replace(slot, draft.place());
+            self.held.change(charge_of(&record), bytes);
+            near.keep(draft, Some(old));
+        } else {
+            let slot = locked.claim()?;
+            if !self.policy.admits_at_once(pin, hash) {
+                locked.remove(slot);
+                return None;
+            }
+            locked.replace(slot, draft.place());
+            self.held.add(bytes);
+            near.keep(draft, None);
+        }
+        Some(())
+    }
+
+    /// Whether [`work`](Self::work) is due behind an update that took the short way.
+    #[inline(always)]
+    fn is_work_due(&self) -> bool {
+        self.held.is_over() || self.timed.load(Ordering::Relaxed) != 0 || self.is_sifting_due()
+    }
+
+    /// What updates do a little of, and what they leave within the bounds.
+    #[inline(never)]
+    fn work(&self) {
+        let _inside = self.gate.enter();
+        let pin = epoch::pin();
+        self.tend(&pin);
+        self.settle(&pin);
+    }
+
+    #[inline(never)]
+    fn put_at_large(
+        &self,
+        key: &[u8],
+        hash: Hash,
+        value: &[u8],
+        expires: Option<u32>,
+    ) -> Result<()> {
         self.check(key, value, expires.is_some())?;
         match self.put_once(key, hash, value, expires) {
             Err(error) if error.kind() == Kind::Full => {
@@ -105,19 +182,16 @@ impl CacheDb {
         self.shelf.slab.reclaim();
     }
 
-    #[inline(always)]
     fn put_once(&self, key: &[u8], hash: Hash, value: &[u8], expires: Option<u32>) -> Result<()> {
-        // The bucket comes near while all else is made ready.
-        let pin = epoch::pin();
-        let home = self.shelf.index.approach(&pin, hash);
         let _inside = self.gate.enter();
+        let pin = epoch::pin();
         self.tend(&pin);
         if expires.is_some() {
             self.timed.fetch_add(1, Ordering::Relaxed);
         }
         let place = self.shelf.slab.put(&pin, key, value, expires)?;
         let bytes = charge(key.len(), value.len(), expires.is_some());
-        let stored = self.store(&pin, home, key, hash, place, bytes);
+        let stored = self.store(&pin, key, hash, place, bytes);
         if stored.is_err() {
             self.shelf.slab.free(&pin, place);
         }
@@ -125,44 +199,8 @@ impl CacheDb {
         stored
     }
 
-    /// Points the entry of `key` to `place`: the common case, in few instructions and without a loop.
-    #[inline(always)]
-    fn store(
-        &self,
-        pin: &Pin,
-        home: Option<Approached<'_>>,
-        key: &[u8],
-        hash: Hash,
-        place: Place,
-        bytes: u64,
-    ) -> Result<()> {
-        if let Some(locked) = home.and_then(Approached::lock) {
-            match locked.glance() {
-                None => {
-                    if let Some(slot) = locked.claim() {
-                        if let Err(error) = self.policy.admit(pin, hash) {
-                            locked.remove(slot);
-                            return Err(error);
-                        }
-                        locked.replace(slot, place);
-                        self.held.add(bytes);
-                        return Ok(());
-                    }
-                }
-                Some(slot) => {
-                    let old = slot.place();
-                    if let Some(record) = self.shelf.matching(pin, old, key)
-                        && record.expires.is_none()
-                    {
-                        self.see(pin, place);
-                        locked.replace(slot, place);
-                        self.held.change(charge_of(&record), bytes);
-                        self.shelf.slab.free(pin, old);
-                        return Ok(());
-                    }
-                }
-            }
-        }
+    /// Points the entry of `key` to `place`.
+    fn store(&self, pin: &Pin, key: &[u8], hash: Hash, place: Place, bytes: u64) -> Result<()> {
         let (mut locked, found) = self.shelf.lock(pin, key, hash)?;
         let found = found.map(|at| self.judged(at));
         if found.is_none() {
@@ -217,23 +255,47 @@ impl CacheDb {
 
     #[inline(always)]
     fn remove_hashed(&self, key: &[u8], hash: Hash) -> Result<bool> {
-        let pin = epoch::pin();
-        self.shelf.index.prefetch(&pin, hash);
-        let _inside = self.gate.enter();
-        self.tend(&pin);
-        let locked = self.shelf.index.lock(&pin, hash)?;
+        let Some(found) = self.remove_near(key, hash) else {
+            return self.remove_at_large(key, hash);
+        };
+        if self.is_work_due() {
+            self.work();
+        }
+        Ok(found)
+    }
+
+    /// As `put_near`; says whether the record was there.
+    #[inline(always)]
+    fn remove_near(&self, key: &[u8], hash: Hash) -> Option<bool> {
+        let inside = self.gate.enter_briefly()?;
+        let pin = inside.pin();
+        let home = self.shelf.index.approach(pin, hash)?;
+        let slab = &self.shelf.slab;
+        if slab.is_thin() {
+            return None;
+        }
+        let near = slab.near(&inside)?;
+        let locked = home.lock()?;
         let Some(slot) = locked.glance() else {
-            return Ok(false);
+            return Some(false);
         };
         let place = slot.place();
-        if let Some(record) = self.shelf.matching(&pin, place, key)
-            && record.expires.is_none()
-        {
-            locked.remove(slot);
-            self.held.take(charge_of(&record));
-            self.shelf.slab.free(&pin, place);
-            return Ok(true);
+        let record = self.shelf.matching(pin, place, key)?;
+        if record.expires.is_some() {
+            return None;
         }
+        locked.remove(slot);
+        self.held.take(charge_of(&record));
+        near.free(place);
+        Some(true)
+    }
+
+    #[inline(never)]
+    fn remove_at_large(&self, key: &[u8], hash: Hash) -> Result<bool> {
+        let _inside = self.gate.enter();
+        let pin = epoch::pin();
+        self.tend(&pin);
+        let locked = self.shelf.index.lock(&pin, hash)?;
         let found = self.shelf.present(&pin, &locked, key)?;
         let found = found.map(|at| self.judged(at));
         let Some(present) = &found else {

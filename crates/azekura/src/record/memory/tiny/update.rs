@@ -8,7 +8,7 @@ use crate::engine::{DecideMany, Edit};
 use crate::epoch::{self, Pin};
 use crate::error::{Kind, Result};
 use crate::index::hash::Hash;
-use crate::index::{Approached, Locked, Place};
+use crate::index::{Locked, Place};
 use crate::record::many::Distinct;
 use crate::record::shelf::{LIMITS, Present};
 use crate::room;
@@ -39,6 +39,44 @@ impl TinyDb {
 
     #[inline(always)]
     pub(super) fn put_hashed(&self, key: &[u8], hash: Hash, value: &[u8]) -> Result<()> {
+        if self.put_near(key, hash, value).is_some() {
+            return Ok(());
+        }
+        self.put_at_large(key, hash, value)
+    }
+
+    /// The common put in few instructions: nobody is in the way, the record is a short one that stands in its home bucket
+    /// or is absent, a slot is at hand. `None`: nothing was done, go the long way.
+    ///
+    /// The steps are those of the module's text, but that the slot is taken last. So few of them stand behind the look at
+    /// the old record that the processor begins the next put, and its cache miss, while it waits for that record.
+    #[inline(always)]
+    fn put_near(&self, key: &[u8], hash: Hash, value: &[u8]) -> Option<()> {
+        let inside = self.gate.enter_briefly()?;
+        let pin = inside.pin();
+        let home = self.shelf.index.approach(pin, hash)?;
+        let slab = &self.shelf.slab;
+        if slab.is_thin() {
+            return None;
+        }
+        let near = slab.near(&inside)?;
+        let draft = near.draft(key, value, None)?;
+        let locked = home.lock()?;
+        if let Some(slot) = locked.glance() {
+            let old = slot.place();
+            self.shelf.matching(pin, old, key)?;
+            locked.replace(slot, draft.place());
+            near.keep(draft, Some(old));
+        } else {
+            locked.replace(locked.claim()?, draft.place());
+            near.keep(draft, None);
+            self.count.add(pin, 1);
+        }
+        Some(())
+    }
+
+    #[inline(never)]
+    fn put_at_large(&self, key: &[u8], hash: Hash, value: &[u8]) -> Result<()> {
         LIMITS.check(key, value)?;
         match self.put_once(key, hash, value) {
             Err(error) if error.kind() == Kind::Full => {
@@ -50,34 +88,11 @@ impl TinyDb {
         }
     }
 
-    #[inline(always)]
     fn put_once(&self, key: &[u8], hash: Hash, value: &[u8]) -> Result<()> {
         let _inside = self.gate.enter();
         let pin = epoch::pin();
         self.shelf.keep_dense(&pin);
-        // The bucket comes near while the record is copied.
-        let home = self.shelf.index.approach(&pin, hash);
         let place = self.shelf.slab.put(&pin, key, value, None)?;
-        // The common case, in few instructions and without a loop.
-        if let Some(locked) = home.and_then(Approached::lock) {
-            match locked.glance() {
-                Some(slot) => {
-                    let old = slot.place();
-                    if self.shelf.matching(&pin, old, key).is_some() {
-                        locked.replace(slot, place);
-                        self.shelf.slab.free(&pin, old);
-                        return Ok(());
-                    }
-                }
-                None => {
-                    if let Some(slot) = locked.claim() {
-                        locked.replace(slot, place);
-                        self.count.add(&pin, 1);
-                        return Ok(());
-                    }
-                }
-            }
-        }
         let stored = self.store(&pin, key, hash, place);
         if stored.is_err() {
             self.shelf.slab.free(&pin, place);
@@ -86,7 +101,6 @@ impl TinyDb {
     }
 
     /// Points the entry of `key` to `place`.
-    #[inline(never)]
     fn store(&self, pin: &Pin, key: &[u8], hash: Hash, place: Place) -> Result<()> {
         let (mut locked, found) = self.shelf.lock(pin, key, hash)?;
         if let Some(present) = found {
@@ -101,30 +115,51 @@ impl TinyDb {
 
     #[inline(always)]
     fn remove_hashed(&self, key: &[u8], hash: Hash) -> Result<bool> {
+        match self.remove_near(key, hash) {
+            Some(found) => Ok(found),
+            None => self.remove_at_large(key, hash),
+        }
+    }
+
+    /// As `put_near`; says whether the record was there.
+    #[inline(always)]
+    fn remove_near(&self, key: &[u8], hash: Hash) -> Option<bool> {
+        let inside = self.gate.enter_briefly()?;
+        let pin = inside.pin();
+        let home = self.shelf.index.approach(pin, hash)?;
+        let slab = &self.shelf.slab;
+        if slab.is_thin() {
+            return None;
+        }
+        let near = slab.near(&inside)?;
+        let locked = home.lock()?;
+        let Some(slot) = locked.glance() else {
+            return Some(false);
+        };
+        let place = slot.place();
+        self.shelf.matching(pin, place, key)?;
+        if weave::has(Bug::FreedBeforeGone) {
+            near.free(place);
+            locked.remove(slot);
+        } else {
+            locked.remove(slot);
+            near.free(place);
+        }
+        self.count.add(pin, -1);
+        Some(true)
+    }
+
+    #[inline(never)]
+    fn remove_at_large(&self, key: &[u8], hash: Hash) -> Result<bool> {
         let _inside = self.gate.enter();
         let pin = epoch::pin();
         self.shelf.keep_dense(&pin);
         let locked = self.shelf.index.lock(&pin, hash)?;
-        let Some(slot) = locked.glance() else {
+        let Some(present) = self.shelf.present(&pin, &locked, key)? else {
             return Ok(false);
         };
-        let place = slot.place();
-        let found = if self.shelf.matching(&pin, place, key).is_some() {
-            Some((slot, place))
-        } else {
-            let present = self.shelf.present(&pin, &locked, key)?;
-            present.map(|present| (present.slot, present.place))
-        };
-        let Some((slot, place)) = found else {
-            return Ok(false);
-        };
-        if weave::has(Bug::FreedBeforeGone) {
-            self.shelf.slab.free(&pin, place);
-            locked.remove(slot);
-        } else {
-            locked.remove(slot);
-            self.shelf.slab.free(&pin, place);
-        }
+        locked.remove(present.slot);
+        self.shelf.slab.free(&pin, present.place);
         self.count.add(&pin, -1);
         Ok(true)
     }

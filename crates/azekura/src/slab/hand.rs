@@ -1,0 +1,225 @@
+//! Hands: what a thread fills, and what it freed.
+//!
+//! ```text
+//!   thread 0 --> hand 0: the block it fills, class by class; limbo; aging
+//!   thread 1 --> hand 1                                                        a mark, no lock
+//!   ...
+//!   threads from 31 on --> the last hand                                       a lock
+//! ```
+//!
+//! A hand belongs to the thread of its number, and to a later one when that thread is gone. Its owner marks itself while
+//! it works there, as if it had room reserved in a log, so it pays two stores and no atomic exchange. Who needs all
+//! hands closes them, and waits for those marks.
+//!
+//! Promises: nobody else looks into a hand meanwhile; no code of a user's runs there, and nothing is waited for that waits
+//! for marks. It does not know what a place is.
+
+#![expect(unsafe_code, reason = "what one thread owns at a time, without a lock")]
+
+use std::cell::UnsafeCell;
+use std::collections::VecDeque;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+
+use super::Place;
+use super::class::CLASSES;
+use crate::epoch::{self, Brief, Mark, Pin};
+use crate::error::Result;
+use crate::room;
+use crate::weave::{self, Mutex, MutexGuard};
+
+/// Hands of one thread each, and one for all other threads.
+const HANDS: usize = if cfg!(azekura_weave) { 3 } else { 32 };
+
+/// What a thread fills, and what it freed.
+pub(super) struct State {
+    pub(super) current: [Current; CLASSES],
+    /// Freed since the last stamp.
+    pub(super) limbo: Vec<Place>,
+    pub(super) limbo_bytes: u64,
+    /// Freed before a stamp, oldest first.
+    pub(super) aging: VecDeque<(u64, Vec<Place>)>,
+}
+
+/// The block that is filled with records of a class.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Current {
+    /// Free slots of the word before `word` that are this hand's.
+    pub(super) bits: u64,
+    /// 0: none.
+    pub(super) block: u32,
+    /// The next word of the bitmap to look at.
+    pub(super) word: u32,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            current: [Current::default(); CLASSES],
+            limbo: Vec::new(),
+            limbo_bytes: 0,
+            aging: VecDeque::new(),
+        }
+    }
+}
+
+#[repr(align(128))]
+#[derive(Default)]
+struct Hand {
+    state: UnsafeCell<State>,
+    /// Bytes of slots taken here less those freed here. Stored by who is at the state, read by anybody.
+    live: AtomicI64,
+}
+
+// SAFETY: the state is reached through a `Grip` only, and there is one for a hand at a time (see `Hands`).
+unsafe impl Sync for Hand {}
+
+/// All hands of a slab.
+pub(super) struct Hands {
+    all: Box<[Hand]>,
+    /// Owners stay out. The marks give it its order: who closes it makes all threads pass a barrier.
+    closed: AtomicBool,
+    /// Held as long as it is closed.
+    closing: Mutex<()>,
+    /// Of the last hand.
+    shared: Mutex<()>,
+}
+
+/// The hand of a thread that is inside a short update, as long as that lasts.
+#[derive(Clone, Copy)]
+pub(super) struct Own<'h>(&'h Hand);
+
+/// A hand, as long as it is this thread's alone.
+pub(super) struct Grip<'h> {
+    hand: &'h Hand,
+    _until: Until<'h>,
+}
+
+enum Until<'h> {
+    Unmarked(#[expect(dead_code, reason = "dropped")] Mark),
+    Unlocked(#[expect(dead_code, reason = "dropped")] MutexGuard<'h, ()>),
+}
+
+impl Hands {
+    /// Errors: `Full`.
+    pub(super) fn new() -> Result<Self> {
+        Ok(Self {
+            all: room::collect((0..HANDS).map(|_| Hand::default()))?.into_boxed_slice(),
+            closed: AtomicBool::new(false),
+            closing: Mutex::default(),
+            shared: Mutex::default(),
+        })
+    }
+
+    /// The hand of this thread. The thread has no other grip here, and no mark of an append.
+    #[inline(always)]
+    pub(super) fn grip<'h>(&'h self, pin: &Pin) -> Grip<'h> {
+        let number = pin.thread_number();
+        if number < HANDS - 1 {
+            loop {
+                let mark = pin.appending();
+                weave::point();
+                if !self.closed.load(Ordering::Acquire) {
+                    return Grip {
+                        hand: &self.all[number],
+                        _until: Until::Unmarked(mark),
+                    };
+                }
+                drop(mark);
+                drop(self.closing.lock());
+            }
+        }
+        Grip {
+            _until: Until::Unlocked(self.shared.lock()),
+            hand: &self.all[HANDS - 1],
+        }
+    }
+
+    /// The hand of a thread inside a short update, if it owns one and it is open. It stays open for the thread until
+    /// the update ends.
+    #[inline(always)]
+    pub(super) fn own<'h>(&'h self, inside: &'h Brief) -> Option<Own<'h>> {
+        let number = inside.pin().thread_number();
+        weave::point();
+        if number >= HANDS - 1 || self.closed.load(Ordering::Acquire) {
+            return None;
+        }
+        Some(Own(&self.all[number]))
+    }
+
+    /// Shows every hand, one after the other, while nobody is at one. Waits for those who are: some nanoseconds each.
+    pub(super) fn each(&self, mut show: impl FnMut(&mut State)) {
+        let _closing = self.closing.lock();
+        let _shared = self.shared.lock();
+        self.closed.store(true, Ordering::Release);
+        epoch::wait_for_appends();
+        for hand in &self.all {
+            // SAFETY: owners that were here have left, those who come see that it is closed, and the last hand is locked.
+            show(unsafe { &mut *hand.state.get() });
+        }
+        weave::point();
+        self.closed.store(false, Ordering::Release);
+    }
+
+    /// Every hand, for who owns them all.
+    pub(super) fn all_alone(&mut self) -> impl Iterator<Item = &State> {
+        self.all.iter_mut().map(|hand| &*hand.state.get_mut())
+    }
+
+    /// Bytes of slots in use.
+    pub(super) fn live(&self) -> u64 {
+        let live = |hand: &Hand| hand.live.load(Ordering::Relaxed);
+        let sum: i64 = self.all.iter().map(live).sum();
+        sum.max(0).cast_unsigned()
+    }
+}
+
+impl Own<'_> {
+    /// Shows the hand, in the fewest instructions. `show` looks for no hand.
+    #[inline(always)]
+    pub(super) fn with<R>(self, show: impl FnOnce(&mut State) -> R) -> R {
+        // SAFETY: it is open for this thread as long as the mark of its update lives (`Hands::own`), which outlives `'h`; the
+        // thread has no grip meanwhile, and `show` takes none.
+        show(unsafe { &mut *self.0.state.get() })
+    }
+
+    #[inline(always)]
+    pub(super) fn add_live(self, bytes: i64) {
+        self.0.add_live(bytes);
+    }
+}
+
+impl Hand {
+    #[inline(always)]
+    fn add_live(&self, bytes: i64) {
+        let live = self.live.load(Ordering::Relaxed);
+        self.live.store(live + bytes, Ordering::Relaxed);
+    }
+}
+
+impl Grip<'_> {
+    #[inline(always)]
+    pub(super) fn add_live(&self, bytes: i64) {
+        self.hand.add_live(bytes);
+    }
+}
+
+impl Deref for Grip<'_> {
+    type Target = State;
+
+    #[inline(always)]
+    fn deref(&self) -> &State {
+        // SAFETY: as for `deref_mut`.
+        unsafe { &*self.hand.state.get() }
+    }
+}
+
+impl DerefMut for Grip<'_> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut State {
+        // SAFETY: by promise of `grip` the thread has one grip; other threads own other hands, or hold the lock of the last
+        // one in turn; `each` waits for the mark, which lives as long as the grip. A later owner of the hand got its number
+        // from this thread, behind all it did.
+        unsafe { &mut *self.hand.state.get() }
+    }
+}
