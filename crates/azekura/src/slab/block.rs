@@ -307,9 +307,8 @@ impl Slab {
     /// the thread owns no hand, or there is no room to note a freed place.
     #[inline(always)]
     pub fn near<'s>(&'s self, inside: &'s Brief) -> Option<Near<'s>> {
-        let own = self.hands.own(inside)?;
-        own.with(is_room_in_limbo)
-            .then_some(Near { slab: self, own })
+        let mut own = self.hands.own(inside)?;
+        is_room_in_limbo(own.state()).then_some(Near { slab: self, own })
     }
 
     /// Notes a freed place; the bytes of its slot.
@@ -347,6 +346,7 @@ impl Slab {
     }
 
     /// What a record takes in memory.
+    #[inline(always)]
     pub fn bytes_of(key_len: usize, value_len: usize, expires: bool) -> u64 {
         let bytes = record_bytes(key_len, value_len, expires);
         if bytes > LONGEST {
@@ -713,44 +713,43 @@ impl Near<'_> {
     /// Copies a short record into the next free slot of its class, without taking it: [`keep`](Self::keep) does.
     /// `None`: it is not short, or there is no memory.
     #[inline(always)]
-    pub fn draft(&self, key: &[u8], value: &[u8], expires: Option<u32>) -> Option<Draft> {
+    pub fn draft(&mut self, key: &[u8], value: &[u8], expires: Option<u32>) -> Option<Draft> {
         let bytes = record_bytes(key.len(), value.len(), expires.is_some());
         if bytes > SHORT {
             return None;
         }
         let class = class_of(bytes);
-        let place = self.own.with(|hand| {
-            if hand.current[class].bits == 0 {
-                self.slab.refill(hand, class).ok()?;
-            }
-            Some(hand.current[class].next(class))
-        })?;
+        let hand = self.own.state();
+        if hand.current[class].bits == 0 {
+            self.slab.refill(hand, class).ok()?;
+        }
+        let place = hand.current[class].next(class);
         // SAFETY: a slot of `bytes` bytes or more that is this thread's to take, and written by nobody else.
         unsafe { record::write(self.slab.at(place), key, value, expires) };
         Some(Draft { place, class })
     }
 
-    /// Takes the slot of a draft, and frees the place that it replaces, under the conditions of [`Slab::free`].
+    /// Notes that a draft was looked at.
     #[inline(always)]
-    #[expect(clippy::needless_pass_by_value, reason = "a draft is kept once")]
-    pub fn keep(self, draft: Draft, instead_of: Option<Place>) {
-        let freed = self.own.with(|hand| {
-            let current = &mut hand.current[draft.class];
-            debug_assert_eq!(current.next(draft.class), draft.place, "one at a time");
-            current.bits &= current.bits - 1;
-            match instead_of {
-                Some(place) => self.slab.to_limbo(hand, place),
-                None => 0,
-            }
-        });
-        self.own
-            .add_live(i64::from(TABLE[draft.class].size) - freed);
+    pub fn see(&self, draft: &Draft) {
+        // SAFETY: a record that this thread wrote and nobody else knows of.
+        unsafe { record::see(self.slab.at(draft.place)) };
     }
 
-    /// As [`Slab::free`].
+    /// Takes the slot of a draft.
     #[inline(always)]
-    pub fn free(self, place: Place) {
-        let freed = self.own.with(|hand| self.slab.to_limbo(hand, place));
+    #[expect(clippy::needless_pass_by_value, reason = "a draft is kept once")]
+    pub fn keep(&mut self, draft: Draft) {
+        let current = &mut self.own.state().current[draft.class];
+        debug_assert_eq!(current.next(draft.class), draft.place, "one at a time");
+        current.bits &= current.bits - 1;
+        self.own.add_live(i64::from(TABLE[draft.class].size));
+    }
+
+    /// As [`Slab::free`], once an update.
+    #[inline(always)]
+    pub fn free(&mut self, place: Place) {
+        let freed = self.slab.to_limbo(self.own.state(), place);
         self.own.add_live(-freed);
     }
 }

@@ -86,7 +86,6 @@ pub(super) struct Hands {
 }
 
 /// The hand of a thread that is inside a short update, as long as that lasts.
-#[derive(Clone, Copy)]
 pub(super) struct Own<'h>(&'h Hand);
 
 /// A hand, as long as it is this thread's alone.
@@ -175,16 +174,16 @@ impl Hands {
 }
 
 impl Own<'_> {
-    /// Shows the hand, in the fewest instructions. `show` looks for no hand.
+    /// The hand. The thread looks for no other grip meanwhile.
     #[inline(always)]
-    pub(super) fn with<R>(self, show: impl FnOnce(&mut State) -> R) -> R {
-        // SAFETY: it is open for this thread as long as the mark of its update lives (`Hands::own`), which outlives `'h`; the
-        // thread has no grip meanwhile, and `show` takes none.
-        show(unsafe { &mut *self.0.state.get() })
+    pub(super) fn state(&mut self) -> &mut State {
+        // SAFETY: it is open for this thread as long as the mark of its update lives (`Hands::own`), which outlives this;
+        // the thread has no grip meanwhile.
+        unsafe { &mut *self.0.state.get() }
     }
 
     #[inline(always)]
-    pub(super) fn add_live(self, bytes: i64) {
+    pub(super) fn add_live(&self, bytes: i64) {
         self.0.add_live(bytes);
     }
 }

@@ -58,6 +58,16 @@ pub(super) unsafe fn write(at: *mut u8, key: &[u8], value: &[u8], expires: Optio
     }
 }
 
+/// Sets the bit that says that a record was looked at.
+///
+/// # Safety
+/// - `at` is the beginning of a record that nobody else knows of.
+#[inline(always)]
+pub(super) unsafe fn see(at: *mut u8) {
+    // SAFETY: by the contract.
+    unsafe { at.write(at.read() | WAS_SEEN) };
+}
+
 /// # Safety
 /// - as for `write`.
 #[inline(never)]

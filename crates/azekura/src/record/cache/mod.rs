@@ -179,6 +179,7 @@ fn charge(key_len: usize, value_len: usize, expires: bool) -> u64 {
     Slab::bytes_of(key_len, value_len, expires) + CHARGE
 }
 
+#[inline(always)]
 fn charge_of(record: &Record<'_>) -> u64 {
     charge(
         record.key.len(),

@@ -83,8 +83,8 @@ impl CacheDb {
         value: &[u8],
         expires: Option<u32>,
     ) -> Result<()> {
-        if self.put_near(key, hash, value, expires).is_some() {
-            if self.is_work_due() {
+        if let Some(grew) = self.put_near(key, hash, value, expires) {
+            if self.is_work_due(grew) {
                 self.work();
             }
             return Ok(());
@@ -93,10 +93,10 @@ impl CacheDb {
     }
 
     /// The common put in few instructions, as [`TinyDb`](crate::record::memory::tiny::TinyDb)'s: nobody is in the way, the
-    /// record is a short one that stands in its home bucket or is absent, a slot is at hand. `None`: nothing was done,
-    /// go the long way.
+    /// record is a short one that stands in its home bucket or is absent, a slot is at hand. Says whether the cache
+    /// holds more than before. `None`: nothing was done, go the long way.
     #[inline(always)]
-    fn put_near(&self, key: &[u8], hash: Hash, value: &[u8], expires: Option<u32>) -> Option<()> {
+    fn put_near(&self, key: &[u8], hash: Hash, value: &[u8], expires: Option<u32>) -> Option<bool> {
         let inside = self.gate.enter_briefly()?;
         let pin = inside.pin();
         let home = self.shelf.index.approach(pin, hash)?;
@@ -111,7 +111,7 @@ impl CacheDb {
         if expires.is_some() {
             self.timed.fetch_add(1, Ordering::Relaxed);
         }
-        let near = slab.near(&inside)?;
+        let mut near = slab.near(&inside)?;
         let draft = near.draft(key, value, expires)?;
         let locked = home.lock()?;
         if let Some(slot) = locked.glance() {
@@ -120,10 +120,13 @@ impl CacheDb {
             if record.expires.is_some() {
                 return None;
             }
-            self.see(pin, draft.place());
+            near.see(&draft);
             locked.replace(slot, draft.place());
-            self.held.change(charge_of(&record), bytes);
-            near.keep(draft, Some(old));
+            let before = charge_of(&record);
+            self.held.change(before, bytes);
+            near.keep(draft);
+            near.free(old);
+            Some(bytes > before)
         } else {
             let slot = locked.claim()?;
             if !self.policy.admits_at_once(pin, hash) {
@@ -132,15 +135,16 @@ impl CacheDb {
             }
             locked.replace(slot, draft.place());
             self.held.add(bytes);
-            near.keep(draft, None);
+            near.keep(draft);
+            Some(true)
         }
-        Some(())
     }
 
-    /// Whether [`work`](Self::work) is due behind an update that took the short way.
+    /// Whether [`work`](Self::work) is due behind an update that took the short way; `grew`: there is more than before.
     #[inline(always)]
-    fn is_work_due(&self) -> bool {
-        self.held.is_over() || self.timed.load(Ordering::Relaxed) != 0 || self.is_sifting_due()
+    fn is_work_due(&self, grew: bool) -> bool {
+        grew && (self.held.is_over() || self.is_sifting_due())
+            || self.timed.load(Ordering::Relaxed) != 0
     }
 
     /// What updates do a little of, and what they leave within the bounds.
@@ -258,7 +262,7 @@ impl CacheDb {
         let Some(found) = self.remove_near(key, hash) else {
             return self.remove_at_large(key, hash);
         };
-        if self.is_work_due() {
+        if self.is_work_due(false) {
             self.work();
         }
         Ok(found)
@@ -274,7 +278,7 @@ impl CacheDb {
         if slab.is_thin() {
             return None;
         }
-        let near = slab.near(&inside)?;
+        let mut near = slab.near(&inside)?;
         let locked = home.lock()?;
         let Some(slot) = locked.glance() else {
             return Some(false);

@@ -59,17 +59,18 @@ impl TinyDb {
         if slab.is_thin() {
             return None;
         }
-        let near = slab.near(&inside)?;
+        let mut near = slab.near(&inside)?;
         let draft = near.draft(key, value, None)?;
         let locked = home.lock()?;
         if let Some(slot) = locked.glance() {
             let old = slot.place();
             self.shelf.matching(pin, old, key)?;
             locked.replace(slot, draft.place());
-            near.keep(draft, Some(old));
+            near.keep(draft);
+            near.free(old);
         } else {
             locked.replace(locked.claim()?, draft.place());
-            near.keep(draft, None);
+            near.keep(draft);
             self.count.add(pin, 1);
         }
         Some(())
@@ -131,20 +132,15 @@ impl TinyDb {
         if slab.is_thin() {
             return None;
         }
-        let near = slab.near(&inside)?;
+        let mut near = slab.near(&inside)?;
         let locked = home.lock()?;
         let Some(slot) = locked.glance() else {
             return Some(false);
         };
         let place = slot.place();
         self.shelf.matching(pin, place, key)?;
-        if weave::has(Bug::FreedBeforeGone) {
-            near.free(place);
-            locked.remove(slot);
-        } else {
-            locked.remove(slot);
-            near.free(place);
-        }
+        locked.remove(slot);
+        near.free(place);
         self.count.add(pin, -1);
         Some(true)
     }
@@ -158,8 +154,13 @@ impl TinyDb {
         let Some(present) = self.shelf.present(&pin, &locked, key)? else {
             return Ok(false);
         };
-        locked.remove(present.slot);
-        self.shelf.slab.free(&pin, present.place);
+        if weave::has(Bug::FreedBeforeGone) {
+            self.shelf.slab.free(&pin, present.place);
+            locked.remove(present.slot);
+        } else {
+            locked.remove(present.slot);
+            self.shelf.slab.free(&pin, present.place);
+        }
         self.count.add(&pin, -1);
         Ok(true)
     }
