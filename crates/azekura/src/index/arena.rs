@@ -4,11 +4,22 @@
 //! first. Since the skewed hash keeps chunks of all sizes about at all times, little lies idle. Behind
 //! the first two mebibytes the memory is in huge pages: a miss in a large index costs a third less
 //! with them. It does not know what buckets hold.
+//!
+//! A free run says in its own lines what it is, so that giving back and taking cost the same few steps however many
+//! there are (boundary tags: Knuth, The Art of Computer Programming, 2.5):
+//!
+//! | word of 32 bits | in the first line of a free run | in the last |
+//! |---|---|---|
+//! | 0 | lines of the run | |
+//! | 1, 2 | the runs before and behind in the list of its length, 0: none | |
+//! | 3 | | the first line |
+//!
+//! One bit a line, beside, says whether the line is the first or last of a free run.
 
 #![expect(unsafe_code, reason = "buckets in raw memory")]
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::bucket::Bucket;
 use super::shape::{Chunk, SPARE};
@@ -24,21 +35,44 @@ const SMALL_BYTES: u64 = 2 << 20;
 const LIMBO_LINES: u64 = if cfg!(azekura_weave) { 0 } else { 16 };
 const LIMBO_SHARE: u64 = 64;
 
+/// Runs of so many lines or more share a list.
+const LONG: usize = 128;
+const LEN: usize = 0;
+const BEFORE: usize = 1;
+const BEHIND: usize = 2;
+const FIRST: usize = 3;
+
 pub(super) struct Arena {
     memory: Arc<Map>,
+    /// A bit a line: whether a free run begins or ends there.
+    edges: Arc<Map>,
     state: Mutex<State>,
 }
 
 /// First line and number of lines.
 type Run = (u32, u32);
 
+/// The first free run of each length below [`LONG`], of all others, and which lists are not empty.
+struct Lists {
+    first: [u32; LONG + 1],
+    filled: u128,
+}
+
+impl Default for Lists {
+    fn default() -> Self {
+        Self {
+            first: [0; LONG + 1],
+            filled: 0,
+        }
+    }
+}
+
 #[derive(Default)]
 struct State {
     /// Lines handed out so far; line 0 is never used, so that no chunk's word is zero.
     end: u32,
-    /// Free runs by place, and by size.
-    free: BTreeMap<u32, u32>,
-    by_len: BTreeSet<(u32, u32)>,
+    /// The first free run of each length; the last list has all long ones.
+    lists: Lists,
     /// Retired since the last stamp, and how many lines they are.
     limbo: Vec<Run>,
     limbo_lines: u64,
@@ -51,6 +85,7 @@ impl Arena {
         memory.advise_huge(SMALL_BYTES, RESERVED_BYTES - SMALL_BYTES);
         Ok(Self {
             memory,
+            edges: Map::anonymous(RESERVED_BYTES / 64 / 8, None)?,
             state: Mutex::new(State {
                 end: 1,
                 ..State::default()
@@ -77,7 +112,7 @@ impl Arena {
     pub(super) fn take(&self, buckets: u32) -> Result<Chunk<'_>> {
         let lines = buckets + SPARE;
         let mut state = self.state.lock();
-        if let Some(line) = state.reuse(lines) {
+        if let Some(line) = self.reuse(&mut state, lines) {
             drop(state);
             let at = self.memory.at(u64::from(line) * 64);
             // SAFETY: a run of lines of the reservation that nobody else has; zeros are empty buckets.
@@ -98,7 +133,7 @@ impl Arena {
 
     /// A chunk that nobody saw.
     pub(super) fn give_back(&self, chunk: Chunk<'_>) {
-        self.state.lock().join((chunk.line(), chunk.len()));
+        self.join(&mut self.state.lock(), (chunk.line(), chunk.len()));
     }
 
     /// A chunk that can no longer be found, but may still be looked at.
@@ -112,50 +147,199 @@ impl Arena {
             state.aging.push((epoch::stamp(), limbo));
         }
     }
-}
 
-impl State {
-    fn reuse(&mut self, lines: u32) -> Option<u32> {
-        if !self.aging.is_empty() {
-            self.reap();
+    /// The smallest free run of `lines` lines or more; what is left of it stays free.
+    fn reuse(&self, state: &mut State, lines: u32) -> Option<u32> {
+        if !state.aging.is_empty() {
+            self.reap(state);
         }
-        let (len, line) = *self.by_len.range((lines, 0)..).next()?;
-        self.by_len.remove(&(len, line));
-        self.free.remove(&line);
+        let shortest = (lines as usize).min(LONG);
+        let filled = state.lists.filled.unbounded_shr(shortest as u32);
+        let list = if filled == 0 {
+            LONG
+        } else {
+            shortest + filled.trailing_zeros() as usize
+        };
+        let mut line = state.lists.first[list];
+        while line != 0 && self.word(line, LEN).load(Ordering::Relaxed) < lines {
+            line = self.word(line, BEHIND).load(Ordering::Relaxed);
+        }
+        if line == 0 {
+            return None;
+        }
+        let len = self.remove(&mut state.lists, line);
         if len > lines {
-            self.free.insert(line + lines, len - lines);
-            self.by_len.insert((len - lines, line + lines));
+            self.insert(&mut state.lists, (line + lines, len - lines));
         }
         Some(line)
     }
 
-    fn join(&mut self, (mut line, mut len): Run) {
-        if let Some((&before, &before_len)) = self.free.range(..line).next_back()
-            && before + before_len == line
-        {
-            self.free.remove(&before);
-            self.by_len.remove(&(before_len, before));
-            line = before;
-            len += before_len;
+    /// Makes a run free, together with its free neighbours.
+    fn join(&self, state: &mut State, (mut line, mut len): Run) {
+        if self.is_edge(line - 1) {
+            line = self.word(line - 1, FIRST).load(Ordering::Relaxed);
+            len += self.remove(&mut state.lists, line);
         }
-        if let Some(behind_len) = self.free.remove(&(line + len)) {
-            self.by_len.remove(&(behind_len, line + len));
-            len += behind_len;
+        if line + len < state.end && self.is_edge(line + len) {
+            len += self.remove(&mut state.lists, line + len);
         }
-        self.free.insert(line, len);
-        self.by_len.insert((len, line));
+        self.insert(&mut state.lists, (line, len));
     }
 
-    fn reap(&mut self) {
-        let aging = std::mem::take(&mut self.aging);
+    fn reap(&self, state: &mut State) {
+        let aging = std::mem::take(&mut state.aging);
         for (stamp, runs) in aging {
             if epoch::is_past(stamp) || weave::has(Bug::ChunksWithoutWaiting) {
                 for run in runs {
-                    self.join(run);
+                    self.join(state, run);
                 }
             } else {
-                self.aging.push((stamp, runs));
+                state.aging.push((stamp, runs));
             }
         }
+    }
+
+    /// Notes a free run.
+    fn insert(&self, lists: &mut Lists, (line, len): Run) {
+        let list = (len as usize).min(LONG);
+        let behind = std::mem::replace(&mut lists.first[list], line);
+        if list < LONG {
+            lists.filled |= 1 << list;
+        }
+        if behind != 0 {
+            self.word(behind, BEFORE).store(line, Ordering::Relaxed);
+        }
+        self.word(line, LEN).store(len, Ordering::Relaxed);
+        self.word(line, BEFORE).store(0, Ordering::Relaxed);
+        self.word(line, BEHIND).store(behind, Ordering::Relaxed);
+        let last = line + len - 1;
+        self.word(last, FIRST).store(line, Ordering::Relaxed);
+        self.set_edge(line, true);
+        self.set_edge(last, true);
+    }
+
+    /// Forgets the free run that begins at `line`; its length.
+    fn remove(&self, lists: &mut Lists, line: u32) -> u32 {
+        let read = |word| self.word(line, word).load(Ordering::Relaxed);
+        let (len, before, behind) = (read(LEN), read(BEFORE), read(BEHIND));
+        let list = (len as usize).min(LONG);
+        if behind != 0 {
+            self.word(behind, BEFORE).store(before, Ordering::Relaxed);
+        }
+        if before != 0 {
+            self.word(before, BEHIND).store(behind, Ordering::Relaxed);
+        } else {
+            lists.first[list] = behind;
+            if behind == 0 && list < LONG {
+                lists.filled &= !(1 << list);
+            }
+        }
+        self.set_edge(line, false);
+        self.set_edge(line + len - 1, false);
+        len
+    }
+
+    /// A word of a free line.
+    #[expect(clippy::cast_ptr_alignment, reason = "a line begins at 64 bytes")]
+    fn word(&self, line: u32, word: usize) -> &AtomicU32 {
+        let at = u64::from(line) * 64 + word as u64 * 4;
+        // SAFETY: only lines below `end` are asked for, all within the reservation; nobody but who holds the lock of the
+        // state looks at a free line, and buckets are atomics as well.
+        unsafe { &*self.memory.at(at).cast::<AtomicU32>() }
+    }
+
+    /// The word with a line's bit, and the bit.
+    #[expect(clippy::cast_ptr_alignment, reason = "words of four bytes")]
+    fn edge(&self, line: u32) -> (&AtomicU32, u32) {
+        let at = u64::from(line / 32) * 4;
+        // SAFETY: a bit for every line of the reservation; zeros are valid, and all parts are atomics.
+        let word = unsafe { &*self.edges.at(at).cast::<AtomicU32>() };
+        (word, 1 << (line % 32))
+    }
+
+    fn is_edge(&self, line: u32) -> bool {
+        let (word, bit) = self.edge(line);
+        word.load(Ordering::Relaxed) & bit != 0
+    }
+
+    /// Called under the lock of the state.
+    fn set_edge(&self, line: u32, is_edge: bool) {
+        let (word, bit) = self.edge(line);
+        let others = word.load(Ordering::Relaxed) & !bit;
+        let mine = if is_edge { bit } else { 0 };
+        word.store(others | mine, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testkit::random::Random;
+
+    /// Free runs as their own lines tell them, in order of place.
+    fn free_runs(arena: &Arena) -> Vec<Run> {
+        let state = arena.state.lock();
+        let mut runs = Vec::new();
+        for (list, first) in state.lists.first.iter().enumerate() {
+            let (mut line, mut before) = (*first, 0);
+            if list < LONG {
+                assert_eq!(state.lists.filled >> list & 1 == 1, line != 0);
+            }
+            while line != 0 {
+                let read = |word| arena.word(line, word).load(Ordering::Relaxed);
+                let len = read(LEN);
+                assert_eq!((list, before), ((len as usize).min(LONG), read(BEFORE)));
+                assert!(arena.is_edge(line) && arena.is_edge(line + len - 1));
+                let last = arena.word(line + len - 1, FIRST);
+                assert_eq!(last.load(Ordering::Relaxed), line);
+                runs.push((line, len));
+                (before, line) = (line, read(BEHIND));
+            }
+        }
+        runs.sort_unstable();
+        runs
+    }
+
+    #[test]
+    fn runs_do_not_overlap_and_free_neighbours_are_one() {
+        let arena = Arena::new().unwrap();
+        let mut random = Random::new(1);
+        let mut taken: Vec<Run> = Vec::new();
+        for step in 0..20_000u64 {
+            // It grows, shrinks, and grows again.
+            let grows = step / 2000 % 2 == 0;
+            if taken.is_empty() || random.below(3) < if grows { 2 } else { 1 } {
+                let chunk = arena.take(1 + random.below(150) as u32).unwrap();
+                let run = (chunk.line(), chunk.len());
+                for at in 0..chunk.len() {
+                    let slots = chunk.bucket(at).slots();
+                    assert!(slots.iter().all(|slot| slot.load(Ordering::Relaxed) == 0));
+                    slots[0].store(u64::MAX, Ordering::Relaxed);
+                }
+                taken.push(run);
+            } else {
+                let at = random.below(taken.len() as u64) as usize;
+                let (line, len) = taken.swap_remove(at);
+                arena.give_back(Chunk::new(&arena, line, len - SPARE));
+            }
+            if step % 100 != 0 {
+                continue;
+            }
+            let free = free_runs(&arena);
+            let touch = |pair: &[Run]| pair[0].0 + pair[0].1 == pair[1].0;
+            assert!(!free.windows(2).any(touch), "neighbours are joined");
+            let mut all: Vec<Run> = free.into_iter().chain(taken.iter().copied()).collect();
+            all.sort_unstable();
+            let mut end = 1;
+            for (line, len) in all {
+                assert_eq!(line, end, "no line is lost, and none is in two runs");
+                end = line + len;
+            }
+            assert_eq!(end, arena.state.lock().end);
+        }
+        for (line, len) in taken {
+            arena.give_back(Chunk::new(&arena, line, len - SPARE));
+        }
+        assert_eq!(free_runs(&arena), [(1, arena.state.lock().end - 1)]);
     }
 }
