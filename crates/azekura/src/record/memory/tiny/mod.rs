@@ -5,7 +5,8 @@
 //!    store to no shared line; writers of different buckets do not wait for one another.
 //! 2. It grows by itself, a few hundred entries at a time.
 //! 3. A record of 8 and 8 bytes takes 18 bytes and its share of the index, 10 to 14. The room of removed and overwritten
-//!    records is used again: records take at most 2.25 times what live ones need, and 6 MiB, whatever came and went.
+//!    records is used again: records take at most 2.25 times what live ones need, 6 MiB, and 64 KiB for each length of
+//!    record and each of at most 32 threads that put such, whatever came and went.
 //! 4. `update_many` is isolated. Nothing survives the process.
 //!
 //! ```text
@@ -21,7 +22,7 @@
 //! | 4 give the old record's slot back | still readable by who found it before |
 //!
 //! Invariants: an entry points to a whole record; a place is freed by who took its entry away, under the bucket's lock, once.
-//! Lock order: the gate, the slab's walk, the index's, a shard of the slab. No file, no clock, no thread of its own.
+//! Lock order: the gate, the slab's walk, the index's, a hand of the slab. No file, no clock, no thread of its own.
 
 mod update;
 
