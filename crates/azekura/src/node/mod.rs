@@ -52,6 +52,7 @@ use memory::Memory;
 
 use crate::order::Order;
 pub use latch::{Latch, Locked};
+pub use search::Search;
 
 /// Longest memory of a node, in words of eight bytes.
 pub const WORDS_MAX: usize = 2048;

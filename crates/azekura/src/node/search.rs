@@ -5,11 +5,23 @@
 
 use std::cmp::Ordering;
 use std::hint::select_unpredictable;
+use std::sync::atomic::AtomicU64;
 
 use super::{HEADER_WORDS, Key, Node, Slot, head_of};
 use crate::order::Order;
 
-impl Node<'_> {
+/// Slots that are looked at without further steps: they lie in two lines.
+const NEAR: usize = 8;
+
+/// A search by heads that goes step by step.
+#[derive(Clone, Copy, Debug)]
+pub struct Search {
+    target: u64,
+    base: usize,
+    len: usize,
+}
+
+impl<'m> Node<'m> {
     /// The first entry whose key is not less than `key`, and whether it is equal. `key` lies between the fences.
     #[inline(always)]
     pub fn find(self, key: &[u8]) -> (usize, bool) {
@@ -46,8 +58,14 @@ impl Node<'_> {
             return (count, false);
         }
         let at = self.heads_below(u64::from(head) << 32, first, count);
+        self.found(at, count, head, suffix)
+    }
+
+    /// The place of a key with this head, of which the first entry whose head is not less is known.
+    #[inline(always)]
+    fn found(self, at: usize, count: usize, head: u32, suffix: &[u8]) -> (usize, bool) {
         let slot = self.slot(at);
-        if slot.head() != head {
+        if at >= count || slot.head() != head {
             return (at, false);
         }
         match self.compare(slot, suffix) {
@@ -76,25 +94,75 @@ impl Node<'_> {
     /// The first entry from `first` on whose slot is not less than `target`.
     #[inline(always)]
     fn heads_below(self, target: u64, first: usize, count: usize) -> usize {
-        use std::sync::atomic::Ordering::Relaxed;
-        let range = HEADER_WORDS + first..HEADER_WORDS + count;
-        let Some(slots) = self.memory.0.get(range) else {
-            return first;
+        let mut search = Search {
+            target,
+            base: first,
+            len: count.saturating_sub(first),
         };
-        let mut base = 0;
-        let mut len = slots.len();
-        while len > 1 {
-            let half = len / 2;
-            let is_below = slots
-                .get(base + half - 1)
-                .is_some_and(|slot| slot.load(Relaxed) < target);
-            base = select_unpredictable(is_below, base + half, base);
-            len -= half;
+        self.finish(&mut search)
+    }
+
+    /// Begins a search that goes step by step, so that many can go together; `None` in an order in which it cannot.
+    #[inline(always)]
+    pub fn search(self, key: &[u8]) -> Option<Search> {
+        if self.order != Order::Lexical {
+            return None;
         }
-        let is_below = slots
-            .get(base)
-            .is_some_and(|slot| slot.load(Relaxed) < target);
-        first + base + usize::from(is_below)
+        let suffix = key.get(self.prefix_len()..).unwrap_or_default();
+        let first = usize::from(self.level() > 0);
+        Some(Search {
+            target: u64::from(head_of(suffix)) << 32,
+            base: first,
+            len: self.count().saturating_sub(first),
+        })
+    }
+
+    /// Halves what is left of a search; whether more than a line's worth is left.
+    #[inline(always)]
+    pub fn halve(self, search: &mut Search) -> bool {
+        let half = search.len / 2;
+        let probe = self
+            .memory
+            .word(HEADER_WORDS + (search.base + half).saturating_sub(1));
+        search.base = select_unpredictable(probe < search.target, search.base + half, search.base);
+        search.len -= half;
+        search.len > NEAR
+    }
+
+    /// The words that the next halving, or the end of a search, looks at.
+    #[inline(always)]
+    pub fn next_words(self, search: &Search) -> [Option<&'m AtomicU64>; 2] {
+        let word = |at| self.memory.0.get(HEADER_WORDS + at);
+        if search.len > NEAR {
+            [word((search.base + search.len / 2).saturating_sub(1)), None]
+        } else {
+            [word(search.base), word(search.base + search.len)]
+        }
+    }
+
+    /// The end of a search by heads.
+    #[inline(always)]
+    pub fn finish(self, search: &mut Search) -> usize {
+        while search.len > 1 {
+            self.halve(search);
+        }
+        let is_below =
+            search.len == 1 && self.memory.word(HEADER_WORDS + search.base) < search.target;
+        search.base += usize::from(is_below);
+        search.len = 0;
+        search.base
+    }
+
+    /// As [`find`](Self::find), after a search that was finished.
+    #[inline(always)]
+    pub fn find_at(self, search: &Search, key: &[u8]) -> (usize, bool) {
+        let suffix = key.get(self.prefix_len()..).unwrap_or_default();
+        self.found(
+            search.base,
+            self.count(),
+            (search.target >> 32) as u32,
+            suffix,
+        )
     }
 
     /// How the key of `slot` compares with `suffix`, whose head is the same.

@@ -24,12 +24,14 @@ mod cell;
 mod frame;
 #[cfg(test)]
 mod tests;
+mod together;
 mod tree;
 mod update;
 mod walk;
 
 use cell::Cells;
 use frame::FRAME;
+use together::GROUP;
 use tree::{End, To, Tree};
 
 use crate::engine::{
@@ -50,8 +52,6 @@ const LIMITS: Limits = Limits {
     value: (2 << 30) - 1,
     whose: "an ordered store in memory",
 };
-/// Keys whose ways are gone together.
-const GROUP: usize = 16;
 /// Readings of a leaf that others keep changing, before it is locked.
 const TRIES: u32 = 16;
 /// Values up to here are copied without an allocation.
@@ -206,7 +206,11 @@ impl BabyDb {
 
     #[inline(always)]
     fn see_in(node: Node<'_>, key: &[u8], buffer: &mut Buffer) -> Seen {
-        let (at, is_present) = node.find(key);
+        Self::see_entry(node, node.find(key), buffer)
+    }
+
+    #[inline(always)]
+    fn see_entry(node: Node<'_>, (at, is_present): (usize, bool), buffer: &mut Buffer) -> Seen {
         if !is_present {
             return Seen::Absent;
         }
@@ -225,33 +229,6 @@ impl BabyDb {
         let held = self.tree.lock_leaf(key);
         Self::see_in(self.tree.node(held.frame), key, buffer)
     }
-
-    /// Goes the ways of up to a group of keys together, so that their misses overlap: first the leaves, then the items are
-    /// brought near. Where somebody was in the way there is no end.
-    #[inline(always)]
-    fn approach<'t, 'k>(
-        &'t self,
-        keys: impl Iterator<Item = &'k [u8]> + Clone,
-        ends: &mut [Option<End<'t>>; GROUP],
-    ) {
-        let height = self.tree.height();
-        for (key, end) in keys.clone().zip(ends.iter_mut()) {
-            *end = self.tree.way(To::Key(key), height);
-        }
-        for level in (0..height).rev() {
-            for (key, end) in keys.clone().zip(ends.iter_mut()) {
-                *end = end.and_then(|end| self.tree.step(&end, key, level == 0));
-            }
-        }
-        for (key, end) in keys.zip(ends.iter()) {
-            if let Some(end) = end {
-                let node = self.tree.node(end.frame);
-                if let Some(word) = node.item_word(node.find(key).0) {
-                    crate::io::mmap::prefetch(std::ptr::from_ref(word).cast());
-                }
-            }
-        }
-    }
 }
 
 impl Reader for BabyDb {
@@ -260,13 +237,15 @@ impl Reader for BabyDb {
     }
 
     fn read_many(&self, keys: &[&[u8]], visit: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
-        let mut ends = [None; GROUP];
+        let mut ways = [None; GROUP];
+        let mut buffer = Buffer::new();
         for (group, keys) in keys.chunks(GROUP).enumerate() {
             let pin = epoch::pin();
-            self.approach(keys.iter().copied(), &mut ends);
-            for (at, (key, end)) in keys.iter().zip(&ends).enumerate() {
-                let mut buffer = Buffer::new();
-                let seen = end.and_then(|end| self.see_at(&end, key, &mut buffer));
+            self.tree.approach(&keys.iter().copied(), &mut ways);
+            for (at, (key, way)) in keys.iter().zip(&ways).enumerate() {
+                let seen = way
+                    .as_ref()
+                    .and_then(|way| self.see_along(way, key, &mut buffer));
                 let seen = seen.unwrap_or_else(|| self.see(key, &mut buffer));
                 Self::lend(&pin, &seen, &buffer, |value| {
                     visit(group * GROUP + at, value);
@@ -336,7 +315,8 @@ impl Engine for BabyDb {
 
     fn put_many(&self, records: &[(&[u8], &[u8])]) -> Result<()> {
         for group in records.chunks(GROUP) {
-            self.approach(group.iter().map(|(key, _)| *key), &mut [None; GROUP]);
+            let keys = group.iter().map(|(key, _)| *key);
+            self.tree.approach(&keys, &mut [None; GROUP]);
             for (key, value) in group {
                 self.put(key, value)?;
             }

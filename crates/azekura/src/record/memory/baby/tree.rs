@@ -152,30 +152,15 @@ impl Tree {
         }
     }
 
-    /// One step from a node on the way down, for those who go many ways at once: the child where `key` is.
+    /// The end of a way at the child of the node that `parent` guards.
     #[inline(always)]
-    pub(super) fn step<'t>(&'t self, end: &End<'t>, key: &[u8], is_leaf: bool) -> Option<End<'t>> {
-        let seen = end.frame.latch.begin();
-        if !end.is_still() {
-            return None;
-        }
-        let node = self.node(end.frame);
-        let number = node.child(node.child_of(key));
-        if !end.frame.latch.is_still(seen) {
-            return None;
-        }
-        let lines = if is_leaf {
-            LINES_OF_LEAF
-        } else {
-            LINES_OF_INNER
-        };
-        self.frames.prefetch(number, lines);
-        Some(End {
+    pub(super) fn end<'t>(&'t self, number: u32, parent: &'t Latch, version: u64) -> End<'t> {
+        End {
             number,
             frame: self.frames.at(number),
-            parent: &end.frame.latch,
-            version: seen,
-        })
+            parent,
+            version,
+        }
     }
 
     /// Locks the leaf where `key` is or would be.

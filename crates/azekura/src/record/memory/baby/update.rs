@@ -46,7 +46,8 @@ impl BabyDb {
     pub fn remove_many(&self, keys: &[&[u8]]) -> Result<u64> {
         let mut removed = 0;
         for group in keys.chunks(super::GROUP) {
-            self.approach(group.iter().copied(), &mut [None; super::GROUP]);
+            let keys = group.iter().copied();
+            self.tree.approach(&keys, &mut [None; super::GROUP]);
             for key in group {
                 removed += u64::from(self.remove(key)?);
             }
