@@ -18,6 +18,20 @@ fn mask(len: usize) -> u64 {
     }
 }
 
+/// Fewer than eight bytes as a little-endian number, by two loads that may overlap: a copy of so few would be a call.
+#[inline(always)]
+fn few(bytes: &[u8]) -> u64 {
+    if let (Some(first), Some(last)) = (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
+        let last = u64::from(u32::from_le_bytes(*last));
+        return u64::from(u32::from_le_bytes(*first)) | last << ((bytes.len() - 4) * 8);
+    }
+    if let (Some(first), Some(last)) = (bytes.first_chunk::<2>(), bytes.last_chunk::<2>()) {
+        let last = u64::from(u16::from_le_bytes(*last));
+        return u64::from(u16::from_le_bytes(*first)) | last << ((bytes.len() - 2) * 8);
+    }
+    bytes.first().map_or(0, |byte| u64::from(*byte))
+}
+
 impl Memory<'_> {
     #[inline(always)]
     pub(super) fn word(self, at: usize) -> u64 {
@@ -81,29 +95,29 @@ impl Memory<'_> {
             at += 8;
         }
         if !rest.is_empty() {
-            let mut bytes = [0; 8];
-            bytes[..rest.len()].copy_from_slice(rest);
-            self.set_bits(at, rest.len(), u64::from_le_bytes(bytes));
+            self.set_bits(at, rest.len(), few(rest));
         }
     }
 
     /// How the bytes at `at` compare with `other`, as bytes.
     #[inline(always)]
     pub(super) fn compare(self, mut at: usize, len: usize, other: &[u8]) -> std::cmp::Ordering {
-        let mut left = len.min(other.len());
-        let mut rest = other;
-        while left > 0 {
-            let step = left.min(8);
-            let mut bytes = [0; 8];
-            bytes[..step].copy_from_slice(&rest[..step]);
-            let theirs = u64::from_le_bytes(bytes).swap_bytes();
-            let ours = self.bits(at, step).swap_bytes();
+        let alike = len.min(other.len());
+        let (chunks, rest) = other.get(..alike).unwrap_or_default().as_chunks::<8>();
+        for chunk in chunks {
+            let theirs = u64::from_le_bytes(*chunk).swap_bytes();
+            let ours = self.bits(at, 8).swap_bytes();
             if ours != theirs {
                 return ours.cmp(&theirs);
             }
-            at += step;
-            left -= step;
-            rest = &rest[step..];
+            at += 8;
+        }
+        if !rest.is_empty() {
+            let theirs = few(rest).swap_bytes();
+            let ours = self.bits(at, rest.len()).swap_bytes();
+            if ours != theirs {
+                return ours.cmp(&theirs);
+            }
         }
         len.cmp(&other.len())
     }

@@ -57,7 +57,12 @@ impl<'m> Node<'m> {
         if head >= last.head() && (head > last.head() || self.compare(last, suffix).is_lt()) {
             return (count, false);
         }
-        let at = self.heads_below(u64::from(head) << 32, first, count);
+        // Who takes records off in order takes the first, again and again.
+        let at = if head <= self.slot(first).head() {
+            first
+        } else {
+            self.heads_below(u64::from(head) << 32, first, count)
+        };
         self.found(at, count, head, suffix)
     }
 

@@ -70,6 +70,13 @@ impl Node<'_> {
 
     /// Whether this node could take the entries of `right`, the next one, with an eighth to spare.
     pub fn could_take(self, right: Node<'_>) -> bool {
+        let fences_len = self.lower_len() + right.upper_len();
+        let room = self.size().saturating_sub(HEADER_WORDS * 8 + fences_len);
+        let most = room - room / 8;
+        // Common bytes do not become more, so neither become the items smaller.
+        if self.used() + right.used() > most {
+            return false;
+        }
         let (mut low, mut up) = (Key::default(), Key::default());
         let fences = (self.lower(&mut low), right.upper(&mut up));
         let prefix = match (fences, self.order) {
@@ -91,8 +98,7 @@ impl Node<'_> {
                 })
                 .sum()
         };
-        let room = self.size() - HEADER_WORDS * 8 - low.bytes().len() - up.bytes().len();
-        bytes(self) + bytes(right) <= room - room / 8
+        bytes(self) + bytes(right) <= most
     }
 
     /// Takes the entries of `right`, the next one, which it [could](Self::could_take).

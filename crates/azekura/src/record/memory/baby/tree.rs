@@ -315,9 +315,6 @@ impl Tree {
             return;
         };
         let (into, from) = (self.node(left.frame), self.node(right.frame));
-        if !into.could_take(from) {
-            return;
-        }
         for changed in [&left, &right, &parent] {
             changed.lock.change();
         }
@@ -348,7 +345,7 @@ impl Tree {
         }
     }
 
-    /// The child at `at`, which is held, and one beside it, in order; and the right one's entry.
+    /// The child at `at`, which is held, and one beside it that it can be one with, in order; and the right one's entry.
     fn neighbours<'t>(
         &'t self,
         above: &Node<'_>,
@@ -364,13 +361,16 @@ impl Tree {
                 lock: frame.latch.try_lock()?,
             })
         };
+        let node = self.node(held.frame);
         if at + 1 < above.count()
             && let Some(right) = try_lock(at + 1)
+            && node.could_take(self.node(right.frame))
         {
             return Some((at + 1, held, right));
         }
         let left = try_lock(at.checked_sub(1)?)?;
-        Some((at, left, held))
+        let could = self.node(left.frame).could_take(node);
+        could.then_some((at, left, held))
     }
 
     /// Makes the only child of the root the root; gives `held` back if it is not the root.
