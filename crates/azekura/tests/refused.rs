@@ -149,9 +149,11 @@ fn bytes(random: &mut Random) -> Vec<u8> {
 fn key(random: &mut Random) -> Vec<u8> {
     let number = random.below(700);
     let mut key = format!("key-{number}").into_bytes();
-    if number.is_multiple_of(7) {
-        // A node of `BabyDb` takes no longer ones.
-        key.resize(400, b'.');
+    match number % 14 {
+        7 => key.resize(400, b'.'),
+        // In a node of `BabyDb` all of these are one entry.
+        0 => drop(key.splice(..0, [b'.'; 600])),
+        _ => {}
     }
     key
 }

@@ -14,7 +14,8 @@ use crate::order::Order;
 const NEAR: usize = 12;
 
 impl Value<'_> {
-    fn stored_len(self) -> usize {
+    /// Bytes that it takes in a node.
+    pub fn stored_len(self) -> usize {
         match self {
             Self::Inside(bytes) => bytes.len(),
             Self::Outside(_) => 8,

@@ -317,6 +317,11 @@ impl<'m> Node<'m> {
         self.upper(&mut fence).is_none() || self.order.compare(key, fence.bytes()).is_lt()
     }
 
+    /// Bytes of the whole key of an entry.
+    pub fn key_len(self, at: usize) -> usize {
+        self.prefix_len() + self.slot(at).key_len()
+    }
+
     /// The whole key of an entry.
     pub fn key(self, at: usize, key: &mut Key) {
         let slot = self.slot(at);

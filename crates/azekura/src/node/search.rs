@@ -1,7 +1,8 @@
 //! Finding a key's place among a node's entries.
 //!
 //! In lexical order by the heads, without a branch that depends on them, then by the items where heads are equal; in
-//! other orders by whole keys. It does not change the node.
+//! other orders by whole keys. A search by heads can also be gone probe by probe, among those of other keys, so that their
+//! cache misses overlap. It does not change the node.
 
 use std::cmp::Ordering;
 use std::hint::select_unpredictable;
@@ -107,19 +108,24 @@ impl<'m> Node<'m> {
         self.finish(&mut search)
     }
 
-    /// Begins a search that goes step by step, so that many can go together; `None` in an order in which it cannot.
+    /// Begins a search that goes step by step, so that many can go together; in other orders it is done at once.
     #[inline(always)]
-    pub fn search(self, key: &[u8]) -> Option<Search> {
+    pub fn search(self, key: &[u8]) -> Search {
+        let first = usize::from(self.level() > 0);
+        let count = self.count();
         if self.order != Order::Lexical {
-            return None;
+            return Search {
+                target: 0,
+                base: self.find_by(first, count, key).0,
+                len: 0,
+            };
         }
         let suffix = key.get(self.prefix_len()..).unwrap_or_default();
-        let first = usize::from(self.level() > 0);
-        Some(Search {
+        Search {
             target: u64::from(head_of(suffix)) << 32,
             base: first,
-            len: self.count().saturating_sub(first),
-        })
+            len: count.saturating_sub(first),
+        }
     }
 
     /// Halves what is left of a search; whether more than a line's worth is left.
@@ -161,6 +167,12 @@ impl<'m> Node<'m> {
     /// As [`find`](Self::find), after a search that was finished.
     #[inline(always)]
     pub fn find_at(self, search: &Search, key: &[u8]) -> (usize, bool) {
+        if self.order != Order::Lexical {
+            let mut other = Key::default();
+            self.key(search.base, &mut other);
+            let is_equal = search.base < self.count() && other.bytes() == key;
+            return (search.base, is_equal);
+        }
         let suffix = key.get(self.prefix_len()..).unwrap_or_default();
         self.found(
             search.base,

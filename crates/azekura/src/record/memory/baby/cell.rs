@@ -24,7 +24,6 @@ const LEN: usize = 8;
 const BATCH: usize = 64;
 const BATCH_BYTES: u64 = 1 << 20;
 
-#[derive(Default)]
 pub(super) struct Cells {
     retired: Mutex<Retired>,
     /// Of the values and their lengths.
@@ -49,21 +48,32 @@ fn no_room(len: usize) -> Error {
 }
 
 impl Cells {
-    /// A word for a copy of `value`. `Full` if there is no memory.
+    pub(super) fn new() -> Self {
+        Self {
+            retired: Mutex::default(),
+            bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// A word for a copy of the parts of a value. `Full` if there is no memory.
     #[expect(clippy::cast_ptr_alignment, reason = "allocated at eight bytes")]
-    pub(super) fn put(&self, value: &[u8]) -> Result<u64> {
-        let layout = layout(value.len())?;
+    pub(super) fn put(&self, parts: &[&[u8]]) -> Result<u64> {
+        let len = parts.iter().map(|part| part.len()).sum();
+        let layout = layout(len)?;
         // SAFETY: the layout is not empty.
         let at = unsafe { alloc(layout) };
         if at.is_null() {
-            return Err(no_room(value.len()));
+            return Err(no_room(len));
         }
-        // SAFETY: the allocation has eight aligned bytes for the length and as many as the value behind them, and is
+        // SAFETY: the allocation has eight aligned bytes for the length and as many as the parts behind them, and is
         // nobody else's.
         unsafe {
-            at.cast::<u64>().write(value.len() as u64);
-            at.add(LEN)
-                .copy_from_nonoverlapping(value.as_ptr(), value.len());
+            at.cast::<u64>().write(len as u64);
+            let mut to = at.add(LEN);
+            for part in parts {
+                to.copy_from_nonoverlapping(part.as_ptr(), part.len());
+                to = to.add(part.len());
+            }
         }
         self.bytes
             .fetch_add(layout.size() as u64, Ordering::Relaxed);
@@ -96,28 +106,37 @@ impl Cells {
     pub(super) unsafe fn retire(&self, word: u64) {
         // SAFETY: it is not retired, and so not freed, yet.
         let len = unsafe { len_of(word) };
-        self.bytes.fetch_sub((len + LEN) as u64, Ordering::Relaxed);
+        self.forget(len);
         let mut retired = self.retired.lock();
+        // Without memory to remember it, it is not freed.
+        if retired.fresh.try_reserve(1).is_err() {
+            return;
+        }
         retired.fresh.push(word);
         retired.fresh_bytes += len as u64;
         if retired.fresh.len() < BATCH && retired.fresh_bytes < BATCH_BYTES {
             return;
         }
-        let mut gone = Vec::new();
-        while let Some((stamp, _)) = retired.aging.front() {
-            if !epoch::is_past(*stamp) {
-                break;
-            }
-            gone.extend(retired.aging.pop_front().map(|(_, words)| words));
+        if retired.aging.try_reserve(1).is_ok() {
+            let fresh = std::mem::take(&mut retired.fresh);
+            retired.fresh_bytes = 0;
+            retired.aging.push_back((epoch::stamp(), fresh));
         }
-        let fresh = std::mem::take(&mut retired.fresh);
-        retired.fresh_bytes = 0;
-        retired.aging.push_back((epoch::stamp(), fresh));
         drop(retired);
-        for word in gone.into_iter().flatten() {
-            // SAFETY: retired before a stamp that is past: nobody can hold it; and taken off the list.
-            unsafe { free(word) };
+        while let Some(words) = self.next_past() {
+            for word in words {
+                // SAFETY: retired before a stamp that is past: nobody can hold it; and taken off the list.
+                unsafe { free(word) };
+            }
         }
+    }
+
+    /// Takes the first batch off the list, if nobody can look at its values any more.
+    fn next_past(&self) -> Option<Vec<u64>> {
+        let mut retired = self.retired.lock();
+        let is_past = |(stamp, _): &(u64, Vec<u64>)| epoch::is_past(*stamp);
+        retired.aging.front().filter(|batch| is_past(batch))?;
+        retired.aging.pop_front().map(|(_, words)| words)
     }
 
     /// Frees the value of `word` at once.
@@ -128,9 +147,13 @@ impl Cells {
     pub(super) unsafe fn drop_unseen(&self, word: u64) {
         // SAFETY: the caller's.
         let len = unsafe { len_of(word) };
-        self.bytes.fetch_sub((len + LEN) as u64, Ordering::Relaxed);
+        self.forget(len);
         // SAFETY: the caller's.
         unsafe { free(word) };
+    }
+
+    fn forget(&self, len: usize) {
+        self.bytes.fetch_sub((len + LEN) as u64, Ordering::Relaxed);
     }
 
     /// Bytes of values that are not retired.

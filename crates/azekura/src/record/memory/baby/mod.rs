@@ -2,26 +2,31 @@
 //!
 //! Promises:
 //! 1. A lookup in lexical order costs two cache misses, one for the leaf's slots, which come in together, and one for the
-//!    item; inner nodes of 10 million records take less than 2 MiB. Readers take no lock, store to no shared line, and wait only while
-//!    a node is being changed.
+//!    item; inner nodes of 10 million records take less than 2 MiB. Readers take no lock, store to no shared line, and wait
+//!    only while a node is being changed. The misses of a batch overlap.
 //! 2. An update locks its leaf; a division also the parents that change with it; never the tree.
 //! 3. A record of 8 and 8 bytes takes 16 to 20 bytes in its leaf. Ascending keys leave full leaves, random ones two thirds
 //!    full. Thin neighbours are joined; frames and long values given back are used again, frames not returned to the system.
 //! 4. `update_many` is isolated, and a reader who saw one of its edits sees the others. Nothing survives the process.
 //! 5. A scan, and a cursor, shows what was there all along once, and goes on from any bookmark; leaves are copied before
 //!    they are shown, so it holds nothing while it lends.
+//! 6. Keys in lexical order have up to 8 MiB - 1. From 510 bytes on a record stands outside, and an update costs
+//!    eight bytes more for each record whose key has the same first 510. In other orders keys end at 510 bytes.
 //!
 //! ```text
-//!   tree    the way down, locks, division and joining   -- node (crate::node): search, insert, divide
-//!   frame   where nodes live        cell   long values, reclaimed by epochs
-//!   update  edits       walk   records in order, both ways
+//!   tree     the way down, locks, division and joining   -- node (crate::node): search, insert, divide
+//!   frame    where nodes live       cell   long values, reclaimed by epochs
+//!   update, many  edits of one and of many    walk  records in order, both ways   together  many ways down at once
+//!   cluster  long keys, those that begin alike together
 //! ```
 //!
 //! What a reader is lent is a copy of up to 510 bytes that was found valid, or a value outside, which never changes and stays
 //! while the reader is pinned. Lock order: the gate, then as in `tree`. No file, no clock, no thread of its own.
 
 mod cell;
+mod cluster;
 mod frame;
+mod many;
 #[cfg(test)]
 mod tests;
 mod together;
@@ -30,6 +35,7 @@ mod update;
 mod walk;
 
 use cell::Cells;
+use cluster::words_of;
 use frame::FRAME;
 use together::GROUP;
 use tree::{End, To, Tree};
@@ -46,11 +52,17 @@ use crate::record::gate::Gate;
 use crate::record::limits::Limits;
 use crate::room;
 
-/// Longest value.
+/// The longest records.
 const LIMITS: Limits = Limits {
-    key: KEY_LEN_MAX as u64,
+    key: (8 << 20) - 1,
     value: (2 << 30) - 1,
     whose: "an ordered store in memory",
+};
+/// The same where keys are compared as a whole.
+const LIMITS_OF_WHOLE_KEYS: Limits = Limits {
+    key: KEY_LEN_MAX as u64,
+    value: LIMITS.value,
+    whose: "an ordered store in memory in this order",
 };
 /// Readings of a leaf that others keep changing, before it is locked.
 const TRIES: u32 = 16;
@@ -68,6 +80,7 @@ pub struct Options {
 pub struct BabyDb {
     tree: Tree,
     cells: Cells,
+    limits: &'static Limits,
     /// Lets updates pass; closed while everything is removed.
     gate: Gate,
     count: Counter,
@@ -134,7 +147,11 @@ impl BabyDb {
     pub fn with(options: &Options) -> Result<Self> {
         Ok(Self {
             tree: Tree::new(options.order)?,
-            cells: Cells::default(),
+            cells: Cells::new(),
+            limits: match options.order {
+                Order::Lexical => &LIMITS,
+                _ => &LIMITS_OF_WHOLE_KEYS,
+            },
             gate: Gate::default(),
             count: Counter::new(0)?,
         })
@@ -153,6 +170,9 @@ impl BabyDb {
     /// Lends the value of `key`, or its absence, to `visit`: no lock, and no allocation up to 64 bytes.
     #[inline]
     pub fn read_with<R>(&self, key: &[u8], visit: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
+        if self.is_long(key) {
+            return Ok(self.read_long(key, visit));
+        }
         let pin = epoch::pin();
         let mut buffer = Buffer::new();
         let seen = self.see(key, &mut buffer);
@@ -243,6 +263,10 @@ impl Reader for BabyDb {
             let pin = epoch::pin();
             self.tree.approach(&keys.iter().copied(), &mut ways);
             for (at, (key, way)) in keys.iter().zip(&ways).enumerate() {
+                if self.is_long(key) {
+                    self.read_long(key, |value| visit(group * GROUP + at, value));
+                    continue;
+                }
                 let seen = way
                     .as_ref()
                     .and_then(|way| self.see_along(way, key, &mut buffer));
@@ -290,8 +314,8 @@ impl Reader for BabyDb {
             evicts: false,
             durability: None,
             update_many_is_crash_atomic: false,
-            key_len_max: LIMITS.key,
-            value_len_max: LIMITS.value,
+            key_len_max: self.limits.key,
+            value_len_max: self.limits.value,
         }
     }
 
@@ -315,6 +339,7 @@ impl Engine for BabyDb {
 
     fn put_many(&self, records: &[(&[u8], &[u8])]) -> Result<()> {
         for group in records.chunks(GROUP) {
+            let _pin = epoch::pin();
             let keys = group.iter().map(|(key, _)| *key);
             self.tree.approach(&keys, &mut [None; GROUP]);
             for (key, value) in group {
@@ -343,13 +368,12 @@ impl Drop for BabyDb {
     #[expect(unsafe_code, reason = "words are the cells' to give and ours to keep")]
     fn drop(&mut self) {
         let Self { tree, cells, .. } = self;
+        let order = tree.order;
         tree.leaves(&mut |node| {
-            for at in 0..node.count() {
-                if let Found::Outside(word) = node.value(at) {
-                    // SAFETY: of `Cells::put`, still in its node, and nobody reads any more.
-                    unsafe { cells.drop_unseen(word) };
-                }
-            }
+            words_of(node, order, &mut |word| {
+                // SAFETY: of `Cells::put`, still in its node or its list, and nobody reads any more.
+                unsafe { cells.drop_unseen(word) };
+            });
         });
     }
 }

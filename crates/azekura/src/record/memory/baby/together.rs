@@ -4,10 +4,11 @@
 //! near while the others take their turn. So a key costs the lines its own search touches, five of a leaf, and waits for
 //! none of them alone. A way on which somebody changed something ends; its key goes alone afterwards. It changes nothing.
 
-use super::tree::{End, To, Tree};
+use super::tree::{End, LINES_OF_LEAF, To, Tree};
 use super::{BabyDb, Buffer, Seen};
 use crate::io::mmap::prefetch;
 use crate::node::Search;
+use crate::order::Order;
 
 /// Keys whose ways are gone together.
 pub(super) const GROUP: usize = 32;
@@ -36,7 +37,7 @@ impl Tree {
     #[inline(always)]
     fn begin<'t>(&self, end: End<'t>, key: &[u8]) -> Option<Way<'t>> {
         let version = end.frame.latch.begin();
-        let search = self.node(end.frame).search(key)?;
+        let search = self.node(end.frame).search(key);
         end.is_still().then_some(Way {
             end,
             version,
@@ -44,9 +45,9 @@ impl Tree {
         })
     }
 
-    /// The child that a finished search found, its header on its way.
+    /// The child that a finished search found, its first lines on their way.
     #[inline(always)]
-    fn descend<'t>(&'t self, way: &Way<'t>, key: &[u8]) -> Option<Way<'t>> {
+    fn descend<'t>(&'t self, way: &Way<'t>, key: &[u8], lines: usize) -> Option<Way<'t>> {
         let node = self.node(way.end.frame);
         let (at, is_equal) = node.find_at(&way.search, key);
         let number = node.child(at.saturating_sub(usize::from(!is_equal)));
@@ -54,7 +55,7 @@ impl Tree {
         if !latch.is_still(way.version) {
             return None;
         }
-        self.frames.prefetch(number, 1);
+        self.frames.prefetch(number, lines);
         Some(Way {
             end: self.end(number, latch, way.version),
             ..*way
@@ -69,6 +70,12 @@ impl Tree {
         ways: &mut Ways<'t>,
     ) {
         let height = self.height();
+        // In other orders a search is not gone by probes, and wants all slots.
+        let lines = if self.order == Order::Lexical {
+            1
+        } else {
+            LINES_OF_LEAF
+        };
         for (key, way) in keys.clone().zip(ways.iter_mut()) {
             let end = self.way(To::Key(key), height);
             *way = end.and_then(|end| self.begin(end, key));
@@ -76,7 +83,7 @@ impl Tree {
         for _ in 0..height {
             self.search(ways);
             for (key, way) in keys.clone().zip(ways.iter_mut()) {
-                *way = way.as_ref().and_then(|way| self.descend(way, key));
+                *way = way.as_ref().and_then(|way| self.descend(way, key, lines));
             }
             for (key, way) in keys.clone().zip(ways.iter_mut()) {
                 *way = way.as_ref().and_then(|way| self.begin(way.end, key));

@@ -19,7 +19,7 @@ use crate::node::{Key, Latch, Locked, Node, Value};
 use crate::order::Order;
 
 /// Lines at a frame's beginning that a search may touch: header and slots.
-const LINES_OF_LEAF: usize = 20;
+pub(super) const LINES_OF_LEAF: usize = 20;
 const LINES_OF_INNER: usize = 2;
 /// Bytes that a child's number takes in an entry.
 const CHILD: usize = 4;

@@ -9,14 +9,14 @@
 //! | 1 | 0: at the key, 1: behind it |
 //! | .. | the key |
 
-use std::ops::ControlFlow;
-
+use super::cluster::{Cluster, STEM, is_stem};
 use super::tree::To;
 use super::{BabyDb, TRIES};
 use crate::engine::{Bookmark, Cursor, Visit};
 use crate::epoch::{self, Pin};
 use crate::error::{Error, Kind, Result, quote};
 use crate::node::{Found, Key, Node};
+use crate::order::Order;
 use crate::room;
 
 /// The place at `key`, or behind it.
@@ -36,7 +36,34 @@ fn decode(bookmark: &Bookmark) -> Result<(&[u8], bool)> {
     }
 }
 
-/// Where to look for the next record.
+/// Where to look for the next entry, and from which of its members on, should it be a cluster.
+struct Start {
+    from: From,
+    /// A long key, and whether to begin behind it.
+    bound: Option<(Vec<u8>, bool)>,
+}
+
+impl Start {
+    fn first() -> Self {
+        From::First.into()
+    }
+
+    /// How many members of a cluster come before it.
+    fn skipped(&self, stem: &[u8], cluster: Cluster<'_>) -> usize {
+        self.bound.as_ref().map_or(0, |(key, is_behind)| {
+            key.strip_prefix(stem)
+                .map_or(0, |rest| cluster.before(rest, *is_behind))
+        })
+    }
+}
+
+impl std::convert::From<From> for Start {
+    fn from(from: From) -> Self {
+        Self { from, bound: None }
+    }
+}
+
+/// Where to look for the next entry.
 enum From {
     First,
     At(Vec<u8>),
@@ -68,6 +95,8 @@ enum Place {
     /// Behind its key.
     Copied(usize),
     Outside(u64),
+    /// Its key is the stem of what this word lists.
+    Cluster(u64),
 }
 
 /// Some records of a leaf, copied.
@@ -77,9 +106,17 @@ struct Batch {
     /// Where each begins, the length of its key, its value.
     records: Vec<(usize, usize, Place)>,
     key: Key,
+    order: Order,
 }
 
 impl Batch {
+    fn new(order: Order) -> Self {
+        Self {
+            order,
+            ..Self::default()
+        }
+    }
+
     fn clear(&mut self) {
         self.bytes.clear();
         self.records.clear();
@@ -92,6 +129,9 @@ impl Batch {
         room::more(&mut self.bytes, self.key.bytes().len())?;
         self.bytes.extend_from_slice(self.key.bytes());
         let place = match node.value(at) {
+            Found::Outside(word) if is_stem(self.order, self.key.bytes().len()) => {
+                Place::Cluster(word)
+            }
             Found::Outside(word) => Place::Outside(word),
             Found::Inside(len, offset) => {
                 let start = self.bytes.len();
@@ -106,15 +146,28 @@ impl Batch {
         Ok(())
     }
 
-    fn record<'b>(&'b self, pin: &'b Pin, at: usize) -> Option<(&'b [u8], &'b [u8])> {
+    fn entry<'b>(&'b self, pin: &'b Pin, at: usize) -> Option<Entry<'b>> {
         let (begin, key_len, place) = self.records.get(at)?;
         let (key, behind) = self.bytes.get(*begin..)?.split_at_checked(*key_len)?;
-        let value = match place {
-            Place::Copied(len) => behind.get(..*len)?,
-            Place::Outside(word) => BabyDb::outside(pin, *word),
-        };
-        Some((key, value))
+        Some(match place {
+            Place::Copied(len) => Entry::Record(key, behind.get(..*len)?),
+            Place::Outside(word) => Entry::Record(key, BabyDb::outside(pin, *word)),
+            Place::Cluster(word) => Entry::Cluster(key, Cluster::at(pin, *word)),
+        })
     }
+
+    /// The key of the last entry.
+    fn last_key(&self) -> &[u8] {
+        let last = self.records.last();
+        last.and_then(|(begin, len, _)| self.bytes.get(*begin..begin + len))
+            .unwrap_or_default()
+    }
+}
+
+/// What an entry of a leaf is.
+enum Entry<'b> {
+    Record(&'b [u8], &'b [u8]),
+    Cluster(&'b [u8], Cluster<'b>),
 }
 
 /// What a look at a leaf gave.
@@ -182,40 +235,74 @@ impl BabyDb {
         })
     }
 
+    /// The place at a key, or behind it.
+    fn start(&self, key: &[u8], is_behind: bool) -> Result<Start> {
+        let copy = room::copy(key)?;
+        Ok(if self.is_long(key) {
+            Start {
+                from: From::At(key[..STEM].to_vec()),
+                bound: Some((copy, is_behind)),
+            }
+        } else if is_behind {
+            From::Behind(copy).into()
+        } else {
+            From::At(copy).into()
+        })
+    }
+
     /// Records in order.
     pub(super) fn walk(
         &self,
         from: Option<&Bookmark>,
         visit: &mut Visit<'_>,
     ) -> Result<Option<Bookmark>> {
-        let mut from = match from.map(decode).transpose()? {
-            None => From::First,
-            Some((key, false)) => From::At(key.to_vec()),
-            Some((key, true)) => From::Behind(key.to_vec()),
+        let mut start = match from.map(decode).transpose()? {
+            None => Start::first(),
+            Some((key, is_behind)) => self.start(key, is_behind)?,
         };
-        let mut batch = Batch::default();
+        let mut batch = Batch::new(self.tree.order);
+        let mut long = Vec::new();
         // Who breaks off early should not pay for all of a leaf.
         let mut most = 8;
         loop {
             let pin = epoch::pin();
-            match self.take_from(&from, most, &mut batch)? {
+            match self.take_from(&start.from, most, &mut batch)? {
                 Looked::End => return Ok(None),
-                Looked::Beyond(fence) => from = From::At(fence),
+                Looked::Beyond(fence) => start = From::At(fence).into(),
                 Looked::Records => {
                     for at in 0..batch.records.len() {
-                        if let Some((key, value)) = batch.record(&pin, at)
-                            && let ControlFlow::Break(()) = visit(key, value)
-                        {
-                            return Ok(Some(bookmark(key, true)));
+                        match batch.entry(&pin, at) {
+                            Some(Entry::Record(key, value)) if visit(key, value).is_break() => {
+                                return Ok(Some(bookmark(key, true)));
+                            }
+                            Some(Entry::Cluster(stem, cluster)) => {
+                                let mut place = start.skipped(stem, cluster);
+                                while let Some(member) = cluster.get(place) {
+                                    join(&mut long, stem, member.rest)?;
+                                    if visit(&long, member.value).is_break() {
+                                        return Ok(Some(bookmark(&long, true)));
+                                    }
+                                    place += 1;
+                                }
+                            }
+                            Some(Entry::Record(..)) | None => {}
                         }
                     }
-                    let last = batch.record(&pin, batch.records.len() - 1);
-                    from = From::Behind(last.map_or_else(Vec::new, |(key, _)| key.to_vec()));
+                    start = From::Behind(batch.last_key().to_vec()).into();
                     most = usize::MAX;
                 }
             }
         }
     }
+}
+
+/// Makes `key` a stem and a rest.
+fn join(key: &mut Vec<u8>, stem: &[u8], rest: &[u8]) -> Result<()> {
+    key.clear();
+    room::more(key, stem.len() + rest.len())?;
+    key.extend_from_slice(stem);
+    key.extend_from_slice(rest);
+    Ok(())
 }
 
 /// A cursor: the record it is on, copied.
@@ -231,52 +318,72 @@ impl<'d> At<'d> {
     pub(super) fn new(db: &'d BabyDb) -> Self {
         Self {
             db,
-            batch: Batch::default(),
+            batch: Batch::new(db.tree.order),
             key: Vec::new(),
             value: Vec::new(),
             is_placed: false,
         }
     }
 
-    /// On an error it is on no record.
-    fn arrive(&mut self, pin: &Pin) -> Result<bool> {
-        let record = self.batch.record(pin, 0);
-        self.is_placed = false;
-        if let Some((key, value)) = record {
-            self.key.clear();
-            self.key.extend_from_slice(key);
-            self.value.clear();
-            room::more(&mut self.value, value.len())?;
-            self.value.extend_from_slice(value);
-            self.is_placed = true;
-        }
-        Ok(self.is_placed)
+    /// Comes to the record that was taken; of a cluster, to the member at the place that is chosen, if there is one.
+    fn arrive(
+        &mut self,
+        pin: &Pin,
+        choose: impl FnOnce(&[u8], Cluster<'_>) -> Option<usize>,
+    ) -> Result<bool> {
+        let (key, rest, value) = match self.batch.entry(pin, 0) {
+            Some(Entry::Record(key, value)) => (key, &[][..], value),
+            Some(Entry::Cluster(stem, cluster)) => {
+                match choose(stem, cluster).and_then(|at| cluster.get(at)) {
+                    Some(member) => (stem, member.rest, member.value),
+                    None => return Ok(false),
+                }
+            }
+            None => return Ok(false),
+        };
+        join(&mut self.key, key, rest)?;
+        self.value.clear();
+        room::more(&mut self.value, value.len())?;
+        self.value.extend_from_slice(value);
+        self.is_placed = true;
+        Ok(true)
     }
 
-    fn forward(&mut self, mut from: From) -> Result<bool> {
+    fn forward(&mut self, mut start: Start) -> Result<bool> {
+        self.is_placed = false;
         loop {
             let pin = epoch::pin();
-            match self.db.take_from(&from, 1, &mut self.batch)? {
-                Looked::Records => return self.arrive(&pin),
-                Looked::Beyond(fence) => from = From::At(fence),
-                Looked::End => {
-                    self.is_placed = false;
-                    return Ok(false);
+            match self.db.take_from(&start.from, 1, &mut self.batch)? {
+                Looked::Records => {
+                    if self.arrive(&pin, |stem, cluster| Some(start.skipped(stem, cluster)))? {
+                        return Ok(true);
+                    }
+                    start = From::Behind(self.batch.last_key().to_vec()).into();
                 }
+                Looked::Beyond(fence) => start = From::At(fence).into(),
+                Looked::End => return Ok(false),
             }
         }
     }
 
     fn backward(&mut self, mut before: Option<Vec<u8>>) -> Result<bool> {
+        self.is_placed = false;
         loop {
             let pin = epoch::pin();
             match self.db.take_before(before.as_deref(), &mut self.batch)? {
-                Looked::Records => return self.arrive(&pin),
-                Looked::Beyond(fence) => before = Some(fence),
-                Looked::End => {
-                    self.is_placed = false;
-                    return Ok(false);
+                Looked::Records => {
+                    let chosen = |stem: &[u8], cluster: Cluster<'_>| {
+                        let rest = before.as_deref().and_then(|key| key.strip_prefix(stem));
+                        let end = rest.map_or(cluster.count(), |rest| cluster.before(rest, false));
+                        end.checked_sub(1)
+                    };
+                    if self.arrive(&pin, chosen)? {
+                        return Ok(true);
+                    }
+                    before = Some(self.batch.last_key().to_vec());
                 }
+                Looked::Beyond(fence) => before = Some(fence),
+                Looked::End => return Ok(false),
             }
         }
     }
@@ -284,7 +391,7 @@ impl<'d> At<'d> {
 
 impl Cursor for At<'_> {
     fn first(&mut self) -> Result<bool> {
-        self.forward(From::First)
+        self.forward(Start::first())
     }
 
     fn last(&mut self) -> Result<bool> {
@@ -292,15 +399,14 @@ impl Cursor for At<'_> {
     }
 
     fn seek(&mut self, key: &[u8]) -> Result<bool> {
-        self.forward(From::At(room::copy(key)?))
+        self.forward(self.db.start(key, false)?)
     }
 
     fn next(&mut self) -> Result<bool> {
         if !self.is_placed {
             return self.first();
         }
-        let key = std::mem::take(&mut self.key);
-        self.forward(From::Behind(key))
+        self.forward(self.db.start(&self.key, true)?)
     }
 
     fn previous(&mut self) -> Result<bool> {
