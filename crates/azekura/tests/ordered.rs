@@ -23,8 +23,15 @@ fn it_conforms_in_every_other_order() {
             histories: 10,
             ..Effort::quick()
         };
-        let make =
-            || -> Box<dyn Engine> { Box::new(BabyDb::with(&Options { order }).expect("a store")) };
+        let make = || -> Box<dyn Engine> {
+            Box::new(
+                BabyDb::with(&Options {
+                    order,
+                    ..Options::default()
+                })
+                .expect("a store"),
+            )
+        };
         let report = conformance(&make, None, &effort)
             .unwrap_or_else(|failure| panic!("{}: {failure}", order.name()));
         tried(&format!("{}: {report}", order.name()));

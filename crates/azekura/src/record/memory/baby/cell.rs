@@ -13,10 +13,12 @@
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
+use super::budget::{Budget, Pay};
 use crate::epoch::{self, Pin};
 use crate::error::{Error, Kind, Result, size};
 
@@ -25,6 +27,7 @@ const BATCH: usize = 64;
 const BATCH_BYTES: u64 = 1 << 20;
 
 pub(super) struct Cells {
+    budget: Arc<Budget>,
     retired: Mutex<Retired>,
     /// Of the values and their lengths.
     bytes: AtomicU64,
@@ -48,21 +51,24 @@ fn no_room(len: usize) -> Error {
 }
 
 impl Cells {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(budget: Arc<Budget>) -> Self {
         Self {
+            budget,
             retired: Mutex::default(),
             bytes: AtomicU64::new(0),
         }
     }
 
-    /// A word for a copy of the parts of a value. `Full` if there is no memory.
+    /// A word for a copy of the parts of a value. `Full` if there is no memory, or the budget refuses it.
     #[expect(clippy::cast_ptr_alignment, reason = "allocated at eight bytes")]
-    pub(super) fn put(&self, parts: &[&[u8]]) -> Result<u64> {
+    pub(super) fn put(&self, parts: &[&[u8]], pay: Pay) -> Result<u64> {
         let len = parts.iter().map(|part| part.len()).sum();
         let layout = layout(len)?;
+        self.budget.take(layout.size() as u64, pay)?;
         // SAFETY: the layout is not empty.
         let at = unsafe { alloc(layout) };
         if at.is_null() {
+            self.budget.give(layout.size() as u64);
             return Err(no_room(len));
         }
         // SAFETY: the allocation has eight aligned bytes for the length and as many as the parts behind them, and is
@@ -154,6 +160,7 @@ impl Cells {
 
     fn forget(&self, len: usize) {
         self.bytes.fetch_sub((len + LEN) as u64, Ordering::Relaxed);
+        self.budget.give((len + LEN) as u64);
     }
 
     /// Bytes of values that are not retired.

@@ -12,6 +12,7 @@
 //! | 4 | .. | the rest, then the value |
 
 use super::BabyDb;
+use super::budget::Pay;
 use crate::engine::Edit;
 use crate::epoch::{self, Pin};
 use crate::error::Result;
@@ -138,16 +139,22 @@ impl BabyDb {
         visit(member.ok().map(|(_, member)| member.value))
     }
 
-    /// Makes a member. Errors as `Cells::put`.
+    /// Makes a member. Errors as [`put_outside`](Self::put_outside).
     pub(super) fn make_member(&self, rest: &[u8], value: &[u8]) -> Result<u64> {
         let len = (rest.len() as u32).to_le_bytes();
-        self.cells.put(&[&len, rest, value])
+        self.put_outside(&[&len, rest, value], Pay::Asked)
     }
 
-    /// Makes a list of members. Errors as `Cells::put`.
-    pub(super) fn make_list(&self, words: &[u64]) -> Result<u64> {
+    /// Makes a list of members, of which there were `before`. Errors as [`put_outside`](Self::put_outside), but for a
+    /// shorter list the budget is not asked.
+    pub(super) fn make_list(&self, words: &[u64], before: usize) -> Result<u64> {
         let list = room::collect(words.iter().map(|word| word.to_le_bytes()))?;
-        self.cells.put(&[list.as_flattened()])
+        let pay = if words.len() < before {
+            Pay::Anyway
+        } else {
+            Pay::Asked
+        };
+        self.put_outside(&[list.as_flattened()], pay)
     }
 
     /// Removes a long key; whether it was there.
@@ -193,7 +200,7 @@ impl BabyDb {
                     Ok((place, _)) => words[place] = member,
                     Err(place) => words.insert(place, member),
                 }
-                let stored = self.make_list(&words).and_then(|list| {
+                let stored = self.make_list(&words, count).and_then(|list| {
                     self.store(&pin, held, stem, at, is_present, Value::Outside(list))
                 });
                 if let Err(error) = stored {
@@ -211,7 +218,7 @@ impl BabyDb {
                 if words.is_empty() {
                     self.erase(&pin, held, at);
                 } else {
-                    let list = self.make_list(&words)?;
+                    let list = self.make_list(&words, count)?;
                     self.store(&pin, held, stem, at, true, Value::Outside(list))?;
                     self.count.add(&pin, -1);
                 }

@@ -1,9 +1,13 @@
 //! Where nodes live: frames of four kibibytes, numbered, in one reservation of memory.
 //!
-//! A frame is a latch and a node's words. Once made it stays a frame for as long as the store lives, whatever it holds, and
-//! its latch's version only grows. So a reader may look at any frame at any time, also one that was given back and taken
-//! for something else: it sees bytes of no use, and a version that is not the one it knew. That is why nodes, unlike
-//! values, need no epochs. Behind the first mebibytes the memory is in huge pages. It does not know what nodes hold.
+//! A frame is a latch and a node's words. Once made it stays a frame for as long as the store lives, whatever it holds. So a
+//! reader may look at any frame at any time, also one that was given back and taken for something else: it sees bytes of no
+//! use, and a version that is not the one it knew. That is why nodes, unlike values, need no epochs to be used again.
+//!
+//! Of frames that hold nothing, as many as are in use, and at least four mebibytes, keep their memory; at a limit, no more
+//! than it leaves room for, and a few. What is more goes back to the system, some frames with each that is given back, when
+//! nobody is pinned since before: it then reads as zeros, its version too, which nobody remembers any more. As many as
+//! may be kept may wait for that. Behind the first mebibytes the memory is in huge pages. It does not know what nodes hold.
 
 #![expect(unsafe_code, reason = "frames in raw memory")]
 
@@ -12,6 +16,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
+use super::budget::{Budget, Pay};
+use crate::epoch;
 use crate::error::{Error, Kind, Result};
 use crate::io::Map;
 use crate::io::mmap::prefetch;
@@ -24,6 +30,12 @@ pub(super) const WORDS: usize = (FRAME as usize - size_of::<Latch>()) / 8;
 /// Addresses reserved; memory is taken as it is touched.
 const RESERVED_BYTES: u64 = 1 << 38;
 const SMALL_BYTES: u64 = 2 << 20;
+/// Frames without use that keep their memory, at least.
+const KEPT: u64 = 1024;
+/// Frames that may be more than are kept, so that a stamp is for some of them.
+const MORE: u64 = 16;
+/// Frames returned to the system at a time, each perhaps by a call of its own.
+const STEP: usize = 64;
 
 #[repr(C, align(64))]
 #[derive(Debug)]
@@ -36,23 +48,56 @@ const _: () = assert!(size_of::<Frame>() as u64 == FRAME);
 
 pub(super) struct Frames {
     memory: Arc<Map>,
-    /// Frames made so far. Grows under the lock of `free`.
+    budget: Arc<Budget>,
+    /// Frames made so far. Grows under the lock of `spare`.
     end: AtomicU32,
-    /// Those that hold nothing.
-    free: Mutex<Vec<u32>>,
+    spare: Mutex<Spare>,
+}
+
+/// Frames that hold nothing.
+#[derive(Default)]
+struct Spare {
+    /// To be used again first.
+    warm: Vec<u32>,
+    /// To be returned to the system when `stamp` is past, rising.
+    aging: Vec<u32>,
+    stamp: u64,
+    /// Returned: all zeros, and without memory until they are used.
+    cold: Vec<u32>,
+}
+
+impl Spare {
+    fn count(&self) -> u64 {
+        (self.warm.len() + self.aging.len() + self.cold.len()) as u64
+    }
+
+    /// Lets the warm ones age.
+    fn age(&mut self) {
+        self.aging = std::mem::take(&mut self.warm);
+        self.aging.sort_unstable();
+        self.stamp = epoch::stamp();
+    }
+
+    /// Takes some of those that aged; how many there are of them.
+    fn take_aged(&mut self, leaving: &mut [u32; STEP]) -> usize {
+        let rest = self.aging.len().saturating_sub(STEP);
+        let aged = self.aging.drain(rest..);
+        aged.zip(leaving).map(|(number, to)| *to = number).count()
+    }
 }
 
 impl Frames {
     /// Room for frames, and the first one.
-    pub(super) fn new() -> Result<Self> {
+    pub(super) fn new(budget: Arc<Budget>) -> Result<Self> {
         let memory = Map::anonymous(RESERVED_BYTES, None)?;
         memory.advise_huge(SMALL_BYTES, RESERVED_BYTES - SMALL_BYTES);
         let frames = Self {
             memory,
+            budget,
             end: AtomicU32::new(0),
-            free: Mutex::default(),
+            spare: Mutex::default(),
         };
-        frames.make()?;
+        frames.take(Pay::Asked)?;
         Ok(frames)
     }
 
@@ -66,7 +111,9 @@ impl Frames {
             0
         };
         // SAFETY: all frames below `end` were written by `make` before `end` was stored with release, lie in the
-        // reservation, which lives as long as `self`, and are never unmade. All their parts may be shared.
+        // reservation, which lives as long as `self`, and are never unmade. All their parts may be shared. One returned to
+        // the system is all zeros, which is a latch as new and words; nobody holds or changes it while it becomes so, as
+        // nobody who knew it is pinned any more; who comes by a number read in passing only loads its version.
         unsafe { &*self.memory.at(u64::from(number) * FRAME).cast::<Frame>() }
     }
 
@@ -80,43 +127,101 @@ impl Frames {
     }
 
     #[expect(clippy::cast_ptr_alignment, reason = "a frame begins a page")]
-    fn make(&self) -> Result<u32> {
-        let _alone = self.free.lock();
+    fn make(&self, _alone: &Spare) -> Result<u32> {
         let number = self.end.load(Ordering::Relaxed);
         if u64::from(number) >= RESERVED_BYTES / FRAME {
             return Err(no_addresses());
         }
         let at = self.memory.at(u64::from(number) * FRAME).cast::<Frame>();
         // SAFETY: within the reservation, at a page's beginning, and nobody else's: it is not below `end`, and `end`
-        // grows under the lock that is held. Its words are zero already.
+        // grows under the lock whose guarded is shown. Its words are zero already.
         unsafe { (&raw mut (*at).latch).write(Latch::default()) };
         self.end.store(number + 1, Ordering::Release);
         Ok(number)
     }
 
-    /// A frame that holds nothing. `Full` if there are no more addresses.
-    pub(super) fn take(&self) -> Result<u32> {
-        let free = self.free.lock().pop();
-        free.map_or_else(|| self.make(), Ok)
+    /// A frame that holds nothing. `Full` if there are no more addresses, or the budget refuses it.
+    pub(super) fn take(&self, pay: Pay) -> Result<u32> {
+        self.budget.take(FRAME, pay)?;
+        let mut spare = self.spare.lock();
+        let near = spare.warm.pop().or_else(|| spare.aging.pop());
+        let number = match near.or_else(|| spare.cold.pop()) {
+            Some(number) => Ok(number),
+            None => self.make(&spare),
+        };
+        if number.is_err() {
+            self.budget.give(FRAME);
+        }
+        number
     }
 
     /// Gives back a frame that is dead and that nothing points to.
     pub(super) fn give(&self, number: u32) {
-        let mut free = self.free.lock();
+        self.budget.give(FRAME);
+        let mut spare = self.spare.lock();
         // Without memory to remember it, it is not used again.
-        if free.try_reserve(1).is_ok() {
-            free.push(number);
+        if spare.warm.try_reserve(1).is_ok() {
+            spare.warm.push(number);
         }
+        drop(spare);
+        self.return_some();
     }
 
-    /// `Full` unless as many frames can be had, and some more for others meanwhile.
-    pub(super) fn expect(&self, count: u64) -> Result<()> {
+    /// Returns to the system what frames given back should not keep, as far as nobody may look at it.
+    pub(super) fn settle(&self) {
+        while self.return_some() {}
+    }
+
+    /// Returns some frames to the system, if there are too many that hold nothing; whether it did.
+    fn return_some(&self) -> bool {
+        let mut spare = self.spare.lock();
+        if spare.aging.is_empty() {
+            let used = self.made() - spare.count();
+            let kept = used.max(KEPT).min(self.budget.left() / FRAME);
+            if spare.warm.len() as u64 <= kept + MORE {
+                return false;
+            }
+            spare.age();
+        }
+        if !epoch::is_past(spare.stamp) {
+            return false;
+        }
+        let mut leaving = [0; STEP];
+        let count = spare.take_aged(&mut leaving);
+        drop(spare);
+        let leaving = &leaving[..count];
+        for run in leaving.chunk_by(|number, next| next - number == 1) {
+            let bytes = run.len() as u64 * FRAME;
+            self.memory.discard(u64::from(run[0]) * FRAME, bytes);
+        }
+        let mut spare = self.spare.lock();
+        // As above.
+        if spare.cold.try_reserve(count).is_ok() {
+            spare.cold.extend(leaving);
+        }
+        true
+    }
+
+    /// Whether there is a limit to what they take.
+    pub(super) fn are_limited(&self) -> bool {
+        self.budget.is_limited()
+    }
+
+    /// Sets aside what `count` frames take of the budget, until it is [released](Self::release), for who then takes
+    /// them [anyway](Pay::Anyway). `Full` if it is refused, or if there are no addresses for `most`, and some more for
+    /// others meanwhile.
+    pub(super) fn reserve(&self, count: u64, most: u64) -> Result<()> {
         const OTHERS: u64 = 1 << 16;
-        let left = RESERVED_BYTES / FRAME - self.made();
-        if count + OTHERS > left {
+        let left = RESERVED_BYTES / FRAME - self.used();
+        if most + OTHERS > left {
             return Err(no_addresses());
         }
-        Ok(())
+        self.budget.take(count * FRAME, Pay::Asked)
+    }
+
+    /// Ends what [`reserve`](Self::reserve) began.
+    pub(super) fn release(&self, count: u64) {
+        self.budget.give(count * FRAME);
     }
 
     /// Frames made.
@@ -126,7 +231,14 @@ impl Frames {
 
     /// Frames in use.
     pub(super) fn used(&self) -> u64 {
-        self.made() - self.free.lock().len() as u64
+        let spare = self.spare.lock();
+        self.made() - spare.count()
+    }
+
+    /// Frames that have memory.
+    pub(super) fn warm(&self) -> u64 {
+        let spare = self.spare.lock();
+        self.made() - spare.cold.len() as u64
     }
 }
 

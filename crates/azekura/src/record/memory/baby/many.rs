@@ -4,7 +4,9 @@
 //! each stem however many of its members are edited. So what remains to be done while readers wait is a change of an
 //! entry each, and what fails, fails before. Leaves are locked by rising keys.
 
+use super::budget::Pay;
 use super::cluster::{Cluster, STEM};
+use super::frame::FRAME;
 use super::tree::{Held, is_thin};
 use super::update::set;
 use super::{BabyDb, Buffer};
@@ -23,6 +25,8 @@ struct Change<'v> {
     value: Option<Value<'v>>,
     /// Records more or less.
     count: i64,
+    /// Bytes that its leaf must have room for.
+    bytes: usize,
 }
 
 /// What is to be done when the leaves are unlocked.
@@ -78,15 +82,18 @@ impl BabyDb {
             gone: room::vec(records.len())?,
         };
         let planned = self.plan(&pin, &held, records, &sorted, &edits, &mut plan);
-        let puts = plan.changes.iter().filter(|change| change.value.is_some());
-        let frames = puts.count() as u64 * u64::from(self.tree.height() + 2);
-        if let Err(error) = planned.and_then(|()| self.tree.frames.expect(frames)) {
-            for word in plan.made {
-                self.discard(Value::Outside(word));
+        let reserved = match planned.and_then(|()| self.reserve(&held, &plan.changes)) {
+            Ok(reserved) => reserved,
+            Err(error) => {
+                for word in plan.made {
+                    self.discard(Value::Outside(word));
+                }
+                return Err(error);
             }
-            return Err(error);
-        }
-        self.apply(&pin, held, &plan, &mut after)?;
+        };
+        let applied = self.apply(&pin, held, &plan, &mut after);
+        self.tree.frames.release(reserved);
+        applied?;
         for found in after.retired {
             self.retire(found);
         }
@@ -170,9 +177,35 @@ impl BabyDb {
                 key: stem,
                 value,
                 count: i64::from(value.is_some()) - i64::from(is_present),
+                bytes: more_bytes(stem, value, found),
             });
         }
         Ok(())
+    }
+
+    /// Has room set aside for the nodes that the changes are likely to divide off, and returns how many. A leaf may be
+    /// divided at unequal places, so they may be more; then the limit is passed by as much, but nothing is left half done.
+    fn reserve(&self, held: &[Held<'_>], changes: &[Change<'_>]) -> Result<u64> {
+        let mut puts = 0;
+        let mut likely = 0;
+        let mut rest = changes.iter().peekable();
+        for leaf in held {
+            let node = self.tree.node(leaf.frame);
+            let mut bytes = 0;
+            while let Some(change) = rest.next_if(|change| node.covers(change.key)) {
+                puts += u64::from(change.value.is_some());
+                bytes += change.bytes;
+            }
+            if !node.fits(0, bytes) {
+                likely += 1 + 2 * bytes as u64 / FRAME;
+            }
+        }
+        let levels = u64::from(self.tree.height()) + 2;
+        if likely > 0 {
+            likely += levels;
+        }
+        self.tree.frames.reserve(likely, puts * levels)?;
+        Ok(likely)
     }
 
     /// Prepares a new list for edits of members, if there is anything to be done.
@@ -223,14 +256,17 @@ impl BabyDb {
         let value = if words.is_empty() {
             None
         } else {
-            let list = self.make_list(&words)?;
+            let list = self.make_list(&words, before)?;
             plan.made.push(list);
             Some(Value::Outside(list))
         };
+        // A list in the place of another takes no more.
+        let list = (before > 0).then_some(Found::Outside(0));
         plan.changes.push(Change {
             key: stem,
             value,
             count: moved as i64,
+            bytes: more_bytes(stem, value, list),
         });
         Ok(())
     }
@@ -281,7 +317,7 @@ impl BabyDb {
         value: Value<'_>,
     ) -> Result<()> {
         let mut halves = Vec::new();
-        let divided = self.store_divided(held.remove(leaf), key, value, &mut |half| {
+        let divided = self.store_divided(held.remove(leaf), key, value, Pay::Anyway, &mut |half| {
             halves.push(half);
         });
         halves.push(divided?);
@@ -303,5 +339,15 @@ impl BabyDb {
             (None, _) => std::cmp::Ordering::Less,
             (_, None) => std::cmp::Ordering::Greater,
         }
+    }
+}
+
+/// Bytes more that a leaf takes if `key`, which has what was found, is given a value.
+fn more_bytes(key: &[u8], value: Option<Value<'_>>, found: Option<Found>) -> usize {
+    let Some(value) = value else { return 0 };
+    match found {
+        None => 8 + key.len() + value.stored_len(),
+        Some(Found::Inside(len, _)) => value.stored_len().saturating_sub(len),
+        Some(Found::Outside(_)) => value.stored_len().saturating_sub(8),
     }
 }

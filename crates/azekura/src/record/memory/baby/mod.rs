@@ -6,16 +6,19 @@
 //!    only while a node is being changed. The misses of a batch overlap.
 //! 2. An update locks its leaf; a division also the parents that change with it; never the tree.
 //! 3. A record of 8 and 8 bytes takes 16 to 20 bytes in its leaf. Ascending keys leave full leaves, random ones two thirds
-//!    full. Thin neighbours are joined; frames and long values given back are used again, frames not returned to the system.
+//!    full. Thin neighbours are joined; frames and long values given back are used again, or go back to the system: beside
+//!    the frames in use as many may be kept, or four mebibytes, and as many again may wait for the last who looks at them.
 //! 4. `update_many` is isolated, and a reader who saw one of its edits sees the others. Nothing survives the process.
 //! 5. A scan, and a cursor, shows what was there all along once, and goes on from any bookmark; leaves are copied before
 //!    they are shown, so it holds nothing while it lends.
 //! 6. Keys in lexical order have up to 8 MiB - 1. From 510 bytes on a record stands outside, and an update costs
 //!    eight bytes more for each record whose key has the same first 510. In other orders keys end at 510 bytes.
+//! 7. At its limit of memory a put is answered `Full` and nothing is lost; removals go on. What is kept without use stays
+//!    within the limit; what waits for the last who looks at it is not counted.
 //!
 //! ```text
 //!   tree     the way down, locks, division and joining   -- node (crate::node): search, insert, divide
-//!   frame    where nodes live       cell   long values, reclaimed by epochs
+//!   frame    where nodes live       cell   long values, reclaimed by epochs       budget  how much both may take
 //!   update, many  edits of one and of many    walk  records in order, both ways   together  many ways down at once
 //!   cluster  long keys, those that begin alike together
 //! ```
@@ -23,6 +26,7 @@
 //! What a reader is lent is a copy of up to 510 bytes that was found valid, or a value outside, which never changes and stays
 //! while the reader is pinned. Lock order: the gate, then as in `tree`. No file, no clock, no thread of its own.
 
+mod budget;
 mod cell;
 mod cluster;
 mod frame;
@@ -34,6 +38,9 @@ mod tree;
 mod update;
 mod walk;
 
+use std::sync::Arc;
+
+use budget::Budget;
 use cell::Cells;
 use cluster::words_of;
 use frame::FRAME;
@@ -74,6 +81,10 @@ const SMALL: usize = 64;
 pub struct Options {
     /// The order of its keys.
     pub order: Order,
+    /// Bytes that its nodes and what stands outside of them may take, at least 1 MiB; beyond, a put is answered `Full`. So
+    /// is an update of many that seems to need more than there is; it may take somewhat more than it seems. `None`: what the
+    /// system gives.
+    pub memory_limit: Option<u64>,
 }
 
 /// An ordered store in memory. See the module's text.
@@ -143,11 +154,12 @@ impl BabyDb {
         Self::with(&Options::default())
     }
 
-    /// An empty store. Errors as [`new`](Self::new).
+    /// An empty store. `Invalid` for a limit below 1 MiB; else errors as [`new`](Self::new).
     pub fn with(options: &Options) -> Result<Self> {
+        let budget = Arc::new(Budget::new(options.memory_limit)?);
         Ok(Self {
-            tree: Tree::new(options.order)?,
-            cells: Cells::new(),
+            tree: Tree::new(options.order, Arc::clone(&budget))?,
+            cells: Cells::new(budget),
             limits: match options.order {
                 Order::Lexical => &LIMITS,
                 _ => &LIMITS_OF_WHOLE_KEYS,
@@ -298,7 +310,7 @@ impl Reader for BabyDb {
             count: self.count.sum(),
             live_bytes: frames.used() * FRAME + outside,
             file_bytes: 0,
-            memory_bytes: frames.made() * FRAME + outside,
+            memory_bytes: frames.warm() * FRAME + outside,
             more: vec![
                 ("order", self.tree.order.name().to_owned()),
                 ("levels", (self.tree.height() + 1).to_string()),

@@ -11,7 +11,7 @@ use super::*;
 use crate::error::Kind;
 use crate::testkit::Random;
 
-fn shown(db: &BabyDb) -> Vec<(Vec<u8>, Vec<u8>)> {
+pub(super) fn shown(db: &BabyDb) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut shown = Vec::new();
     let end = db.scan(None, &mut |key, value| {
         shown.push((key.to_vec(), value.to_vec()));
@@ -22,7 +22,7 @@ fn shown(db: &BabyDb) -> Vec<(Vec<u8>, Vec<u8>)> {
 }
 
 /// Every fence is its parent's key, every level covers all keys, every key lies between its fences, in order.
-fn assert_sound(db: &BabyDb) {
+pub(super) fn assert_sound(db: &BabyDb) {
     fn walk(db: &BabyDb, number: u32, level: u32, low: Option<&[u8]>, up: Option<&[u8]>) {
         let node = db.tree.node(db.tree.frames.at(number));
         assert_eq!(u32::from(node.level()), level);
@@ -59,7 +59,11 @@ fn assert_sound(db: &BabyDb) {
 fn a_store_in_any_order_agrees_with_a_sorted_map() {
     let mut random = Random::new(3);
     for order in Order::ALL {
-        let db = BabyDb::with(&Options { order }).unwrap();
+        let db = BabyDb::with(&Options {
+            order,
+            ..Options::default()
+        })
+        .unwrap();
         let mut map: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
         for round in 0..20_000u64 {
             let number = random.below(3000);
@@ -189,7 +193,11 @@ fn the_longest_keys_and_values_find_their_way() {
 #[test]
 fn keys_that_are_compared_as_a_whole_end_with_a_node() {
     let order = Order::Decimal;
-    let db = BabyDb::with(&Options { order }).unwrap();
+    let db = BabyDb::with(&Options {
+        order,
+        ..Options::default()
+    })
+    .unwrap();
     db.put(&[b'1'; KEY_LEN_MAX], &[7; 2000]).unwrap();
     assert_eq!(db.get(&[b'1'; KEY_LEN_MAX]).unwrap(), Some(vec![7; 2000]));
     let error = db.put(&[b'1'; KEY_LEN_MAX + 1], b"").unwrap_err();
@@ -334,6 +342,32 @@ fn removing_in_order_leaves_no_empty_leaves_behind() {
         assert_sound(&db);
         let left = db.tree.frames.used();
         assert!(left < full / 8, "{left} of {full} nodes");
+    }
+}
+
+#[test]
+fn memory_of_nodes_goes_back_when_few_are_left() {
+    let db = BabyDb::new().unwrap();
+    let key = |number: u64| (number.wrapping_mul(0x9e37_79b9_7f4a_7c15)).to_le_bytes();
+    for is_cleared in [false, true] {
+        (0..900_000).for_each(|number| db.put(&key(number), b"12345678").unwrap());
+        let most = db.tree.frames.warm();
+        assert!(most > 5000, "{most} nodes");
+        if is_cleared {
+            db.clear().unwrap();
+        } else {
+            for number in 1000..900_000 {
+                assert!(db.remove(&key(number)).unwrap());
+            }
+            for number in 0..1000 {
+                assert_eq!(db.get(&key(number)).unwrap().unwrap(), b"12345678");
+            }
+        }
+        assert_sound(&db);
+        let (used, warm) = (db.tree.frames.used(), db.tree.frames.warm());
+        // Other tests' threads may be pinned at any moment, so the last may still wait.
+        assert!(warm <= used + 3 * 1024, "{warm} of {most}, {used} in use");
+        assert_eq!(db.stats().memory_bytes, warm * FRAME);
     }
 }
 

@@ -11,8 +11,10 @@
 //! Invariants: fences of a node are keys of its parent's entries, its own and the next; a level of the tree covers all
 //! keys, each once; what is dead has no entry. The root has no fences.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::budget::{Budget, Pay};
 use super::frame::{Frame, Frames};
 use crate::error::Result;
 use crate::node::{Key, Latch, Locked, Node, Value};
@@ -68,8 +70,8 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    pub(super) fn new(order: Order) -> Result<Self> {
-        let frames = Frames::new()?;
+    pub(super) fn new(order: Order, budget: Arc<Budget>) -> Result<Self> {
+        let frames = Frames::new(budget)?;
         let tree = Self {
             order,
             frames,
@@ -197,8 +199,8 @@ impl Tree {
     }
 
     /// A new node, locked, being changed, and of no use to anybody yet.
-    fn fresh(&self) -> Result<Held<'_>> {
-        let number = self.frames.take()?;
+    fn fresh(&self, pay: Pay) -> Result<Held<'_>> {
+        let number = self.frames.take(pay)?;
         let frame = self.frames.at(number);
         let lock = frame.latch.lock();
         lock.change();
@@ -222,15 +224,15 @@ impl Tree {
     /// Divides a node, where an entry for `key` did not fit at `at`. Both halves stay locked and are being changed; on an
     /// error nothing is changed. `Full`: no memory.
     #[cold]
-    pub(super) fn divide<'t>(&'t self, held: &Held<'t>, key: &[u8]) -> Result<Held<'t>> {
+    pub(super) fn divide<'t>(&'t self, held: &Held<'t>, key: &[u8], pay: Pay) -> Result<Held<'t>> {
         let node = self.node(held.frame);
         let (at, _) = node.find(key);
         let at = node.division(at);
         let mut separator = Key::default();
         node.separator(at, &mut separator);
         let separator = separator.bytes();
-        let right = self.fresh()?;
-        let done = self.enter(held, separator, right.number);
+        let right = self.fresh(pay)?;
+        let done = self.enter(held, separator, right.number, pay);
         if let Err(error) = done {
             self.bury(right);
             return Err(error);
@@ -242,13 +244,19 @@ impl Tree {
     }
 
     /// Makes `right` the neighbour of `held` in its parent, which stays locked until the node is divided.
-    fn enter<'t>(&'t self, held: &Held<'t>, separator: &[u8], right: u32) -> Result<Above<'t>> {
+    fn enter<'t>(
+        &'t self,
+        held: &Held<'t>,
+        separator: &[u8],
+        right: u32,
+        pay: Pay,
+    ) -> Result<Above<'t>> {
         let level = u32::from(self.node(held.frame).level());
         let Some(mut parent) = self.lock(separator, level + 1) else {
-            return self.raise(held, separator, right, level + 1);
+            return self.raise(held, separator, right, pay);
         };
         while !self.node(parent.frame).fits(separator.len(), CHILD) {
-            let half = self.divide(&parent, separator)?;
+            let half = self.divide(&parent, separator, pay)?;
             if self.node(half.frame).covers(separator) {
                 parent = half;
             }
@@ -271,9 +279,10 @@ impl Tree {
         held: &Held<'t>,
         separator: &[u8],
         right: u32,
-        level: u32,
+        pay: Pay,
     ) -> Result<Above<'t>> {
-        let root = self.fresh()?;
+        let root = self.fresh(pay)?;
+        let level = u32::from(self.node(held.frame).level()) + 1;
         let node = self.node(root.frame);
         node.init(level as u8, None, None);
         for (at, (key, child)) in [(&[][..], held.number), (separator, right)]
@@ -392,7 +401,7 @@ impl Tree {
     /// Puts an empty leaf in the place of everything, while no update is under way; `visit` is shown what was there, and
     /// may say what is to be forgotten of it.
     pub(super) fn clear(&self, visit: &mut dyn FnMut(Node<'_>)) -> Result<()> {
-        let leaf = self.fresh()?;
+        let leaf = self.fresh(Pay::Anyway)?;
         self.node(leaf.frame).init(0, None, None);
         let (number, level) = self.root();
         let top = self.top.lock();
@@ -400,6 +409,7 @@ impl Tree {
         self.root.store(u64::from(leaf.number), Ordering::Release);
         drop((top, leaf));
         self.forget(number, level, visit);
+        self.frames.settle();
         Ok(())
     }
 

@@ -7,6 +7,7 @@
 //! | 3 change the leaf; divide it first if there is no room | readers of these nodes wait |
 //! | 4 unlock; retire the cell of the value before | the new record; the old value still readable by who found it before |
 
+use super::budget::Pay;
 use super::cluster::words_of;
 use super::tree::{Held, is_thin};
 use super::{BabyDb, Buffer};
@@ -67,8 +68,19 @@ impl BabyDb {
         if value.len() <= node::VALUE_LEN_MAX {
             Ok(Value::Inside(value))
         } else {
-            self.cells.put(&[value]).map(Value::Outside)
+            self.put_outside(&[value], Pay::Asked).map(Value::Outside)
         }
+    }
+
+    /// A word for what stands outside, in these parts. Errors as [`Cells::put`](super::cell::Cells::put).
+    #[cold]
+    pub(super) fn put_outside(&self, parts: &[&[u8]], pay: Pay) -> Result<u64> {
+        let word = self.cells.put(parts, pay)?;
+        // What it takes, frames that hold nothing must not keep.
+        if self.tree.frames.are_limited() {
+            self.tree.frames.settle();
+        }
+        Ok(word)
     }
 
     #[expect(unsafe_code, reason = "words are the cells' to give and ours to keep")]
@@ -105,7 +117,7 @@ impl BabyDb {
         held.lock.change();
         let is_done = set(node, at, is_present, key, value);
         if !is_done {
-            held = match self.store_divided(held, key, value, &mut |_| {}) {
+            held = match self.store_divided(held, key, value, Pay::Asked, &mut |_| {}) {
                 Ok(held) => held,
                 Err(error) => {
                     self.discard(value);
@@ -129,10 +141,11 @@ impl BabyDb {
         mut held: Held<'t>,
         key: &[u8],
         value: Value<'_>,
+        pay: Pay,
         rest: &mut dyn FnMut(Held<'t>),
     ) -> Result<Held<'t>> {
         loop {
-            let right = self.tree.divide(&held, key)?;
+            let right = self.tree.divide(&held, key, pay)?;
             if self.tree.node(right.frame).covers(key) {
                 rest(std::mem::replace(&mut held, right));
             } else {
