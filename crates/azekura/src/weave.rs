@@ -170,4 +170,12 @@ pub enum Bug {
     GateWithoutWaiting,
     /// A record's slot is freed before its entry is gone.
     FreedBeforeGone,
+    /// What a reader took from a node counts, whatever became of the node meanwhile.
+    VersionUnasked,
+    /// Who locked a node does not look whether its way still leads there.
+    WayUnasked,
+    /// Retired values of a tree are freed at once.
+    ValuesWithoutWaiting,
+    /// Nodes that hold nothing are returned to the system at once, and forget their versions.
+    NodesWithoutWaiting,
 }

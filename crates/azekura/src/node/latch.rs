@@ -11,7 +11,7 @@
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use parking_lot::{Mutex, MutexGuard};
+use crate::weave::{self, Bug, Mutex, MutexGuard};
 
 /// Looks at a changing version before the reader parks.
 const SPINS: u32 = 64;
@@ -38,6 +38,7 @@ impl Latch {
     /// The version that reading begins with.
     #[inline(always)]
     pub fn begin(&self) -> u64 {
+        weave::point();
         let version = self.version.load(Ordering::Acquire);
         if version & CHANGING == 0 {
             return version;
@@ -53,7 +54,9 @@ impl Latch {
                 if version & CHANGING == 0 {
                     return version;
                 }
-                spin_loop();
+                if !weave::wait() {
+                    spin_loop();
+                }
             }
             drop(self.lock.lock());
         }
@@ -62,8 +65,9 @@ impl Latch {
     /// Whether what was read since `version` was begun with counts: nothing was changed.
     #[inline(always)]
     pub fn is_still(&self, version: u64) -> bool {
+        weave::point();
         fence(Ordering::Acquire);
-        self.version.load(Ordering::Relaxed) == version
+        self.version.load(Ordering::Relaxed) == version || weave::has(Bug::VersionUnasked)
     }
 
     /// Waits for the lock, parked.
@@ -93,6 +97,7 @@ impl Locked<'_> {
             .version
             .store(version | CHANGING, Ordering::Relaxed);
         fence(Ordering::Release);
+        weave::point();
     }
 
     /// Takes what it guards out of use, or into use again. Within a change.
@@ -114,6 +119,7 @@ impl Drop for Locked<'_> {
     fn drop(&mut self) {
         let version = self.latch.version.load(Ordering::Relaxed);
         if version & CHANGING != 0 {
+            weave::point();
             let next = (version & !CHANGING).wrapping_add(STEP);
             self.latch.version.store(next, Ordering::Release);
         }

@@ -1,14 +1,15 @@
 //! However threads meet, the index, the slab, the epochs and what is made of them answer as if one came after the other.
 //!
 //! Here seeds decide how they meet (`testkit::schedule`): `index` has writers grow a chunk under readers, `store` has them
-//! overwrite, remove, move and scan records of a `TinyDb`, `cache` has them drop records that others read. Each rule that
-//! readers without locks rely on is broken once, by a planted bug, and must be missed. Built with `--cfg azekura_weave`
-//! only (`make weave`); lines beginning `tried:` say how much was tried.
+//! overwrite, remove, move and scan records of a `TinyDb`, `ordered` has them divide and join nodes of a `BabyDb`, `cache`
+//! has them drop records that others read. Each rule that readers without locks rely on is broken once, by a planted bug,
+//! and must be missed. Built with `--cfg azekura_weave` only (`make weave`); lines beginning `tried:` say how much was tried.
 
 #![cfg(azekura_weave)]
 
 mod cache;
 mod index;
+mod ordered;
 mod store;
 
 use std::io::Write;
