@@ -14,9 +14,9 @@
 //! Bound: the log does not grow beyond `space_ratio` times its live bytes, four segments, and what is appended
 //! between two checkpoints. A log that is larger because records were removed shrinks at a pace: for each
 //! byte appended, 1 / (`space_ratio` - 1) bytes may be copied, which is what keeping the bound under the worst
-//! of overwriting takes, but only one byte for each that removals took from the live ones; segments without a
-//! live record go at once, and all the rest when for a moment nobody appends. So a store that is being emptied
-//! does not chase its own shadow.
+//! of overwriting takes, but none for what removals append as long as less and less is live; segments without a
+//! live record go at once, and all the rest when for a moment nobody appends. So a store that is being emptied does
+//! not chase its own shadow, and takes no more than it did before.
 
 use super::Core;
 use crate::epoch::{self, Pin};
@@ -111,9 +111,8 @@ impl Core {
         pace.appended = pace.appended.max(appended);
         let removed = pace.live.saturating_sub(live).min(new);
         pace.live = live;
-        let rate = 1.0 / (self.options.space_ratio - 1.0);
         #[expect(clippy::cast_sign_loss, reason = "the ratio is above one")]
-        let earned = ((new - removed) as f64 * rate + removed as f64 * rate.min(1.0)) as u64;
+        let earned = ((new - removed) as f64 / (self.options.space_ratio - 1.0)) as u64;
         let most = SAVED * self.log.geometry().segment_size();
         pace.credit = (pace.credit + earned).min(most);
     }
