@@ -55,6 +55,18 @@ pub struct Said {
     /// What all clients together may have the server hold of unfinished requests and unread answers (256 MiB)
     #[arg(long, value_name = "SIZE")]
     pub buffers_max: Option<Size>,
+    /// Milliseconds from which on a request is told as slow; 0: none is (0)
+    #[arg(long, value_name = "MILLISECONDS")]
+    pub slow_ms: Option<u32>,
+    /// Where figures are asked for by HTTP: a page, /metrics for Prometheus, /health (nowhere)
+    #[arg(long, value_name = "HOST:PORT")]
+    pub metrics: Option<Host>,
+    /// The form of events on standard error (text)
+    #[arg(long, value_enum)]
+    pub log: Option<Form>,
+    /// The least grave events that are told (info)
+    #[arg(long, value_enum, value_name = "LEVEL")]
+    pub log_level: Option<Level>,
     /// A file with a line for each user, name:password; without it everybody is let in
     #[arg(long, value_name = "FILE")]
     pub passwords: Option<PathBuf>,
@@ -94,6 +106,10 @@ pub enum Address {
     Unix(PathBuf),
 }
 
+/// An address of TCP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Host(pub SocketAddr);
+
 /// What keeps the records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -116,6 +132,42 @@ pub enum Survives {
     Power,
     /// Nothing
     None,
+}
+
+/// The form of events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Form {
+    /// Lines for people
+    Text,
+    /// A JSON object a line
+    Json,
+}
+
+/// How grave an event is, the gravest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Level {
+    /// Answers fail
+    Error,
+    /// Something to look at: slow requests, refused connections, a full store
+    Warn,
+    /// Changes of the configuration
+    Info,
+    /// Connections that were dropped
+    Debug,
+}
+
+impl Level {
+    /// Its word.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warn => "warn",
+            Self::Info => "info",
+            Self::Debug => "debug",
+        }
+    }
 }
 
 /// A number of bytes: `1048576`, `1024KiB`, `1MiB`.
@@ -206,10 +258,29 @@ impl FromStr for Address {
             _ => (Self::Tcp, text),
         };
         let allowed = "HOST:PORT, tls:HOST:PORT, udp:HOST:PORT or unix:PATH";
-        let found = rest.to_socket_addrs().ok().and_then(|mut all| all.next());
-        found
+        resolve(rest)
             .map(make)
             .ok_or_else(|| format!("`{text}` is no address: {allowed}"))
+    }
+}
+
+fn resolve(text: &str) -> Option<SocketAddr> {
+    text.to_socket_addrs().ok()?.next()
+}
+
+impl FromStr for Host {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let found = resolve(text).map(Self);
+        found.ok_or_else(|| format!("`{text}` is no address: HOST:PORT"))
+    }
+}
+
+impl<'d> Deserialize<'d> for Host {
+    fn deserialize<D: serde::Deserializer<'d>>(from: D) -> std::result::Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        text.parse().map_err(serde::de::Error::custom)
     }
 }
 
@@ -261,6 +332,12 @@ pub struct Config {
     pub item_max: u64,
     /// What connections may take.
     pub limits: Limits,
+    /// Where figures are asked for by HTTP.
+    pub metrics: Option<SocketAddr>,
+    /// The form of events.
+    pub log: Form,
+    /// The least grave events that are told.
+    pub log_level: Level,
     /// Who may use it.
     pub passwords: Option<PathBuf>,
     /// For encrypted addresses.
@@ -419,7 +496,11 @@ impl Config {
                 idle_s: said.idle_s.unwrap_or(0),
                 stall_s: said.stall_s.unwrap_or(30),
                 buffers_max: buffers_max as usize,
+                slow_ms: said.slow_ms.unwrap_or(0),
             },
+            metrics: said.metrics.map(|host| host.0),
+            log: said.log.unwrap_or(Form::Text),
+            log_level: said.log_level.unwrap_or(Level::Info),
             passwords: said.passwords,
             certificate,
             unix_mode: said.unix_mode.map_or(0o700, |mode| mode.0),
@@ -448,7 +529,7 @@ macro_rules! over {
 }
 
 over! {
-    data listen engine threads durability memory_max item_max connections_max idle_s stall_s buffers_max passwords
+    data listen engine threads durability memory_max item_max connections_max idle_s stall_s buffers_max slow_ms metrics log log_level passwords
     certificate key client_authority unix_mode shutdown flush dump
 }
 
@@ -525,6 +606,7 @@ mod tests {
                 "listen = [\"tls:127.0.0.1:0\"]\n",
                 ["certificate", "nothing", "a file"],
             ),
+            ("metrics = \"80\"\n", ["line 1", "metrics", "HOST:PORT"]),
             ("unix-mode = 999\n", ["line 1", "unix-mode", "0 to 7"]),
             ("threads = = 1\n", ["line 1", "threads", ""]),
         ] {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   config    what a server is told, checked          server  a server as a whole, from its start to its end
-//!   net       bytes of a connection, threads
+//!   net       bytes of a connection, threads          watch   what it shows of itself over HTTP
 //!   memcached grammar: bytes to commands, borrowed from the buffer; what a command means, as one step of the engine
 //!   item      what memcached keeps beside the data, in a record's value
 //!   azekura   the engine
@@ -16,5 +16,6 @@ pub mod item;
 pub mod memcached;
 pub mod net;
 mod server;
+mod watch;
 
 pub use server::Server;

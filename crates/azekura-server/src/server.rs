@@ -2,12 +2,15 @@
 //!
 //! The order is that of trust: addresses are taken before the data is opened, the data is open before the first client is
 //! accepted, and at the end what clients were told is made to survive loss of power before the file is closed. A second
-//! thread tells the service what time it is and removes what has expired.
+//! thread tells the service what time it is, removes what has expired, and adds a row to the history each second; a third
+//! shows figures, if somebody wants them.
 //!
-//! It joins `config`, `net` and `memcached`, which do not know one another's insides.
+//! It joins `config`, `net`, `memcached` and `watch`, which do not know one another's insides.
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use azekura::error::{Error, Kind, Result};
@@ -18,12 +21,16 @@ use azekura::record::memory::tiny::{self, TinyDb};
 use crate::config::{Address, Config, Engine, Survives};
 use crate::memcached::{Outside, Passwords, Service, Settings};
 use crate::net::{self, Control, Listeners, tls};
+use crate::watch::{Eye, History, Watch};
 
 /// Memory of a cache of which nothing was said: memcached's.
 const CACHE_MEMORY: u64 = 64 << 20;
 
 /// How often the time is told.
 const TICK: Duration = Duration::from_millis(500);
+
+/// How often a row is added to the history, a little less than what is promised, as the clock ticks unevenly.
+const LOOK: Duration = Duration::from_millis(950);
 
 /// Records that are looked at each time for being over.
 const SWEEP: u64 = 5000;
@@ -36,6 +43,8 @@ pub struct Server {
     /// The file, to close it at the end.
     hash: Option<Arc<HashDb>>,
     cache: Option<Arc<CacheDb>>,
+    /// The last seconds.
+    history: Arc<History>,
 }
 
 impl Server {
@@ -58,6 +67,9 @@ impl Server {
                 Address::Udp(address) => drop(listeners.udp(*address)?),
                 Address::Unix(path) => listeners.unix(path, config.unix_mode)?,
             }
+        }
+        if let Some(address) = config.metrics {
+            listeners.metrics(address)?;
         }
         Ok(listeners)
     }
@@ -108,11 +120,13 @@ impl Server {
             control: Arc::clone(control),
             hash,
             cache,
+            history: Arc::default(),
         };
         server.apply(config, secrets);
         server.service.set_outside(Box::new(Owner {
             control: Arc::clone(control),
             cache: server.cache.clone(),
+            history: Arc::clone(&server.history),
             config: config.clone(),
         }));
         Ok(server)
@@ -143,22 +157,31 @@ impl Server {
     ///
     /// Errors: `Invalid` (nothing to listen on), `Io` and `Poisoned` (the system or the engine failed, or closing did).
     pub fn serve(&self, listeners: Listeners) -> Result<()> {
+        let watch = Watch::new(&self.service, &self.control, &self.config, &self.history);
+        let closed = AtomicBool::new(false);
         let served = std::thread::scope(|scope| {
-            let keeper = std::thread::Builder::new()
-                .name("time".into())
-                .spawn_scoped(scope, || self.keep_house())
-                .map_err(|e| Error::io("cannot start a thread", e))?;
-            let served = net::serve(
-                &self.service,
-                &listeners,
-                self.config.threads,
-                &self.control,
-            );
+            let keeper = start(scope, "time", || {
+                self.keep_house(watch.eye());
+                Ok(())
+            });
+            // Who asks how the server is must be told while it ends, too.
+            let door = listeners
+                .door()
+                .map(|door| start(scope, "metrics", || watch.serve(door, &closed)));
+            let threads = self.config.threads;
+            let served = net::serve(&self.service, &listeners, threads, &self.control);
             self.control.stop();
-            keeper.thread().unpark();
-            let kept = keeper.join();
-            let panicked = |_| Error::new(Kind::Poisoned, "a thread of the server panicked");
-            served.and(kept.map_err(panicked))
+            closed.store(true, Ordering::Release);
+            let mut outcome = served;
+            for thread in [Some(keeper), door].into_iter().flatten() {
+                let panicked = || Error::new(Kind::Poisoned, "a thread of the server panicked");
+                let ended = thread.and_then(|thread| {
+                    thread.thread().unpark();
+                    thread.join().unwrap_or_else(|_| Err(panicked()))
+                });
+                outcome = outcome.and(ended);
+            }
+            outcome
         });
         drop(listeners);
         served.and(self.service.sync())
@@ -176,7 +199,8 @@ impl Server {
     }
 
     /// Tells the time until the server ends.
-    fn keep_house(&self) {
+    fn keep_house(&self, mut eye: Eye<'_>) {
+        let mut looked: Option<Instant> = None;
         while !self.control.is_stopping() {
             // What fails here fails for clients too, who are told: nothing is lost by going on.
             let _ = self.service.tick();
@@ -184,11 +208,27 @@ impl Server {
                 let _ = self.service.sweep(SWEEP);
             }
             let from = Instant::now();
+            if looked.is_none_or(|at| at.elapsed() >= LOOK) {
+                looked = Some(from);
+                eye.look();
+            }
             while !self.control.is_stopping() && from.elapsed() < TICK {
                 std::thread::park_timeout(TICK.saturating_sub(from.elapsed()));
             }
         }
     }
+}
+
+/// Starts a thread beside those that serve.
+fn start<'s>(
+    scope: &'s Scope<'s, '_>,
+    name: &str,
+    run: impl FnOnce() -> Result<()> + Send + 's,
+) -> Result<ScopedJoinHandle<'s, Result<()>>> {
+    std::thread::Builder::new()
+        .name(name.into())
+        .spawn_scoped(scope, run)
+        .map_err(|e| Error::io("cannot start a thread", e))
 }
 
 /// What files beside the configuration say.
@@ -236,6 +276,7 @@ fn in_use(error: Error, path: &Path) -> Error {
 struct Owner {
     control: Arc<Control>,
     cache: Option<Arc<CacheDb>>,
+    history: Arc<History>,
     config: Config,
 }
 
@@ -252,14 +293,22 @@ impl Outside for Owner {
                 tell("rejected_connections", &connections.refused.to_string());
                 tell("connections_dropped", &connections.dropped.to_string());
                 tell("threads", &config.threads.to_string());
+                tell("slow_requests", &connections.slow.to_string());
                 tell("durability", config.durability.word());
             }
+            "durability" => {
+                tell("durability", config.durability.word());
+                let waited = self.control.connections().waited;
+                tell("answers_that_waited", &waited.to_string());
+            }
+            "recent" => self.history.tell(tell),
             "settings" => {
                 tell("maxconns", &limits.connections_max.to_string());
                 tell("num_threads", &config.threads.to_string());
                 tell("idle_timeout", &limits.idle_s.to_string());
                 tell("stall_timeout", &limits.stall_s.to_string());
                 tell("buffers_max", &limits.buffers_max.to_string());
+                tell("slow_ms", &limits.slow_ms.to_string());
                 for address in &config.listen {
                     match address {
                         Address::Tcp(at) | Address::Tls(at) => {

@@ -1,9 +1,10 @@
 //! `stats` and the other commands of operators, for text and binary alike.
 //!
 //! A group of figures is told as names and values; the protocols frame them. What only the owner of the sockets knows comes
-//! from [`Outside`](super::Outside). Our own groups beside memcached's: `engine` (what the engine tells of itself, and
-//! what an acknowledged write survives) and `latency` (from outside). `stats detail` counts by the part of a key before
-//! the first colon, for 1,024 of them at most. It knows no framing.
+//! from [`Outside`](super::Outside). Our own groups beside memcached's: `engine` (what the engine tells of itself), `log`
+//! (where the bytes of its file are), `durability` (what an acknowledged write survives, and what that costs), `latency`
+//! (percentiles by command), and from outside `recent` (the last second). `stats detail` counts by the part of a key
+//! before the first colon, for 1,024 of them at most. It knows no framing.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,12 +13,22 @@ use std::sync::{Mutex, PoisonError};
 use azekura::engine::Durability;
 
 use super::execute::Hand;
+use super::latency::{Spread, Work};
 use super::number;
 use super::service::Service;
 use super::stats::WORDS;
 
 /// The version told to clients: the dialect, and who speaks it.
 pub(super) const VERSION: &str = concat!("1.6.45-azekura-", env!("CARGO_PKG_VERSION"));
+
+/// The percentiles that are told.
+const QUANTILES: [(&str, f64); 5] = [
+    ("p50_us", 0.5),
+    ("p90_us", 0.9),
+    ("p99_us", 0.99),
+    ("p999_us", 0.999),
+    ("max_us", 1.0),
+];
 
 /// Prefixes counted at most.
 const PREFIXES_MAX: usize = 1024;
@@ -129,6 +140,7 @@ pub(super) fn detail(service: &Service, word: Option<&[u8]>, output: &mut Vec<u8
 pub(super) fn reset(hand: &mut Hand) {
     hand.service.stats.take(&mut hand.tally);
     hand.service.stats.reset();
+    hand.service.latency.reset();
     hand.service.detail.clear();
 }
 
@@ -152,8 +164,11 @@ pub(super) fn figures(hand: &mut Hand, group: &[u8], tell: &mut dyn FnMut(&str, 
         }
         b"sizes" => tell("sizes_status", "disabled"),
         b"engine" => engine(service, tell),
+        b"log" => log(service, tell),
+        b"durability" => durability(service, tell),
+        b"latency" => latency(service, tell),
         b"conns" => outside(service, "conns", tell),
-        b"latency" => outside(service, "latency", tell),
+        b"recent" => outside(service, "recent", tell),
         _ => return false,
     }
     true
@@ -169,7 +184,7 @@ fn general(service: &Service, tell: &mut dyn FnMut(&str, &str)) {
     let stats = service.engine.stats();
     tell("pid", &std::process::id().to_string());
     let now = service.now();
-    tell("uptime", &now.saturating_sub(service.started).to_string());
+    tell("uptime", &service.uptime_s().to_string());
     tell("time", &now.to_string());
     tell("version", VERSION);
     tell("pointer_size", &usize::BITS.to_string());
@@ -185,10 +200,8 @@ fn general(service: &Service, tell: &mut dyn FnMut(&str, &str)) {
         0
     });
     tell("bytes", &bytes.to_string());
-    let more = |name: &str| stats.more.iter().find(|(known, _)| *known == name);
     for (name, own) in [("evictions", "evictions"), ("limit_maxbytes", "bytes_max")] {
-        let value = more(own).map_or("0", |(_, value)| value.as_str());
-        tell(name, value);
+        tell(name, &more(&stats, own).unwrap_or(0).to_string());
     }
 }
 
@@ -215,17 +228,8 @@ fn settings(service: &Service, tell: &mut dyn FnMut(&str, &str)) {
 
 fn engine(service: &Service, tell: &mut dyn FnMut(&str, &str)) {
     let (promise, stats) = (service.engine.promise(), service.engine.stats());
-    let survives = |durability| match durability {
-        None => "nothing",
-        Some(Durability::Process) => "the process",
-        Some(Durability::Power) => "loss of power",
-    };
-    let durability = match promise.durability {
-        Some(_) if service.settings.power => Some(Durability::Power),
-        own => own,
-    };
     tell("engine", promise.engine);
-    tell("survives", survives(durability));
+    tell("survives", survives(service));
     tell("evicts", if promise.evicts { "yes" } else { "no" });
     tell("count", &stats.count.to_string());
     tell("live_bytes", &stats.live_bytes.to_string());
@@ -233,5 +237,72 @@ fn engine(service: &Service, tell: &mut dyn FnMut(&str, &str)) {
     tell("memory_bytes", &stats.memory_bytes.to_string());
     for (name, value) in &stats.more {
         tell(name, value);
+    }
+}
+
+/// What an acknowledged write survives.
+fn survives(service: &Service) -> &'static str {
+    match service.engine.promise().durability {
+        None => "nothing",
+        Some(Durability::Power) => "loss of power",
+        Some(Durability::Process) if service.settings.power => "loss of power",
+        Some(Durability::Process) => "the process",
+    }
+}
+
+/// A further figure of an engine.
+fn more(stats: &azekura::engine::Stats, name: &str) -> Option<u64> {
+    let found = stats.more.iter().find(|(known, _)| *known == name)?;
+    found.1.parse().ok()
+}
+
+fn log(service: &Service, tell: &mut dyn FnMut(&str, &str)) {
+    let stats = service.engine.stats();
+    // Who has no file has no log.
+    if let Some(bytes) = more(&stats, "log_bytes") {
+        tell("log_bytes", &bytes.to_string());
+        tell("live_bytes", &stats.live_bytes.to_string());
+        let garbage = bytes.saturating_sub(stats.live_bytes);
+        tell("garbage_bytes", &garbage.to_string());
+        tell("file_bytes", &stats.file_bytes.to_string());
+    }
+}
+
+fn durability(service: &Service, tell: &mut dyn FnMut(&str, &str)) {
+    tell("survives", survives(service));
+    outside(service, "durability", tell);
+    let syncs = more(&service.engine.stats(), "syncs");
+    tell("syncs", &syncs.unwrap_or(0).to_string());
+    let times = service.latency.times();
+    spread(times.of(Work::Sync), "sync", tell);
+    for (kind, count) in service.trouble.counts() {
+        tell(&format!("errors:{kind}"), &count.to_string());
+    }
+}
+
+fn latency(service: &Service, tell: &mut dyn FnMut(&str, &str)) {
+    let times = service.latency.times();
+    for work in Work::ALL {
+        spread(times.of(work), work.word(), tell);
+    }
+}
+
+fn spread(times: &Spread, word: &str, tell: &mut dyn FnMut(&str, &str)) {
+    figures_of(times, &mut |name, value| {
+        tell(&format!("{word}:{name}"), value);
+    });
+}
+
+/// How times are spread, in microseconds; nothing if there are none.
+pub(crate) fn figures_of(times: &Spread, tell: &mut dyn FnMut(&str, &str)) {
+    let count = times.count();
+    if count == 0 {
+        return;
+    }
+    let micros = |nanos: f64| format!("{:.1}", nanos / 1e3);
+    tell("count", &count.to_string());
+    tell("mean_us", &micros(times.nanos() as f64 / count as f64));
+    for (name, part) in QUANTILES {
+        tell(name, &micros(times.quantile(part) as f64));
     }
 }

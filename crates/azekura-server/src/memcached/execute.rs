@@ -424,6 +424,7 @@ impl Hand {
 
     /// The line that tells a client of an engine's error, without its end.
     pub(super) fn error_line(&mut self, error: &Error) -> Cow<'static, str> {
+        self.service.trouble.note(error);
         if error.kind() == Kind::Full {
             self.tally.one(Count::StoreNoMemory);
             if self.service.engine.as_persistent().is_none() {

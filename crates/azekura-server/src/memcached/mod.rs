@@ -7,17 +7,20 @@
 //! ```text
 //!   session     which protocol, what is unfinished     text  meta  binary   grammar: bytes to a command
 //!   gets  sets  runs of reads and of writes            execute              a command as one update of the engine
-//!   stats       figures     admin  for operators       walk  sweep          over all records
+//!   stats  latency  trouble     figures                walk  sweep          over all records
+//!   admin       for operators                          asked                a request in words
 //! ```
 //!
 //! Nothing here blocks, but for what the engine does. A value is copied twice: from the input into the record, and from
 //! the record into the output.
 
 mod admin;
+mod asked;
 pub mod binary;
 mod classic;
 mod execute;
 mod gets;
+pub mod latency;
 pub mod meta;
 mod number;
 mod service;
@@ -26,9 +29,13 @@ mod sets;
 mod stats;
 mod sweep;
 pub mod text;
+mod trouble;
 mod walk;
 
+pub(crate) use admin::figures_of;
+pub(crate) use asked::{Asked, FRONT_LEN};
 pub use service::{Outside, Passwords, Service, Settings};
 pub use session::{Next, Served, Session, Transport};
 pub use stats::Stats;
 pub use sweep::Swept;
+pub use trouble::Trouble;

@@ -15,7 +15,9 @@ use azekura::engine::{Bookmark, Durability, Engine};
 use azekura::error::Result;
 
 use super::admin::Detail;
+use super::latency::Latency;
 use super::stats::Stats;
+use super::trouble::Trouble;
 
 /// How a service behaves. The defaults are memcached's.
 #[derive(Clone, Debug)]
@@ -57,7 +59,7 @@ impl Default for Settings {
 /// What the owner of the sockets knows and does.
 pub trait Outside: Send + Sync {
     /// Tells the figures of a group: `""` for what `stats` shows (`threads`, `curr_connections`, ...), `"settings"`,
-    /// `"conns"` (one connection's figures after another's), `"latency"`.
+    /// `"conns"` (one connection's figures after another's), `"recent"` (rates and times of the last second).
     fn figures(&self, group: &str, tell: &mut dyn FnMut(&str, &str));
 
     /// A client asked that the server stop; `graceful`: after the connections have ended.
@@ -122,6 +124,8 @@ pub struct Service {
     pub(super) engine: Arc<dyn Engine>,
     pub(super) settings: Settings,
     pub(super) stats: Stats,
+    pub(super) latency: Latency,
+    pub(super) trouble: Trouble,
     item_size_max: AtomicU64,
     /// Seconds since 1970.
     now: AtomicU32,
@@ -156,6 +160,8 @@ impl Service {
             item_size_max: AtomicU64::new(settings.item_size_max),
             settings,
             stats: Stats::default(),
+            latency: Latency::default(),
+            trouble: Trouble::default(),
             now: AtomicU32::new(now),
             started: now,
             versions: AtomicU64::new(u64::from(now) << 24 | 1),
@@ -177,6 +183,21 @@ impl Service {
     /// The figures.
     pub fn stats(&self) -> &Stats {
         &self.stats
+    }
+
+    /// Seconds since the start.
+    pub fn uptime_s(&self) -> u64 {
+        u64::from(self.now().saturating_sub(self.started))
+    }
+
+    /// How long requests took.
+    pub fn latency(&self) -> &Latency {
+        &self.latency
+    }
+
+    /// What went wrong.
+    pub fn trouble(&self) -> &Trouble {
+        &self.trouble
     }
 
     /// Looks at the system's time, and does what was to be done by now (a delayed `flush_all`).
@@ -210,7 +231,7 @@ impl Service {
     /// Makes what was acknowledged before survive loss of power, if the engine has a file; shared with all who wait.
     pub fn sync(&self) -> Result<()> {
         match self.engine.as_persistent() {
-            Some(file) => file.sync(Durability::Power),
+            Some(file) => self.trouble.seen(file.sync(Durability::Power)),
             None => Ok(()),
         }
     }

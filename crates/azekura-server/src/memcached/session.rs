@@ -22,6 +22,7 @@ use memchr::memchr;
 use super::binary::{self, After, HEADER_LEN, Header, Status};
 use super::execute::Hand;
 use super::gets::{self, Open};
+use super::latency::Did;
 use super::service::Service;
 use super::stats::Count;
 use super::text::{self, Command, Store, Words};
@@ -51,6 +52,8 @@ pub struct Served {
     /// Whether the output must not be sent before [`Service::sync`] has returned without an error. One call of it is
     /// enough for all sessions that were served before it; if it fails, these connections are to be closed instead.
     pub must_sync: bool,
+    /// What was asked for, for those who measure.
+    pub did: Did,
 }
 
 /// What a session waits for.
@@ -174,8 +177,10 @@ impl Session {
         hand.tally.add(Count::BytesRead, at as u32);
         hand.tally
             .add(Count::BytesWritten, (output.len() - written) as u32);
+        let did = hand.tally.did(output.len() > written);
         hand.service.stats.take(&mut hand.tally);
         Served {
+            did,
             consumed: at,
             next,
             must_sync: hand.must_sync,
@@ -188,6 +193,14 @@ impl Session {
             Doing::Nothing => None,
             Doing::Collect(collect) => Some(collect.line.capacity() + collect.data.capacity()),
             Doing::Discard(_) | Doing::Keys(_) | Doing::Walk(_) => Some(0),
+        }
+    }
+
+    /// The line whose data is coming, or the front of the packet.
+    pub(crate) fn begun(&self) -> Option<&[u8]> {
+        match &self.doing {
+            Doing::Collect(collect) => Some(&collect.line),
+            _ => None,
         }
     }
 

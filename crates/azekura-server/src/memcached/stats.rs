@@ -6,6 +6,8 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use super::latency::Did;
+
 /// Names every figure once, as an item of `Count` and as the word that `stats` shows.
 macro_rules! counts {
     ($($name:ident $word:literal)*) => {
@@ -72,6 +74,27 @@ impl Tally {
             *sum = sum.wrapping_add(more);
         }
         self.touched |= 1 << count as u32;
+    }
+
+    /// What was done since the sums were handed over; `has_answered`: whether anything was said.
+    #[inline]
+    pub(super) fn did(&self, has_answered: bool) -> Did {
+        let of = |count: Count| self.sums.get(count as usize).copied().unwrap_or(0);
+        let mut did = Did([
+            of(Count::CmdGet),
+            of(Count::CmdSet),
+            of(Count::DeleteHits) + of(Count::DeleteMisses),
+            of(Count::IncrHits)
+                + of(Count::IncrMisses)
+                + of(Count::DecrHits)
+                + of(Count::DecrMisses),
+            of(Count::CmdTouch),
+            0,
+        ]);
+        if has_answered && did.is_nothing() {
+            did.0[5] = 1;
+        }
+        did
     }
 }
 

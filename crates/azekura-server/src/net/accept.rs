@@ -26,6 +26,9 @@ use super::worker::{Arrival, Post};
 /// What a client over the limit is told.
 const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
 
+/// Why.
+const FULL: &str = "connections-max are open";
+
 /// How long is waited when the system has no room for another connection.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -82,8 +85,8 @@ pub(super) fn accept(
                     | rustix::io::Errno::CONNABORTED,
                 ) => {}
                 Err(_) => {
-                    // No descriptor or memory is left: clients wait in the queue of the system.
-                    control.counts.refused.fetch_add(1, Ordering::Relaxed);
+                    // Clients wait in the queue of the system.
+                    control.refuse("no descriptor or memory is left");
                     std::thread::sleep(PAUSE);
                 }
             }
@@ -106,7 +109,7 @@ fn admit(
             let _ = stream.set_nodelay(true);
             if full {
                 let _ = (&stream).write(TOO_MANY);
-                control.counts.refused.fetch_add(1, Ordering::Relaxed);
+                control.refuse(FULL);
                 return None;
             }
             match control.identity() {
@@ -120,7 +123,7 @@ fn admit(
     };
     if full {
         let _ = stream.write(TOO_MANY);
-        control.counts.refused.fetch_add(1, Ordering::Relaxed);
+        control.refuse(FULL);
         return None;
     }
     let transport = match listener.kind {

@@ -16,8 +16,10 @@
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use crate::memcached::{Next, Session};
+use crate::memcached::latency::Did;
+use crate::memcached::{FRONT_LEN, Next, Session};
 
+use super::meter::{Meter, Turned};
 use super::stream::Stream;
 
 /// Least bytes that a buffer of a connection's own grows to.
@@ -41,6 +43,8 @@ pub(super) struct Turn {
     pub(super) held: usize,
     /// The most they may.
     pub(super) held_max: usize,
+    /// For times.
+    pub(super) meter: Meter,
 }
 
 /// What a connection wants next.
@@ -96,6 +100,36 @@ pub(super) struct Connection {
     closing: bool,
     /// When something last moved.
     moved_s: u32,
+    /// What was done and waits for a sync.
+    owed: Option<Box<Owed>>,
+}
+
+/// What was done and waits for a sync, to be measured when it was answered.
+struct Owed {
+    did: Did,
+    front: Front,
+    bytes_in: usize,
+}
+
+/// The first bytes of a request.
+struct Front {
+    bytes: [u8; FRONT_LEN],
+    len: usize,
+}
+
+impl Front {
+    fn of(bytes: &[u8]) -> Self {
+        let mut front = Self {
+            bytes: [0; FRONT_LEN],
+            len: bytes.len().min(FRONT_LEN),
+        };
+        front.bytes[..front.len].copy_from_slice(&bytes[..front.len]);
+        front
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
 }
 
 impl Connection {
@@ -113,6 +147,7 @@ impl Connection {
             ending: false,
             closing: false,
             moved_s: now_s,
+            owed: None,
         }
     }
 
@@ -147,7 +182,18 @@ impl Connection {
     }
 
     fn turn(&mut self, turn: &mut Turn) -> Fate {
-        match self.send(turn) {
+        let unsent = self.output.len();
+        let sent = self.send(turn);
+        if let Some(owed) = self.owed.take() {
+            let turned = Turned {
+                did: owed.did,
+                front: owed.front.bytes(),
+                bytes_in: owed.bytes_in,
+                bytes_out: unsent,
+            };
+            turn.meter.note(turn.meter.woke(), &turned);
+        }
+        match sent {
             Ok(true) => {}
             Ok(false) => return Fate::Rest,
             Err(Gone) => return Fate::Close,
@@ -158,6 +204,7 @@ impl Connection {
         if self.asleep {
             return Fate::Rest;
         }
+        let mut from = turn.meter.woke();
         for _ in 0..READS_MAX {
             let own = !self.input.is_empty();
             if !own {
@@ -175,6 +222,11 @@ impl Connection {
             }
             turn.output.clear();
             let input = if own { &self.input } else { &turn.input };
+            // Of what is not in the shared buffer the front is gone when it is asked for.
+            let front = match self.session.begun() {
+                Some(begun) => Some(Front::of(begun)),
+                None => own.then(|| Front::of(input)),
+            };
             let served = self.session.serve(input, &mut turn.output);
             let left = input.len() - served.consumed;
             if own {
@@ -204,9 +256,22 @@ impl Connection {
                 self.output.extend_from_slice(&turn.output);
                 // The sync is pause enough.
                 self.asleep = false;
+                self.owed = Some(Box::new(Owed {
+                    did: served.did,
+                    front: front.unwrap_or_else(|| Front::of(&turn.input)),
+                    bytes_in: served.consumed,
+                }));
                 return Fate::Commit;
             }
-            let sent = match self.answer(turn) {
+            let sent = self.answer(turn);
+            let turned = Turned {
+                did: served.did,
+                front: front.as_ref().map_or(&turn.input, Front::bytes),
+                bytes_in: served.consumed,
+                bytes_out: turn.output.len(),
+            };
+            from = turn.meter.note(from, &turned);
+            let sent = match sent {
                 Ok(sent) => sent,
                 Err(Gone) => return Fate::Close,
             };

@@ -6,10 +6,13 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use azekura::error::{Error, Result};
 use rustix::event::{EventfdFlags, eventfd};
 use rustls::ServerConfig;
+
+use super::meter::Told;
 
 /// What connections may take. Zero is no limit where that is said.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,20 +25,28 @@ pub struct Limits {
     pub stall_s: u32,
     /// Bytes that all connections may hold of requests that are not whole and answers that are not read.
     pub buffers_max: usize,
+    /// Milliseconds from which on a request is slow, and told as an event; zero: none is.
+    pub slow_ms: u32,
+}
+
+impl Limits {
+    pub(super) fn slow(&self) -> Option<Duration> {
+        (self.slow_ms > 0).then(|| Duration::from_millis(u64::from(self.slow_ms)))
+    }
 }
 
 /// Wakes one thread that waits.
-pub(super) struct Bell(OwnedFd);
+pub(crate) struct Bell(OwnedFd);
 
 impl Bell {
-    pub(super) fn new() -> Result<Self> {
+    pub(crate) fn new() -> Result<Self> {
         eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map(Self)
             .map_err(|e| Error::io("cannot make an event", e))
     }
 
     /// Wakes it, now or when it next waits.
-    pub(super) fn ring(&self) {
+    pub(crate) fn ring(&self) {
         // Full means that it was rung already.
         let _ = rustix::io::write(&self.0, &1_u64.to_le_bytes());
     }
@@ -58,6 +69,8 @@ pub struct Control {
     limits: Mutex<Arc<Limits>>,
     identity: Mutex<Option<Arc<ServerConfig>>>,
     pub(super) counts: Counts,
+    /// Slow requests.
+    pub(super) told: Arc<Told>,
     /// Of the thread that accepts.
     pub(super) bell: Bell,
 }
@@ -69,6 +82,7 @@ pub(super) struct Counts {
     pub(super) accepted: AtomicU64,
     pub(super) refused: AtomicU64,
     pub(super) dropped: AtomicU64,
+    pub(super) waited: AtomicU64,
 }
 
 /// Connections, counted.
@@ -82,6 +96,10 @@ pub struct Connections {
     pub refused: u64,
     /// Dropped for being idle, or for not reading or not ending what they began.
     pub dropped: u64,
+    /// Times one waited for a sync before it was answered.
+    pub waited: u64,
+    /// Requests that were slow.
+    pub slow: u64,
 }
 
 impl Control {
@@ -92,6 +110,7 @@ impl Control {
             limits: Mutex::new(Arc::new(limits)),
             identity: Mutex::new(None),
             counts: Counts::default(),
+            told: Arc::default(),
             bell: Bell::new()?,
         }))
     }
@@ -127,6 +146,14 @@ impl Control {
         identity.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Counts a connection that was refused, and says so, ever less often.
+    pub(super) fn refuse(&self, why: &'static str) {
+        let count = self.counts.refused.fetch_add(1, Ordering::Relaxed) + 1;
+        if count.is_power_of_two() {
+            tracing::warn!(why, count, "a connection was refused");
+        }
+    }
+
     /// What became of connections.
     pub fn connections(&self) -> Connections {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
@@ -135,6 +162,8 @@ impl Control {
             accepted: of(&self.counts.accepted),
             refused: of(&self.counts.refused),
             dropped: of(&self.counts.dropped),
+            waited: of(&self.counts.waited),
+            slow: self.told.slow(),
         }
     }
 }

@@ -19,9 +19,11 @@ use azekura::error::{Error, Result};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::Timespec;
 
+use crate::memcached::latency::Did;
 use crate::memcached::{Next, Service, Session, Transport};
 
 use super::control::Control;
+use super::meter::{Meter, Turned};
 
 const HEADER_LEN: usize = 8;
 
@@ -45,6 +47,7 @@ pub(super) fn serve(
 ) -> Result<()> {
     let mut request = vec![0; 64 << 10];
     let mut answer = Vec::new();
+    let mut meter = Meter::new(service, Arc::clone(&control.told));
     let tick = Timespec {
         tv_sec: 0,
         tv_nsec: i64::from(TICK.subsec_nanos()),
@@ -58,9 +61,12 @@ pub(super) fn serve(
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(e) => return Err(Error::io("cannot wait for datagrams", e)),
         }
+        meter.slow = control.limits().slow();
+        meter.wake();
+        let mut from = meter.woke();
         for socket in sockets {
             for _ in 0..REQUESTS_MAX {
-                let (len, from) = match socket.recv_from(&mut request) {
+                let (len, client) = match socket.recv_from(&mut request) {
                     Ok(received) => received,
                     Err(e) if e.kind() == ErrorKind::WouldBlock => break,
                     // An answer that could not be delivered is told of here: it was another client's.
@@ -69,13 +75,21 @@ pub(super) fn serve(
                 let Some((number, body)) = open(&request[..len]) else {
                     continue;
                 };
-                if respond(service, body, &mut answer) && service.sync().is_err() {
+                let (must_sync, did) = respond(service, body, &mut answer);
+                if must_sync && service.sync().is_err() {
                     continue;
                 }
                 for datagram in split(number, &answer) {
                     // Datagrams may be lost; so may answers.
-                    let _ = socket.send_to(&datagram, from);
+                    let _ = socket.send_to(&datagram, client);
                 }
+                let turned = Turned {
+                    did,
+                    front: body,
+                    bytes_in: body.len(),
+                    bytes_out: answer.len(),
+                };
+                from = meter.note(from, &turned);
             }
         }
     }
@@ -90,23 +104,25 @@ fn open(datagram: &[u8]) -> Option<([u8; 2], &[u8])> {
     one.then_some(([header[0], header[1]], body))
 }
 
-/// Serves a request. Returns whether the answer must wait for a sync.
-fn respond(service: &Arc<Service>, body: &[u8], answer: &mut Vec<u8>) -> bool {
+/// Serves a request. Returns whether the answer must wait for a sync, and what was done.
+fn respond(service: &Arc<Service>, body: &[u8], answer: &mut Vec<u8>) -> (bool, Did) {
     answer.clear();
     let mut must_sync = false;
+    let mut did = Did::default();
     let mut session = Session::new(Arc::clone(service), Transport::Udp);
     let mut at = 0;
     loop {
         let served = session.serve(&body[at..], answer);
         at += served.consumed;
         must_sync |= served.must_sync;
+        did.add(&served.did);
         if answer.len() > ANSWER_MAX {
             answer.clear();
             answer.extend_from_slice(b"SERVER_ERROR the answer is too long for datagrams\r\n");
-            return must_sync;
+            return (must_sync, did);
         }
         if !matches!(served.next, Next::Yield | Next::Pause { millis: 0 }) {
-            return must_sync;
+            return (must_sync, did);
         }
     }
 }

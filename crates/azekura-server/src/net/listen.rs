@@ -44,6 +44,8 @@ impl Drop for Listener {
 pub struct Listeners {
     pub(super) streams: Vec<Listener>,
     pub(super) datagrams: Vec<UdpSocket>,
+    /// Where figures are asked for.
+    metrics: Option<TcpListener>,
     described: Vec<String>,
 }
 
@@ -57,7 +59,7 @@ impl Listeners {
     ///
     /// Errors: `Locked` (another process listens there), `Io`.
     pub fn tcp(&mut self, address: SocketAddr, encrypted: bool) -> Result<SocketAddr> {
-        let describe = |e: rustix::io::Errno| taken(&address.to_string(), e);
+        let describe = |e: rustix::io::Errno| taken(&address.to_string(), "--listen", e);
         let family = match address {
             SocketAddr::V4(_) => AddressFamily::INET,
             SocketAddr::V6(_) => AddressFamily::INET6,
@@ -124,6 +126,7 @@ impl Listeners {
         let describe = |e: std::io::Error| match e.raw_os_error() {
             Some(code) => taken(
                 &address.to_string(),
+                "--listen",
                 rustix::io::Errno::from_raw_os_error(code),
             ),
             None => Error::io("cannot listen", e),
@@ -134,6 +137,29 @@ impl Listeners {
         self.datagrams.push(socket);
         self.described.push(format!("{bound} (UDP)"));
         Ok(bound)
+    }
+
+    /// Lets figures be asked for by HTTP at an address of their own; the last one counts. Returns the address. Errors as for
+    /// [`tcp`](Self::tcp).
+    pub fn metrics(&mut self, address: SocketAddr) -> Result<SocketAddr> {
+        let describe = |e: std::io::Error| match rustix::io::Errno::from_io_error(&e) {
+            Some(errno) => taken(&address.to_string(), "--metrics", errno),
+            None => Error::io("cannot listen", e),
+        };
+        let listener = TcpListener::bind(address).map_err(describe)?;
+        let bound = listener.local_addr().map_err(describe)?;
+        self.metrics = Some(listener);
+        Ok(bound)
+    }
+
+    /// Where figures are asked for, if they may be.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.metrics.as_ref()?.local_addr().ok()
+    }
+
+    /// Where figures are asked for.
+    pub(crate) fn door(&self) -> Option<&TcpListener> {
+        self.metrics.as_ref()
     }
 
     /// Takes over a listening stream socket that another program made, as a service manager does.
@@ -174,18 +200,20 @@ impl Listeners {
     }
 }
 
-fn taken(address: &str, error: rustix::io::Errno) -> Error {
+fn taken(address: &str, by: &str, error: rustix::io::Errno) -> Error {
     if error == rustix::io::Errno::ADDRINUSE {
         return Error::new(
             ErrorKind::Locked,
             format!("another process listens on {address}"),
         )
-        .remedy("stop it, or choose another address by --listen");
+        .remedy(format!("stop it, or choose another address by {by}"));
     }
     let remedy = match error {
-        rustix::io::Errno::ACCESS => "a port below 1024 needs a privilege",
-        rustix::io::Errno::ADDRNOTAVAIL => "no interface of this machine has this address",
-        _ => "choose another address by --listen",
+        rustix::io::Errno::ACCESS => "a port below 1024 needs a privilege".to_owned(),
+        rustix::io::Errno::ADDRNOTAVAIL => {
+            "no interface of this machine has this address".to_owned()
+        }
+        _ => format!("choose another address by {by}"),
     };
     Error::io(format!("cannot listen on {address}"), error).remedy(remedy)
 }

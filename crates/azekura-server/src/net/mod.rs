@@ -6,7 +6,7 @@
 //! ```text
 //!   listen (sockets) --> accept (one thread) --> worker (a thread each) --> connection --> stream (tls)
 //!                                                   ^                          `--> memcached::Session
-//!                        control (stop, limits) ----'          datagram (one thread, for UDP)
+//!                        control (stop, limits) ----'  meter   datagram (one thread, for UDP)
 //! ```
 //!
 //! It promises that no client makes another wait for longer than a turn, nor memory grow beyond `Limits`. It knows of the
@@ -17,6 +17,7 @@ mod connection;
 mod control;
 mod datagram;
 mod listen;
+mod meter;
 mod stream;
 pub(crate) mod tls;
 mod worker;

@@ -21,6 +21,7 @@ use crate::memcached::{Service, Session};
 
 use super::connection::{Connection, Fate, Turn};
 use super::control::{Bell, Control, Counted};
+use super::meter::Meter;
 use super::stream::Stream;
 
 /// Bytes read at once.
@@ -115,6 +116,7 @@ impl<'w> Worker<'w> {
                 now_s: 0,
                 held: 0,
                 held_max: 0,
+                meter: Meter::new(service, Arc::clone(&control.told)),
             },
             again: Vec::new(),
             committing: Vec::new(),
@@ -142,6 +144,7 @@ impl<'w> Worker<'w> {
                 TICK
             };
             self.wait(&mut events, timeout)?;
+            self.turn.meter.wake();
             for event in &events {
                 let (flags, number) = (event.flags, event.data.u64());
                 if number == BELL {
@@ -244,7 +247,14 @@ impl<'w> Worker<'w> {
         if self.committing.is_empty() {
             return;
         }
+        let from = Instant::now();
         let synced = self.service.sync().is_ok();
+        self.turn.meter.sync(from);
+        let waited = self.committing.len() as u64;
+        self.control
+            .counts
+            .waited
+            .fetch_add(waited, Ordering::Relaxed);
         for number in std::mem::take(&mut self.committing) {
             if synced {
                 self.advance(number);
@@ -259,6 +269,7 @@ impl<'w> Worker<'w> {
         let limits = self.control.limits();
         self.turn.now_s = self.start.elapsed().as_secs() as u32;
         self.turn.held_max = limits.buffers_max / self.threads;
+        self.turn.meter.slow = limits.slow();
         // A thread that once built a large answer does not keep the room for it.
         if self.turn.output.capacity() > 4 * READ_LEN {
             self.turn.output = Vec::new();
@@ -268,7 +279,8 @@ impl<'w> Worker<'w> {
                 continue;
             };
             let overdue = connection.overdue(self.turn.now_s, limits.idle_s, limits.stall_s);
-            if overdue.is_some() {
+            if let Some(why) = overdue {
+                tracing::debug!(?why, "a connection was dropped");
                 self.control.counts.dropped.fetch_add(1, Ordering::Relaxed);
                 self.drop_connection(number);
             }

@@ -4,6 +4,8 @@
 //! disappears. What is promised of memory is measured of this process. It knows the protocol only as far as to ask.
 
 mod end;
+mod figures;
 mod hostile;
 mod running;
 mod transports;
+mod watch;

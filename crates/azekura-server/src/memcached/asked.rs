@@ -1,0 +1,107 @@
+//! What a request asks for, in words for people: read from its first bytes, which may be cut anywhere.
+//!
+//! A command is its word, a packet the word of its operation. The key is escaped and cut. Nothing of the data is shown, so
+//! no password is. It judges nothing: what is no request has some words, too.
+
+use super::binary::{HEADER_LEN, Header};
+use super::text::Words;
+
+/// First bytes from which a request can be told: those of the longest key and what stands before it, nearly.
+pub(crate) const FRONT_LEN: usize = 96;
+
+/// Bytes of a key that are shown.
+const KEY_LEN_SHOWN: usize = 64;
+
+/// Longest word of a command.
+const COMMAND_LEN_MAX: usize = 16;
+
+/// A request in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Asked {
+    pub(crate) command: String,
+    /// Escaped and cut; empty if there is none.
+    pub(crate) key: String,
+}
+
+impl Asked {
+    /// What the request at the front of `bytes` asks for.
+    pub(crate) fn read(bytes: &[u8]) -> Self {
+        let bytes = bytes.get(..FRONT_LEN).unwrap_or(bytes);
+        if let Some(header) = Header::decode(bytes) {
+            let key = bytes
+                .get(HEADER_LEN + header.extras_len..)
+                .unwrap_or_default();
+            let key = key.get(..header.key_len).unwrap_or(key);
+            return Self {
+                command: operation(header.opcode).to_owned(),
+                key: shown(key),
+            };
+        }
+        let line = bytes.split(|byte| matches!(byte, b'\r' | b'\n')).next();
+        let mut words = Words(line.unwrap_or_default());
+        let mut command = words.next().unwrap_or_default();
+        let mut key = words.next().unwrap_or_default();
+        if matches!(command, b"gat" | b"gats") {
+            key = words.next().unwrap_or_default();
+        }
+        command = command.get(..COMMAND_LEN_MAX).unwrap_or(command);
+        Self {
+            command: command.escape_ascii().to_string(),
+            key: shown(key),
+        }
+    }
+}
+
+fn shown(key: &[u8]) -> String {
+    match key.get(..KEY_LEN_SHOWN) {
+        Some(front) if front.len() < key.len() => format!("{}...", front.escape_ascii()),
+        _ => key.escape_ascii().to_string(),
+    }
+}
+
+/// The word of a packet's operation.
+fn operation(opcode: u8) -> &'static str {
+    match opcode {
+        0x00 | 0x09 | 0x0c | 0x0d => "get",
+        0x01 | 0x11 => "set",
+        0x02 | 0x12 => "add",
+        0x03 | 0x13 => "replace",
+        0x04 | 0x14 => "delete",
+        0x05 | 0x15 => "incr",
+        0x06 | 0x16 => "decr",
+        0x08 | 0x18 => "flush_all",
+        0x0e | 0x19 => "append",
+        0x0f | 0x1a => "prepend",
+        0x10 => "stats",
+        0x1c => "touch",
+        0x1d | 0x1e | 0x23 | 0x24 => "gat",
+        0x20..=0x22 => "auth",
+        _ => "packet",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_told_by_its_command_and_key_and_never_by_its_data() {
+        let told = |bytes: &[u8]| {
+            let asked = Asked::read(bytes);
+            (asked.command, asked.key)
+        };
+        let of = |command: &str, key: &str| (command.to_owned(), key.to_owned());
+        assert_eq!(told(b"get anna ben\r\n"), of("get", "anna"));
+        assert_eq!(told(b"gat 10 anna\r\n"), of("gat", "anna"));
+        assert_eq!(told(b"set anna 0 0 6\r\nsecret\r\n"), of("set", "anna"));
+        assert_eq!(told(b"stats\r\n"), of("stats", ""));
+        assert_eq!(told(b""), of("", ""));
+        assert_eq!(told(b"\xff\x01"), of("\\xff\\x01", ""));
+        let long = format!("get {}\r\n", "k".repeat(200));
+        assert!(told(long.as_bytes()).1.len() < 90);
+        let mut packet = vec![0x80, 0x01, 0, 4, 8, 0, 0, 0, 0, 0, 0, 18];
+        packet.extend([0; 12]);
+        packet.extend(b"........annasecret");
+        assert_eq!(told(&packet), of("set", "anna"));
+    }
+}

@@ -1,0 +1,232 @@
+//! A thread's watch: how long requests took from the moment it woke for them until their answers were handed to the
+//! system, and which were slow.
+//!
+//! The clock is read once when the thread wakes and once for each turn of a connection, so what waited for the turns of
+//! others counts as waiting. A slow turn is told as an event: what its first request asked for, how many there were, how
+//! many bytes went in and out. No more than a few are told in a second; all are counted. It keeps no request.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::memcached::latency::{Did, Pen, Work};
+use crate::memcached::{Asked, Service};
+
+/// Slow turns that are told in a second.
+const TOLD_MAX: u32 = 10;
+
+/// A turn: what it did, and what is said of it if it was slow.
+pub(super) struct Turned<'b> {
+    pub(super) did: Did,
+    /// The first bytes of the first request.
+    pub(super) front: &'b [u8],
+    pub(super) bytes_in: usize,
+    pub(super) bytes_out: usize,
+}
+
+/// A thread's watch.
+pub(super) struct Meter {
+    pen: Pen,
+    /// When the thread woke.
+    woke: Instant,
+    /// What is slow; `None`: nothing is told.
+    pub(super) slow: Option<Duration>,
+    told: Arc<Told>,
+}
+
+impl Meter {
+    pub(super) fn new(service: &Service, told: Arc<Told>) -> Self {
+        Self {
+            pen: service.latency().pen(),
+            woke: Instant::now(),
+            slow: None,
+            told,
+        }
+    }
+
+    /// The thread has work from now on.
+    #[inline]
+    pub(super) fn wake(&mut self) {
+        self.woke = Instant::now();
+    }
+
+    /// When it woke.
+    pub(super) fn woke(&self) -> Instant {
+        self.woke
+    }
+
+    /// Notes what was done since `from`; returns the time.
+    #[inline]
+    pub(super) fn note(&mut self, from: Instant, turned: &Turned<'_>) -> Instant {
+        let now = Instant::now();
+        if turned.did.is_nothing() {
+            return now;
+        }
+        let took = now.saturating_duration_since(from);
+        self.pen.note(&turned.did, nanos(took));
+        if self.slow.is_some_and(|slow| took >= slow) {
+            self.told.tell(now, took, turned);
+        }
+        now
+    }
+
+    /// Notes a sync that answers waited for since `from`.
+    pub(super) fn sync(&mut self, from: Instant) {
+        self.pen.one(Work::Sync, nanos(from.elapsed()));
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// What was told of slow turns, by all threads.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    slow: AtomicU64,
+    second: Mutex<Second>,
+}
+
+/// A second in which some were told.
+#[derive(Debug, Default)]
+struct Second {
+    began: Option<Instant>,
+    told: u32,
+    /// How many were not told since one was.
+    held_back: u64,
+}
+
+impl Second {
+    /// Whether one more may be told now, and how many were not before it.
+    fn admits(&mut self, now: Instant) -> Option<u64> {
+        let is_over = |began: Instant| now.saturating_duration_since(began).as_secs() > 0;
+        if self.began.is_none_or(is_over) {
+            (self.began, self.told) = (Some(now), 0);
+        }
+        if self.told == TOLD_MAX {
+            self.held_back += 1;
+            return None;
+        }
+        self.told += 1;
+        Some(std::mem::take(&mut self.held_back))
+    }
+}
+
+impl Told {
+    /// Slow requests since the start.
+    pub(crate) fn slow(&self) -> u64 {
+        self.slow.load(Ordering::Relaxed)
+    }
+
+    #[cold]
+    fn tell(&self, now: Instant, took: Duration, turned: &Turned<'_>) {
+        let requests = turned.did.count();
+        self.slow.fetch_add(requests, Ordering::Relaxed);
+        let mut second = self.second.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(held_back) = second.admits(now) else {
+            return;
+        };
+        drop(second);
+        let asked = Asked::read(turned.front);
+        tracing::warn!(
+            command = asked.command,
+            key = asked.key,
+            requests,
+            bytes_in = turned.bytes_in,
+            bytes_out = turned.bytes_out,
+            micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
+            held_back,
+            "slow request"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::fmt::{Debug, Write as _};
+    use std::sync::Arc;
+
+    use azekura::record::memory::tiny::TinyDb;
+    use tracing::field::{Field, Visit};
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Metadata, Subscriber};
+
+    use crate::memcached::Settings;
+
+    /// Keeps what events say.
+    #[derive(Clone, Default)]
+    struct Heard(Arc<Mutex<Vec<String>>>);
+
+    impl Subscriber for Heard {
+        fn enabled(&self, _: &Metadata<'_>) -> bool {
+            true
+        }
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+        fn event(&self, event: &Event<'_>) {
+            struct Words(String);
+            impl Visit for Words {
+                fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+                    let _ = write!(self.0, "{}={value:?} ", field.name());
+                }
+            }
+            let mut words = Words(String::new());
+            event.record(&mut words);
+            self.0.lock().unwrap().push(words.0);
+        }
+        fn enter(&self, _: &Id) {}
+        fn exit(&self, _: &Id) {}
+    }
+
+    #[test]
+    fn a_slow_turn_is_told_with_its_first_request_and_counted_with_all() {
+        let service = Service::new(Arc::new(TinyDb::new().unwrap()), Settings::default());
+        let told = Arc::new(Told::default());
+        let mut meter = Meter::new(&service, Arc::clone(&told));
+        let turned = Turned {
+            did: Did([2, 0, 0, 0, 0, 0]),
+            front: b"get anna\r\nget ben\r\n",
+            bytes_in: 20,
+            bytes_out: 10,
+        };
+        let start = Instant::now();
+        let before = start
+            .checked_sub(Duration::from_millis(50))
+            .unwrap_or(start);
+        let heard = Heard::default();
+        tracing::subscriber::with_default(heard.clone(), || {
+            // Nobody said what is slow.
+            meter.note(before, &turned);
+            meter.slow = Some(Duration::from_millis(50));
+            meter.note(before, &turned);
+            meter.slow = Some(Duration::from_secs(3600));
+            meter.note(before, &turned);
+        });
+        let said = heard.0.lock().unwrap().join("\n");
+        assert!(
+            said.contains("command=\"get\" key=\"anna\" requests=2 bytes_in=20 bytes_out=10"),
+            "{said}"
+        );
+        assert_eq!((heard.0.lock().unwrap().len(), told.slow()), (1, 2));
+        let times = service.latency().times();
+        assert_eq!(times.of(Work::Get).count(), 6);
+        assert!(times.of(Work::Get).quantile(0.01) >= 50_000_000);
+    }
+
+    #[test]
+    fn a_second_admits_so_many_and_the_next_says_how_many_were_held_back() {
+        let mut second = Second::default();
+        let start = Instant::now();
+        let mut at = |millis| second.admits(start + Duration::from_millis(millis));
+        for _ in 0..TOLD_MAX {
+            assert_eq!(at(0), Some(0));
+        }
+        assert_eq!((at(1), at(999)), (None, None));
+        assert_eq!((at(1000), at(1001)), (Some(2), Some(0)));
+    }
+}

@@ -1,0 +1,83 @@
+//! All figures of a running server at one moment, gathered for whoever shows them.
+//!
+//! They are read one after another while requests go on, so they are of nearly one moment. What the system does not tell
+//! is zero or absent. It knows no form in which they are shown.
+
+use std::path::Path;
+
+use azekura::engine::Stats;
+
+use crate::memcached::Service;
+use crate::memcached::latency::Times;
+use crate::net::{Connections, Control};
+
+/// The figures of one moment. Counts are since the start, or since they were reset.
+pub(super) struct Figures {
+    pub(super) uptime_s: u64,
+    /// What the engine tells of itself.
+    pub(super) engine: Stats,
+    /// How long requests took.
+    pub(super) times: Times,
+    pub(super) connections: Connections,
+    pub(super) connections_max: u64,
+    pub(super) hits: u64,
+    pub(super) misses: u64,
+    pub(super) received_bytes: u64,
+    pub(super) sent_bytes: u64,
+    /// Records that were stored.
+    pub(super) stored: u64,
+    /// Failures of the engine, by kind.
+    pub(super) errors: Vec<(&'static str, u64)>,
+    /// Physical memory of this process.
+    pub(super) resident_bytes: u64,
+    /// What all threads of this process have computed.
+    pub(super) cpu_seconds: f64,
+    /// What is left on the device, if records are in a file.
+    pub(super) free_bytes: Option<u64>,
+}
+
+impl Figures {
+    /// The figures of now. `data` is the folder of the file, if there is one.
+    pub(super) fn gather(service: &Service, control: &Control, data: Option<&Path>) -> Self {
+        let counted = |name| service.stats().figure(name).unwrap_or(0);
+        Self {
+            uptime_s: service.uptime_s(),
+            engine: service.engine().stats(),
+            times: service.latency().times(),
+            connections: control.connections(),
+            connections_max: control.limits().connections_max,
+            hits: counted("get_hits"),
+            misses: counted("get_misses"),
+            received_bytes: counted("bytes_read"),
+            sent_bytes: counted("bytes_written"),
+            stored: counted("total_items"),
+            errors: service.trouble().counts().collect(),
+            resident_bytes: resident_bytes(),
+            cpu_seconds: cpu_seconds(),
+            free_bytes: data.and_then(free_bytes),
+        }
+    }
+
+    /// A further figure of the engine.
+    pub(super) fn more(&self, name: &str) -> Option<u64> {
+        let found = self.engine.more.iter().find(|(known, _)| *known == name)?;
+        found.1.parse().ok()
+    }
+}
+
+fn resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kibibytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kibibytes.unwrap_or(0) << 10
+}
+
+fn cpu_seconds() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+fn free_bytes(folder: &Path) -> Option<u64> {
+    let found = rustix::fs::statvfs(folder).ok()?;
+    Some(found.f_bavail.saturating_mul(found.f_frsize))
+}

@@ -1,0 +1,274 @@
+//! What is understood of HTTP: a request's head, and the frame of an answer.
+//!
+//! GET and HEAD without a body, in versions 1.0 and 1.1; every answer ends its connection. What is not understood is
+//! answered by its status. It knows no sockets and no pages.
+
+#![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
+
+/// Longest head of a request.
+pub(super) const HEAD_LEN_MAX: usize = 8 << 10;
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Request<'h> {
+    /// Whether only the head of the answer is wanted.
+    pub(super) is_head: bool,
+    /// From the slash on, without the query.
+    pub(super) path: &'h str,
+    /// Behind the question mark; empty if there is none.
+    pub(super) query: &'h str,
+}
+
+/// What the bytes of a connection are so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Head<'h> {
+    /// The head has not ended.
+    Open,
+    /// A request.
+    Whole(Request<'h>),
+    /// None that is served.
+    Refused(Status),
+}
+
+/// What an answer begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Status {
+    Fine,
+    BadRequest,
+    NotFound,
+    NotAllowed,
+    TimedOut,
+    HeadTooLong,
+    Unavailable,
+    WrongVersion,
+}
+
+impl Status {
+    const fn line(self) -> &'static str {
+        match self {
+            Self::Fine => "200 OK",
+            Self::BadRequest => "400 Bad Request",
+            Self::NotFound => "404 Not Found",
+            Self::NotAllowed => "405 Method Not Allowed",
+            Self::TimedOut => "408 Request Timeout",
+            Self::HeadTooLong => "431 Request Header Fields Too Large",
+            Self::Unavailable => "503 Service Unavailable",
+            Self::WrongVersion => "505 HTTP Version Not Supported",
+        }
+    }
+}
+
+/// Reads the head at the front of `bytes`. It is total: any bytes are one of the three.
+pub(super) fn read(bytes: &[u8]) -> Head<'_> {
+    let Some(len) = end(bytes) else {
+        return if bytes.len() >= HEAD_LEN_MAX {
+            Head::Refused(Status::HeadTooLong)
+        } else {
+            Head::Open
+        };
+    };
+    if len > HEAD_LEN_MAX {
+        return Head::Refused(Status::HeadTooLong);
+    }
+    let Some(Ok(head)) = bytes.get(..len).map(std::str::from_utf8) else {
+        return Head::Refused(Status::BadRequest);
+    };
+    let mut lines = head.lines();
+    let first = lines.next().unwrap_or_default();
+    let request = match request(first) {
+        Ok(request) => request,
+        Err(status) => return Head::Refused(status),
+    };
+    let mut has_host = first.ends_with("1.0");
+    for line in lines.take_while(|line| !line.is_empty()) {
+        let field = line.split_once(':').filter(|_| is_text(line));
+        let Some((name, value)) = field else {
+            return Head::Refused(Status::BadRequest);
+        };
+        if name.is_empty() || name.contains([' ', '\t']) {
+            return Head::Refused(Status::BadRequest);
+        }
+        let is = |known: &str| name.eq_ignore_ascii_case(known);
+        has_host |= is("host");
+        if is("transfer-encoding") || (is("content-length") && value.trim() != "0") {
+            return Head::Refused(Status::BadRequest);
+        }
+    }
+    if has_host {
+        Head::Whole(request)
+    } else {
+        Head::Refused(Status::BadRequest)
+    }
+}
+
+/// Whether a line has nothing that no terminal shows.
+fn is_text(line: &str) -> bool {
+    line.chars().all(|c| c == '\t' || !c.is_control())
+}
+
+/// Where the empty line ends that ends a head.
+fn end(bytes: &[u8]) -> Option<usize> {
+    let mut from = 0;
+    while let Some(at) = memchr::memchr(b'\n', bytes.get(from..)?) {
+        from += at + 1;
+        match bytes.get(from..)? {
+            [b'\n', ..] => return Some(from + 1),
+            [b'\r', b'\n', ..] => return Some(from + 2),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Reads the first line.
+fn request(line: &str) -> Result<Request<'_>, Status> {
+    let mut words = line.split(' ').filter(|_| is_text(line));
+    let (method, target, version) = (words.next(), words.next(), words.next());
+    let (Some(method), Some(target), Some(version), None) = (method, target, version, words.next())
+    else {
+        return Err(Status::BadRequest);
+    };
+    match version {
+        "HTTP/1.0" | "HTTP/1.1" => {}
+        other if other.starts_with("HTTP/") => return Err(Status::WrongVersion),
+        _ => return Err(Status::BadRequest),
+    }
+    if !target.starts_with('/') {
+        return Err(Status::BadRequest);
+    }
+    let is_head = match method {
+        "GET" => false,
+        "HEAD" => true,
+        _ => return Err(Status::NotAllowed),
+    };
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    Ok(Request {
+        is_head,
+        path,
+        query,
+    })
+}
+
+/// The bytes of an answer. `is_head`: without its body, whose length is told all the same.
+pub(super) fn answer(status: Status, kind: &str, body: &str, is_head: bool) -> Vec<u8> {
+    let allow = if status == Status::NotAllowed {
+        "Allow: GET, HEAD\r\n"
+    } else {
+        ""
+    };
+    let mut bytes = format!(
+        "HTTP/1.1 {}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n{allow}Cache-Control: no-store\r\n\
+         X-Content-Type-Options: nosniff\r\nContent-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; \
+         script-src 'unsafe-inline'; connect-src 'self'; img-src data:; frame-ancestors 'none'\r\nConnection: close\r\n\r\n",
+        status.line(),
+        body.len(),
+    )
+    .into_bytes();
+    if !is_head {
+        bytes.extend_from_slice(body.as_bytes());
+    }
+    bytes
+}
+
+/// The answer that only says its status.
+pub(super) fn bare(status: Status) -> Vec<u8> {
+    answer(status, "text/plain", &format!("{}\n", status.line()), false)
+}
+
+#[cfg(test)]
+#[expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test may fail"
+)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_taken_apart() {
+        let head = read(b"GET /stats.json?since=3 HTTP/1.1\r\nHost: here\r\n\r\nmore");
+        let Head::Whole(request) = head else {
+            panic!("{head:?}");
+        };
+        assert_eq!(
+            (request.path, request.query, request.is_head),
+            ("/stats.json", "since=3", false)
+        );
+        assert!(matches!(
+            read(b"HEAD / HTTP/1.0\n\n"),
+            Head::Whole(Request { is_head: true, .. })
+        ));
+    }
+
+    #[test]
+    fn a_head_that_has_not_ended_is_open_at_every_byte() {
+        let whole = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+        for len in 0..whole.len() {
+            assert_eq!(read(&whole[..len]), Head::Open, "{len}");
+        }
+        assert!(matches!(read(whole), Head::Whole(_)));
+    }
+
+    #[test]
+    fn what_is_not_understood_is_refused_by_its_status() {
+        let long = format!("GET / HTTP/1.1\r\nHost: {}", "a".repeat(HEAD_LEN_MAX));
+        for (bytes, status) in [
+            (b"\r\n\r\n".as_slice(), Status::BadRequest),
+            (b"GET /\r\n\r\n", Status::BadRequest),
+            (b"GET  / HTTP/1.1\r\nHost: a\r\n\r\n", Status::BadRequest),
+            (b"GET x HTTP/1.1\r\nHost: a\r\n\r\n", Status::BadRequest),
+            (b"GET / HTTP/1.1\r\n\r\n", Status::BadRequest),
+            (b"GET / HTTP/1.1\r\nHost\r\n\r\n", Status::BadRequest),
+            (b"GET / HTTP/1.1\r\nHost : a\r\n\r\n", Status::BadRequest),
+            (b"GET / HTTP/1.1\r\nHost: \x01\r\n\r\n", Status::BadRequest),
+            (b"GET /\xff HTTP/1.1\r\nHost: a\r\n\r\n", Status::BadRequest),
+            (b"GET /\rx HTTP/1.1\r\nHost: a\r\n\r\n", Status::BadRequest),
+            (
+                b"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nabcde",
+                Status::BadRequest,
+            ),
+            (
+                b"GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n",
+                Status::BadRequest,
+            ),
+            (b"POST / HTTP/1.1\r\nHost: a\r\n\r\n", Status::NotAllowed),
+            (b"GET / HTTP/2.0\r\n\r\n", Status::WrongVersion),
+            (b"get a\r\n\r\n", Status::BadRequest),
+            (long.as_bytes(), Status::HeadTooLong),
+        ] {
+            let shown = String::from_utf8_lossy(bytes).into_owned();
+            assert_eq!(read(bytes), Head::Refused(status), "{shown}");
+        }
+    }
+
+    #[test]
+    fn any_byte_of_a_head_may_be_any_other() {
+        let whole = b"GET /a?b HTTP/1.1\r\nHost: a\r\n\r\n";
+        let mut bytes = whole.to_vec();
+        let mut requests = 0;
+        for index in 0..bytes.len() {
+            for byte in 0..=u8::MAX {
+                bytes[index] = byte;
+                if let Head::Whole(request) = read(&bytes) {
+                    assert!(request.path.starts_with('/'), "{bytes:?}");
+                    requests += 1;
+                }
+            }
+            bytes[index] = whole[index];
+        }
+        // Many letters of a path and of a host are as good as others.
+        assert!((500..5000).contains(&requests), "{requests}");
+    }
+
+    #[test]
+    fn an_answer_tells_the_length_of_its_body_and_of_the_one_it_leaves_out() {
+        let whole = answer(Status::Fine, "text/plain", "abc", false);
+        let text = String::from_utf8(whole).unwrap();
+        assert!(text.starts_with("HTTP/1.1 200 OK\r\n") && text.ends_with("\r\n\r\nabc"));
+        assert!(text.contains("Content-Length: 3\r\n"));
+        let head = answer(Status::Fine, "text/plain", "abc", true);
+        assert_eq!(head.len() + 3, text.len());
+        let refused = String::from_utf8(bare(Status::NotAllowed)).unwrap();
+        assert!(refused.contains("\r\nAllow: GET, HEAD\r\n"), "{refused}");
+    }
+}

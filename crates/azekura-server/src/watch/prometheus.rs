@@ -1,0 +1,223 @@
+//! Figures in the text format that Prometheus and its like read.
+//!
+//! Each metric has a help and a type before its samples. Counters may fall to zero after `stats reset`, which readers
+//! take for a restart. Times are histograms of octaves, in seconds. It gathers nothing.
+
+use std::fmt::{Display, Write as _};
+
+use crate::memcached::latency::{Spread, Work};
+
+use super::Shown;
+
+/// The media type of the format.
+pub(super) const KIND: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// A text of metrics that is being written.
+struct Text(String);
+
+impl Text {
+    fn begin(&mut self, name: &str, kind: &str, help: &str) {
+        let _ = write!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
+    }
+
+    /// A sample; `labels` is empty, or what stands in the braces.
+    fn sample(&mut self, name: &str, labels: &str, value: impl Display) {
+        let _ = if labels.is_empty() {
+            writeln!(self.0, "{name} {value}")
+        } else {
+            writeln!(self.0, "{name}{{{labels}}} {value}")
+        };
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
+        self.begin(name, "gauge", help);
+        self.sample(name, "", value);
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: impl Display) {
+        self.begin(name, "counter", help);
+        self.sample(name, "", value);
+    }
+
+    /// The samples of a histogram.
+    fn spread(&mut self, name: &str, label: &str, times: &Spread) {
+        let seconds = |nanos: u64| nanos as f64 / 1e9;
+        let comma = if label.is_empty() { "" } else { "," };
+        let bucket = format!("{name}_bucket");
+        for (nanos, below) in times.octaves() {
+            let end = seconds(nanos);
+            self.sample(&bucket, &format!("{label}{comma}le=\"{end}\""), below);
+        }
+        let count = times.count();
+        self.sample(&bucket, &format!("{label}{comma}le=\"+Inf\""), count);
+        self.sample(&format!("{name}_sum"), label, seconds(times.nanos()));
+        self.sample(&format!("{name}_count"), label, count);
+    }
+}
+
+/// A label and its value.
+fn label(name: &str, value: &str) -> String {
+    let value = value.replace('\\', "\\\\").replace('"', "\\\"");
+    format!("{name}=\"{}\"", value.replace('\n', "\\n"))
+}
+
+/// The document.
+pub(super) fn render(shown: &Shown<'_>) -> String {
+    let figures = &shown.figures;
+    let (engine, connections) = (&figures.engine, &figures.connections);
+    let mut text = Text(String::with_capacity(16 << 10));
+    text.begin("azekura_info", "gauge", "What serves; always 1.");
+    let labels = [
+        label("version", env!("CARGO_PKG_VERSION")),
+        label("engine", shown.engine),
+        label("durability", shown.durability),
+    ];
+    text.sample("azekura_info", &labels.join(","), 1);
+    let fit = u8::from(shown.verdict.is_ok());
+    text.gauge(
+        "azekura_healthy",
+        "Whether requests should come: 1 or 0.",
+        fit,
+    );
+    text.gauge(
+        "azekura_uptime_seconds",
+        "Time since the start.",
+        figures.uptime_s,
+    );
+
+    let name = "azekura_request_seconds";
+    let help =
+        "Time from waking for requests until they are answered, by command; a get counts each key.";
+    text.begin(name, "histogram", help);
+    for work in Work::ALL.into_iter().filter(|work| *work != Work::Sync) {
+        text.spread(name, &label("command", work.word()), figures.times.of(work));
+    }
+    let name = "azekura_sync_seconds";
+    text.begin(name, "histogram", "Time of syncs that answers waited for.");
+    text.spread(name, "", figures.times.of(Work::Sync));
+
+    let name = "azekura_reads_total";
+    text.begin(name, "counter", "Keys that were looked up.");
+    text.sample(name, &label("result", "hit"), figures.hits);
+    text.sample(name, &label("result", "miss"), figures.misses);
+    let name = "azekura_errors_total";
+    text.begin(name, "counter", "Failures of the engine, by kind.");
+    for (kind, count) in &figures.errors {
+        text.sample(name, &label("kind", kind), count);
+    }
+    for (name, help, value) in [
+        (
+            "azekura_stored_total",
+            "Records that were stored.",
+            figures.stored,
+        ),
+        (
+            "azekura_received_bytes_total",
+            "Bytes of requests.",
+            figures.received_bytes,
+        ),
+        (
+            "azekura_sent_bytes_total",
+            "Bytes of answers.",
+            figures.sent_bytes,
+        ),
+        (
+            "azekura_answers_waited_total",
+            "Times a connection waited for a sync before it was answered.",
+            connections.waited,
+        ),
+        (
+            "azekura_slow_requests_total",
+            "Requests that took as long as slow-ms.",
+            connections.slow,
+        ),
+        (
+            "azekura_connections_accepted_total",
+            "Connections accepted.",
+            connections.accepted,
+        ),
+        (
+            "azekura_connections_refused_total",
+            "Connections refused, as there were too many.",
+            connections.refused,
+        ),
+        (
+            "azekura_connections_dropped_total",
+            "Connections dropped for being idle or stalled.",
+            connections.dropped,
+        ),
+    ] {
+        text.counter(name, help, value);
+    }
+    for (name, help, value) in [
+        ("azekura_connections", "Connections open.", connections.open),
+        (
+            "azekura_connections_max",
+            "Most connections at once.",
+            figures.connections_max,
+        ),
+        ("azekura_records", "Records present.", engine.count),
+        (
+            "azekura_engine_memory_bytes",
+            "Memory the engine holds.",
+            engine.memory_bytes,
+        ),
+        (
+            "process_resident_memory_bytes",
+            "Physical memory of the process.",
+            figures.resident_bytes,
+        ),
+    ] {
+        text.gauge(name, help, value);
+    }
+    let cpu = figures.cpu_seconds;
+    text.counter(
+        "process_cpu_seconds_total",
+        "What all threads have computed.",
+        cpu,
+    );
+    // What only some engines have.
+    if engine.file_bytes > 0 {
+        let help = "Size of the file.";
+        text.gauge("azekura_file_bytes", help, engine.file_bytes);
+        let help = "Bytes of the file that hold present records.";
+        text.gauge("azekura_live_bytes", help, engine.live_bytes);
+    }
+    for (name, own, kind, help) in [
+        (
+            "azekura_log_bytes",
+            "log_bytes",
+            "gauge",
+            "Bytes of the log, live or not.",
+        ),
+        (
+            "azekura_syncs_total",
+            "syncs",
+            "counter",
+            "Syncs of the file.",
+        ),
+    ] {
+        if let Some(value) = figures.more(own) {
+            text.begin(name, kind, help);
+            text.sample(name, "", value);
+        }
+    }
+    if let Some(bytes) = figures.free_bytes {
+        text.gauge(
+            "azekura_free_bytes",
+            "What is left where the file is.",
+            bytes,
+        );
+    }
+    text.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_value_of_a_label_is_escaped() {
+        assert_eq!(label("a", "b\\c\"d\ne"), "a=\"b\\\\c\\\"d\\ne\"");
+    }
+}
