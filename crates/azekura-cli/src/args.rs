@@ -27,7 +27,7 @@ struct Cli {
 
 /// The subcommands as `--help` shows them.
 const GROUPS: [(&str, &[&str]); 6] = [
-    ("Serve", &["serve", "client"]),
+    ("Serve", &["serve", "client", "top"]),
     ("Look", &["get", "list", "search", "inspect", "check"]),
     (
         "Change",

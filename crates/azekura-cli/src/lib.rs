@@ -10,6 +10,7 @@
 //!                           |           store.rs   open, batches, durability
 //!                           |           format/    tsv, flat records, JSON lines
 //!                           |           text.rs  listing.rs  output.rs  progress.rs  exit.rs
+//!                           |           peer.rs (a server that is asked)
 //!                           `-> azekura (the library)
 //! ```
 //!
@@ -26,6 +27,7 @@ mod exit;
 mod format;
 mod listing;
 mod output;
+mod peer;
 mod progress;
 mod store;
 mod text;

@@ -37,6 +37,12 @@ impl<'o> Output<'o> {
         self.0.flush().map_err(failed)
     }
 
+    /// Writes text at once, for commands that draw.
+    pub(crate) fn text_now(&mut self, text: &str) -> Result<()> {
+        self.bytes(text.as_bytes())?;
+        self.0.flush().map_err(failed)
+    }
+
     /// Writes one JSON document on one line.
     pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<()> {
         serde_json::to_writer(&mut *self.0, value).map_err(|error| failed(error.into()))?;

@@ -5,29 +5,18 @@
 //! It does not know which server it talks to.
 
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
-use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::io::Read as _;
 
 use azekura::error::quote;
 use azekura::{Error, Kind, Result};
 
 use crate::exit::Outcome;
 use crate::output::Output;
+use crate::peer::{Peer, VALUE_LEN_MAX, refused};
 use crate::text::Coding;
 
 /// Longest key of the protocol.
 const KEY_LEN_MAX: usize = 250;
-
-/// Longest line that is read; no answer has one.
-const LINE_LEN_MAX: u64 = 8 << 10;
-
-/// Longest value that is read.
-const VALUE_LEN_MAX: u64 = 1 << 30;
-
-/// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Send one request to a server and print the answer
 #[derive(clap::Args)]
@@ -137,7 +126,7 @@ impl Client {
             Request::Prepend(stored) => self.store("prepend", stored),
             Request::Delete { keys } => {
                 let keys = self.keys(keys)?;
-                let mut server = Server::connect(&self.address)?;
+                let mut server = Peer::connect(&self.address)?;
                 let mut all = true;
                 for key in &keys {
                     server.send(&[b"delete ", key, b"\r\n"])?;
@@ -153,7 +142,7 @@ impl Client {
             Request::Decrement(counted) => self.count("decr", counted, out),
             Request::Touch { key, seconds } => {
                 let key = self.key(key)?;
-                let mut server = Server::connect(&self.address)?;
+                let mut server = Peer::connect(&self.address)?;
                 let seconds = format!(" {seconds}\r\n");
                 server.send(&[b"touch ", &key, seconds.as_bytes()])?;
                 server
@@ -167,20 +156,13 @@ impl Client {
                         Error::new(Kind::Invalid, "no group of figures").key(group.as_bytes())
                     );
                 }
-                let mut server = Server::connect(&self.address)?;
-                let space: &[u8] = if group.is_empty() { b"" } else { b" " };
-                server.send(&[b"stats", space, group.as_bytes(), b"\r\n"])?;
-                loop {
-                    let line = server.line()?;
-                    match line.strip_prefix(b"STAT ") {
-                        Some(figure) => out.line(String::from_utf8_lossy(figure))?,
-                        None if line == b"END" || line == b"RESET" => return Ok(Outcome::Yes),
-                        None => return Err(refused(&line)),
-                    }
+                for figure in Peer::connect(&self.address)?.stats(group)? {
+                    out.line(figure)?;
                 }
+                Ok(Outcome::Yes)
             }
             Request::Version => {
-                let mut server = Server::connect(&self.address)?;
+                let mut server = Peer::connect(&self.address)?;
                 server.send(&[b"version\r\n"])?;
                 let line = server.line()?;
                 let version = line
@@ -190,7 +172,7 @@ impl Client {
                 Ok(Outcome::Yes)
             }
             Request::Flush => {
-                let mut server = Server::connect(&self.address)?;
+                let mut server = Peer::connect(&self.address)?;
                 server.send(&[b"flush_all\r\n"])?;
                 server.outcome(&[b"OK"], &[]).map(Outcome::of)
             }
@@ -216,7 +198,7 @@ impl Client {
     }
 
     fn get(&self, keys: &[Vec<u8>], raw: bool, out: &mut Output<'_>) -> Result<Outcome> {
-        let mut server = Server::connect(&self.address)?;
+        let mut server = Peer::connect(&self.address)?;
         let mut all = true;
         for key in keys {
             server.send(&[b"get ", key, b"\r\n"])?;
@@ -255,7 +237,7 @@ impl Client {
                 "no server takes a value of more than 1 GiB",
             ));
         }
-        let mut server = Server::connect(&self.address)?;
+        let mut server = Peer::connect(&self.address)?;
         let verb = format!("{verb} ");
         let head = format!(" {} {} {}\r\n", stored.flags, stored.ttl, value.len());
         server.send(&[verb.as_bytes(), &key, head.as_bytes(), &value, b"\r\n"])?;
@@ -266,7 +248,7 @@ impl Client {
 
     fn count(&self, verb: &str, counted: &Counted, out: &mut Output<'_>) -> Result<Outcome> {
         let key = self.key(&counted.key)?;
-        let mut server = Server::connect(&self.address)?;
+        let mut server = Peer::connect(&self.address)?;
         let (verb, by) = (format!("{verb} "), format!(" {}\r\n", counted.by));
         server.send(&[verb.as_bytes(), &key, by.as_bytes()])?;
         let line = server.line()?;
@@ -281,102 +263,4 @@ impl Client {
         out.line(String::from_utf8_lossy(digits))?;
         Ok(Outcome::Yes)
     }
-}
-
-trait Stream: Read + Write {}
-impl<S: Read + Write> Stream for S {}
-
-/// A connection to a server.
-struct Server(BufReader<Box<dyn Stream>>);
-
-impl Server {
-    fn connect(address: &str) -> Result<Self> {
-        let describe = |e| {
-            Error::io(format!("cannot connect to {address}"), e)
-                .remedy("start a server by `azekura serve`, or name it by --address")
-        };
-        let stream: Box<dyn Stream> = if let Some(path) = address.strip_prefix("unix:") {
-            let stream = UnixStream::connect(path).map_err(describe)?;
-            stream.set_read_timeout(Some(PATIENCE)).map_err(describe)?;
-            Box::new(stream)
-        } else {
-            let stream = TcpStream::connect(address).map_err(describe)?;
-            stream.set_read_timeout(Some(PATIENCE)).map_err(describe)?;
-            Box::new(stream)
-        };
-        Ok(Self(BufReader::new(stream)))
-    }
-
-    fn send(&mut self, parts: &[&[u8]]) -> Result<()> {
-        let request = parts.concat();
-        let sent = self.0.get_mut().write_all(&request);
-        sent.map_err(|e| Error::io("cannot send to the server", e))
-    }
-
-    /// A line of the answer, without its end.
-    fn line(&mut self) -> Result<Vec<u8>> {
-        let mut line = Vec::new();
-        let read = (&mut self.0)
-            .take(LINE_LEN_MAX)
-            .read_until(b'\n', &mut line);
-        read.map_err(silent)?;
-        match line.strip_suffix(b"\n") {
-            Some(line) => Ok(line.strip_suffix(b"\r").unwrap_or(line).to_vec()),
-            None if line.is_empty() => Err(silent(std::io::ErrorKind::UnexpectedEof.into())),
-            None => Err(refused(&line)),
-        }
-    }
-
-    /// The answer to a get of one key.
-    fn value(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        let line = self.line()?;
-        if line == b"END" {
-            return Ok(None);
-        }
-        let mut words = line.split(|byte| *byte == b' ');
-        let is_value = words.next() == Some(b"VALUE") && words.next() == Some(key);
-        let len = words
-            .nth(1)
-            .and_then(|word| std::str::from_utf8(word).ok()?.parse().ok());
-        let len = len.filter(|len: &u64| is_value && *len <= VALUE_LEN_MAX);
-        let len = len.ok_or_else(|| refused(&line))?;
-        let mut value = Vec::new();
-        (&mut self.0)
-            .take(len)
-            .read_to_end(&mut value)
-            .map_err(silent)?;
-        let (end, last) = (self.line()?, self.line()?);
-        if value.len() as u64 != len || !end.is_empty() || last != b"END" {
-            return Err(refused(&last));
-        }
-        Ok(Some(value))
-    }
-
-    /// Whether the answer is one of `yes`, or one of `no`.
-    fn outcome(&mut self, yes: &[&[u8]], no: &[&[u8]]) -> Result<bool> {
-        let line = self.line()?;
-        if yes.contains(&line.as_slice()) {
-            Ok(true)
-        } else if no.contains(&line.as_slice()) {
-            Ok(false)
-        } else {
-            Err(refused(&line))
-        }
-    }
-}
-
-fn silent(error: std::io::Error) -> Error {
-    Error::io("the server did not answer", error)
-}
-
-/// The server said something else: mostly why it refuses.
-fn refused(line: &[u8]) -> Error {
-    let kind = if line.starts_with(b"SERVER_ERROR object too large") {
-        Kind::TooLarge
-    } else if line.starts_with(b"SERVER_ERROR out of memory") {
-        Kind::Full
-    } else {
-        Kind::Invalid
-    };
-    Error::new(kind, "the server refused").detail(quote(line))
 }

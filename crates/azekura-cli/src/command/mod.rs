@@ -26,6 +26,7 @@ mod repair;
 mod search;
 mod serve;
 mod set;
+mod top;
 mod tour;
 
 use azekura::Result;
@@ -55,6 +56,7 @@ macro_rules! subcommands {
 subcommands! {
     Serve(Box<serve::Serve>),
     Client(client::Client),
+    Top(top::Top),
     Create(create::Create),
     Get(get::Get),
     Set(set::Set),
