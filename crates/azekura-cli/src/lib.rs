@@ -10,7 +10,7 @@
 //!                           |           store.rs   open, batches, durability
 //!                           |           format/    tsv, flat records, JSON lines
 //!                           |           text.rs  listing.rs  output.rs  progress.rs  exit.rs
-//!                           |           peer.rs (a server that is asked)
+//!                           |           peer.rs (a server that is asked)  trace.rs (events of one)
 //!                           `-> azekura (the library)
 //! ```
 //!
@@ -31,6 +31,7 @@ mod peer;
 mod progress;
 mod store;
 mod text;
+mod trace;
 
 use std::ffi::OsString;
 use std::io::Write;

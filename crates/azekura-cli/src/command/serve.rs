@@ -2,7 +2,8 @@
 //!
 //! What it is told is checked first, then addresses are taken, then the data is opened; each can fail, with nothing left
 //! behind. It prints where clients come, where records lie, what survives what, and how to stop it. SIGTERM and SIGINT
-//! end it in order, SIGHUP reads the configuration again. It does not know the protocol.
+//! end it in order, SIGHUP reads the configuration again. What happens meanwhile is told by events.
+//! It does not know the protocol.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -10,13 +11,14 @@ use std::path::{Path, PathBuf};
 use azekura::Result;
 use azekura::error::Error;
 use azekura_server::Server;
-use azekura_server::config::{Address, Config, Engine, Said, Survives};
+use azekura_server::config::{Address, Config, Engine, Form, Said, Survives};
 use azekura_server::net::{Control, Listeners};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::exit::Outcome;
 use crate::output::{Output, counted};
+use crate::trace;
 
 /// Serve records to memcached clients; without options from a file, to this machine
 #[derive(clap::Args)]
@@ -41,10 +43,17 @@ impl Serve {
         // From here on a signal waits to be looked at, so none is lost between opening and serving.
         let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
             .map_err(|e| Error::io("cannot listen to signals", e))?;
+        trace::listen(config.log_level, config.log);
         let listeners = listeners(&config)?;
         let control = Control::new(config.limits.clone())?;
         let server = Server::open(&config, &control)?;
         announce(&config, &listeners, &server, out)?;
+        // Who reads events by a program learns from them when it began and ended.
+        let is_told = config.log == Form::Json;
+        if is_told {
+            let at = listeners.described().join(" ");
+            tracing::info!(at, records = server.service().engine().count(), "serving");
+        }
         let handle = signals.handle();
         let served = std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -63,6 +72,9 @@ impl Serve {
         let closed = server.close();
         served?;
         closed?;
+        if is_told {
+            tracing::info!("stopped");
+        }
         out.line_now("azekura: stopped; what was answered is on the device")?;
         Ok(Outcome::Yes)
     }
@@ -75,6 +87,9 @@ fn listeners(config: &Config) -> Result<Listeners> {
         return Server::listen(config);
     }
     let mut listeners = Listeners::new();
+    if let Some(address) = config.metrics {
+        listeners.metrics(address)?;
+    }
     let refused = |e| Error::io("cannot take over a socket", e);
     for index in 0..handed.len() {
         let socket = match handed.take_tcp_listener(index) {
@@ -92,10 +107,14 @@ fn listeners(config: &Config) -> Result<Listeners> {
 }
 
 fn reload(server: &Server, path: Option<&Path>, said: &Said) {
-    let reloaded = Config::read(path, said.clone()).and_then(|config| server.reload(&config));
+    let reloaded = Config::read(path, said.clone()).and_then(|config| {
+        server.reload(&config)?;
+        trace::listen(config.log_level, config.log);
+        Ok(())
+    });
     match reloaded {
-        Ok(()) => eprintln!("azekura: took over limits, passwords and certificate"),
-        Err(error) => eprintln!("azekura: nothing was taken over: {error}"),
+        Ok(()) => tracing::info!("took over limits, levels, passwords and certificate"),
+        Err(error) => tracing::error!("nothing was taken over: {error}"),
     }
 }
 
@@ -107,6 +126,9 @@ fn announce(
 ) -> Result<()> {
     for at in listeners.described() {
         out.line(format_args!("listens on {at}"))?;
+    }
+    if let Some(at) = listeners.metrics_address() {
+        out.line(format_args!("shows itself at http://{at}/"))?;
     }
     let count = server.service().engine().count();
     let records = counted(count, "record", "records");

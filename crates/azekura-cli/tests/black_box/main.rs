@@ -12,3 +12,4 @@ mod program;
 mod records;
 mod serve;
 mod tour;
+mod watch;

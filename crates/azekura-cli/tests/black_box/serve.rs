@@ -11,26 +11,31 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::program::Place;
 
 /// A running server; killed if the test forgets it.
-struct Server {
+pub(crate) struct Server {
     child: Child,
     said: BufReader<ChildStdout>,
-    address: String,
+    pub(crate) address: String,
+    /// Where it shows itself, if it does.
+    pub(crate) page: String,
 }
 
 impl Server {
     /// Starts with `more` flags, and returns when it has said everything.
-    fn start(place: &Place, more: &[&str]) -> Self {
+    pub(crate) fn start(place: &Place, more: &[&str]) -> Self {
         let mut arguments = vec!["serve", "--data", "d", "--listen", "127.0.0.1:0"];
         arguments.extend(more);
         let mut child = place.command(&arguments).spawn().expect("it starts");
         let mut said = BufReader::new(child.stdout.take().expect("a pipe"));
-        let mut address = String::new();
+        let (mut address, mut page) = (String::new(), String::new());
         loop {
             let mut line = String::new();
             said.read_line(&mut line).expect("a line");
             assert!(!line.is_empty(), "it ended: {:?}", child.wait_with_output());
             if let Some(at) = line.strip_prefix("listens on ") {
                 at.trim().clone_into(&mut address);
+            }
+            if let Some(at) = line.strip_prefix("shows itself at ") {
+                at.trim().clone_into(&mut page);
             }
             if line.starts_with("stop it by") {
                 break;
@@ -40,17 +45,18 @@ impl Server {
             child,
             said,
             address,
+            page,
         }
     }
 
-    fn signal(&self, name: &str) {
+    pub(crate) fn signal(&self, name: &str) {
         let pid = self.child.id().to_string();
         let sent = Command::new("kill").args(["-s", name, &pid]).status();
         assert!(sent.expect("kill exists").success());
     }
 
     /// Ends in order; returns the exit code, what it said last, and its messages.
-    fn end(mut self) -> (i32, String, String) {
+    pub(crate) fn end(mut self) -> (i32, String, String) {
         self.signal("TERM");
         let mut last = String::new();
         self.said.read_to_string(&mut last).expect("text");
@@ -66,7 +72,7 @@ impl Server {
         self.child.wait().expect("it ends");
     }
 
-    fn ask(&self, place: &Place, words: &[&str]) -> crate::program::Ran {
+    pub(crate) fn ask(&self, place: &Place, words: &[&str]) -> crate::program::Ran {
         let mut arguments = vec!["client", "--address", &self.address];
         arguments.extend(words);
         place.run(&arguments)
