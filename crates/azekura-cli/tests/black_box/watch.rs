@@ -5,7 +5,12 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::tcgetattr;
 
 use crate::program::{Place, notice};
 use crate::serve::Server;
@@ -44,6 +49,57 @@ fn top_tells_once_what_the_server_is_doing() {
     drop(server);
     let gone = place.run(&["top", "--address", &address]).error(9);
     assert!(gone.contains("azekura serve"), "{gone}");
+}
+
+/// Both ends of a terminal.
+fn terminal() -> (OwnedFd, OwnedFd) {
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let master = openpt(flags).expect("the system has terminals");
+    grantpt(&master).expect("it is ours");
+    unlockpt(&master).expect("it is ours");
+    let name = ptsname(&master, Vec::new()).expect("it has a name");
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let slave = rustix::fs::open(name, flags, Mode::empty()).expect("it is ours");
+    (master, slave)
+}
+
+#[test]
+fn top_draws_on_a_terminal_until_a_key_ends_it_and_gives_it_back() {
+    let place = Place::new();
+    let server = Server::start(&place, &[]);
+    for key in [b"q", b"\x03"] {
+        let (master, slave) = terminal();
+        let before = tcgetattr(&master).expect("a terminal").local_modes;
+        let mut command = place.command(&["top", "--address", &server.address]);
+        command
+            .stdin(slave.try_clone().expect("a descriptor"))
+            .stdout(slave);
+        let mut child = command.spawn().expect("it starts");
+        // The other ends are the child's alone, so its death ends the reading.
+        drop(command);
+        let mut seen = String::new();
+        let read = |seen: &mut String, until: &str| {
+            while !seen.contains(until) {
+                let mut buffer = [0; 4096];
+                match rustix::io::read(&master, &mut buffer) {
+                    Ok(len) => *seen += &String::from_utf8_lossy(&buffer[..len]),
+                    Err(_) => break,
+                }
+            }
+        };
+        // The second picture stands where the first one did.
+        read(&mut seen, "\x1b[J\x1b[H");
+        assert!(
+            seen.starts_with("\x1b[?1049h") && seen.contains("requests/s"),
+            "{seen}"
+        );
+        rustix::io::write(&master, key).expect("it reads");
+        read(&mut seen, "\x1b[?1049l");
+        assert!(seen.ends_with("\x1b[?25h\x1b[?1049l"), "{seen}");
+        assert_eq!(child.wait().expect("it ends").code(), Some(0));
+        let after = tcgetattr(&master).expect("a terminal").local_modes;
+        assert_eq!(before, after);
+    }
 }
 
 #[test]
