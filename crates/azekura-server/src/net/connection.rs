@@ -98,6 +98,8 @@ pub(super) struct Connection {
     ending: bool,
     /// Dropped when its answers are sent.
     closing: bool,
+    /// Whether its answers wait for a sync: until then nothing of it moves.
+    unsynced: bool,
     /// When something last moved.
     moved_s: u32,
     /// What was done and waits for a sync.
@@ -146,6 +148,7 @@ impl Connection {
             readable: false,
             ending: false,
             closing: false,
+            unsynced: false,
             moved_s: now_s,
             owed: None,
         }
@@ -166,6 +169,11 @@ impl Connection {
         self.asleep = false;
     }
 
+    /// What its answers acknowledge is on the device: they may leave.
+    pub(super) fn synced(&mut self) {
+        self.unsynced = false;
+    }
+
     /// Goes on as far as the socket lets it, for a turn.
     pub(super) fn advance(&mut self, turn: &mut Turn) -> Fate {
         let before = self.held();
@@ -182,6 +190,9 @@ impl Connection {
     }
 
     fn turn(&mut self, turn: &mut Turn) -> Fate {
+        if self.unsynced {
+            return Fate::Rest;
+        }
         let unsent = self.output.len();
         let sent = self.send(turn);
         if let Some(owed) = self.owed.take() {
@@ -256,6 +267,7 @@ impl Connection {
                 self.output.extend_from_slice(&turn.output);
                 // The sync is pause enough.
                 self.asleep = false;
+                self.unsynced = true;
                 self.owed = Some(Box::new(Owed {
                     did: served.did,
                     front: front.unwrap_or_else(|| Front::of(&turn.input)),
@@ -397,3 +409,54 @@ impl Connection {
 
 /// The client has gone, or nothing can be done for it.
 pub(super) struct Gone;
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::os::unix::net::UnixStream;
+    use std::sync::Arc;
+
+    use azekura::record::memory::tiny::TinyDb;
+
+    use super::super::meter::Told;
+    use super::*;
+    use crate::memcached::{Service, Settings, Transport};
+
+    #[test]
+    fn an_answer_that_waits_for_a_sync_does_not_leave_whatever_else_happens() {
+        let settings = Settings {
+            power: true,
+            ..Settings::default()
+        };
+        let service = Arc::new(Service::new(Arc::new(TinyDb::new().unwrap()), settings));
+        let (ours, mut client) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        client.set_nonblocking(true).unwrap();
+        let session = Session::new(Arc::clone(&service), Transport::Unix);
+        let mut connection = Connection::new(Stream::Unix(ours), session, 0);
+        let mut turn = Turn {
+            input: Vec::with_capacity(1 << 12),
+            output: Vec::new(),
+            now_s: 0,
+            held: 0,
+            held_max: 1 << 20,
+            meter: Meter::new(&service, Arc::new(Told::default())),
+        };
+        let set = b"set a 0 0 1\r\nb\r\n";
+        client.write_all(set).unwrap();
+        connection.changed(true, false);
+        assert_eq!(connection.advance(&mut turn), Fate::Commit);
+        // More comes, and the connection has another turn, before the device has been asked.
+        client.write_all(set).unwrap();
+        connection.changed(true, false);
+        assert_eq!(connection.advance(&mut turn), Fate::Rest);
+        let mut answer = [0; 64];
+        assert_eq!(
+            client.read(&mut answer).unwrap_err().kind(),
+            ErrorKind::WouldBlock
+        );
+        connection.synced();
+        assert_eq!(connection.advance(&mut turn), Fate::Commit);
+        assert_eq!(client.read(&mut answer).unwrap(), b"STORED\r\n".len());
+    }
+}

@@ -257,6 +257,9 @@ impl<'w> Worker<'w> {
             .fetch_add(waited, Ordering::Relaxed);
         for number in std::mem::take(&mut self.committing) {
             if synced {
+                if let Some((connection, _)) = &mut self.slots[number] {
+                    connection.synced();
+                }
                 self.advance(number);
             } else {
                 self.drop_connection(number);
