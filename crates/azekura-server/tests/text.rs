@@ -276,6 +276,9 @@ fn lines_that_are_not_as_they_should_be_are_refused() {
          < CLIENT_ERROR bad command line format
          > delete a 10
          < NOT_FOUND
+         > delete a 0 noreply
+         > delete a b c d e
+         < CLIENT_ERROR bad command line format
          > incr a
          < CLIENT_ERROR bad command line format
          > touch a

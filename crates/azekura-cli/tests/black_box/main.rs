@@ -5,6 +5,7 @@
 mod bad_input;
 mod bench;
 mod care;
+mod clients;
 mod formats;
 mod full;
 mod help;

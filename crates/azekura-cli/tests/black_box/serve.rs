@@ -67,7 +67,7 @@ impl Server {
         (status.code().expect("no signal"), last, messages)
     }
 
-    fn kill(mut self) {
+    pub(crate) fn kill(mut self) {
         self.child.kill().expect("it runs");
         self.child.wait().expect("it ends");
     }

@@ -6,7 +6,8 @@
 //!
 //! Where the releases of memcached differ, this is 1.6.45: an empty line, and a known command with too few words, are
 //! "bad command line format" (1.6.18: `ERROR`); `delete k 10` deletes; a space before the command is an error; data of a
-//! refused line is swallowed as soon as its length could be read.
+//! refused line is swallowed as soon as its length could be read. One answer is that of 1.6.18: a `delete` of more words
+//! than a key, a time and `noreply` is refused (1.6.45 deletes), since the checker of libmemcached asks for it.
 
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
 
@@ -225,12 +226,13 @@ fn parse_other<'i>(word: &[u8], rest: &'i [u8], line: &'i [u8]) -> Command<'i> {
     let key = first.filter(|key| key.len() <= KEY_LEN_MAX);
     let refused = |answer| Command::Refused((!is_quiet).then_some(answer));
     match word {
-        b"delete" => match key {
-            Some(key) => Command::Delete {
+        // The key, a time that means nothing, `noreply`.
+        b"delete" => match (key, words.nth(1)) {
+            (Some(key), None) => Command::Delete {
                 key,
                 noreply: is_quiet,
             },
-            None => refused(BAD_FORMAT),
+            _ => refused(BAD_FORMAT),
         },
         b"incr" | b"decr" => match (key, second) {
             (Some(key), Some(delta)) => match unsigned(delta) {

@@ -1,0 +1,48 @@
+//! Clients of other hands against `azekura serve`: they decide whether what it speaks is the protocol.
+//!
+//! What a client needs is put there by `make setup`; where it is absent, a notice says what was left out. It knows of the
+//! protocols nothing: each client compares what it gets with what it set, and fails by its exit code.
+
+use std::io::ErrorKind;
+use std::process::Command;
+
+use crate::program::{Place, notice};
+use crate::serve::Server;
+
+/// Runs the checker of libmemcached with `flags`; `None`: it is not there. It waits for each answer for a minute.
+fn memccapable(server: &Server, flags: &[&str]) -> Option<String> {
+    let (host, port) = server.address.rsplit_once(':').expect("an address");
+    let ran = Command::new("memccapable")
+        .args(["-h", host, "-p", port, "-t", "60"])
+        .args(flags)
+        .output();
+    match ran {
+        Ok(output) => {
+            let said = [output.stdout, output.stderr].concat();
+            let said = String::from_utf8_lossy(&said).into_owned();
+            assert!(output.status.success(), "{flags:?}: {said}");
+            Some(said)
+        }
+        Err(e) if e.kind() == ErrorKind::NotFound => None,
+        Err(e) => panic!("memccapable cannot be run: {e}"),
+    }
+}
+
+#[test]
+fn the_checker_of_libmemcached_passes_in_text_and_binary_mode() {
+    let place = Place::new();
+    let server = Server::start(&place, &["--threads", "2"]);
+    for (flag, least) in [("-a", 27), ("-b", 27)] {
+        let Some(said) = memccapable(&server, &[flag]) else {
+            notice(
+                "the checker of libmemcached was not run: memccapable (package libmemcached-tools) is missing",
+            );
+            return;
+        };
+        let passed = said.matches("[pass]").count();
+        assert!(
+            passed >= least && said.contains("All tests passed"),
+            "{passed} passed: {said}"
+        );
+    }
+}
