@@ -31,8 +31,12 @@ help: ## Print the commands
 setup: ## Check the prerequisites; as root, install what Debian has
 	@.ci/prerequisites
 
+.PHONY: clients
+clients: ## Install clients of other hands, for tests of the server
+	@.ci/clients
+
 .PHONY: test
-test: setup ## Run every test and print the totals
+test: setup clients ## Run every test and print the totals
 	@mkdir -p $(dir $(RESULTS))
 	@result=0; $(CARGO) test --locked --no-fail-fast 2>&1 | tee $(RESULTS) || result=$$?; \
 	$(WEAVE) test --locked $(WEAVE_TESTS) 2>&1 | tee -a $(RESULTS) || result=$$?; \
