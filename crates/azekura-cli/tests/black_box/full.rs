@@ -1,26 +1,33 @@
 //! A full device, played by a limit on the size of files.
 //!
-//! What does not fit is said, and a full file can be emptied, shortened and compacted.
+//! What does not fit is said, a full file can be emptied, shortened and compacted, and a server goes on with what it has.
 //! It does not know where exactly a file is full.
 
 use std::ffi::OsString;
-use std::process::Command;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
 
 use crate::program::{Place, Ran, lines};
+use crate::serve::Server;
 
 const RECORDS: u32 = 150_000;
 
-/// Runs the program where no file may grow beyond 30 to 60 MiB (shells count in different units).
-fn run_limited(place: &Place, arguments: &[&str]) -> Ran {
+/// The program where no file may grow beyond 30 to 60 MiB (shells count in different units).
+fn limited(place: &Place, arguments: &[&str]) -> Command {
     let program = place.command(arguments);
     let mut words: Vec<OsString> = vec![program.get_program().into()];
     words.extend(program.get_args().map(Into::into));
-    let output = Command::new("sh")
+    let mut command = Command::new("sh");
+    command
         .args(["-c", "trap '' XFSZ; ulimit -f 60000; exec \"$@\"", "sh"])
         .args(words)
-        .current_dir(place.path("."))
-        .output()
-        .expect("a shell");
+        .current_dir(place.path("."));
+    command
+}
+
+fn run_limited(place: &Place, arguments: &[&str]) -> Ran {
+    let output = limited(place, arguments).output().expect("a shell");
     Ran {
         code: output.status.code().expect("no signal"),
         out: output.stdout,
@@ -72,4 +79,74 @@ fn an_import_that_fills_the_device_says_how_far_it_came_or_leaves_no_file() {
     place.run(&["import", "s.azh", "tsv", "in"]).ok();
     assert_eq!(count(&place), RECORDS + 1);
     place.run(&["check", "s.azh"]).ok();
+}
+
+/// A client of a server, for lines.
+struct Client(BufReader<TcpStream>);
+
+impl Client {
+    fn new(server: &Server) -> Self {
+        Self(BufReader::new(
+            TcpStream::connect(&server.address).expect("it listens"),
+        ))
+    }
+
+    /// The first line of the answer.
+    fn ask(&mut self, request: &str) -> String {
+        self.0
+            .get_mut()
+            .write_all(request.as_bytes())
+            .expect("it reads");
+        let mut line = String::new();
+        self.0.read_line(&mut line).expect("it answers");
+        line
+    }
+
+    /// Whether the records below `count` are there as they were set.
+    fn finds(&mut self, count: u32, value: &str) {
+        for n in 0..count {
+            let head = self.ask(&format!("get k{n}\r\n"));
+            assert_eq!(head, format!("VALUE k{n} 0 {}\r\n", value.len()));
+            let mut data = vec![0; value.len() + 7];
+            self.0.read_exact(&mut data).expect("the data");
+            assert!(data.starts_with(value.as_bytes()), "k{n}");
+        }
+    }
+}
+
+#[test]
+fn a_server_on_a_full_device_refuses_sets_with_the_reason_and_answers_gets() {
+    let place = Place::new();
+    let arguments = ["serve", "--data", "d", "--listen", "127.0.0.1:0"];
+    let mut command = limited(&place, &arguments);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let server = Server::of(command);
+    let mut client = Client::new(&server);
+    let value = "v".repeat(50_000);
+    let set = |n: u32| format!("set k{n} 0 0 {}\r\n{value}\r\n", value.len());
+    let mut stored = 0;
+    let refusal = loop {
+        let answer = client.ask(&set(stored));
+        if answer != "STORED\r\n" {
+            break answer;
+        }
+        stored += 1;
+        assert!(stored < 2000, "it grows on");
+    };
+    assert!(
+        refusal.starts_with("SERVER_ERROR full: ") && stored > 100,
+        "{refusal} after {stored}"
+    );
+    // The same connection, and others, get what they set.
+    client.finds(stored, &value);
+    Client::new(&server).finds(stored, &value);
+    assert_eq!(client.ask(&format!("get k{stored}\r\n")), "END\r\n");
+    assert!(client.ask(&set(stored)).starts_with("SERVER_ERROR full: "));
+    // Nothing that was acknowledged is lost, and with room it goes on.
+    server.kill();
+    let server = Server::start(&place, &[]);
+    let mut client = Client::new(&server);
+    client.finds(stored, &value);
+    assert_eq!(client.ask(&set(stored)), "STORED\r\n");
+    client.finds(stored + 1, &value);
 }

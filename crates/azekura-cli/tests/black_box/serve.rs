@@ -24,7 +24,12 @@ impl Server {
     pub(crate) fn start(place: &Place, more: &[&str]) -> Self {
         let mut arguments = vec!["serve", "--data", "d", "--listen", "127.0.0.1:0"];
         arguments.extend(more);
-        let mut child = place.command(&arguments).spawn().expect("it starts");
+        Self::of(place.command(&arguments))
+    }
+
+    /// As `start`, by a command whose output is piped.
+    pub(crate) fn of(mut command: Command) -> Self {
+        let mut child = command.spawn().expect("it starts");
         let mut said = BufReader::new(child.stdout.take().expect("a pipe"));
         let (mut address, mut page) = (String::new(), String::new());
         loop {
