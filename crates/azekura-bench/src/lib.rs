@@ -33,7 +33,7 @@ use azekura::error::{Error, Kind, Result};
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 
 use cache::CachePlan;
-use memcache::MemcachePlan;
+use memcache::{MemcachePlan, SuitePlan};
 use mixed::{MixedPlan, Recipe};
 use opens::OpenPlan;
 use plan::{Engine, Plan};
@@ -52,7 +52,7 @@ enum Bench {
     /// The hit ratio of the cache over a trace of keys, beside an exact LRU's
     Cache(CachePlan),
     /// Sets and gets over many connections to a server of memcached's protocol
-    Memcache(MemcachePlan),
+    Memcache(Box<MemcacheArguments>),
 }
 
 #[derive(Args)]
@@ -80,6 +80,21 @@ struct MixedArguments {
     engine: Engine,
     #[command(flatten)]
     plan: MixedPlan,
+}
+
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true)]
+struct MemcacheArguments {
+    #[command(subcommand)]
+    of: Option<MemcacheCommand>,
+    #[command(flatten)]
+    plan: MemcachePlan,
+}
+
+#[derive(Subcommand)]
+enum MemcacheCommand {
+    /// The published experiment of Flare against our server, memcached and Redis in turn, with ratios
+    Suite(SuitePlan),
 }
 
 /// The command `bench` with its subcommands, to be mounted in a program.
@@ -111,7 +126,10 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         Bench::Parallel(MixedArguments { engine, plan }) => mix(engine, &plan, Recipe::Parallel),
         Bench::Wicked(MixedArguments { engine, plan }) => mix(engine, &plan, Recipe::Wicked),
         Bench::Cache(plan) => cache::cache(&plan),
-        Bench::Memcache(plan) => memcache::memcache(&plan),
+        Bench::Memcache(arguments) => match &arguments.of {
+            None => memcache::memcache(&arguments.plan),
+            Some(MemcacheCommand::Suite(plan)) => memcache::suite(plan),
+        },
     }
 }
 

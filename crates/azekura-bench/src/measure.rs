@@ -35,6 +35,11 @@ impl Memory {
         Self::parse(&std::fs::read_to_string("/proc/self/status").ok()?)
     }
 
+    /// That of another process; `None` if it is gone, or the system does not tell.
+    pub fn of(process: u32) -> Option<Self> {
+        Self::parse(&std::fs::read_to_string(format!("/proc/{process}/status")).ok()?)
+    }
+
     fn parse(status: &str) -> Option<Self> {
         let field = |name: &str| {
             let line = status

@@ -6,13 +6,21 @@
 //! keeps up or not, and their latency counts from then. Every answer is compared with the one expected.
 //!
 //! ```text
+//!   suite ----> servers (ours and others, started)                                 redis
+//!     v                                                                              ^
 //!   mod (flags, phases) ----> client (connections, clocks) ----> wire (requests and answers as bytes)
 //! ```
 //!
-//! It works with any server of the protocol, and knows nothing of how ours works.
+//! It works with any server of the protocol, and knows nothing of how ours works. A server of Redis is loaded the same way, to
+//! compare with.
 
 mod client;
+mod redis;
+mod servers;
+mod suite;
 mod wire;
+
+pub use suite::{SuitePlan, suite};
 
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::PathBuf;
@@ -124,6 +132,8 @@ pub enum Protocol {
     Meta,
     /// Packets
     Binary,
+    /// SET, GET, MGET and DEL of Redis, to compare with
+    Redis,
 }
 
 /// Where a server listens.

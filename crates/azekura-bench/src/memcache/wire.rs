@@ -1,4 +1,4 @@
-//! Requests and answers of memcached's three protocols, as bytes.
+//! Requests and answers of memcached's three protocols, as bytes; those of Redis are in `redis`.
 //!
 //! A request is written at the end of a buffer; an answer is compared, from the front of what has arrived, with the one
 //! that the key's number lets expect. An answer that has not wholly arrived is told from a wrong one. It knows no
@@ -13,7 +13,7 @@ use std::io::Write as _;
 
 use azekura::error::{Error, Kind, Result};
 
-use super::Protocol;
+use super::{Protocol, redis};
 use crate::generate::Values;
 
 /// What a request asks.
@@ -61,6 +61,23 @@ pub(super) struct Answer {
     pub(super) hits: u64,
 }
 
+impl Answer {
+    /// Which of these it is, each with the keys it found.
+    pub(super) fn one_of(answers: &[(&[u8], u64)], input: &[u8]) -> Result<Option<Self>> {
+        for (whole, hits) in answers {
+            match front(input, whole) {
+                Met::Whole => {
+                    let (len, hits) = (whole.len(), *hits);
+                    return Ok(Some(Self { len, hits }));
+                }
+                Met::Part => return Ok(None),
+                Met::Other => {}
+            }
+        }
+        Err(unexpected(input))
+    }
+}
+
 /// Writes requests and reads answers.
 pub(super) struct Wire<'v> {
     protocol: Protocol,
@@ -73,7 +90,7 @@ pub(super) struct Wire<'v> {
 }
 
 /// What is compared next was there, was not all there yet, or was something else.
-enum Met {
+pub(super) enum Met {
     Whole,
     Part,
     Other,
@@ -110,6 +127,7 @@ impl<'v> Wire<'v> {
             Protocol::Text => self.text(ask, numbers, out),
             Protocol::Meta => self.meta(ask, numbers, out),
             Protocol::Binary => self.binary(ask, numbers, out),
+            Protocol::Redis => redis::request(ask, numbers, &mut self.keys, self.values, out),
         }
     }
 
@@ -192,6 +210,9 @@ impl<'v> Wire<'v> {
         if self.protocol == Protocol::Binary {
             return self.packets(ask, numbers, input);
         }
+        if self.protocol == Protocol::Redis {
+            return redis::answer(ask, numbers, self.values, self.verify, input);
+        }
         if ask != Ask::Get {
             let answers: &[(&[u8], u64)] = match (self.protocol, ask) {
                 (Protocol::Text, Ask::Set) => &[(b"STORED\r\n", 1)],
@@ -199,17 +220,7 @@ impl<'v> Wire<'v> {
                 (_, Ask::Set) => &[(b"HD\r\n", 1)],
                 (_, _) => &[(b"HD\r\n", 1), (b"NF\r\n", 0)],
             };
-            for (whole, hits) in answers {
-                match front(input, whole) {
-                    Met::Whole => {
-                        let (len, hits) = (whole.len(), *hits);
-                        return Ok(Some(Answer { len, hits }));
-                    }
-                    Met::Part => return Ok(None),
-                    Met::Other => {}
-                }
-            }
-            return Err(unexpected(input));
+            return Answer::one_of(answers, input);
         }
         let (mut at, mut hits) = (0, 0);
         for number in numbers {
@@ -225,10 +236,7 @@ impl<'v> Wire<'v> {
             };
             let (value, end) = block.split_at(self.value_size);
             if end != b"\r\n" || (self.verify && value != self.values.of(*number)) {
-                return Err(
-                    Error::new(Kind::Corrupted, "the server answered with another value")
-                        .key(self.keys.of(*number)),
-                );
+                return Err(other_value(self.keys.of(*number)));
             }
             at += block.len();
             hits += 1;
@@ -282,11 +290,7 @@ impl<'v> Wire<'v> {
                     let value = value.get(4..).unwrap_or_default();
                     let expected = self.values.of(*number);
                     if value.len() != expected.len() || (self.verify && value != expected) {
-                        return Err(Error::new(
-                            Kind::Corrupted,
-                            "the server answered with another value",
-                        )
-                        .key(self.keys.of(*number)));
+                        return Err(other_value(self.keys.of(*number)));
                     }
                     hits += 1;
                 }
@@ -309,7 +313,7 @@ impl<'v> Wire<'v> {
 }
 
 /// Whether `input` begins with `expected`, may yet, or does not.
-fn front(input: &[u8], expected: &[u8]) -> Met {
+pub(super) fn front(input: &[u8], expected: &[u8]) -> Met {
     let common = input.len().min(expected.len());
     if input[..common] != expected[..common] {
         Met::Other
@@ -320,7 +324,11 @@ fn front(input: &[u8], expected: &[u8]) -> Met {
     }
 }
 
-fn unexpected(input: &[u8]) -> Error {
+pub(super) fn other_value(key: &[u8]) -> Error {
+    Error::new(Kind::Corrupted, "the server answered with another value").key(key)
+}
+
+pub(super) fn unexpected(input: &[u8]) -> Error {
     let line = input
         .split(|byte| *byte == b'\n')
         .next()
