@@ -75,6 +75,86 @@ fn a_client_that_never_reads_is_held_back_and_loses_nothing() {
 }
 
 #[test]
+fn a_flood_of_clients_that_never_read_stays_within_bounds_and_others_are_served() {
+    const COUNT: usize = 100;
+    let mut config = small();
+    config.limits.buffers_max = 16 << 20;
+    let server = Running::start(&config);
+    let mut other = server.connect();
+    let value = "v".repeat(100_000);
+    let set = format!("set a 0 0 {}\r\n{value}\r\n", value.len());
+    ask(&mut other, &set, "STORED\r\n");
+    let before = resident();
+    // 7 MB of answers are asked for by each, 700 MB in all.
+    let heap = "get a\r\n".repeat(70);
+    let mut clients = Vec::new();
+    for _ in 0..COUNT {
+        let mut client = server.connect();
+        client.write_all(heap.as_bytes()).unwrap();
+        clients.push(client);
+        ask(&mut other, "mn\r\n", "MN\r\n");
+    }
+    assert!(resident() < before + 64 * MIB);
+    // Those beyond the bound were dropped; whoever was not is answered once it reads.
+    let answer = format!("VALUE a 0 {}\r\n{value}\r\nEND\r\n", value.len());
+    let mut whole = 0;
+    for client in &mut clients {
+        let mut found = vec![0; answer.len() * 70];
+        if client.read_exact(&mut found).is_ok() {
+            assert!(
+                found
+                    .chunks(answer.len())
+                    .all(|one| one == answer.as_bytes())
+            );
+            whole += 1;
+        }
+    }
+    assert!(whole > 0);
+    ask(&mut other, "mn\r\n", "MN\r\n");
+}
+
+#[test]
+fn a_flood_of_half_requests_is_dropped_and_others_are_served() {
+    const COUNT: u64 = 500;
+    const HALVES: [&[u8]; 5] = [
+        b"get a",
+        b"set k 0 0 1000000\r\nab",
+        b"ms k 5000\r\nab",
+        b"\x80\x01\x00\x01\x08",
+        b"\x80\x01\x00\x01\x08\x00\x00\x00\x00\x10\x00\x00",
+    ];
+    let mut config = small();
+    config.limits.stall_s = 1;
+    config.limits.connections_max = COUNT + 1;
+    let server = Running::start(&config);
+    let mut other = server.connect();
+    ask(&mut other, "set a 0 0 1\r\nb\r\n", "STORED\r\n");
+    let before = resident();
+    let mut clients: Vec<_> = (0..COUNT)
+        .map(|n| {
+            let mut client = server.connect();
+            client.write_all(HALVES[n as usize % 5]).unwrap();
+            client
+        })
+        .collect();
+    ask(&mut other, "get a\r\n", "VALUE a 0 1\r\nb\r\nEND\r\n");
+    assert!(resident() < before + 16 * MIB);
+    // Each ends without an answer, and who asks whole requests stays.
+    for client in &mut clients {
+        let mut answer = Vec::new();
+        let ended = client.read_to_end(&mut answer);
+        let is_reset = |e: &std::io::Error| e.kind() == ErrorKind::ConnectionReset;
+        assert!(
+            ended.is_ok() || ended.as_ref().is_err_and(is_reset),
+            "{ended:?}"
+        );
+        assert_eq!(answer, b"");
+    }
+    assert_eq!(server.control.connections().dropped, COUNT);
+    ask(&mut other, "get a\r\n", "VALUE a 0 1\r\nb\r\nEND\r\n");
+}
+
+#[test]
 fn one_get_of_many_large_values_does_not_make_memory_grow() {
     let server = Running::start(&small());
     let mut client = server.connect();
