@@ -54,7 +54,7 @@ mod value;
 use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -170,6 +170,9 @@ struct Core {
     gate: Gate,
     /// Records present.
     count: Counter,
+    /// About as long as this the frames are that were read last: so much of each is brought near by a group of reads. A
+    /// guess; wrong, it costs a miss.
+    frame_len: AtomicUsize,
     /// Under its lock: the last checkpoint.
     checkpoint: Mutex<checkpoint::Checkpoint>,
     /// When `Log::appended` reaches this, the keeper is woken. Relaxed: a late wake is harmless.

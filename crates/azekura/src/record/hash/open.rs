@@ -25,7 +25,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use parking_lot::Mutex;
 use rapidhash::v3::RapidSecrets;
@@ -350,6 +350,7 @@ fn build(log: Arc<Log>, index: Index, options: &Options, payload: &Super) -> Res
         epoch: payload.epoch,
         gate: Gate::default(),
         count: Counter::new(payload.count)?,
+        frame_len: AtomicUsize::new(64),
         checkpoint: Mutex::new(Checkpoint::default()),
         wake_at: AtomicU64::new(0),
         bell: keeper::Bell::default(),

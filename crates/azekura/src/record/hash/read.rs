@@ -4,6 +4,8 @@
 //! in groups, in three passes - buckets, records, answers - so that the memory accesses of a group
 //! overlap instead of following one another.
 
+use std::sync::atomic::Ordering;
+
 use super::{Core, value};
 use crate::engine::{Bookmark, Visit};
 use crate::epoch::{self, Pin};
@@ -133,8 +135,25 @@ impl Core {
         keys: &[&[u8]],
         visit: &mut dyn FnMut(usize, Option<&[u8]>),
     ) -> Result<()> {
-        self.in_groups(keys, |pin, index, key, hash| {
-            self.read_hashed(pin, key, hash, |value| visit(index, value))
-        })
+        let guess = self.frame_len.load(Ordering::Relaxed);
+        let mut last = guess;
+        let prefetch = |place| self.log.prefetch_lines(Address(place), guess);
+        group::in_groups(
+            &self.index,
+            &self.secrets,
+            prefetch,
+            keys,
+            |pin, index, key, hash| {
+                self.read_hashed(pin, key, hash, |value| {
+                    last = value.map_or(last, |value| 8 + key.len() + value.len());
+                    visit(index, value);
+                })
+            },
+        )?;
+        // Stored only if it says more than before: what all threads read should not change all the time.
+        if last.abs_diff(guess) > 32 {
+            self.frame_len.store(last, Ordering::Relaxed);
+        }
+        Ok(())
     }
 }
