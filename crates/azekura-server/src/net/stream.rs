@@ -8,6 +8,9 @@ use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
+
 use super::tls::Tls;
 
 /// A connected socket that does not block.
@@ -55,11 +58,13 @@ impl Stream {
     }
 }
 
+/// Receives once. A socket's own call: `read` goes through the layer of files first.
 fn receive(stream: &impl AsFd, into: &mut Vec<u8>) -> io::Result<usize> {
     loop {
-        match rustix::io::read(stream, rustix::buffer::spare_capacity(into)) {
-            Err(rustix::io::Errno::INTR) => {}
-            read => return Ok(read?),
+        let room = rustix::buffer::spare_capacity(into);
+        match recv(stream, room, RecvFlags::empty()) {
+            Err(Errno::INTR) => {}
+            received => return Ok(received?.1),
         }
     }
 }
