@@ -87,7 +87,11 @@ impl Server {
                     Error::io("cannot make the folder of the data", e).at(&config.data)
                 })?;
                 let path = config.store().unwrap_or_default();
-                let db = HashDb::open_or_create(&path, &hash::Options::default())
+                let options = hash::Options {
+                    syncs_often: config.durability == Survives::Power,
+                    ..hash::Options::default()
+                };
+                let db = HashDb::open_or_create(&path, &options)
                     .map_err(|error| in_use(error, &path))?;
                 Arc::clone(hash.insert(Arc::new(db))) as _
             }

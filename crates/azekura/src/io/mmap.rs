@@ -353,6 +353,15 @@ impl Map {
         }
     }
 
+    /// Takes back the advice of huge pages for a file: what is brought in from here on is plain pages. A hint.
+    pub fn advise_plain(&self) {
+        if self.is_file {
+            let len = self.capacity as usize;
+            // SAFETY: the range is this mapping; the advice does not change the bytes.
+            unsafe { libc::madvise(self.at(0).cast(), len, libc::MADV_NOHUGEPAGE) };
+        }
+    }
+
     /// Advises huge pages for a range of anonymous memory. A hint.
     pub fn advise_huge(&self, offset: u64, len: u64) {
         self.bound(offset, len);

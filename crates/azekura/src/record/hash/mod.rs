@@ -126,6 +126,10 @@ pub struct Options {
     pub space_ratio: f64,
     /// What every acknowledged write survives without a further call. `Process`.
     pub durability: Durability,
+    /// Whether a sync is asked for often: then the file is mapped by plain pages. The system writes whole pages, so where
+    /// the file system has huge ones, a sync after one small put writes 2 MiB; a lookup costs a walk of page tables
+    /// instead. False; as good as true if `durability` is `Power`.
+    pub syncs_often: bool,
     /// If set, everything is synced to survive loss of power this often, in the background. None.
     pub sync_interval: Option<Duration>,
     /// Whether a thread cleans, checkpoints and allocates ahead. Without it, writers do what must be done,
@@ -142,6 +146,7 @@ impl Default for Options {
             compression: Compression::None,
             space_ratio: 1.6,
             durability: Durability::Process,
+            syncs_often: false,
             sync_interval: None,
             background: true,
             capacity: 1 << 40,

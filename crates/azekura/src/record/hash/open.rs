@@ -362,6 +362,9 @@ fn build(log: Arc<Log>, index: Index, options: &Options, payload: &Super) -> Res
 
 fn open_log(storage: &Arc<dyn Storage>, geometry: Geometry, options: &Options) -> Result<Arc<Log>> {
     let map = storage.map(options.capacity.max(storage.size()?.next_multiple_of(4096)))?;
+    if options.syncs_often || options.durability == crate::engine::Durability::Power {
+        map.advise_plain();
+    }
     Ok(Arc::new(Log::new(Arc::clone(storage), map, geometry)?))
 }
 
