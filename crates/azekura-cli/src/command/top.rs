@@ -193,12 +193,15 @@ impl Drop for Screen {
 
 /// Draws over what was drawn before, as much as there is room for.
 fn draw(picture: &str, out: &mut Output<'_>) -> Result<()> {
-    let (rows, columns) =
-        tcgetwinsize(rustix::stdio::stdout()).map_or((24, 80), |size| (size.ws_row, size.ws_col));
+    // A terminal that does not know its size says zero.
+    let known = |size: u16, usual: u16| if size == 0 { usual } else { size };
+    let (rows, columns) = tcgetwinsize(rustix::stdio::stdout()).map_or((24, 80), |size| {
+        (known(size.ws_row, 24), known(size.ws_col, 80))
+    });
     let mut text = String::from("\x1b[H");
-    let room = usize::from(rows.max(2)) - 1;
+    let room = usize::from(rows).saturating_sub(1).max(1);
     for line in picture.lines().take(room) {
-        text.extend(line.chars().take(usize::from(columns.max(1))));
+        text.extend(line.chars().take(usize::from(columns)));
         text.push_str("\x1b[K\r\n");
     }
     text.push_str("\x1b[J");
