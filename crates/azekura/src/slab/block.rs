@@ -49,6 +49,8 @@ const BOUND: u64 = 2;
 const SLACK: u64 = if cfg!(azekura_weave) { 0 } else { 64 };
 /// Blocks of no class that keep their memory, beside an eighth of those in use.
 const READY: u64 = if cfg!(azekura_weave) { 1 } else { 16 };
+/// So many blocks of the limit there are at least for each hand.
+const BLOCKS_OF_HAND: u64 = 8;
 /// Bytes of records that the short way takes.
 const SHORT: usize = 128;
 /// Freed places whose bits are asked for before they are set.
@@ -171,7 +173,7 @@ impl Slab {
             memory,
             metas: reserve(size_of::<Meta>() as u64)?,
             bitmaps: reserve(BITMAP_BYTES)?,
-            hands: Hands::new()?,
+            hands: Hands::new(blocks / BLOCKS_OF_HAND)?,
             classes: room::collect((0..CLASSES).map(|_| Mutex::default()))?.into_boxed_slice(),
             pool: Mutex::new(Pool {
                 blocks: Vec::new(),

@@ -4,7 +4,7 @@
 //!   thread 0 --> hand 0: the block it fills, class by class; limbo; aging
 //!   thread 1 --> hand 1                                                        a mark, no lock
 //!   ...
-//!   threads from 31 on --> the last hand                                       a lock
+//!   threads with high numbers --> the last hand                                a lock
 //! ```
 //!
 //! A hand belongs to the thread of its number, and to a later one when that thread is gone. Its owner marks itself while
@@ -18,6 +18,7 @@
 
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
+use std::num::NonZero;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
@@ -28,8 +29,8 @@ use crate::error::Result;
 use crate::room;
 use crate::weave::{self, Mutex, MutexGuard};
 
-/// Hands of one thread each, and one for all other threads.
-const HANDS: usize = if cfg!(azekura_weave) { 3 } else { 32 };
+/// Hands of one thread each, and one for all other threads: so many, or two for each processor.
+const HANDS_MIN: usize = if cfg!(azekura_weave) { 3 } else { 32 };
 
 /// What a thread fills, and what it freed.
 pub(super) struct State {
@@ -100,10 +101,16 @@ enum Until<'h> {
 }
 
 impl Hands {
-    /// Errors: `Full`.
-    pub(super) fn new() -> Result<Self> {
+    /// `most`: how many there may be, since each keeps blocks that others could fill. Errors: `Full`.
+    pub(super) fn new(most: u64) -> Result<Self> {
+        let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let hands = if cfg!(azekura_weave) {
+            HANDS_MIN
+        } else {
+            HANDS_MIN.max(2 * processors).min(most as usize).max(2)
+        };
         Ok(Self {
-            all: room::collect((0..HANDS).map(|_| Hand::default()))?.into_boxed_slice(),
+            all: room::collect((0..hands).map(|_| Hand::default()))?.into_boxed_slice(),
             closed: AtomicBool::new(false),
             closing: Mutex::default(),
             shared: Mutex::default(),
@@ -114,7 +121,8 @@ impl Hands {
     #[inline(always)]
     pub(super) fn grip<'h>(&'h self, pin: &Pin) -> Grip<'h> {
         let number = pin.thread_number();
-        if number < HANDS - 1 {
+        let last = self.all.len() - 1;
+        if number < last {
             loop {
                 let mark = pin.appending();
                 weave::point();
@@ -130,7 +138,7 @@ impl Hands {
         }
         Grip {
             _until: Until::Unlocked(self.shared.lock()),
-            hand: &self.all[HANDS - 1],
+            hand: &self.all[last],
         }
     }
 
@@ -140,7 +148,7 @@ impl Hands {
     pub(super) fn own<'h>(&'h self, inside: &'h Brief) -> Option<Own<'h>> {
         let number = inside.pin().thread_number();
         weave::point();
-        if number >= HANDS - 1 || self.closed.load(Ordering::Acquire) {
+        if number >= self.all.len() - 1 || self.closed.load(Ordering::Acquire) {
             return None;
         }
         Some(Own(&self.all[number]))
