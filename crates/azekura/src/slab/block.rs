@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use super::Place;
 use super::class::{CLASSES, Class, ELSEWHERE, LONGEST, TABLE, WORDS, class_of};
-use super::hand::{Current, Hands, Own, State};
+use super::hand::{Aging, Current, Hands, Own, State};
 use super::record::{self, Record, record_bytes};
 use crate::epoch::{self, Brief, Pin};
 use crate::error::{Error, Kind, Result, size};
@@ -41,8 +41,10 @@ const BESIDE: u64 = BITMAP_BYTES + size_of::<Meta>() as u64;
 const WORTH: u32 = 16;
 /// Freed places that wait together for those still pinned: a stamp costs microseconds.
 const LIMBO: usize = if cfg!(azekura_weave) { 2 } else { 1024 };
-/// Or so many bytes of records elsewhere.
-const LIMBO_BYTES: u64 = 4 << 20;
+/// Or so many bytes.
+const LIMBO_BYTES: u64 = 256 << 10;
+/// Freed bytes that may wait for readers, beside an eighth of those in use, before all hands are asked to let them go.
+const WAITING: u64 = 4 << 20;
 /// How many times the bytes of slots in use the blocks may take.
 const BOUND: u64 = 2;
 /// Blocks that may be in use beyond that.
@@ -90,6 +92,8 @@ pub struct Slab {
     elsewhere: AtomicU64,
     /// What blocks and records elsewhere may take.
     limit: u64,
+    /// Bytes that were freed and got their stamp, and wait for readers.
+    waiting: AtomicU64,
     walk: Mutex<Option<Walk>>,
     is_thin: AtomicBool,
     /// The planted bug: what was freed is used again at once.
@@ -182,6 +186,7 @@ impl Slab {
             }),
             elsewhere: AtomicU64::new(0),
             limit,
+            waiting: AtomicU64::new(0),
             walk: Mutex::new(None),
             is_thin: AtomicBool::new(false),
             #[cfg(test)]
@@ -317,12 +322,14 @@ impl Slab {
     #[inline(always)]
     fn to_limbo(&self, hand: &mut State, place: Place) -> i64 {
         let class = self.class(block_of(place));
+        let size = TABLE[class].size;
         hand.limbo.push(place);
+        hand.limbo_bytes += u64::from(size);
         if class == ELSEWHERE {
             // SAFETY: a slot of that class which is in use.
             hand.limbo_bytes += unsafe { record::elsewhere_bytes(self.at(place)) } as u64;
         }
-        i64::from(TABLE[class].size)
+        i64::from(size)
     }
 
     /// Bytes of memory taken from the system, but for what the system's allocator adds to long records.
@@ -358,10 +365,29 @@ impl Slab {
         }
     }
 
-    /// Lets what was freed be used again as far as nobody is pinned since. A caller who met `Full` calls it unpinned
-    /// and tries again.
+    /// Lets what was freed be used again as far as nobody is pinned since, and takes the blocks that hands fill away from
+    /// them. A caller who met `Full` calls it unpinned and tries again.
     pub fn reclaim(&self) {
-        self.hands.each(|state| self.settle(state));
+        self.hands.each(|state| {
+            self.settle(state);
+            for current in &mut state.current {
+                self.put_down(std::mem::take(current));
+            }
+        });
+    }
+
+    /// Gives a block up that a hand was filling, with the free slots it had taken out.
+    fn put_down(&self, current: Current) {
+        if current.block == 0 {
+            return;
+        }
+        if current.bits != 0 {
+            let word = self.word(current.block, current.word - 1);
+            word.fetch_or(current.bits, Ordering::Release);
+            let free = &self.meta(current.block).free;
+            free.fetch_add(current.bits.count_ones(), Ordering::SeqCst);
+        }
+        self.let_go(current.block);
     }
 
     #[inline(always)]
@@ -540,20 +566,26 @@ impl Slab {
     #[inline(never)]
     fn settle(&self, state: &mut State) {
         if !state.limbo.is_empty() {
-            let limbo = std::mem::replace(&mut state.limbo, Vec::with_capacity(LIMBO));
-            state.limbo_bytes = 0;
-            state.aging.push_back((epoch::stamp(), limbo));
+            let places = std::mem::replace(&mut state.limbo, Vec::with_capacity(LIMBO));
+            let bytes = std::mem::take(&mut state.limbo_bytes);
+            self.waiting.fetch_add(bytes, Ordering::Relaxed);
+            state.aging.push_back(Aging {
+                stamp: epoch::stamp(),
+                bytes,
+                places,
+            });
         }
-        while let Some((stamp, _)) = state.aging.front() {
+        while let Some(Aging { stamp, .. }) = state.aging.front() {
             let is_past = epoch::is_past(*stamp) || weave::has(Bug::SlotsWithoutWaiting);
             #[cfg(test)]
             let is_past = is_past || self.hasty;
             if !is_past {
                 return;
             }
-            let Some((_, places)) = state.aging.pop_front() else {
+            let Some(Aging { bytes, places, .. }) = state.aging.pop_front() else {
                 return;
             };
+            self.waiting.fetch_sub(bytes, Ordering::Relaxed);
             for (at, place) in places.iter().enumerate() {
                 if let Some(soon) = places.get(at + AHEAD) {
                     prefetch(std::ptr::from_ref(self.bit(*soon).0).cast());
@@ -625,9 +657,16 @@ impl Slab {
 
     fn notice_thinness(&self) {
         let in_use = self.pool.lock().in_use();
-        if in_use > SLACK {
-            self.is_thin.store(in_use > self.bound(), Ordering::Relaxed);
+        let waits = self.waits_long();
+        if in_use > SLACK || waits {
+            let is_thin = waits || in_use > self.bound();
+            self.is_thin.store(is_thin, Ordering::Relaxed);
         }
+    }
+
+    /// Whether so much waits for readers that some of it waits for its hand's thread to come by.
+    fn waits_long(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > WAITING + self.live_bytes() / 8
     }
 
     /// One bounded step of moving records out of the emptiest block: `move_away` is offered places, and moves the record
@@ -641,6 +680,12 @@ impl Slab {
         let Some(mut walk) = self.walk.try_lock() else {
             return Ok(());
         };
+        if self.waits_long() {
+            self.hands.each(|state| self.settle(state));
+            let in_use = self.pool.lock().in_use();
+            self.is_thin.store(in_use > self.bound(), Ordering::Relaxed);
+            return Ok(());
+        }
         let Some(now) = walk.as_mut() else {
             *walk = self.begin_walk();
             if walk.is_none() {

@@ -39,7 +39,14 @@ pub(super) struct State {
     pub(super) limbo: Vec<Place>,
     pub(super) limbo_bytes: u64,
     /// Freed before a stamp, oldest first.
-    pub(super) aging: VecDeque<(u64, Vec<Place>)>,
+    pub(super) aging: VecDeque<Aging>,
+}
+
+/// What was freed before a stamp.
+pub(super) struct Aging {
+    pub(super) stamp: u64,
+    pub(super) bytes: u64,
+    pub(super) places: Vec<Place>,
 }
 
 /// The block that is filled with records of a class.

@@ -6,7 +6,8 @@
 //! 2. It grows by itself, a few hundred entries at a time.
 //! 3. A record of 8 and 8 bytes takes 18 bytes and its share of the index, 10 to 14. The room of removed and overwritten
 //!    records is used again: records take at most 2.25 times what live ones need, 6 MiB, and 64 KiB for each length of
-//!    record and each of at most 32 threads (or two for each processor) that put such, whatever came and went.
+//!    record and each of at most 32 threads (or two for each processor) that put such, and what
+//!    was freed and may still be read: 4 MiB, an eighth, and 256 KiB for each thread, whatever came and went.
 //! 4. `update_many` is isolated. Nothing survives the process.
 //!
 //! ```text

@@ -22,3 +22,48 @@ fn verbs_work_on_it() {
     let key = vec![1u8; 8 << 20];
     assert_eq!(db.put(&key, b"").unwrap_err().kind(), Kind::TooLarge);
 }
+
+/// Threads that overwrite a long value each leave no more behind than waits for readers.
+#[test]
+fn what_many_threads_overwrite_is_used_again() {
+    let db = TinyDb::new().unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..16u8 {
+            let db = &db;
+            scope.spawn(move || {
+                for _ in 0..3000 {
+                    db.put(&[thread], &[thread; 8100]).unwrap();
+                }
+            });
+        }
+    });
+    let taken = db.stats().memory_bytes - db.shelf.index.memory_bytes();
+    // 4 MiB of blocks and 4 MiB that wait; for each thread 256 KiB that wait, twice, and a block.
+    let bound = (4 << 20) * 2 + 17 * ((512 << 10) + (64 << 10)) + (4 << 20);
+    assert!(taken < bound, "{taken} bytes of {bound}");
+}
+
+/// Each thread fills a block of its own for each length; at the limit they are taken back.
+#[test]
+fn many_lengths_of_many_threads_fit_a_low_limit() {
+    let options = Options {
+        memory_limit: Some(4 << 20),
+    };
+    let db = TinyDb::with(&options).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..8u8 {
+            let db = &db;
+            scope.spawn(move || {
+                for length in 0..12u8 {
+                    let value = vec![thread; 10 * usize::from(length) + 1];
+                    db.put(&[thread, length], &value).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(db.count(), 96);
+    for length in 0..12u8 {
+        let value = db.get(&[3, length]).unwrap();
+        assert_eq!(value, Some(vec![3; 10 * usize::from(length) + 1]));
+    }
+}
