@@ -53,12 +53,18 @@ impl Budget {
 
     /// Takes bytes. `Full`, and nothing is taken, if they were asked for and are too many.
     pub(super) fn take(&self, bytes: u64, pay: Pay) -> Result<()> {
-        let before = self.taken.fetch_add(bytes, Ordering::Relaxed);
-        if pay == Pay::Asked && before.saturating_add(bytes) > self.limit {
-            self.give(bytes);
-            return Err(self.full());
+        if pay != Pay::Asked {
+            self.taken.fetch_add(bytes, Ordering::Relaxed);
+            return Ok(());
         }
-        Ok(())
+        // Not taken first and given back: who asks for too much must not be in the way of others.
+        let within = |taken: u64| {
+            let after = taken.checked_add(bytes)?;
+            (after <= self.limit).then_some(after)
+        };
+        let relaxed = Ordering::Relaxed;
+        let taken = self.taken.fetch_update(relaxed, relaxed, within);
+        taken.map(|_| ()).map_err(|_| self.full())
     }
 
     /// Gives bytes back that were taken.

@@ -196,7 +196,7 @@ impl BabyDb {
                 puts += u64::from(change.value.is_some());
                 bytes += change.bytes;
             }
-            if !node.fits(0, bytes) {
+            if bytes > 0 && !node.fits(0, bytes) {
                 likely += 1 + 2 * bytes as u64 / FRAME;
             }
         }

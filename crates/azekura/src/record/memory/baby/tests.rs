@@ -579,3 +579,20 @@ fn a_walk_both_ways_shows_what_stays_once_beside_writers() {
     });
     assert_sound(&db);
 }
+
+#[test]
+fn leaves_of_a_few_large_records_are_joined_as_well() {
+    let db = BabyDb::new().unwrap();
+    let mut random = Random::new(7);
+    let keys: Vec<[u8; 8]> = (0..20_000).map(|_| random.u64().to_be_bytes()).collect();
+    for key in &keys {
+        db.put(key, &[1; 200]).unwrap();
+    }
+    let full = db.tree.frames.used();
+    for key in keys.iter().enumerate().filter(|(at, _)| at % 10 != 0) {
+        assert!(db.remove(key.1).unwrap());
+    }
+    let left = db.tree.frames.used();
+    assert!(left * 3 < full, "{left} nodes of {full}");
+    assert_sound(&db);
+}

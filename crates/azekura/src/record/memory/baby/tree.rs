@@ -460,5 +460,6 @@ enum Above<'t> {
 /// Whether a node is so empty that it should join a neighbour; now and then only, as that may be full.
 #[inline(always)]
 pub(super) fn is_thin(node: Node<'_>) -> bool {
-    node.count().is_multiple_of(8) && node.used() * 3 < node.room()
+    let count = node.count();
+    (count < 16 || count.is_multiple_of(8)) && node.used() * 3 < node.room()
 }

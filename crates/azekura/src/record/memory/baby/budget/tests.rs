@@ -143,3 +143,24 @@ fn an_update_of_many_at_the_limit_happens_whole_or_not_at_all() {
     let bytes = db.stats().memory_bytes;
     assert!(bytes < LIMIT + LIMIT / 4, "{bytes} bytes");
 }
+
+#[test]
+fn an_update_of_many_that_changes_nothing_is_not_refused_at_the_limit() {
+    let db = limited();
+    let mut random = Random::new(3);
+    let mut keys = Vec::new();
+    loop {
+        let key = random.u64().to_be_bytes();
+        if db.put(&key, &[1; 20]).is_err() {
+            break;
+        }
+        keys.push(key);
+    }
+    for group in keys.chunks(64) {
+        let keys: Vec<&[u8]> = group.iter().map(<[u8; 8]>::as_slice).collect();
+        db.update_many(&keys, &mut |values| {
+            values.iter().map(|_| Edit::Keep).collect()
+        })
+        .unwrap();
+    }
+}
