@@ -334,3 +334,15 @@ fn queues_do_not_grow_with_what_comes_and_goes() {
     db.resize(Some(1), None).unwrap();
     assert_eq!((db.count(), scanned(&db)), (1, 1));
 }
+
+#[test]
+fn queues_of_a_cache_that_was_emptied_by_removals_are_short() {
+    let db = CacheDb::new(1 << 20).unwrap();
+    for key in 0..200_000 {
+        db.put(&number(key), b"").unwrap();
+    }
+    for key in 0..200_000 {
+        assert!(db.remove(&number(key)).unwrap());
+    }
+    assert!(db.policy.len() < 20_000, "{} entries", db.policy.len());
+}

@@ -262,7 +262,7 @@ impl CacheDb {
         let Some(found) = self.remove_near(key, hash) else {
             return self.remove_at_large(key, hash);
         };
-        if self.is_work_due(false) {
+        if found && self.is_sifting_due() || self.is_work_due(false) {
             self.work();
         }
         Ok(found)
@@ -302,12 +302,13 @@ impl CacheDb {
         let locked = self.shelf.index.lock(&pin, hash)?;
         let found = self.shelf.present(&pin, &locked, key)?;
         let found = found.map(|at| self.judged(at));
-        let Some(present) = &found else {
-            return Ok(false);
-        };
-        self.take(&pin, &locked, present);
+        if let Some(present) = &found {
+            self.take(&pin, &locked, present);
+        }
         drop(locked);
         self.tell_of_expired(found.as_ref());
+        // What was sifted meanwhile could not be dropped by others.
+        self.settle(&pin);
         Ok(found.is_some_and(|present| !present.is_expired))
     }
 
