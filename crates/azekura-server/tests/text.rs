@@ -668,6 +668,9 @@ fn who_has_no_password_is_refused_until_he_has() {
     }
     assert_eq!(service.stats().figure("auth_cmds"), Some(6));
     assert_eq!(service.stats().figure("auth_errors"), Some(3));
+    // No data is that long, so what follows is a line.
+    let answer = Client::new(&service).send(b"set a 0 0 18446744073709551615\r\nmn\r\n", 99);
+    assert_eq!(answer, b"CLIENT_ERROR unauthenticated\r\n".repeat(2));
     let long = format!("set a 0 0 600\r\n{}\r\n", "x".repeat(600));
     let answer = Client::new(&service).send(long.as_bytes(), 100);
     assert_eq!(answer, b"CLIENT_ERROR auth token too long\r\n");

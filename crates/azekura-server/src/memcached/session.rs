@@ -446,7 +446,7 @@ impl Session {
         let mut words = Words(line);
         let is_set = words.next() == Some(b"set");
         let len = words.nth(3).and_then(number::unsigned);
-        let Some(len) = len.filter(|_| is_set) else {
+        let Some(len) = len.filter(|len| is_set && *len <= text::DATA_LEN_MAX) else {
             push_line(output, "CLIENT_ERROR unauthenticated");
             return Step::On(end);
         };
