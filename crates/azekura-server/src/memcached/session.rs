@@ -187,6 +187,11 @@ impl Session {
         }
     }
 
+    /// Trades the buffer that records are built in for another; nothing is in it between two calls.
+    pub(crate) fn trade(&mut self, room: &mut Vec<u8>) {
+        std::mem::swap(&mut self.hand.scratch, room);
+    }
+
     /// Bytes held of a request that has begun and not ended; `None`: there is none.
     pub fn unfinished(&self) -> Option<usize> {
         match &self.doing {

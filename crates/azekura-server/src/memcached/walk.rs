@@ -6,9 +6,9 @@
 //! | `dump [pause_us [0 1 [kB_s]]]` | `VALUE key flags bytes version expires` and the data of every item, `END` |
 //! | `dump_key [0 1 [kB_s]]` | `KEY key` for every item, `END` |
 //!
-//! The words are Flare's: a pause behind each record, a partition and how many there are, a bound on the rate. There is
-//! one partition here. A record that is present during the whole walk is told once. Between two pieces the walk keeps a
-//! bookmark, no lock and no memory; how long it should wait before the next one is for its caller to keep.
+//! The words are Flare's: a pause behind each record, of a minute at most, a partition and how many there are, a bound on
+//! the rate. There is one partition here. A record that is present during the whole walk is told once. Between two pieces
+//! the walk keeps a bookmark, no lock and no memory; how long it should wait before the next one is for its caller to keep.
 
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
 
@@ -24,6 +24,11 @@ use crate::item::Item;
 
 /// Records looked at in one piece.
 const PIECE: usize = 1024;
+
+/// Microseconds of pauses behind which a piece ends.
+const PAUSE: u64 = 1_000_000;
+/// The longest pause behind a record, in microseconds: so late is it seen that the client has gone.
+const PAUSE_MAX: u64 = 60_000_000;
 
 /// A walk that is under way.
 #[derive(Debug)]
@@ -84,7 +89,7 @@ impl Walk {
         if !matches!((partition, partitions), (None, None) | (Some(0), Some(1))) {
             return Err("CLIENT_ERROR there is one partition: 0 of 1");
         }
-        walk.pause_us = pause.unwrap_or(0);
+        walk.pause_us = pause.unwrap_or(0).min(PAUSE_MAX);
         if let Some(kilobytes) = rate.filter(|rate| *rate > 0) {
             walk.bytes_per_second = kilobytes.saturating_mul(1024);
         }
@@ -104,6 +109,10 @@ impl Walk {
         let (what, prefixes, left) = (self.what, &self.prefixes, self.left);
         let now = hand.now;
         let full = hand.service.settings.output_max;
+        // A long pause is kept record by record, not behind a thousand of them.
+        let piece = PAUSE
+            .checked_div(self.pause_us)
+            .map_or(u64::MAX, |n| n.max(1));
         let from = hand
             .service
             .engine
@@ -115,7 +124,7 @@ impl Walk {
                     told += 1;
                     push(output, what, key, &item);
                 }
-                if looked == PIECE || told >= left || output.len() >= end.min(full) {
+                if looked == PIECE || told >= left.min(piece) || output.len() >= end.min(full) {
                     ControlFlow::Break(())
                 } else {
                     ControlFlow::Continue(())

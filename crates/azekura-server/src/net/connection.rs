@@ -37,6 +37,8 @@ pub(super) struct Turn {
     pub(super) input: Vec<u8>,
     /// For answers.
     pub(super) output: Vec<u8>,
+    /// For records that are built.
+    pub(super) scratch: Vec<u8>,
     /// Seconds since the thread started.
     pub(super) now_s: u32,
     /// Bytes that the connections of this thread hold.
@@ -96,6 +98,8 @@ pub(super) struct Connection {
     readable: bool,
     /// Whether the end has come, or an error: reading tells.
     ending: bool,
+    /// Whether nobody is there to read what it has still to say.
+    gone: bool,
     /// Dropped when its answers are sent.
     closing: bool,
     /// Whether its answers wait for a sync: until then nothing of it moves.
@@ -147,6 +151,7 @@ impl Connection {
             asleep: false,
             readable: false,
             ending: false,
+            gone: false,
             closing: false,
             unsynced: false,
             moved_s: now_s,
@@ -164,6 +169,11 @@ impl Connection {
         self.ending |= ending;
     }
 
+    /// Remembers that nobody reads its answers any more.
+    pub(super) fn hung_up(&mut self) {
+        self.gone = true;
+    }
+
     /// Lets it say more.
     pub(super) fn wake(&mut self) {
         self.asleep = false;
@@ -179,14 +189,14 @@ impl Connection {
         let before = self.held();
         let fate = self.turn(turn);
         turn.held = turn.held + self.held() - before;
-        if turn.held > turn.held_max && self.held() > before {
-            // Said if the socket takes it; this client is one of those that hold too much.
-            if self.output.is_empty() {
-                let _ = self.stream.write(NO_ROOM);
-            }
-            return Fate::Close;
-        }
         fate
+    }
+
+    /// Tells the client, if the socket takes it, that it goes as it holds too much.
+    pub(super) fn refuse(&mut self) {
+        if self.output.is_empty() {
+            let _ = self.stream.write(NO_ROOM);
+        }
     }
 
     fn turn(&mut self, turn: &mut Turn) -> Fate {
@@ -213,7 +223,7 @@ impl Connection {
             return Fate::Close;
         }
         if self.asleep {
-            return Fate::Rest;
+            return if self.gone { Fate::Close } else { Fate::Rest };
         }
         let mut from = turn.meter.woke();
         for _ in 0..READS_MAX {
@@ -227,6 +237,7 @@ impl Connection {
                 }
                 match self.read(turn, own) {
                     Ok(true) => {}
+                    Ok(false) if self.readable => return Fate::Again,
                     Ok(false) => return Fate::Rest,
                     Err(Gone) => return Fate::Close,
                 }
@@ -238,7 +249,9 @@ impl Connection {
                 Some(begun) => Some(Front::of(begun)),
                 None => own.then(|| Front::of(input)),
             };
+            self.session.trade(&mut turn.scratch);
             let served = self.session.serve(input, &mut turn.output);
+            self.session.trade(&mut turn.scratch);
             let left = input.len() - served.consumed;
             if own {
                 self.input.drain(..served.consumed);
@@ -331,6 +344,8 @@ impl Connection {
                 self.readable = false;
                 Ok(false)
             }
+            // Much came that says nothing: others have their turn.
+            Err(e) if e.kind() == ErrorKind::Interrupted => Ok(false),
             Err(_) => Err(Gone),
         }
     }
@@ -340,7 +355,10 @@ impl Connection {
         let mut sent = 0;
         while sent < turn.output.len() {
             match self.stream.write(&turn.output[sent..]) {
-                Ok(len) => sent += len,
+                Ok(len) => {
+                    sent += len;
+                    self.moved_s = turn.now_s;
+                }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {
                     let rest = &turn.output[sent..];
                     if self.output.try_reserve_exact(rest.len()).is_err() {
@@ -352,7 +370,7 @@ impl Connection {
                 Err(_) => return Err(Gone),
             }
         }
-        self.flush()
+        self.flush(turn)
     }
 
     /// Writes what was kept. Returns whether all of it went.
@@ -369,11 +387,15 @@ impl Connection {
         }
         self.output = Vec::new();
         self.sent = 0;
-        self.flush()
+        self.flush(turn)
     }
 
-    fn flush(&mut self) -> Result<bool, Gone> {
-        match self.stream.flush() {
+    fn flush(&mut self, turn: &Turn) -> Result<bool, Gone> {
+        let flushed = self.stream.flush();
+        if self.stream.has_moved() {
+            self.moved_s = turn.now_s;
+        }
+        match flushed {
             Ok(()) => Ok(true),
             Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(false),
             Err(_) => Err(Gone),
@@ -382,23 +404,34 @@ impl Connection {
 
     /// Bytes of buffers of its own.
     pub(super) fn held(&self) -> usize {
-        self.input.capacity() + self.output.capacity() + self.session.unfinished().unwrap_or(0)
+        self.input.capacity()
+            + self.output.capacity()
+            + self.stream.held()
+            + self.session.unfinished().unwrap_or(0)
     }
 
     /// Whether neither a part of a request nor an answer is here.
     pub(super) fn is_at_rest(&self) -> bool {
         self.input.is_empty()
-            && self.output.is_empty()
+            && !self.has_unsent()
             && !self.unsaid
             && self.session.unfinished().is_none()
+    }
+
+    fn has_unsent(&self) -> bool {
+        !self.output.is_empty() || self.stream.held() > 0
     }
 
     /// Why it should be dropped, if it should; a limit of zero is none.
     pub(super) fn overdue(&self, now_s: u32, idle_s: u32, stall_s: u32) -> Option<Overdue> {
         let since = now_s.saturating_sub(self.moved_s);
         let past = |limit: u32| limit > 0 && since >= limit;
-        if !self.output.is_empty() {
+        if self.has_unsent() {
             past(stall_s).then_some(Overdue::Answer)
+        } else if self.unsaid {
+            // It waits for this server, which goes on or keeps a pause. Who closed his side may be gone, which only sending
+            // tells: he is not kept through a long one.
+            (self.ending && past(stall_s)).then_some(Overdue::Request)
         } else if !self.is_at_rest() {
             past(stall_s).then_some(Overdue::Request)
         } else {
@@ -422,26 +455,84 @@ mod tests {
     use super::*;
     use crate::memcached::{Service, Settings, Transport};
 
+    /// A connection, its client, and what a thread lends.
+    fn connected(settings: Settings) -> (Connection, UnixStream, Turn) {
+        let service = Arc::new(Service::new(Arc::new(TinyDb::new().unwrap()), settings));
+        let (ours, client) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        client.set_nonblocking(true).unwrap();
+        let session = Session::new(Arc::clone(&service), Transport::Unix);
+        let turn = Turn {
+            input: Vec::with_capacity(1 << 12),
+            output: Vec::new(),
+            scratch: Vec::new(),
+            now_s: 0,
+            held: 0,
+            held_max: 1 << 20,
+            meter: Meter::new(&service, Arc::new(Told::default())),
+        };
+        (
+            Connection::new(Stream::Unix(ours), session, 0),
+            client,
+            turn,
+        )
+    }
+
+    #[test]
+    fn a_walk_that_keeps_its_pauses_is_not_stalled() {
+        let (mut connection, mut client, mut turn) = connected(Settings::default());
+        for n in 0..3 {
+            let set = format!("set {n} 0 0 1000 noreply\r\n{:01000}\r\n", 0);
+            client.write_all(set.as_bytes()).unwrap();
+            connection.changed(true, false);
+            assert_eq!(connection.advance(&mut turn), Fate::Rest);
+        }
+        client.write_all(b"dump 0 0 1 1\r\n").unwrap();
+        connection.changed(true, false);
+        let mut now_s = 0;
+        let mut answer = [0; 2048];
+        for _ in 0..2 {
+            turn.now_s = now_s;
+            assert!(matches!(connection.advance(&mut turn), Fate::Sleep(_)));
+            assert!(client.read(&mut answer).unwrap() > 1000);
+            // However long it sleeps, it owes something, not the client.
+            now_s += 100;
+            assert_eq!(connection.overdue(now_s, 3, 3), None);
+            connection.wake();
+        }
+        turn.now_s = now_s;
+        while connection.advance(&mut turn) != Fate::Rest {
+            connection.wake();
+        }
+        // Its last bytes left now: from here on it is idle.
+        assert_eq!(connection.overdue(now_s + 2, 3, 3), None);
+        assert_eq!(connection.overdue(now_s + 3, 3, 3), Some(Overdue::Idle));
+    }
+
+    #[test]
+    fn who_hangs_up_while_a_walk_sleeps_is_closed() {
+        let (mut connection, mut client, mut turn) = connected(Settings::default());
+        client
+            .write_all(b"set a 0 0 1\r\nb\r\nset b 0 0 1\r\nb\r\ndump 1000000 0 1 1\r\n")
+            .unwrap();
+        connection.changed(true, false);
+        // A pause as long as this is kept behind each record.
+        let second = Duration::from_secs(1);
+        assert_eq!(connection.advance(&mut turn), Fate::Sleep(second));
+        connection.changed(true, true);
+        assert_eq!(connection.advance(&mut turn), Fate::Rest);
+        assert_eq!(connection.overdue(3, 0, 3), Some(Overdue::Request));
+        connection.hung_up();
+        assert_eq!(connection.advance(&mut turn), Fate::Close);
+    }
+
     #[test]
     fn an_answer_that_waits_for_a_sync_does_not_leave_whatever_else_happens() {
         let settings = Settings {
             power: true,
             ..Settings::default()
         };
-        let service = Arc::new(Service::new(Arc::new(TinyDb::new().unwrap()), settings));
-        let (ours, mut client) = UnixStream::pair().unwrap();
-        ours.set_nonblocking(true).unwrap();
-        client.set_nonblocking(true).unwrap();
-        let session = Session::new(Arc::clone(&service), Transport::Unix);
-        let mut connection = Connection::new(Stream::Unix(ours), session, 0);
-        let mut turn = Turn {
-            input: Vec::with_capacity(1 << 12),
-            output: Vec::new(),
-            now_s: 0,
-            held: 0,
-            held_max: 1 << 20,
-            meter: Meter::new(&service, Arc::new(Told::default())),
-        };
+        let (mut connection, mut client, mut turn) = connected(settings);
         let set = b"set a 0 0 1\r\nb\r\n";
         client.write_all(set).unwrap();
         connection.changed(true, false);

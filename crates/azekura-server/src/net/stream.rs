@@ -22,7 +22,7 @@ pub(super) enum Stream {
 
 impl Stream {
     /// Reads into the capacity that `into` has left. Returns the bytes read, and whether the socket is known to be empty
-    /// behind them.
+    /// behind them. `Interrupted`: others should have their turn before it is asked again.
     pub(super) fn read(&mut self, into: &mut Vec<u8>) -> io::Result<(usize, bool)> {
         let room = into.capacity() - into.len();
         let len = match self {
@@ -54,6 +54,22 @@ impl Stream {
         match self {
             Self::Tls(tls) => tls.flush(),
             _ => Ok(()),
+        }
+    }
+
+    /// Bytes that a cipher holds back, about; 0 if the system has all.
+    pub(super) fn held(&self) -> usize {
+        match self {
+            Self::Tls(tls) => tls.held(),
+            _ => 0,
+        }
+    }
+
+    /// Whether the system took anything from a cipher since this was asked last.
+    pub(super) fn has_moved(&mut self) -> bool {
+        match self {
+            Self::Tls(tls) => tls.has_moved(),
+            _ => false,
         }
     }
 }

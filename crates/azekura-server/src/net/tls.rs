@@ -18,6 +18,9 @@ use rustls::{RootCertStore, ServerConfig, ServerConnection};
 /// What a cipher may hold of answers before the system takes them.
 const HELD_MAX: usize = 64 << 10;
 
+/// Records that are looked at for one that says anything, before others have their turn.
+const EMPTY_MAX: usize = 16;
+
 /// Reads the certificate chain, the key and, if clients must show a certificate too, who may have signed it.
 ///
 /// Errors: `Io` (a file cannot be read), `Invalid` (it is not what it should be, or the key is another's).
@@ -84,6 +87,10 @@ fn refused(path: &Path, error: &impl std::fmt::Display) -> Error {
 pub(super) struct Tls {
     stream: TcpStream,
     cipher: ServerConnection,
+    /// Plain bytes taken since the cipher last held nothing.
+    taken: usize,
+    /// Whether the system took anything since it was asked.
+    moved: bool,
 }
 
 impl Tls {
@@ -91,12 +98,17 @@ impl Tls {
     pub(super) fn new(stream: TcpStream, config: Arc<ServerConfig>) -> io::Result<Self> {
         let mut cipher = ServerConnection::new(config).map_err(io::Error::other)?;
         cipher.set_buffer_limit(Some(HELD_MAX));
-        Ok(Self { stream, cipher })
+        Ok(Self {
+            stream,
+            cipher,
+            taken: 0,
+            moved: false,
+        })
     }
 
-    /// Reads plain bytes into the capacity that `into` has left.
+    /// Reads plain bytes into the capacity that `into` has left. `Interrupted`: much came and said nothing.
     pub(super) fn read(&mut self, into: &mut Vec<u8>) -> io::Result<usize> {
-        loop {
+        for _ in 0..EMPTY_MAX {
             let (from, room) = (into.len(), into.capacity() - into.len());
             into.resize(from + room, 0);
             let read = self.cipher.reader().read(&mut into[from..]);
@@ -118,11 +130,13 @@ impl Tls {
             }
             processed.map_err(|e| io::Error::new(ErrorKind::InvalidData, e))?;
         }
+        Err(ErrorKind::Interrupted.into())
     }
 
     /// Encrypts as much of `from` as may be held, and sends what the system takes.
     pub(super) fn write(&mut self, from: &[u8]) -> io::Result<usize> {
         let len = self.cipher.writer().write(from)?;
+        self.taken += len;
         match self.flush() {
             Err(e) if e.kind() != ErrorKind::WouldBlock => Err(e),
             _ if len == 0 => Err(ErrorKind::WouldBlock.into()),
@@ -133,14 +147,100 @@ impl Tls {
     /// Sends what is held.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         while self.cipher.wants_write() {
-            self.cipher.write_tls(&mut self.stream)?;
+            self.moved |= self.cipher.write_tls(&mut self.stream)? > 0;
         }
+        self.taken = 0;
         Ok(())
+    }
+
+    /// Bytes that the system did not take yet, about.
+    pub(super) fn held(&self) -> usize {
+        if self.cipher.wants_write() {
+            self.taken.max(1)
+        } else {
+            0
+        }
+    }
+
+    /// Whether the system took anything since this was asked last.
+    pub(super) fn has_moved(&mut self) -> bool {
+        std::mem::take(&mut self.moved)
+    }
+}
+
+impl Drop for Tls {
+    /// Says that this is the end, so that the client can tell it from a cut; if the system takes it.
+    fn drop(&mut self) {
+        self.cipher.send_close_notify();
+        let _ = self.flush();
     }
 }
 
 impl AsFd for Tls {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use rustls::pki_types::ServerName;
+    use rustls::{ClientConfig, ClientConnection, StreamOwned};
+
+    use super::*;
+
+    #[test]
+    fn what_the_system_does_not_take_is_said_to_be_held_and_the_end_is_told() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sockets/certificates");
+        let chain = folder.join("server.pem");
+        let config = identity(&chain, &folder.join("server-key.pem"), None).unwrap();
+        let mut roots = RootCertStore::empty();
+        roots
+            .add(certificates(&chain).unwrap().pop().unwrap())
+            .unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let client = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let name = ServerName::try_from("localhost").unwrap();
+        let client = ClientConnection::new(Arc::new(client), name).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut client = StreamOwned::new(client, stream);
+        let (stream, _) = listener.accept().unwrap();
+        stream.set_nonblocking(true).unwrap();
+        let mut tls = Tls::new(stream, config).unwrap();
+        let greeting = std::thread::spawn(move || {
+            client.write_all(b"mn").unwrap();
+            client
+        });
+        let mut read = Vec::with_capacity(100);
+        while read.len() < 2 {
+            let _ = tls.read(&mut read);
+            std::thread::yield_now();
+        }
+        let mut client = greeting.join().unwrap();
+        assert_eq!(tls.held(), 0);
+        let mut sent = 0;
+        while let Ok(len) = tls.write(&[b'x'; 10_000]) {
+            sent += len;
+        }
+        assert!(tls.held() > 0);
+        assert!(tls.has_moved() && !tls.has_moved());
+        let reader = std::thread::spawn(move || {
+            let mut all = Vec::new();
+            client.read_to_end(&mut all).map(|_| all.len())
+        });
+        while tls.flush().is_err() {
+            std::thread::yield_now();
+        }
+        assert!(tls.held() == 0 && tls.has_moved());
+        drop(tls);
+        // An end that was not told would be an error.
+        assert_eq!(reader.join().unwrap().unwrap(), sent);
     }
 }

@@ -6,8 +6,7 @@
 //!
 //! It knows no protocol and no engine: a session says whether its answer must wait, and the service syncs.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -74,20 +73,32 @@ impl Post {
     }
 }
 
+/// A connection that the thread owns.
+struct Slot {
+    connection: Connection,
+    /// Whether it is among those that have more to do.
+    queued: bool,
+    /// When it has more to say, if it sleeps.
+    due: Option<Instant>,
+    _counted: Counted,
+}
+
 /// The thread's own: its connections, by number.
 pub(super) struct Worker<'w> {
     control: Arc<Control>,
     post: &'w Post,
     epoll: OwnedFd,
-    slots: Vec<Option<(Connection, Counted)>>,
+    slots: Vec<Option<Slot>>,
     free: Vec<usize>,
     turn: Turn,
-    /// Connections that have more to do.
+    /// Connections that have more to do, each once.
     again: Vec<usize>,
+    /// Those of them that have their turn in this round.
+    going: Vec<usize>,
     /// Connections whose answers wait for a sync.
     committing: Vec<usize>,
     /// Connections that have more to say, and when.
-    sleeping: BinaryHeap<Reverse<(Instant, usize)>>,
+    sleeping: BTreeSet<(Instant, usize)>,
     threads: usize,
     start: Instant,
     service: Arc<Service>,
@@ -113,14 +124,16 @@ impl<'w> Worker<'w> {
             turn: Turn {
                 input: Vec::with_capacity(READ_LEN),
                 output: Vec::new(),
+                scratch: Vec::new(),
                 now_s: 0,
                 held: 0,
                 held_max: 0,
                 meter: Meter::new(service, Arc::clone(&control.told)),
             },
             again: Vec::new(),
+            going: Vec::new(),
             committing: Vec::new(),
-            sleeping: BinaryHeap::new(),
+            sleeping: BTreeSet::new(),
             threads,
             start: Instant::now(),
             service: Arc::clone(service),
@@ -134,17 +147,10 @@ impl<'w> Worker<'w> {
         let mut ending: Option<Instant> = None;
         self.look();
         loop {
-            let timeout = if !self.again.is_empty() {
-                Duration::ZERO
-            } else if ending.is_some() {
-                Duration::from_millis(20)
-            } else if let Some(Reverse((due, _))) = self.sleeping.peek() {
-                due.saturating_duration_since(Instant::now()).min(TICK)
-            } else {
-                TICK
-            };
-            self.wait(&mut events, timeout)?;
+            self.wait(&mut events, self.timeout(ending.is_some()))?;
             self.turn.meter.wake();
+            // Who has a turn now and wants another has it in the next round, as the others.
+            std::mem::swap(&mut self.again, &mut self.going);
             for event in &events {
                 let (flags, number) = (event.flags, event.data.u64());
                 if number == BELL {
@@ -154,15 +160,19 @@ impl<'w> Worker<'w> {
                 }
                 let ends = EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR;
                 let number = number as usize;
-                if let Some(Some((connection, _))) = self.slots.get_mut(number) {
+                if let Some(Some(slot)) = self.slots.get_mut(number) {
                     let ending = flags.intersects(ends);
-                    connection.changed(flags.contains(EventFlags::IN) || ending, ending);
-                    self.advance(number);
+                    let readable = flags.contains(EventFlags::IN) || ending;
+                    slot.connection.changed(readable, ending);
+                    if flags.intersects(EventFlags::HUP | EventFlags::ERR) {
+                        slot.connection.hung_up();
+                    }
+                    if !slot.queued {
+                        self.advance(number);
+                    }
                 }
             }
-            for number in std::mem::take(&mut self.again) {
-                self.advance(number);
-            }
+            self.go_on();
             self.wake();
             self.commit();
             if events.is_empty() || tick.elapsed() >= TICK {
@@ -175,6 +185,19 @@ impl<'w> Worker<'w> {
                     return Ok(());
                 }
             }
+        }
+    }
+
+    /// How long to wait for something to happen: not at all if something is to be done.
+    fn timeout(&self, is_ending: bool) -> Duration {
+        if !self.again.is_empty() || !self.committing.is_empty() {
+            Duration::ZERO
+        } else if is_ending {
+            Duration::from_millis(20)
+        } else if let Some((due, _)) = self.sleeping.first() {
+            due.saturating_duration_since(Instant::now()).min(TICK)
+        } else {
+            TICK
         }
     }
 
@@ -205,38 +228,92 @@ impl<'w> Worker<'w> {
                 self.free.push(number);
                 continue;
             }
-            self.slots[number] = Some((connection, arrival.counted));
+            self.slots[number] = Some(Slot {
+                connection,
+                queued: false,
+                due: None,
+                _counted: arrival.counted,
+            });
+        }
+    }
+
+    /// Gives those that wanted another turn theirs.
+    fn go_on(&mut self) {
+        while let Some(number) = self.going.pop() {
+            if let Some(slot) = &mut self.slots[number] {
+                slot.queued = false;
+            }
+            self.advance(number);
         }
     }
 
     fn advance(&mut self, number: usize) {
-        let Some(Some((connection, _))) = self.slots.get_mut(number) else {
+        let Some(Some(slot)) = self.slots.get_mut(number) else {
             return;
         };
-        match connection.advance(&mut self.turn) {
+        match slot.connection.advance(&mut self.turn) {
             Fate::Rest => {}
-            Fate::Again => self.again.push(number),
-            Fate::Sleep(long) => self.sleeping.push(Reverse((Instant::now() + long, number))),
+            Fate::Again => {
+                if !std::mem::replace(&mut slot.queued, true) {
+                    self.again.push(number);
+                }
+            }
+            Fate::Sleep(long) => {
+                let due = Instant::now() + long;
+                slot.due = Some(due);
+                self.sleeping.insert((due, number));
+            }
             Fate::Commit => self.committing.push(number),
             Fate::Close => self.drop_connection(number),
+        }
+        if self.turn.held > self.turn.held_max {
+            self.relieve();
+        }
+    }
+
+    /// Drops those that hold most until all together hold no more than they may: who holds little does not pay for them.
+    #[cold]
+    fn relieve(&mut self) {
+        let held = |slot: &Option<Slot>| slot.as_ref().map_or(0, |slot| slot.connection.held());
+        while self.turn.held > self.turn.held_max
+            && let Some(most) = (0..self.slots.len()).max_by_key(|n| held(&self.slots[*n]))
+            && let Some(slot) = &mut self.slots[most]
+        {
+            // A cipher may hold what is said.
+            let before = slot.connection.held();
+            slot.connection.refuse();
+            self.turn.held = self.turn.held + slot.connection.held() - before;
+            tracing::debug!("a connection was dropped: buffers-max");
+            self.drop_connection(most);
         }
     }
 
     fn drop_connection(&mut self, number: usize) {
-        if let Some((connection, _)) = self.slots[number].take() {
-            self.turn.held -= connection.held();
-            self.free.push(number);
+        let Some(slot) = self.slots[number].take() else {
+            return;
+        };
+        self.turn.held -= slot.connection.held();
+        self.free.push(number);
+        // Nothing of it is left for whoever has the number next.
+        if slot.queued {
+            self.again.retain(|queued| *queued != number);
+            self.going.retain(|queued| *queued != number);
+        }
+        self.committing.retain(|waiting| *waiting != number);
+        if let Some(due) = slot.due {
+            self.sleeping.remove(&(due, number));
         }
     }
 
-    /// Goes on with those that slept long enough. One that left meanwhile is another by now, and not harmed by it.
+    /// Goes on with those that slept long enough.
     fn wake(&mut self) {
-        while let Some(Reverse((due, number))) = self.sleeping.peek().copied()
+        while let Some((due, number)) = self.sleeping.first().copied()
             && due <= Instant::now()
         {
-            self.sleeping.pop();
-            if let Some((connection, _)) = &mut self.slots[number] {
-                connection.wake();
+            self.sleeping.pop_first();
+            if let Some(slot) = &mut self.slots[number] {
+                slot.due = None;
+                slot.connection.wake();
             }
             self.advance(number);
         }
@@ -257,8 +334,8 @@ impl<'w> Worker<'w> {
             .fetch_add(waited, Ordering::Relaxed);
         for number in std::mem::take(&mut self.committing) {
             if synced {
-                if let Some((connection, _)) = &mut self.slots[number] {
-                    connection.synced();
+                if let Some(slot) = &mut self.slots[number] {
+                    slot.connection.synced();
                 }
                 self.advance(number);
             } else {
@@ -277,11 +354,16 @@ impl<'w> Worker<'w> {
         if self.turn.output.capacity() > 4 * READ_LEN {
             self.turn.output = Vec::new();
         }
+        if self.turn.scratch.capacity() > 4 * READ_LEN {
+            self.turn.scratch = Vec::new();
+        }
         for number in 0..self.slots.len() {
-            let Some((connection, _)) = &self.slots[number] else {
+            let Some(slot) = &self.slots[number] else {
                 continue;
             };
-            let overdue = connection.overdue(self.turn.now_s, limits.idle_s, limits.stall_s);
+            let overdue = slot
+                .connection
+                .overdue(self.turn.now_s, limits.idle_s, limits.stall_s);
             if let Some(why) = overdue {
                 tracing::debug!(?why, "a connection was dropped");
                 self.control.counts.dropped.fetch_add(1, Ordering::Relaxed);
@@ -295,12 +377,12 @@ impl<'w> Worker<'w> {
         self.welcome();
         for number in 0..self.slots.len() {
             // What has arrived before is answered.
-            if let Some((connection, _)) = &mut self.slots[number] {
-                connection.changed(true, false);
+            if let Some(slot) = &mut self.slots[number] {
+                slot.connection.changed(true, false);
             }
             self.advance(number);
-            if let Some((connection, _)) = &self.slots[number]
-                && (late || (connection.is_at_rest() && !self.committing.contains(&number)))
+            if let Some(slot) = &self.slots[number]
+                && (late || (slot.connection.is_at_rest() && !self.committing.contains(&number)))
             {
                 self.drop_connection(number);
             }
@@ -311,4 +393,132 @@ impl<'w> Worker<'w> {
 
 fn waiting(error: rustix::io::Errno) -> Error {
     Error::io("cannot wait for connections", error)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::os::unix::net::UnixStream;
+
+    use azekura::record::memory::tiny::TinyDb;
+
+    use super::super::control::Limits;
+    use super::*;
+    use crate::memcached::{Settings, Transport};
+
+    struct Shop {
+        control: Arc<Control>,
+        service: Arc<Service>,
+        post: Post,
+    }
+
+    impl Shop {
+        fn new(power: bool) -> Self {
+            let settings = Settings {
+                power,
+                ..Settings::default()
+            };
+            let limits = Limits {
+                connections_max: 100,
+                idle_s: 0,
+                stall_s: 0,
+                buffers_max: 1 << 20,
+                slow_ms: 0,
+            };
+            Self {
+                control: Control::new(limits).unwrap(),
+                service: Arc::new(Service::new(Arc::new(TinyDb::new().unwrap()), settings)),
+                post: Post::new().unwrap(),
+            }
+        }
+
+        fn worker(&self) -> Worker<'_> {
+            let mut worker = Worker::new(&self.control, &self.post, 1, &self.service).unwrap();
+            worker.look();
+            worker
+        }
+
+        /// A client of `worker` with a number.
+        fn client(&self, worker: &mut Worker<'_>) -> (UnixStream, usize) {
+            let (ours, client) = UnixStream::pair().unwrap();
+            ours.set_nonblocking(true).unwrap();
+            client.set_nonblocking(true).unwrap();
+            self.post.send(Arrival {
+                stream: Stream::Unix(ours),
+                session: Session::new(Arc::clone(&self.service), Transport::Unix),
+                counted: Counted::new(&self.control),
+            });
+            let next = worker.free.last().copied().unwrap_or(worker.slots.len());
+            worker.welcome();
+            (client, next)
+        }
+    }
+
+    fn turn(worker: &mut Worker<'_>, number: usize) {
+        let slot = worker.slots[number].as_mut().unwrap();
+        slot.connection.changed(true, false);
+        worker.advance(number);
+    }
+
+    #[test]
+    fn more_requests_behind_a_sync_are_not_waited_for() {
+        let shop = Shop::new(true);
+        let mut worker = shop.worker();
+        let (mut client, number) = shop.client(&mut worker);
+        // More than one reading.
+        let heap = b"set a 0 0 1\r\nb\r\n".repeat(READ_LEN / 16 + 10);
+        client.write_all(&heap).unwrap();
+        turn(&mut worker, number);
+        assert_eq!(worker.committing, [number]);
+        worker.commit();
+        assert_eq!(worker.committing, [number]);
+        assert_eq!(worker.timeout(false), Duration::ZERO);
+        worker.commit();
+        assert!(worker.committing.is_empty());
+        assert_eq!(worker.timeout(false), TICK);
+    }
+
+    #[test]
+    fn who_wants_another_turn_is_noted_once() {
+        let shop = Shop::new(false);
+        let mut worker = shop.worker();
+        let (mut client, number) = shop.client(&mut worker);
+        for n in 0..5000 {
+            let set = format!("set {n} 0 0 1 noreply\r\nb\r\n");
+            client.write_all(set.as_bytes()).unwrap();
+            turn(&mut worker, number);
+        }
+        // A walk over many records that tells none of them.
+        client.write_all(b"keys none 1\r\n").unwrap();
+        turn(&mut worker, number);
+        turn(&mut worker, number);
+        assert_eq!(worker.again, [number]);
+        // One that is dropped leaves no turn behind.
+        worker.drop_connection(number);
+        assert!(worker.again.is_empty());
+    }
+
+    #[test]
+    fn who_holds_little_stays_when_another_holds_too_much() {
+        let shop = Shop::new(false);
+        let mut worker = shop.worker();
+        let (mut large, first) = shop.client(&mut worker);
+        large.write_all(b"set a 0 0 100000\r\n").unwrap();
+        large.write_all(&vec![b'x'; 60_000]).unwrap();
+        turn(&mut worker, first);
+        worker.turn.held_max = worker.turn.held;
+        // The second brings them over the bound.
+        let (mut small, second) = shop.client(&mut worker);
+        small.write_all(b"set b 0 0 1\r\n").unwrap();
+        turn(&mut worker, second);
+        let mut told = [0; 100];
+        let len = std::io::Read::read(&mut large, &mut told).unwrap();
+        assert!(told[..len].starts_with(b"SERVER_ERROR out of memory"));
+        assert!(worker.slots[first].is_none());
+        small.write_all(b"c\r\n").unwrap();
+        turn(&mut worker, second);
+        let len = std::io::Read::read(&mut small, &mut told).unwrap();
+        assert_eq!(&told[..len], b"STORED\r\n");
+        assert_eq!(worker.turn.held, 0);
+    }
 }

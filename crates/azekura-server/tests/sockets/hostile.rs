@@ -256,6 +256,10 @@ fn idle_connections_cost_little_memory() {
             "set a 0 0 2\r\nbc\r\nget a\r\n",
             "STORED\r\nVALUE a 0 2\r\nbc\r\nEND\r\n",
         );
+        // Records are built in a buffer that is the thread's.
+        let value = "v".repeat(3000);
+        let set = format!("set b 0 0 3000\r\n{value}\r\n").repeat(10);
+        ask(&mut client, &set, &"STORED\r\n".repeat(10));
         client
     };
     let mut clients: Vec<_> = (0..COUNT).map(|_| open()).collect();
