@@ -5,7 +5,6 @@
 //! end it in order, SIGHUP reads the configuration again. What happens meanwhile is told by events.
 //! It does not know the protocol.
 
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use azekura::Result;
@@ -44,7 +43,16 @@ impl Serve {
         let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
             .map_err(|e| Error::io("cannot listen to signals", e))?;
         trace::listen(config.log_level, config.log);
-        let listeners = listeners(&config)?;
+        let handed = listenfd::ListenFd::from_env();
+        // A socket that was handed over is plain TCP or a unix socket: whoever asked for more must not get less unsaid.
+        let asks_more = |at: &Address| matches!(at, Address::Tls(_) | Address::Udp(_));
+        if handed.len() > 0 && config.listen.iter().any(asks_more) {
+            eprintln!(
+                "azekura: sockets were handed over, which replace `listen`, but it asks for TLS or UDP: listen without them, or let no service manager open the sockets"
+            );
+            return Ok(Outcome::Misunderstood);
+        }
+        let listeners = listeners(&config, handed)?;
         let control = Control::new(config.limits.clone())?;
         let server = Server::open(&config, &control)?;
         announce(&config, &listeners, &server, out)?;
@@ -81,8 +89,7 @@ impl Serve {
 }
 
 /// The sockets a service manager handed over, or those of the configuration.
-fn listeners(config: &Config) -> Result<Listeners> {
-    let mut handed = listenfd::ListenFd::from_env();
+fn listeners(config: &Config, mut handed: listenfd::ListenFd) -> Result<Listeners> {
     if handed.len() == 0 {
         return Server::listen(config);
     }
@@ -148,13 +155,7 @@ fn announce(
         _ => "nothing survives the end of this process",
     })?;
     out.line_now("stop it by Ctrl-C or SIGTERM: it answers what has arrived, syncs and closes")?;
-    let is_open = |at: &IpAddr| !at.is_loopback();
-    let open = config.listen.iter().any(|at| match at {
-        Address::Tcp(at) | Address::Udp(at) => is_open(&at.ip()),
-        Address::Tls(at) => is_open(&at.ip()) && !has_authority(config),
-        Address::Unix(_) => false,
-    });
-    if open && config.passwords.is_none() {
+    if listeners.reach_beyond(!has_authority(config)) && config.passwords.is_none() {
         eprintln!(
             "azekura: whoever reaches these addresses may read and change everything; --passwords lets in who is known"
         );

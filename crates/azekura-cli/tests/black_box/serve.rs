@@ -4,7 +4,8 @@
 //! the server says which. It does not know the protocol beyond what it takes to set and get.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::process::{Child, ChildStdout, Command};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -203,6 +204,40 @@ fn a_wrong_configuration_opens_nothing_and_is_told_with_its_line() {
         .error(2);
     assert!(error.contains("--threads"), "{error}");
     assert_eq!(place.names(), ["c.toml"]);
+}
+
+/// Hands over a socket as standard input.
+fn hand_over(place: &Place, address: &str, more: &[&str]) -> Command {
+    let socket = TcpListener::bind(address).expect("it is free");
+    let mut command = place.command(&[&["serve", "--data", "d"], more].concat());
+    command
+        .stdin(OwnedFd::from(socket))
+        .env("LISTEN_FDS", "1")
+        .env("LISTEN_FDS_FIRST_FD", "0");
+    command
+}
+
+#[test]
+fn a_socket_that_was_handed_over_is_told_to_be_open_as_any_other() {
+    let place = Place::new();
+    let (code, _, messages) = Server::of(hand_over(&place, "0.0.0.0:0", &[])).end();
+    assert!(
+        code == 0 && messages.contains("whoever reaches"),
+        "{messages}"
+    );
+    let (code, _, messages) = Server::of(hand_over(&place, "127.0.0.1:0", &[])).end();
+    assert_eq!((code, &*messages), (0, ""));
+}
+
+#[test]
+fn udp_is_not_asked_for_in_vain_when_a_socket_was_handed_over() {
+    let place = Place::new();
+    let mut command = hand_over(&place, "127.0.0.1:0", &["--listen", "udp:127.0.0.1:0"]);
+    let ended = command.output().expect("it runs");
+    let messages = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(2), "{messages}");
+    assert!(messages.contains("handed over"), "{messages}");
+    assert!(place.names().is_empty());
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! unix socket that a dead server left is replaced; one that answers is another server's. It knows no protocol.
 
 use std::net::{SocketAddr, TcpListener, UdpSocket};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -184,7 +184,10 @@ impl Listeners {
         rustix::io::ioctl_fionbio(&socket, true)
             .and_then(|()| rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC))
             .map_err(|e| Error::io("cannot take over a socket", e))?;
-        self.described.push("a socket that was handed over".into());
+        self.described.push(match address(&socket) {
+            Some(at) => format!("{at} (handed over)"),
+            None => "a socket that was handed over".into(),
+        });
         self.streams.push(Listener {
             socket,
             kind,
@@ -194,10 +197,26 @@ impl Listeners {
         Ok(())
     }
 
+    /// Whether clients of other machines may come unencrypted or, if `encrypted`, at all. Asked of the sockets, so it is true
+    /// of those that were handed over, too.
+    pub fn reach_beyond(&self, encrypted: bool) -> bool {
+        let beyond =
+            |at: Option<SocketAddr>| at.is_some_and(|at| !at.ip().to_canonical().is_loopback());
+        let mut streams = self.streams.iter();
+        streams.any(|of| (encrypted || !of.encrypted) && beyond(address(&of.socket)))
+            || self.datagrams.iter().any(|of| beyond(address(of)))
+    }
+
     /// Where clients may come, in words.
     pub fn described(&self) -> &[String] {
         &self.described
     }
+}
+
+/// Where a socket of TCP or UDP is bound; `None`: it is another.
+fn address(socket: &impl AsFd) -> Option<SocketAddr> {
+    let bound = rustix::net::getsockname(socket).ok()?;
+    SocketAddr::try_from(bound).ok()
 }
 
 fn taken(address: &str, by: &str, error: rustix::io::Errno) -> Error {
