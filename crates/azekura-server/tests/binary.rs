@@ -268,9 +268,30 @@ fn values_too_large_pass_by_and_long_ones_come_in_pieces() {
     assert_eq!(found[1].0.4, value);
     assert!(client.kept_max < 2000, "{} bytes", client.kept_max);
     service.set_item_size_max(1000);
-    let found = answers(&client.send(&sent, 999));
-    assert_eq!(found[0].0, refused(0x01, 3, "Too large."));
-    assert_eq!(found[1].0, refused(0x00, 1, "Not found"));
+    // Only a set takes along what was there.
+    for (opcode, extras) in [
+        (0x02, 8),
+        (0x03, 8),
+        (0x0e, 0),
+        (0x0f, 0),
+        (0x19, 0),
+        (0x01, 8),
+    ] {
+        let mut other = sent.clone();
+        (other[1], other[4], other[15]) = (opcode, extras, opcode);
+        if extras == 0 {
+            other.drain(24..32);
+            let body = body - 8;
+            other[8..12].copy_from_slice(&[0, (body >> 16) as u8, (body >> 8) as u8, body as u8]);
+        }
+        let found = answers(&client.send(&other, 999));
+        assert_eq!(found[0].0, refused(opcode, 3, "Too large."));
+        if opcode == 0x01 {
+            assert_eq!(found[1].0, refused(0x00, 1, "Not found"));
+        } else {
+            assert_eq!(found[1].0.4, value, "after {opcode:#x}");
+        }
+    }
     let key = [b'k'; 251];
     let found = answers(&client.send(&packet(0x00, 0, b"", &key, b""), 99));
     assert_eq!(found[0].0, refused(0x00, 4, "Invalid arguments"));

@@ -342,7 +342,7 @@ fn data_that_does_not_end_where_it_should_is_refused_and_read_as_a_line() {
 }
 
 #[test]
-fn an_item_too_large_passes_by_and_the_old_one_goes() {
+fn an_item_too_large_passes_by_and_only_a_set_takes_the_old_one_along() {
     let settings = Settings {
         item_size_max: 1024,
         ..Settings::default()
@@ -368,7 +368,21 @@ fn an_item_too_large_passes_by_and_the_old_one_goes() {
              < NOT_STORED
              > add a 0 0 {over} noreply
              > {data}
+             > replace a 0 0 {over}
+             > {data}
+             < SERVER_ERROR object too large for cache
+             > append a 0 0 {over}
+             > {data}
+             < SERVER_ERROR object too large for cache
+             > prepend a 0 0 {over}
+             > {data}
+             < SERVER_ERROR object too large for cache
+             > cas a 0 0 {over} 1
+             > {data}
+             < SERVER_ERROR object too large for cache
              > get a
+             < VALUE a 0 1
+             < x
              < END",
             &data[1..],
             fits - 1,

@@ -241,7 +241,7 @@ pub(super) enum After {
     Admit,
 }
 
-/// Whether the item of a packet that stores is too large; then it was answered, and what was there is gone.
+/// Whether the item of a packet that stores is too large; then it was answered, and what a set would replace is gone.
 pub(super) fn refuse_too_large(
     hand: &mut Hand,
     header: &Header,
@@ -253,7 +253,7 @@ pub(super) fn refuse_too_large(
     if hand.fits(key.len(), 1, len) {
         return false;
     }
-    match hand.refuse_too_large(key) {
+    match hand.refuse_too_large(key, header.operation().0 == 0x01) {
         Ok(()) => refuse(output, header, Status::TooLarge),
         Err(error) => fail(hand, header, &error, output),
     }

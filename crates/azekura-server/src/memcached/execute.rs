@@ -148,9 +148,13 @@ impl Hand {
         (key_len + data_len) as u64 + beside <= self.service.item_size_max()
     }
 
-    /// An item was refused for its size: what was there is out of date, and goes.
-    pub(super) fn refuse_too_large(&mut self, key: &[u8]) -> Result<()> {
+    /// An item was refused for its size. If it would have replaced what was there whatever that is, what was there is out
+    /// of date, and goes; else it stays.
+    pub(super) fn refuse_too_large(&mut self, key: &[u8], replaces: bool) -> Result<()> {
         self.tally.one(Count::StoreTooLarge);
+        if !replaces {
+            return Ok(());
+        }
         self.wrote();
         self.service.engine.update(key, &mut |_| Edit::Remove)
     }
@@ -242,8 +246,10 @@ impl Hand {
                 (Mode::Append | Mode::Prepend, None) if !new.vivify => Stored::Refused,
                 (Mode::Cas | Mode::Append | Mode::Prepend, Some(item)) => match new.compare {
                     Some(cas) if cas != item.head.cas => {
-                        head.is_stale = new.may_be_stale && cas < item.head.cas;
+                        head.is_stale = new.may_be_stale && cas != 0 && cas < item.head.cas;
                         if head.is_stale {
+                            // It is as late as what it replaces, and whoever was told to bring a new one still is.
+                            (head.expires, head.is_won) = (item.head.expires, item.head.is_won);
                             Stored::Done { cas: 0, len: 0 }
                         } else {
                             Stored::Exists

@@ -505,7 +505,7 @@ impl Session {
     ) -> Step {
         let hand = &mut self.hand;
         if !hand.fits(asked.key.len(), asked.flags, asked.len) {
-            let refused = hand.refuse_too_large(asked.key);
+            let refused = hand.refuse_too_large(asked.key, asked.mode == text::Mode::Set);
             if !asked.noreply {
                 let answer = "SERVER_ERROR object too large for cache";
                 push_outcome(hand, refused.map(|()| answer), output);

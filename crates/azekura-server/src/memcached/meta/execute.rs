@@ -81,7 +81,7 @@ fn refuse(output: &mut Vec<u8>, line: &str) {
     output.extend_from_slice(b"\r\n");
 }
 
-/// Whether the item of an `ms` line that is to be stored is too large; then what was there is gone.
+/// Whether the item of an `ms` line that is to be stored is too large; then what was there is gone, in all modes.
 pub(in crate::memcached) fn refuse_too_large(
     hand: &mut Hand,
     words: &[u8],
@@ -99,7 +99,7 @@ pub(in crate::memcached) fn refuse_too_large(
     } else {
         set.line.key
     };
-    hand.refuse_too_large(key)?;
+    hand.refuse_too_large(key, true)?;
     Ok(true)
 }
 
