@@ -360,6 +360,51 @@ fn what_is_known_of_an_item_is_told_to_people() {
 }
 
 #[test]
+fn a_stale_set_keeps_the_time_to_live_and_who_has_won() {
+    plays(
+        "> ms s 1 T100 E50
+         > x
+         < HD
+         > ms s 1 C0 I
+         > y
+         < EX
+         > ms s 1 C1 I
+         > y
+         < HD
+         > mg s t v
+         < VA 1 t100 X W
+         < y
+         > ms s2 1 E50
+         > x
+         < HD
+         > md s2 I
+         < HD
+         > mg s2
+         < HD X W
+         > ms s2 1 C1 I
+         > z
+         < HD
+         > mg s2
+         < HD Z X",
+    );
+}
+
+#[test]
+fn a_later_set_of_another_connection_has_a_greater_version() {
+    let service = service(Settings::default());
+    let mut clients = [Client::new(&service), Client::new(&service)];
+    let mut before = 0;
+    for round in 0..100 {
+        let answer = clients[round % 2].send(b"set a 0 0 1\r\nx\r\nmg a c\r\n", 99);
+        let answer = String::from_utf8(answer).unwrap();
+        let cas = answer.trim_end().strip_prefix("STORED\r\nHD c").unwrap();
+        let cas: u64 = cas.parse().unwrap();
+        assert!(cas > before, "{cas} after {before}");
+        before = cas;
+    }
+}
+
+#[test]
 fn many_meta_gets_in_one_piece_are_answered_in_their_order() {
     let service = service(Settings::default());
     let mut client = Client::new(&service);

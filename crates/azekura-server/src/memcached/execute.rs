@@ -19,8 +19,8 @@ use super::stats::{Count, Tally};
 use super::text::Mode;
 use crate::item::{Head, Item};
 
-/// Versions a connection takes at once.
-const VERSIONS: u64 = 32;
+/// Versions a connection takes at once, at most.
+const VERSIONS_MAX: u64 = 32;
 /// A buffer that grew beyond this is given back.
 const SCRATCH_KEPT: usize = 64 << 10;
 /// Digits of the largest number.
@@ -36,6 +36,8 @@ pub(super) struct Hand {
     /// Whether answers wait until what they acknowledge survives loss of power.
     pub(super) must_sync: bool,
     versions: Range<u64>,
+    /// How many versions are taken next.
+    versions_next: u64,
     pub(super) scratch: Vec<u8>,
 }
 
@@ -111,16 +113,26 @@ impl Hand {
             now: service.now(),
             must_sync: false,
             versions: 0..0,
+            versions_next: 1,
             scratch: Vec::new(),
             service,
         }
     }
 
-    /// A version no other write has or gets.
+    /// Forgets the versions that were taken and not used: those of the requests that come now are above those of all
+    /// that were answered before.
+    #[inline]
+    pub(super) fn forget_versions(&mut self) {
+        (self.versions, self.versions_next) = (0..0, 1);
+    }
+
+    /// A version no other write has or gets. The more writes come together the more are taken at once, so that threads
+    /// that write much seldom meet, and less than half of those taken go unused.
     #[inline]
     pub(super) fn version(&mut self) -> u64 {
         if self.versions.start == self.versions.end {
-            self.versions = self.service.versions(VERSIONS);
+            self.versions = self.service.versions(self.versions_next);
+            self.versions_next = (self.versions_next * 2).min(VERSIONS_MAX);
         }
         let version = self.versions.start;
         self.versions.start = version.wrapping_add(1);

@@ -2,7 +2,7 @@
 //!
 //! The clock counts whole seconds, and stands still between two calls of [`Service::tick`]: whoever owns the threads
 //! calls it once a second or more often. Versions are given out here; two writes never get the same one, also after a
-//! restart: counting begins at the time of the start, shifted by 24 bits, so it would take 16 million writes a second,
+//! restart: counting begins at the time of the start, shifted by 24 bits, so it would take 8 million writes a second,
 //! from start to restart, to catch up (or a clock that was set back).
 //! It knows no sockets; what only their owner can tell or do is [`Outside`].
 

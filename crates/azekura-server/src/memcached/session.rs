@@ -151,6 +151,7 @@ impl Session {
         let hand = &mut self.hand;
         hand.now = hand.service.now();
         hand.must_sync = false;
+        hand.forget_versions();
         let limit = hand.service.settings.output_max;
         let written = output.len();
         let mut at = 0;
