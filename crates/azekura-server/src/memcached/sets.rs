@@ -3,18 +3,42 @@
 //! Up to 32 records are built one behind the other in the connection's buffer and put in their order. Only plain `set`
 //! lines are in a run, and the first line that is anything else ends it, so the order of effects is kept.
 
+use std::borrow::Cow;
+
+use azekura::engine::{Edit, Engine};
+use azekura::error::Result;
 use memchr::memchr;
 
 use super::execute::Hand;
 use super::session::{push_line, push_outcome};
 use super::stats::Count;
 use super::text::{self, Command, Mode};
-use crate::item::Head;
+use crate::item::{Head, Item};
 
 /// As many as engines look up at once.
 const RUN: usize = 32;
 /// A run ends with the record that reaches this many bytes.
 const RUN_BYTES: usize = 32 << 10;
+
+fn version(record: &[u8]) -> Option<u64> {
+    Item::decode(record).map(|item| item.head.cas)
+}
+
+/// Puts a record of a run that failed, alone, to see whether it was the one; unless it was stored then, or another was
+/// since: records of this key that were written later have a greater version.
+#[cold]
+fn put_again(engine: &dyn Engine, (key, record): (&[u8], &[u8])) -> Result<()> {
+    engine.update(key, &mut |present| {
+        let is_there = present
+            .and_then(version)
+            .is_some_and(|cas| Some(cas) >= version(record));
+        if is_there {
+            Edit::Keep
+        } else {
+            Edit::Put(Cow::Borrowed(record))
+        }
+    })
+}
 
 /// Executes the `set` lines at the front of `input`; how many bytes they are with their data.
 pub(super) fn run(hand: &mut Hand, input: &[u8], output: &mut Vec<u8>) -> usize {
@@ -60,10 +84,9 @@ pub(super) fn run(hand: &mut Hand, input: &[u8], output: &mut Vec<u8>) -> usize 
     hand.tally.add(Count::CmdSet, count as u32);
     hand.note_sets(records.iter().map(|record| record.0));
     for (index, record) in records.iter().enumerate() {
-        // After an error each is put again alone, to see which it was; what is put twice is as if put once.
         let put = match &all {
             Ok(()) => Ok(()),
-            Err(_) => hand.service.engine.put_many(&[*record]),
+            Err(_) => put_again(&*hand.service.engine, *record),
         };
         if put.is_ok() {
             hand.wrote();
@@ -77,4 +100,33 @@ pub(super) fn run(hand: &mut Hand, input: &[u8], output: &mut Vec<u8>) -> usize 
     }
     hand.scratch = built;
     at
+}
+
+#[cfg(test)]
+mod tests {
+    use azekura::record::memory::tiny::TinyDb;
+
+    use super::*;
+
+    #[test]
+    fn what_was_stored_since_is_not_put_again() {
+        let db = TinyDb::new().unwrap();
+        let item = |cas, data: &[u8]| {
+            let mut record = Vec::new();
+            let head = Head {
+                cas,
+                ..Head::default()
+            };
+            head.write(&mut record);
+            record.extend_from_slice(data);
+            record
+        };
+        for (cas, stored) in [(5, 5), (4, 5), (5, 5), (7, 7)] {
+            put_again(&db, (b"a", &item(cas, &[cas as u8]))).unwrap();
+            let mut found = None;
+            let mut visit = |value: Option<&[u8]>| found = value.and_then(version);
+            azekura::Reader::read(&db, b"a", &mut visit).unwrap();
+            assert_eq!(found, Some(stored));
+        }
+    }
 }
