@@ -217,9 +217,19 @@ impl Service {
                 .compare_exchange(at, 0, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
         {
-            self.engine.clear()?;
+            return self
+                .clear_or_later(at)
+                .inspect_err(|error| self.trouble.note(error));
         }
         Ok(())
+    }
+
+    /// Removes everything; if that fails, the appointment stands again, unless there is a newer one.
+    fn clear_or_later(&self, at: u32) -> Result<()> {
+        self.engine.clear().inspect_err(|_| {
+            let (old, new) = (Ordering::Relaxed, Ordering::Relaxed);
+            let _ = self.flush_at.compare_exchange(0, at, old, new);
+        })
     }
 
     /// The time, in seconds since 1970.
@@ -284,14 +294,15 @@ impl Service {
         first..first.wrapping_add(count)
     }
 
-    /// Removes everything, now (`at` is not after now) or then. A later call replaces an earlier one.
+    /// Removes everything, now (`at` is not after now) or then. A later call replaces an earlier one. An appointment does
+    /// not outlast the process, and is tried again with each tick until it could be kept.
     pub(super) fn flush(&self, at: u32) -> Result<()> {
         if at > self.now() {
             self.flush_at.store(at, Ordering::Relaxed);
             return Ok(());
         }
-        self.flush_at.store(0, Ordering::Relaxed);
-        self.engine.clear()
+        let before = self.flush_at.swap(0, Ordering::Relaxed);
+        self.clear_or_later(before)
     }
 
     /// The second at which an item of this time to live is over, as memcached reads it: 0 never, up to 30 days from now,

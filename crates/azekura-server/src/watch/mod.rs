@@ -215,8 +215,29 @@ mod tests {
             Err(Error::new(self.0, "the disk went up in smoke"))
         }
         fn clear(&self) -> Result<()> {
-            Ok(())
+            Err(Error::new(self.0, "the disk went up in smoke"))
         }
+    }
+
+    #[test]
+    fn a_flush_that_fails_is_tried_again_and_noted() {
+        let service = Arc::new(Service::new(
+            Arc::new(Broken(Kind::Full)),
+            Settings::default(),
+        ));
+        service.set_time(100).unwrap();
+        let mut session = Session::new(Arc::clone(&service), Transport::Tcp);
+        let mut output = Vec::new();
+        session.serve(b"flush_all 10\r\n", &mut output);
+        assert_eq!(output, b"OK\r\n");
+        for count in 1..4 {
+            assert!(service.set_time(110).is_err());
+            assert_eq!(service.trouble().count(Kind::Full), count);
+        }
+        output.clear();
+        session.serve(b"flush_all\r\n", &mut output);
+        assert!(output.starts_with(b"SERVER_ERROR"), "{output:?}");
+        assert!(service.set_time(110).is_err(), "the appointment stands");
     }
 
     fn health(watch: &Watch<'_>) -> String {
