@@ -2,8 +2,8 @@
 //!
 //! The order is that of trust: addresses are taken before the data is opened, the data is open before the first client is
 //! accepted, and at the end what clients were told is made to survive loss of power before the file is closed. A second
-//! thread tells the service what time it is, removes what has expired, and adds a row to the history each second; a third
-//! shows figures, if somebody wants them.
+//! thread tells the service what time it is and adds a row to the history each second; a third removes what has expired; a
+//! fourth shows figures, if somebody wants them.
 //!
 //! It joins `config`, `net`, `memcached` and `watch`, which do not know one another's insides.
 
@@ -168,6 +168,10 @@ impl Server {
                 self.keep_house(watch.eye());
                 Ok(())
             });
+            let sweeper = start(scope, "sweep", || {
+                self.sweep();
+                Ok(())
+            });
             // Who asks how the server is must be told while it ends, too.
             let door = listeners
                 .door()
@@ -177,7 +181,7 @@ impl Server {
             self.control.stop();
             closed.store(true, Ordering::Release);
             let mut outcome = served;
-            for thread in [Some(keeper), door].into_iter().flatten() {
+            for thread in [Some(keeper), Some(sweeper), door].into_iter().flatten() {
                 let panicked = || Error::new(Kind::Poisoned, "a thread of the server panicked");
                 let ended = thread.and_then(|thread| {
                     thread.thread().unpark();
@@ -208,17 +212,34 @@ impl Server {
         while !self.control.is_stopping() {
             // What fails here fails for clients too, who are told: nothing is lost by going on.
             let _ = self.service.tick();
-            if self.cache.is_none() {
-                let _ = self.service.sweep(SWEEP);
-            }
             let from = Instant::now();
             if looked.is_none_or(|at| at.elapsed() >= LOOK) {
                 looked = Some(from);
                 eye.look();
             }
-            while !self.control.is_stopping() && from.elapsed() < TICK {
-                std::thread::park_timeout(TICK.saturating_sub(from.elapsed()));
+            self.rest(from);
+        }
+    }
+
+    /// Removes what has expired until the server ends. It has a thread of its own, since it waits where the engine does.
+    fn sweep(&self) {
+        // A cache drops what is old by itself.
+        while self.cache.is_none() && !self.control.is_stopping() {
+            let from = Instant::now();
+            let swept = self
+                .service
+                .sweep_on(SWEEP, &|| !self.control.is_stopping());
+            if let Err(error) = swept {
+                self.service.trouble().note(&error);
             }
+            self.rest(from);
+        }
+    }
+
+    /// Waits until a tick has passed since `from`, or the server ends.
+    fn rest(&self, from: Instant) {
+        while !self.control.is_stopping() && from.elapsed() < TICK {
+            std::thread::park_timeout(TICK.saturating_sub(from.elapsed()));
         }
     }
 }

@@ -21,7 +21,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// What an update does with a record.
 #[derive(Debug, PartialEq, Eq)]
@@ -129,6 +129,18 @@ pub trait Reader: Send + Sync {
     /// record that is present during the whole of a scan, even one continued by bookmarks, is shown
     /// exactly once; one that comes or goes meanwhile is shown at most once. Takes no exclusive lock.
     fn scan(&self, from: Option<&Bookmark>, visit: &mut Visit<'_>) -> Result<Option<Bookmark>>;
+
+    /// As `scan`, but a damaged record is told to `damaged` and passed over, and the scan goes on behind it. Engines whose
+    /// records cannot be damaged have no more than `scan`.
+    fn scan_past(
+        &self,
+        from: Option<&Bookmark>,
+        visit: &mut Visit<'_>,
+        damaged: &mut dyn FnMut(Error),
+    ) -> Result<Option<Bookmark>> {
+        let _ = damaged;
+        self.scan(from, visit)
+    }
 
     /// The bookmark from which a scan shows `key` first, if it is present.
     fn bookmark_at(&self, key: &[u8]) -> Bookmark;
@@ -298,6 +310,14 @@ impl<E: Engine + Persistent + ?Sized> Reader for Powered<'_, E> {
     }
     fn scan(&self, from: Option<&Bookmark>, visit: &mut Visit<'_>) -> Result<Option<Bookmark>> {
         self.0.scan(from, visit)
+    }
+    fn scan_past(
+        &self,
+        from: Option<&Bookmark>,
+        visit: &mut Visit<'_>,
+        damaged: &mut dyn FnMut(Error),
+    ) -> Result<Option<Bookmark>> {
+        self.0.scan_past(from, visit, damaged)
     }
     fn bookmark_at(&self, key: &[u8]) -> Bookmark {
         self.0.bookmark_at(key)

@@ -8,7 +8,6 @@
 /// An unsigned number: digits only, up to 2^64 - 1.
 #[inline]
 pub(crate) fn unsigned(token: &[u8]) -> Option<u64> {
-    let token = token.strip_prefix(b"+").unwrap_or(token);
     if token.is_empty() {
         return None;
     }
@@ -23,7 +22,7 @@ pub(crate) fn unsigned(token: &[u8]) -> Option<u64> {
     Some(number)
 }
 
-/// A number that may be negative.
+/// A number that may be negative, and may begin with a sign.
 #[inline]
 pub(crate) fn signed(token: &[u8]) -> Option<i64> {
     match token.strip_prefix(b"-") {
@@ -31,7 +30,7 @@ pub(crate) fn signed(token: &[u8]) -> Option<i64> {
             0i64.checked_sub(i64::try_from(unsigned(digits)?).ok()?)
         }
         Some(_) => None,
-        None => i64::try_from(unsigned(token)?).ok(),
+        None => i64::try_from(unsigned(token.strip_prefix(b"+").unwrap_or(token))?).ok(),
     }
 }
 
@@ -54,6 +53,19 @@ pub(crate) fn push(output: &mut Vec<u8>, number: u64) {
         }
     }
     output.extend_from_slice(digits.get(20 - count..).unwrap_or_default());
+}
+
+/// Appends a key as a word of a line: what is no printable ASCII, a space and `%` are a `%` and two hexadecimal digits, so
+/// that no key ends its line, and each can be read back.
+pub(crate) fn push_key(output: &mut Vec<u8>, key: &[u8]) {
+    for byte in key {
+        if byte.is_ascii_graphic() && *byte != b'%' {
+            output.push(*byte);
+        } else {
+            let digit = |of: u8| of + if of > 9 { b'A' - 10 } else { b'0' };
+            output.extend_from_slice(&[b'%', digit(byte >> 4), digit(byte & 15)]);
+        }
+    }
 }
 
 const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -126,7 +138,17 @@ mod tests {
             assert_eq!(digits, number.to_string().as_bytes());
             assert_eq!(unsigned(&digits), Some(number));
         }
-        for bad in ["", "+", "-", "-1", "1a", "a", "18446744073709551616", "1 "] {
+        for bad in [
+            "",
+            "+",
+            "+1",
+            "-",
+            "-1",
+            "1a",
+            "a",
+            "18446744073709551616",
+            "1 ",
+        ] {
             assert_eq!(unsigned(bad.as_bytes()), None, "{bad}");
         }
         assert_eq!(signed(b"-5"), Some(-5));

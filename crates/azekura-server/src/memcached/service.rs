@@ -11,12 +11,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use azekura::engine::{Bookmark, Durability, Engine};
+use azekura::engine::{Durability, Engine};
 use azekura::error::Result;
 
 use super::admin::Detail;
 use super::latency::Latency;
 use super::stats::Stats;
+use super::sweep::Sweeper;
 use super::trouble::Trouble;
 
 /// How a service behaves. The defaults are memcached's.
@@ -140,7 +141,7 @@ pub struct Service {
     pub(super) verbosity: AtomicU32,
     pub(super) detail: Detail,
     /// Where the sweep goes on.
-    pub(super) swept: Mutex<Option<Bookmark>>,
+    pub(super) swept: Mutex<Sweeper>,
 }
 
 impl std::fmt::Debug for Service {
@@ -171,7 +172,7 @@ impl Service {
             outside: OnceLock::new(),
             verbosity: AtomicU32::new(0),
             detail: Detail::default(),
-            swept: Mutex::new(None),
+            swept: Mutex::default(),
         }
     }
 

@@ -2,13 +2,13 @@
 //!
 //! A read finds an item that is over to be absent, and writes nothing; so somebody has to walk. Each call looks at some
 //! records, from where the last one ended, and goes round for ever. An item is removed by an update that looks again, so
-//! one that was stored or touched meanwhile stays. It keeps a bookmark and no lock. It knows no threads: whoever owns
-//! some calls it when there is time.
+//! one that was stored or touched meanwhile stays. A damaged record is passed over, and noted when it is first met. It keeps
+//! a bookmark and no lock. It knows no threads: whoever owns some calls it when there is time.
 
 use std::ops::ControlFlow;
 use std::sync::PoisonError;
 
-use azekura::engine::Edit;
+use azekura::engine::{Bookmark, Edit};
 use azekura::error::Result;
 
 use super::service::Service;
@@ -25,36 +25,155 @@ pub struct Swept {
     pub is_round: bool,
 }
 
+/// Where the sweep is.
+#[derive(Debug, Default)]
+pub(super) struct Sweeper {
+    from: Option<Bookmark>,
+    /// Damaged records met in this round, and the most there were in one, all of which were noted.
+    damaged: u64,
+    noted: u64,
+}
+
 impl Service {
+    /// Sweeps as [`sweep`](Self::sweep) does, again and again while more than a quarter of what was looked at was over,
+    /// and `goes_on`.
+    pub fn sweep_on(&self, records: u64, goes_on: &dyn Fn() -> bool) -> Result<Swept> {
+        let mut all = Swept::default();
+        loop {
+            let swept = self.sweep(records)?;
+            all.looked += swept.looked;
+            all.removed += swept.removed;
+            all.is_round |= swept.is_round;
+            if swept.removed * 4 <= swept.looked || !goes_on() {
+                return Ok(all);
+            }
+        }
+    }
+
     /// Looks at no more than `records` records and removes the items that are over. Calls of several threads wait for one
-    /// another. Costs a read of each record; an error of the engine ends it, and the next call begins where this one did.
+    /// another. Costs a read of each record. Errors: those of the engine; the next call goes on behind what was looked at,
+    /// or where this one did if that is not known.
     pub fn sweep(&self, records: u64) -> Result<Swept> {
-        let mut from = self.swept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sweeper = self.swept.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.now();
         let is_over = |value: &[u8]| Item::decode(value).is_some_and(|item| item.head.is_over(now));
         let mut swept = Swept::default();
         let mut keys: Vec<Vec<u8>> = Vec::new();
-        let next = self.engine.scan(from.as_ref(), &mut |key, value| {
-            swept.looked += 1;
-            if is_over(value) {
-                keys.push(key.to_vec());
+        let Sweeper {
+            from,
+            damaged,
+            noted,
+        } = &mut *sweeper;
+        let scanned = self.engine.scan_past(
+            from.as_ref(),
+            &mut |key, value| {
+                swept.looked += 1;
+                if is_over(value) {
+                    keys.push(key.to_vec());
+                }
+                if swept.looked >= records {
+                    ControlFlow::Break(())
+                } else {
+                    ControlFlow::Continue(())
+                }
+            },
+            &mut |error| {
+                *damaged += 1;
+                if *damaged > *noted {
+                    *noted = *damaged;
+                    self.trouble.note(&error);
+                }
+            },
+        );
+        if let Ok(next) = &scanned {
+            swept.is_round = next.is_none();
+            from.clone_from(next);
+            if swept.is_round {
+                *damaged = 0;
             }
-            if swept.looked >= records {
-                ControlFlow::Break(())
-            } else {
-                ControlFlow::Continue(())
-            }
-        })?;
+        }
+        let mut outcome = scanned.map(drop);
         for key in keys {
             let mut removed = false;
-            self.engine.update(&key, &mut |present| {
+            let updated = self.engine.update(&key, &mut |present| {
                 removed = present.is_some_and(is_over);
                 if removed { Edit::Remove } else { Edit::Keep }
-            })?;
-            swept.removed += u64::from(removed);
+            });
+            swept.removed += u64::from(removed && updated.is_ok());
+            outcome = outcome.and(updated);
         }
-        swept.is_round = next.is_none();
-        *from = next;
-        Ok(swept)
+        outcome.map(|()| swept)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt as _;
+    use std::sync::Arc;
+
+    use azekura::error::Kind;
+    use azekura::record::hash::{HashDb, Options};
+    use azekura::record::memory::tiny::TinyDb;
+
+    use super::*;
+    use crate::item::Head;
+    use crate::memcached::{Session, Settings, Transport};
+
+    fn fill(service: &Service, count: u32) {
+        for i in 0..count {
+            let mut record = Vec::new();
+            let head = Head {
+                cas: 1,
+                expires: 100,
+                ..Head::default()
+            };
+            head.write(&mut record);
+            record.extend_from_slice(format!("the data of item {i:04}").as_bytes());
+            let key = i.to_le_bytes();
+            service.engine.put_many(&[(&key, &record)]).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_sweep_goes_on_at_once_while_much_is_over() {
+        let engine = Arc::new(TinyDb::new().unwrap());
+        let service = Service::new(engine, Settings::default());
+        fill(&service, 100);
+        let swept = service.sweep_on(7, &|| true).unwrap();
+        assert_eq!((swept.looked, swept.removed), (100, 100));
+        fill(&service, 100);
+        assert_eq!(service.sweep_on(7, &|| false).unwrap().removed, 7);
+    }
+
+    #[test]
+    fn a_damaged_record_stops_neither_the_sweep_nor_a_dump() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("db");
+        let db = HashDb::open_or_create(&path, &Options::default()).unwrap();
+        let service = Arc::new(Service::new(Arc::new(db), Settings::default()));
+        fill(&service, 200);
+        let bytes = std::fs::read(&path).unwrap();
+        let is_it = |part: &[u8]| part == b"the data of item 0077";
+        let at = bytes.windows(21).position(is_it).unwrap();
+        let file = std::fs::File::options().write(true).open(&path).unwrap();
+        file.write_all_at(b"T", at as u64).unwrap();
+
+        service.set_time(50).unwrap();
+        let mut output = Vec::new();
+        let mut session = Session::new(Arc::clone(&service), Transport::Tcp);
+        session.serve(b"dump_key\r\n", &mut output);
+        let text = String::from_utf8(output).unwrap();
+        assert_eq!(text.matches("KEY ").count(), 199);
+        assert_eq!(text.matches("KEY %00%00%00%00\r\n").count(), 1);
+        assert!(text.contains("\r\nSERVER_ERROR corrupted"), "{text}");
+
+        service.set_time(100).unwrap();
+        let before = service.trouble.count(Kind::Corrupted);
+        for _ in 0..3 {
+            let _ = service.sweep_on(7, &|| true).unwrap();
+            while !service.sweep(7).unwrap().is_round {}
+        }
+        assert_eq!(service.engine.count(), 1);
+        assert_eq!(service.trouble.count(Kind::Corrupted), before + 1);
     }
 }

@@ -7,15 +7,17 @@
 //! | `dump_key [0 1 [kB_s]]` | `KEY key` for every item, `END` |
 //!
 //! The words are Flare's: a pause behind each record, of a minute at most, a partition and how many there are, a bound on
-//! the rate. There is one partition here. A record that is present during the whole walk is told once. Between two pieces
-//! the walk keeps a bookmark, no lock and no memory; how long it should wait before the next one is for its caller to keep.
+//! the rate. There is one partition here. In a key, what is no printable ASCII, and `%`, is told as `%XX`, so that no key
+//! breaks its line. Damaged records are passed over, and the last line is then the error instead of `END`. A record that
+//! is present during the whole walk is told once. Between two pieces the walk keeps a bookmark, no lock and no memory;
+//! how long it should wait before the next one is for its caller to keep.
 
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
 
 use std::ops::ControlFlow;
 
 use azekura::engine::Bookmark;
-use azekura::error::Result;
+use azekura::error::{Error, Result};
 
 use super::execute::Hand;
 use super::number;
@@ -41,6 +43,8 @@ pub(super) struct Walk {
     left: u64,
     pause_us: u64,
     bytes_per_second: u64,
+    /// The first record that could not be read.
+    damaged: Option<Error>,
 }
 
 /// What a piece came to.
@@ -66,6 +70,7 @@ impl Walk {
             left: u64::MAX,
             pause_us: 0,
             bytes_per_second,
+            damaged: None,
         };
         if what == Walked::Keys {
             let limit = Words(words).last().and_then(number::unsigned);
@@ -113,10 +118,10 @@ impl Walk {
         let piece = PAUSE
             .checked_div(self.pause_us)
             .map_or(u64::MAX, |n| n.max(1));
-        let from = hand
-            .service
-            .engine
-            .scan(self.from.as_ref(), &mut |key, value| {
+        let damaged = &mut self.damaged;
+        let from = hand.service.engine.scan_past(
+            self.from.as_ref(),
+            &mut |key, value| {
                 looked += 1;
                 let item = Item::decode(value).filter(|item| !item.head.is_over(now));
                 let is_meant = prefixes.is_empty() || prefixes.iter().any(|p| key.starts_with(p));
@@ -129,10 +134,17 @@ impl Walk {
                 } else {
                     ControlFlow::Continue(())
                 }
-            })?;
+            },
+            &mut |error| {
+                damaged.get_or_insert(error);
+            },
+        )?;
         self.left -= told;
         self.from = from;
         if self.from.is_none() || self.left == 0 {
+            if let Some(error) = self.damaged.take() {
+                return Err(error);
+            }
             output.extend_from_slice(b"END\r\n");
             return Ok(Piece::End);
         }
@@ -151,7 +163,7 @@ fn push(output: &mut Vec<u8>, what: Walked, key: &[u8], item: &Item<'_>) {
     } else {
         b"KEY "
     });
-    output.extend_from_slice(key);
+    number::push_key(output, key);
     if what == Walked::Dump {
         for number in [
             u64::from(item.head.flags),

@@ -9,7 +9,7 @@ use rapidhash::v3::RapidSecrets;
 use super::bookmark::Start;
 use crate::engine::{Bookmark, Visit};
 use crate::epoch;
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use crate::index::hash::Hash;
 use crate::index::{Index, Place};
 
@@ -29,6 +29,9 @@ pub(super) fn behind(hash: Hash, key: &[u8]) -> Bookmark {
 /// Is lent a record: key and value.
 pub(super) type Lend<'v> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'v;
 
+/// Is told of records that cannot be read.
+pub(super) type Damaged<'d> = dyn FnMut(Error) + 'd;
+
 /// What is scanned: an index, and a way to the records it points to.
 pub(super) struct Scan<'s> {
     pub(super) index: &'s Index,
@@ -43,13 +46,14 @@ impl Scan<'_> {
         &self,
         from: Option<&Bookmark>,
         visit: &mut Visit<'_>,
+        mut damaged: Option<&mut Damaged<'_>>,
     ) -> Result<Option<Bookmark>> {
         let start = Start::of(from)?;
         let mut at = Some(Hash(start.hash));
         while let Some(hash) = at {
             let pin = epoch::pin();
             let (mut entries, next) = self.index.scan_chunk(&pin, hash)?;
-            self.order_alike(&mut entries)?;
+            self.order_alike(&mut entries, damaged.is_some())?;
             for (_, place) in entries.iter().take(AHEAD) {
                 (self.prefetch)(*place);
             }
@@ -58,13 +62,19 @@ impl Scan<'_> {
                     (self.prefetch)(*ahead);
                 }
                 let mut stopped = None;
-                (self.lend)(*place, &mut |key, value| {
+                let lent = (self.lend)(*place, &mut |key, value| {
                     let hash = Hash::of_key(key, self.secrets);
                     if start.admits(hash.0, key) && visit(key, value).is_break() {
                         stopped = Some(behind(hash, key));
                     }
                     Ok(())
-                })?;
+                });
+                match (lent, damaged.as_mut()) {
+                    (Err(error), Some(damaged)) if error.kind() == Kind::Corrupted => {
+                        damaged(error);
+                    }
+                    (lent, _) => lent?,
+                }
                 if stopped.is_some() {
                     return Ok(stopped);
                 }
@@ -75,7 +85,7 @@ impl Scan<'_> {
     }
 
     /// Entries whose known bits are equal are put in order by all of the hash and the key.
-    fn order_alike(&self, entries: &mut [(u64, Place)]) -> Result<()> {
+    fn order_alike(&self, entries: &mut [(u64, Place)], passes_over: bool) -> Result<()> {
         for alike in entries
             .chunk_by_mut(|(a, _), (b, _)| a == b)
             .filter(|alike| alike.len() > 1)
@@ -83,10 +93,13 @@ impl Scan<'_> {
             let mut keyed = Vec::with_capacity(alike.len());
             for entry in alike.iter() {
                 let mut keys = (Hash(0), Vec::new());
-                (self.lend)(entry.1, &mut |key, _| {
+                let lent = (self.lend)(entry.1, &mut |key, _| {
                     keys = (Hash::of_key(key, self.secrets), key.to_vec());
                     Ok(())
-                })?;
+                });
+                if !(passes_over && lent.as_ref().is_err_and(|e| e.kind() == Kind::Corrupted)) {
+                    lent?;
+                }
                 keyed.push((keys, *entry));
             }
             keyed.sort();

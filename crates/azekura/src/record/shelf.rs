@@ -180,7 +180,7 @@ impl Shelf {
             prefetch: &|place| self.prefetch(place),
             lend: &lend,
         };
-        scan.run(from, visit)
+        scan.run(from, visit, None)
     }
 
     /// Takes all records away, while no update is under way; `forget` is called when none can be found any more. Errors:

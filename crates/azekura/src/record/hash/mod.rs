@@ -64,7 +64,7 @@ use crate::engine::{
     Bookmark, CheckReport, DecideMany, Durability, Edit, Engine, Persistent, Promise, Reader,
     Stats, Visit,
 };
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::frame::Frame;
 use crate::index::Index;
 use crate::index::hash::Hash;
@@ -335,7 +335,16 @@ impl Reader for HashDb {
     }
 
     fn scan(&self, from: Option<&Bookmark>, visit: &mut Visit<'_>) -> Result<Option<Bookmark>> {
-        self.core.scan(from, visit)
+        self.core.scan(from, visit, None)
+    }
+
+    fn scan_past(
+        &self,
+        from: Option<&Bookmark>,
+        visit: &mut Visit<'_>,
+        damaged: &mut dyn FnMut(Error),
+    ) -> Result<Option<Bookmark>> {
+        self.core.scan(from, visit, Some(damaged))
     }
 
     fn bookmark_at(&self, key: &[u8]) -> Bookmark {

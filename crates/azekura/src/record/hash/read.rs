@@ -15,7 +15,7 @@ use crate::index::hash::Hash;
 use crate::index::{Glance, Place};
 use crate::log::Address;
 use crate::record::group::{self, Keyed};
-use crate::record::scan::{Lend, Scan};
+use crate::record::scan::{Damaged, Lend, Scan};
 
 impl Core {
     #[inline(always)]
@@ -108,6 +108,7 @@ impl Core {
         &self,
         from: Option<&Bookmark>,
         visit: &mut Visit<'_>,
+        damaged: Option<&mut Damaged<'_>>,
     ) -> Result<Option<Bookmark>> {
         let lend = |place: Place, visit: &mut Lend<'_>| {
             let pin = epoch::pin();
@@ -119,7 +120,7 @@ impl Core {
             prefetch: &|place| self.log.prefetch(Address(place)),
             lend: &lend,
         };
-        scan.run(from, visit)
+        scan.run(from, visit, damaged)
     }
 
     /// Lends the record of a frame, if it is one.

@@ -410,7 +410,7 @@ impl View {
             prefetch: &|_| (),
             lend: &lend,
         };
-        scan.run(from, visit)
+        scan.run(from, visit, None)
     }
 }
 
