@@ -4,7 +4,7 @@
 //! from [`Outside`](super::Outside). Our own groups beside memcached's: `engine` (what the engine tells of itself), `log`
 //! (where the bytes of its file are), `durability` (what an acknowledged write survives, and what that costs), `latency`
 //! (percentiles by command), and from outside `recent` (the last second). `stats detail` counts by the part of a key
-//! before the first colon, for 1,024 of them at most. It knows no framing.
+//! before the first colon, for 1,024 of them at most; what is not printable in one is told as `%XX`. It knows no framing.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -93,7 +93,7 @@ impl Detail {
         let prefixes = self.prefixes.lock().unwrap_or_else(PoisonError::into_inner);
         for (prefix, counts) in &*prefixes {
             output.extend_from_slice(b"PREFIX ");
-            output.extend_from_slice(prefix);
+            number::push_key(output, prefix);
             for (word, count) in [
                 ("get", counts.gets),
                 ("hit", counts.hits),
