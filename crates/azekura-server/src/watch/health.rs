@@ -1,20 +1,26 @@
 //! Whether the server should get requests, and if not, why.
 //!
 //! It should not once it was told to end, once its file is poisoned, and while its store is full. Full it is from the
-//! first write that found no room until a second in which records were stored and none was refused. It asks for nothing
+//! first write that found no room until a second in which records were stored and none was refused, or until five in which
+//! none was refused: nobody sends writes to a server that says it is full, and the first may find room. It asks for nothing
 //! from the engine but what failed anyway.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use azekura::error::Kind;
 
 use crate::memcached::Service;
 use crate::net::Control;
 
+/// After so many looks without a refusal the store may have room.
+const QUIET: u32 = 5;
+
 /// What is known of a server's health.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
     is_full: AtomicBool,
+    /// Looks since a write was refused for want of room.
+    quiet: AtomicU32,
     /// Writes refused for want of room, failures of the system, and records stored, when it was last looked.
     refused: AtomicU64,
     failed: AtomicU64,
@@ -40,7 +46,8 @@ impl Health {
         let stored = since(&self.stored, stored);
         if refused > 0 {
             self.is_full.store(true, Ordering::Relaxed);
-        } else if stored > 0 {
+            self.quiet.store(0, Ordering::Relaxed);
+        } else if self.quiet.fetch_add(1, Ordering::Relaxed) + 1 >= QUIET || stored > 0 {
             self.is_full.store(false, Ordering::Relaxed);
         }
         if failed > 0 {
@@ -64,5 +71,35 @@ impl Health {
             return unfit("full", "writes find no room".into());
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use azekura::error::Error;
+    use azekura::record::memory::tiny::TinyDb;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::memcached::Settings;
+
+    #[test]
+    fn a_full_server_that_nobody_writes_to_is_tried_again() {
+        let engine = Arc::new(TinyDb::new().unwrap());
+        let service = Service::new(engine, Settings::default());
+        let control = Control::new(Config::default().limits).unwrap();
+        let health = Health::default();
+        for _ in 0..2 {
+            service.trouble().note(&Error::new(Kind::Full, "no room"));
+            for _ in 0..QUIET {
+                health.look(&service);
+                let unfit = health.verdict(&service, &control).unwrap_err();
+                assert_eq!(unfit.word, "full");
+            }
+            health.look(&service);
+            assert!(health.verdict(&service, &control).is_ok());
+        }
     }
 }
