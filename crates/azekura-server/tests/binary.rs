@@ -295,7 +295,29 @@ fn values_too_large_pass_by_and_long_ones_come_in_pieces() {
     let key = [b'k'; 251];
     let found = answers(&client.send(&packet(0x00, 0, b"", &key, b""), 99));
     assert_eq!(found[0].0, refused(0x00, 4, "Invalid arguments"));
-    assert!(!client.is_closed);
+    assert!(client.is_closed);
+}
+
+#[test]
+fn times_have_no_sign_and_details_are_framed_as_1_6_45_frames_them() {
+    let set = packet(0x01, 0, &[0, 0, 0, 0, 0xb2, 0xd0, 0x5e, 0], b"q", b"v");
+    plays(
+        &[
+            set,
+            packet(0x00, 0, b"", b"q", b""),
+            packet(0x10, 0, b"", b"detail on", b""),
+            packet(0x10, 0, b"", b"detail dump", b""),
+            packet(0x10, 0, b"", b"detail x", b""),
+        ],
+        &[
+            told(0x01, 0, b"", b"", b""),
+            told(0x00, 0, &[0; 4], b"", b"v"),
+            told(0x10, 0, b"", b"", b""),
+            told(0x10, 0, b"", b"detailed", b"END\r\n"),
+            told(0x10, 0, b"", b"", b""),
+            refused(0x10, 1, "Not found"),
+        ],
+    );
 }
 
 #[test]

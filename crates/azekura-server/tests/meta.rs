@@ -286,7 +286,24 @@ fn meta_lines_that_are_not_as_they_should_be_are_refused() {
          > mg a ?
          < CLIENT_ERROR bad command line format
          > mg a Q
-         < CLIENT_ERROR bad command line format
+         < CLIENT_ERROR invalid flag
+         > mg a 1
+         < CLIENT_ERROR invalid flag
+         > ms a 1 9
+         > b
+         < CLIENT_ERROR invalid flag
+         > ms a 1 M
+         > b
+         < CLIENT_ERROR invalid mode for ms M token
+         > ma a M
+         < CLIENT_ERROR invalid mode for ma M token
+         > ma a 1
+         < CLIENT_ERROR invalid or duplicate flag
+         > mg a C+1
+         < CLIENT_ERROR bad token in command line format
+         > ms a 1 T+5
+         > b
+         < CLIENT_ERROR bad token in command line format
          > mg a v v
          < CLIENT_ERROR duplicate flag
          > mg a Nx
@@ -313,7 +330,7 @@ fn meta_lines_that_are_not_as_they_should_be_are_refused() {
          < CLIENT_ERROR bad data chunk
          < ERROR
          > md a Q
-         < CLIENT_ERROR invalid or duplicate flag
+         < CLIENT_ERROR invalid flag
          > md
          < CLIENT_ERROR bad command line format
          > ma
@@ -343,19 +360,6 @@ fn an_item_too_large_for_a_meta_set_passes_by_and_the_old_one_goes() {
              < EN",
             "x".repeat(200)
         ),
-    );
-}
-
-#[test]
-fn what_is_known_of_an_item_is_told_to_people() {
-    plays(
-        "> me a
-         < EN
-         > ms a 2 T30 E9
-         > hi
-         < HD
-         > me a
-         < ME a exp=30 la=0 cas=9 fetch=no cls=1 size=#",
     );
 }
 
@@ -402,6 +406,19 @@ fn a_later_set_of_another_connection_has_a_greater_version() {
         assert!(cas > before, "{cas} after {before}");
         before = cas;
     }
+}
+
+#[test]
+fn what_is_known_of_an_item_is_told_to_people() {
+    plays(
+        "> me a
+         < EN
+         > ms a 2 T30 E9
+         > hi
+         < HD
+         > me a
+         < ME a exp=30 la=0 cas=9 fetch=no cls=1 size=#",
+    );
 }
 
 #[test]

@@ -268,6 +268,7 @@ fn lines_that_are_not_as_they_should_be_are_refused() {
          > hi
          < CLIENT_ERROR bad command line format
          > cas a 0 0 2
+         > hi
          < CLIENT_ERROR bad command line format
          > cas a 0 0 2 x
          > hi
@@ -292,7 +293,7 @@ fn lines_that_are_not_as_they_should_be_are_refused() {
          > shutdown
          < SERVER_ERROR: shutdown not enabled
          > shutdown now
-         < CLIENT_ERROR invalid shutdown mode
+         < SERVER_ERROR: shutdown not enabled
          > stats nothing
          < ERROR
          > verbosity 2
@@ -521,6 +522,93 @@ fn what_is_over_is_swept_away() {
 }
 
 #[test]
+fn numbers_and_times_are_read_as_1_6_45_reads_them() {
+    plays(
+        "> set k +1 0 1
+         > a
+         < STORED
+         > get k
+         < VALUE k 1 1
+         < a
+         < END
+         > touch k 3000000000
+         < CLIENT_ERROR invalid exptime argument
+         > gat 3000000000 k
+         < CLIENT_ERROR invalid exptime argument
+         > flush_all 3000000000
+         < CLIENT_ERROR invalid exptime argument
+         > set k 0 3000000000 1
+         > b
+         < STORED
+         > get k
+         < END
+         > cas k 0 0 5
+         > versi
+         < CLIENT_ERROR bad command line format
+         > cas k 0 0 1 noreply
+         > b
+         > set k 0 0 +1
+         < CLIENT_ERROR bad command line format
+         > set k 0 0 10
+         > 12 monkeys
+         < STORED
+         > incr k +1
+         < CLIENT_ERROR invalid numeric delta argument
+         > incr k 1
+         < 13
+         > get k
+         < VALUE k 0 10
+         < 13        
+         < END
+         > set k 0 0 3
+         > 12x
+         < STORED
+         > incr k 1
+         < CLIENT_ERROR cannot increment or decrement non-numeric value
+         > set k 0 0 3
+         > +12
+         < STORED
+         > incr k 1
+         < 13
+         > verbosity 99999999999
+         < CLIENT_ERROR bad command line format
+         > cache_memlimit x
+         < ERROR
+         > cache_memlimit
+         < ERROR
+         > shutdown x
+         < SERVER_ERROR: shutdown not enabled",
+    );
+}
+
+#[test]
+fn keys_of_any_bytes_do_not_break_the_lines_of_a_dump() {
+    plays(
+        "> ms YQ0KRU5EICU= 1 b
+         > x
+         < HD
+         > keys a 9
+         < KEY a%0D%0AEND%20%25
+         < END
+         > dump_key
+         < KEY a%0D%0AEND%20%25
+         < END
+         > dump
+         < VALUE a%0D%0AEND%20%25 0 1 # 0
+         < x
+         < END
+         > stats detail on
+         < OK
+         > ms DQo6YQ== 1 b
+         > x
+         < HD
+         > stats detail dump
+         < PREFIX %0D%0A get 0 hit 0 set 1 del 0
+         < END",
+    );
+}
+
+#[test]
 fn flushing_removes_all_now_or_later() {
     let service = service(Settings::default());
     let mut client = Client::new(&service);
@@ -647,7 +735,7 @@ fn what_only_the_owner_of_the_sockets_knows_comes_from_him() {
         b"cache_memlimit 64\r\ncache_memlimit 7\r\ncache_memlimit 1000000001\r\ncache_memlimit\r\n";
     let expected = "MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m\r\n\
         MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes\r\n\
-        CLIENT_ERROR bad command line format\r\n";
+        ERROR\r\n";
     let refused = "MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n";
     let answer = client.send(limits, 99);
     assert_eq!(
@@ -662,6 +750,8 @@ fn what_only_the_owner_of_the_sockets_knows_comes_from_him() {
     );
     let conns = client.send(b"stats conns\r\n", 99);
     assert_eq!(conns, b"STAT conns:own 1\r\nEND\r\n");
+    let answer = client.send(b"shutdown x\r\n", 99);
+    assert_eq!(answer, b"CLIENT_ERROR invalid shutdown mode\r\n");
     client.send(b"shutdown graceful\r\n", 99);
     assert!(client.is_closed);
     assert!(told.recv().unwrap());

@@ -300,9 +300,9 @@ fn long(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_be_bytes(*bytes))
 }
 
-/// A time to live as these packets have it: 32 bits, with a sign as memcached takes them.
+/// A time to live as these packets have it: 32 bits without a sign.
 fn time(bits: u32) -> i64 {
-    i64::from(bits.cast_signed())
+    i64::from(bits)
 }
 
 /// Executes a packet that is sound and whole: `packet` up to its key, `value` behind it.
@@ -507,8 +507,14 @@ fn stat(hand: &mut Hand, header: &Header, packet: &[u8], output: &mut Vec<u8>) {
         b"reset" => admin::reset(hand),
         b"detail" => {
             let mut text = Vec::new();
-            admin::detail(&hand.service, word, &mut text);
-            push(output, header, 0, 0, b"", b"detail", &text);
+            match word {
+                Some(b"dump") => {
+                    admin::detail(&hand.service, word, &mut text);
+                    push(output, header, 0, 0, b"", b"detailed", &text);
+                }
+                Some(b"on" | b"off") => admin::detail(&hand.service, word, &mut text),
+                _ => return refuse(output, header, Status::NotFound),
+            }
         }
         _ => {
             let known = admin::figures(hand, name, &mut |name, value| {

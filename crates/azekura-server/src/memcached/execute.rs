@@ -1,7 +1,8 @@
 //! What commands mean: each is one read or one update of the engine, so each is atomic for itself.
 //!
-//! A [`Hand`] executes for one connection. Its buffer holds the record that is being built; the version in it is set under
-//! the record's lock, above the one that was there. An item whose time is over is absent, and is written over or removed
+//! A [`Hand`] executes for one connection. Its buffer holds the record that is being built. A write whose request came after
+//! the answer to another has the greater version, unless a client gave one of these by `E`; of writes of one key that
+//! overlap, all but `set` set theirs under the record's lock, above the one that was there. An item whose time is over is absent, and is written over or removed
 //! like one. What no item's bytes are is damage: a command that looks at it fails, `set` and `delete` mend it.
 //! It knows no grammar and no answers, but for the text of an engine's error.
 
@@ -403,8 +404,7 @@ impl Hand {
                 counted = Counted::Exists;
                 return Change::Keep;
             }
-            let Some(there) = number::unsigned(item.data.trim_ascii_start().trim_ascii_end())
-            else {
+            let Some(there) = number_at_front(item.data) else {
                 counted = Counted::NoNumber;
                 return Change::Keep;
             };
@@ -457,6 +457,13 @@ impl Hand {
         line.retain(|c| c != '\r' && c != '\n');
         Cow::Owned(line)
     }
+}
+
+/// The number data begins with: behind it nothing may stand, or whitespace and anything.
+fn number_at_front(data: &[u8]) -> Option<u64> {
+    let data = data.trim_ascii_start();
+    let data = data.strip_prefix(b"+").unwrap_or(data);
+    number::unsigned(data.split(u8::is_ascii_whitespace).next()?)
 }
 
 /// The record was not written by this server.

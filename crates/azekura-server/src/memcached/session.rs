@@ -390,8 +390,7 @@ impl Session {
         }
         if header.key_len > text::KEY_LEN_MAX {
             binary::refuse(output, &header, Status::Invalid);
-            self.doing = Doing::Discard(header.body_len as u64);
-            return Step::On(HEADER_LEN);
+            return Step::Close(HEADER_LEN);
         }
         let is_long = len > COLLECT_MIN && !header.stores();
         if !binary::is_sound(&header) || is_long {
@@ -622,6 +621,10 @@ impl Session {
                 let Some(outside) = outside.filter(|_| hand.service.settings.shutdown_enabled)
                 else {
                     push_line(output, "SERVER_ERROR: shutdown not enabled");
+                    return Step::On(end);
+                };
+                let Some(graceful) = graceful else {
+                    push_line(output, "CLIENT_ERROR invalid shutdown mode");
                     return Step::On(end);
                 };
                 outside.shut_down(graceful);

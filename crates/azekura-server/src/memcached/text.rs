@@ -7,7 +7,9 @@
 //! Where the releases of memcached differ, this is 1.6.45: an empty line, and a known command with too few words, are
 //! "bad command line format" (1.6.18: `ERROR`); `delete k 10` deletes; a space before the command is an error; data of a
 //! refused line is swallowed as soon as its length could be read. One answer is that of 1.6.18: a `delete` of more words
-//! than a key, a time and `noreply` is refused (1.6.45 deletes), since the checker of libmemcached asks for it.
+//! than a key, a time and `noreply` is refused (1.6.45 deletes), since the checker of libmemcached asks for it. Operators'
+//! commands that there are not (`lru`, `slabs`, `watch`, ...) are `ERROR`; `delete`, `incr` and the like take no notice of
+//! more words than they know.
 
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
 
@@ -136,8 +138,8 @@ pub enum Command<'i> {
     },
     /// `shutdown`.
     ShutDown {
-        /// Whether the connections may end first.
-        graceful: bool,
+        /// Whether the connections may end first; `None`: there is no such way.
+        graceful: Option<bool>,
     },
     /// `version`.
     Version,
@@ -247,7 +249,7 @@ fn parse_other<'i>(word: &[u8], rest: &'i [u8], line: &'i [u8]) -> Command<'i> {
             _ => refused(BAD_FORMAT),
         },
         b"touch" => match (key, second) {
-            (Some(key), Some(time)) => match signed(time) {
+            (Some(key), Some(time)) => match time_word(time) {
                 Some(exptime) => Command::Touch {
                     key,
                     exptime,
@@ -258,7 +260,7 @@ fn parse_other<'i>(word: &[u8], rest: &'i [u8], line: &'i [u8]) -> Command<'i> {
             _ => refused(BAD_FORMAT),
         },
         b"gat" | b"gats" => match (first, second) {
-            (Some(time), Some(_)) => match (signed(time), words_after(rest)) {
+            (Some(time), Some(_)) => match (time_word(time), words_after(rest)) {
                 (Some(exptime), keys) if !is_too_long(keys) => Command::Read {
                     keys,
                     cas: word == b"gats",
@@ -274,7 +276,7 @@ fn parse_other<'i>(word: &[u8], rest: &'i [u8], line: &'i [u8]) -> Command<'i> {
                 delay: 0,
                 noreply: is_quiet,
             },
-            Some(time) => match signed(time) {
+            Some(time) => match time_word(time) {
                 Some(delay) => Command::Flush {
                     delay,
                     noreply: is_quiet,
@@ -285,24 +287,27 @@ fn parse_other<'i>(word: &[u8], rest: &'i [u8], line: &'i [u8]) -> Command<'i> {
         b"stats" => Command::Stats(rest),
         b"version" => Command::Version,
         b"quit" => Command::Quit,
-        b"verbosity" => match first.map(|word| (word, unsigned(word))) {
-            Some((_, Some(level))) => Command::Verbosity {
-                level: u32::try_from(level).unwrap_or(u32::MAX),
-                noreply: is_quiet,
-            },
-            _ => refused(BAD_FORMAT),
-        },
-        b"cache_memlimit" => match first.and_then(unsigned) {
-            Some(megabytes) => Command::MemoryLimit {
-                megabytes,
+        b"verbosity" => match first.and_then(short) {
+            Some(level) => Command::Verbosity {
+                level,
                 noreply: is_quiet,
             },
             None => refused(BAD_FORMAT),
         },
+        b"cache_memlimit" => match first.and_then(short) {
+            Some(megabytes) => Command::MemoryLimit {
+                megabytes: megabytes.into(),
+                noreply: is_quiet,
+            },
+            None => refused("ERROR"),
+        },
         b"shutdown" => match first {
-            None => Command::ShutDown { graceful: false },
-            Some(b"graceful") => Command::ShutDown { graceful: true },
-            Some(_) => Command::Refused(Some("CLIENT_ERROR invalid shutdown mode")),
+            None => Command::ShutDown {
+                graceful: Some(false),
+            },
+            Some(word) => Command::ShutDown {
+                graceful: (word == b"graceful").then_some(true),
+            },
         },
         b"keys" => Command::Walk(Walked::Keys, rest),
         b"dump" => Command::Walk(Walked::Dump, rest),
@@ -311,6 +316,17 @@ fn parse_other<'i>(word: &[u8], rest: &'i [u8], line: &'i [u8]) -> Command<'i> {
         _ if line.len() < 2 => Command::Refused(Some(BAD_FORMAT)),
         _ => Command::Refused(Some("ERROR")),
     }
+}
+
+/// A time, which has 31 bits and a sign.
+fn time_word(word: &[u8]) -> Option<i64> {
+    let time = i32::try_from(signed(word)?).ok()?;
+    Some(time.into())
+}
+
+/// A number of 32 bits.
+fn short(word: &[u8]) -> Option<u32> {
+    u32::try_from(unsigned(word)?).ok()
 }
 
 /// What stands behind the first word.
@@ -346,27 +362,26 @@ fn store(mode: Mode, rest: &[u8]) -> Command<'_> {
     else {
         return Command::Refused(Some(BAD_FORMAT));
     };
-    let mut version = Some(0);
+    let (mut version, mut last) = (Some(0), None);
     if mode == Mode::Cas {
-        let Some(word) = words.next() else {
-            return Command::Refused(Some(BAD_FORMAT));
-        };
-        version = unsigned(word);
+        last = words.next();
+        version = last.and_then(unsigned);
     }
-    let noreply = words.last() == Some(b"noreply");
+    let noreply = words.last().or(last) == Some(b"noreply");
     let answer = (!noreply).then_some(BAD_FORMAT);
     let Some(len) = unsigned(bytes).filter(|len| *len <= DATA_LEN_MAX) else {
         return Command::Refused(answer);
     };
     let len = len as usize;
-    let flags = unsigned(flags).and_then(|flags| u32::try_from(flags).ok());
+    let flags = short(flags.strip_prefix(b"+").unwrap_or(flags));
     match (flags, signed(time), version) {
         (Some(flags), Some(exptime), Some(cas)) if key.len() <= KEY_LEN_MAX => {
             Command::Store(Store {
                 mode,
                 key,
                 flags,
-                exptime,
+                // As memcached keeps it: what is beyond 32 bits is cut off.
+                exptime: i64::from(exptime as i32),
                 len,
                 cas,
                 noreply,

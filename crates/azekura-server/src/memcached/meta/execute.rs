@@ -189,7 +189,7 @@ pub(in crate::memcached) fn execute(
         return Ok(());
     };
     let mut room = [0; KEY_LEN_MAX];
-    let strict = matches!(letter, b'd' | b'a');
+    let strict = letter == b'a';
     let flags = match line.flags() {
         _ if line.key.len() > KEY_LEN_MAX => Err(BAD_FORMAT),
         Err(answer) if strict && !answer.ends_with("too long") => {

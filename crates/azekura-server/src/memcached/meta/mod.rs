@@ -4,7 +4,6 @@
 //! build the answer. `mg` that only reads goes to `gets`, in runs; all others are one update each. The flags are those of
 //! memcached 1.6.45; ours beside them is `Yp` (the answer waits until what it acknowledges survives loss of power).
 //! A limit: reads write nothing, so nobody knows when an item was used last; `h` and `l` always tell 0, and so does `me`.
-//! Where the releases differ: an unknown flag of `mg` and `ms` is "bad command line format" (1.6.18: "invalid flag").
 //! It knows no connection. Errors of a line are told whether or not it is quiet.
 
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
@@ -21,6 +20,7 @@ pub(super) use execute::{SetLine, execute, refuse_too_large, set, set_line};
 const WORDS_MAX: usize = 20;
 /// Most bytes of an opaque word, with its letter.
 const OPAQUE_LEN_MAX: usize = 32;
+pub(super) const BAD_FLAG: &str = "CLIENT_ERROR invalid flag";
 const BAD_TOKEN: &str = "CLIENT_ERROR bad token in command line format";
 
 /// A meta line after the command: the key, and flags that were not looked at yet.
@@ -119,6 +119,9 @@ impl<'i> Line<'i> {
             let Some((letter, rest)) = word.split_first() else {
                 continue;
             };
+            if letter.is_ascii_digit() {
+                return Err(BAD_FLAG);
+            }
             if !letter.is_ascii_alphabetic() {
                 return Err(BAD_FORMAT);
             }
@@ -148,14 +151,14 @@ impl<'i> Line<'i> {
                     let what = "CLIENT_ERROR invalid numeric delta value";
                     flags.delta = unsigned(rest, what, &mut error);
                 }
-                b'M' => flags.mode = rest.first().copied().unwrap_or(0),
+                b'M' => flags.mode = rest.first().copied().unwrap_or(b'?'),
                 b'O' if word.len() > OPAQUE_LEN_MAX => {
                     error = Some("CLIENT_ERROR opaque token too long");
                 }
                 b'Y' if rest != b"p" => error = Some(BAD_TOKEN),
                 b'O' | b'P' | b'L' | b'Y' | b'b' | b'k' | b's' | b't' | b'c' | b'f' | b'v'
                 | b'h' | b'l' | b'u' | b'q' | b'x' | b'I' => {}
-                _ => return Err(BAD_FORMAT),
+                _ => return Err(BAD_FLAG),
             }
         }
         error.map_or(Ok(flags), Err)
@@ -302,7 +305,8 @@ fn push_left(output: &mut Vec<u8>, expires: u32, now: u32) {
 }
 
 fn signed(digits: &[u8], error: &mut Option<&'static str>) -> i64 {
-    number::signed(digits).unwrap_or_else(|| {
+    let number = number::signed(digits).filter(|_| !digits.starts_with(b"+"));
+    number.unwrap_or_else(|| {
         *error = Some(BAD_TOKEN);
         0
     })
