@@ -584,7 +584,7 @@ fn a_walk_both_ways_shows_what_stays_once_beside_writers() {
 fn leaves_of_a_few_large_records_are_joined_as_well() {
     let db = BabyDb::new().unwrap();
     let mut random = Random::new(7);
-    let keys: Vec<[u8; 8]> = (0..20_000).map(|_| random.u64().to_be_bytes()).collect();
+    let keys: Vec<[u8; 8]> = (0..20_000).map(|_| random.u64().to_le_bytes()).collect();
     for key in &keys {
         db.put(key, &[1; 200]).unwrap();
     }

@@ -150,7 +150,7 @@ fn an_update_of_many_that_changes_nothing_is_not_refused_at_the_limit() {
     let mut random = Random::new(3);
     let mut keys = Vec::new();
     loop {
-        let key = random.u64().to_be_bytes();
+        let key = random.u64().to_le_bytes();
         if db.put(&key, &[1; 20]).is_err() {
             break;
         }
