@@ -2,8 +2,8 @@
 //!
 //! A [`Hand`] executes for one connection. Its buffer holds the record that is being built. A write whose request came after
 //! the answer to another has the greater version, unless a client gave one of these by `E`; of writes of one key that
-//! overlap, all but `set` set theirs under the record's lock, above the one that was there. An item whose time is over is absent, and is written over or removed
-//! like one. What no item's bytes are is damage: a command that looks at it fails, `set` and `delete` mend it.
+//! overlap, all but `set` set theirs under the record's lock, above the one that was there. An item whose time is over is
+//! absent, and is written over or removed like one. What no item's bytes are is damage: a command that looks at it fails, `set` and `delete` mend it.
 //! It knows no grammar and no answers, but for the text of an engine's error.
 
 use std::borrow::Cow;
