@@ -6,8 +6,9 @@
 //! makes every thread of the process pass a barrier (idea: `membarrier`'s manual page and the seize
 //! crate; fenced pins cost 3 to 8 % of the read rate).
 //!
-//! The same lines tell who is between reserving room in a log and publishing what it put there
-//! ([`appending`]), and who is inside an update at all ([`writing`]): two more things to wait for.
+//! The same lines tell who is inside something brief - between reserving room in a log and publishing what it put
+//! there, at what it owns by its number, in a short update ([`Pin::briefly`], [`brief`]) - and who is inside an update at
+//! all ([`writing`]): two more things to wait for.
 //!
 //! Invariants:
 //! 1. A thread's words are stored by that thread alone.
@@ -36,8 +37,8 @@ struct Participant {
     pinned: AtomicU64,
     /// How many pins nest; only its thread looks.
     depth: AtomicU32,
-    /// Odd while the thread has room reserved that is not published.
-    appending: AtomicU64,
+    /// Odd while the thread is inside something brief.
+    brief: AtomicU64,
     /// Odd while the thread is inside an update.
     writing: AtomicU64,
     /// Whether its thread has to execute fences, since the system makes no barrier for it.
@@ -116,8 +117,8 @@ fn register() -> bool {
     false
 }
 
-/// Makes every thread's stores before this moment visible, and every thread's later loads new.
-fn heavy_barrier() {
+/// Makes every thread's stores before this moment visible, and every thread's later loads new. Costs some microseconds.
+pub fn heavy_barrier() {
     fence(Ordering::SeqCst);
     #[cfg(all(target_os = "linux", not(miri)))]
     if BARRIER.load(Ordering::Relaxed) == 2 {
@@ -128,13 +129,27 @@ fn heavy_barrier() {
     }
 }
 
-/// The light side of `heavy_barrier`.
-#[inline(always)]
-fn light_barrier() {
-    if BARRIER.load(Ordering::Relaxed) == 2 {
-        compiler_fence(Ordering::SeqCst);
-    } else {
-        fence(Ordering::SeqCst);
+impl Participant {
+    /// The light side of `heavy_barrier`.
+    #[inline(always)]
+    fn light_barrier(&self) {
+        if self.fences.load(Ordering::Relaxed) {
+            fence(Ordering::SeqCst);
+        } else {
+            compiler_fence(Ordering::SeqCst);
+        }
+    }
+
+    /// Notes the epoch in which its thread pins itself. A `light_barrier` comes before anything is followed.
+    #[inline(always)]
+    fn note_epoch(&self) {
+        if !weave::has(Bug::PinUnseen) {
+            weave::point();
+            let epoch = EPOCH.load(Ordering::Acquire);
+            weave::point();
+            // Release: who sees this pin and not the end of the one before knows that all looks under that are over.
+            self.pinned.store(epoch, Ordering::Release);
+        }
     }
 }
 
@@ -155,41 +170,32 @@ impl std::fmt::Debug for Participant {
 /// Pins this thread. Pins nest.
 #[inline(always)]
 pub fn pin() -> Pin {
-    let pin = Pin::set(local());
-    light_barrier();
-    pin
+    let participant = local();
+    let depth = participant.depth.load(Ordering::Relaxed);
+    participant.depth.store(depth + 1, Ordering::Relaxed);
+    if depth == 0 {
+        participant.note_epoch();
+    }
+    participant.light_barrier();
+    Pin {
+        participant,
+        _thread: PhantomData,
+    }
 }
 
 impl Pin {
-    /// Before anything is followed under it comes a `light_barrier`.
-    #[inline(always)]
-    fn set(participant: &'static Participant) -> Self {
-        let depth = participant.depth.load(Ordering::Relaxed);
-        participant.depth.store(depth + 1, Ordering::Relaxed);
-        if depth == 0 && !weave::has(Bug::PinUnseen) {
-            weave::point();
-            let epoch = EPOCH.load(Ordering::Acquire);
-            weave::point();
-            // Release: who sees this pin and not the end of the one before knows that all looks under that are over.
-            participant.pinned.store(epoch, Ordering::Release);
-        }
-        Self {
-            participant,
-            _thread: PhantomData,
-        }
-    }
-
     /// A small number that no other living thread has: a thread may own what it numbers.
     #[inline(always)]
     pub fn thread_number(&self) -> usize {
         self.participant.number.load(Ordering::Relaxed) as usize
     }
 
-    /// As [`appending`].
+    /// Marks this thread as inside something brief, until the mark is dropped: room is reserved in a log, or what the thread
+    /// owns by its number is being changed. No code of a user's runs under it, and nothing is waited for.
     #[inline(always)]
-    pub fn appending(&self) -> Mark {
-        let mark = Mark::set(&self.participant.appending);
-        light_barrier();
+    pub fn briefly(&self) -> Mark {
+        let mark = Mark::set(&self.participant.brief);
+        self.participant.light_barrier();
         mark
     }
 }
@@ -246,16 +252,6 @@ impl Mark {
     }
 }
 
-impl Mark {
-    #[inline(always)]
-    fn set_writing(participant: &'static Participant) -> Option<Self> {
-        let word = &participant.writing;
-        word.load(Ordering::Relaxed)
-            .is_multiple_of(2)
-            .then(|| Self::set(word))
-    }
-}
-
 impl Drop for Mark {
     #[inline(always)]
     fn drop(&mut self) {
@@ -264,25 +260,19 @@ impl Drop for Mark {
     }
 }
 
-/// Marks this thread as having room reserved in a log, until the mark is dropped. No code of a user's runs
-/// under it, and nothing is waited for.
-#[inline(always)]
-pub fn appending() -> Mark {
-    let mark = Mark::set(&local().appending);
-    light_barrier();
-    mark
-}
-
 /// Marks this thread as inside an update, or `None` if it already is (an update from inside an update's
 /// closure, on another store).
 #[inline(always)]
 pub fn writing() -> Option<Mark> {
-    let mark = Mark::set_writing(local());
-    light_barrier();
+    let participant = local();
+    let word = &participant.writing;
+    let outermost = word.load(Ordering::Relaxed).is_multiple_of(2);
+    let mark = outermost.then(|| Mark::set(word));
+    participant.light_barrier();
     mark
 }
 
-/// A thread inside a short update: pinned, and marked as appending from beginning to end. As long as it lives, no other
+/// A thread inside a short update: pinned, and marked as brief from beginning to end. As long as it lives, no other
 /// pin of its thread begins.
 #[derive(Debug)]
 pub struct Brief {
@@ -316,24 +306,16 @@ impl Drop for Brief {
     }
 }
 
-/// As [`appending`] and [`pin`] at once, in fewer instructions, for who calls no code that pins.
+/// As [`pin`] and [`Pin::briefly`] at once, in fewer instructions, for who calls no code that pins.
 #[inline(always)]
 pub fn brief() -> Brief {
     let participant = local();
-    let mark = Mark::set(&participant.appending);
+    let mark = Mark::set(&participant.brief);
     let outer = participant.pinned.load(Ordering::Relaxed);
-    if outer == 0 && !weave::has(Bug::PinUnseen) {
-        weave::point();
-        let epoch = EPOCH.load(Ordering::Acquire);
-        weave::point();
-        // Release: as in `Pin::set`.
-        participant.pinned.store(epoch, Ordering::Release);
+    if outer == 0 {
+        participant.note_epoch();
     }
-    if participant.fences.load(Ordering::Relaxed) {
-        fence(Ordering::SeqCst);
-    } else {
-        compiler_fence(Ordering::SeqCst);
-    }
+    participant.light_barrier();
     Brief {
         pin: ManuallyDrop::new(Pin {
             participant,
@@ -344,15 +326,16 @@ pub fn brief() -> Brief {
     }
 }
 
-/// Returns when every append that had begun before the call has been published.
-pub fn wait_for_appends() {
-    wait_for(|participant| &participant.appending);
+/// Returns when everything brief of other threads that had begun before the call has ended: what they appended is
+/// published.
+pub fn wait_for_brief() {
+    wait_for(|participant| &participant.brief);
 }
 
 /// Returns when every update of other threads that had begun before the call has ended, short ones included.
 pub fn wait_for_updates() {
     wait_for(|participant| &participant.writing);
-    wait_for(|participant| &participant.appending);
+    wait_for(|participant| &participant.brief);
 }
 
 fn wait_for(word: impl Fn(&'static Participant) -> &'static AtomicU64) {
@@ -546,12 +529,12 @@ mod tests {
     }
 
     #[test]
-    fn appends_under_way_are_waited_for() {
+    fn what_is_brief_is_waited_for() {
         let (tell, told) = mpsc::channel::<()>();
         let done = std::sync::Arc::new(AtomicBool::new(false));
         let flag = std::sync::Arc::clone(&done);
         let thread = std::thread::spawn(move || {
-            let mark = appending();
+            let mark = pin().briefly();
             tell.send(()).unwrap();
             for _ in 0..1000 {
                 std::thread::yield_now();
@@ -560,7 +543,7 @@ mod tests {
             drop(mark);
         });
         told.recv().unwrap();
-        wait_for_appends();
+        wait_for_brief();
         assert!(done.load(Ordering::SeqCst));
         thread.join().unwrap();
     }

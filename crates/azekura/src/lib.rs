@@ -12,11 +12,13 @@
 //!   engine.rs  verbs/                         the contract, and what is written once above it
 //!     | log/ | index/ | slab/ | node/         logs | hash buckets | records in memory | nodes of trees
 //!   format/ | io/ | epoch.rs | order.rs       values from bytes | bytes at an offset | who looks | order of keys
+//!                     counter.rs                | what threads count together
 //!   error.rs room.rs | weave.rs               what went wrong, memory refused | where threads may be interleaved
 //! ```
 //!
 //! A module imports only what lies below it.
 
+mod counter;
 pub mod engine;
 pub mod epoch;
 pub mod error;

@@ -1,9 +1,9 @@
 //! Where chunks live: one reservation of memory, handed out as runs of buckets.
 //!
-//! A run that is given back is joined with its free neighbours, and the smallest run that fits is taken
-//! first. Since the skewed hash keeps chunks of all sizes about at all times, little lies idle. Behind
-//! the first two mebibytes the memory is in huge pages: a miss in a large index costs a third less
-//! with them. It does not know what buckets hold.
+//! A run that is given back is joined with its free neighbours, and taken from the list of the shortest length that
+//! fits; long runs share one list, of which the first that fits is taken. Since the skewed hash keeps chunks of all
+//! sizes about at all times, little lies idle. Behind the first two mebibytes the memory is in huge pages: a miss in a
+//! large index costs a third less with them. It does not know what buckets hold.
 //!
 //! A free run says in its own lines what it is, so that giving back and taking cost the same few steps however many
 //! there are (boundary tags: Knuth, The Art of Computer Programming, 2.5):

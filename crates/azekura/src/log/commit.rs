@@ -97,7 +97,7 @@ impl Log {
 
     fn sync_to_end(&self) -> Result<LogPosition> {
         let (_, end) = self.end();
-        epoch::wait_for_appends();
+        epoch::wait_for_brief();
         if let Err(error) = self.storage.sync() {
             self.sync_failed();
             return Err(error.at(self.storage.path()));

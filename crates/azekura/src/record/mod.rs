@@ -3,12 +3,11 @@
 //! Every engine here keeps the contract of `engine.rs` and says in its `Promise` how much of it; one
 //! conformance suite (`testkit`) tests exactly that. Engines do not import each other: what two of them need
 //! lies below, in `log`, `index`, `slab`, `node`, `format` and `io`, or here: `gate` (moments without updates),
-//! `counter`, `group` (misses that overlap), `scan` (the order of an index), `bookmark` (places in it), `shelf`
+//! `group` (misses that overlap), `scan` (the order of an index), `bookmark` (places in it), `shelf`
 //! (records in memory that are found by their keys), `many` (what an update of many keys means), `limits`.
 
 mod bookmark;
 pub mod cache;
-mod counter;
 mod gate;
 mod group;
 pub mod hash;

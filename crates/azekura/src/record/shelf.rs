@@ -14,11 +14,11 @@ use super::group::{self, Keyed};
 use super::limits::Limits;
 use super::scan::{Lend, Scan};
 use crate::engine::{Bookmark, Visit};
-use crate::epoch::{self, Pin};
+use crate::epoch::{self, Brief, Pin};
 use crate::error::Result;
 use crate::index::hash::Hash;
-use crate::index::{Blank, Glance, Index, Locked, Place, Slot};
-use crate::slab::{Record, Slab};
+use crate::index::{Approached, Blank, Glance, Index, Locked, Place, Slot};
+use crate::slab::{Near, Record, Slab};
 use crate::weave;
 
 /// Of keys and values.
@@ -102,6 +102,43 @@ impl Shelf {
         }
         self.index
             .find(pin, hash, |place| Ok(self.matching(pin, place, key)))
+    }
+
+    /// What a short update begins with: the bucket of `hash`, asked for, and the short way to put and free.
+    #[inline(always)]
+    pub(super) fn approach<'p>(
+        &'p self,
+        inside: &'p Brief,
+        hash: Hash,
+    ) -> Option<(Approached<'p>, Near<'p>)> {
+        let home = self.index.approach(inside.pin(), hash)?;
+        Some((home, self.slab.near(inside)?))
+    }
+
+    /// Removes the record of `key` in few instructions, if nobody is in the way and it stands in its home bucket; whether
+    /// it was there. `leaves` is shown it under the bucket's lock, and says whether it may go this way. `None`: nothing
+    /// was done, go the long way.
+    #[inline(always)]
+    pub(super) fn remove_near(
+        &self,
+        inside: &Brief,
+        key: &[u8],
+        hash: Hash,
+        leaves: impl FnOnce(&Record<'_>) -> bool,
+    ) -> Option<bool> {
+        let (home, mut near) = self.approach(inside, hash)?;
+        let locked = home.lock()?;
+        let Some(slot) = locked.glance() else {
+            return Some(false);
+        };
+        let place = slot.place();
+        let record = self.matching(inside.pin(), place, key)?;
+        if !leaves(&record) {
+            return None;
+        }
+        locked.remove(slot);
+        near.free(place);
+        Some(true)
     }
 
     /// The record of `key`, whose home is locked.

@@ -20,7 +20,7 @@ use std::cell::UnsafeCell;
 use std::collections::VecDeque;
 use std::num::NonZero;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Place;
 use super::class::CLASSES;
@@ -73,11 +73,7 @@ impl Default for State {
 
 #[repr(align(128))]
 #[derive(Default)]
-struct Hand {
-    state: UnsafeCell<State>,
-    /// Bytes of slots taken here less those freed here. Stored by who is at the state, read by anybody.
-    live: AtomicI64,
-}
+struct Hand(UnsafeCell<State>);
 
 // SAFETY: the state is reached through a `Grip` only, and there is one for a hand at a time (see `Hands`).
 unsafe impl Sync for Hand {}
@@ -131,7 +127,7 @@ impl Hands {
         let last = self.all.len() - 1;
         if number < last {
             loop {
-                let mark = pin.appending();
+                let mark = pin.briefly();
                 weave::point();
                 if !self.closed.load(Ordering::Acquire) {
                     return Grip {
@@ -166,10 +162,10 @@ impl Hands {
         let _closing = self.closing.lock();
         let _shared = self.shared.lock();
         self.closed.store(true, Ordering::Release);
-        epoch::wait_for_appends();
+        epoch::wait_for_brief();
         for hand in &self.all {
             // SAFETY: owners that were here have left, those who come see that it is closed, and the last hand is locked.
-            show(unsafe { &mut *hand.state.get() });
+            show(unsafe { &mut *hand.0.get() });
         }
         weave::point();
         self.closed.store(false, Ordering::Release);
@@ -177,14 +173,7 @@ impl Hands {
 
     /// Every hand, for who owns them all.
     pub(super) fn all_alone(&mut self) -> impl Iterator<Item = &State> {
-        self.all.iter_mut().map(|hand| &*hand.state.get_mut())
-    }
-
-    /// Bytes of slots in use.
-    pub(super) fn live(&self) -> u64 {
-        let live = |hand: &Hand| hand.live.load(Ordering::Relaxed);
-        let sum: i64 = self.all.iter().map(live).sum();
-        sum.max(0).cast_unsigned()
+        self.all.iter_mut().map(|hand| &*hand.0.get_mut())
     }
 }
 
@@ -194,27 +183,7 @@ impl Own<'_> {
     pub(super) fn state(&mut self) -> &mut State {
         // SAFETY: it is open for this thread as long as the mark of its update lives (`Hands::own`), which outlives this;
         // the thread has no grip meanwhile.
-        unsafe { &mut *self.0.state.get() }
-    }
-
-    #[inline(always)]
-    pub(super) fn add_live(&self, bytes: i64) {
-        self.0.add_live(bytes);
-    }
-}
-
-impl Hand {
-    #[inline(always)]
-    fn add_live(&self, bytes: i64) {
-        let live = self.live.load(Ordering::Relaxed);
-        self.live.store(live + bytes, Ordering::Relaxed);
-    }
-}
-
-impl Grip<'_> {
-    #[inline(always)]
-    pub(super) fn add_live(&self, bytes: i64) {
-        self.hand.add_live(bytes);
+        unsafe { &mut *self.0.0.get() }
     }
 }
 
@@ -224,7 +193,7 @@ impl Deref for Grip<'_> {
     #[inline(always)]
     fn deref(&self) -> &State {
         // SAFETY: as for `deref_mut`.
-        unsafe { &*self.hand.state.get() }
+        unsafe { &*self.hand.0.get() }
     }
 }
 
@@ -234,6 +203,6 @@ impl DerefMut for Grip<'_> {
         // SAFETY: by promise of `grip` the thread has one grip; other threads own other hands, or hold the lock of the last
         // one in turn; `each` waits for the mark, which lives as long as the grip. A later owner of the hand got its number
         // from this thread, behind all it did.
-        unsafe { &mut *self.hand.state.get() }
+        unsafe { &mut *self.hand.0.get() }
     }
 }

@@ -43,9 +43,13 @@
 mod block;
 mod class;
 mod hand;
+mod limbo;
+mod near;
 mod record;
+mod thin;
 
-pub use block::{Draft, Near, Slab};
+pub use block::Slab;
+pub use near::{Draft, Near};
 pub use record::Record;
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ const ROWS: &[&[&[&str]]] = &[
         &["slab"],
         &["node"],
     ],
-    &[&["format"], &["io"], &["epoch"], &["order"]],
+    &[&["format"], &["io"], &["epoch", "counter"], &["order"]],
     &[&["error", "room"], &["weave"]],
 ];
 

@@ -231,8 +231,8 @@ impl CacheDb {
         let _inside = self.gate.enter();
         self.held.records_max.store(records_max, Ordering::Relaxed);
         self.held.bytes_max.store(bytes_max, Ordering::Relaxed);
-        // For its barrier: a put that has not seen the new bounds is seen here.
-        epoch::stamp();
+        // A put that has not seen the new bounds is seen here.
+        epoch::heavy_barrier();
         self.settle(&epoch::pin());
         Ok(())
     }

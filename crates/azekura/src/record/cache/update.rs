@@ -99,11 +99,7 @@ impl CacheDb {
     fn put_near(&self, key: &[u8], hash: Hash, value: &[u8], expires: Option<u32>) -> Option<bool> {
         let inside = self.gate.enter_briefly()?;
         let pin = inside.pin();
-        let home = self.shelf.index.approach(pin, hash)?;
-        let slab = &self.shelf.slab;
-        if slab.is_thin() {
-            return None;
-        }
+        let (home, mut near) = self.shelf.approach(&inside, hash)?;
         let bytes = charge(key.len(), value.len(), expires.is_some());
         if bytes > self.held.bytes_max.load(Ordering::Relaxed) {
             return None;
@@ -111,7 +107,6 @@ impl CacheDb {
         if expires.is_some() {
             self.timed.fetch_add(1, Ordering::Relaxed);
         }
-        let mut near = slab.near(&inside)?;
         let draft = near.draft(key, value, expires)?;
         let locked = home.lock()?;
         if let Some(slot) = locked.glance() {
@@ -272,26 +267,13 @@ impl CacheDb {
     #[inline(always)]
     fn remove_near(&self, key: &[u8], hash: Hash) -> Option<bool> {
         let inside = self.gate.enter_briefly()?;
-        let pin = inside.pin();
-        let home = self.shelf.index.approach(pin, hash)?;
-        let slab = &self.shelf.slab;
-        if slab.is_thin() {
-            return None;
-        }
-        let mut near = slab.near(&inside)?;
-        let locked = home.lock()?;
-        let Some(slot) = locked.glance() else {
-            return Some(false);
-        };
-        let place = slot.place();
-        let record = self.shelf.matching(pin, place, key)?;
-        if record.expires.is_some() {
-            return None;
-        }
-        locked.remove(slot);
-        self.held.take(charge_of(&record));
-        near.free(place);
-        Some(true)
+        self.shelf.remove_near(&inside, key, hash, |record| {
+            if record.expires.is_some() {
+                return false;
+            }
+            self.held.take(charge_of(record));
+            true
+        })
     }
 
     #[inline(never)]

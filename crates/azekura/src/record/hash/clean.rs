@@ -195,7 +195,7 @@ impl Core {
         let locked = self.index.lock(pin, hash)?;
         let here = |place| Ok((Address(place) == address).then_some(()));
         if let Some((slot, ())) = locked.find(here)? {
-            let mark = epoch::appending();
+            let mark = pin.briefly();
             let flags = frame.header.flags & COMPRESSED | MOVED;
             let entry = Entry {
                 kind: FrameKind::Put,

@@ -60,6 +60,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rapidhash::v3::RapidSecrets;
 
+use crate::counter::Counter;
 use crate::engine::{
     Bookmark, CheckReport, DecideMany, Durability, Edit, Engine, Persistent, Promise, Reader,
     Stats, Visit,
@@ -69,7 +70,6 @@ use crate::format::frame::Frame;
 use crate::index::Index;
 use crate::index::hash::Hash;
 use crate::log::{Log, LogPosition, Use};
-use crate::record::counter::Counter;
 use crate::record::gate::Gate;
 use crate::record::scan;
 

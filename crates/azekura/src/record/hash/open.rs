@@ -34,6 +34,7 @@ use super::checkpoint::{self, Checkpoint};
 use super::layout::{ENGINE, Image, Root, SHIFTS, Super, root_crc};
 use super::recover::Replay;
 use super::{Core, HashDb, Options, keeper, value};
+use crate::counter::Counter;
 use crate::error::{Error, Kind, Result};
 use crate::format::superblock::{self, Superblock};
 use crate::index::Index;
@@ -43,7 +44,6 @@ use crate::io::{Access, Directory, Storage};
 use crate::log::layout::SegmentHeader;
 use crate::log::recover::Trust;
 use crate::log::{Geometry, Log, LogPosition, Segment, Use};
-use crate::record::counter::Counter;
 use crate::record::gate::Gate;
 
 /// A closed file is not checkpointed for less log than this, in bytes: some hundred records.

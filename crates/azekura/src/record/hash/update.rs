@@ -234,7 +234,7 @@ impl Core {
                 } else {
                     FrameKind::Insert
                 };
-                let mark = pin.appending();
+                let mark = pin.briefly();
                 let entry = Entry {
                     kind,
                     flags,
@@ -249,7 +249,7 @@ impl Core {
             }
             Edit::Remove => {
                 if let Some(present) = &found {
-                    let mark = pin.appending();
+                    let mark = pin.briefly();
                     let entry = Entry {
                         kind: FrameKind::Remove,
                         flags: 0,
@@ -402,7 +402,7 @@ impl Core {
         if entries.is_empty() {
             return Ok(());
         }
-        let mark = pin.appending();
+        let mark = pin.briefly();
         let mut addresses = Vec::with_capacity(entries.len());
         let claim = claim_of_many(&changed, &entries, found);
         self.log.admit(claim)?;
@@ -432,7 +432,7 @@ impl Core {
         let blank = Blank::new()?;
         {
             let _alone = self.gate.alone();
-            let mark = epoch::appending();
+            let mark = epoch::pin().briefly();
             let entry = Entry {
                 kind: FrameKind::Clear,
                 flags: 0,

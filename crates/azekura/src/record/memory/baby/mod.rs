@@ -47,6 +47,7 @@ use frame::FRAME;
 use together::GROUP;
 use tree::{End, To, Tree};
 
+use crate::counter::Counter;
 use crate::engine::{
     Bookmark, Cursor, DecideMany, Edit, Engine, Ordered, Promise, Reader, Stats, Visit,
 };
@@ -54,7 +55,6 @@ use crate::epoch::{self, Pin};
 use crate::error::Result;
 use crate::node::{Found, KEY_LEN_MAX, Node};
 use crate::order::Order;
-use crate::record::counter::Counter;
 use crate::record::gate::Gate;
 use crate::record::limits::Limits;
 use crate::room;

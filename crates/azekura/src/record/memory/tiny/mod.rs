@@ -27,10 +27,10 @@
 
 mod update;
 
+use crate::counter::Counter;
 use crate::engine::{Bookmark, DecideMany, Edit, Engine, Promise, Reader, Stats, Visit};
 use crate::epoch;
 use crate::error::Result;
-use crate::record::counter::Counter;
 use crate::record::gate::Gate;
 use crate::record::scan::{self, Lend};
 use crate::record::shelf::{LIMITS, Shelf};

@@ -54,12 +54,7 @@ impl TinyDb {
     fn put_near(&self, key: &[u8], hash: Hash, value: &[u8]) -> Option<()> {
         let inside = self.gate.enter_briefly()?;
         let pin = inside.pin();
-        let home = self.shelf.index.approach(pin, hash)?;
-        let slab = &self.shelf.slab;
-        if slab.is_thin() {
-            return None;
-        }
-        let mut near = slab.near(&inside)?;
+        let (home, mut near) = self.shelf.approach(&inside, hash)?;
         let draft = near.draft(key, value, None)?;
         let locked = home.lock()?;
         if let Some(slot) = locked.glance() {
@@ -126,23 +121,10 @@ impl TinyDb {
     #[inline(always)]
     fn remove_near(&self, key: &[u8], hash: Hash) -> Option<bool> {
         let inside = self.gate.enter_briefly()?;
-        let pin = inside.pin();
-        let home = self.shelf.index.approach(pin, hash)?;
-        let slab = &self.shelf.slab;
-        if slab.is_thin() {
-            return None;
-        }
-        let mut near = slab.near(&inside)?;
-        let locked = home.lock()?;
-        let Some(slot) = locked.glance() else {
-            return Some(false);
-        };
-        let place = slot.place();
-        self.shelf.matching(pin, place, key)?;
-        locked.remove(slot);
-        near.free(place);
-        self.count.add(pin, -1);
-        Some(true)
+        self.shelf.remove_near(&inside, key, hash, |_| {
+            self.count.add(inside.pin(), -1);
+            true
+        })
     }
 
     #[inline(never)]

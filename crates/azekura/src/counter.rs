@@ -17,11 +17,11 @@ struct Share(AtomicI64);
 const SHARES: usize = 32;
 
 /// Shares that threads add to; their sum counts.
-pub(super) struct Counter(Box<[Share]>);
+pub(crate) struct Counter(Box<[Share]>);
 
 impl Counter {
     /// Errors: `Full`.
-    pub(super) fn new(count: u64) -> Result<Self> {
+    pub(crate) fn new(count: u64) -> Result<Self> {
         let shares = room::collect((0..SHARES).map(|_| Share::default()))?;
         shares[0].0.store(count.cast_signed(), Ordering::Relaxed);
         Ok(Self(shares.into_boxed_slice()))
@@ -29,7 +29,7 @@ impl Counter {
 
     /// Adds. The first threads own a share each and need no atomic addition.
     #[inline(always)]
-    pub(super) fn add(&self, pin: &Pin, by: i64) {
+    pub(crate) fn add(&self, pin: &Pin, by: i64) {
         let number = pin.thread_number();
         if number < SHARES - 1 {
             let share = &self.0[number].0;
@@ -40,14 +40,14 @@ impl Counter {
     }
 
     /// Exact when nobody adds.
-    pub(super) fn sum(&self) -> u64 {
+    pub(crate) fn sum(&self) -> u64 {
         let share = |share: &Share| share.0.load(Ordering::Relaxed);
         let sum: i64 = self.0.iter().map(share).sum();
         sum.max(0).cast_unsigned()
     }
 
     /// Back to none, while nobody adds.
-    pub(super) fn reset(&self) {
+    pub(crate) fn reset(&self) {
         for share in &self.0 {
             share.0.store(0, Ordering::Relaxed);
         }

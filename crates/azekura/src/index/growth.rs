@@ -1,0 +1,159 @@
+//! Growth: chunks that get more buckets, or become two, and the directory that doubles.
+//!
+//! The old chunk is locked as a whole, copied, and left as it is; what was built is published before `moved` is set. On an
+//! error everything stays as it was. Who needs room, and for what, is the caller's.
+
+use std::sync::atomic::Ordering;
+
+use super::hash::{self, ADDRESS_BITS, Hash};
+use super::shape::{self, Chunk};
+use super::{COLD, Directory, Index};
+use crate::error::{Error, Kind, Result};
+use crate::weave::{self, Bug};
+
+impl Index {
+    /// Makes room where a claim failed: brings a cold stripe in, makes a first chunk, or grows the chunk that
+    /// `seen` says. Does nothing if somebody else already did. No bucket may be locked by the caller.
+    pub fn grow(&self, hash: Hash, seen: u64) -> Result<()> {
+        let _growth = self.growth[hash.stripe() % 64].lock();
+        let word = self.directory().slot(hash).load(Ordering::Acquire);
+        if word != seen {
+            return Ok(());
+        }
+        if word & COLD != 0 {
+            return self.bring_in(hash.stripe());
+        }
+        if word == 0 {
+            let chunk = self.arena.take(shape::LADDER[0])?;
+            let depth = self.directory().depth;
+            self.publish(hash, depth, chunk.word(depth));
+            return Ok(());
+        }
+        let old = self.chunk(word);
+        let depth = old.depth();
+        let locks = !weave::has(Bug::GrowthWithoutLocks);
+        for at in (0..old.len()).filter(|_| locks) {
+            old.bucket(at).lock();
+        }
+        let entries = old.entries();
+        let grown = self.rebuild(hash, depth, shape::above(old.buckets()), &entries);
+        for at in 0..old.len() {
+            let bucket = old.bucket(at);
+            if grown.is_ok() {
+                bucket.set_moved();
+            }
+            if locks {
+                bucket.unlock();
+            }
+        }
+        grown?;
+        self.arena.retire(old);
+        Ok(())
+    }
+
+    /// Builds chunks for `entries` of the prefix of `hash` at `depth`, of `buckets` buckets or more, or in
+    /// two halves, and publishes them: all of them, or, on an error, none.
+    pub(super) fn rebuild(
+        &self,
+        hash: Hash,
+        depth: u32,
+        buckets: Option<u32>,
+        entries: &[u64],
+    ) -> Result<()> {
+        let mut built = Vec::new();
+        let done = self
+            .build_chunks(hash, depth, buckets, entries, &mut built)
+            .and_then(|()| {
+                let deepest = built.iter().map(|(_, chunk)| chunk.depth()).max();
+                self.deepen(deepest.unwrap_or(depth))
+            });
+        for (hash, chunk) in built {
+            if done.is_ok() {
+                self.publish(hash, chunk.depth(), chunk.word(chunk.depth()));
+            } else {
+                self.arena.give_back(chunk);
+            }
+        }
+        done
+    }
+
+    /// Builds them, each with the smallest hash of its prefix. Until all are published, the old chunk still answers for
+    /// the rest; so the second half is the first in the list.
+    fn build_chunks<'i>(
+        &'i self,
+        hash: Hash,
+        depth: u32,
+        buckets: Option<u32>,
+        entries: &[u64],
+        built: &mut Vec<(Hash, Chunk<'i>)>,
+    ) -> Result<()> {
+        let mut wanted = buckets;
+        while let Some(buckets) = wanted {
+            let chunk = self.arena.take(buckets)?.with_depth(depth);
+            if weave::has(Bug::ChunkBeforeEntries) {
+                self.deepen(depth)?;
+                self.publish(hash, depth, chunk.word(depth));
+            }
+            if chunk.fill(entries) {
+                built.push((hash, chunk));
+                return Ok(());
+            }
+            self.arena.give_back(chunk);
+            wanted = shape::above(buckets);
+        }
+        if depth + 1 >= hash::KNOWN_BITS {
+            return Err(Error::new(
+                Kind::Full,
+                "too many records share one hash prefix",
+            ));
+        }
+        let bit = 1u64 << (hash::KNOWN_BITS - 1 - depth) << ADDRESS_BITS;
+        let (ones, zeros): (Vec<u64>, Vec<u64>) = entries.iter().partition(|e| **e & bit != 0);
+        let half = 1u64 << (63 - depth);
+        let first = hash.0 >> (64 - depth) << (64 - depth);
+        let deeper = depth + 1;
+        let (upper, lower) = (shape::fitting(ones.len()), shape::fitting(zeros.len()));
+        self.build_chunks(Hash(first | half), deeper, upper, &ones, built)?;
+        self.build_chunks(Hash(first), deeper, lower, &zeros, built)
+    }
+
+    /// Has the directory tell prefixes of so many bits apart.
+    fn deepen(&self, depth: u32) -> Result<()> {
+        let mut retired = self.structure.lock();
+        while self.directory().depth < depth {
+            let old = self.directory();
+            let new = Directory::new(old.depth + 1)?;
+            for (at, slot) in old.slots.iter().enumerate() {
+                let word = slot.load(Ordering::Relaxed);
+                new.slots[2 * at].store(word, Ordering::Relaxed);
+                new.slots[2 * at + 1].store(word, Ordering::Relaxed);
+            }
+            self.replace_directory(&mut retired, new);
+        }
+        Ok(())
+    }
+
+    /// Writes a chunk's word, or that there is none, for a prefix that the directory tells apart.
+    pub(super) fn publish(&self, hash: Hash, depth: u32, word: u64) {
+        let _structure = self.structure.lock();
+        for slot in self.directory().slots_of(hash, depth) {
+            weave::point();
+            slot.store(word, Ordering::Release);
+        }
+    }
+
+    #[expect(unsafe_code, reason = "the directory is reclaimed by epochs")]
+    pub(super) fn replace_directory(
+        &self,
+        retired: &mut Vec<(u64, Box<Directory>)>,
+        new: Directory,
+    ) {
+        let old = self
+            .directory
+            .swap(Box::into_raw(Box::new(new)), Ordering::AcqRel);
+        // SAFETY: made by `Box::into_raw`, and nobody else takes it out: `structure` is held.
+        let old = unsafe { Box::from_raw(old) };
+        retired.push((crate::epoch::stamp(), old));
+        retired.retain(|(stamp, _)| !crate::epoch::is_past(*stamp));
+    }
+}

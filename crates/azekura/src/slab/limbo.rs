@@ -1,0 +1,194 @@
+//! Limbo: what was freed, until nobody can still be reading it.
+//!
+//! A freed place is noted in its thread's hand. Some hundred of them, or some hundred kilobytes, get a stamp together, since
+//! a stamp costs microseconds; once that is past, their bits are set, and the slots may be taken again. A hand whose
+//! thread does not come by any more is asked by others when much waits.
+//!
+//! Invariant: a slot's bit is set by who settles its hand, once. It does not know who looks, nor which block is worth
+//! filling.
+
+#![expect(unsafe_code, reason = "what long records say of themselves")]
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::Place;
+use super::block::{BLOCK, IDLE, Slab, UNIT, block_of, is_worth, layout};
+use super::class::{ELSEWHERE, TABLE};
+use super::hand::{Aging, Current, State};
+use super::record;
+use crate::epoch::{self, Pin};
+use crate::io::mmap::prefetch;
+use crate::weave::{self, Bug};
+
+/// Freed places that wait together for those still pinned: a stamp costs microseconds.
+const LIMBO: usize = if cfg!(azekura_weave) { 2 } else { 1024 };
+/// Or so many bytes.
+const LIMBO_BYTES: u64 = 256 << 10;
+/// Freed bytes that may wait for readers, beside an eighth of those in use, before all hands are asked to let them go.
+const WAITING: u64 = 4 << 20;
+/// Freed places whose bits are asked for before they are set.
+const AHEAD: usize = 8;
+
+impl Slab {
+    /// Gives the room at `place` back: to be used again when nobody is pinned since before. The caller has made sure
+    /// that nobody can find it any more, and that nobody else frees it.
+    #[inline(always)]
+    pub fn free(&self, pin: &Pin, place: Place) {
+        let mut hand = self.hands.grip(pin);
+        let freed = self.to_limbo(&mut hand, place);
+        self.live.add(pin, -freed);
+        if hand.limbo.len() >= LIMBO || hand.limbo_bytes >= LIMBO_BYTES {
+            self.settle(&mut hand);
+            drop(hand);
+            self.notice_thinness();
+        }
+    }
+
+    /// Notes a freed place; the bytes of its slot. Without memory for the note, the slot is never used again.
+    #[inline(always)]
+    pub(super) fn to_limbo(&self, hand: &mut State, place: Place) -> i64 {
+        let class = self.class(block_of(place));
+        let size = TABLE[class].size;
+        if !has_room_for_note(hand) {
+            return i64::from(size);
+        }
+        hand.limbo.push(place);
+        hand.limbo_bytes += u64::from(size);
+        if class == ELSEWHERE {
+            // SAFETY: a slot of that class which is in use.
+            hand.limbo_bytes += unsafe { record::elsewhere_bytes(self.at(place)) } as u64;
+        }
+        i64::from(size)
+    }
+
+    /// Lets what was freed be used again as far as nobody is pinned since, and takes the blocks that hands fill away from
+    /// them. A caller who met `Full` calls it unpinned and tries again.
+    pub fn reclaim(&self) {
+        self.hands.each(|state| {
+            self.settle(state);
+            for current in &mut state.current {
+                self.put_down(std::mem::take(current));
+            }
+        });
+    }
+
+    /// Gives a block up that a hand was filling, with the free slots it had taken out.
+    fn put_down(&self, current: Current) {
+        if current.block == 0 {
+            return;
+        }
+        if current.bits != 0 {
+            let word = self.word(current.block, current.word - 1);
+            word.fetch_or(current.bits, Ordering::Release);
+            let free = &self.meta(current.block).free;
+            free.fetch_add(current.bits.count_ones(), Ordering::SeqCst);
+        }
+        self.let_go(current.block);
+    }
+
+    /// Whether so much waits for readers that some of it waits for its hand's thread to come by.
+    pub(super) fn waits_long(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > WAITING + self.live_bytes() / 8
+    }
+
+    /// Stamps what is in limbo, and sets the bits of what nobody can look at any more.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn settle(&self, state: &mut State) {
+        if !state.limbo.is_empty() && state.aging.try_reserve(1).is_ok() {
+            let places = std::mem::take(&mut state.limbo);
+            let bytes = std::mem::take(&mut state.limbo_bytes);
+            self.waiting.fetch_add(bytes, Ordering::Relaxed);
+            state.aging.push_back(Aging {
+                stamp: epoch::stamp(),
+                bytes,
+                places,
+            });
+        }
+        while let Some(Aging { stamp, .. }) = state.aging.front() {
+            let is_past = epoch::is_past(*stamp) || weave::has(Bug::SlotsWithoutWaiting);
+            #[cfg(test)]
+            let is_past = is_past || self.hasty;
+            if !is_past {
+                return;
+            }
+            let Some(Aging { bytes, places, .. }) = state.aging.pop_front() else {
+                return;
+            };
+            self.waiting.fetch_sub(bytes, Ordering::Relaxed);
+            for (at, place) in places.iter().enumerate() {
+                if let Some(soon) = places.get(at + AHEAD) {
+                    prefetch(std::ptr::from_ref(self.bit(*soon).0).cast());
+                }
+                self.set_free(*place);
+            }
+        }
+    }
+
+    /// The bit that says whether a slot is free.
+    #[inline(always)]
+    fn bit(&self, place: Place) -> (&AtomicU64, u64) {
+        let block = block_of(place);
+        let slot = TABLE[self.class(block)].slot((place * UNIT % BLOCK) as u32);
+        (self.word(block, slot / 64), 1 << (slot % 64))
+    }
+
+    fn set_free(&self, place: Place) {
+        let block = block_of(place);
+        let class = self.class(block);
+        if class == ELSEWHERE {
+            self.drop_elsewhere(place);
+        }
+        let shape = &TABLE[class];
+        #[cfg(azekura_weave)]
+        self.spoil(place, shape);
+        let (word, bit) = self.bit(place);
+        weave::point();
+        let before = word.fetch_or(bit, Ordering::Release);
+        debug_assert!(before & bit == 0, "a place was freed twice");
+        let meta = self.meta(block);
+        weave::point();
+        let free = meta.free.fetch_add(1, Ordering::SeqCst).wrapping_add(1);
+        weave::point();
+        let state = meta.state.load(Ordering::SeqCst);
+        if free == shape.slots || state == IDLE && is_worth(free, shape.slots) {
+            let mut list = self.classes[class].lock();
+            // Meanwhile it may have been pooled by somebody else, and even be of another class.
+            if self.class(block) == class {
+                self.reconsider(block, class, &mut list);
+            }
+        }
+    }
+
+    /// Overwrites what nobody looks at any more: who does nevertheless finds neither key nor value.
+    #[cfg(azekura_weave)]
+    fn spoil(&self, place: Place, shape: &super::class::Class) {
+        // SAFETY: a slot of that class that was in use; nobody has taken it yet.
+        unsafe { self.at(place).write_bytes(0, shape.size as usize) };
+    }
+
+    pub(super) fn drop_elsewhere(&self, place: Place) {
+        // SAFETY: a slot of that class which was in use, and which nobody looks at any more; what it says was
+        // allocated with this layout.
+        unsafe {
+            let bytes = record::elsewhere_bytes(self.at(place));
+            self.elsewhere.fetch_sub(bytes as u64, Ordering::Relaxed);
+            if let Some(layout) = layout(bytes) {
+                std::alloc::dealloc(record::elsewhere(self.at(place)), layout);
+            }
+        }
+    }
+}
+
+/// Whether one more place may be noted before a stamp is due.
+#[inline(always)]
+pub(super) fn is_room_in_limbo(hand: &mut State) -> bool {
+    hand.limbo.len() + 1 < LIMBO && hand.limbo_bytes < LIMBO_BYTES && has_room_for_note(hand)
+}
+
+/// Whether there is memory to note one more place: asked for as much as is noted until a stamp is due.
+#[inline(always)]
+fn has_room_for_note(hand: &mut State) -> bool {
+    let limbo = &mut hand.limbo;
+    limbo.len() < limbo.capacity() || limbo.try_reserve_exact(LIMBO).is_ok()
+}
