@@ -16,6 +16,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use azekura::error::{Error, Kind, Result};
+use azekura_bench::measure::median;
 use azekura_bench::plan::Plan;
 use azekura_bench::report::Phase;
 
@@ -133,7 +134,7 @@ impl Ratios {
 
     /// The median of each figure.
     pub(crate) fn median(all: &[Self]) -> Self {
-        let of = |figure: fn(&Self) -> Option<f64>| median(all.iter().filter_map(figure).collect());
+        let of = |figure: fn(&Self) -> Option<f64>| median(all.iter().filter_map(figure));
         Self {
             rate: of(|ratios| Some(ratios.rate)).unwrap_or_default(),
             cpu: of(|ratios| ratios.cpu),
@@ -154,26 +155,9 @@ impl Ratios {
     }
 }
 
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match values.len() {
-        0 => None,
-        len if len.is_multiple_of(2) => Some(f64::midpoint(values[middle - 1], values[middle])),
-        _ => Some(values[middle]),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_median_ignores_one_wild_pair() {
-        assert_eq!(median(vec![2.0, 100.0, 1.9]), Some(2.0));
-        assert_eq!(median(vec![1.0, 2.0]), Some(1.5));
-        assert_eq!(median(vec![]), None);
-    }
 
     fn phase(rate: f64, cpu: f64, private: u64) -> Phase {
         let json = format!(

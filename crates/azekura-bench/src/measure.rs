@@ -1,4 +1,5 @@
-//! What a phase took: processor time, memory by kind, bytes of files, work of the device, latency.
+//! What a phase took: processor time, memory by kind, bytes of files, work of the device, latency; and the middle of what
+//! several took.
 //!
 //! Memory is read from `/proc/self/status`: private (anonymous) pages are what an engine costs, file
 //! pages are what the page cache would hold anyway and are shared with whoever maps the file. On a
@@ -182,6 +183,18 @@ pub struct Percentiles {
     pub max: f64,
 }
 
+/// The middle value, which one wild measurement does not move; of an even number, the mean of the two in the middle.
+pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let mut values: Vec<f64> = values.into_iter().collect();
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => None,
+        len if len.is_multiple_of(2) => Some(f64::midpoint(values[middle - 1], values[middle])),
+        _ => Some(values[middle]),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -230,6 +243,13 @@ mod tests {
             x = std::hint::black_box(crate::generate::mix(x));
         }
         assert!(cpu_seconds() > before);
+    }
+
+    #[test]
+    fn the_median_ignores_one_wild_value() {
+        assert_eq!(median([2.0, 100.0, 1.9]), Some(2.0));
+        assert_eq!(median([1.0, 2.0]), Some(1.5));
+        assert_eq!(median([]), None);
     }
 
     #[test]

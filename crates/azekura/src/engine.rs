@@ -104,6 +104,9 @@ pub struct Stats {
 /// What `scan` and `read` lend to: called with a key and its value.
 pub type Visit<'v> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'v;
 
+/// What a scan tells of a damaged record, by the error `Corrupted`; the answer says whether it goes on.
+pub type Damaged<'d> = dyn FnMut(Error) -> Result<()> + 'd;
+
 /// Reading. None of these waits for a writer where the engine's doc says so.
 pub trait Reader: Send + Sync {
     /// Lends the present value of `key`, or `None`, to `visit`, exactly once, without a copy.
@@ -128,19 +131,20 @@ pub trait Reader: Send + Sync {
     /// Returns where to go on after the record at which `visit` broke, or `None` at the end. A
     /// record that is present during the whole of a scan, even one continued by bookmarks, is shown
     /// exactly once; one that comes or goes meanwhile is shown at most once. Takes no exclusive lock.
-    fn scan(&self, from: Option<&Bookmark>, visit: &mut Visit<'_>) -> Result<Option<Bookmark>>;
+    /// Ends with `Corrupted` at the first damaged record.
+    fn scan(&self, from: Option<&Bookmark>, visit: &mut Visit<'_>) -> Result<Option<Bookmark>> {
+        self.scan_past(from, visit, &mut Err)
+    }
 
-    /// As `scan`, but a damaged record is told to `damaged` and passed over, and the scan goes on behind it. Engines whose
-    /// records cannot be damaged have no more than `scan`.
+    /// As `scan`, but `damaged` is told of each damaged record: with `Ok` the scan goes on behind it, with an error it
+    /// ends. A scan that is continued by a bookmark may tell of one again. Damage of more than a
+    /// record, as of an index, ends it in any case.
     fn scan_past(
         &self,
         from: Option<&Bookmark>,
         visit: &mut Visit<'_>,
-        damaged: &mut dyn FnMut(Error),
-    ) -> Result<Option<Bookmark>> {
-        let _ = damaged;
-        self.scan(from, visit)
-    }
+        damaged: &mut Damaged<'_>,
+    ) -> Result<Option<Bookmark>>;
 
     /// The bookmark from which a scan shows `key` first, if it is present.
     fn bookmark_at(&self, key: &[u8]) -> Bookmark;
@@ -308,14 +312,11 @@ impl<E: Engine + Persistent + ?Sized> Reader for Powered<'_, E> {
     fn read_many(&self, keys: &[&[u8]], visit: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
         self.0.read_many(keys, visit)
     }
-    fn scan(&self, from: Option<&Bookmark>, visit: &mut Visit<'_>) -> Result<Option<Bookmark>> {
-        self.0.scan(from, visit)
-    }
     fn scan_past(
         &self,
         from: Option<&Bookmark>,
         visit: &mut Visit<'_>,
-        damaged: &mut dyn FnMut(Error),
+        damaged: &mut Damaged<'_>,
     ) -> Result<Option<Bookmark>> {
         self.0.scan_past(from, visit, damaged)
     }

@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use azekura::engine::{Bookmark, Durability, Edit, Powered, Promise, Stats, Visit};
+use azekura::engine::{Bookmark, Damaged, Durability, Edit, Powered, Promise, Stats, Visit};
 use azekura::io::memory::Memory;
 use azekura::record::hash::{Compression, HashDb, HashReader, Options};
 use azekura::record::memory::std_hash::StdHashDb;
@@ -127,8 +127,13 @@ impl Reader for OwnPowered {
     fn read_many(&self, keys: &[&[u8]], visit: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
         Powered(&self.0).read_many(keys, visit)
     }
-    fn scan(&self, from: Option<&Bookmark>, visit: &mut Visit<'_>) -> Result<Option<Bookmark>> {
-        Powered(&self.0).scan(from, visit)
+    fn scan_past(
+        &self,
+        from: Option<&Bookmark>,
+        visit: &mut Visit<'_>,
+        damaged: &mut Damaged<'_>,
+    ) -> Result<Option<Bookmark>> {
+        Powered(&self.0).scan_past(from, visit, damaged)
     }
     fn bookmark_at(&self, key: &[u8]) -> Bookmark {
         Powered(&self.0).bookmark_at(key)

@@ -17,7 +17,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use super::servers::Program;
 use super::{MemcachePlan, Operation, phase};
 use crate::generate::Values;
-use crate::measure::Memory;
+use crate::measure::{Memory, median};
 use crate::report::{Phase, line};
 
 /// The workloads.
@@ -138,17 +138,6 @@ impl Ratios {
             cpu: over(ours.server_cpu_seconds, theirs.server_cpu_seconds),
             memory: over(bytes(ours), bytes(theirs)),
         }
-    }
-}
-
-fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match values.len() {
-        0 => None,
-        len if len.is_multiple_of(2) => Some(f64::midpoint(values[middle - 1], values[middle])),
-        _ => Some(values[middle]),
     }
 }
 
@@ -359,7 +348,5 @@ mod tests {
             memory: Some(0.5),
         };
         assert_eq!(ratios, expected);
-        assert_eq!(median([3.0, 1.0, 90.0].into_iter()), Some(3.0));
-        assert_eq!(median(std::iter::empty()), None);
     }
 }

@@ -83,6 +83,7 @@ impl Service {
                     *noted = *damaged;
                     self.trouble.note(&error);
                 }
+                Ok(())
             },
         );
         if let Ok(next) = &scanned {

@@ -137,6 +137,7 @@ impl Walk {
             },
             &mut |error| {
                 damaged.get_or_insert(error);
+                Ok(())
             },
         )?;
         self.left -= told;

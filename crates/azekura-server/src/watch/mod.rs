@@ -169,7 +169,9 @@ impl Eye<'_> {
 mod tests {
     use std::sync::Arc;
 
-    use azekura::engine::{Bookmark, DecideMany, Edit, Engine, Promise, Reader, Stats, Visit};
+    use azekura::engine::{
+        Bookmark, Damaged, DecideMany, Edit, Engine, Promise, Reader, Stats, Visit,
+    };
     use azekura::error::{Error, Kind};
 
     use super::*;
@@ -183,7 +185,12 @@ mod tests {
             visit(None);
             Ok(())
         }
-        fn scan(&self, _: Option<&Bookmark>, _: &mut Visit<'_>) -> Result<Option<Bookmark>> {
+        fn scan_past(
+            &self,
+            _: Option<&Bookmark>,
+            _: &mut Visit<'_>,
+            _: &mut Damaged<'_>,
+        ) -> Result<Option<Bookmark>> {
             Ok(None)
         }
         fn bookmark_at(&self, key: &[u8]) -> Bookmark {

@@ -7,9 +7,9 @@
 use rapidhash::v3::RapidSecrets;
 
 use super::bookmark::Start;
-use crate::engine::{Bookmark, Visit};
+use crate::engine::{Bookmark, Damaged, Visit};
 use crate::epoch;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Kind, Result};
 use crate::index::hash::Hash;
 use crate::index::{Index, Place};
 
@@ -29,9 +29,6 @@ pub(super) fn behind(hash: Hash, key: &[u8]) -> Bookmark {
 /// Is lent a record: key and value.
 pub(super) type Lend<'v> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'v;
 
-/// Is told of records that cannot be read.
-pub(super) type Damaged<'d> = dyn FnMut(Error) + 'd;
-
 /// What is scanned: an index, and a way to the records it points to.
 pub(super) struct Scan<'s> {
     pub(super) index: &'s Index,
@@ -46,14 +43,14 @@ impl Scan<'_> {
         &self,
         from: Option<&Bookmark>,
         visit: &mut Visit<'_>,
-        mut damaged: Option<&mut Damaged<'_>>,
+        damaged: &mut Damaged<'_>,
     ) -> Result<Option<Bookmark>> {
         let start = Start::of(from)?;
         let mut at = Some(Hash(start.hash));
         while let Some(hash) = at {
             let pin = epoch::pin();
             let (mut entries, next) = self.index.scan_chunk(&pin, hash)?;
-            self.order_alike(&mut entries, damaged.is_some())?;
+            self.order_alike(&mut entries)?;
             for (_, place) in entries.iter().take(AHEAD) {
                 (self.prefetch)(*place);
             }
@@ -69,11 +66,9 @@ impl Scan<'_> {
                     }
                     Ok(())
                 });
-                match (lent, damaged.as_mut()) {
-                    (Err(error), Some(damaged)) if error.kind() == Kind::Corrupted => {
-                        damaged(error);
-                    }
-                    (lent, _) => lent?,
+                match lent {
+                    Err(error) if error.kind() == Kind::Corrupted => damaged(error)?,
+                    lent => lent?,
                 }
                 if stopped.is_some() {
                     return Ok(stopped);
@@ -84,8 +79,9 @@ impl Scan<'_> {
         Ok(None)
     }
 
-    /// Entries whose known bits are equal are put in order by all of the hash and the key.
-    fn order_alike(&self, entries: &mut [(u64, Place)], passes_over: bool) -> Result<()> {
+    /// Entries whose known bits are equal are put in order by all of the hash and the key; damaged ones come
+    /// first, and are told of when it is their turn.
+    fn order_alike(&self, entries: &mut [(u64, Place)]) -> Result<()> {
         for alike in entries
             .chunk_by_mut(|(a, _), (b, _)| a == b)
             .filter(|alike| alike.len() > 1)
@@ -97,7 +93,7 @@ impl Scan<'_> {
                     keys = (Hash::of_key(key, self.secrets), key.to_vec());
                     Ok(())
                 });
-                if !(passes_over && lent.as_ref().is_err_and(|e| e.kind() == Kind::Corrupted)) {
+                if !lent.as_ref().is_err_and(|e| e.kind() == Kind::Corrupted) {
                     lent?;
                 }
                 keyed.push((keys, *entry));

@@ -198,7 +198,8 @@ impl Shelf {
         }
     }
 
-    /// Offers all records in the order of their hashes to `show`, which may hand them on to the visitor it is given.
+    /// Offers all records in the order of their hashes to `show`, which may hand them on to the visitor it is given. None
+    /// of them can be damaged.
     pub(super) fn scan(
         &self,
         from: Option<&Bookmark>,
@@ -217,7 +218,7 @@ impl Shelf {
             prefetch: &|place| self.prefetch(place),
             lend: &lend,
         };
-        scan.run(from, visit, None)
+        scan.run(from, visit, &mut Err)
     }
 
     /// Takes all records away, while no update is under way; `forget` is called when none can be found any more. Errors:

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 
 use super::model::ModelDb;
 use crate::engine::{
-    Bookmark, Cursor, DecideMany, Edit, Engine, Ordered, Promise, Reader, Stats, Visit,
+    Bookmark, Cursor, Damaged, DecideMany, Edit, Engine, Ordered, Promise, Reader, Stats, Visit,
 };
 use crate::error::Result;
 use crate::verbs::Verbs;
@@ -252,7 +252,12 @@ impl Reader for Broken {
         Ok(())
     }
 
-    fn scan(&self, from: Option<&Bookmark>, visit: &mut Visit<'_>) -> Result<Option<Bookmark>> {
+    fn scan_past(
+        &self,
+        from: Option<&Bookmark>,
+        visit: &mut Visit<'_>,
+        damaged: &mut Damaged<'_>,
+    ) -> Result<Option<Bookmark>> {
         let (mut shown, mut broke) = (0, false);
         if self.bug == Bug::BookmarkForgotten && from.is_some() {
             return Ok(None);
@@ -263,7 +268,7 @@ impl Reader for Broken {
         {
             return Ok(from.cloned());
         }
-        self.db.scan(from, &mut |key, value| {
+        let visit = &mut |key: &[u8], value: &[u8]| {
             shown += 1;
             if self.bug == Bug::ScanSkips && shown == 3 {
                 return ControlFlow::Continue(());
@@ -274,7 +279,8 @@ impl Reader for Broken {
                 return ControlFlow::Continue(());
             }
             flow
-        })
+        };
+        self.db.scan_past(from, visit, damaged)
     }
 
     fn bookmark_at(&self, key: &[u8]) -> Bookmark {

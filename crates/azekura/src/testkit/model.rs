@@ -17,7 +17,7 @@ use parking_lot::RwLock;
 
 use super::op::{Op, Outcome, Want, Wish};
 use crate::engine::{
-    Bookmark, Cursor, DecideMany, Edit, Engine, Ordered, Promise, Reader, Stats, Visit,
+    Bookmark, Cursor, Damaged, DecideMany, Edit, Engine, Ordered, Promise, Reader, Stats, Visit,
 };
 use crate::error::{Error, Kind, Result, size};
 use crate::verbs::{Exchange, Rekeyed};
@@ -371,7 +371,12 @@ impl Reader for ModelDb {
         Ok(())
     }
 
-    fn scan(&self, from: Option<&Bookmark>, visit: &mut Visit<'_>) -> Result<Option<Bookmark>> {
+    fn scan_past(
+        &self,
+        from: Option<&Bookmark>,
+        visit: &mut Visit<'_>,
+        _: &mut Damaged<'_>,
+    ) -> Result<Option<Bookmark>> {
         let mut next = from.map_or_else(Vec::new, |bookmark| bookmark.as_bytes().to_vec());
         loop {
             let least = Bound::Included(&next[..]);

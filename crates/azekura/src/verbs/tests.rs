@@ -409,15 +409,17 @@ fn a_search_ends_with_the_last_record_wanted() {
         fn read(&self, key: &[u8], visit: &mut dyn FnMut(Option<&[u8]>)) -> Result<()> {
             self.0.read(key, visit)
         }
-        fn scan(
+        fn scan_past(
             &self,
             from: Option<&crate::engine::Bookmark>,
             visit: &mut Visit<'_>,
+            damaged: &mut crate::engine::Damaged<'_>,
         ) -> Result<Option<crate::engine::Bookmark>> {
-            self.0.scan(from, &mut |key, value| {
+            let visit = &mut |key: &[u8], value: &[u8]| {
                 self.1.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
                 visit(key, value)
-            })
+            };
+            self.0.scan_past(from, visit, damaged)
         }
         fn bookmark_at(&self, key: &[u8]) -> crate::engine::Bookmark {
             self.0.bookmark_at(key)

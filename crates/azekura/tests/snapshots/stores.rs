@@ -6,7 +6,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use azekura::engine::{Bookmark, DecideMany, Expiring, Promise, Stats, Visit, VisitWithTimeLeft};
+use azekura::engine::{
+    Bookmark, Damaged, DecideMany, Expiring, Promise, Stats, Visit, VisitWithTimeLeft,
+};
 use azekura::record::memory::std_tree::StdTreeDb;
 use azekura::testkit::ModelDb;
 use azekura::{Edit, Engine, Error, Kind, Reader, Result};
@@ -34,11 +36,16 @@ pub(crate) struct Failing(pub(crate) StdTreeDb, pub(crate) AtomicU64);
 
 impl Reader for Failing {
     reads_through!();
-    fn scan(&self, from: Option<&Bookmark>, visit: &mut Visit<'_>) -> Result<Option<Bookmark>> {
+    fn scan_past(
+        &self,
+        from: Option<&Bookmark>,
+        visit: &mut Visit<'_>,
+        damaged: &mut Damaged<'_>,
+    ) -> Result<Option<Bookmark>> {
         if self.1.load(Ordering::Relaxed) == 0 {
             return Err(Error::new(Kind::Corrupted, "a record is damaged"));
         }
-        self.0.scan(from, visit)
+        self.0.scan_past(from, visit, damaged)
     }
     fn bookmark_at(&self, key: &[u8]) -> Bookmark {
         self.0.bookmark_at(key)
@@ -71,11 +78,16 @@ pub(crate) struct Slow(pub(crate) StdTreeDb, pub(crate) AtomicBool);
 
 impl Reader for Slow {
     reads_through!();
-    fn scan(&self, from: Option<&Bookmark>, visit: &mut Visit<'_>) -> Result<Option<Bookmark>> {
+    fn scan_past(
+        &self,
+        from: Option<&Bookmark>,
+        visit: &mut Visit<'_>,
+        damaged: &mut Damaged<'_>,
+    ) -> Result<Option<Bookmark>> {
         while !self.1.load(Ordering::Acquire) {
             std::thread::yield_now();
         }
-        self.0.scan(from, visit)
+        self.0.scan_past(from, visit, damaged)
     }
     fn bookmark_at(&self, key: &[u8]) -> Bookmark {
         self.1.store(true, Ordering::Release);
@@ -96,8 +108,13 @@ impl Timed {
 
 impl Reader for Timed {
     reads_through!();
-    fn scan(&self, from: Option<&Bookmark>, visit: &mut Visit<'_>) -> Result<Option<Bookmark>> {
-        self.0.scan(from, visit)
+    fn scan_past(
+        &self,
+        from: Option<&Bookmark>,
+        visit: &mut Visit<'_>,
+        damaged: &mut Damaged<'_>,
+    ) -> Result<Option<Bookmark>> {
+        self.0.scan_past(from, visit, damaged)
     }
     fn bookmark_at(&self, key: &[u8]) -> Bookmark {
         self.0.bookmark_at(key)

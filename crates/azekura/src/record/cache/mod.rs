@@ -44,7 +44,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::engine::{
-    Bookmark, DecideMany, Edit, Engine, Expiring, Promise, Reader, Stats, Visit, VisitWithTimeLeft,
+    Bookmark, Damaged, DecideMany, Edit, Engine, Expiring, Promise, Reader, Stats, Visit,
+    VisitWithTimeLeft,
 };
 use crate::epoch::{self, Pin};
 use crate::error::{Error, Kind, Result, size};
@@ -337,7 +338,12 @@ impl Reader for CacheDb {
         })
     }
 
-    fn scan(&self, from: Option<&Bookmark>, visit: &mut Visit<'_>) -> Result<Option<Bookmark>> {
+    fn scan_past(
+        &self,
+        from: Option<&Bookmark>,
+        visit: &mut Visit<'_>,
+        _: &mut Damaged<'_>,
+    ) -> Result<Option<Bookmark>> {
         self.scan_timed(from, &mut |key, value, _| visit(key, value))
     }
 

@@ -62,10 +62,10 @@ use rapidhash::v3::RapidSecrets;
 
 use crate::counter::Counter;
 use crate::engine::{
-    Bookmark, CheckReport, DecideMany, Durability, Edit, Engine, Persistent, Promise, Reader,
-    Stats, Visit,
+    Bookmark, CheckReport, Damaged, DecideMany, Durability, Edit, Engine, Persistent, Promise,
+    Reader, Stats, Visit,
 };
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::format::frame::Frame;
 use crate::index::Index;
 use crate::index::hash::Hash;
@@ -334,17 +334,13 @@ impl Reader for HashDb {
         self.core.read_many(keys, visit)
     }
 
-    fn scan(&self, from: Option<&Bookmark>, visit: &mut Visit<'_>) -> Result<Option<Bookmark>> {
-        self.core.scan(from, visit, None)
-    }
-
     fn scan_past(
         &self,
         from: Option<&Bookmark>,
         visit: &mut Visit<'_>,
-        damaged: &mut dyn FnMut(Error),
+        damaged: &mut Damaged<'_>,
     ) -> Result<Option<Bookmark>> {
-        self.core.scan(from, visit, Some(damaged))
+        self.core.scan(from, visit, damaged)
     }
 
     fn bookmark_at(&self, key: &[u8]) -> Bookmark {

@@ -7,7 +7,7 @@
 use std::sync::atomic::Ordering;
 
 use super::{Core, value};
-use crate::engine::{Bookmark, Visit};
+use crate::engine::{Bookmark, Damaged, Visit};
 use crate::epoch::{self, Pin};
 use crate::error::Result;
 use crate::format::frame::Frame;
@@ -15,7 +15,7 @@ use crate::index::hash::Hash;
 use crate::index::{Glance, Place};
 use crate::log::Address;
 use crate::record::group::{self, Keyed};
-use crate::record::scan::{Damaged, Lend, Scan};
+use crate::record::scan::{Lend, Scan};
 
 impl Core {
     #[inline(always)]
@@ -108,7 +108,7 @@ impl Core {
         &self,
         from: Option<&Bookmark>,
         visit: &mut Visit<'_>,
-        damaged: Option<&mut Damaged<'_>>,
+        damaged: &mut Damaged<'_>,
     ) -> Result<Option<Bookmark>> {
         let lend = |place: Place, visit: &mut Lend<'_>| {
             let pin = epoch::pin();

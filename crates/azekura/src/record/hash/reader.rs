@@ -31,7 +31,7 @@ use super::open::{read_root, read_super, trust_in};
 use super::recover::Replay;
 use super::{Compression, HashDb, Options, promise, value};
 use crate::engine::{
-    Bookmark, CheckReport, Durability, Engine, Persistent, Promise, Reader, Stats, Visit,
+    Bookmark, CheckReport, Damaged, Durability, Engine, Persistent, Promise, Reader, Stats, Visit,
 };
 use crate::epoch::{self, Published};
 use crate::error::{Error, Kind, Result};
@@ -395,7 +395,12 @@ impl View {
     }
 
     /// Scans without taking anything in: the state of one moment, as long as its segments are not reused.
-    fn scan(&self, from: Option<&Bookmark>, visit: &mut Visit<'_>) -> Result<Option<Bookmark>> {
+    fn scan(
+        &self,
+        from: Option<&Bookmark>,
+        visit: &mut Visit<'_>,
+        damaged: &mut Damaged<'_>,
+    ) -> Result<Option<Bookmark>> {
         let lend = |place: Place, visit: &mut scan::Lend<'_>| {
             let mut buf = Vec::new();
             let frame = self.log.copy_frame(Address(place), &mut buf)?;
@@ -410,7 +415,7 @@ impl View {
             prefetch: &|_| (),
             lend: &lend,
         };
-        scan.run(from, visit, None)
+        scan.run(from, visit, damaged)
     }
 }
 
@@ -430,19 +435,32 @@ impl Reader for HashReader {
         Ok(())
     }
 
-    fn scan(&self, from: Option<&Bookmark>, visit: &mut Visit<'_>) -> Result<Option<Bookmark>> {
+    fn scan_past(
+        &self,
+        from: Option<&Bookmark>,
+        visit: &mut Visit<'_>,
+        damaged: &mut Damaged<'_>,
+    ) -> Result<Option<Bookmark>> {
         let mut at = from.cloned();
         let mut stopped = false;
         loop {
             let shown = self.answer(|view| {
                 // The place is kept record by record, so that a newer view goes on behind it.
                 let mut behind = None;
-                let end = view.scan(at.as_ref(), &mut |key, value| {
+                let visit = &mut |key: &[u8], value: &[u8]| {
                     behind = Some(scan::behind(Hash::of_key(key, &view.secrets), key));
                     let flow = visit(key, value);
                     stopped = flow.is_break();
                     flow
-                });
+                };
+                // What a view that is too old takes for damage is looked at again in a newer one.
+                let damaged = &mut |error| {
+                    if view.is_stale(&self.storage) {
+                        return Err(error);
+                    }
+                    damaged(error)
+                };
+                let end = view.scan(at.as_ref(), visit, damaged);
                 if behind.is_some() {
                     at = behind;
                 }
@@ -527,19 +545,23 @@ impl Persistent for HashReader {
                 copy.clear()?;
                 let (mut done, total) = (0, view.count());
                 let mut failed = None;
-                view.scan(None, &mut |key, value| {
-                    done += 1;
-                    if done % 4096 == 0 {
-                        progress(done, total);
-                    }
-                    match copy.put(key, value) {
-                        Ok(()) => ControlFlow::Continue(()),
-                        Err(error) => {
-                            failed = Some(error);
-                            ControlFlow::Break(())
+                view.scan(
+                    None,
+                    &mut |key, value| {
+                        done += 1;
+                        if done % 4096 == 0 {
+                            progress(done, total);
                         }
-                    }
-                })?;
+                        match copy.put(key, value) {
+                            Ok(()) => ControlFlow::Continue(()),
+                            Err(error) => {
+                                failed = Some(error);
+                                ControlFlow::Break(())
+                            }
+                        }
+                    },
+                    &mut Err,
+                )?;
                 failed.map_or(Ok(()), Err)
             })
         })

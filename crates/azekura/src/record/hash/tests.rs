@@ -3,15 +3,16 @@
 //! These are the quick ones, for who works on the engine. Its promises are tested in `tests/`, a file
 //! for each, with power cuts, kills, damage and threads.
 
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
-use std::path::PathBuf;
-
 use super::*;
-use crate::Kind;
+use crate::error::{Error, Kind};
 use crate::io::memory::Memory;
 use crate::io::sim::{Limits, SimDisk};
-use crate::io::{Access, Directory as _};
+use crate::io::{Access, Directory as _, Storage as _};
 
 fn small() -> Options {
     Options {
@@ -362,5 +363,44 @@ fn keys_that_the_index_cannot_tell_apart_keep_their_records() {
         assert_eq!(db.get(second).unwrap(), Some(value(second)));
         assert!(db.remove(second).unwrap());
         assert_eq!(db.count(), 0);
+    }
+}
+
+#[test]
+fn a_scan_ends_at_damage_or_goes_on_behind_it_as_it_is_told() {
+    let memory = Memory::new(1 << 26).unwrap();
+    let db = HashDb::create_on(memory.clone(), &small()).unwrap();
+    // One of a pair is damaged: their order among themselves is that of the records.
+    let pair = keys_with_one_tag(&db);
+    let keys: Vec<Vec<u8>> = (0..50).map(|i| format!("key{i}").into_bytes()).collect();
+    for key in keys.iter().chain(&pair) {
+        db.put(key, &[b"the value of ", &key[..]].concat()).unwrap();
+    }
+    // Behind a checkpoint, or opening would find it.
+    db.checkpoint().unwrap();
+    db.close().unwrap();
+    let needle = [b"the value of ", &pair[0][..]].concat();
+    let bytes = memory.to_vec();
+    let at = bytes.windows(needle.len()).position(|part| part == needle);
+    memory.write_at(at.unwrap() as u64, b"T").unwrap();
+
+    let writer = HashDb::open_on(memory.clone(), &small()).unwrap();
+    let reader = HashReader::open_on(memory).unwrap();
+    for db in [&writer as &dyn Reader, &reader] {
+        let error = db.scan(None, &mut |_, _| ControlFlow::Continue(()));
+        assert_eq!(error.unwrap_err().kind(), Kind::Corrupted);
+        let (mut shown, mut told) = (HashSet::new(), Vec::new());
+        let visit = &mut |key: &[u8], _: &[u8]| {
+            assert!(shown.insert(key.to_vec()), "once");
+            ControlFlow::Continue(())
+        };
+        let damaged = &mut |error: Error| {
+            told.push(error.kind());
+            Ok(())
+        };
+        assert_eq!(db.scan_past(None, visit, damaged).unwrap(), None);
+        let sound = keys.iter().chain(&pair[1..]).cloned();
+        assert_eq!(shown, sound.collect());
+        assert_eq!(told, [Kind::Corrupted]);
     }
 }

@@ -22,7 +22,7 @@ use parking_lot::{RwLock, RwLockWriteGuard};
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_inline};
 
 use super::std_records::{Bytes, Change, Copied, changes, fits, no_memory, promise};
-use crate::engine::{Bookmark, DecideMany, Edit, Engine, Promise, Reader, Stats, Visit};
+use crate::engine::{Bookmark, Damaged, DecideMany, Edit, Engine, Promise, Reader, Stats, Visit};
 use crate::error::Result;
 use crate::record::bookmark::Start;
 use crate::record::many::Distinct;
@@ -235,7 +235,12 @@ impl Reader for StdHashDb {
         self.read_with(key, visit)
     }
 
-    fn scan(&self, from: Option<&Bookmark>, visit: &mut Visit<'_>) -> Result<Option<Bookmark>> {
+    fn scan_past(
+        &self,
+        from: Option<&Bookmark>,
+        visit: &mut Visit<'_>,
+        _: &mut Damaged<'_>,
+    ) -> Result<Option<Bookmark>> {
         let mut start = Start::of(from)?;
         // Who wants only the record the bookmark is at does not pay for its shard.
         if from.is_some() && !start.behind && start.hash == self.place(start.key) {

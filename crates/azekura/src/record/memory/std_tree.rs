@@ -17,7 +17,7 @@ use parking_lot::RwLock;
 
 use super::std_records::{Bytes, Change, Copied, changes, fits, promise};
 use crate::engine::{
-    Bookmark, Cursor, DecideMany, Edit, Engine, Ordered, Promise, Reader, Stats, Visit,
+    Bookmark, Cursor, Damaged, DecideMany, Edit, Engine, Ordered, Promise, Reader, Stats, Visit,
 };
 use crate::error::Result;
 use crate::record::many::Distinct;
@@ -83,7 +83,12 @@ impl Reader for StdTreeDb {
         self.read_with(key, visit)
     }
 
-    fn scan(&self, from: Option<&Bookmark>, visit: &mut Visit<'_>) -> Result<Option<Bookmark>> {
+    fn scan_past(
+        &self,
+        from: Option<&Bookmark>,
+        visit: &mut Visit<'_>,
+        _: &mut Damaged<'_>,
+    ) -> Result<Option<Bookmark>> {
         let mut next = from.map_or_else(Vec::new, |bookmark| bookmark.as_bytes().to_vec());
         let (mut bytes, mut ends) = (Vec::new(), Vec::new());
         // The first groups are small: many a scan wants but one record.

@@ -182,7 +182,7 @@ mod tests {
     use parking_lot::Mutex;
 
     use super::*;
-    use crate::engine::{Bookmark, DecideMany, Promise, Reader, Stats, Visit};
+    use crate::engine::{Bookmark, Damaged, DecideMany, Promise, Reader, Stats, Visit};
     use crate::error::Result;
     use crate::testkit::ModelDb;
 
@@ -256,8 +256,13 @@ mod tests {
             visit(found.as_deref());
             Ok(())
         }
-        fn scan(&self, from: Option<&Bookmark>, visit: &mut Visit<'_>) -> Result<Option<Bookmark>> {
-            self.model.scan(from, visit)
+        fn scan_past(
+            &self,
+            from: Option<&Bookmark>,
+            visit: &mut Visit<'_>,
+            damaged: &mut Damaged<'_>,
+        ) -> Result<Option<Bookmark>> {
+            self.model.scan_past(from, visit, damaged)
         }
         fn bookmark_at(&self, key: &[u8]) -> Bookmark {
             self.model.bookmark_at(key)

@@ -49,7 +49,7 @@ use tree::{End, To, Tree};
 
 use crate::counter::Counter;
 use crate::engine::{
-    Bookmark, Cursor, DecideMany, Edit, Engine, Ordered, Promise, Reader, Stats, Visit,
+    Bookmark, Cursor, Damaged, DecideMany, Edit, Engine, Ordered, Promise, Reader, Stats, Visit,
 };
 use crate::epoch::{self, Pin};
 use crate::error::Result;
@@ -291,7 +291,12 @@ impl Reader for BabyDb {
         Ok(())
     }
 
-    fn scan(&self, from: Option<&Bookmark>, visit: &mut Visit<'_>) -> Result<Option<Bookmark>> {
+    fn scan_past(
+        &self,
+        from: Option<&Bookmark>,
+        visit: &mut Visit<'_>,
+        _: &mut Damaged<'_>,
+    ) -> Result<Option<Bookmark>> {
         self.walk(from, visit)
     }
 

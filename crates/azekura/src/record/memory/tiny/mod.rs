@@ -28,7 +28,7 @@
 mod update;
 
 use crate::counter::Counter;
-use crate::engine::{Bookmark, DecideMany, Edit, Engine, Promise, Reader, Stats, Visit};
+use crate::engine::{Bookmark, Damaged, DecideMany, Edit, Engine, Promise, Reader, Stats, Visit};
 use crate::epoch;
 use crate::error::Result;
 use crate::record::gate::Gate;
@@ -104,7 +104,12 @@ impl Reader for TinyDb {
         })
     }
 
-    fn scan(&self, from: Option<&Bookmark>, visit: &mut Visit<'_>) -> Result<Option<Bookmark>> {
+    fn scan_past(
+        &self,
+        from: Option<&Bookmark>,
+        visit: &mut Visit<'_>,
+        _: &mut Damaged<'_>,
+    ) -> Result<Option<Bookmark>> {
         let show = |record: &Record<'_>, lent: &mut Lend<'_>| lent(record.key, record.value);
         self.shelf.scan(from, &show, visit)
     }
