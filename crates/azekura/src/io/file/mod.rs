@@ -1,0 +1,416 @@
+//! Files through the page cache.
+//!
+//! [`File`] is one open file with its lock; [`Files`] is a folder of them. New files are private to their
+//! owner (mode 0600), links are not followed, and anything but a regular file is refused by name. It
+//! keeps the promises of `Storage`, and knows nothing of formats.
+
+mod folder;
+mod nameless;
+#[cfg(test)]
+mod tests;
+
+use std::fs::OpenOptions;
+use std::io::ErrorKind;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate};
+use rustix::io::{Errno, ReadWriteFlags};
+
+use super::file_lock::{FileLock, without_readers};
+use super::{Access, Map, Storage};
+use crate::error::{Error, Kind, Result, size};
+pub use folder::{Files, remove, sync_directory};
+use nameless::Nameless;
+
+/// An open file.
+#[derive(Debug)]
+#[expect(clippy::struct_field_names, reason = "the system's file, inside ours")]
+pub struct File {
+    pub(super) file: std::fs::File,
+    path: PathBuf,
+    access: Access,
+    lock: FileLock,
+    /// Where it stands until it takes its name.
+    nameless: Mutex<Option<Nameless>>,
+    /// Whether it takes its name from who has it.
+    replaces: bool,
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        if let Some(Nameless::Beside(beside)) = self.nameless.get_mut() {
+            // Left behind it costs room until the next file is made for that name.
+            let _ = std::fs::remove_file(beside);
+        }
+        self.lock.release(&self.file);
+    }
+}
+
+impl File {
+    /// Makes a new file and locks it for writing. `Invalid` if the name exists. The name is durable
+    /// after [`sync_directory`].
+    pub fn create(path: impl AsRef<Path>) -> Result<Self> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(true);
+        Self::with(path.as_ref(), &mut options, Access::Write, not_made)
+    }
+
+    /// Opens a file. `Locked` if `access` is `Write` and it is open for writing anywhere.
+    pub fn open(path: impl AsRef<Path>, access: Access) -> Result<Self> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(access == Access::Write);
+        Self::with(path.as_ref(), &mut options, access, refused)
+    }
+
+    fn with(
+        path: &Path,
+        options: &mut OpenOptions,
+        access: Access,
+        refused: fn(&Path, std::io::Error) -> Error,
+    ) -> Result<Self> {
+        Self::with_between(path, options, access, refused, &mut || {})
+    }
+
+    /// As `with`; `between` is called when the file is open and not yet locked.
+    fn with_between(
+        path: &Path,
+        options: &mut OpenOptions,
+        access: Access,
+        refused: fn(&Path, std::io::Error) -> Error,
+        between: &mut dyn FnMut(),
+    ) -> Result<Self> {
+        loop {
+            present(path)?;
+            let file = options
+                .mode(0o600)
+                .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
+                .open(path)
+                .map_err(|error| refused(path, error))?;
+            between();
+            let opened = Self::locked(file, path, access)?;
+            // Until it was locked, its writer may have put another file in its place, as a rebuild does: what
+            // is written to a file without a name is lost.
+            let named = |found: std::fs::Metadata| found.nlink() > 0;
+            if access == Access::Read || opened.file.metadata().is_ok_and(named) {
+                return Ok(opened);
+            }
+        }
+    }
+
+    fn locked(file: std::fs::File, path: &Path, access: Access) -> Result<Self> {
+        let found = file
+            .metadata()
+            .map_err(|e| Error::io("cannot look at the file", e).at(path))?;
+        if !found.is_file() {
+            return Err(Error::new(Kind::Mismatch, "not a regular file").at(path));
+        }
+        let lock = FileLock::take(&file, (found.dev(), found.ino()), access, path)?;
+        Ok(Self {
+            file,
+            path: path.to_path_buf(),
+            access,
+            lock,
+            nameless: Mutex::new(None),
+            replaces: false,
+        })
+    }
+
+    /// Gives the file the owner and mode of the one at `old`, which it is to replace: new files are private to who makes
+    /// them. `Io` if that is not permitted.
+    pub fn keep_owner_and_mode_of(&self, old: &Path) -> Result<()> {
+        let kept = || {
+            let (of, now) = (std::fs::metadata(old)?, self.file.metadata()?);
+            if (of.uid(), of.gid()) != (now.uid(), now.gid()) {
+                std::os::unix::fs::fchown(&self.file, Some(of.uid()), Some(of.gid()))?;
+            }
+            self.file.set_permissions(of.permissions())
+        };
+        kept().map_err(|error| {
+            Error::io(
+                "cannot give the new file the owner and mode of the old",
+                error,
+            )
+            .at(old)
+            .remedy("do it as its owner; nothing was changed")
+        })
+    }
+
+    fn write_zeros(&self, from: u64, to: u64) -> Result<()> {
+        let zeros = vec![0; to.saturating_sub(from).min(1 << 20) as usize];
+        let mut at = from;
+        while at < to {
+            let part = (to - at).min(1 << 20);
+            self.write_at(at, &zeros[..part as usize])?;
+            at += part;
+        }
+        Ok(())
+    }
+
+    fn error(&self, what: &str, source: impl Into<std::io::Error>, offset: u64) -> Error {
+        Error::io(what, source).at(&self.path).offset(offset)
+    }
+}
+
+/// Whether there is a file of that name. Looking before it is opened keeps a pipe or a device from blocking
+/// or being opened at all: anything but a file is `Mismatch`.
+fn present(path: &Path) -> Result<bool> {
+    let Ok(found) = std::fs::symlink_metadata(path) else {
+        return Ok(false);
+    };
+    let kind = found.file_type();
+    let what = if kind.is_file() {
+        return Ok(true);
+    } else if kind.is_dir() {
+        "a directory"
+    } else if kind.is_symlink() {
+        "a symbolic link"
+    } else {
+        "a pipe, socket or device"
+    };
+    Err(Error::new(Kind::Mismatch, "not a regular file")
+        .at(path)
+        .found(what, "a file")
+        .remedy("give the path of the file itself"))
+}
+
+/// A number nobody can guess.
+fn entropy() -> u64 {
+    let mut bytes = [0; 8];
+    let read = std::fs::File::open("/dev/urandom")
+        .and_then(|mut file| std::io::Read::read_exact(&mut file, &mut bytes));
+    let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let time = time.map_or(0, |time| time.as_nanos() as u64);
+    // Without the system's source, the time is what there is.
+    read.map_or(time, |()| u64::from_le_bytes(bytes) ^ time)
+}
+
+/// Why a file could not be made.
+fn not_made(path: &Path, error: std::io::Error) -> Error {
+    match error.kind() {
+        ErrorKind::AlreadyExists => {
+            Error::new(Kind::Invalid, "there is already a file of that name")
+                .at(path)
+                .remedy("open it, or remove it first")
+        }
+        ErrorKind::NotFound => Error::io("there is no folder to make the file in", error)
+            .at(path)
+            .remedy("check the path, or make the folder first"),
+        ErrorKind::PermissionDenied => Error::io("no permission to make a file there", error)
+            .at(path)
+            .remedy("choose another folder"),
+        _ => Error::io("cannot make the file", error).at(path),
+    }
+}
+
+/// Why a file could not be opened.
+fn refused(path: &Path, error: std::io::Error) -> Error {
+    match error.kind() {
+        ErrorKind::NotFound => Error::io("there is no such file", error)
+            .at(path)
+            .remedy("check the path, or create it with `azekura create`"),
+        ErrorKind::PermissionDenied => Error::io("no permission to open the file", error)
+            .at(path)
+            .remedy("ask its owner"),
+        _ => Error::io("cannot open the file", error).at(path),
+    }
+}
+
+impl Storage for File {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.file.read_exact_at(buf, offset).map_err(|error| {
+            if error.kind() == ErrorKind::UnexpectedEof {
+                return Error::new(Kind::Corrupted, "the file ends too early")
+                    .at(&self.path)
+                    .offset(offset)
+                    .detail(format!("{} wanted", size(buf.len() as u64)));
+            }
+            self.error("cannot read", error, offset)
+        })
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.file
+            .write_all_at(bytes, offset)
+            .map_err(|e| self.error("cannot write", e, offset))
+    }
+
+    /// One call of the system, which writes back and waits for this range alone.
+    fn write_durably(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let (mut at, mut rest) = (offset, bytes);
+        while !rest.is_empty() {
+            let part = [std::io::IoSlice::new(rest)];
+            match rustix::io::pwritev2(&self.file, &part, at, ReadWriteFlags::DSYNC) {
+                Ok(written) => {
+                    at += written as u64;
+                    rest = rest.get(written..).unwrap_or_default();
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+                    self.write_at(at, rest)?;
+                    return self.sync();
+                }
+                Err(error) => return Err(self.error("cannot write", error, offset)),
+            }
+        }
+        Ok(())
+    }
+
+    fn size(&self) -> Result<u64> {
+        let found = self
+            .file
+            .metadata()
+            .map_err(|e| self.error("cannot ask for the size", e, 0))?;
+        Ok(found.len())
+    }
+
+    fn resize(&self, wanted: u64) -> Result<()> {
+        let present = self.size()?;
+        if wanted > present {
+            self.allocate(present, wanted - present)?;
+            // Where the file system does not allocate, the size is all there is.
+            if self.size()? < wanted {
+                self.file
+                    .set_len(wanted)
+                    .map_err(|e| self.error("cannot grow", e, present))?;
+            }
+        } else if wanted < present {
+            // A reader in another process may have the end mapped: then its bytes go, the size stays.
+            let cut = without_readers(&self.file, || self.file.set_len(wanted));
+            match cut {
+                Some(cut) => cut.map_err(|e| self.error("cannot shrink", e, wanted))?,
+                None => self.discard(wanted, present - wanted)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.file
+            .sync_data()
+            .map_err(|e| self.error("cannot sync", e, 0))
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<()> {
+        if len == 0 {
+            return Ok(());
+        }
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        loop {
+            match fallocate(&self.file, flags, offset, len) {
+                Ok(()) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => break,
+                Err(error) => return Err(self.error("cannot give space back", error, offset)),
+            }
+        }
+        // Space that cannot be given back must still read as zeros.
+        let end = offset.saturating_add(len).min(self.size()?);
+        self.write_zeros(offset, end)
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> Result<()> {
+        if len == 0 {
+            return Ok(());
+        }
+        loop {
+            match fallocate(&self.file, FallocateFlags::empty(), offset, len) {
+                Ok(()) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => break,
+                Err(error) => {
+                    let what = format!("cannot allocate {}", size(len));
+                    return Err(self.error(&what, error, offset));
+                }
+            }
+        }
+        // Where the file system cannot allocate it cannot punch holes either: only the growth is missing.
+        self.write_zeros(offset.max(self.size()?), offset.saturating_add(len))
+    }
+
+    fn allocated(&self) -> Result<u64> {
+        let found = self
+            .file
+            .metadata()
+            .map_err(|e| self.error("cannot ask for the size", e, 0))?;
+        Ok(found.blocks() * 512)
+    }
+
+    fn map(&self, capacity: u64) -> Result<Arc<Map>> {
+        let least = self.size()?.next_multiple_of(4096).max(1 << 32);
+        let mut capacity = capacity.max(4096);
+        loop {
+            match Map::of_file(&self.file, capacity, self.access == Access::Write) {
+                Err(_) if capacity / 2 >= least => capacity = (capacity / 2).next_multiple_of(4096),
+                other => return other.map_err(|error| error.at(&self.path)),
+            }
+        }
+    }
+
+    fn copy_range_to(&self, offset: u64, len: u64, target: &dyn Storage) -> Result<()> {
+        let mut done = 0;
+        if let Some(other) = target.as_file() {
+            while done < len {
+                let (mut from, mut to) = (offset + done, offset + done);
+                let part = (len - done).min(1 << 30) as usize;
+                match rustix::fs::copy_file_range(
+                    &self.file,
+                    Some(&mut from),
+                    &other.file,
+                    Some(&mut to),
+                    part,
+                ) {
+                    Ok(0) => break,
+                    Ok(copied) => done += copied as u64,
+                    Err(Errno::INTR) => {}
+                    Err(Errno::NOSPC) => {
+                        return Err(Error::io("cannot copy", Errno::NOSPC).at(&other.path));
+                    }
+                    Err(_) => break,
+                }
+            }
+        }
+        super::copy_through_memory(self, offset + done, len - done, target)
+    }
+
+    fn drop_cache(&self) -> Result<()> {
+        fadvise(&self.file, 0, None, Advice::DontNeed)
+            .map_err(|e| self.error("cannot drop the cache", e, 0))
+    }
+
+    fn boot_id(&self) -> [u8; 16] {
+        let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let digits: Vec<u8> = text
+            .chars()
+            .filter_map(|digit| digit.to_digit(16))
+            .map(|d| d as u8)
+            .collect();
+        let mut id = [0; 16];
+        for (byte, pair) in id.iter_mut().zip(digits.chunks_exact(2)) {
+            *byte = pair[0] << 4 | pair[1];
+        }
+        id
+    }
+
+    fn entropy(&self) -> u64 {
+        entropy()
+    }
+
+    fn take_name(&self) -> Result<()> {
+        self.get_name()
+    }
+
+    fn has_writer(&self) -> bool {
+        self.access == Access::Read && super::file_lock::has_writer(&self.file)
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn as_file(&self) -> Option<&File> {
+        Some(self)
+    }
+}

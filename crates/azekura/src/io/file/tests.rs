@@ -1,0 +1,293 @@
+//! Files are made, named, read, written and given up as they say.
+//!
+//! All of it on the file system that holds temporary files, with and without its files that have no name; what
+//! dead processes leave is made by hand.
+
+use super::nameless::left_beside;
+use super::*;
+use crate::io::Directory;
+
+fn folder() -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("a");
+    (folder, path)
+}
+
+#[test]
+fn what_was_replaced_before_it_was_locked_is_not_written_to() {
+    let (_folder, path) = folder();
+    drop(File::create(&path).unwrap());
+    let other = path.with_extension("other");
+    std::fs::write(&other, b"the new one").unwrap();
+    let mut options = OpenOptions::new();
+    options.read(true).write(true);
+    let file = File::with_between(&path, &mut options, Access::Write, refused, &mut || {
+        // Only the first time: then there is no other file any more.
+        let _ = std::fs::rename(&other, &path);
+    });
+    assert_eq!(file.unwrap().size().unwrap(), 11);
+}
+
+#[test]
+fn what_is_written_is_read_through_file_and_map_alike() {
+    let (_folder, path) = folder();
+    let file = File::create(&path).unwrap();
+    file.resize(8192).unwrap();
+    file.write_at(4000, b"across pages").unwrap();
+    let map = file.map(1 << 30).unwrap();
+    let mut seen = [0; 16];
+    map.copy_out(4000, &mut seen);
+    assert_eq!(&seen[..12], b"across pages");
+    map.store_u64(8, 0x0102_0304_0506_0708);
+    file.read_at(8, &mut seen[..8]).unwrap();
+    assert_eq!(seen[..8], [8, 7, 6, 5, 4, 3, 2, 1]);
+    file.sync().unwrap();
+    file.drop_cache().unwrap();
+    file.resize(16384).unwrap();
+    map.store_u64(16376, 1);
+    assert_eq!(map.load_u64(8192), 0);
+}
+
+#[test]
+fn growing_allocates_discarding_gives_back_and_both_read_as_zeros() {
+    let (_folder, path) = folder();
+    let file = File::create(&path).unwrap();
+    file.resize(1 << 20).unwrap();
+    assert!(file.allocated().unwrap() >= 1 << 20);
+    file.write_at(0, &vec![7; 65536]).unwrap();
+    file.discard(0, 65536).unwrap();
+    file.discard(0, 0).unwrap();
+    let mut seen = vec![1; 65536];
+    file.read_at(0, &mut seen).unwrap();
+    assert!(seen.iter().all(|byte| *byte == 0));
+    file.resize(4096).unwrap();
+    assert_eq!(file.size().unwrap(), 4096);
+    let error = file.read_at(4090, &mut seen[..10]).unwrap_err();
+    assert_eq!(error.kind(), Kind::Corrupted);
+    assert!(
+        error.to_string().ends_with(" offset 0xffa (10 B wanted)"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_reader_keeps_its_pages_when_the_writer_shrinks_the_file() {
+    let (_folder, path) = folder();
+    let file = File::create(&path).unwrap();
+    file.resize(8192).unwrap();
+    let reader = File::open(&path, Access::Read).unwrap();
+    file.resize(4096).unwrap();
+    assert_eq!(reader.size().unwrap(), 8192);
+    drop(reader);
+    file.resize(4096).unwrap();
+    assert_eq!(file.size().unwrap(), 4096);
+}
+
+#[test]
+fn new_files_are_private_and_names_are_taken_once() {
+    let (_folder, path) = folder();
+    let file = File::create(&path).unwrap();
+    assert_eq!(file.file.metadata().unwrap().mode() & 0o777, 0o600);
+    let error = File::create(&path).unwrap_err();
+    assert_eq!(error.kind(), Kind::Invalid);
+    let wanted = format!(
+        "invalid: there is already a file of that name at {}; open it, or remove it first",
+        path.display()
+    );
+    assert_eq!(error.to_string(), wanted);
+}
+
+/// A file for `path` of each make.
+fn nameless(path: &Path) -> Vec<File> {
+    let mut files = vec![File::beside(path).unwrap()];
+    files.extend(File::unlinked(path).unwrap());
+    files
+}
+
+#[test]
+fn a_file_without_a_name_appears_whole_and_locked() {
+    let (folder, path) = folder();
+    for file in nameless(&path) {
+        file.resize(4096).unwrap();
+        file.write_at(0, b"whole").unwrap();
+        assert!(File::open(&path, Access::Read).is_err());
+        file.take_name().unwrap();
+        file.take_name().unwrap();
+        assert_eq!(std::fs::read(&path).unwrap()[..5], *b"whole");
+        assert_eq!(file.file.metadata().unwrap().mode() & 0o777, 0o600);
+        let error = File::open(&path, Access::Write).unwrap_err();
+        assert_eq!(error.kind(), Kind::Locked);
+        assert!(File::open(&path, Access::Read).unwrap().has_writer());
+        let error = File::create_nameless(&path).unwrap_err();
+        assert_eq!(error.kind(), Kind::Invalid);
+        drop(file);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+        std::fs::remove_file(&path).unwrap();
+    }
+    let error = File::create_nameless(folder.path()).unwrap_err();
+    assert_eq!(error.kind(), Kind::Mismatch);
+    let nowhere = folder.path().join("none/a");
+    assert_eq!(File::create_nameless(nowhere).unwrap_err().kind(), Kind::Io);
+}
+
+#[test]
+fn who_comes_second_to_a_name_replaces_nothing_and_leaves_nothing() {
+    let (folder, path) = folder();
+    for file in nameless(&path) {
+        std::fs::write(&path, b"the first").unwrap();
+        let error = file.take_name().unwrap_err();
+        assert_eq!(error.kind(), Kind::Invalid);
+        assert!(error.to_string().contains("already a file"), "{error}");
+        drop(file);
+        assert_eq!(std::fs::read(&path).unwrap(), b"the first");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+        std::fs::remove_file(&path).unwrap();
+    }
+}
+
+#[test]
+fn a_file_that_replaces_another_takes_its_name_when_it_is_whole() {
+    let (folder, path) = folder();
+    for mut file in nameless(&path) {
+        file.replaces = true;
+        std::fs::write(&path, b"the first").unwrap();
+        let reader = File::open(&path, Access::Read).unwrap();
+        file.resize(10).unwrap();
+        file.write_at(0, b"the second").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"the first");
+        file.take_name().unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"the second");
+        let mut kept = [0; 9];
+        reader.read_at(0, &mut kept).unwrap();
+        assert_eq!(&kept, b"the first");
+        drop(file);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+    // One that never is whole leaves the other, and nothing of itself.
+    drop(File::create_replacing(&path).unwrap());
+    assert_eq!(std::fs::read(&path).unwrap(), b"the second");
+    // What died between its two names is found by the next.
+    let dead = folder.path().join(".a.0123456789abcdef.new");
+    std::fs::write(&dead, b"half").unwrap();
+    let next = File::create_replacing(&path).unwrap();
+    next.take_name().unwrap();
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    let error = File::create_replacing(folder.path()).unwrap_err();
+    assert_eq!(error.kind(), Kind::Mismatch);
+}
+
+#[test]
+fn what_a_dead_process_left_beside_a_name_goes_and_what_a_living_one_makes_stays() {
+    let (folder, path) = folder();
+    let dead = folder.path().join(".a.0123456789abcdef.new");
+    let others = [
+        ".a.new",
+        ".b.0123456789abcdef.new",
+        ".a.0123456789abcdeg.new",
+    ];
+    std::fs::write(&dead, b"half").unwrap();
+    for name in others {
+        std::fs::write(folder.path().join(name), b"not ours").unwrap();
+    }
+    let living = File::beside(&path).unwrap();
+    assert!(!dead.exists());
+    let second = File::beside(&path).unwrap();
+    second.take_name().unwrap();
+    assert_eq!(left_beside(&path).len(), 1);
+    assert_eq!(living.take_name().unwrap_err().kind(), Kind::Invalid);
+    drop(living);
+    assert_eq!(left_beside(&path), Vec::<PathBuf>::new());
+    for name in others {
+        assert!(folder.path().join(name).exists());
+    }
+}
+
+#[test]
+fn a_durable_write_is_read_like_any_other() {
+    let (_folder, path) = folder();
+    let file = File::create(&path).unwrap();
+    file.resize(8192).unwrap();
+    let map = file.map(1 << 30).unwrap();
+    map.store_u64(4096, 7);
+    file.write_durably(4092, &[1, 2, 3, 4]).unwrap();
+    file.write_durably(0, &[]).unwrap();
+    assert_eq!(
+        (map.load_u64(4088) >> 32, map.load_u64(4096)),
+        (0x0403_0201, 7)
+    );
+}
+
+#[test]
+fn folders_links_and_pipes_are_refused_by_name() {
+    let (folder, path) = folder();
+    drop(File::create(&path).unwrap());
+    let link = folder.path().join("link");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    let pipe = folder.path().join("pipe");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR).unwrap();
+    let refusals = [
+        (folder.path(), "found a directory"),
+        (&link, "found a symbolic link"),
+        (&pipe, "found a pipe, socket or device"),
+    ];
+    for (path, found) in refusals {
+        let error = File::open(path, Access::Read).unwrap_err();
+        assert_eq!(error.kind(), Kind::Mismatch);
+        assert!(error.to_string().contains(found), "{error}");
+    }
+    let error = File::open(folder.path().join("none"), Access::Write).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .starts_with("io: there is no such file at "),
+        "{error}"
+    );
+}
+
+#[test]
+fn ranges_are_copied_between_files_and_to_memory() {
+    let (folder, path) = folder();
+    let from = File::create(&path).unwrap();
+    from.resize(8192).unwrap();
+    from.write_at(1000, &[9; 5000]).unwrap();
+    let to = File::create(folder.path().join("b")).unwrap();
+    to.resize(8192).unwrap();
+    from.copy_range_to(1000, 5000, &to).unwrap();
+    let memory = crate::io::memory::Memory::new(8192).unwrap();
+    memory.resize(8192).unwrap();
+    from.copy_range_to(1000, 5000, memory.as_ref()).unwrap();
+    let mut wanted = vec![0; 8192];
+    wanted[1000..6000].fill(9);
+    let mut seen = vec![1; 8192];
+    to.read_at(0, &mut seen).unwrap();
+    assert!(seen == wanted && memory.to_vec() == wanted);
+}
+
+#[test]
+fn a_folder_renames_removes_and_lists() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = Files::new(folder.path());
+    let (a, b) = (Path::new("a"), Path::new("b"));
+    drop(files.create(a).unwrap());
+    assert!(files.exists(a).unwrap());
+    files.rename(a, b).unwrap();
+    files.sync().unwrap();
+    let error = Files::new(folder.path().join("none")).sync().unwrap_err();
+    assert_eq!(error.kind(), Kind::Io, "it is this folder that is synced");
+    let (parent, name) = Files::of(Path::new("b"));
+    assert_eq!(name, b);
+    parent.sync().unwrap();
+    assert_eq!(files.list().unwrap(), [b]);
+    files.remove(b).unwrap();
+    assert!(!files.exists(b).unwrap());
+    assert_eq!(files.remove(b).unwrap_err().kind(), Kind::Io);
+}
+
+#[test]
+fn the_boot_is_the_same_for_every_file_and_entropy_is_not() {
+    let (folder, path) = folder();
+    let a = File::create(&path).unwrap();
+    let b = File::create(folder.path().join("b")).unwrap();
+    assert_eq!(a.boot_id(), b.boot_id());
+    assert_ne!(a.entropy(), b.entropy());
+}
