@@ -217,7 +217,7 @@ pub(crate) fn crates(path: &str, manifest: &str) -> Vec<String> {
 
 #[test]
 fn an_import_from_above_beside_or_the_root_is_found() {
-    let io = |text: &str| imports("crates/azekura/src/io/file.rs", text).len();
+    let io = |text: &str| imports("crates/azekura/src/io/file/mod.rs", text).len();
     assert_eq!(
         io("use crate::error::{Error, Result};\nuse super::Map;\n"),
         0

@@ -48,6 +48,7 @@ mod reader;
 mod recover;
 mod relief;
 mod repair;
+mod salvage;
 mod update;
 mod value;
 

@@ -42,7 +42,7 @@ use crate::index::hash::STRIPES;
 use crate::io::file::{File, Files};
 use crate::io::{Access, Directory, Storage};
 use crate::log::layout::SegmentHeader;
-use crate::log::recover::Trust;
+use crate::log::recover::{Recovered, Trust};
 use crate::log::{Geometry, Log, LogPosition, Segment, Use};
 use crate::record::gate::Gate;
 
@@ -160,18 +160,7 @@ impl HashDb {
         check_within(&storage, &root, geometry, segments)?;
         storage.resize(size.max(geometry.offset_of(segments as u32)))?;
         let log = open_log(&storage, geometry, options)?;
-        for segment in &root.log {
-            log.segments().adopt(*segment, Use::Log)?;
-        }
-        for &(index, units) in &root.other {
-            let segment = Segment {
-                index,
-                units,
-                sequence: 0,
-                dead: 0,
-            };
-            log.segments().adopt(segment, Use::Other)?;
-        }
+        adopt(&log, &root)?;
         let trust = trust_in(&log, &last, storage.as_ref());
         if last.open && !trust.trusted {
             storage.drop_cache()?;
@@ -194,43 +183,10 @@ impl HashDb {
             payload: last.encode(),
         };
         log.write_durably(found_super.slot_offset(), &found_super.encode())?;
-        let images_len = root.images.iter().map(|image| u64::from(image.len)).sum();
-        let taken = root.other.iter().map(|(_, units)| units).sum();
-        let (units, neighbours) =
-            checkpoint::need(geometry, images_len, last.count, root.log.len(), taken);
-        log.segments().keep_for_checkpoint(units, neighbours);
+        keep_for_next_checkpoint(&log, &root, last.count);
         log.segments().finish_adoption()?;
-        let room = log
-            .segments()
-            .seed(found.last.0)
-            .map_or(0, |(_, room)| room);
-        // A closed file of an earlier boot may have been opened and written to since, and all of that lost
-        // but stray frames behind the end: nothing is put among them.
-        let resumes = !last.open
-            && trust.trusted
-            && room == geometry.segment_size()
-            && u64::from(found.end) < room;
-        if resumes {
-            log.begin(
-                Some(found.last),
-                last.next_sequence.max(found.last.1 + 1),
-                Some(found.end),
-            );
-        } else {
-            log.seal(last.start, trust, found)?;
-            last.epoch += 1;
-            log.begin(Some(found.last), u64::from(last.epoch) << 32, None);
-        }
-        for (address, len) in replay.dead.drain(..) {
-            log.bury(address, len);
-        }
-        if replay.was_cleared() {
-            for segment in log.segments().in_use(Use::Log) {
-                if segment.sequence < end.sequence {
-                    log.segments().bury_all(segment.index);
-                }
-            }
-        }
+        let resumes = go_on(&log, &mut last, trust, found)?;
+        bury(&log, &mut replay, end.sequence);
         let count = last.count.saturating_add_signed(replay.count);
         let changed = replay.changed();
         let images = root.images.clone();
@@ -469,6 +425,66 @@ fn check_within(
             .offset(geometry.offset_of(index))
             .found(format!("{segments} segments"), "more")
             .remedy("restore a backup, or run `azekura repair`")),
+    }
+}
+
+/// Tells the log which segments the checkpoint needs.
+fn adopt(log: &Log, root: &Root) -> Result<()> {
+    for segment in &root.log {
+        log.segments().adopt(*segment, Use::Log)?;
+    }
+    for &(index, units) in &root.other {
+        let segment = Segment {
+            index,
+            units,
+            sequence: 0,
+            dead: 0,
+        };
+        log.segments().adopt(segment, Use::Other)?;
+    }
+    Ok(())
+}
+
+fn keep_for_next_checkpoint(log: &Log, root: &Root, count: u64) {
+    let images_len = root.images.iter().map(|image| u64::from(image.len)).sum();
+    let taken = root.other.iter().map(|(_, units)| units).sum();
+    let (units, neighbours) =
+        checkpoint::need(log.geometry(), images_len, count, root.log.len(), taken);
+    log.segments().keep_for_checkpoint(units, neighbours);
+}
+
+/// Lets the log go on behind what recovery found: right there, or in a new segment of a new epoch; whether it is
+/// right there.
+fn go_on(log: &Log, last: &mut Super, trust: Trust, found: Recovered) -> Result<bool> {
+    let seed = log.segments().seed(found.last.0);
+    let room = seed.map_or(0, |(_, room)| room);
+    // A closed file of an earlier boot may have been opened and written to since, and all of that lost
+    // but stray frames behind the end: nothing is put among them.
+    let resumes = !last.open
+        && trust.trusted
+        && room == log.geometry().segment_size()
+        && u64::from(found.end) < room;
+    if resumes {
+        let next = last.next_sequence.max(found.last.1 + 1);
+        log.begin(Some(found.last), next, Some(found.end));
+    } else {
+        log.seal(last.start, trust, found)?;
+        last.epoch += 1;
+        log.begin(Some(found.last), u64::from(last.epoch) << 32, None);
+    }
+    Ok(resumes)
+}
+
+/// Counts as dead what replay says nobody needs, in segments before the one of sequence `end` if everything was cleared.
+fn bury(log: &Log, replay: &mut Replay, end: u64) {
+    for (address, len) in replay.dead.drain(..) {
+        log.bury(address, len);
+    }
+    if replay.was_cleared() {
+        let segments = log.segments().in_use(Use::Log);
+        for segment in segments.iter().filter(|s| s.sequence < end) {
+            log.segments().bury_all(segment.index);
+        }
     }
 }
 

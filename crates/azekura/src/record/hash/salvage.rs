@@ -1,0 +1,212 @@
+//! Salvage: the segments and frames of a damaged file that verify by themselves.
+//!
+//! Segments are found by the checkpoint's list, by their own headers, and by the links that lead to them; frames by
+//! trying every eight bytes behind damage. What lies between is told line by line. It does not know which of
+//! the records found is the newest, nor whether it was removed.
+
+use super::layout::{Root, Super};
+use super::repair::RepairReport;
+use crate::format::frame::{Frame, FrameKind, INNER};
+use crate::io::Storage;
+use crate::log::layout::{
+    FIRST_FRAME, LINK_OFFSET, SegmentHeader, encode_link, link_index, segment_seed,
+};
+use crate::log::{Address, Geometry, Log, LogPosition, Segment};
+
+/// All segments of this file whose header can be read or whose place the root knows, in log order.
+///
+/// Where a link leads to a segment without a header, that one is tried with the sequence it must have.
+pub(super) fn find_segments(
+    storage: &dyn Storage,
+    last: &Super,
+    root: &Root,
+    size: u64,
+    report: &mut RepairReport,
+) -> Vec<Segment> {
+    let geometry = last.geometry;
+    let count = size.saturating_sub(geometry.offset_of(0)) >> geometry.shift;
+    let mut segments = root.log.clone();
+    segments.retain(|segment| {
+        let end = geometry.offset_of(segment.index.saturating_add(segment.units));
+        if end > size {
+            report.lost.push(format!(
+                "the segment at offset {:#x} lies beyond the end of the file",
+                geometry.offset_of(segment.index)
+            ));
+        }
+        end <= size
+    });
+    // Free segments still carry their old header: only those behind P are news.
+    let is_news =
+        |header: &SegmentHeader| root.log.is_empty() || header.sequence > last.start.1.sequence;
+    for index in 0..count as u32 {
+        let is_known = |s: &Segment| (s.index..s.index + s.units).contains(&index);
+        if let Some(header) = header_at(storage, geometry, index)
+            && u64::from(index) + u64::from(header.units) <= count
+            && is_news(&header)
+            && !segments.iter().any(is_known)
+        {
+            segments.push(Segment {
+                index,
+                units: header.units,
+                sequence: header.sequence,
+                dead: 0,
+            });
+        }
+    }
+    let guessed = headless(storage, last, &segments, report);
+    segments.extend(guessed.into_iter().filter(|s| u64::from(s.index) < count));
+    let (first, from) = last.start;
+    let begins = |s: &Segment| (s.index, s.sequence) == (first, from.sequence);
+    if !segments.iter().any(begins) {
+        report.lost.push(format!(
+            "the segment at offset {:#x}, where the log behind the checkpoint begins, is not there",
+            geometry.offset_of(first)
+        ));
+    }
+    segments.sort_by_key(|segment| segment.sequence);
+    segments
+}
+
+/// The header of the segment at a place, if one verifies there.
+fn header_at(storage: &dyn Storage, geometry: Geometry, index: u32) -> Option<SegmentHeader> {
+    let mut bytes = [0; 24];
+    storage
+        .read_at(geometry.offset_of(index), &mut bytes)
+        .ok()?;
+    SegmentHeader::decode(&bytes, geometry.salt)
+}
+
+/// Segments behind P to which only a link leads.
+fn headless(
+    storage: &dyn Storage,
+    last: &Super,
+    segments: &[Segment],
+    report: &mut RepairReport,
+) -> Vec<Segment> {
+    let geometry = last.geometry;
+    let mut guessed = Vec::new();
+    for segment in segments {
+        let mut word = [0; 8];
+        let offset = geometry.offset_of(segment.index) + LINK_OFFSET;
+        let seed = segment_seed(geometry.salt, segment.sequence);
+        let read = storage.read_at(offset, &mut word);
+        let word = u64::from_le_bytes(word);
+        let Some(next) = link_index(word) else {
+            continue;
+        };
+        let is_known = |s: &Segment| s.index == next && s.sequence > segment.sequence;
+        if read.is_err()
+            || segments.iter().any(is_known)
+            || segment.sequence < last.start.1.sequence
+        {
+            continue;
+        }
+        // Its header is lost, and with it what would verify the link, but for the likeliest sequence.
+        let sequence = segment.sequence + 1;
+        if encode_link(next, seed, sequence) != word {
+            continue;
+        }
+        report.lost.push(format!(
+            "the segment at offset {:#x}, in which the log goes on, has no header",
+            geometry.offset_of(next)
+        ));
+        guessed.push(Segment {
+            index: next,
+            units: 1,
+            sequence,
+            dead: 0,
+        });
+    }
+    guessed
+}
+
+/// Every frame of a segment that verifies, over holes and damage.
+pub(super) fn salvage(
+    log: &Log,
+    segment: &Segment,
+    last: &Super,
+    report: &mut RepairReport,
+    visit: &mut dyn FnMut(LogPosition, Address, Frame<'_>),
+) {
+    let room = u64::from(segment.units) << log.geometry().shift;
+    let mut at = u64::from(FIRST_FRAME);
+    let (mut gap_from, mut damaged_from) = (None, None);
+    let mut buf = Vec::new();
+    while at + 8 <= room {
+        let address = log.address(segment.index, at as u32);
+        let Ok(frame) = log.copy_frame(address, &mut buf) else {
+            // Blank room is the end, unless a frame follows or was synced there.
+            let position = LogPosition {
+                sequence: segment.sequence,
+                offset: at as u32,
+            };
+            if log.map().load_u64(address.offset()) != 0 || position < last.durable {
+                damaged_from.get_or_insert(gap_from.unwrap_or(at));
+            }
+            gap_from.get_or_insert(at);
+            at += 8;
+            continue;
+        };
+        damaged_from = None;
+        if let Some(from) = gap_from.take() {
+            report.lost.push(format!(
+                "bytes {:#x} to {:#x} of the log cannot be read{}",
+                log.address(segment.index, from as u32).offset(),
+                address.offset(),
+                or_never_written(last, segment, from)
+            ));
+        }
+        let position = LogPosition {
+            sequence: segment.sequence,
+            offset: at as u32,
+        };
+        let len = frame.len() as u64;
+        match frame.header.kind {
+            FrameKind::End => return,
+            FrameKind::Pad => {}
+            FrameKind::Batch => {
+                let seed = log
+                    .segments()
+                    .seed(segment.index)
+                    .map_or(0, |(seed, _)| seed);
+                for (place, inner) in frame.inner(seed, (at / 8) as u32) {
+                    let position = LogPosition {
+                        offset: place * 8,
+                        ..position
+                    };
+                    visit(position, log.address(segment.index, place * 8), inner);
+                }
+            }
+            // An inner frame whose batch is damaged may have been half of something: left out.
+            _ if frame.has(INNER) => {
+                report.lost.push(format!(
+                    "a record of a damaged batch at offset {:#x} was left out",
+                    address.offset()
+                ));
+            }
+            _ => visit(position, address, frame),
+        }
+        at += len;
+    }
+    if let Some(from) = damaged_from {
+        report.lost.push(format!(
+            "bytes from {:#x} to the end of their segment cannot be read{}",
+            log.address(segment.index, from as u32).offset(),
+            or_never_written(last, segment, from)
+        ));
+    }
+}
+
+/// What else unreadable bytes from `offset` of a segment may be than damage.
+fn or_never_written(last: &Super, segment: &Segment, offset: u64) -> &'static str {
+    let position = LogPosition {
+        sequence: segment.sequence,
+        offset: offset as u32,
+    };
+    if last.open && position >= last.durable.max(last.start.1) {
+        ", or were being written when the writer ended, and nothing of them was acknowledged"
+    } else {
+        ""
+    }
+}
