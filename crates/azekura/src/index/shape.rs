@@ -161,14 +161,17 @@ impl<'a> Chunk<'a> {
 
     /// Appends all entries, in order of buckets.
     pub(super) fn collect(&self, out: &mut Vec<u64>) {
+        let mut of_bucket = [EMPTY; SLOTS];
         for at in 0..self.len() {
+            // No branch for each slot: which are taken cannot be guessed.
+            let mut taken = 0;
             for slot in self.bucket(at).slots() {
                 weave::point();
                 let entry = slot.load(Ordering::Acquire);
-                if entry != EMPTY && entry != RESERVED {
-                    out.push(entry);
-                }
+                of_bucket[taken] = entry;
+                taken += usize::from(entry != EMPTY && entry != RESERVED);
             }
+            out.extend_from_slice(&of_bucket[..taken]);
         }
     }
 

@@ -18,31 +18,66 @@
 use crate::index::hash::{ADDRESS_BITS, TAG_BITS};
 use crate::index::place_of;
 
-/// The image of `entries` ([`crate::index::entry`]), which are sorted in passing.
+/// Zeros that are put at once.
+const ZEROS_MAX: u32 = 31;
+/// Steps for each entry that sorting what is nearly in order may take.
+const MOVES_MAX: usize = 16;
+
+/// The image of `entries` ([`crate::index::entry`]), which are sorted in passing. Cheapest where they are nearly in order,
+/// as an index has them.
 pub fn encode(entries: &mut [u64]) -> Vec<u8> {
-    entries.sort_unstable();
+    sort(entries);
     let largest = entries.iter().map(|entry| place_of(*entry)).max();
     let place_bits = u64::BITS - largest.unwrap_or(0).leading_zeros();
     let mean = (1 << TAG_BITS) / (entries.len() as u64).max(1);
     let rest_bits = mean.max(1).ilog2();
-    let mut bits = Writer {
-        bytes: vec![place_bits as u8, rest_bits as u8],
-        ..Writer::default()
-    };
-    bits.bytes.reserve(entries.len() * 6);
+    // All distances together are less than one tag's range.
+    let zeros = (1u64 << TAG_BITS >> rest_bits) as usize;
+    let bits = entries.len() * (1 + rest_bits + place_bits) as usize + zeros;
+    let mut writer = Writer::new(&[place_bits as u8, rest_bits as u8], bits);
     let mut before = 0;
     for entry in entries {
         let tag = *entry >> ADDRESS_BITS;
         let distance = tag - before;
         before = tag;
-        for _ in 0..distance >> rest_bits {
-            bits.put(0, 1);
+        let mut zeros = (distance >> rest_bits) as u32;
+        while zeros > ZEROS_MAX {
+            writer.put(0, ZEROS_MAX);
+            zeros -= ZEROS_MAX;
         }
-        bits.put(1, 1);
-        bits.put(distance & ((1 << rest_bits) - 1), rest_bits);
-        bits.put(place_of(*entry), place_bits);
+        let rest = distance & ((1 << rest_bits) - 1);
+        writer.put((rest << 1 | 1) << zeros, zeros + 1 + rest_bits);
+        writer.put(place_of(*entry), place_bits);
     }
-    bits.end()
+    writer.end()
+}
+
+/// Sorts what is nearly in order: an index has the entries of a stripe by buckets, and an entry not far from its own.
+fn sort(entries: &mut [u64]) {
+    let mut moves = entries.len() * MOVES_MAX;
+    for at in 1..entries.len() {
+        let (sorted, rest) = entries.split_at_mut(at);
+        let Some(entry) = rest.first_mut() else {
+            return;
+        };
+        // What is larger goes one up, until it is this entry's turn.
+        let mut hole = entry;
+        let moving = *hole;
+        for other in sorted.iter_mut().rev() {
+            if *other <= moving {
+                break;
+            }
+            *hole = *other;
+            hole = other;
+            moves -= 1;
+        }
+        *hole = moving;
+        // The next one may take as many as there are before it.
+        if moves <= at {
+            entries.sort_unstable();
+            return;
+        }
+    }
 }
 
 /// The `count` entries of an image, by rising tag. `None`: this is none.
@@ -73,30 +108,48 @@ pub fn decode(bytes: &[u8], count: u32) -> Option<Vec<u64>> {
 }
 
 /// Writes bits, lowest first.
-#[derive(Default)]
 struct Writer {
+    /// With room for what is to come, and a word more.
     bytes: Vec<u8>,
-    /// Bits not yet in `bytes`, and how many: less than 8 between calls.
+    /// Whole bytes so far.
+    len: usize,
+    /// Bits not yet counted in `len`, and how many: less than 8 between calls.
     pending: u64,
     held: u32,
 }
 
 impl Writer {
-    /// Appends the lowest `len` bits of `value`, which has no others; at most 56.
-    fn put(&mut self, value: u64, len: u32) {
-        self.pending |= value << self.held;
-        self.held += len;
-        while self.held >= 8 {
-            self.bytes.push(self.pending as u8);
-            self.pending >>= 8;
-            self.held -= 8;
+    /// One that begins with `head`, and for which `bits` bits are to come.
+    fn new(head: &[u8], bits: usize) -> Self {
+        let mut bytes = vec![0; head.len() + bits / 8 + 16];
+        for (byte, first) in bytes.iter_mut().zip(head) {
+            *byte = *first;
+        }
+        Self {
+            bytes,
+            len: head.len(),
+            pending: 0,
+            held: 0,
         }
     }
 
-    fn end(mut self) -> Vec<u8> {
-        if self.held > 0 {
-            self.bytes.push(self.pending as u8);
+    /// Appends the lowest `len` bits of `value`, which has no others; at most 56.
+    #[inline(always)]
+    fn put(&mut self, value: u64, len: u32) {
+        self.pending |= value << self.held;
+        self.held += len;
+        if let Some(word) = self.bytes.get_mut(self.len..self.len + 8) {
+            word.copy_from_slice(&self.pending.to_le_bytes());
         }
+        let whole = self.held / 8;
+        self.len += whole as usize;
+        self.pending >>= whole * 8;
+        self.held %= 8;
+    }
+
+    fn end(mut self) -> Vec<u8> {
+        // The last bits stand there already.
+        self.bytes.truncate(self.len + usize::from(self.held > 0));
         self.bytes
     }
 }
