@@ -1,6 +1,6 @@
 //! `export`: writes every record in a form other programs read.
-//! A file given as the target appears whole or not at all; a pipe or a device is written to, and a store is
-//! never replaced. Writers may go on meanwhile: the scan's promise holds, every record that is present
+//! A file given as the target appears whole or not at all, and an export that is broken off leaves nothing; a pipe or a
+//! device is written to, and a store is never replaced. Writers may go on meanwhile: the scan's promise holds, every record that is present
 //! throughout comes out exactly once.
 //! It does not know the formats: `format/` does.
 
@@ -9,6 +9,8 @@ use std::io::{self, BufWriter, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use azekura::format::superblock::MAGIC;
+use azekura::io::Storage as _;
+use azekura::io::file::{self, File as NewFile};
 use azekura::{Error, Kind, Reader, Result};
 
 use crate::exit::Outcome;
@@ -39,7 +41,7 @@ impl Export {
         let failed = |error| Error::io("cannot write the export", error).at(&self.target);
         match fs::metadata(&self.target) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.replace(&*store, &self.target, None)?;
+                self.replace(&*store, &self.target)?;
             }
             Err(error) => return Err(failed(error)),
             Ok(there) if there.is_file() => {
@@ -50,7 +52,7 @@ impl Export {
                 }
                 // Behind a symbolic link stands what is to be replaced.
                 let target = fs::canonicalize(&self.target).map_err(failed)?;
-                self.replace(&*store, &target, Some(there.permissions()))?;
+                self.replace(&*store, &target)?;
             }
             // Putting a file in its place would take a device away from everybody else.
             Ok(_) => {
@@ -62,33 +64,17 @@ impl Export {
         Ok(Outcome::Yes)
     }
 
-    /// Puts the export in the place of `target` in one step; a file that was there leaves its `permissions`.
-    fn replace(
-        &self,
-        store: &dyn Reader,
-        target: &Path,
-        permissions: Option<fs::Permissions>,
-    ) -> Result<()> {
+    /// Puts the export in the place of `target` in one step, with owner and mode of a file that was there.
+    fn replace(&self, store: &dyn Reader, target: &Path) -> Result<()> {
         let failed = |error| Error::io("cannot write the export", error).at(&self.target);
-        let directory = match target.parent() {
-            Some(parent) if parent != Path::new("") => parent,
-            _ => Path::new("."),
-        };
-        // The name made up here is not the user's business: the system's own error is.
-        let bare = |error: io::Error| failed(error.kind().into());
-        let temporary = tempfile::NamedTempFile::new_in(directory).map_err(bare)?;
-        self.buffered(store, temporary.as_file(), failed)?;
-        if let Some(permissions) = permissions {
-            temporary
-                .as_file()
-                .set_permissions(permissions)
-                .map_err(failed)?;
+        let new = NewFile::create_replacing(target)?;
+        self.buffered(store, new.as_stream(), failed)?;
+        if target.exists() {
+            new.keep_owner_and_mode_of(target)?;
         }
-        temporary.as_file().sync_all().map_err(failed)?;
-        temporary
-            .persist(target)
-            .map_err(|error| failed(error.error))?;
-        Ok(())
+        new.sync()?;
+        new.take_name()?;
+        file::sync_directory(target)
     }
 
     fn buffered<W: io::Write>(

@@ -5,7 +5,7 @@
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::process::Command;
 
-use crate::program::{Place, notice};
+use crate::program::{Place, lines, notice};
 
 const FORMATS: [&str; 3] = ["tsv", "flat", "jsonl"];
 
@@ -119,12 +119,35 @@ fn an_export_that_cannot_be_written_is_an_error_and_leaves_no_part() {
         .run(&["export", "s.azh", "tsv", "nowhere/out"])
         .error(9);
     assert!(
-        error.starts_with("io: cannot write the export at nowhere/out: "),
+        error.starts_with("io: there is no folder to make the file in at nowhere/out: "),
         "{error}"
     );
     place.write("out", "kept");
     place.run(&["export", "missing.azh", "tsv", "out"]).error(9);
     assert_eq!(place.read("out"), b"kept");
+    assert_eq!(place.names(), ["out", "s.azh"]);
+}
+
+/// It once left a temporary file behind, under a name of its own, each time it was broken off.
+#[test]
+fn an_export_that_is_broken_off_by_a_signal_leaves_nothing_behind() {
+    let place = Place::with_store();
+    let lines = lines(2000, |n| format!("key{n}\t{}\n", "value".repeat(20)));
+    place
+        .run_with(&["import", "s.azh", "tsv"], lines.as_bytes())
+        .ok();
+    // The system ends a process that writes more than it may, in the middle, whatever it is doing.
+    let ended = Command::new("sh")
+        .args([
+            "-c",
+            "ulimit -c 0; ulimit -f 64; exec \"$0\" export s.azh tsv out",
+        ])
+        .arg(env!("CARGO_BIN_EXE_azekura"))
+        .current_dir(place.path(""))
+        .status()
+        .expect("a shell");
+    assert_eq!(ended.code(), None, "it was ended by a signal");
+    place.run(&["export", "s.azh", "tsv", "out"]).ok();
     assert_eq!(place.names(), ["out", "s.azh"]);
 }
 

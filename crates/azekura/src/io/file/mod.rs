@@ -118,6 +118,11 @@ impl File {
         })
     }
 
+    /// The file for those who write it from its beginning to its end.
+    pub fn as_stream(&self) -> impl std::io::Write + '_ {
+        &self.file
+    }
+
     /// Gives the file the owner and mode of the one at `old`, which it is to replace: new files are private to who makes
     /// them. `Io` if that is not permitted.
     pub fn keep_owner_and_mode_of(&self, old: &Path) -> Result<()> {
