@@ -145,6 +145,11 @@ pub(super) fn salvage(
                 damaged_from.get_or_insert(gap_from.unwrap_or(at));
             }
             gap_from.get_or_insert(at);
+            // A large frame is alone in its segment. What looks like frames is its value, and to sum whatever lengths stand
+            // there would take time by the square of it.
+            if segment.units > 1 {
+                break;
+            }
             at += 8;
             continue;
         };

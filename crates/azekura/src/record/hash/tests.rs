@@ -12,7 +12,7 @@ use super::*;
 use crate::error::{Error, Kind};
 use crate::io::memory::Memory;
 use crate::io::sim::{Limits, SimDisk};
-use crate::io::{Access, Directory as _, Storage as _};
+use crate::io::{Access, Directory as _, Storage};
 
 fn small() -> Options {
     Options {
@@ -226,6 +226,33 @@ fn a_follower_is_shown_every_change_in_order_and_can_read_compressed_values() {
         assert_eq!(value, &[i as u8; 200]);
     }
     assert_eq!(seen[2000], (7u32.to_le_bytes().to_vec(), Vec::new()));
+}
+
+/// All of its bytes were once tried as frames, of whatever lengths stood there.
+#[test]
+fn a_large_value_that_is_damaged_is_given_up_as_a_whole() {
+    let memory = Memory::new(1 << 26).unwrap();
+    let db = HashDb::create_on(memory.clone(), &small()).unwrap();
+    db.put(b"small", b"1").unwrap();
+    db.put(b"large", &vec![7; 100_000]).unwrap();
+    db.put(b"behind", b"2").unwrap();
+    db.close().unwrap();
+    let mut bytes = vec![0; memory.size().unwrap() as usize];
+    memory.read_at(0, &mut bytes).unwrap();
+    let at = bytes.windows(8).position(|eight| eight == [7; 8]).unwrap() as u64;
+    memory.write_at(at + 50_000, &[8]).unwrap();
+    let storage: Arc<dyn Storage> = memory;
+    let (_, last) = super::open::read_super(storage.as_ref()).unwrap();
+    let target = HashDb::create_on(Memory::new(1 << 26).unwrap(), &small()).unwrap();
+    let mut report = RepairReport::default();
+    repair_storage(&storage, &last, &target, &mut report, &mut |_, _| ()).unwrap();
+    assert_eq!(target.count(), 2);
+    assert_eq!(report.lost.len(), 2, "{:?}", report.lost);
+    assert!(
+        report.lost[0].ends_with("to the end of their segment cannot be read"),
+        "{:?}",
+        report.lost
+    );
 }
 
 #[test]
