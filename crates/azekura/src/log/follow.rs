@@ -59,6 +59,18 @@ impl Log {
             .unwrap_or(u64::MAX)
     }
 
+    /// Retires segment `index`, of `sequence`, unless a follower needs it: one may have come since it was chosen.
+    /// Whether it did.
+    pub fn retire_unless_followed(&self, index: u32, sequence: u64) -> bool {
+        // Held, so that none begins there in between.
+        let retained = self.retained.lock();
+        let is_needed = retained.keys().next().is_some_and(|from| *from <= sequence);
+        if !is_needed {
+            self.segments.retire(index);
+        }
+        !is_needed
+    }
+
     #[cold]
     fn gone(&self, position: LogPosition) -> Error {
         Error::new(

@@ -169,7 +169,9 @@ impl Core {
             self.suspect.lock().push(segment.index);
             return Ok(());
         }
-        self.log.segments().retire(segment.index);
+        // If not, it is cleaned again, of nothing, when the follower is past it.
+        self.log
+            .retire_unless_followed(segment.index, segment.sequence);
         Ok(())
     }
 

@@ -13,6 +13,7 @@ use crate::error::{Error, Kind};
 use crate::io::memory::Memory;
 use crate::io::sim::{Limits, SimDisk};
 use crate::io::{Access, Directory as _, Storage};
+use crate::log::layout::FIRST_FRAME;
 
 fn small() -> Options {
     Options {
@@ -253,6 +254,47 @@ fn a_large_value_that_is_damaged_is_given_up_as_a_whole() {
         "{:?}",
         report.lost
     );
+}
+
+/// Who began to follow while the segment was being cleaned once stood in one that was given away: it was shown nothing
+/// more, for ever, or what had come into it since.
+#[test]
+fn a_segment_that_a_follower_came_to_while_it_was_cleaned_is_kept() {
+    let db = HashDb::create_on(Memory::new(1 << 26).unwrap(), &small()).unwrap();
+    let from = db.position();
+    let put = |round: u8| {
+        for i in 0..400u32 {
+            db.put(&(i % 50).to_le_bytes(), &[round; 200]).unwrap();
+        }
+    };
+    put(1);
+    db.checkpoint().unwrap();
+    let chosen = db.core.emptiest(|_| true).expect("a segment to clean");
+    let mut follower = db.log().follow(Some(LogPosition {
+        sequence: chosen.sequence,
+        offset: FIRST_FRAME,
+    }));
+    let follower = follower.as_mut().unwrap();
+    assert!(chosen.sequence >= from.sequence);
+    db.core.clean(chosen).unwrap();
+    for round in 2..20 {
+        put(round);
+        db.checkpoint().unwrap();
+        db.maintain().unwrap();
+    }
+    let mut rounds = Vec::new();
+    let flow = std::ops::ControlFlow::Continue(());
+    follower
+        .advance(&mut |_, frame| {
+            rounds.push(frame.value[0]);
+            flow
+        })
+        .unwrap();
+    assert!(
+        rounds.is_sorted() && rounds.first() == Some(&1),
+        "{rounds:?}"
+    );
+    assert!(rounds.len() > 18 * 400, "{}", rounds.len());
 }
 
 #[test]
