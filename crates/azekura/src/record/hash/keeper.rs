@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use super::Core;
-use crate::error::{Kind, Result};
+use crate::error::{Error, Kind, Result};
 
 /// Segments kept ready for appenders.
 const PREPARED: usize = 6;
@@ -56,16 +56,21 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    pub(super) fn start(core: &Arc<Core>) -> Self {
+    /// `Io` if the system gives no thread.
+    pub(super) fn start(core: &Arc<Core>) -> Result<Self> {
         let own = Arc::clone(core);
         let thread = std::thread::Builder::new()
             .name("azekura-keeper".into())
             .spawn(move || own.keep())
-            .expect("a thread can be started");
-        Self {
+            .map_err(|error| {
+                Error::io("cannot start the keeper's thread", error)
+                    .at(core.log.storage().path())
+                    .remedy("allow this user more processes, or open without background work")
+            })?;
+        Ok(Self {
             core: Arc::clone(core),
             thread,
-        }
+        })
     }
 
     pub(super) fn stop(self) {

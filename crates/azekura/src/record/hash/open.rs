@@ -145,7 +145,7 @@ impl HashDb {
         core.write_super_lazily(&mut state, payload)?;
         core.sync_storage()?;
         *core.checkpoint.lock() = state;
-        Ok(Self::start(core))
+        Self::start(core)
     }
 
     /// Opens the store on a storage.
@@ -221,15 +221,16 @@ impl HashDb {
             core.write_super(&mut state, last)?;
         }
         *core.checkpoint.lock() = state;
-        Ok(Self::start(core))
+        Self::start(core)
     }
 
-    fn start(core: Core) -> Self {
+    fn start(core: Core) -> Result<Self> {
         core.keep_for_checkpoint(&core.checkpoint.lock());
         let core = Arc::new(core);
         let background = core.options.background;
         let keeper = background.then(|| keeper::Keeper::start(&core));
-        Self { core, keeper }
+        let keeper = keeper.transpose()?;
+        Ok(Self { core, keeper })
     }
 
     /// Closes the file: everything is durable afterwards, and the next open replays little. Dropping does
