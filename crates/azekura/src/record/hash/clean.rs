@@ -11,8 +11,9 @@
 //! damaged, the segment is left as it is, for ever: it is evidence, and the damage is reported by
 //! whoever reads the record.
 //!
-//! Bound: the log does not grow beyond `space_ratio` times its live bytes, four segments, and what is appended
-//! between two checkpoints. A log that is larger because records were removed shrinks at a pace: for each
+//! Bound: the log is kept to `space_ratio` times its live bytes, four segments, and what is appended
+//! between two checkpoints. Writers that are faster than that, in turn, do a step of it themselves from 1.25 times
+//! the first two on, and from twice on all wait for whoever cleans, a moment for each segment they fill. A log that is larger because records were removed shrinks at a pace: for each
 //! byte appended, 1 / (`space_ratio` - 1) bytes may be copied, which is what keeping the bound under the worst
 //! of overwriting takes, but none for what removals append as long as less and less is live; segments without a
 //! live record go at once, and all the rest when for a moment nobody appends. So a store that is being emptied does
@@ -47,7 +48,7 @@ pub(super) struct Pace {
 
 impl Core {
     /// Bytes the log may take for `live` live ones.
-    fn bound(&self, live: u64) -> u64 {
+    pub(super) fn bound(&self, live: u64) -> u64 {
         let slack = SLACK * self.log.geometry().segment_size();
         #[expect(clippy::cast_sign_loss, reason = "the ratio is above one")]
         let wanted = (live as f64 * self.options.space_ratio) as u64;
@@ -58,6 +59,12 @@ impl Core {
     pub(super) fn is_far_behind(&self) -> bool {
         let (used, live) = self.log_bytes();
         used > self.bound(live) + self.bound(live) / 4 + self.interval()
+    }
+
+    /// Whether whoever cleans cannot keep up, with one writer's help either.
+    pub(super) fn is_out_of_hand(&self) -> bool {
+        let (used, live) = self.log_bytes();
+        used > 2 * self.bound(live) + self.interval()
     }
 
     /// Whether the log is larger than the bound.

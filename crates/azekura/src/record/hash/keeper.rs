@@ -2,7 +2,8 @@
 //!
 //! It wakes when a segment was filled, and for the sync interval: prepares the next segments, checkpoints
 //! when the log behind the last checkpoint has grown long, cleans when the log has outgrown its
-//! bound (`clean` has the pace). Each step is bounded; a writer that gets far ahead does a step itself, so the bound holds.
+//! bound (`clean` has the pace). Each step is bounded; a writer that gets far ahead does a step itself, and if that is not
+//! enough, writers wait for each other's.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,6 +22,10 @@ const PREPARED: usize = 6;
 const INTERVAL_PER_RECORD: u64 = 4;
 /// Without an append for so long, what the pace of cleaning put off is done.
 const IDLE: Duration = Duration::from_millis(50);
+
+/// How long a writer waits for whoever cleans, and how many steps of it it does, where the log is out of hand.
+const HELD_BACK: Duration = Duration::from_millis(50);
+const HELD_BACK_TIMES: usize = 4;
 
 /// Wakes the keeper.
 #[derive(Debug, Default)]
@@ -196,11 +201,31 @@ impl Core {
             self.bell.ring();
             if self.is_far_behind() {
                 self.step(true)?;
+                self.hold_back()?;
             }
             return Ok(());
         }
         self.look_ahead();
         self.step(true).map(|_| ())
+    }
+
+    /// Writers that together outrun cleaning wait for it, each for a moment whenever it has filled a segment; one of
+    /// them cleans. Without it the log would grow for as long as they go on.
+    fn hold_back(&self) -> Result<()> {
+        for _ in 0..HELD_BACK_TIMES {
+            if !self.is_out_of_hand() {
+                return Ok(());
+            }
+            let cleaning = self.cleaning.try_lock_for(HELD_BACK);
+            if cleaning.is_none() {
+                return Ok(());
+            }
+            drop(cleaning);
+            if !self.step(true)? {
+                return Ok(());
+            }
+        }
+        Ok(())
     }
 
     /// What a checkpoint may need grows with the records.
