@@ -47,6 +47,9 @@ use crate::log::{Address, Log, LogPosition, Segment, Use};
 use crate::record::scan;
 
 /// A hash file open for reading only, beside at most one writer in this or another process.
+///
+/// If the writer is killed in the middle of a write, a reader that was open by then does not see what the writer's other
+/// threads had acknowledged behind it in the log, until somebody opens the file for writing. A reader opened later does.
 pub struct HashReader {
     storage: Arc<dyn Storage>,
     /// Replaced when the reader was left behind. Lookups borrow it under a pin; what takes longer, or calls
