@@ -209,18 +209,20 @@ impl Core {
         self.step(true).map(|_| ())
     }
 
-    /// Writers that together outrun cleaning wait for it, each for a moment whenever it has filled a segment; one of
-    /// them cleans. Without it the log would grow for as long as they go on.
+    /// Writers that together outrun cleaning wait for it, each for a moment whenever it has filled a segment, and then
+    /// take their turn. Without it the log would grow for as long as they go on.
     fn hold_back(&self) -> Result<()> {
         for _ in 0..HELD_BACK_TIMES {
             if !self.is_out_of_hand() {
                 return Ok(());
             }
-            let cleaning = self.cleaning.try_lock_for(HELD_BACK);
-            if cleaning.is_none() {
+            // One of them is held by whoever is at work; a copy or a check may hold the other for long.
+            let checkpoint = self.checkpoint.try_lock_for(HELD_BACK);
+            let is_free = checkpoint.is_some();
+            drop(checkpoint);
+            if !is_free || self.cleaning.try_lock_for(HELD_BACK).is_none() {
                 return Ok(());
             }
-            drop(cleaning);
             if !self.step(true)? {
                 return Ok(());
             }
