@@ -1,0 +1,124 @@
+//! `stats`, and what the owner of the sockets is asked.
+
+use azekura_server::memcached::{Outside, Settings};
+
+use crate::wire::{Client, plays, service};
+
+#[test]
+fn figures_count_what_was_done() {
+    let service = service(Settings::default());
+    let mut client = Client::new(&service);
+    client.send(
+        b"set a 0 0 1\r\n1\r\nget a\r\nget b a\r\nincr a 1\r\ndelete c\r\ntouch a 0\r\nmg a v\r\n",
+        99,
+    );
+    let text = String::from_utf8(client.send(b"stats\r\n", 99)).unwrap();
+    for line in [
+        "cmd_set 1",
+        "cmd_get 4",
+        "get_hits 3",
+        "get_misses 1",
+        "incr_hits 1",
+        "delete_misses 1",
+        "touch_hits 1",
+        "cmd_meta 1",
+        "curr_items 1",
+        "total_items 1",
+        "pointer_size 64",
+        "uptime 0",
+        "time 1000000000",
+    ] {
+        if line.starts_with("uptime") {
+            assert!(text.contains("STAT uptime "));
+            continue;
+        }
+        assert!(
+            text.contains(&format!("STAT {line}\r\n")),
+            "{line} in {text}"
+        );
+    }
+    assert!(text.ends_with("END\r\n"));
+    assert_eq!(client.send(b"stats reset\r\n", 99), b"RESET\r\n");
+    assert_eq!(service.stats().figure("cmd_set"), Some(0));
+    let engine = String::from_utf8(client.send(b"stats engine\r\n", 99)).unwrap();
+    assert!(
+        engine.starts_with("STAT engine tiny\r\nSTAT survives nothing\r\n"),
+        "{engine}"
+    );
+    let settings = String::from_utf8(client.send(b"stats settings\r\n", 99)).unwrap();
+    assert!(settings.contains("STAT item_size_max 1048576\r\n"));
+    plays(
+        "> stats sizes
+         < STAT sizes_status disabled
+         < END
+         > stats items
+         < END
+         > stats detail
+         < CLIENT_ERROR usage: stats detail on|off|dump
+         > stats detail on
+         < OK
+         > set p:a 0 0 1
+         > x
+         < STORED
+         > get p:a p:b q:a
+         < VALUE p:a 0 1
+         < x
+         < END
+         > delete p:a
+         < DELETED
+         > stats detail dump
+         < PREFIX p get 2 hit 1 set 1 del 1
+         < PREFIX q get 1 hit 0 set 0 del 0
+         < END
+         > stats detail off
+         < OK",
+    );
+}
+
+struct Owner(std::sync::mpsc::Sender<bool>);
+
+impl Outside for Owner {
+    fn figures(&self, group: &str, tell: &mut dyn FnMut(&str, &str)) {
+        tell(&format!("{group}:own"), "1");
+    }
+    fn shut_down(&self, graceful: bool) {
+        self.0.send(graceful).unwrap();
+    }
+    fn set_memory_limit(&self, bytes: u64) -> bool {
+        bytes == 64 << 20
+    }
+}
+
+#[test]
+fn what_only_the_owner_of_the_sockets_knows_comes_from_him() {
+    let service = service(Settings {
+        shutdown_enabled: true,
+        ..Settings::default()
+    });
+    let (tell, told) = std::sync::mpsc::channel();
+    let mut client = Client::new(&service);
+    let limits =
+        b"cache_memlimit 64\r\ncache_memlimit 7\r\ncache_memlimit 1000000001\r\ncache_memlimit\r\n";
+    let expected = "MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m\r\n\
+        MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes\r\n\
+        ERROR\r\n";
+    let refused = "MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n";
+    let answer = client.send(limits, 99);
+    assert_eq!(
+        String::from_utf8_lossy(&answer),
+        format!("{refused}{expected}")
+    );
+    service.set_outside(Box::new(Owner(tell)));
+    let answer = client.send(limits, 99);
+    assert_eq!(
+        String::from_utf8_lossy(&answer),
+        format!("OK\r\n{expected}")
+    );
+    let conns = client.send(b"stats conns\r\n", 99);
+    assert_eq!(conns, b"STAT conns:own 1\r\nEND\r\n");
+    let answer = client.send(b"shutdown x\r\n", 99);
+    assert_eq!(answer, b"CLIENT_ERROR invalid shutdown mode\r\n");
+    client.send(b"shutdown graceful\r\n", 99);
+    assert!(client.is_closed);
+    assert!(told.recv().unwrap());
+}

@@ -1,0 +1,174 @@
+//! Lines that are not as they should be.
+
+use crate::wire::plays;
+
+#[test]
+fn lines_that_are_not_as_they_should_be_are_refused() {
+    plays(
+        ">
+         < CLIENT_ERROR bad command line format
+         > x
+         < CLIENT_ERROR bad command line format
+         > unknown
+         < ERROR
+         > GET a
+         < ERROR
+         >\\x20 get a
+         < ERROR
+         > get
+         < CLIENT_ERROR bad command line format
+         > gets
+         < CLIENT_ERROR bad command line format
+         > gat 1
+         < CLIENT_ERROR bad command line format
+         > gat x a
+         < CLIENT_ERROR invalid exptime argument
+         > set a 0 0
+         < CLIENT_ERROR bad command line format
+         > set a 0 0 -1
+         < CLIENT_ERROR bad command line format
+         > set a 0 0 2147483646
+         < CLIENT_ERROR bad command line format
+         > set a -1 0 2
+         > hi
+         < CLIENT_ERROR bad command line format
+         > set a 4294967296 0 2
+         > hi
+         < CLIENT_ERROR bad command line format
+         > set a 0 soon 2
+         > hi
+         < CLIENT_ERROR bad command line format
+         > cas a 0 0 2
+         > hi
+         < CLIENT_ERROR bad command line format
+         > cas a 0 0 2 x
+         > hi
+         < CLIENT_ERROR bad command line format
+         > delete
+         < CLIENT_ERROR bad command line format
+         > delete a 10
+         < NOT_FOUND
+         > delete a 0 noreply
+         > delete a b c d e
+         < CLIENT_ERROR bad command line format
+         > incr a
+         < CLIENT_ERROR bad command line format
+         > touch a
+         < CLIENT_ERROR bad command line format
+         > touch a x
+         < CLIENT_ERROR invalid exptime argument
+         > flush_all x
+         < CLIENT_ERROR invalid exptime argument
+         > verbosity
+         < CLIENT_ERROR bad command line format
+         > shutdown
+         < SERVER_ERROR: shutdown not enabled
+         > shutdown now
+         < SERVER_ERROR: shutdown not enabled
+         > stats nothing
+         < ERROR
+         > verbosity 2
+         < OK",
+    );
+}
+
+#[test]
+fn keys_have_at_most_250_bytes() {
+    let (long, longer) = ("k".repeat(250), "k".repeat(251));
+    plays(&format!(
+        "> set {long} 0 0 1
+         > x
+         < STORED
+         > get {long}
+         < VALUE {long} 0 1
+         < x
+         < END
+         > get {longer}
+         < CLIENT_ERROR bad command line format
+         > get {long} {longer}
+         < CLIENT_ERROR bad command line format
+         > set {longer} 0 0 1
+         > x
+         < CLIENT_ERROR bad command line format
+         > delete {longer}
+         < CLIENT_ERROR bad command line format
+         > incr {longer} 1
+         < CLIENT_ERROR bad command line format
+         > touch {longer} 1
+         < CLIENT_ERROR bad command line format
+         > gat 1 {longer}
+         < CLIENT_ERROR bad command line format"
+    ));
+}
+
+#[test]
+fn data_that_does_not_end_where_it_should_is_refused_and_read_as_a_line() {
+    plays(
+        "> set a 0 0 2
+         > hi there
+         < CLIENT_ERROR bad data chunk
+         < ERROR
+         > get a
+         < END",
+    );
+}
+
+#[test]
+fn numbers_and_times_are_read_as_1_6_45_reads_them() {
+    plays(
+        "> set k +1 0 1
+         > a
+         < STORED
+         > get k
+         < VALUE k 1 1
+         < a
+         < END
+         > touch k 3000000000
+         < CLIENT_ERROR invalid exptime argument
+         > gat 3000000000 k
+         < CLIENT_ERROR invalid exptime argument
+         > flush_all 3000000000
+         < CLIENT_ERROR invalid exptime argument
+         > set k 0 3000000000 1
+         > b
+         < STORED
+         > get k
+         < END
+         > cas k 0 0 5
+         > versi
+         < CLIENT_ERROR bad command line format
+         > cas k 0 0 1 noreply
+         > b
+         > set k 0 0 +1
+         < CLIENT_ERROR bad command line format
+         > set k 0 0 10
+         > 12 monkeys
+         < STORED
+         > incr k +1
+         < CLIENT_ERROR invalid numeric delta argument
+         > incr k 1
+         < 13
+         > get k
+         < VALUE k 0 10
+         < 13        
+         < END
+         > set k 0 0 3
+         > 12x
+         < STORED
+         > incr k 1
+         < CLIENT_ERROR cannot increment or decrement non-numeric value
+         > set k 0 0 3
+         > +12
+         < STORED
+         > incr k 1
+         < 13
+         > verbosity 99999999999
+         < CLIENT_ERROR bad command line format
+         > cache_memlimit x
+         < ERROR
+         > cache_memlimit
+         < ERROR
+         > shutdown x
+         < SERVER_ERROR: shutdown not enabled",
+    );
+}
