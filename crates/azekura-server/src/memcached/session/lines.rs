@@ -1,0 +1,297 @@
+//! Lines: the text protocol and the meta commands, one line and its data after another.
+//!
+//! A line is taken when it has ended, and with its data when that is there, or is long and taken as it comes. Runs of reads
+//! and of writes are handed on whole. It knows no packets.
+
+use std::sync::atomic::Ordering;
+
+use memchr::memchr;
+
+use super::super::gets::{self, Open};
+use super::super::text::{self, Command, Store, Words};
+use super::super::walk::Walk;
+use super::super::{admin, classic, meta, number, sets};
+use super::{
+    COLLECT_MIN, CREDENTIALS_LEN_MAX, Collect, Doing, Session, Step, answer, flush, push_line,
+    push_outcome,
+};
+
+impl Session {
+    /// Takes the line at the front of `rest`, and the data behind it.
+    pub(super) fn line(&mut self, rest: &[u8], output: &mut Vec<u8>) -> Step {
+        let Some(len) = memchr(b'\n', rest) else {
+            return self.long_line(rest);
+        };
+        let line = text::without_end(rest.get(..len).unwrap_or_default());
+        let end = len + 1;
+        if !self.is_admitted {
+            return self.admit(line, rest, end, output);
+        }
+        let hand = &mut self.hand;
+        match text::parse(line) {
+            Command::Read {
+                keys: [b' ', key @ ..],
+                cas,
+                exptime: None,
+            } if end == rest.len() && memchr(b' ', key).is_none() => {
+                gets::single(hand, key, cas, output);
+                Step::On(end)
+            }
+            Command::Read { exptime: None, .. } | Command::Meta(b'g', _) => {
+                let run = gets::run(hand, None, rest, output);
+                self.doing = run.open.map_or(Doing::Nothing, Doing::Keys);
+                if run.consumed > 0 || self.hand.service.settings.output_max <= output.len() {
+                    return Step::On(run.consumed);
+                }
+                // An `mg` that does more than to read.
+                self.other(text::parse(line), rest, end, output)
+            }
+            Command::Store(asked) => self.store(&asked, line, rest, end, output),
+            Command::Meta(b's', words) => match meta::set_line(words) {
+                meta::SetLine::Refused(answer) => {
+                    push_line(output, answer);
+                    Step::On(end)
+                }
+                meta::SetLine::Swallow { len, answer } => {
+                    push_line(output, answer);
+                    self.discard(end, len)
+                }
+                meta::SetLine::Store { len } => match meta::refuse_too_large(hand, words, len) {
+                    Ok(false) => self.with_data(len, line, rest, end, output),
+                    refused => {
+                        let answer = "SERVER_ERROR object too large for cache";
+                        push_outcome(hand, refused.map(|_| answer), output);
+                        self.discard(end, len)
+                    }
+                },
+            },
+            command => self.other(command, rest, end, output),
+        }
+    }
+
+    /// A line that has not ended: a `get` may be as long as it likes, others are a mistake.
+    fn long_line(&mut self, rest: &[u8]) -> Step {
+        if rest.len() <= text::LINE_LEN_MAX {
+            return Step::More(1);
+        }
+        let (cas, len) = match rest {
+            [b'g', b'e', b't', b' ', ..] => (false, 4),
+            [b'g', b'e', b't', b's', b' ', ..] => (true, 5),
+            _ => return Step::Close(0),
+        };
+        self.doing = Doing::Keys(Open {
+            cas,
+            is_refused: false,
+            has_keys: false,
+            touch: None,
+        });
+        Step::On(len)
+    }
+
+    /// Refuses an item for its size: `len` bytes of data and an end of line pass by.
+    fn discard(&mut self, end: usize, len: usize) -> Step {
+        self.doing = Doing::Discard(len as u64 + 2);
+        Step::On(end)
+    }
+
+    /// A line of somebody who has not said yet who he is: `set k f e len` with a user and a password as data, or refused.
+    fn admit(&mut self, line: &[u8], rest: &[u8], end: usize, output: &mut Vec<u8>) -> Step {
+        let mut words = Words(line);
+        let is_set = words.next() == Some(b"set");
+        let len = words.nth(3).and_then(number::unsigned);
+        let Some(len) = len.filter(|len| is_set && *len <= text::DATA_LEN_MAX) else {
+            push_line(output, "CLIENT_ERROR unauthenticated");
+            return Step::On(end);
+        };
+        if len > CREDENTIALS_LEN_MAX {
+            push_line(output, "CLIENT_ERROR auth token too long");
+            return self.discard(end, len as usize);
+        }
+        let whole = end + len as usize + 2;
+        let Some(data) = rest.get(end..whole) else {
+            return Step::More(whole - rest.len());
+        };
+        let Some(data) = data.strip_suffix(b"\r\n") else {
+            push_line(output, "CLIENT_ERROR bad command line termination");
+            return Step::On(whole);
+        };
+        let mut words = Words(data);
+        let (Some(user), Some(password)) = (words.next(), words.next()) else {
+            push_line(output, "CLIENT_ERROR bad authentication token format");
+            return Step::On(whole);
+        };
+        push_line(
+            output,
+            if self.try_admit(user, password) {
+                "STORED"
+            } else {
+                "CLIENT_ERROR authentication failure"
+            },
+        );
+        Step::On(whole)
+    }
+
+    /// A line with data behind it.
+    fn store(
+        &mut self,
+        asked: &Store<'_>,
+        line: &[u8],
+        rest: &[u8],
+        end: usize,
+        output: &mut Vec<u8>,
+    ) -> Step {
+        let hand = &mut self.hand;
+        if !hand.fits(asked.key.len(), asked.flags, asked.len) {
+            let refused = hand.refuse_too_large(asked.key, asked.mode == text::Mode::Set);
+            if !asked.noreply {
+                let answer = "SERVER_ERROR object too large for cache";
+                push_outcome(hand, refused.map(|()| answer), output);
+            }
+            return self.discard(end, asked.len);
+        }
+        self.with_data(asked.len, line, rest, end, output)
+    }
+
+    /// Stores if all data is there; else waits for it, or takes what there is.
+    fn with_data(
+        &mut self,
+        len: usize,
+        line: &[u8],
+        rest: &[u8],
+        end: usize,
+        output: &mut Vec<u8>,
+    ) -> Step {
+        let whole = end + len + 2;
+        if rest
+            .get(whole..)
+            .is_some_and(|more| more.starts_with(b"set "))
+            && rest.starts_with(b"set ")
+        {
+            let consumed = sets::run(&mut self.hand, rest, output);
+            if consumed > 0 {
+                return Step::On(consumed);
+            }
+        }
+        if let Some(data) = rest.get(end..whole) {
+            classic::store(&mut self.hand, line, data, output);
+            return Step::On(whole);
+        }
+        if len <= COLLECT_MIN {
+            return Step::More(whole - rest.len());
+        }
+        self.doing = Doing::Collect(Box::new(Collect {
+            line: line.to_vec(),
+            data: Vec::new(),
+            left: len + 2,
+        }));
+        Step::On(end)
+    }
+
+    fn other(
+        &mut self,
+        command: Command<'_>,
+        rest: &[u8],
+        end: usize,
+        output: &mut Vec<u8>,
+    ) -> Step {
+        let hand = &mut self.hand;
+        match command {
+            Command::Swallow { len, answer } => {
+                if let Some(answer) = answer {
+                    push_line(output, answer);
+                }
+                return self.discard(end, len);
+            }
+            Command::Refused(answer) => {
+                if let Some(answer) = answer {
+                    push_line(output, answer);
+                }
+            }
+            Command::Delete { key, noreply } => {
+                let removed = hand.remove(key, None).map(|removed| match removed {
+                    Some(_) => "DELETED",
+                    None => "NOT_FOUND",
+                });
+                answer(hand, removed, noreply, output);
+            }
+            Command::Read { keys, cas, exptime } => {
+                // The line is whole, and its keys stand at its end.
+                let line = text::without_end(rest.get(..end - 1).unwrap_or_default());
+                self.doing = Doing::Keys(Open {
+                    cas,
+                    is_refused: false,
+                    has_keys: true,
+                    touch: exptime.map(|time| hand.service.expires(time)),
+                });
+                return Step::On(line.len() - keys.len());
+            }
+            Command::Count {
+                key,
+                delta,
+                up,
+                noreply,
+            } => classic::count(hand, key, delta, up, noreply, output),
+            Command::Touch {
+                key,
+                exptime,
+                noreply,
+            } => {
+                let expires = hand.service.expires(exptime);
+                let touched = hand.touch(key, expires, |_| {});
+                let line = touched.map(|found| if found { "TOUCHED" } else { "NOT_FOUND" });
+                answer(hand, line, noreply, output);
+            }
+            Command::Flush { delay, noreply } => {
+                let flushed = flush(hand, delay);
+                answer(hand, flushed, noreply, output);
+            }
+            Command::Verbosity { level, noreply } => {
+                hand.service.verbosity.store(level, Ordering::Relaxed);
+                answer(hand, Ok("OK"), noreply, output);
+            }
+            Command::MemoryLimit { megabytes, noreply } => {
+                let line = classic::memory_limit(hand, megabytes);
+                answer(hand, Ok(line), noreply, output);
+            }
+            Command::ShutDown { graceful } => {
+                let outside = hand.service.outside();
+                let Some(outside) = outside.filter(|_| hand.service.settings.shutdown_enabled)
+                else {
+                    push_line(output, "SERVER_ERROR: shutdown not enabled");
+                    return Step::On(end);
+                };
+                let Some(graceful) = graceful else {
+                    push_line(output, "CLIENT_ERROR invalid shutdown mode");
+                    return Step::On(end);
+                };
+                outside.shut_down(graceful);
+                return Step::Close(end);
+            }
+            Command::Stats(words) => classic::stats(hand, words, output),
+            Command::Walk(what, words) => {
+                let settings = &hand.service.settings;
+                if !settings.dump_enabled {
+                    push_line(output, "CLIENT_ERROR dump not allowed");
+                    return Step::On(end);
+                }
+                match Walk::parse(what, words, settings.dump_bytes_per_second) {
+                    Ok(walk) => self.doing = Doing::Walk(Box::new(walk)),
+                    Err(answer) => push_line(output, answer),
+                }
+            }
+            Command::Version => {
+                output.extend_from_slice(b"VERSION ");
+                push_line(output, admin::VERSION);
+            }
+            Command::Meta(letter, words) => {
+                if let Err(error) = meta::execute(hand, letter, words, output) {
+                    push_outcome(hand, Err(error), output);
+                }
+            }
+            Command::Quit | Command::Close => return Step::Close(end),
+            // It was executed with its data.
+            Command::Store(_) => push_line(output, "ERROR"),
+        }
+        Step::On(end)
+    }
+}
