@@ -1,7 +1,7 @@
 //! Everything that listens: memcached's protocol over any engine of azekura.
 //!
 //! ```text
-//!   config    what a server is told, checked          server  a server as a whole, from its start to its end
+//!   config    what a server is told, checked          server  a server as a whole; owner  what clients may ask of it
 //!   net       bytes of a connection, threads          watch   what it shows of itself over HTTP
 //!   memcached grammar: bytes to commands, borrowed from the buffer; what a command means, as one step of the engine
 //!   item      what memcached keeps beside the data, in a record's value
@@ -15,6 +15,7 @@ pub mod config;
 pub mod item;
 pub mod memcached;
 pub mod net;
+mod owner;
 mod server;
 mod watch;
 

@@ -8,8 +8,8 @@
 //! It joins `config`, `net`, `memcached` and `watch`, which do not know one another's insides.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
@@ -18,9 +18,10 @@ use azekura::record::cache::{self, CacheDb};
 use azekura::record::hash::{self, HashDb};
 use azekura::record::memory::tiny::{self, TinyDb};
 
-use crate::config::{Address, Config, Engine, Survives};
-use crate::memcached::{Outside, Passwords, Service, Settings};
-use crate::net::{self, Control, Listeners, tls};
+use crate::config::{Address, Certificate, Config, Engine, Survives};
+use crate::memcached::{Passwords, Service, Settings};
+use crate::net::{self, Control, Listeners};
+use crate::owner::{Dropped, Owner, identity};
 use crate::watch::{Eye, History, Watch};
 
 /// Memory of a cache of which nothing was said: memcached's.
@@ -43,6 +44,8 @@ pub struct Server {
     /// The file, to close it at the end.
     hash: Option<Arc<HashDb>>,
     cache: Option<Arc<CacheDb>>,
+    /// The files that the certificate was read from last.
+    certificate: Arc<Mutex<Option<Certificate>>>,
     /// The last seconds.
     history: Arc<History>,
 }
@@ -80,6 +83,7 @@ impl Server {
     /// `Io`, `Corrupted`, `Mismatch`.
     pub fn open(config: &Config, control: &Arc<Control>) -> Result<Self> {
         let (mut hash, mut cache) = (None, None);
+        let dropped = Arc::new(Dropped::default());
         let secrets = Secrets::read(config)?;
         let engine: Arc<dyn azekura::Engine> = match config.engine {
             Engine::Hash => {
@@ -102,6 +106,10 @@ impl Server {
                 let db = CacheDb::with(&cache::Options {
                     records_max: None,
                     bytes_max: Some(config.memory_max.unwrap_or(CACHE_MEMORY)),
+                    dropped: Some({
+                        let dropped = Arc::clone(&dropped);
+                        Arc::new(move |_, value, _| dropped.note(value))
+                    }),
                     ..cache::Options::default()
                 })?;
                 Arc::clone(cache.insert(Arc::new(db))) as _
@@ -115,6 +123,7 @@ impl Server {
                 flush_enabled: config.flush,
                 dump_enabled: config.dump,
                 shutdown_enabled: config.shutdown,
+                memory_max: config.memory_max.unwrap_or(0),
                 ..Settings::default()
             },
         );
@@ -124,13 +133,16 @@ impl Server {
             control: Arc::clone(control),
             hash,
             cache,
+            certificate: Arc::default(),
             history: Arc::default(),
         };
         server.apply(config, secrets);
         server.service.set_outside(Box::new(Owner {
             control: Arc::clone(control),
             cache: server.cache.clone(),
+            dropped,
             history: Arc::clone(&server.history),
+            certificate: Arc::clone(&server.certificate),
             config: config.clone(),
         }));
         Ok(server)
@@ -147,6 +159,12 @@ impl Server {
 
     fn apply(&self, config: &Config, secrets: Secrets) {
         self.control.set_limits(config.limits.clone());
+        let mut certificate = self
+            .certificate
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        certificate.clone_from(&config.certificate);
+        drop(certificate);
         self.control.set_identity(secrets.identity);
         self.service.set_passwords(secrets.passwords);
         self.service.set_item_size_max(config.item_max);
@@ -223,14 +241,16 @@ impl Server {
 
     /// Removes what has expired until the server ends. It has a thread of its own, since it waits where the engine does.
     fn sweep(&self) {
-        // A cache drops what is old by itself.
-        while self.cache.is_none() && !self.control.is_stopping() {
+        while !self.control.is_stopping() {
             let from = Instant::now();
-            let swept = self
-                .service
-                .sweep_on(SWEEP, &|| !self.control.is_stopping());
-            if let Err(error) = swept {
-                self.service.trouble().note(&error);
+            // A cache drops what is old by itself, so it is swept only if somebody asks.
+            if self.cache.is_none() || self.service.is_sweep_asked() {
+                let swept = self
+                    .service
+                    .sweep_on(SWEEP, &|| !self.control.is_stopping());
+                if let Err(error) = swept {
+                    self.service.trouble().note(&error);
+                }
             }
             self.rest(from);
         }
@@ -265,14 +285,9 @@ struct Secrets {
 impl Secrets {
     fn read(config: &Config) -> Result<Self> {
         let passwords = config.passwords.as_deref().map(passwords).transpose()?;
-        let identity = config
-            .certificate
-            .as_ref()
-            .map(|files| tls::identity(&files.chain, &files.key, files.client_authority.as_deref()))
-            .transpose()?;
         Ok(Self {
             passwords,
-            identity,
+            identity: identity(config.certificate.as_ref())?,
         })
     }
 }
@@ -295,70 +310,6 @@ fn in_use(error: Error, path: &Path) -> Error {
     Error::new(Kind::Locked, "another process has the data open")
         .at(path)
         .remedy("stop it, or give this server another folder by --data")
-}
-
-/// What the protocol asks of whoever owns the sockets.
-struct Owner {
-    control: Arc<Control>,
-    cache: Option<Arc<CacheDb>>,
-    history: Arc<History>,
-    config: Config,
-}
-
-impl Outside for Owner {
-    fn figures(&self, group: &str, tell: &mut dyn FnMut(&str, &str)) {
-        let limits = self.control.limits();
-        let config = &self.config;
-        match group {
-            "" => {
-                let connections = self.control.connections();
-                tell("max_connections", &limits.connections_max.to_string());
-                tell("curr_connections", &connections.open.to_string());
-                tell("total_connections", &connections.accepted.to_string());
-                tell("rejected_connections", &connections.refused.to_string());
-                tell("connections_dropped", &connections.dropped.to_string());
-                tell("threads", &config.threads.to_string());
-                tell("slow_requests", &connections.slow.to_string());
-                tell("durability", config.durability.word());
-            }
-            "durability" => {
-                tell("durability", config.durability.word());
-                let waited = self.control.connections().waited;
-                tell("answers_that_waited", &waited.to_string());
-            }
-            "recent" => self.history.tell(tell),
-            "settings" => {
-                tell("maxconns", &limits.connections_max.to_string());
-                tell("num_threads", &config.threads.to_string());
-                tell("idle_timeout", &limits.idle_s.to_string());
-                tell("stall_timeout", &limits.stall_s.to_string());
-                tell("buffers_max", &limits.buffers_max.to_string());
-                tell("slow_ms", &limits.slow_ms.to_string());
-                for address in &config.listen {
-                    match address {
-                        Address::Tcp(at) | Address::Tls(at) => {
-                            tell("tcpport", &at.port().to_string());
-                            tell("inter", &at.ip().to_string());
-                        }
-                        Address::Udp(at) => tell("udpport", &at.port().to_string()),
-                        Address::Unix(path) => tell("domain_socket", &path.to_string_lossy()),
-                    }
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn shut_down(&self, _graceful: bool) {
-        // Both ways answer what has arrived: nothing is gained by leaving clients without an answer.
-        self.control.stop();
-    }
-
-    fn set_memory_limit(&self, bytes: u64) -> bool {
-        self.cache
-            .as_ref()
-            .is_some_and(|cache| cache.resize(None, Some(bytes)).is_ok())
-    }
 }
 
 impl Survives {

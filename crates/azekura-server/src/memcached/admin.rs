@@ -1,25 +1,34 @@
-//! `stats` and the other commands of operators, for text and binary alike.
+//! `stats`: the figures, for text and binary alike.
 //!
 //! A group of figures is told as names and values; the protocols frame them. What only the owner of the sockets knows comes
 //! from [`Outside`](super::Outside). Our own groups beside memcached's: `engine` (what the engine tells of itself), `log`
 //! (where the bytes of its file are), `durability` (what an acknowledged write survives, and what that costs), `latency`
-//! (percentiles by command), and from outside `recent` (the last second). `stats detail` counts by the part of a key
-//! before the first colon, for 1,024 of them at most; what is not printable in one is told as `%XX`. It knows no framing.
+//! (percentiles by command), and from outside `recent` (the last second). All items are of one class, 1. A figure of
+//! memcached's is told where it has a true value here; those of its classes, queues and buffers are not. It knows no framing.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::Ordering;
 
-use azekura::engine::Durability;
+use azekura::engine::{Durability, Stats};
 
 use super::execute::Hand;
 use super::latency::{Spread, Work};
-use super::number;
 use super::service::Service;
 use super::stats::WORDS;
 
 /// The version told to clients: the dialect, and who speaks it.
 pub(super) const VERSION: &str = concat!("1.6.45-azekura-", env!("CARGO_PKG_VERSION"));
+
+/// What is told of a class beside its memory.
+const CLASS_WORDS: [&str; 8] = [
+    "get_hits",
+    "cmd_set",
+    "delete_hits",
+    "incr_hits",
+    "decr_hits",
+    "cas_hits",
+    "cas_badval",
+    "touch_hits",
+];
 
 /// The percentiles that are told.
 const QUANTILES: [(&str, f64); 5] = [
@@ -30,117 +39,12 @@ const QUANTILES: [(&str, f64); 5] = [
     ("max_us", 1.0),
 ];
 
-/// Prefixes counted at most.
-const PREFIXES_MAX: usize = 1024;
-
-/// What was done with keys of one prefix.
-#[derive(Clone, Copy, Debug, Default)]
-struct Prefix {
-    gets: u64,
-    hits: u64,
-    sets: u64,
-    deletes: u64,
-}
-
-/// Counts by prefix, while switched on.
-#[derive(Debug, Default)]
-pub(super) struct Detail {
-    is_on: AtomicBool,
-    prefixes: Mutex<BTreeMap<Vec<u8>, Prefix>>,
-}
-
-/// What was done with a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Done {
-    Get { hit: bool },
-    Set,
-    Delete,
-}
-
-impl Detail {
-    #[inline]
-    pub(super) fn is_on(&self) -> bool {
-        self.is_on.load(Ordering::Relaxed)
-    }
-
-    #[cold]
-    pub(super) fn note(&self, key: &[u8], done: Done) {
-        let Some(len) = memchr::memchr(b':', key) else {
-            return;
-        };
-        let prefix = key.get(..len).unwrap_or_default();
-        let mut prefixes = self.prefixes.lock().unwrap_or_else(PoisonError::into_inner);
-        if !prefixes.contains_key(prefix) {
-            if prefixes.len() >= PREFIXES_MAX {
-                return;
-            }
-            prefixes.insert(prefix.to_vec(), Prefix::default());
-        }
-        let Some(counts) = prefixes.get_mut(prefix) else {
-            return;
-        };
-        match done {
-            Done::Get { hit } => {
-                counts.gets += 1;
-                counts.hits += u64::from(hit);
-            }
-            Done::Set => counts.sets += 1,
-            Done::Delete => counts.deletes += 1,
-        }
-    }
-
-    fn dump(&self, output: &mut Vec<u8>) {
-        let prefixes = self.prefixes.lock().unwrap_or_else(PoisonError::into_inner);
-        for (prefix, counts) in &*prefixes {
-            output.extend_from_slice(b"PREFIX ");
-            number::push_key(output, prefix);
-            for (word, count) in [
-                ("get", counts.gets),
-                ("hit", counts.hits),
-                ("set", counts.sets),
-                ("del", counts.deletes),
-            ] {
-                output.push(b' ');
-                output.extend_from_slice(word.as_bytes());
-                output.push(b' ');
-                number::push(output, count);
-            }
-            output.extend_from_slice(b"\r\n");
-        }
-    }
-
-    fn clear(&self) {
-        let mut prefixes = self.prefixes.lock().unwrap_or_else(PoisonError::into_inner);
-        prefixes.clear();
-    }
-}
-
-/// `stats detail ...`; appends the whole answer.
-pub(super) fn detail(service: &Service, word: Option<&[u8]>, output: &mut Vec<u8>) {
-    let answer = match word {
-        Some(b"on") => {
-            service.detail.is_on.store(true, Ordering::Relaxed);
-            "OK"
-        }
-        Some(b"off") => {
-            service.detail.is_on.store(false, Ordering::Relaxed);
-            "OK"
-        }
-        Some(b"dump") => {
-            service.detail.dump(output);
-            "END"
-        }
-        _ => "CLIENT_ERROR usage: stats detail on|off|dump",
-    };
-    output.extend_from_slice(answer.as_bytes());
-    output.extend_from_slice(b"\r\n");
-}
-
 /// `stats reset`.
 pub(super) fn reset(hand: &mut Hand) {
     hand.service.stats.take(&mut hand.tally);
     hand.service.stats.reset();
     hand.service.latency.reset();
+    hand.service.sweeps.reset();
     hand.service.detail.clear();
 }
 
@@ -151,23 +55,15 @@ pub(super) fn figures(hand: &mut Hand, group: &[u8], tell: &mut dyn FnMut(&str, 
     match group {
         b"" => general(service, tell),
         b"settings" => settings(service, tell),
-        b"items" => {
-            let count = service.engine.count();
-            if count > 0 {
-                tell("items:1:number", &count.to_string());
-            }
-        }
-        b"slabs" => {
-            let stats = service.engine.stats();
-            tell("active_slabs", "0");
-            tell("total_malloced", &stats.memory_bytes.to_string());
-        }
+        b"items" => items(service, tell),
+        b"slabs" => slabs(service, tell),
+        // In packets; in lines they are counted by a walk.
         b"sizes" => tell("sizes_status", "disabled"),
         b"engine" => engine(service, tell),
         b"log" => log(service, tell),
         b"durability" => durability(service, tell),
         b"latency" => latency(service, tell),
-        b"conns" => outside(service, "conns", tell),
+        b"conns" => service.guests.tell(service.now(), tell),
         b"recent" => outside(service, "recent", tell),
         _ => return false,
     }
@@ -194,35 +90,100 @@ fn general(service: &Service, tell: &mut dyn FnMut(&str, &str)) {
         tell(word, &figure.to_string());
     }
     tell("curr_items", &stats.count.to_string());
-    let bytes = stats.live_bytes.max(if stats.live_bytes == 0 {
-        stats.memory_bytes
-    } else {
-        0
-    });
-    tell("bytes", &bytes.to_string());
-    for (name, own) in [("evictions", "evictions"), ("limit_maxbytes", "bytes_max")] {
-        tell(name, &more(&stats, own).unwrap_or(0).to_string());
+    tell("bytes", &held(&stats).to_string());
+    // Where records are in a file, the memory an engine tells of is that of its index.
+    let index = more(&stats, "index_memory_bytes").unwrap_or(stats.memory_bytes);
+    tell("hash_bytes", &index.to_string());
+    tell("limit_maxbytes", &limit(service, &stats).to_string());
+    // What is flushed is gone: nobody finds it.
+    tell("get_flushed", "0");
+    let crawled = &mut |name: &str, figure: u64| tell(name, &figure.to_string());
+    service.sweeps.tell(crawled);
+}
+
+/// Bytes of records.
+fn held(stats: &Stats) -> u64 {
+    match stats.live_bytes {
+        0 => stats.memory_bytes,
+        bytes => bytes,
     }
+}
+
+/// Most bytes there may be; 0: any.
+fn limit(service: &Service, stats: &Stats) -> u64 {
+    more(stats, "bytes_max").unwrap_or(service.settings.memory_max)
+}
+
+/// The class of all items.
+fn items(service: &Service, tell: &mut dyn FnMut(&str, &str)) {
+    let stats = service.engine.stats();
+    if stats.count == 0 {
+        return;
+    }
+    let class =
+        &mut |name: &str, figure: u64| tell(&format!("items:1:{name}"), &figure.to_string());
+    class("number", stats.count);
+    class("mem_requested", held(&stats));
+    let refused = service.stats.figure("store_no_memory").unwrap_or(0);
+    class("outofmemory", refused);
+    service.sweeps.tell(&mut |name, figure| {
+        if name.starts_with("crawler_") {
+            class(name, figure);
+        }
+    });
+    outside(service, "items", &mut |name, value| {
+        tell(&format!("items:1:{name}"), value);
+    });
+}
+
+/// The class as its memory is seen: what is asked of it. It has no pages and no chunks of one size.
+fn slabs(service: &Service, tell: &mut dyn FnMut(&str, &str)) {
+    let stats = service.engine.stats();
+    let is_used = stats.count > 0;
+    if is_used {
+        tell("1:used_chunks", &stats.count.to_string());
+        tell("1:mem_requested", &held(&stats).to_string());
+        for word in CLASS_WORDS {
+            let figure = service.stats.figure(word).unwrap_or(0);
+            tell(&format!("1:{word}"), &figure.to_string());
+        }
+    }
+    tell("active_slabs", if is_used { "1" } else { "0" });
+    tell("total_malloced", &stats.memory_bytes.to_string());
 }
 
 fn settings(service: &Service, tell: &mut dyn FnMut(&str, &str)) {
     let yes = |is: bool| if is { "yes" } else { "no" };
     let own = &service.settings;
-    tell("item_size_max", &service.item_size_max().to_string());
-    tell("cas_enabled", "yes");
-    tell("binding_protocol", "auto-negotiate");
-    tell("stat_key_prefix", ":");
-    tell("detail_enabled", yes(service.detail.is_on()));
-    tell(
-        "verbosity",
-        &service.verbosity.load(Ordering::Relaxed).to_string(),
-    );
-    tell("auth_enabled_sasl", yes(service.has_passwords()));
-    tell("auth_enabled_ascii", yes(service.has_passwords()));
-    tell("flush_enabled", yes(own.flush_enabled));
-    tell("dump_enabled", yes(own.dump_enabled));
-    tell("shutdown_command", yes(own.shutdown_enabled));
-    tell("output_max", &own.output_max.to_string());
+    let promise = service.engine.promise();
+    let maxbytes = limit(service, &service.engine.stats());
+    let verbosity = service.verbosity.load(Ordering::Relaxed);
+    for (name, value) in [
+        ("maxbytes", maxbytes.to_string().as_str()),
+        ("verbosity", &verbosity.to_string()),
+        ("evictions", if promise.evicts { "on" } else { "off" }),
+        ("shutdown_command", yes(own.shutdown_enabled)),
+        ("stat_key_prefix", ":"),
+        ("detail_enabled", yes(service.detail.is_on())),
+        ("cas_enabled", "yes"),
+        ("binding_protocol", "auto-negotiate"),
+        ("auth_enabled_sasl", yes(service.has_passwords())),
+        ("auth_enabled_ascii", yes(service.has_passwords())),
+        ("item_size_max", &service.item_size_max().to_string()),
+        ("slab_reassign", "no"),
+        ("slab_automove", "0"),
+        ("lru_crawler", yes(service.sweeps.is_on())),
+        ("flush_enabled", yes(own.flush_enabled)),
+        ("dump_enabled", yes(own.dump_enabled)),
+        ("lru_maintainer_thread", "no"),
+        ("lru_segmented", "no"),
+        ("temp_lru", "no"),
+        ("track_sizes", "yes"),
+        ("client_flags_size", "4"),
+        ("output_max", &own.output_max.to_string()),
+    ] {
+        tell(name, value);
+    }
     outside(service, "settings", tell);
 }
 
@@ -251,7 +212,7 @@ fn survives(service: &Service) -> &'static str {
 }
 
 /// A further figure of an engine.
-fn more(stats: &azekura::engine::Stats, name: &str) -> Option<u64> {
+fn more(stats: &Stats, name: &str) -> Option<u64> {
     let found = stats.more.iter().find(|(known, _)| *known == name)?;
     found.1.parse().ok()
 }

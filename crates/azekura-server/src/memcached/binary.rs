@@ -20,11 +20,11 @@
 
 use azekura::error::{Kind, Result};
 
-use super::admin;
 use super::execute::{self, Counted, Hand, New, Stored};
 use super::gets::count;
 use super::session::flush;
 use super::text::{KEY_LEN_MAX, Mode};
+use super::{admin, detail};
 use crate::item::Item;
 
 /// Bytes of a header.
@@ -509,10 +509,10 @@ fn stat(hand: &mut Hand, header: &Header, packet: &[u8], output: &mut Vec<u8>) {
             let mut text = Vec::new();
             match word {
                 Some(b"dump") => {
-                    admin::detail(&hand.service, word, &mut text);
+                    detail::detail(&hand.service, word, &mut text);
                     push(output, header, 0, 0, b"", b"detailed", &text);
                 }
-                Some(b"on" | b"off") => admin::detail(&hand.service, word, &mut text),
+                Some(b"on" | b"off") => detail::detail(&hand.service, word, &mut text),
                 _ => return refuse(output, header, Status::NotFound),
             }
         }

@@ -7,7 +7,8 @@ use super::execute::{self, Counted, Hand, New, Stored};
 use super::session::{answer, push_line, push_outcome};
 use super::stats::Count;
 use super::text::{self, Command, Mode, Words};
-use super::{admin, meta, number};
+use super::walk::Walk;
+use super::{admin, detail, meta, number};
 use crate::item::Head;
 
 /// `incr` and `decr`.
@@ -55,16 +56,30 @@ pub(super) fn memory_limit(hand: &Hand, megabytes: u64) -> &'static str {
     }
 }
 
-/// `stats`.
-pub(super) fn stats(hand: &mut Hand, words: &[u8], output: &mut Vec<u8>) {
+/// `stats`; what it returns is still to be told.
+pub(super) fn stats(hand: &mut Hand, words: &[u8], output: &mut Vec<u8>) -> Option<Walk> {
     let mut words = Words(words);
-    let (group, word) = (words.next().unwrap_or_default(), words.next());
+    let group = words.next().unwrap_or_default();
     match group {
         b"reset" => {
             admin::reset(hand);
-            return push_line(output, "RESET");
+            push_line(output, "RESET");
+            return None;
         }
-        b"detail" => return admin::detail(&hand.service, word, output),
+        b"detail" => {
+            detail::detail(&hand.service, words.next(), output);
+            return None;
+        }
+        b"sizes" => return Some(Walk::sizes()),
+        b"cachedump" => {
+            let settings = &hand.service.settings;
+            let walk = if settings.dump_enabled {
+                Walk::cache_dump(words.0, settings.dump_bytes_per_second)
+            } else {
+                Err("CLIENT_ERROR stats cachedump not allowed")
+            };
+            return walk.map_err(|answer| push_line(output, answer)).ok();
+        }
         _ => {}
     }
     let known = admin::figures(hand, group, &mut |name, value| {
@@ -74,6 +89,7 @@ pub(super) fn stats(hand: &mut Hand, words: &[u8], output: &mut Vec<u8>) {
         push_line(output, value);
     });
     push_line(output, if known { "END" } else { "ERROR" });
+    None
 }
 
 /// Executes a line with its data, which is whole.

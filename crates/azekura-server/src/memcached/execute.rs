@@ -13,7 +13,7 @@ use std::sync::Arc;
 use azekura::engine::Edit;
 use azekura::error::{Error, Kind, Result};
 
-use super::admin::Done;
+use super::detail::Done;
 use super::number;
 use super::service::Service;
 use super::stats::{Count, Tally};

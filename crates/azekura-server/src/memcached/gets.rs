@@ -6,8 +6,8 @@
 
 use memchr::memchr;
 
-use super::admin::Done;
 use super::binary::{self, Header};
+use super::detail::Done;
 use super::execute::{Hand, no_item};
 use super::meta;
 use super::number;

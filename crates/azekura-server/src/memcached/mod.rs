@@ -8,7 +8,7 @@
 //!   session     which protocol, what is unfinished     text  meta  binary   grammar: bytes to a command
 //!   gets  sets  runs of reads and of writes            execute              a command as one update of the engine
 //!   stats  latency  trouble     figures                walk  sweep          over all records
-//!   admin       for operators                          asked                a request in words
+//!   admin  detail  guests       `stats`                operate  asked       for operators; a request in words
 //! ```
 //!
 //! Nothing here blocks, but for what the engine does. A value is copied twice: from the input into the record, and from
@@ -18,11 +18,14 @@ mod admin;
 mod asked;
 pub mod binary;
 mod classic;
+mod detail;
 mod execute;
 mod gets;
+mod guests;
 pub mod latency;
 pub mod meta;
 mod number;
+mod operate;
 mod service;
 mod session;
 mod sets;
@@ -34,6 +37,7 @@ mod walk;
 
 pub(crate) use admin::figures_of;
 pub(crate) use asked::{Asked, FRONT_LEN};
+pub use guests::{Guest, Place};
 pub use service::{Outside, Passwords, Service, Settings};
 pub use session::{Next, Served, Session, Transport};
 pub use stats::Stats;

@@ -58,8 +58,19 @@ pub(crate) fn push(output: &mut Vec<u8>, number: u64) {
 /// Appends a key as a word of a line: what is no printable ASCII, a space and `%` are a `%` and two hexadecimal digits, so
 /// that no key ends its line, and each can be read back.
 pub(crate) fn push_key(output: &mut Vec<u8>, key: &[u8]) {
+    push_safe(output, key, |byte| byte.is_ascii_graphic() && byte != b'%');
+}
+
+/// Appends a key as a part of an address of the web: but for letters, digits and `-._~`, each byte is a `%` and two
+/// hexadecimal digits.
+pub(crate) fn push_uri(output: &mut Vec<u8>, key: &[u8]) {
+    let is_safe = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    push_safe(output, key, is_safe);
+}
+
+fn push_safe(output: &mut Vec<u8>, key: &[u8], is_safe: impl Fn(u8) -> bool) {
     for byte in key {
-        if byte.is_ascii_graphic() && *byte != b'%' {
+        if is_safe(*byte) {
             output.push(*byte);
         } else {
             let digit = |of: u8| of + if of > 9 { b'A' - 10 } else { b'0' };

@@ -8,16 +8,17 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use azekura::engine::{Durability, Engine};
 use azekura::error::Result;
 
-use super::admin::Detail;
+use super::detail::Detail;
+use super::guests::Guests;
 use super::latency::Latency;
 use super::stats::Stats;
-use super::sweep::Sweeper;
+use super::sweep::Sweeps;
 use super::trouble::Trouble;
 
 /// How a service behaves. The defaults are memcached's.
@@ -39,6 +40,8 @@ pub struct Settings {
     pub dump_enabled: bool,
     /// Whether `shutdown` does. No.
     pub shutdown_enabled: bool,
+    /// Most bytes the engine may hold, as it was told; 0: any. For the figures only. 0.
+    pub memory_max: u64,
     /// Bytes a second that one `dump` may send if it does not say itself; 0: any. 0.
     pub dump_bytes_per_second: u64,
 }
@@ -52,6 +55,7 @@ impl Default for Settings {
             flush_enabled: true,
             dump_enabled: true,
             shutdown_enabled: false,
+            memory_max: 0,
             dump_bytes_per_second: 0,
         }
     }
@@ -59,8 +63,8 @@ impl Default for Settings {
 
 /// What the owner of the sockets knows and does.
 pub trait Outside: Send + Sync {
-    /// Tells the figures of a group: `""` for what `stats` shows (`threads`, `curr_connections`, ...), `"settings"`,
-    /// `"conns"` (one connection's figures after another's), `"recent"` (rates and times of the last second).
+    /// Tells the figures of a group: `""` for what `stats` shows (`threads`, `curr_connections`, `evictions`, ...),
+    /// `"settings"`, `"items"` (of the one class), `"durability"`, `"recent"` (rates and times of the last second).
     fn figures(&self, group: &str, tell: &mut dyn FnMut(&str, &str));
 
     /// A client asked that the server stop; `graceful`: after the connections have ended.
@@ -70,6 +74,11 @@ pub trait Outside: Send + Sync {
     fn set_memory_limit(&self, bytes: u64) -> bool {
         let _ = bytes;
         false
+    }
+
+    /// A client asked that the certificate be read again. Whether there is one; an error says why it cannot be used.
+    fn refresh_certificates(&self) -> Result<bool> {
+        Ok(false)
     }
 }
 
@@ -140,8 +149,10 @@ pub struct Service {
     outside: OnceLock<Box<dyn Outside>>,
     pub(super) verbosity: AtomicU32,
     pub(super) detail: Detail,
-    /// Where the sweep goes on.
-    pub(super) swept: Mutex<Sweeper>,
+    /// The removal of what is over.
+    pub(super) sweeps: Sweeps,
+    /// Who is connected.
+    pub(super) guests: Guests,
 }
 
 impl std::fmt::Debug for Service {
@@ -172,7 +183,8 @@ impl Service {
             outside: OnceLock::new(),
             verbosity: AtomicU32::new(0),
             detail: Detail::default(),
-            swept: Mutex::default(),
+            sweeps: Sweeps::default(),
+            guests: Guests::default(),
         }
     }
 

@@ -3,10 +3,12 @@
 //! A read finds an item that is over to be absent, and writes nothing; so somebody has to walk. Each call looks at some
 //! records, from where the last one ended, and goes round for ever. An item is removed by an update that looks again, so
 //! one that was stored or touched meanwhile stays. A damaged record is passed over, and noted when it is first met. It keeps
-//! a bookmark and no lock. It knows no threads: whoever owns some calls it when there is time.
+//! a bookmark and no lock. Operators may let it rest, and ask for one round without a pause (`lru_crawler`). It knows no
+//! threads: whoever owns some calls it when there is time.
 
 use std::ops::ControlFlow;
-use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use azekura::engine::{Bookmark, Edit};
 use azekura::error::Result;
@@ -25,9 +27,68 @@ pub struct Swept {
     pub is_round: bool,
 }
 
+/// Nobody asked for a round; somebody did; it is under way.
+const CALM: u8 = 0;
+const ASKED: u8 = 1;
+const HURRIED: u8 = 2;
+
+/// The sweep as a whole: what it is told, and what it has done.
+#[derive(Debug, Default)]
+pub(super) struct Sweeps {
+    is_off: AtomicBool,
+    /// Whether a round without a pause was asked for.
+    hurry: AtomicU8,
+    rounds: AtomicU64,
+    looked: AtomicU64,
+    removed: AtomicU64,
+    place: Mutex<Sweeper>,
+}
+
+impl Sweeps {
+    pub(super) fn is_on(&self) -> bool {
+        !self.is_off.load(Ordering::Relaxed)
+    }
+
+    /// Lets it go on or rest; whether that is new.
+    pub(super) fn switch(&self, on: bool) -> bool {
+        if !on {
+            self.hurry.store(CALM, Ordering::Relaxed);
+        }
+        self.is_off.swap(!on, Ordering::Relaxed) == on
+    }
+
+    /// Asks for a round from the first record to the last, without a pause; not if one is under way.
+    pub(super) fn hurry(&self) -> bool {
+        let (old, new) = (Ordering::Relaxed, Ordering::Relaxed);
+        self.hurry.compare_exchange(CALM, ASKED, old, new).is_ok()
+    }
+
+    fn is_hurried(&self) -> bool {
+        self.hurry.load(Ordering::Relaxed) != CALM
+    }
+
+    /// Counts from nothing.
+    pub(super) fn reset(&self) {
+        for count in [&self.rounds, &self.looked, &self.removed] {
+            count.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Tells the figures, by memcached's words.
+    pub(super) fn tell(&self, tell: &mut dyn FnMut(&str, u64)) {
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        if self.is_on() {
+            tell("lru_crawler_running", self.is_hurried().into());
+            tell("lru_crawler_starts", of(&self.rounds));
+        }
+        tell("crawler_reclaimed", of(&self.removed));
+        tell("crawler_items_checked", of(&self.looked));
+    }
+}
+
 /// Where the sweep is.
 #[derive(Debug, Default)]
-pub(super) struct Sweeper {
+struct Sweeper {
     from: Option<Bookmark>,
     /// Damaged records met in this round, and the most there were in one, all of which were noted.
     damaged: u64,
@@ -35,26 +96,47 @@ pub(super) struct Sweeper {
 }
 
 impl Service {
-    /// Sweeps as [`sweep`](Self::sweep) does, again and again while more than a quarter of what was looked at was over,
-    /// and `goes_on`.
+    /// Sweeps as [`sweep`](Self::sweep) does, again and again while more than a quarter of what was looked at was over or
+    /// somebody asked for a round, and `goes_on`. Not at all while it is switched off.
     pub fn sweep_on(&self, records: u64, goes_on: &dyn Fn() -> bool) -> Result<Swept> {
         let mut all = Swept::default();
         loop {
+            if !self.sweeps.is_on() {
+                return Ok(all);
+            }
             let swept = self.sweep(records)?;
             all.looked += swept.looked;
             all.removed += swept.removed;
             all.is_round |= swept.is_round;
-            if swept.removed * 4 <= swept.looked || !goes_on() {
+            let is_calm = swept.removed * 4 <= swept.looked && !self.sweeps.is_hurried();
+            if is_calm || !goes_on() {
                 return Ok(all);
             }
         }
+    }
+
+    /// Whether an operator asked for a round of the sweep, and it has not ended.
+    pub fn is_sweep_asked(&self) -> bool {
+        self.sweeps.is_hurried()
     }
 
     /// Looks at no more than `records` records and removes the items that are over. Calls of several threads wait for one
     /// another. Costs a read of each record. Errors: those of the engine; the next call goes on behind what was looked at,
     /// or where this one did if that is not known.
     pub fn sweep(&self, records: u64) -> Result<Swept> {
-        let mut sweeper = self.swept.lock().unwrap_or_else(PoisonError::into_inner);
+        let sweeps = &self.sweeps;
+        let mut sweeper = sweeps.place.lock().unwrap_or_else(PoisonError::into_inner);
+        let (old, new) = (Ordering::Relaxed, Ordering::Relaxed);
+        let asked = sweeps.hurry.compare_exchange(ASKED, HURRIED, old, new);
+        if asked.is_ok() {
+            *sweeper = Sweeper {
+                noted: sweeper.noted,
+                ..Sweeper::default()
+            };
+        }
+        if sweeper.from.is_none() {
+            sweeps.rounds.fetch_add(1, Ordering::Relaxed);
+        }
         let now = self.now();
         let is_over = |value: &[u8]| Item::decode(value).is_some_and(|item| item.head.is_over(now));
         let mut swept = Swept::default();
@@ -102,6 +184,12 @@ impl Service {
             });
             swept.removed += u64::from(removed && updated.is_ok());
             outcome = outcome.and(updated);
+        }
+        sweeps.looked.fetch_add(swept.looked, Ordering::Relaxed);
+        sweeps.removed.fetch_add(swept.removed, Ordering::Relaxed);
+        if swept.is_round {
+            // All of it is done and counted.
+            let _ = sweeps.hurry.compare_exchange(HURRIED, CALM, old, new);
         }
         outcome.map(|()| swept)
     }

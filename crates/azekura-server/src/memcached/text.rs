@@ -7,9 +7,9 @@
 //! Where the releases of memcached differ, this is 1.6.45: an empty line, and a known command with too few words, are
 //! "bad command line format" (1.6.18: `ERROR`); `delete k 10` deletes; a space before the command is an error; data of a
 //! refused line is swallowed as soon as its length could be read. One answer is that of 1.6.18: a `delete` of more words
-//! than a key, a time and `noreply` is refused (1.6.45 deletes), since the checker of libmemcached asks for it. Operators'
-//! commands that there are not (`lru`, `slabs`, `watch`, ...) are `ERROR`; `delete`, `incr` and the like take no notice of
-//! more words than they know.
+//! than a key, a time and `noreply` is refused (1.6.45 deletes), since the checker of libmemcached asks for it. `extstore`
+//! is `ERROR`, as where memcached was built without; `delete`, `incr` and the like take no notice of more words than they
+//! know.
 
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
 
@@ -149,6 +149,8 @@ pub enum Command<'i> {
     Meta(u8, &'i [u8]),
     /// `keys`, `dump`, `dump_key`: the words behind the command.
     Walk(Walked, &'i [u8]),
+    /// `lru_crawler`, `slabs` and the like: the words behind the command.
+    Operate(Tool, &'i [u8]),
     /// A refused line; `None`: the client wants no answer.
     Refused(Option<&'static str>),
     /// A line that asks for another protocol, by which somebody makes browsers talk to caches: the connection is closed.
@@ -164,6 +166,29 @@ pub enum Walked {
     Dump,
     /// `dump_key`.
     DumpKey,
+    /// `lru_crawler metadump`.
+    MetaDump,
+    /// `lru_crawler mgdump`.
+    MgDump,
+    /// `stats cachedump`.
+    CacheDump,
+    /// `stats sizes`.
+    Sizes,
+}
+
+/// What of the server an operator turns to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tool {
+    /// `lru_crawler`.
+    Crawler,
+    /// `lru`.
+    Lru,
+    /// `slabs`.
+    Slabs,
+    /// `watch`.
+    Watch,
+    /// `refresh_certs`.
+    Certificates,
 }
 
 /// Words between spaces.
@@ -312,6 +337,11 @@ fn parse_other<'i>(word: &[u8], rest: &'i [u8], line: &'i [u8]) -> Command<'i> {
         b"keys" => Command::Walk(Walked::Keys, rest),
         b"dump" => Command::Walk(Walked::Dump, rest),
         b"dump_key" => Command::Walk(Walked::DumpKey, rest),
+        b"lru_crawler" => Command::Operate(Tool::Crawler, rest),
+        b"lru" => Command::Operate(Tool::Lru, rest),
+        b"slabs" => Command::Operate(Tool::Slabs, rest),
+        b"watch" => Command::Operate(Tool::Watch, rest),
+        b"refresh_certs" => Command::Operate(Tool::Certificates, rest),
         _ if Words(line).last().is_some_and(|w| w.starts_with(b"HTTP/")) => Command::Close,
         _ if line.len() < 2 => Command::Refused(Some(BAD_FORMAT)),
         _ => Command::Refused(Some("ERROR")),

@@ -1,19 +1,25 @@
-//! `keys`, `dump` and `dump_key`: walks over all records, told piece by piece, that stop nobody.
+//! Walks over all records, told piece by piece, that stop nobody: Flare's dumps, and memcached's.
 //!
 //! | command | answer |
 //! |---|---|
 //! | `keys prefix... limit` | `KEY key` for at most so many keys with one of these beginnings, `END` |
 //! | `dump [pause_us [0 1 [kB_s]]]` | `VALUE key flags bytes version expires` and the data of every item, `END` |
 //! | `dump_key [0 1 [kB_s]]` | `KEY key` for every item, `END` |
+//! | `lru_crawler metadump all` | `OK`, `key=... exp=... la=0 cas=... fetch=no cls=1 size=... flags=... ` for every item, `END` |
+//! | `lru_crawler mgdump all` | `OK`, `mg key` for every item, `EN` |
+//! | `stats cachedump 1 limit` | `ITEM key [bytes b; expires s]` for at most so many items, `END` |
+//! | `stats sizes` | `STAT size count`, sizes in steps of 32 bytes, beyond a mebibyte in steps of one, `END` |
 //!
-//! The words are Flare's: a pause behind each record, of a minute at most, a partition and how many there are, a bound on
-//! the rate. There is one partition here. In a key, what is no printable ASCII, and `%`, is told as `%XX`, so that no key
-//! breaks its line. Damaged records are passed over, and the last line is then the error instead of `END`. A record that
-//! is present during the whole walk is told once. Between two pieces the walk keeps a bookmark, no lock and no memory;
-//! how long it should wait before the next one is for its caller to keep.
+//! The words of the first three are Flare's: a pause behind each record, of a minute at most, a partition and how many
+//! there are, a bound on the rate. There is one partition here, and one class. In a key, what is no printable ASCII, and
+//! `%`, is told as `%XX`, so that no key breaks its line; `metadump` and `mgdump` tell it as memcached does.
+//! Damaged records are passed over, and the last line is then the error instead of `END`. A record that
+//! is present during the whole walk is told once. Between two pieces the walk keeps a bookmark and no lock, and no memory
+//! but for sizes, which are 34,000 at most; how long it should wait before the next one is for its caller to keep.
 
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use azekura::engine::Bookmark;
@@ -32,17 +38,30 @@ const PAUSE: u64 = 1_000_000;
 /// The longest pause behind a record, in microseconds: so late is it seen that the client has gone.
 const PAUSE_MAX: u64 = 60_000_000;
 
+/// The class that all items are of.
+const CLASS: u64 = 1;
+/// memcached's classes are below this.
+const CLASSES: u64 = 64;
+
+/// Sizes that are told as one: these steps, and those beyond `SIZE_FINE`.
+const SIZE_STEP: u64 = 32;
+const SIZE_FINE: u64 = 1 << 20;
+
 /// A walk that is under way.
 #[derive(Debug)]
 pub(super) struct Walk {
     what: Walked,
+    /// `None` at the start, and behind the last record.
     from: Option<Bookmark>,
+    has_ended: bool,
     /// Beginnings of keys; none: all keys.
     prefixes: Vec<Vec<u8>>,
     /// Records that may still be told.
     left: u64,
     pause_us: u64,
     bytes_per_second: u64,
+    /// How many items are of each size.
+    sizes: BTreeMap<u64, u64>,
     /// The first record that could not be read.
     damaged: Option<Error>,
 }
@@ -57,20 +76,71 @@ pub(super) enum Piece {
 }
 
 impl Walk {
-    /// The walk a line asks for; the error is the answer.
+    fn new(what: Walked, left: u64) -> Self {
+        Self {
+            what,
+            from: None,
+            has_ended: false,
+            prefixes: Vec::new(),
+            left,
+            pause_us: 0,
+            bytes_per_second: 0,
+            sizes: BTreeMap::new(),
+            damaged: None,
+        }
+    }
+
+    /// The walk of `stats sizes`.
+    pub(super) fn sizes() -> Self {
+        Self::new(Walked::Sizes, u64::MAX)
+    }
+
+    /// The walk of a line `lru_crawler metadump` or `mgdump` that names these classes; the error is the answer.
+    pub(super) fn crawl(
+        what: Walked,
+        classes: &[u8],
+        bytes_per_second: u64,
+    ) -> std::result::Result<Self, &'static str> {
+        let is_ours = has_class(classes, true)?;
+        Ok(Self {
+            bytes_per_second,
+            ..Self::new(what, if is_ours { u64::MAX } else { 0 })
+        })
+    }
+
+    /// The walk of `stats cachedump` with these words; the error is the answer.
+    pub(super) fn cache_dump(
+        words: &[u8],
+        bytes_per_second: u64,
+    ) -> std::result::Result<Self, &'static str> {
+        let mut words = Words(words);
+        let (Some(class), Some(limit)) = (words.next(), words.next()) else {
+            return Err("CLIENT_ERROR bad command line");
+        };
+        let (Some(class), Some(limit)) = (number::unsigned(class), number::unsigned(limit)) else {
+            return Err(BAD_FORMAT);
+        };
+        let left = match (class, limit) {
+            (CLASSES.., _) => return Err("CLIENT_ERROR Illegal slab id"),
+            (CLASS, 0) => u64::MAX,
+            (CLASS, limit) => limit,
+            _ => 0,
+        };
+        Ok(Self {
+            bytes_per_second,
+            ..Self::new(Walked::CacheDump, left)
+        })
+    }
+
+    /// The walk a line `keys`, `dump` or `dump_key` asks for; the error is the answer.
     pub(super) fn parse(
         what: Walked,
         words: &[u8],
         bytes_per_second: u64,
     ) -> std::result::Result<Self, &'static str> {
         let mut walk = Self {
-            what,
-            from: None,
-            prefixes: Vec::new(),
-            left: u64::MAX,
-            pause_us: 0,
             bytes_per_second,
-            damaged: None,
+            ..Self::new(what, u64::MAX)
         };
         if what == Walked::Keys {
             let limit = Words(words).last().and_then(number::unsigned);
@@ -101,6 +171,11 @@ impl Walk {
         Ok(walk)
     }
 
+    /// Bytes it holds, nearly.
+    pub(super) fn held(&self) -> usize {
+        self.sizes.len() * 4 * size_of::<u64>()
+    }
+
     /// Tells the next piece.
     pub(super) fn tell(&mut self, hand: &mut Hand, output: &mut Vec<u8>) -> Result<Piece> {
         // A tenth of a second's worth, so that the rate is even.
@@ -109,17 +184,53 @@ impl Walk {
             rate => (rate / 10).max(1) as usize,
         };
         let start = output.len();
-        let end = start.saturating_add(room);
-        let (mut looked, mut told) = (0, 0);
-        let (what, prefixes, left) = (self.what, &self.prefixes, self.left);
-        let now = hand.now;
         let full = hand.service.settings.output_max;
-        // A long pause is kept record by record, not behind a thousand of them.
+        let end = start.saturating_add(room).min(full);
+        let mut told = 0;
+        if !self.has_ended {
+            told = self.look(hand, end, output)?;
+        }
+        if self.has_ended {
+            while let Some((size, count)) = self.sizes.pop_first() {
+                output.extend_from_slice(b"STAT ");
+                number::push(output, size);
+                output.push(b' ');
+                number::push(output, count);
+                output.extend_from_slice(b"\r\n");
+                if output.len() >= end {
+                    break;
+                }
+            }
+            if self.sizes.is_empty() {
+                if let Some(error) = self.damaged.take() {
+                    return Err(error);
+                }
+                output.extend_from_slice(match self.what {
+                    Walked::MgDump => b"EN\r\n".as_slice(),
+                    _ => b"END\r\n",
+                });
+                return Ok(Piece::End);
+            }
+        }
+        let sent = (output.len() - start) as u64;
+        let for_rate = (sent * 1000)
+            .checked_div(self.bytes_per_second)
+            .unwrap_or(0);
+        let for_records = told.saturating_mul(self.pause_us) / 1000;
+        Ok(Piece::More(for_rate.max(for_records)))
+    }
+
+    /// Looks at the next records, and tells of them until the output has `end` bytes; of how many.
+    fn look(&mut self, hand: &Hand, end: usize, output: &mut Vec<u8>) -> Result<u64> {
+        let (mut looked, mut told) = (0, 0);
+        let (what, prefixes, sizes) = (self.what, &self.prefixes, &mut self.sizes);
+        let now = hand.now;
         let piece = PAUSE
             .checked_div(self.pause_us)
             .map_or(u64::MAX, |n| n.max(1));
+        let left = self.left;
         let damaged = &mut self.damaged;
-        let from = hand.service.engine.scan_past(
+        self.from = hand.service.engine.scan_past(
             self.from.as_ref(),
             &mut |key, value| {
                 looked += 1;
@@ -127,9 +238,14 @@ impl Walk {
                 let is_meant = prefixes.is_empty() || prefixes.iter().any(|p| key.starts_with(p));
                 if let (Some(item), true) = (item, is_meant && told < left) {
                     told += 1;
-                    push(output, what, key, &item);
+                    match what {
+                        Walked::Sizes => {
+                            *sizes.entry(step(size_of_item(key, &item))).or_default() += 1;
+                        }
+                        _ => push(output, what, key, &item),
+                    }
                 }
-                if looked == PIECE || told >= left.min(piece) || output.len() >= end.min(full) {
+                if looked == PIECE || told >= left.min(piece) || output.len() >= end {
                     ControlFlow::Break(())
                 } else {
                     ControlFlow::Continue(())
@@ -141,42 +257,103 @@ impl Walk {
             },
         )?;
         self.left -= told;
-        self.from = from;
-        if self.from.is_none() || self.left == 0 {
-            if let Some(error) = self.damaged.take() {
-                return Err(error);
-            }
-            output.extend_from_slice(b"END\r\n");
-            return Ok(Piece::End);
-        }
-        let sent = (output.len() - start) as u64;
-        let for_rate = (sent * 1000)
-            .checked_div(self.bytes_per_second)
-            .unwrap_or(0);
-        let for_records = told.saturating_mul(self.pause_us) / 1000;
-        Ok(Piece::More(for_rate.max(for_records)))
+        self.has_ended = self.from.is_none() || self.left == 0;
+        Ok(told)
     }
 }
 
-fn push(output: &mut Vec<u8>, what: Walked, key: &[u8], item: &Item<'_>) {
-    output.extend_from_slice(if what == Walked::Dump {
-        b"VALUE "
-    } else {
-        b"KEY "
-    });
-    number::push_key(output, key);
-    if what == Walked::Dump {
-        for number in [
-            u64::from(item.head.flags),
-            item.data.len() as u64,
-            item.head.cas,
-            u64::from(item.head.expires),
-        ] {
-            output.push(b' ');
-            number::push(output, number);
+/// Whether a list of classes has the one that items are of; the error is the answer. `hash`: whether that may be said
+/// instead, for the order of the table.
+pub(super) fn has_class(classes: &[u8], hash: bool) -> std::result::Result<bool, &'static str> {
+    if classes == b"all" || (hash && classes == b"hash") {
+        return Ok(true);
+    }
+    let mut found = false;
+    for class in classes.split(|byte| *byte == b',') {
+        match number::unsigned(class) {
+            Some(class @ 1..CLASSES) => found |= class == CLASS,
+            _ => return Err("BADCLASS invalid class id"),
         }
-        output.extend_from_slice(b"\r\n");
-        output.extend_from_slice(item.data);
+    }
+    Ok(found)
+}
+
+/// Bytes of an item, with its key.
+pub(super) fn size_of_item(key: &[u8], item: &Item<'_>) -> u64 {
+    (key.len() + item.head.len() + item.data.len()) as u64
+}
+
+/// The size that is told for this one.
+fn step(size: u64) -> u64 {
+    let step = if size <= SIZE_FINE {
+        SIZE_STEP
+    } else {
+        SIZE_FINE
+    };
+    size.div_ceil(step) * step
+}
+
+fn push(output: &mut Vec<u8>, what: Walked, key: &[u8], item: &Item<'_>) {
+    match what {
+        Walked::MetaDump => return push_meta(output, key, item),
+        Walked::MgDump => {
+            output.extend_from_slice(b"mg ");
+            // What a line could not say is said as base64, by which it is found as well.
+            if item.head.is_binary_key || key.iter().any(|byte| *byte <= b' ') {
+                number::push_base64(output, key);
+                output.extend_from_slice(b" b");
+            } else {
+                output.extend_from_slice(key);
+            }
+            return output.extend_from_slice(b"\r\n");
+        }
+        Walked::Dump => output.extend_from_slice(b"VALUE "),
+        Walked::CacheDump => output.extend_from_slice(b"ITEM "),
+        _ => output.extend_from_slice(b"KEY "),
+    }
+    number::push_key(output, key);
+    match what {
+        Walked::Dump => {
+            for number in [
+                u64::from(item.head.flags),
+                item.data.len() as u64,
+                item.head.cas,
+                u64::from(item.head.expires),
+            ] {
+                output.push(b' ');
+                number::push(output, number);
+            }
+            output.extend_from_slice(b"\r\n");
+            output.extend_from_slice(item.data);
+        }
+        Walked::CacheDump => {
+            output.extend_from_slice(b" [");
+            number::push(output, item.data.len() as u64);
+            output.extend_from_slice(b" b; ");
+            number::push(output, u64::from(item.head.expires));
+            output.extend_from_slice(b" s]");
+        }
+        _ => {}
     }
     output.extend_from_slice(b"\r\n");
+}
+
+/// A line of `metadump`, as memcached writes it: a space behind the last word, and no carriage return.
+fn push_meta(output: &mut Vec<u8>, key: &[u8], item: &Item<'_>) {
+    output.extend_from_slice(b"key=");
+    number::push_uri(output, key);
+    output.extend_from_slice(b" exp=");
+    match item.head.expires {
+        0 => output.extend_from_slice(b"-1"),
+        expires => number::push(output, u64::from(expires)),
+    }
+    for (word, number) in [
+        (" la=0 cas=", item.head.cas),
+        (" fetch=no cls=1 size=", size_of_item(key, item)),
+        (" flags=", u64::from(item.head.flags)),
+    ] {
+        output.extend_from_slice(word.as_bytes());
+        number::push(output, number);
+    }
+    output.extend_from_slice(b" \n");
 }

@@ -4,8 +4,8 @@
 //! come. Over the limit a client is told so and closed, as memcached does. It knows no protocol but that line.
 
 use std::io::Write as _;
-use std::net::TcpStream;
-use std::os::fd::OwnedFd;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,9 +13,11 @@ use std::time::Duration;
 
 use azekura::error::{Error, Result};
 use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::net::{SocketFlags, accept_with};
+use rustix::net::{
+    SocketAddrAny, SocketAddrUnix, SocketFlags, accept_with, getpeername, getsockname,
+};
 
-use crate::memcached::{Service, Session, Transport};
+use crate::memcached::{Guest, Place, Service, Session, Transport};
 
 use super::control::{Control, Counted};
 use super::listen::{Kind, Listener};
@@ -55,6 +57,10 @@ pub(super) fn accept(
         let data = EventData::new_u64(index as u64);
         epoll::add(&epoll, &listener.socket, data, EventFlags::IN).map_err(describe)?;
     }
+    let _shown: Vec<Guest> = listeners
+        .iter()
+        .map(|listener| Guest::listener(service, listens(&listener.socket)))
+        .collect();
     let mut events: Vec<epoll::Event> = Vec::with_capacity(64);
     let mut turn = 0;
     while !control.is_stopping() {
@@ -101,6 +107,7 @@ fn admit(
     service: &Arc<Service>,
     control: &Arc<Control>,
 ) -> Option<Arrival> {
+    let place = arrives(&socket);
     let full = control.counts.open.load(Ordering::Relaxed) >= control.limits().connections_max;
     let mut stream = match listener.kind {
         Kind::Unix => Stream::Unix(UnixStream::from(socket)),
@@ -133,7 +140,40 @@ fn admit(
     };
     Some(Arrival {
         stream,
-        session: Session::new(Arc::clone(service), transport),
+        session: Session::new(Arc::clone(service), transport).from(place),
         counted: Counted::new(control),
     })
+}
+
+/// Where a listener is, for `stats conns`.
+fn listens(socket: &OwnedFd) -> Place {
+    Place {
+        number: socket.as_raw_fd(),
+        address: getsockname(socket).map_or(String::new(), |at| named(&at)),
+        listener: String::new(),
+    }
+}
+
+/// Where a client is, and where it came.
+fn arrives(socket: &OwnedFd) -> Place {
+    Place {
+        listener: listens(socket).address,
+        address: getpeername(socket)
+            .ok()
+            .flatten()
+            .map_or(String::new(), |at| named(&at)),
+        number: socket.as_raw_fd(),
+    }
+}
+
+fn named(at: &SocketAddrAny) -> String {
+    if let Ok(unix) = SocketAddrUnix::try_from(at.clone()) {
+        let path = unix.path_bytes().unwrap_or_default();
+        return format!("unix:{}", String::from_utf8_lossy(path));
+    }
+    let Ok(at) = SocketAddr::try_from(at.clone()) else {
+        return String::new();
+    };
+    let family = if at.is_ipv6() { "tcp6" } else { "tcp" };
+    format!("{family}:{at}")
 }

@@ -77,6 +77,23 @@ fn cpu_seconds() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
+/// What all threads of this process have computed, for itself and in the system. The system counts the sum exactly, and
+/// its parts in ticks: they are told in the proportion of these.
+pub(crate) fn processor_seconds() -> (f64, f64) {
+    let sum = cpu_seconds();
+    let line = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // Behind the name, which may be anything, the 12th and the 13th word.
+    let words = line
+        .rsplit_once(')')
+        .map_or("", |(_, words)| words)
+        .split_whitespace();
+    let mut ticks = words.skip(11).map(|word| word.parse().unwrap_or(0.0));
+    let (user, system): (f64, f64) = (ticks.next().unwrap_or(0.0), ticks.next().unwrap_or(0.0));
+    let all = user + system;
+    let part = if all > 0.0 { user / all } else { 1.0 };
+    (sum * part, sum * (1.0 - part))
+}
+
 fn free_bytes(folder: &Path) -> Option<u64> {
     let found = rustix::fs::statvfs(folder).ok()?;
     Some(found.f_bavail.saturating_mul(found.f_frsize))

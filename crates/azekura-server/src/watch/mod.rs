@@ -32,6 +32,7 @@ use crate::net::Control;
 
 use door::{Host, Patience};
 use figures::Figures;
+pub(crate) use figures::processor_seconds;
 use health::{Health, Unfit};
 pub(crate) use history::History;
 use history::Sampler;

@@ -1,4 +1,6 @@
 //! What is long: data, lines, answers; and how little is kept of it.
+//! A length that is announced takes no room, and what a client does not read is not said.
+//! It knows no sockets: how much is kept is what the session leaves unconsumed.
 
 use std::sync::Arc;
 

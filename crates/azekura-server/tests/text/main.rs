@@ -6,6 +6,7 @@
 mod connections;
 mod figures;
 mod lengths;
+mod operators;
 mod refusals;
 mod storing;
 mod times;

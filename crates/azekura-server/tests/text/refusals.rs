@@ -1,4 +1,6 @@
-//! Lines that are not as they should be.
+//! Lines that are not as they should be, and what each is told.
+//! Answers are those of memcached 1.6.45; behind a refused line the next one is read where that one would.
+//! It knows no clock.
 
 use crate::wire::plays;
 

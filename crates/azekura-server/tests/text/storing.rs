@@ -1,4 +1,6 @@
-//! What is stored, compared and counted.
+//! What is stored, compared and counted, and got again.
+//! Each command is played whole and in pieces, with room for the answer and without.
+//! It knows no clock.
 
 use azekura_server::memcached::Settings;
 

@@ -1,4 +1,6 @@
 //! What goes with time: items that expire, the sweep, `flush_all`.
+//! The clock is set by the test, so no test waits.
+//! It knows no threads: the sweep is called.
 
 use azekura_server::memcached::Settings;
 

@@ -1,4 +1,6 @@
-//! Walks over all records.
+//! Walks over all records: `keys`, `dump`, `dump_key`.
+//! Each item is told once, no key breaks a line, and a rate is kept by pauses that the session asks for.
+//! It knows no threads, so nothing changes during a walk.
 
 use azekura_server::memcached::Settings;
 

@@ -11,6 +11,7 @@ use crate::memcached::execute::{Change, Counted, Hand, New, Step, Stored};
 use crate::memcached::number;
 use crate::memcached::stats::Count;
 use crate::memcached::text::{BAD_FORMAT, DATA_LEN_MAX, KEY_LEN_MAX, Mode, Words};
+use crate::memcached::walk::size_of_item;
 
 /// A line `ms`: the data that follows it, or the answer to it.
 #[derive(Clone, Debug)]
@@ -460,10 +461,7 @@ fn explain(hand: &mut Hand, line: &Line<'_>, key: &[u8], output: &mut Vec<u8>) -
         output.extend_from_slice(b" la=0 cas=");
         number::push(output, item.head.cas);
         output.extend_from_slice(b" fetch=no cls=1 size=");
-        number::push(
-            output,
-            (key.len() + item.head.len() + item.data.len()) as u64,
-        );
+        number::push(output, size_of_item(key, &item));
         output.extend_from_slice(b"\r\n");
     })?;
     if !told {

@@ -7,10 +7,11 @@ use std::sync::atomic::Ordering;
 
 use memchr::memchr;
 
+use super::super::execute::Hand;
 use super::super::gets::{self, Open};
 use super::super::text::{self, Command, Store, Words};
 use super::super::walk::Walk;
-use super::super::{admin, classic, meta, number, sets};
+use super::super::{admin, classic, meta, number, operate, sets};
 use super::{
     COLLECT_MIN, CREDENTIALS_LEN_MAX, Collect, Doing, Session, Step, answer, flush, push_line,
     push_outcome,
@@ -187,6 +188,18 @@ impl Session {
         Step::On(end)
     }
 
+    /// Answers by `begin`, and by the walk that it begins.
+    fn walk(
+        &mut self,
+        begin: impl FnOnce(&mut Hand, &[u8], &mut Vec<u8>) -> Option<Walk>,
+        words: &[u8],
+        output: &mut Vec<u8>,
+    ) {
+        if let Some(walk) = begin(&mut self.hand, words, output) {
+            self.doing = Doing::Walk(Box::new(walk));
+        }
+    }
+
     fn other(
         &mut self,
         command: Command<'_>,
@@ -267,7 +280,13 @@ impl Session {
                 outside.shut_down(graceful);
                 return Step::Close(end);
             }
-            Command::Stats(words) => classic::stats(hand, words, output),
+            Command::Stats(words) => self.walk(classic::stats, words, output),
+            Command::Operate(tool, words) => {
+                let operate = |hand: &mut _, words: &_, output: &mut _| {
+                    operate::operate(hand, tool, words, output)
+                };
+                self.walk(operate, words, output);
+            }
             Command::Walk(what, words) => {
                 let settings = &hand.service.settings;
                 if !settings.dump_enabled {

@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 use super::execute::Hand;
 use super::gets::{self, Open};
+use super::guests::{Guest, Place, State};
 use super::latency::Did;
 use super::service::Service;
 use super::stats::Count;
@@ -127,6 +128,8 @@ pub struct Session {
     is_binary: Option<bool>,
     /// Whether it may use the server.
     is_admitted: bool,
+    /// Its line among those who are connected.
+    guest: Option<Guest>,
 }
 
 impl Session {
@@ -138,7 +141,15 @@ impl Session {
             is_binary: None,
             is_admitted: !service.has_passwords(),
             hand: Hand::new(service),
+            guest: None,
         }
+    }
+
+    /// The session, shown by `stats conns` as a client's from there.
+    #[must_use]
+    pub fn from(mut self, place: Place) -> Self {
+        self.guest = Some(Guest::new(&self.hand.service, place, State::Read));
+        self
     }
 
     /// Takes whole requests from the front of `input` and appends their answers to `output`, until there is none, the
@@ -178,6 +189,9 @@ impl Session {
             .add(Count::BytesWritten, (output.len() - written) as u32);
         let did = hand.tally.did(output.len() > written);
         hand.service.stats.take(&mut hand.tally);
+        if let Some(guest) = &mut self.guest {
+            guest.note(state(&self.doing, next), hand.now);
+        }
         Served {
             did,
             consumed: at,
@@ -196,7 +210,8 @@ impl Session {
         match &self.doing {
             Doing::Nothing => None,
             Doing::Collect(collect) => Some(collect.line.capacity() + collect.data.capacity()),
-            Doing::Discard(_) | Doing::Keys(_) | Doing::Walk(_) => Some(0),
+            Doing::Walk(walk) => Some(walk.held()),
+            Doing::Discard(_) | Doing::Keys(_) => Some(0),
         }
     }
 
@@ -296,6 +311,18 @@ impl Session {
             hand.tally.one(Count::AuthErrors);
         }
         self.is_admitted
+    }
+}
+
+/// What a connection does, by memcached's words.
+#[inline]
+fn state(doing: &Doing, next: Next) -> State {
+    match (doing, next) {
+        (Doing::Walk(_), _) => State::Walk,
+        (Doing::Collect(_), _) => State::Collect,
+        (Doing::Discard(_), _) => State::Swallow,
+        (_, Next::Yield) => State::Write,
+        _ => State::Read,
     }
 }
 
