@@ -15,6 +15,10 @@ use azekura_server::Server;
 use azekura_server::config::{Config, Engine, Survives};
 use azekura_server::net::{Control, Listeners};
 
+/// Any free port of this machine.
+pub(crate) const LOOPBACK: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
+
 /// A running server, its folder, and where it listens.
 pub(crate) struct Running {
     pub(crate) control: Arc<Control>,
@@ -44,9 +48,7 @@ pub(crate) fn small() -> Config {
 impl Running {
     pub(crate) fn start(config: &Config) -> Self {
         let mut listeners = Listeners::new();
-        let address = listeners
-            .tcp(SocketAddr::from(([127, 0, 0, 1], 0)), false)
-            .unwrap();
+        let address = listeners.tcp(LOOPBACK, false).unwrap();
         Self::over(config, listeners, address)
     }
 

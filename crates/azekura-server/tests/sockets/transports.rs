@@ -1,28 +1,20 @@
-//! Every way to a server: TCP in pieces and in heaps, unix sockets, datagrams, TLS, and sockets handed over.
+//! Every way to a server but TLS: TCP in pieces and in heaps, unix sockets, datagrams, and sockets handed over.
 //! The answer is the same whichever way a request came, and however it was cut.
 //! It knows no engine.
 
 use std::io::Write;
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use azekura::Kind;
-use azekura_server::config::{Certificate, Config};
+use azekura_server::config::Config;
 use azekura_server::net::Listeners;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-use crate::running::{Running, ask, expect, folder, rest, small, texts};
+use crate::running::{LOOPBACK, Running, ask, expect, folder, small, texts};
 
-const LOOPBACK: SocketAddr =
-    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
-
-const TALK: &str = "set a 5 0 3\r\nabc\r\nget a b\r\ndelete a\r\nget a\r\n";
-const ANSWER: &str = "STORED\r\nVALUE a 5 3\r\nabc\r\nEND\r\nDELETED\r\nEND\r\n";
+pub(crate) const TALK: &str = "set a 5 0 3\r\nabc\r\nget a b\r\ndelete a\r\nget a\r\n";
+pub(crate) const ANSWER: &str = "STORED\r\nVALUE a 5 3\r\nabc\r\nEND\r\nDELETED\r\nEND\r\n";
 
 #[test]
 fn a_request_is_answered_alike_however_it_is_cut() {
@@ -175,80 +167,4 @@ fn datagrams_are_answered_and_long_answers_split() {
         String::from_utf8(answer).unwrap(),
         format!("VALUE a 0 3000\r\n{value}\r\nEND\r\n")
     );
-}
-
-fn file(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/sockets/certificates")
-        .join(name)
-}
-
-fn encrypted(address: SocketAddr) -> StreamOwned<ClientConnection, TcpStream> {
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_file_iter(file("server.pem")).unwrap() {
-        roots.add(certificate.unwrap()).unwrap();
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    let name = ServerName::try_from("localhost").unwrap();
-    let connection = ClientConnection::new(Arc::new(config), name).unwrap();
-    let stream = TcpStream::connect(address).unwrap();
-    stream
-        .set_read_timeout(Some(Duration::from_secs(60)))
-        .unwrap();
-    StreamOwned::new(connection, stream)
-}
-
-fn with_certificate() -> Config {
-    Config {
-        certificate: Some(Certificate {
-            chain: file("server.pem"),
-            key: file("server-key.pem"),
-            client_authority: None,
-        }),
-        ..small()
-    }
-}
-
-#[test]
-fn an_encrypted_connection_carries_small_and_large_answers() {
-    let mut listeners = Listeners::new();
-    let address = listeners.tcp(LOOPBACK, true).unwrap();
-    let server = Running::over(&with_certificate(), listeners, address);
-    let mut client = encrypted(address);
-    ask(&mut client, TALK, ANSWER);
-    let value = "y".repeat(700_000);
-    let request = format!("set big 0 0 {}\r\n{value}\r\n", value.len());
-    ask(&mut client, &request, "STORED\r\n");
-    let answer = format!("VALUE big 0 {}\r\n{value}\r\nEND\r\n", value.len());
-    ask(&mut client, "get big\r\n", &answer);
-    // Whoever does not speak TLS is not answered, and does no harm.
-    let mut plain = server.connect();
-    plain.write_all(b"get a\r\n").unwrap();
-    assert!(!rest(&mut plain).contains("END"));
-    ask(&mut client, TALK, ANSWER);
-}
-
-#[test]
-fn a_certificate_that_cannot_be_used_is_an_error_that_names_the_file() {
-    let control = azekura_server::net::Control::new(small().limits).unwrap();
-    let mut config = with_certificate();
-    let mut try_files = |chain: PathBuf, key: PathBuf| {
-        config.certificate = Some(Certificate {
-            chain,
-            key,
-            client_authority: None,
-        });
-        azekura_server::Server::open(&config, &control)
-            .err()
-            .unwrap()
-            .to_string()
-    };
-    assert!(try_files(file("gone.pem"), file("server-key.pem")).contains("gone.pem"));
-    assert!(try_files(file("server-key.pem"), file("server-key.pem")).contains("server-key.pem"));
-    assert!(try_files(file("server.pem"), file("server.pem")).contains("server.pem"));
 }
