@@ -386,7 +386,14 @@ impl Config {
         };
         let text = std::fs::read_to_string(path)
             .map_err(|e| Error::io("cannot read the configuration", e).at(path))?;
-        let said: Said = toml::from_str(&text).map_err(|error| {
+        Self::of_text(path, &text, flags)
+    }
+
+    /// What holds after `flags` and this text of the file at `path`, which is not looked at. Names of hosts are looked up.
+    ///
+    /// Errors: `Invalid`, as [`read`](Self::read).
+    pub fn of_text(path: &Path, text: &str, flags: Said) -> Result<Self> {
+        let said: Said = toml::from_str(text).map_err(|error| {
             let from = error.span().map_or(0, |span| span.start);
             let before = text.get(..from).unwrap_or_default();
             let line = before.matches('\n').count();
@@ -404,7 +411,7 @@ impl Config {
                 ))
                 .remedy("`azekura serve --help` lists what may be said")
         })?;
-        Self::new(flags.over(said), Some(&Source { path, text: &text }))
+        Self::new(flags.over(said), Some(&Source { path, text }))
     }
 
     fn new(said: Said, source: Option<&Source<'_>>) -> Result<Self> {

@@ -17,6 +17,6 @@ pub mod memcached;
 pub mod net;
 mod owner;
 mod server;
-mod watch;
+pub mod watch;
 
 pub use server::Server;

@@ -9,6 +9,7 @@
 //!   gets  sets  runs of reads and of writes            execute              a command as one update of the engine
 //!   stats  latency  trouble     figures                walk  sweep          over all records
 //!   admin  detail  guests       `stats`                operate  asked       for operators; a request in words
+//!   datagram    a request that comes alone
 //! ```
 //!
 //! Nothing here blocks, but for what the engine does. A value is copied twice: from the input into the record, and from
@@ -18,6 +19,7 @@ mod admin;
 mod asked;
 pub mod binary;
 mod classic;
+pub mod datagram;
 mod detail;
 mod execute;
 mod gets;

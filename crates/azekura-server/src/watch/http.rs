@@ -6,22 +6,22 @@
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
 
 /// Longest head of a request.
-pub(super) const HEAD_LEN_MAX: usize = 8 << 10;
+pub const HEAD_LEN_MAX: usize = 8 << 10;
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Request<'h> {
+pub struct Request<'h> {
     /// Whether only the head of the answer is wanted.
-    pub(super) is_head: bool,
+    pub is_head: bool,
     /// From the slash on, without the query.
-    pub(super) path: &'h str,
+    pub path: &'h str,
     /// Behind the question mark; empty if there is none.
-    pub(super) query: &'h str,
+    pub query: &'h str,
 }
 
 /// What the bytes of a connection are so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Head<'h> {
+pub enum Head<'h> {
     /// The head has not ended.
     Open,
     /// A request.
@@ -32,14 +32,22 @@ pub(super) enum Head<'h> {
 
 /// What an answer begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Status {
+pub enum Status {
+    /// 200.
     Fine,
+    /// 400: it is not understood, or has a body.
     BadRequest,
+    /// 404.
     NotFound,
+    /// 405: neither GET nor HEAD.
     NotAllowed,
+    /// 408.
     TimedOut,
+    /// 431.
     HeadTooLong,
+    /// 503.
     Unavailable,
+    /// 505.
     WrongVersion,
 }
 
@@ -59,7 +67,7 @@ impl Status {
 }
 
 /// Reads the head at the front of `bytes`. It is total: any bytes are one of the three.
-pub(super) fn read(bytes: &[u8]) -> Head<'_> {
+pub fn read(bytes: &[u8]) -> Head<'_> {
     let Some(len) = end(bytes) else {
         return if bytes.len() >= HEAD_LEN_MAX {
             Head::Refused(Status::HeadTooLong)
@@ -150,7 +158,7 @@ fn request(line: &str) -> Result<Request<'_>, Status> {
 }
 
 /// The bytes of an answer. `is_head`: without its body, whose length is told all the same.
-pub(super) fn answer(status: Status, kind: &str, body: &str, is_head: bool) -> Vec<u8> {
+pub fn answer(status: Status, kind: &str, body: &str, is_head: bool) -> Vec<u8> {
     let allow = if status == Status::NotAllowed {
         "Allow: GET, HEAD\r\n"
     } else {
@@ -171,7 +179,7 @@ pub(super) fn answer(status: Status, kind: &str, body: &str, is_head: bool) -> V
 }
 
 /// The answer that only says its status.
-pub(super) fn bare(status: Status) -> Vec<u8> {
+pub fn bare(status: Status) -> Vec<u8> {
     answer(status, "text/plain", &format!("{}\n", status.line()), false)
 }
 

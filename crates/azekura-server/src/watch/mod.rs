@@ -16,7 +16,7 @@ mod door;
 mod figures;
 mod health;
 mod history;
-mod http;
+pub mod http;
 mod json;
 mod prometheus;
 
