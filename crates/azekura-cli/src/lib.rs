@@ -31,6 +31,7 @@ mod peer;
 mod progress;
 mod store;
 mod text;
+mod tls;
 mod trace;
 
 use std::ffi::OsString;

@@ -1,15 +1,20 @@
 //! A server of memcached's protocol, as those see it who ask it: a connection, requests and answers, one after another.
 //!
-//! It speaks the text protocol. What the server refuses is an error that says what it said; lengths that it announces are
-//! bounded, and an answer may not take for ever. It does not know what is asked.
+//! It speaks the text protocol, by TCP, a unix socket or TLS, and says who it is if it is told to. What the server refuses
+//! is an error that says what it said; lengths that it announces are bounded, and an answer may not take for ever. It does
+//! not know what is asked.
 
 use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use azekura::error::quote;
 use azekura::{Error, Kind, Result};
+use rustls::StreamOwned;
+
+use crate::tls;
 
 /// Longest line that is read; no answer has one.
 const LINE_LEN_MAX: u64 = 8 << 10;
@@ -23,6 +28,102 @@ const FIGURES_MAX: usize = 100_000;
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Which server, and what it is to know and to show.
+#[derive(clap::Args)]
+pub(crate) struct Server {
+    /// The server
+    #[arg(
+        long,
+        alias = "server",
+        global = true,
+        value_name = "HOST:PORT|tls:HOST:PORT|unix:PATH",
+        default_value = "127.0.0.1:11211"
+    )]
+    pub(crate) address: String,
+    /// Who must have signed the certificate of a tls: server, or that certificate, in PEM
+    #[arg(long, global = true, value_name = "FILE")]
+    authority: Option<PathBuf>,
+    /// The certificate to show to a tls: server, in PEM
+    #[arg(long, global = true, value_name = "FILE", requires = "private_key")]
+    certificate: Option<PathBuf>,
+    /// The private key of that certificate, in PEM
+    #[arg(
+        long = "key",
+        global = true,
+        value_name = "FILE",
+        requires = "certificate"
+    )]
+    private_key: Option<PathBuf>,
+    /// A file with a line name:password, to say who asks
+    #[arg(long, global = true, value_name = "FILE")]
+    login: Option<PathBuf>,
+}
+
+impl Server {
+    /// Connects, and says who asks.
+    pub(crate) fn connect(&self) -> Result<Peer> {
+        // What is wrong with a file is known before anybody is asked.
+        let login = self.login.as_deref().map(login).transpose()?;
+        let mut peer = Peer(BufReader::new(self.stream()?));
+        if let Some(words) = login {
+            let head = format!("set login 0 0 {}\r\n", words.len());
+            peer.send(&[head.as_bytes(), &words, b"\r\n"])?;
+            peer.outcome(&[b"STORED"], &[])?;
+        }
+        Ok(peer)
+    }
+
+    fn stream(&self) -> Result<Box<dyn Stream>> {
+        let describe = |e| {
+            Error::io(format!("cannot connect to {}", self.address), e)
+                .remedy("start a server by `azekura serve`, or name it by --address")
+        };
+        let tcp = |address: &str| {
+            let stream = TcpStream::connect(address)?;
+            stream.set_read_timeout(Some(PATIENCE))?;
+            Ok(stream)
+        };
+        if let Some(path) = self.address.strip_prefix("unix:") {
+            let stream = UnixStream::connect(path).map_err(describe)?;
+            stream.set_read_timeout(Some(PATIENCE)).map_err(describe)?;
+            return Ok(Box::new(stream));
+        }
+        let Some(address) = self.address.strip_prefix("tls:") else {
+            return Ok(Box::new(tcp(&self.address).map_err(describe)?));
+        };
+        let mut cipher = tls::cipher(
+            address,
+            self.authority.as_deref(),
+            self.certificate.as_deref().zip(self.private_key.as_deref()),
+        )?;
+        let mut stream = tcp(address).map_err(describe)?;
+        // Whom it talks to is known before anything is said.
+        while cipher.is_handshaking() {
+            let shaken = cipher.complete_io(&mut stream);
+            shaken.map_err(|e| tls::refused(&self.address, e))?;
+        }
+        Ok(Box::new(StreamOwned::new(cipher, stream)))
+    }
+}
+
+/// The words of a file `name:password`, as a server is told them.
+fn login(path: &Path) -> Result<Vec<u8>> {
+    let text = std::fs::read(path).map_err(|e| Error::io("cannot read the login", e).at(path))?;
+    let line = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let mut parts = line.splitn(2, |byte| *byte == b':');
+    match (parts.next(), parts.next()) {
+        (Some(name), Some(password))
+            if !name.is_empty() && !password.is_empty() && !line.contains(&b' ') =>
+        {
+            Ok([name, b" ", password].concat())
+        }
+        _ => Err(Error::new(Kind::Invalid, "the login is not understood")
+            .at(path)
+            .remedy("its first line must be name:password, without a space")),
+    }
+}
+
 trait Stream: Read + Write {}
 impl<S: Read + Write> Stream for S {}
 
@@ -30,26 +131,10 @@ impl<S: Read + Write> Stream for S {}
 pub(crate) struct Peer(BufReader<Box<dyn Stream>>);
 
 impl Peer {
-    pub(crate) fn connect(address: &str) -> Result<Self> {
-        let describe = |e| {
-            Error::io(format!("cannot connect to {address}"), e)
-                .remedy("start a server by `azekura serve`, or name it by --address")
-        };
-        let stream: Box<dyn Stream> = if let Some(path) = address.strip_prefix("unix:") {
-            let stream = UnixStream::connect(path).map_err(describe)?;
-            stream.set_read_timeout(Some(PATIENCE)).map_err(describe)?;
-            Box::new(stream)
-        } else {
-            let stream = TcpStream::connect(address).map_err(describe)?;
-            stream.set_read_timeout(Some(PATIENCE)).map_err(describe)?;
-            Box::new(stream)
-        };
-        Ok(Self(BufReader::new(stream)))
-    }
-
     pub(crate) fn send(&mut self, parts: &[&[u8]]) -> Result<()> {
         let request = parts.concat();
-        let sent = self.0.get_mut().write_all(&request);
+        let server = self.0.get_mut();
+        let sent = server.write_all(&request).and_then(|()| server.flush());
         sent.map_err(|e| Error::io("cannot send to the server", e))
     }
 
@@ -135,5 +220,9 @@ pub(crate) fn refused(line: &[u8]) -> Error {
     } else {
         Kind::Invalid
     };
-    Error::new(kind, "the server refused").detail(quote(line))
+    let error = Error::new(kind, "the server refused").detail(quote(line));
+    if line.starts_with(b"CLIENT_ERROR unauthenticated") {
+        return error.remedy("say who asks by --login");
+    }
+    error
 }

@@ -12,7 +12,7 @@ use azekura::{Error, Kind, Result};
 
 use crate::exit::Outcome;
 use crate::output::Output;
-use crate::peer::{Peer, VALUE_LEN_MAX, refused};
+use crate::peer::{Server, VALUE_LEN_MAX, refused};
 use crate::text::Coding;
 
 /// Longest key of the protocol.
@@ -21,14 +21,8 @@ const KEY_LEN_MAX: usize = 250;
 /// Send one request to a server and print the answer
 #[derive(clap::Args)]
 pub(crate) struct Client {
-    /// The server
-    #[arg(
-        long,
-        global = true,
-        value_name = "HOST:PORT|unix:PATH",
-        default_value = "127.0.0.1:11211"
-    )]
-    address: String,
+    #[command(flatten)]
+    server: Server,
     #[command(flatten)]
     coding: Coding,
     #[command(subcommand)]
@@ -126,7 +120,7 @@ impl Client {
             Request::Prepend(stored) => self.store("prepend", stored),
             Request::Delete { keys } => {
                 let keys = self.keys(keys)?;
-                let mut server = Peer::connect(&self.address)?;
+                let mut server = self.server.connect()?;
                 let mut all = true;
                 for key in &keys {
                     server.send(&[b"delete ", key, b"\r\n"])?;
@@ -142,7 +136,7 @@ impl Client {
             Request::Decrement(counted) => self.count("decr", counted, out),
             Request::Touch { key, seconds } => {
                 let key = self.key(key)?;
-                let mut server = Peer::connect(&self.address)?;
+                let mut server = self.server.connect()?;
                 let seconds = format!(" {seconds}\r\n");
                 server.send(&[b"touch ", &key, seconds.as_bytes()])?;
                 server
@@ -156,13 +150,13 @@ impl Client {
                         Error::new(Kind::Invalid, "no group of figures").key(group.as_bytes())
                     );
                 }
-                for figure in Peer::connect(&self.address)?.stats(group)? {
+                for figure in self.server.connect()?.stats(group)? {
                     out.line(figure)?;
                 }
                 Ok(Outcome::Yes)
             }
             Request::Version => {
-                let mut server = Peer::connect(&self.address)?;
+                let mut server = self.server.connect()?;
                 server.send(&[b"version\r\n"])?;
                 let line = server.line()?;
                 let version = line
@@ -172,7 +166,7 @@ impl Client {
                 Ok(Outcome::Yes)
             }
             Request::Flush => {
-                let mut server = Peer::connect(&self.address)?;
+                let mut server = self.server.connect()?;
                 server.send(&[b"flush_all\r\n"])?;
                 server.outcome(&[b"OK"], &[]).map(Outcome::of)
             }
@@ -198,7 +192,7 @@ impl Client {
     }
 
     fn get(&self, keys: &[Vec<u8>], raw: bool, out: &mut Output<'_>) -> Result<Outcome> {
-        let mut server = Peer::connect(&self.address)?;
+        let mut server = self.server.connect()?;
         let mut all = true;
         for key in keys {
             server.send(&[b"get ", key, b"\r\n"])?;
@@ -237,7 +231,7 @@ impl Client {
                 "no server takes a value of more than 1 GiB",
             ));
         }
-        let mut server = Peer::connect(&self.address)?;
+        let mut server = self.server.connect()?;
         let verb = format!("{verb} ");
         let head = format!(" {} {} {}\r\n", stored.flags, stored.ttl, value.len());
         server.send(&[verb.as_bytes(), &key, head.as_bytes(), &value, b"\r\n"])?;
@@ -248,7 +242,7 @@ impl Client {
 
     fn count(&self, verb: &str, counted: &Counted, out: &mut Output<'_>) -> Result<Outcome> {
         let key = self.key(&counted.key)?;
-        let mut server = Peer::connect(&self.address)?;
+        let mut server = self.server.connect()?;
         let (verb, by) = (format!("{verb} "), format!(" {}\r\n", counted.by));
         server.send(&[verb.as_bytes(), &key, by.as_bytes()])?;
         let line = server.line()?;

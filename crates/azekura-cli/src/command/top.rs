@@ -18,7 +18,7 @@ use signal_hook::iterator::Signals;
 
 use crate::exit::Outcome;
 use crate::output::Output;
-use crate::peer::Peer;
+use crate::peer::{Peer, Server};
 
 /// Seconds whose rates are drawn.
 const PAST: usize = 60;
@@ -26,14 +26,8 @@ const PAST: usize = 60;
 /// Show what a server is doing, each second; q ends
 #[derive(clap::Args)]
 pub(crate) struct Top {
-    /// The server
-    #[arg(
-        long,
-        alias = "server",
-        value_name = "HOST:PORT|unix:PATH",
-        default_value = "127.0.0.1:11211"
-    )]
-    address: String,
+    #[command(flatten)]
+    server: Server,
     /// Print once and end, as is done where standard output is no terminal
     #[arg(long)]
     once: bool,
@@ -53,10 +47,10 @@ struct Seen {
 
 impl Top {
     pub(crate) fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
-        let mut peer = Peer::connect(&self.address)?;
+        let mut peer = self.server.connect()?;
         if self.once || !std::io::stdout().is_terminal() {
             let seen = Seen::ask_whole(&mut peer)?;
-            out.bytes(picture(&self.address, &seen, None).as_bytes())?;
+            out.bytes(picture(&self.server.address, &seen, None).as_bytes())?;
             return Ok(Outcome::Yes);
         }
         let seen = Seen::ask(&mut peer)?;
@@ -85,7 +79,7 @@ impl Top {
                 past.pop_front();
             }
             past.push_back(requests(&seen.recent));
-            draw(&picture(&self.address, &seen, Some(&past)), out)?;
+            draw(&picture(&self.server.address, &seen, Some(&past)), out)?;
             loop {
                 if signals.pending().next().is_some() || screen.asks_to_end(next)? {
                     return Ok(());

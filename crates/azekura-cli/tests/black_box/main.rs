@@ -11,6 +11,7 @@ mod full;
 mod help;
 mod program;
 mod records;
+mod secured;
 mod serve;
 mod tour;
 mod watch;

@@ -1,0 +1,89 @@
+//! `azekura client` and `azekura top` against a server that speaks TLS and wants to know who asks.
+//!
+//! The server's certificate is its own authority and is for this machine by name. What is wrong is told before a word of
+//! the request is sent. It does not know how a cipher works.
+
+use std::path::Path;
+
+use crate::program::Place;
+use crate::serve::Server;
+
+fn certificate(name: &str) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../azekura-server/tests/sockets");
+    let path = folder.join("certificates").join(name);
+    path.to_str().expect("a path of text").to_owned()
+}
+
+#[test]
+fn a_server_that_speaks_tls_and_wants_a_login_is_asked_by_client_and_top() {
+    let place = Place::new();
+    place.write("users", "anna:Nara\nben:Uji\n");
+    place.write("anna", "anna:Nara\n");
+    place.write("wrong", "anna:Uji\n");
+    place.write("none", "anna\n");
+    let (chain, key) = (certificate("server.pem"), certificate("server-key.pem"));
+    let flags = [
+        "--listen",
+        "tls:127.0.0.1:0",
+        "--certificate",
+        &chain,
+        "--key",
+        &key,
+        "--passwords",
+        "users",
+    ];
+    let server = Server::start(&place, &flags);
+    let (at, _) = server.address.split_once(" (TLS)").expect("the last one");
+    let port = at.rsplit_once(':').expect("a port").1;
+    let address = format!("tls:localhost:{port}");
+    let secured = ["--address", &address, "--authority", &chain];
+    let ask = |login: &str, words: &[&str]| {
+        let mut arguments = vec!["client"];
+        arguments.extend(secured);
+        arguments.extend(["--login", login]);
+        arguments.extend(words);
+        place.run(&arguments)
+    };
+    assert_eq!(ask("anna", &["set", "a", "1"]).ok(), "");
+    assert_eq!(ask("anna", &["get", "a"]).ok(), "1\n");
+    let value = "x".repeat(100_000);
+    ask("anna", &["set", "big", &value]).ok();
+    assert_eq!(ask("anna", &["get", "big"]).ok().trim_end(), value);
+    let mut top = vec!["top", "--once", "--login", "anna"];
+    top.extend(secured);
+    assert!(place.run(&top).ok().contains("engine hash"));
+
+    let wrong = ask("wrong", &["get", "a"]).error(3);
+    assert!(wrong.contains("authentication failure"), "{wrong}");
+    let none = ask("none", &["get", "a"]).error(3);
+    assert!(none.contains("name:password"), "{none}");
+    let said_nothing = place.run(&[
+        "client", "get", "a", secured[0], secured[1], secured[2], secured[3],
+    ]);
+    let said_nothing = said_nothing.error(3);
+    assert!(said_nothing.contains("--login"), "{said_nothing}");
+    let unknown = place.run(&["client", "--address", &address, "get", "a"]);
+    assert!(unknown.error(3).contains("--authority"));
+    // Another name, and another's certificate.
+    let by_number = format!("tls:127.0.0.1:{port}");
+    let arguments = [
+        "client",
+        "--address",
+        &by_number,
+        "--authority",
+        &chain,
+        "get",
+        "a",
+    ];
+    assert!(place.run(&arguments).error(3).contains("for this host"));
+    let arguments = [
+        "client",
+        "--address",
+        &address,
+        "--authority",
+        &key,
+        "get",
+        "a",
+    ];
+    assert!(place.run(&arguments).error(3).contains("server-key.pem"));
+}
