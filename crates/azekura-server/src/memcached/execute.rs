@@ -107,6 +107,15 @@ pub(super) enum Change {
     Put,
 }
 
+impl Change {
+    /// Builds an item to be put.
+    pub(super) fn put(built: &mut Vec<u8>, head: &Head, data: &[u8]) -> Self {
+        head.write(built);
+        built.extend_from_slice(data);
+        Self::Put
+    }
+}
+
 impl Hand {
     pub(super) fn new(service: Arc<Service>) -> Self {
         Self {
@@ -363,9 +372,7 @@ impl Hand {
                 expires,
                 ..item.head
             };
-            head.write(built);
-            built.extend_from_slice(item.data);
-            Change::Put
+            Change::put(built, &head, item.data)
         })?;
         self.tally.one(if found {
             Count::TouchHits

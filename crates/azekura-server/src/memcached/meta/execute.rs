@@ -254,8 +254,7 @@ fn get(
             let item = Item { head, data: b"" };
             line.answer_hit(key, &item, &head, now, seen, true, output);
             head.is_won = true;
-            head.write(built);
-            return Change::Put;
+            return Change::put(built, &head, b"");
         };
         is_hit = true;
         let mut head = item.head;
@@ -275,9 +274,7 @@ fn get(
         if head == item.head {
             return Change::Keep;
         }
-        head.write(built);
-        built.extend_from_slice(item.data);
-        Change::Put
+        Change::put(built, &head, item.data)
     })?;
     if !is_hit {
         line.answer_miss(key, flags.has(b'b'), output);
@@ -330,9 +327,7 @@ fn delete(
             head.cas = flags
                 .version()
                 .unwrap_or(next.max(item.head.cas.wrapping_add(1)));
-            head.write(built);
-            built.extend_from_slice(data);
-            Change::Put
+            Change::put(built, &head, data)
         })?;
         hand.tally.one(match done {
             Some(true) => Count::DeleteHits,
