@@ -14,7 +14,7 @@
 //! It knows no grammar: the session says how much of the input it consumed.
 
 use std::io::ErrorKind;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::memcached::latency::Did;
 use crate::memcached::{FRONT_LEN, Next, Session};
@@ -115,6 +115,7 @@ struct Owed {
     did: Did,
     front: Front,
     bytes_in: usize,
+    since: Instant,
 }
 
 /// The first bytes of a request.
@@ -212,7 +213,7 @@ impl Connection {
                 bytes_in: owed.bytes_in,
                 bytes_out: unsent,
             };
-            turn.meter.note(turn.meter.woke(), &turned);
+            turn.meter.note(owed.since, &turned);
         }
         match sent {
             Ok(true) => {}
@@ -285,6 +286,7 @@ impl Connection {
                     did: served.did,
                     front: front.unwrap_or_else(|| Front::of(&turn.input)),
                     bytes_in: served.consumed,
+                    since: from,
                 }));
                 return Fate::Commit;
             }
@@ -415,6 +417,7 @@ impl Connection {
         self.input.is_empty()
             && !self.has_unsent()
             && !self.unsaid
+            && !self.unsynced
             && self.session.unfinished().is_none()
     }
 
@@ -426,7 +429,10 @@ impl Connection {
     pub(super) fn overdue(&self, now_s: u32, idle_s: u32, stall_s: u32) -> Option<Overdue> {
         let since = now_s.saturating_sub(self.moved_s);
         let past = |limit: u32| limit > 0 && since >= limit;
-        if self.has_unsent() {
+        if self.unsynced {
+            // It waits for a device.
+            None
+        } else if self.has_unsent() {
             past(stall_s).then_some(Overdue::Answer)
         } else if self.unsaid {
             // It waits for this server, which goes on or keeps a pause. Who closed his side may be gone, which only sending
@@ -546,6 +552,9 @@ mod tests {
             client.read(&mut answer).unwrap_err().kind(),
             ErrorKind::WouldBlock
         );
+        // However long that takes, it is not the client who stalls.
+        assert_eq!(connection.overdue(100, 3, 3), None);
+        assert!(!connection.is_at_rest());
         connection.synced();
         assert_eq!(connection.advance(&mut turn), Fate::Commit);
         assert_eq!(client.read(&mut answer).unwrap(), b"STORED\r\n".len());

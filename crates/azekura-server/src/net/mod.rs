@@ -5,8 +5,8 @@
 //!
 //! ```text
 //!   listen (sockets) --> accept (one thread) --> worker (a thread each) --> connection --> stream (tls)
-//!                                                   ^                          `--> memcached::Session
-//!                        control (stop, limits) ----'  meter   datagram (one thread, for UDP)
+//!                                                   ^   ^                      `--> memcached::Session
+//!                        control (stop, limits) ----'   `-- syncs (one thread)   meter   datagram (one thread, for UDP)
 //! ```
 //!
 //! It promises that no client makes another wait for longer than a turn, nor memory grow beyond `Limits`. It knows of the
@@ -19,6 +19,7 @@ mod datagram;
 mod listen;
 mod meter;
 mod stream;
+mod syncs;
 pub(crate) mod tls;
 mod worker;
 
@@ -32,12 +33,14 @@ use crate::memcached::Service;
 pub use control::{Connections, Control, Limits};
 pub use listen::Listeners;
 
+use meter::Meter;
+use syncs::Syncs;
 use worker::{Post, Worker};
 
 /// Serves the clients of `listeners` by `threads` threads until `control` says stop, and answers what has arrived by then.
 ///
-/// An answer that must wait for a sync leaves after one that began when its request was done; the requests of a wake-up
-/// share one. Errors: `Invalid` (no thread, or nothing to listen on), `Io`: then the server has ended.
+/// An answer that must wait for a sync leaves after one that began when its request was done. All who wait share it, and
+/// others are served meanwhile. Errors: `Invalid` (no thread, or nothing to listen on), `Io`: then the server has ended.
 pub(crate) fn serve(
     service: &Arc<Service>,
     listeners: &Listeners,
@@ -51,11 +54,26 @@ pub(crate) fn serve(
         ));
     }
     let posts: Vec<Post> = (0..threads).map(|_| Post::new()).collect::<Result<_>>()?;
-    let workers: Vec<Worker<'_>> = posts
-        .iter()
-        .map(|post| Worker::new(control, post, threads, service))
+    let syncs = &Syncs::default();
+    let workers: Vec<Worker<'_>> = (0..)
+        .zip(&posts)
+        .map(|(index, post)| {
+            let post = (index, post);
+            Worker::new(control, post, syncs, threads, service)
+        })
         .collect::<Result<_>>()?;
     std::thread::scope(|scope| {
+        let posts = &posts;
+        let ring = move |worker: usize| {
+            if let Some(post) = posts.get(worker) {
+                post.bell.ring();
+            }
+        };
+        let meter = Meter::new(service, Arc::clone(&control.told));
+        let syncing = start(scope, control, "syncs".into(), move || {
+            syncs.run(service, meter, ring);
+            Ok(())
+        });
         let mut started = Vec::new();
         for (worker, index) in workers.into_iter().zip(1..) {
             started.push(start(
@@ -70,15 +88,19 @@ pub(crate) fn serve(
                 datagram::serve(&listeners.datagrams, service, control)
             }));
         }
-        let accepted = accept::accept(&listeners.streams, &posts, service, control);
+        let accepted = accept::accept(&listeners.streams, posts, service, control);
         control.stop();
-        for post in &posts {
+        for post in posts {
             post.bell.ring();
         }
-        started.into_iter().fold(accepted, |outcome, thread| {
+        let join = |outcome: Result<()>, thread: Result<ScopedJoinHandle<'_, Result<()>>>| {
             let panicked = || Error::new(Kind::Poisoned, "a thread of the server panicked");
             outcome.and(thread.and_then(|thread| thread.join().unwrap_or_else(|_| Err(panicked()))))
-        })
+        };
+        let served = started.into_iter().fold(accepted, join);
+        // Nobody is left who waits for one.
+        syncs.end();
+        join(served, syncing)
     })
 }
 

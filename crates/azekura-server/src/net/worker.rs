@@ -1,12 +1,12 @@
 //! A thread that owns connections: it waits for all of them at once and serves those that are ready.
 //!
 //! Nothing is handed to another thread on the way of a request. A connection comes by the inbox, and stays until it ends.
-//! Sockets are registered once, for edges. Where writes must survive loss of power before they are answered, the answers
-//! of all connections that were ready together wait for one sync.
+//! Sockets are registered once, for edges. Where writes must survive loss of power before they are answered, connections
+//! wait for a sync by another thread, and those that do not are served meanwhile.
 //!
-//! It knows no protocol and no engine: a session says whether its answer must wait, and the service syncs.
+//! It knows no protocol and no engine: a session says whether its answer must wait.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,6 +22,7 @@ use super::connection::{Connection, Fate, Turn};
 use super::control::{Bell, Control, Counted};
 use super::meter::Meter;
 use super::stream::Stream;
+use super::syncs::{Syncs, Ticket};
 
 /// Bytes read at once.
 const READ_LEN: usize = 64 << 10;
@@ -86,7 +87,10 @@ struct Slot {
 /// The thread's own: its connections, by number.
 pub(super) struct Worker<'w> {
     control: Arc<Control>,
+    /// Which of the workers it is.
+    index: usize,
     post: &'w Post,
+    syncs: &'w Syncs,
     epoll: OwnedFd,
     slots: Vec<Option<Slot>>,
     free: Vec<usize>,
@@ -95,20 +99,24 @@ pub(super) struct Worker<'w> {
     again: Vec<usize>,
     /// Those of them that have their turn in this round.
     going: Vec<usize>,
-    /// Connections whose answers wait for a sync.
+    /// Connections whose answers are to wait for a sync that nobody has asked for yet.
     committing: Vec<usize>,
+    /// How many these were when others were last looked for.
+    looked: usize,
+    /// Those that wait, by their tickets.
+    waiting: VecDeque<(Ticket, usize)>,
     /// Connections that have more to say, and when.
     sleeping: BTreeSet<(Instant, usize)>,
     threads: usize,
     start: Instant,
-    service: Arc<Service>,
 }
 
 impl<'w> Worker<'w> {
     /// `Io` if the system gives nothing to wait with.
     pub(super) fn new(
         control: &Arc<Control>,
-        post: &'w Post,
+        (index, post): (usize, &'w Post),
+        syncs: &'w Syncs,
         threads: usize,
         service: &Arc<Service>,
     ) -> Result<Self> {
@@ -117,7 +125,9 @@ impl<'w> Worker<'w> {
             .map_err(waiting)?;
         Ok(Self {
             control: Arc::clone(control),
+            index,
             post,
+            syncs,
             epoll,
             slots: Vec::new(),
             free: Vec::new(),
@@ -133,10 +143,11 @@ impl<'w> Worker<'w> {
             again: Vec::new(),
             going: Vec::new(),
             committing: Vec::new(),
+            looked: 0,
+            waiting: VecDeque::new(),
             sleeping: BTreeSet::new(),
             threads,
             start: Instant::now(),
-            service: Arc::clone(service),
         })
     }
 
@@ -156,6 +167,7 @@ impl<'w> Worker<'w> {
                 if number == BELL {
                     self.post.bell.hush();
                     self.welcome();
+                    self.release();
                     continue;
                 }
                 let ends = EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR;
@@ -299,7 +311,8 @@ impl<'w> Worker<'w> {
             self.again.retain(|queued| *queued != number);
             self.going.retain(|queued| *queued != number);
         }
-        self.committing.retain(|waiting| *waiting != number);
+        self.committing.retain(|waits| *waits != number);
+        self.waiting.retain(|(_, waits)| *waits != number);
         if let Some(due) = slot.due {
             self.sleeping.remove(&(due, number));
         }
@@ -319,20 +332,30 @@ impl<'w> Worker<'w> {
         }
     }
 
-    /// One sync for all whose answers wait, and their answers. Who was not told survives nothing: it is dropped.
+    /// Asks for a sync for all whose answers are to wait for one, once a look found no more of them.
     fn commit(&mut self) {
-        if self.committing.is_empty() {
+        let count = self.committing.len();
+        if std::mem::replace(&mut self.looked, count) != count || count == 0 {
             return;
         }
-        let from = Instant::now();
-        let synced = self.service.sync().is_ok();
-        self.turn.meter.sync(from);
-        let waited = self.committing.len() as u64;
-        self.control
-            .counts
-            .waited
-            .fetch_add(waited, Ordering::Relaxed);
-        for number in std::mem::take(&mut self.committing) {
+        self.looked = 0;
+        let ticket = self.syncs.ask(self.index, count);
+        let waited = &self.control.counts.waited;
+        waited.fetch_add(count as u64, Ordering::Relaxed);
+        let numbers = self.committing.drain(..);
+        self.waiting.extend(numbers.map(|number| (ticket, number)));
+    }
+
+    /// Answers those whose syncs have ended. Who was not told survives nothing: it is dropped.
+    fn release(&mut self) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        let ended = self.syncs.ended();
+        while let Some((ticket, number)) = self.waiting.front().copied()
+            && let Some(synced) = ended.of(ticket)
+        {
+            self.waiting.pop_front();
             if synced {
                 if let Some(slot) = &mut self.slots[number] {
                     slot.connection.synced();
@@ -382,7 +405,7 @@ impl<'w> Worker<'w> {
             }
             self.advance(number);
             if let Some(slot) = &self.slots[number]
-                && (late || (slot.connection.is_at_rest() && !self.committing.contains(&number)))
+                && (late || slot.connection.is_at_rest())
             {
                 self.drop_connection(number);
             }
@@ -397,7 +420,7 @@ fn waiting(error: rustix::io::Errno) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write as _;
+    use std::io::{Read as _, Write as _};
     use std::os::unix::net::UnixStream;
 
     use azekura::record::memory::tiny::TinyDb;
@@ -410,6 +433,7 @@ mod tests {
         control: Arc<Control>,
         service: Arc<Service>,
         post: Post,
+        syncs: Syncs,
     }
 
     impl Shop {
@@ -429,11 +453,14 @@ mod tests {
                 control: Control::new(limits).unwrap(),
                 service: Arc::new(Service::new(Arc::new(TinyDb::new().unwrap()), settings)),
                 post: Post::new().unwrap(),
+                syncs: Syncs::default(),
             }
         }
 
         fn worker(&self) -> Worker<'_> {
-            let mut worker = Worker::new(&self.control, &self.post, 1, &self.service).unwrap();
+            let post = (0, &self.post);
+            let mut worker =
+                Worker::new(&self.control, post, &self.syncs, 1, &self.service).unwrap();
             worker.look();
             worker
         }
@@ -461,21 +488,47 @@ mod tests {
     }
 
     #[test]
-    fn more_requests_behind_a_sync_are_not_waited_for() {
+    fn who_waits_for_a_sync_is_answered_behind_it_and_others_meanwhile() {
         let shop = Shop::new(true);
         let mut worker = shop.worker();
-        let (mut client, number) = shop.client(&mut worker);
+        let (mut writes, first) = shop.client(&mut worker);
+        let (mut reads, second) = shop.client(&mut worker);
         // More than one reading.
         let heap = b"set a 0 0 1\r\nb\r\n".repeat(READ_LEN / 16 + 10);
-        client.write_all(&heap).unwrap();
-        turn(&mut worker, number);
-        assert_eq!(worker.committing, [number]);
+        writes.write_all(&heap).unwrap();
+        turn(&mut worker, first);
         worker.commit();
-        assert_eq!(worker.committing, [number]);
+        // There may be others to share it.
         assert_eq!(worker.timeout(false), Duration::ZERO);
         worker.commit();
-        assert!(worker.committing.is_empty());
+        assert_eq!(worker.waiting, [(1, first)]);
         assert_eq!(worker.timeout(false), TICK);
+        let mut told = vec![0; 2 * READ_LEN];
+        reads.write_all(b"get a\r\n").unwrap();
+        turn(&mut worker, second);
+        let len = reads.read(&mut told).unwrap();
+        assert_eq!(&told[..len], b"VALUE a 0 1\r\nb\r\nEND\r\n");
+        worker.release();
+        assert!(writes.read(&mut told).is_err());
+        // The requests behind wait for the next one.
+        let syncing = || {
+            shop.syncs.end();
+            let meter = Meter::new(&shop.service, Arc::clone(&shop.control.told));
+            shop.syncs
+                .run(&shop.service, meter, |_| shop.post.bell.ring());
+        };
+        syncing();
+        worker.release();
+        let first_len = writes.read(&mut told).unwrap();
+        worker.commit();
+        worker.commit();
+        assert_eq!(worker.waiting, [(2, first)]);
+        syncing();
+        worker.release();
+        worker.commit();
+        assert!(worker.waiting.is_empty() && worker.committing.is_empty());
+        let len = first_len + writes.read(&mut told).unwrap();
+        assert_eq!(len, heap.len() / 16 * b"STORED\r\n".len());
     }
 
     #[test]
@@ -512,7 +565,7 @@ mod tests {
         small.write_all(b"set b 0 0 1\r\n").unwrap();
         turn(&mut worker, second);
         let mut told = [0; 100];
-        let len = std::io::Read::read(&mut large, &mut told).unwrap();
+        let len = large.read(&mut told).unwrap();
         assert!(told[..len].starts_with(b"SERVER_ERROR out of memory"));
         assert!(worker.slots[first].is_none());
         small.write_all(b"c\r\n").unwrap();
