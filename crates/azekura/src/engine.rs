@@ -125,6 +125,10 @@ pub trait Reader: Send + Sync {
         Ok(())
     }
 
+    /// A hint that these keys will be asked for or changed soon, each by a call of its own, whose memory accesses then do not
+    /// wait: records are brought near, where the engine can. No more than some 32 stay there. It changes nothing.
+    fn bring_near(&self, _keys: &[&[u8]]) {}
+
     /// Lends records in the engine's order, from `from` (`None`: from the first) until `visit`
     /// breaks or the last was shown.
     ///
@@ -311,6 +315,9 @@ impl<E: Engine + Persistent + ?Sized> Reader for Powered<'_, E> {
     }
     fn read_many(&self, keys: &[&[u8]], visit: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
         self.0.read_many(keys, visit)
+    }
+    fn bring_near(&self, keys: &[&[u8]]) {
+        self.0.bring_near(keys);
     }
     fn scan_past(
         &self,

@@ -18,6 +18,19 @@ use crate::item::Item;
 /// As many as engines look up at once.
 const BATCH: usize = 32;
 
+/// The key that the request at the front of `input` may be about: a guess, for hints.
+#[inline]
+pub(crate) fn likely_key(input: &[u8]) -> Option<&[u8]> {
+    let key = if let Some(header) = Header::decode(input) {
+        let start = binary::HEADER_LEN + header.extras_len;
+        input.get(start..)?.get(..header.key_len)?
+    } else {
+        let rest = input.get(memchr(b' ', input)? + 1..)?;
+        rest.get(..rest.iter().position(|byte| *byte <= b' ')?)?
+    };
+    (!key.is_empty()).then_some(key)
+}
+
 /// How one key is answered, and where the input goes on.
 #[derive(Clone, Copy, Debug)]
 struct Ask<'i> {
@@ -516,4 +529,36 @@ fn rest_of_command<'i>(
     batch.is_refused = false;
     (run.consumed, run.open) = (len + 1, None);
     (true, len + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_guessed_of_requests_that_are_whole_enough() {
+        for input in [
+            "get a b\r\n",
+            "set a 0 0 1\r\nx\r\n",
+            "mg a v\r\n",
+            "mn a\n",
+        ] {
+            assert_eq!(likely_key(input.as_bytes()), Some(&b"a"[..]));
+        }
+        for input in [
+            "",
+            "get",
+            "get ",
+            "get a",
+            "get  a\r\n",
+            "version\r\n",
+            "\u{80}",
+        ] {
+            assert_eq!(likely_key(input.as_bytes()), None);
+        }
+        let mut packet = [0; 26];
+        (packet[0], packet[3], packet[24], packet[25]) = (binary::REQUEST, 2, b'a', b'b');
+        assert_eq!(likely_key(&packet), Some(&b"ab"[..]));
+        assert_eq!(likely_key(&packet[..25]), None);
+    }
 }

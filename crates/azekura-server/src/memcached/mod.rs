@@ -39,6 +39,7 @@ mod walk;
 
 pub(crate) use admin::figures_of;
 pub(crate) use asked::{Asked, FRONT_LEN};
+pub(crate) use gets::likely_key;
 pub use guests::{Guest, Place};
 pub use service::{Outside, Passwords, Service, Settings};
 pub use session::{Next, Served, Session, Transport};

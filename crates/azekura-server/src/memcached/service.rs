@@ -251,6 +251,11 @@ impl Service {
         self.now.load(Ordering::Relaxed)
     }
 
+    /// Brings near what requests that were not served yet may be about.
+    pub(crate) fn bring_near(&self, keys: &[&[u8]]) {
+        self.engine.bring_near(keys);
+    }
+
     /// Makes what was acknowledged before survive loss of power, if the engine has a file; shared with all who wait.
     pub fn sync(&self) -> Result<()> {
         match self.engine.as_persistent() {

@@ -8,7 +8,7 @@
 //!
 //! Bytes are read into a buffer that all connections of a thread share; a connection has one of its own only while it
 //! holds a part of a request, or an answer that the socket did not take. So an idle one holds nothing, and one that
-//! never reads holds the answers of one turn. What connections hold together is counted and bounded.
+//! never reads holds the answers of one turn. Who asks in few bytes may be read before its turn, with others: see `worker`. What connections hold together is counted and bounded.
 //!
 //! The socket tells of changes only (edges), so what is known of it is remembered until it is used up.
 //! It knows no grammar: the session says how much of the input it consumed.
@@ -28,6 +28,9 @@ const OWN_MIN: usize = 4 << 10;
 /// After so many reads in one turn others have theirs.
 const READS_MAX: usize = 4;
 
+/// Bytes that are read before a turn. Who sends more at once has its own keys looked up together.
+pub(super) const EARLY_LEN: usize = 256;
+
 /// The answer to a client for whose bytes there is no room.
 const NO_ROOM: &[u8] = b"SERVER_ERROR out of memory reading request\r\n";
 
@@ -35,6 +38,8 @@ const NO_ROOM: &[u8] = b"SERVER_ERROR out of memory reading request\r\n";
 pub(super) struct Turn {
     /// For bytes that arrive; its capacity is what is read at once.
     pub(super) input: Vec<u8>,
+    /// Whether `input` holds what was read of the connection before its turn.
+    pub(super) is_fed: bool,
     /// For answers.
     pub(super) output: Vec<u8>,
     /// For records that are built.
@@ -90,6 +95,8 @@ pub(super) struct Connection {
     /// Answers from `sent` on that the socket has not taken.
     output: Vec<u8>,
     sent: usize,
+    /// Whether more came at once, last time, than is read before a turn.
+    at_length: bool,
     /// Whether the session has more to say about what it has already consumed.
     unsaid: bool,
     /// Whether it must not say more until it is woken.
@@ -148,6 +155,7 @@ impl Connection {
             wanted: 1,
             output: Vec::new(),
             sent: 0,
+            at_length: false,
             unsaid: false,
             asleep: false,
             readable: false,
@@ -168,6 +176,23 @@ impl Connection {
     pub(super) fn changed(&mut self, readable: bool, ending: bool) {
         self.readable |= readable;
         self.ending |= ending;
+    }
+
+    /// Reads what came into the capacity of `bytes` before its turn, if that would begin with reading, and little is
+    /// expected. Returns whether something came; if so, its turn is to be fed with it.
+    pub(super) fn read_early(&mut self, bytes: &mut Vec<u8>, now_s: u32) -> bool {
+        let begins_so = self.readable && !self.closing && !self.asleep && self.is_at_rest();
+        if !begins_so || self.at_length || !self.stream.is_plain() {
+            return false;
+        }
+        // An end or an error is there when it is asked for again.
+        let Ok((1.., empty)) = self.stream.read(bytes) else {
+            return false;
+        };
+        self.at_length = !empty;
+        self.readable = !empty || self.ending;
+        self.moved_s = now_s;
+        true
     }
 
     /// Remembers that nobody reads its answers any more.
@@ -229,15 +254,21 @@ impl Connection {
         let mut from = turn.meter.woke();
         for _ in 0..READS_MAX {
             let own = !self.input.is_empty();
-            if !own {
+            let is_fed = std::mem::take(&mut turn.is_fed);
+            if !own && !is_fed {
                 turn.input.clear();
             }
-            if !self.unsaid && (self.input.len() < self.wanted || !own) {
+            let is_enough = self.unsaid
+                || (own && self.input.len() >= self.wanted)
+                || (is_fed && !self.readable);
+            if !is_enough {
                 if !self.readable {
                     return Fate::Rest;
                 }
                 match self.read(turn, own) {
                     Ok(true) => {}
+                    // What was read before is served first.
+                    _ if is_fed => {}
                     Ok(false) if self.readable => return Fate::Again,
                     Ok(false) => return Fate::Rest,
                     Err(Gone) => return Fate::Close,
@@ -339,6 +370,7 @@ impl Connection {
             Ok((0, _)) => Err(Gone),
             Ok((_, empty)) => {
                 self.readable = !empty || self.ending;
+                self.at_length = own || turn.input.len() > EARLY_LEN;
                 self.moved_s = turn.now_s;
                 Ok(true)
             }
@@ -470,6 +502,7 @@ mod tests {
         let session = Session::new(Arc::clone(&service), Transport::Unix);
         let turn = Turn {
             input: Vec::with_capacity(1 << 12),
+            is_fed: false,
             output: Vec::new(),
             scratch: Vec::new(),
             now_s: 0,

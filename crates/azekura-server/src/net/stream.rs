@@ -49,6 +49,11 @@ impl Stream {
         }
     }
 
+    /// Whether there is no cipher.
+    pub(super) fn is_plain(&self) -> bool {
+        !matches!(self, Self::Tls(_))
+    }
+
     /// Sends what a cipher holds back; `WouldBlock` if the system does not take all of it.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         match self {

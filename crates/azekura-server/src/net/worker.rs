@@ -1,6 +1,8 @@
 //! A thread that owns connections: it waits for all of them at once and serves those that are ready.
 //!
-//! Nothing is handed to another thread on the way of a request. A connection comes by the inbox, and stays until it ends.
+//! Nothing is handed to another thread on the way of a request. Of the connections that are ready together, those that are
+//! expected to ask for little are read first; what they ask for is brought near in one go, so that the misses of memory
+//! overlap; then each is served. A connection comes by the inbox, and stays until it ends.
 //! Sockets are registered once, for edges. Where writes must survive loss of power before they are answered, connections
 //! wait for a sync by another thread, and those that do not are served meanwhile.
 //!
@@ -16,9 +18,9 @@ use azekura::error::{Error, Result};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fs::Timespec;
 
-use crate::memcached::{Service, Session};
+use crate::memcached::{Service, Session, likely_key};
 
-use super::connection::{Connection, Fate, Turn};
+use super::connection::{Connection, EARLY_LEN, Fate, Turn};
 use super::control::{Bell, Control, Counted};
 use super::meter::Meter;
 use super::stream::Stream;
@@ -29,6 +31,9 @@ const READ_LEN: usize = 64 << 10;
 
 /// Connections told of at once.
 const EVENTS_MAX: usize = 256;
+
+/// Connections that are read before they are served: as many as engines look up at once.
+const EARLY_MAX: usize = 32;
 
 /// How often limits are looked at.
 const TICK: Duration = Duration::from_secs(1);
@@ -74,6 +79,12 @@ impl Post {
     }
 }
 
+/// What was read of a connection before its turn.
+struct Piece {
+    number: usize,
+    bytes: Vec<u8>,
+}
+
 /// A connection that the thread owns.
 struct Slot {
     connection: Connection,
@@ -95,6 +106,9 @@ pub(super) struct Worker<'w> {
     slots: Vec<Option<Slot>>,
     free: Vec<usize>,
     turn: Turn,
+    /// Room for what is read before turns, and how much of it is in use.
+    pieces: Vec<Piece>,
+    early: usize,
     /// Connections that have more to do, each once.
     again: Vec<usize>,
     /// Those of them that have their turn in this round.
@@ -109,6 +123,7 @@ pub(super) struct Worker<'w> {
     sleeping: BTreeSet<(Instant, usize)>,
     threads: usize,
     start: Instant,
+    service: Arc<Service>,
 }
 
 impl<'w> Worker<'w> {
@@ -133,6 +148,7 @@ impl<'w> Worker<'w> {
             free: Vec::new(),
             turn: Turn {
                 input: Vec::with_capacity(READ_LEN),
+                is_fed: false,
                 output: Vec::new(),
                 scratch: Vec::new(),
                 now_s: 0,
@@ -140,6 +156,13 @@ impl<'w> Worker<'w> {
                 held_max: 0,
                 meter: Meter::new(service, Arc::clone(&control.told)),
             },
+            pieces: (0..EARLY_MAX)
+                .map(|_| Piece {
+                    number: 0,
+                    bytes: Vec::with_capacity(EARLY_LEN),
+                })
+                .collect(),
+            early: 0,
             again: Vec::new(),
             going: Vec::new(),
             committing: Vec::new(),
@@ -148,6 +171,7 @@ impl<'w> Worker<'w> {
             sleeping: BTreeSet::new(),
             threads,
             start: Instant::now(),
+            service: Arc::clone(service),
         })
     }
 
@@ -179,11 +203,12 @@ impl<'w> Worker<'w> {
                     if flags.intersects(EventFlags::HUP | EventFlags::ERR) {
                         slot.connection.hung_up();
                     }
-                    if !slot.queued {
+                    if !slot.queued && (events.len() == 1 || !self.read_early(number)) {
                         self.advance(number);
                     }
                 }
             }
+            self.serve_early();
             self.go_on();
             self.wake();
             self.commit();
@@ -259,6 +284,55 @@ impl<'w> Worker<'w> {
         }
     }
 
+    /// Reads a connection before its turn, if it is one for that.
+    fn read_early(&mut self, number: usize) -> bool {
+        let (Some(piece), Some(Some(slot))) =
+            (self.pieces.get_mut(self.early), self.slots.get_mut(number))
+        else {
+            return false;
+        };
+        if !slot
+            .connection
+            .read_early(&mut piece.bytes, self.turn.now_s)
+        {
+            return false;
+        }
+        piece.number = number;
+        self.early += 1;
+        if self.early == self.pieces.len() {
+            self.serve_early();
+        }
+        true
+    }
+
+    /// Brings near what those ask for that were read before their turns, and gives them their turns.
+    fn serve_early(&mut self) {
+        if self.early > 1 {
+            let mut keys: [&[u8]; EARLY_MAX] = [b""; EARLY_MAX];
+            let asked = self.pieces[..self.early].iter();
+            let mut count = 0;
+            for key in asked.filter_map(|piece| likely_key(&piece.bytes)) {
+                keys[count] = key;
+                count += 1;
+            }
+            self.service.bring_near(&keys[..count]);
+        }
+        for at in 0..self.early {
+            let piece = &mut self.pieces[at];
+            // It may have been dropped meanwhile.
+            if !piece.bytes.is_empty() {
+                self.turn.input.clear();
+                self.turn.input.extend_from_slice(&piece.bytes);
+                piece.bytes.clear();
+                self.turn.is_fed = true;
+                let number = piece.number;
+                self.advance(number);
+                self.turn.is_fed = false;
+            }
+        }
+        self.early = 0;
+    }
+
     fn advance(&mut self, number: usize) {
         let Some(Some(slot)) = self.slots.get_mut(number) else {
             return;
@@ -307,6 +381,10 @@ impl<'w> Worker<'w> {
         self.turn.held -= slot.connection.held();
         self.free.push(number);
         // Nothing of it is left for whoever has the number next.
+        let pieces = self.pieces.iter_mut().take(self.early);
+        for piece in pieces.filter(|piece| piece.number == number) {
+            piece.bytes.clear();
+        }
         if slot.queued {
             self.again.retain(|queued| *queued != number);
             self.going.retain(|queued| *queued != number);
@@ -529,6 +607,50 @@ mod tests {
         assert!(worker.waiting.is_empty() && worker.committing.is_empty());
         let len = first_len + writes.read(&mut told).unwrap();
         assert_eq!(len, heap.len() / 16 * b"STORED\r\n".len());
+    }
+
+    #[test]
+    fn who_is_read_before_its_turn_is_answered_as_ever() {
+        let shop = Shop::new(false);
+        let mut worker = shop.worker();
+        let mut told = [0; 100];
+        let mut clients: Vec<_> = (0..3).map(|_| shop.client(&mut worker)).collect();
+        let long = format!("set l 0 0 3000\r\n{:03000}\r\n", 0);
+        let asked = ["set k 0 0 1\r\nx\r\nget k\r\nge", &long, "get k\r\n"];
+        for ((client, number), asked) in clients.iter_mut().zip(asked) {
+            client.write_all(asked.as_bytes()).unwrap();
+            let slot = worker.slots[*number].as_mut().unwrap();
+            slot.connection.changed(true, false);
+            assert!(worker.read_early(*number));
+        }
+        // One is dropped, and another has its number.
+        let (_, third) = clients[2];
+        worker.drop_connection(third);
+        let (mut fresh, number) = shop.client(&mut worker);
+        assert_eq!(number, third);
+        worker.serve_early();
+        assert!(fresh.read(&mut told).is_err());
+        let answers = ["STORED\r\nVALUE k 0 1\r\nx\r\nEND\r\n", "STORED\r\n"];
+        for ((client, _), answer) in clients.iter_mut().zip(answers) {
+            let len = client.read(&mut told).unwrap();
+            assert_eq!(&told[..len], answer.as_bytes());
+        }
+        // Who has begun a request, or asked at length, is read in its turn.
+        for ((client, number), rest) in clients.iter_mut().zip(["t k\r\n", "get k\r\n"]) {
+            client.write_all(rest.as_bytes()).unwrap();
+            let slot = worker.slots[*number].as_mut().unwrap();
+            slot.connection.changed(true, false);
+            assert!(!worker.read_early(*number));
+            worker.advance(*number);
+            let len = client.read(&mut told).unwrap();
+            assert_eq!(&told[..len], b"VALUE k 0 1\r\nx\r\nEND\r\n");
+        }
+        // And so until it asks for little again.
+        let (client, number) = &mut clients[1];
+        client.write_all(b"get k\r\n").unwrap();
+        let slot = worker.slots[*number].as_mut().unwrap();
+        slot.connection.changed(true, false);
+        assert!(worker.read_early(*number));
     }
 
     #[test]

@@ -191,6 +191,12 @@ impl Shelf {
         group::in_groups(&self.index, &self.secrets, prefetch, items, each)
     }
 
+    /// As [`group::bring_near`].
+    pub(super) fn bring_near(&self, keys: &[&[u8]]) {
+        let prefetch = |place| self.prefetch(place);
+        group::bring_near(&self.index, &self.secrets, prefetch, keys);
+    }
+
     #[inline(always)]
     fn prefetch(&self, place: Place) {
         if is_place(place) {

@@ -336,6 +336,10 @@ impl Reader for HashDb {
         self.core.read_many(keys, visit)
     }
 
+    fn bring_near(&self, keys: &[&[u8]]) {
+        self.core.bring_near(keys);
+    }
+
     fn scan_past(
         &self,
         from: Option<&Bookmark>,

@@ -157,4 +157,10 @@ impl Core {
         }
         Ok(())
     }
+
+    pub(super) fn bring_near(&self, keys: &[&[u8]]) {
+        let guess = self.frame_len.load(Ordering::Relaxed);
+        let prefetch = |place| self.log.prefetch_lines(Address(place), guess);
+        group::bring_near(&self.index, &self.secrets, prefetch, keys);
+    }
 }

@@ -134,6 +134,7 @@ pub(super) fn many(engine: &dyn Engine, effort: &Effort) -> Outcomes<u64> {
             .collect();
         let asked: Vec<&[u8]> = asked.iter().map(Vec::as_slice).collect();
         let mut shown = vec![Vec::new(); asked.len()];
+        engine.bring_near(&asked);
         engine.read_many(&asked, &mut |index, value| {
             shown[index].push(value.map(<[u8]>::to_vec));
         })?;

@@ -104,6 +104,10 @@ impl Reader for TinyDb {
         })
     }
 
+    fn bring_near(&self, keys: &[&[u8]]) {
+        self.shelf.bring_near(keys);
+    }
+
     fn scan_past(
         &self,
         from: Option<&Bookmark>,
