@@ -14,10 +14,11 @@
 //! Bound: the log is kept to `space_ratio` times its live bytes, four segments, and what is appended
 //! between two checkpoints. Where writers are faster than that, they do a step of it themselves from a quarter more on, and
 //! from twice on, what waits for a checkpoint included, each waits for whoever cleans or checkpoints, a moment for each
-//! segment it fills. A log that is larger because records were removed shrinks at a pace: for each byte appended, 1 / (`space_ratio` - 1) bytes may be copied, which is what keeping the bound under the worst
-//! of overwriting takes, but none for what removals append as long as less and less is live; segments without a
-//! live record go at once, and all the rest when for a moment nobody appends. So a store that is being emptied does
-//! not chase its own shadow, and takes no more than it did before.
+//! segment it fills. A log that is larger because records were removed shrinks at a pace: for each byte appended,
+//! 1 / (`space_ratio` - 1) bytes may be copied, which is what keeping the bound under the worst of overwriting takes,
+//! but none for what removals append as long as less and less is live; segments without a live record go at once, and
+//! all the rest when for a moment nobody appends. So a store that is being emptied does not chase its own shadow, and
+//! takes no more than it did before.
 
 use super::Core;
 use crate::epoch::{self, Pin};
@@ -66,7 +67,7 @@ impl Core {
     pub(super) fn is_out_of_hand(&self) -> bool {
         let (used, live) = self.log_bytes();
         let (_, leaving, _) = self.log.segments().sizes();
-        used + leaving > 2 * (self.bound(live) + self.interval())
+        used + leaving > 2 * self.bound(live) + self.interval()
     }
 
     /// Whether the log is larger than the bound.

@@ -253,13 +253,12 @@ impl Core {
     }
 
     /// Log between two checkpoints, in bytes: what an open after a crash reads, and what waits to be free
-    /// again. Half the live bytes, 16 segments at least and 64 at most; or 4 bytes a record, where that is
+    /// again. As much as is live, 16 segments at least and 128 at most; or 4 bytes a record, where that is
     /// more.
     pub(super) fn interval(&self) -> u64 {
         let (_, live) = self.log_bytes();
         let segment = self.log.geometry().segment_size();
-        (live / 2)
-            .clamp(16 * segment, 64 * segment)
+        live.clamp(16 * segment, 128 * segment)
             .max(self.count() * INTERVAL_PER_RECORD)
     }
 

@@ -19,7 +19,7 @@
 //! 3. Opening reads the log behind the last checkpoint, nothing else; stripes of the index come in when
 //!    they are first needed, and in the background.
 //! 4. The log takes at most `space_ratio` times the live bytes, and what one interval between checkpoints adds
-//!    (half the live bytes, but 16 to 64 segments; or 4 bytes per record), unless records were removed. Writers that
+//!    (as much as is live, but 16 to 128 segments; or 4 bytes per record), unless records were removed. Writers that
 //!    outrun the keeper and the device are held back from twice as much on: `clean`.
 //!    An open file holds 6 more segments ready, and a reserve: 6, and what two parts of a checkpoint take (2 of a
 //!    small file, at most 9 up to 32 segments of images, then a quarter of these and 9).

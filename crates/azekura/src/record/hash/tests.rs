@@ -259,7 +259,7 @@ fn writers_that_outrun_the_keeper_are_held_back() {
         }
     });
     // Each of them may have filled some segments before it was held back.
-    let held = 2 * (db.core.bound(live) + db.core.interval());
+    let held = 2 * db.core.bound(live) + db.core.interval();
     let most = most.into_inner();
     assert!(most < held * 2, "{most} bytes of log, {live} live");
 }
