@@ -229,41 +229,6 @@ fn a_follower_is_shown_every_change_in_order_and_can_read_compressed_values() {
     assert_eq!(seen[2000], (7u32.to_le_bytes().to_vec(), Vec::new()));
 }
 
-/// Nobody but the keeper and one writer cleaned, so that more of them than there were processors made the log longer
-/// for as long as they wrote: 26 times the live bytes after half a minute.
-#[test]
-fn writers_that_outrun_the_keeper_are_held_back() {
-    const RECORDS: u64 = 20_000;
-    let folder = tempfile::tempdir().unwrap();
-    let db = HashDb::create(folder.path().join("s.azh"), &Options::default()).unwrap();
-    let value = [7; 1000];
-    for key in 0..RECORDS {
-        db.put(&key.to_le_bytes(), &value).unwrap();
-    }
-    let (_, live) = db.core.log_bytes();
-    let most = AtomicU64::new(0);
-    std::thread::scope(|scope| {
-        for thread in 1..=8 {
-            let (db, most, value) = (&db, &most, &value);
-            scope.spawn(move || {
-                let mut random = u64::wrapping_mul(thread, 0x9e37_79b9_7f4a_7c15);
-                for turn in 0..100_000 {
-                    random = u64::wrapping_mul(random, 0x5851_f42d_4c95_7f2d).wrapping_add(thread);
-                    let key = (random >> 33) % RECORDS;
-                    db.put(&key.to_le_bytes(), value).unwrap();
-                    if turn % 500 == 0 {
-                        most.fetch_max(db.core.log_bytes().0, Ordering::Relaxed);
-                    }
-                }
-            });
-        }
-    });
-    // Each of them may have filled some segments before it was held back.
-    let held = 2 * db.core.bound(live) + db.core.interval();
-    let most = most.into_inner();
-    assert!(most < held * 2, "{most} bytes of log, {live} live");
-}
-
 /// All of its bytes were once tried as frames, of whatever lengths stood there.
 #[test]
 fn a_large_value_that_is_damaged_is_given_up_as_a_whole() {
