@@ -3,8 +3,14 @@
 //! An update marks its thread and looks at one word; that is all it pays. Who needs a moment without updates
 //! (a checkpoint's beginning, `clear`) closes the gate and waits for those inside. The moment is as long as
 //! the longest closure that an update is running.
+//!
+//! An update from inside another store's closure cannot wait for who may be waiting for the outer one. So closing has two
+//! steps: first such updates still enter, and marked updates are waited for; then they are kept out too, by a lock that
+//! nobody holds who waits for marks.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::epoch::{self, Brief, Mark};
 use crate::weave::{self, Bug, Mutex, MutexGuard};
@@ -16,27 +22,49 @@ pub(super) struct Gate {
     closed: AtomicBool,
     /// Held as long as it is closed.
     closing: Mutex<()>,
+    /// Shared by updates from inside another store's closure; alone to who waited for the marks.
+    nested: RwLock<()>,
+}
+
+/// While it lives, its thread is inside an update.
+#[expect(dead_code, reason = "dropped")]
+pub(super) enum Inside<'g> {
+    Marked(Mark),
+    /// The thread's mark is of an update of another store.
+    Nested(RwLockReadGuard<'g, ()>),
 }
 
 /// While it lives, no other thread is inside an update.
 pub(super) struct Alone<'g> {
     gate: &'g Gate,
+    _nested: RwLockWriteGuard<'g, ()>,
     _closing: MutexGuard<'g, ()>,
 }
 
 impl Gate {
-    /// Enters an update; inside until the mark is dropped.
+    /// Enters an update; inside until what it returns is dropped.
     ///
-    /// An update from inside another store's closure enters at once: whoever waits for the outer one waits
-    /// for both.
+    /// An update from inside another store's closure waits only for who has the gate alone, not for who waits for that.
     #[inline(always)]
-    pub(super) fn enter(&self) -> Option<Mark> {
-        let mark = epoch::writing();
+    pub(super) fn enter(&self) -> Inside<'_> {
+        let Some(mark) = epoch::writing() else {
+            return self.enter_nested();
+        };
         weave::point();
-        if self.closed.load(Ordering::Acquire) && mark.is_some() {
+        if self.closed.load(Ordering::Acquire) {
             return self.wait(mark);
         }
-        mark
+        Inside::Marked(mark)
+    }
+
+    #[cold]
+    fn enter_nested(&self) -> Inside<'_> {
+        while weave::wait() {
+            if let Some(nested) = self.nested.try_read() {
+                return Inside::Nested(nested);
+            }
+        }
+        Inside::Nested(self.nested.read())
     }
 
     /// As `enter`, pinned, for a short update, if the gate is open.
@@ -48,13 +76,16 @@ impl Gate {
     }
 
     #[cold]
-    fn wait(&self, mut mark: Option<Mark>) -> Option<Mark> {
+    fn wait(&self, mut mark: Mark) -> Inside<'_> {
         while self.closed.load(Ordering::Acquire) {
             drop(mark);
             drop(self.closing.lock());
-            mark = epoch::writing();
+            mark = match epoch::writing() {
+                Some(mark) => mark,
+                None => return self.enter_nested(),
+            };
         }
-        mark
+        Inside::Marked(mark)
     }
 
     /// Waits until no other thread is inside an update, and keeps them out.
@@ -66,7 +97,19 @@ impl Gate {
         }
         Alone {
             gate: self,
+            _nested: self.no_nested(),
             _closing: closing,
+        }
+    }
+
+    fn no_nested(&self) -> RwLockWriteGuard<'_, ()> {
+        loop {
+            if let Some(nested) = self.nested.try_write() {
+                return nested;
+            }
+            if !weave::wait() {
+                return self.nested.write();
+            }
         }
     }
 }
@@ -75,5 +118,76 @@ impl Drop for Alone<'_> {
     fn drop(&mut self) {
         weave::point();
         self.gate.closed.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    #[test]
+    fn an_update_inside_another_waits_for_who_has_the_gate_alone() {
+        let (outer, gate) = (Gate::default(), Gate::default());
+        let over = AtomicBool::new(false);
+        let (tell, told) = mpsc::channel();
+        std::thread::scope(|scope| {
+            let alone = gate.alone();
+            scope.spawn(|| {
+                let _outer = outer.enter();
+                tell.send(()).unwrap();
+                let _inner = gate.enter();
+                assert!(over.load(Ordering::SeqCst), "two are alone");
+            });
+            told.recv().unwrap();
+            for _ in 0..1000 {
+                std::thread::yield_now();
+            }
+            over.store(true, Ordering::SeqCst);
+            drop(alone);
+        });
+    }
+
+    #[test]
+    fn an_update_inside_another_does_not_wait_for_who_waits_for_the_other() {
+        let (outer, gate) = (Gate::default(), Gate::default());
+        let done = AtomicBool::new(false);
+        let (tell, told) = mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let _outer = outer.enter();
+                tell.send(()).unwrap();
+                while !gate.closed.load(Ordering::SeqCst) {
+                    std::thread::yield_now();
+                }
+                drop(gate.enter());
+                done.store(true, Ordering::SeqCst);
+            });
+            told.recv().unwrap();
+            let _alone = gate.alone();
+            assert!(done.load(Ordering::SeqCst));
+        });
+    }
+
+    #[test]
+    fn who_has_the_gate_alone_waited_for_an_update_that_came_inside_another() {
+        let (outer, gate) = (Gate::default(), Gate::default());
+        let done = AtomicBool::new(false);
+        let (tell, told) = mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let _outer = outer.enter();
+                let inner = gate.enter();
+                tell.send(()).unwrap();
+                for _ in 0..1000 {
+                    std::thread::yield_now();
+                }
+                done.store(true, Ordering::SeqCst);
+                drop(inner);
+            });
+            told.recv().unwrap();
+            let _alone = gate.no_nested();
+            assert!(done.load(Ordering::SeqCst));
+        });
     }
 }

@@ -18,12 +18,13 @@ use std::sync::atomic::Ordering;
 
 use super::{Core, KEY_LEN_MAX, VALUE_LEN_MAX, value};
 use crate::engine::{DecideMany, Durability, Edit};
-use crate::epoch::{self, Mark, Pin};
+use crate::epoch::{self, Pin};
 use crate::error::Result;
 use crate::format::frame::{Frame, FrameKind};
 use crate::index::hash::Hash;
 use crate::index::{Blank, Locked, Slot};
 use crate::log::{Address, Claim, Entry, Use};
+use crate::record::gate::Inside;
 use crate::record::limits::Limits;
 use crate::record::many::Distinct;
 
@@ -38,7 +39,7 @@ impl Core {
     /// What every update begins with: health, the keeper's bell, the gate. `grows`: whether it may store more than
     /// was there.
     #[inline(always)]
-    pub(super) fn begin_update(&self, grows: bool) -> Result<Option<Mark>> {
+    pub(super) fn begin_update(&self, grows: bool) -> Result<Inside<'_>> {
         self.log.healthy()?;
         if self.is_attention_due() {
             self.work_is_due(grows)?;
