@@ -3,11 +3,12 @@
 //! A candidate is looked at under its bucket's lock, and dropped there or kept. So that one call never looks at all of
 //! them when all are in use, it drops what it looked at last after [`LOOKS_MAX`]. What has a time to live is found by
 //! walking the index: a step every [`STEP`] updates, as long as there may be any. Entries of the queues that have no
-//! record any more are sifted out a chunk at a time, when they are three times as many as the others.
+//! record any more, or are one of several that a record has, since it was removed and put again, are sifted out a chunk at
+//! a time, when they are three times as many as the others.
 
 use std::sync::atomic::Ordering;
 
-use super::policy::{Candidate, Policy, Verdict};
+use super::policy::{Candidate, Policy, There, Verdict};
 use super::{CacheDb, Reason, charge_of};
 use crate::epoch::{self, Pin};
 use crate::error::Result;
@@ -229,32 +230,44 @@ impl CacheDb {
         Ok((dropped, met, next))
     }
 
-    /// Takes entries that have no record out of a chunk of a queue.
+    /// Takes entries that are one too many out of a chunk of a queue.
     #[cold]
     #[inline(never)]
     fn sift(&self, pin: &Pin) {
         const AHEAD: usize = 8;
-        let Some(mut sieve) = self.policy.take_some() else {
+        let records = self.held.records.load(Ordering::Relaxed);
+        let Some(mut sieve) = self.policy.take_some(records) else {
             return;
         };
-        let entries = &mut sieve.entries;
-        let mut kept = 0;
-        for at in 0..entries.len() {
-            if let Some(soon) = entries.get(at + AHEAD) {
-                self.shelf.index.prefetch(pin, soon.hash());
-            }
-            let entry = entries[at];
-            // Under its lock: the record of an entry may be about to come.
-            let is_there = match self.shelf.index.lock(pin, entry.hash()) {
-                Ok(locked) => self.any(pin, &locked).is_some(),
-                Err(_) => true,
-            };
-            if is_there {
-                entries[kept] = entry;
-                kept += 1;
+        let (entries, found) = (&sieve.entries, &mut sieve.found);
+        // Without memory to note what is found, all stay.
+        if found.try_reserve_exact(entries.len()).is_ok() {
+            for (at, entry) in entries.iter().enumerate() {
+                if let Some(soon) = entries.get(at + AHEAD) {
+                    self.shelf.index.prefetch(pin, soon.hash());
+                }
+                // Under its lock: the record of an entry may be about to come.
+                found.push(match self.shelf.index.lock(pin, entry.hash()) {
+                    Ok(locked) => self.there(pin, &locked),
+                    Err(_) => There::Some,
+                });
             }
         }
-        entries.truncate(kept);
         self.policy.put_back(sieve);
+    }
+
+    /// How many records there are of the hash that is locked.
+    fn there(&self, pin: &Pin, locked: &Locked<'_>) -> There {
+        let mut count = 0;
+        let counted = locked.find(|place| {
+            count += u32::from(self.shelf.record(pin, place).is_some());
+            Ok(None::<()>)
+        });
+        match count {
+            _ if counted.is_err() => There::Some,
+            0 => There::No,
+            1 => There::One,
+            _ => There::Some,
+        }
     }
 }

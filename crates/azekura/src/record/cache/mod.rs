@@ -26,7 +26,7 @@
 //!
 //! Invariants:
 //! 1. Of each hash (its known bits), there are at least as many entries in queues, or in the hands of a thread that looks
-//!    at one, as records. So every record can be dropped. Entries without a record are sifted out when they are three in four.
+//!    at one, as records. So every record can be dropped. Entries that are more than that are sifted out when they are three in four.
 //! 2. An entry points to a whole record; a place is freed by who took its entry away, under the bucket's lock, once.
 //! 3. Records and bytes are counted under the bucket's lock. Who left too many behind drops some before it returns, or
 //!    another thread holds what could be dropped and does.
@@ -35,6 +35,7 @@
 
 mod clock;
 mod evict;
+mod met;
 mod policy;
 mod update;
 

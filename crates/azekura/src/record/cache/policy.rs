@@ -20,6 +20,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::met::Met;
 use crate::epoch::Pin;
 use crate::error::{Error, Kind, Result};
 use crate::index::hash::{Hash, KNOWN_BITS};
@@ -226,6 +227,12 @@ struct State {
     /// Which queue is sifted, and where.
     sifts_main: bool,
     sifted: usize,
+    /// A chunk is out to be sifted.
+    is_sifting: bool,
+    /// A round over both queues was begun.
+    is_round: bool,
+    /// Of the entries in queues that were sifted in this round, and kept.
+    met: Met,
 }
 
 impl State {
@@ -263,9 +270,20 @@ pub(super) struct Candidate {
     pub(super) soon: Option<Entry>,
 }
 
-/// Entries taken out to be sifted.
+/// What a record of an entry was found to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum There {
+    No,
+    /// There is one record of its hash.
+    One,
+    /// There may be several.
+    Some,
+}
+
+/// Entries taken out to be sifted, each with what the caller finds.
 pub(super) struct Sieve {
     pub(super) entries: Vec<Entry>,
+    pub(super) found: Vec<There>,
     from: From,
     at: usize,
 }
@@ -285,7 +303,7 @@ impl Policy {
 
     pub(super) fn memory_bytes(&self) -> u64 {
         let state = self.state.lock();
-        let past = state.past.0.len() * size_of::<[u32; WAYS]>();
+        let past = state.past.0.len() * size_of::<[u32; WAYS]>() + state.met.memory_bytes();
         (state.small.memory_bytes() + state.main.memory_bytes() + past) as u64
     }
 
@@ -371,6 +389,8 @@ impl Policy {
         let queue = state.queue(from);
         let entry = queue.pop()?;
         let soon = queue.peek(AHEAD);
+        // Of those left, one is to be kept.
+        state.met.forget(entry.known());
         self.note(state);
         Some(Candidate { entry, from, soon })
     }
@@ -407,30 +427,57 @@ impl Policy {
         }
     }
 
-    /// Some entries, in turn, to have those without a record removed. They are the caller's meanwhile.
-    pub(super) fn take_some(&self) -> Option<Sieve> {
+    /// Some entries, in turn, to be sifted, of `records` records. They are the caller's meanwhile. `None`: there are none, or
+    /// somebody else sifts.
+    pub(super) fn take_some(&self, records: u64) -> Option<Sieve> {
         let state = &mut *self.state.lock();
+        if state.is_sifting {
+            return None;
+        }
         let from = if state.sifts_main {
             From::Main
         } else {
             From::Small
         };
         let at = state.sifted;
+        if !state.is_round {
+            state.is_round = true;
+            state.met.begin(records as usize);
+        }
         let Some(entries) = state.queue(from).take_chunk(at) else {
+            if state.sifts_main {
+                state.is_round = false;
+                state.met.end();
+            }
             state.sifts_main = !state.sifts_main;
             state.sifted = 0;
             return None;
         };
+        state.is_sifting = true;
         self.note(state);
-        Some(Sieve { entries, from, at })
+        let found = Vec::new();
+        Some(Sieve {
+            entries,
+            found,
+            from,
+            at,
+        })
     }
 
-    /// Those that are left go back to where they were.
+    /// Those with a record go back to where they were, but for those whose hash was met before in this round and has one
+    /// record only: there is another entry of it in a queue, or there was and it was taken out since, and not met.
     pub(super) fn put_back(&self, mut sieve: Sieve) {
-        sieve.entries.shrink_to_fit();
         let state = &mut *self.state.lock();
+        let mut found = sieve.found.iter();
+        sieve.entries.retain(|entry| match found.next() {
+            Some(There::No) => false,
+            Some(There::One) => !state.met.meet(entry.known()),
+            Some(There::Some) | None => true,
+        });
+        sieve.entries.shrink_to_fit();
         let next = state.queue(sieve.from).put_chunk(sieve.at, sieve.entries);
         state.sifted = next;
+        state.is_sifting = false;
         self.note(state);
     }
 

@@ -346,3 +346,25 @@ fn queues_of_a_cache_that_was_emptied_by_removals_are_short() {
     }
     assert!(db.policy.len() < 20_000, "{} entries", db.policy.len());
 }
+
+#[test]
+fn what_is_removed_and_put_again_has_one_entry_and_can_be_dropped() {
+    const RECORDS: u64 = 5000;
+    let db = CacheDb::new(1 << 20).unwrap();
+    for key in 0..RECORDS {
+        db.put(&number(key), b"value").unwrap();
+    }
+    let mut longest = 0;
+    for round in 0..20 * RECORDS {
+        let key = number(round * 7919 % RECORDS);
+        assert!(db.remove(&key).unwrap());
+        db.put(&key, b"value").unwrap();
+        longest = longest.max(db.policy.len());
+    }
+    // As many as make sifting due, and what came while a chunk was sifted.
+    assert!(longest as u64 <= 4 * RECORDS + 8192 + 2048, "{longest}");
+    assert_eq!((db.count(), scanned(&db)), (RECORDS, RECORDS));
+    // Whoever lost its entry could not be dropped.
+    db.resize(Some(1), None).unwrap();
+    assert_eq!((db.count(), scanned(&db)), (1, 1));
+}
