@@ -244,9 +244,12 @@ impl<'v> Wire<'v> {
         let end: &[u8] = match self.protocol {
             Protocol::Text => b"END\r\n",
             _ if numbers.len() > 1 => b"MN\r\n",
-            // What was found ends by itself.
+            // What was found ends by itself; what was not is named, as the request asked for its key.
             _ if hits > 0 => b"",
-            _ => b"EN\r\n",
+            _ => {
+                self.absent(numbers[0]);
+                &self.expected
+            }
         };
         match front(&input[at..], end) {
             Met::Whole => Ok(Some(Answer {
@@ -256,6 +259,14 @@ impl<'v> Wire<'v> {
             Met::Part => Ok(None),
             Met::Other => Err(unexpected(&input[at..])),
         }
+    }
+
+    /// The answer of the meta protocol to a get of a key that is not there.
+    fn absent(&mut self, number: u64) {
+        self.expected.clear();
+        self.expected.extend_from_slice(b"EN k");
+        self.expected.extend_from_slice(self.keys.of(number));
+        self.expected.extend_from_slice(b"\r\n");
     }
 
     /// The line before the value of a key.
@@ -434,7 +445,8 @@ mod tests {
     fn meta_answers_are_those_of_the_protocol() {
         let one = values("VA 3 kk07\r\n***\r\n", &[7]);
         assert_eq!(found(Protocol::Meta, Ask::Get, &[7], &one).hits, 1);
-        assert_eq!(found(Protocol::Meta, Ask::Get, &[7], b"EN\r\n").hits, 0);
+        let none = b"EN kk07\r\n";
+        assert_eq!(found(Protocol::Meta, Ask::Get, &[7], none).hits, 0);
         let of_two = values("VA 3 kk12\r\n***\r\nMN\r\n", &[12]);
         assert_eq!(found(Protocol::Meta, Ask::Get, &[7, 12], &of_two).hits, 1);
         assert_eq!(found(Protocol::Meta, Ask::Remove, &[7], b"NF\r\n").hits, 0);
