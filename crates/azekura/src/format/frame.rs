@@ -18,6 +18,8 @@
 //!
 //! It does not know segments, addresses or what is put.
 
+use std::fmt;
+
 use super::bytes::Take;
 use super::checksum::crc_words;
 
@@ -264,6 +266,17 @@ pub enum NoFrame {
         /// As computed.
         computed: u32,
     },
+}
+
+impl fmt::Display for NoFrame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Shape => f.write_str("no frame stands there"),
+            Self::Checksum { stored, computed } => {
+                write!(f, "stored {stored:08x}, computed {computed:08x}")
+            }
+        }
+    }
 }
 
 impl<'a> Frame<'a> {

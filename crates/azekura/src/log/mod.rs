@@ -457,13 +457,8 @@ impl Log {
     fn frame_error(&self, address: Address, reason: NoFrame) -> Error {
         let error = Error::new(Kind::Corrupted, "record checksum does not match")
             .at(self.storage.path())
-            .offset(address.offset());
-        let error = match reason {
-            NoFrame::Shape => error.detail("no frame stands there"),
-            NoFrame::Checksum { stored, computed } => {
-                error.detail(format!("stored {stored:08x}, computed {computed:08x}"))
-            }
-        };
+            .offset(address.offset())
+            .detail(reason.to_string());
         error.remedy(format!(
             "run `azekura check {}`",
             self.storage.path().display()

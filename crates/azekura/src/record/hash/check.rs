@@ -107,7 +107,7 @@ impl Checked<'_> {
             }
             if !blank || position < self.durable {
                 report.note(format!(
-                    "no frame at offset {offset:#x} of the log ({reason:?})"
+                    "no frame at offset {offset:#x} of the log ({reason})"
                 ));
                 return Ok(());
             }
