@@ -423,6 +423,9 @@ impl Config {
             };
             Err(Error::new(Kind::Invalid, format!("{at} is not allowed")).found(found, allowed))
         };
+        let lacks = |key: &str, what: &str| {
+            Err(Error::new(Kind::Invalid, format!("{key} is not said")).remedy(what))
+        };
         let engine = said.engine.unwrap_or(Engine::Hash);
         let in_memory = engine != Engine::Hash;
         let durability = said.durability.unwrap_or(if in_memory {
@@ -440,6 +443,13 @@ impl Config {
                 "durability",
                 &found,
                 "none, as the engine is in memory; or the engine hash",
+            );
+        }
+        if !in_memory && durability == Survives::None {
+            return fail(
+                "durability",
+                &"none",
+                "process or power, as the engine hash is in a file",
             );
         }
         let memory_max = said.memory_max.map(|size| size.0);
@@ -487,8 +497,8 @@ impl Config {
                 client_authority: said.client_authority,
             }),
             (None, None) if !encrypted && said.client_authority.is_none() => None,
-            (None, _) => return fail("certificate", &"nothing", "a file, as TLS is asked for"),
-            (Some(_), None) => return fail("key", &"nothing", "the certificate's key"),
+            (None, _) => return lacks("certificate", "TLS needs its file, and that of the key"),
+            (Some(_), None) => return lacks("key", "the certificate needs the file of its key"),
         };
         Ok(Self {
             data: said.data.unwrap_or_else(|| "azekura-data".into()),
@@ -611,7 +621,11 @@ mod tests {
             ),
             (
                 "listen = [\"tls:127.0.0.1:0\"]\n",
-                ["certificate", "nothing", "a file"],
+                ["certificate", "not said", "the key"],
+            ),
+            (
+                "durability = \"none\"\n",
+                ["line 1", "durability", "process or power"],
             ),
             ("metrics = \"80\"\n", ["line 1", "metrics", "HOST:PORT"]),
             ("unix-mode = 999\n", ["line 1", "unix-mode", "0 to 7"]),
