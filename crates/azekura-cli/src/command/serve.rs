@@ -83,7 +83,10 @@ impl Serve {
         if is_told {
             tracing::info!("stopped");
         }
-        out.line_now("azekura: stopped; what was answered is on the device")?;
+        out.line_now(match config.engine {
+            Engine::Hash => "azekura: stopped; what was answered is on the device",
+            _ => "azekura: stopped; what was in memory is gone",
+        })?;
         Ok(Outcome::Yes)
     }
 }
@@ -154,7 +157,12 @@ fn announce(
         }
         _ => "nothing survives the end of this process",
     })?;
-    out.line_now("stop it by Ctrl-C or SIGTERM: it answers what has arrived, syncs and closes")?;
+    out.line_now(match config.engine {
+        Engine::Hash => {
+            "stop it by Ctrl-C or SIGTERM: it answers what has arrived, syncs and closes"
+        }
+        _ => "stop it by Ctrl-C or SIGTERM: it answers what has arrived",
+    })?;
     if listeners.reach_beyond(!has_authority(config)) && config.passwords.is_none() {
         eprintln!(
             "azekura: whoever reaches these addresses may read and change everything; --passwords lets in who is known"
