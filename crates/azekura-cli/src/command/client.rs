@@ -139,9 +139,11 @@ impl Client {
                 let mut server = self.server.connect()?;
                 let seconds = format!(" {seconds}\r\n");
                 server.send(&[b"touch ", &key, seconds.as_bytes()])?;
-                server
-                    .outcome(&[b"TOUCHED"], &[b"NOT_FOUND"])
-                    .map(Outcome::of)
+                let found = server.outcome(&[b"TOUCHED"], &[b"NOT_FOUND"])?;
+                if !found {
+                    eprintln!("azekura: absent: {}", quote(&key));
+                }
+                Ok(Outcome::of(found))
             }
             Request::Stats { group } => {
                 let group = group.as_deref().unwrap_or_default();
@@ -232,12 +234,19 @@ impl Client {
             ));
         }
         let mut server = self.server.connect()?;
-        let verb = format!("{verb} ");
+        let word = format!("{verb} ");
         let head = format!(" {} {} {}\r\n", stored.flags, stored.ttl, value.len());
-        server.send(&[verb.as_bytes(), &key, head.as_bytes(), &value, b"\r\n"])?;
-        server
-            .outcome(&[b"STORED"], &[b"NOT_STORED", b"NOT_FOUND"])
-            .map(Outcome::of)
+        server.send(&[word.as_bytes(), &key, head.as_bytes(), &value, b"\r\n"])?;
+        let stored = server.outcome(&[b"STORED"], &[b"NOT_STORED", b"NOT_FOUND"])?;
+        if !stored {
+            let why = if verb == "add" {
+                "present already"
+            } else {
+                "absent"
+            };
+            eprintln!("azekura: {why}: {}", quote(&key));
+        }
+        Ok(Outcome::of(stored))
     }
 
     fn count(&self, verb: &str, counted: &Counted, out: &mut Output<'_>) -> Result<Outcome> {

@@ -103,7 +103,14 @@ fn the_client_sets_gets_and_says_no_by_its_exit_code() {
     let server = Server::start(&place, &[]);
     assert_eq!(server.ask(&place, &["set", "anna", "Nara"]).ok(), "");
     assert_eq!(server.ask(&place, &["get", "anna"]).ok(), "Nara\n");
-    server.ask(&place, &["add", "anna", "Uji"]).no();
+    let present = server.ask(&place, &["add", "anna", "Uji"]);
+    assert_eq!(present.code, 1);
+    assert!(present.err.contains("present already: \"anna\""));
+    for words in [&["replace", "dora", "Uji"][..], &["touch", "dora", "9"]] {
+        let absent = server.ask(&place, words);
+        assert_eq!(absent.code, 1);
+        assert!(absent.err.contains("absent: \"dora\""), "{absent:?}");
+    }
     server.ask(&place, &["append", "anna", "!"]).ok();
     server.ask(&place, &["set", "ben", "Uji"]).ok();
     assert_eq!(
