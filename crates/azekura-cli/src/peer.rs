@@ -74,7 +74,21 @@ impl Server {
     }
 
     fn stream(&self) -> Result<Box<dyn Stream>> {
-        let describe = |e| {
+        // Who names an authority wants no word to go unencrypted, a password least of all.
+        let asks_tls = self.authority.is_some() || self.certificate.is_some();
+        if asks_tls && !self.address.starts_with("tls:") {
+            return Err(Error::new(
+                Kind::Invalid,
+                "certificates are of encrypted connections only",
+            )
+            .found(&self.address, "tls:HOST:PORT")
+            .remedy("leave out --authority and --certificate, or say tls: before the address"));
+        }
+        let describe = |e: std::io::Error| {
+            if e.kind() == std::io::ErrorKind::InvalidInput {
+                return Error::new(Kind::Invalid, "no address of a server")
+                    .found(&self.address, "HOST:PORT, tls:HOST:PORT or unix:PATH");
+            }
             Error::io(format!("cannot connect to {}", self.address), e)
                 .remedy("start a server by `azekura serve`, or name it by --address")
         };

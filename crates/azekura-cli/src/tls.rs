@@ -58,11 +58,16 @@ pub(crate) fn refused(address: &str, error: io::Error) -> Error {
     if let Some(inner) = error.get_ref()
         && inner.is::<rustls::Error>()
     {
+        let detail = error.to_string();
+        // What `openssl req -x509` makes unless it is told otherwise.
+        let remedy = if detail.contains("CaUsedAsEndEntity") {
+            "its certificate is an authority's (CA:TRUE): let it show one that this has signed, or make it with CA:FALSE"
+        } else {
+            "--authority must have signed its certificate, and that must be for this host"
+        };
         return Error::new(Kind::Invalid, format!("no TLS with {address}"))
-            .detail(error.to_string())
-            .remedy(
-                "--authority must have signed its certificate, and that must be for this host",
-            );
+            .detail(detail)
+            .remedy(remedy);
     }
     Error::io(format!("no TLS with {address}"), error)
 }

@@ -64,6 +64,11 @@ fn a_server_that_speaks_tls_and_wants_a_login_is_asked_by_client_and_top() {
     assert!(said_nothing.contains("--login"), "{said_nothing}");
     let unknown = place.run(&["client", "--address", &address, "get", "a"]);
     assert!(unknown.error(3).contains("--authority"));
+    // An authority for a connection that is not encrypted: the password is not sent.
+    let plain = secured.map(|word| word.strip_prefix("tls:").unwrap_or(word));
+    let mut arguments = vec!["client", "--login", "anna", "get", "a"];
+    arguments.extend(plain);
+    assert!(place.run(&arguments).error(3).contains("encrypted"));
     // Another name, and another's certificate.
     let by_number = format!("tls:127.0.0.1:{port}");
     let arguments = [
