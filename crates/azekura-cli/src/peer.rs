@@ -30,6 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Which server, and what it is to know and to show.
 #[derive(clap::Args)]
+#[command(next_help_heading = "Server")]
 pub(crate) struct Server {
     /// The server
     #[arg(

@@ -26,11 +26,11 @@ const PAST: usize = 60;
 /// Show what a server is doing, each second; q ends
 #[derive(clap::Args)]
 pub(crate) struct Top {
-    #[command(flatten)]
-    server: Server,
     /// Print once and end, as is done where standard output is no terminal
     #[arg(long)]
     once: bool,
+    #[command(flatten)]
+    server: Server,
 }
 
 /// Figures by their names.
