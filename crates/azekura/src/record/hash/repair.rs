@@ -8,9 +8,11 @@
 //!
 //! For stripes whose image is whole, frames before P count only if the image points to them. For the others the
 //! frames are all there is; cleaning has dropped old removals, so a record that was removed before P may come
-//! back: such records are counted as *doubtful*. What is lost is said place by place.
+//! back. And what is lost behind P may have been a later value, or the removal, of any record before it. Such records
+//! are counted as *doubtful*. What is lost is said place by place.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -35,10 +37,23 @@ use crate::log::{Address, Log, LogPosition, Use};
 pub struct RepairReport {
     /// Records in the new file.
     pub recovered: u64,
-    /// Of these, records that may have been removed before: the part of the index that would know is lost.
+    /// Of these, records that may have been removed or changed since: the part of the index that would know is lost, or of
+    /// the log behind them.
     pub doubtful: u64,
     /// One line per loss: what, and where.
     pub lost: Vec<String>,
+    /// What was found before it may have been changed by what is lost there.
+    unsure_before: LogPosition,
+}
+
+impl RepairReport {
+    /// Notes that the log cannot be read in `lost`, which `what` tells. Of what is before P the index knows better.
+    pub(super) fn lose(&mut self, last: &Super, lost: Range<LogPosition>, what: String) {
+        self.lost.push(what);
+        if lost.end > last.start.1 {
+            self.unsure_before = self.unsure_before.max(lost.start);
+        }
+    }
 }
 
 /// Writes what can be read of the file at `damaged` to a new file at `target`.
@@ -256,7 +271,10 @@ impl Newest {
                 target.put(&key, &value)
             });
             match copied {
-                Ok(()) => report.doubtful += u64::from(found.doubtful),
+                Ok(()) => {
+                    let unsure = found.doubtful || found.position < report.unsure_before;
+                    report.doubtful += u64::from(unsure);
+                }
                 Err(error) if error.kind() == Kind::Corrupted => {
                     report.lost.push(error.to_string());
                 }

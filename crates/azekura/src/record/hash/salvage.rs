@@ -4,6 +4,8 @@
 //! trying every eight bytes behind damage. What lies between is told line by line. It does not know which of
 //! the records found is the newest, nor whether it was removed.
 
+use std::ops::Range;
+
 use super::layout::{Root, Super};
 use super::repair::RepairReport;
 use crate::format::frame::{Frame, FrameKind, INNER};
@@ -29,10 +31,11 @@ pub(super) fn find_segments(
     segments.retain(|segment| {
         let end = geometry.offset_of(segment.index.saturating_add(segment.units));
         if end > size {
-            report.lost.push(format!(
+            let what = format!(
                 "the segment at offset {:#x} lies beyond the end of the file",
                 geometry.offset_of(segment.index)
-            ));
+            );
+            report.lose(last, all_of(segment.sequence), what);
         }
         end <= size
     });
@@ -55,14 +58,16 @@ pub(super) fn find_segments(
         }
     }
     let guessed = headless(storage, last, &segments, report);
-    segments.extend(guessed.into_iter().filter(|s| u64::from(s.index) < count));
+    let is_within = |segment: &&Segment| u64::from(segment.index) < count;
+    segments.extend(guessed.iter().filter(is_within));
     let (first, from) = last.start;
     let begins = |s: &Segment| (s.index, s.sequence) == (first, from.sequence);
     if !segments.iter().any(begins) {
-        report.lost.push(format!(
+        let what = format!(
             "the segment at offset {:#x}, where the log behind the checkpoint begins, is not there",
             geometry.offset_of(first)
-        ));
+        );
+        report.lose(last, all_of(from.sequence), what);
     }
     segments.sort_by_key(|segment| segment.sequence);
     segments
@@ -107,10 +112,11 @@ fn headless(
         if encode_link(next, seed, sequence) != word {
             continue;
         }
-        report.lost.push(format!(
+        let what = format!(
             "the segment at offset {:#x}, in which the log goes on, has no header",
             geometry.offset_of(next)
-        ));
+        );
+        report.lose(last, all_of(sequence), what);
         guessed.push(Segment {
             index: next,
             units: 1,
@@ -119,6 +125,12 @@ fn headless(
         });
     }
     guessed
+}
+
+/// The positions in the segment of that number.
+fn all_of(sequence: u64) -> Range<LogPosition> {
+    let position = |offset| LogPosition { sequence, offset };
+    position(0)..position(u32::MAX)
 }
 
 /// Every frame of a segment that verifies, over holes and damage.
@@ -130,6 +142,10 @@ pub(super) fn salvage(
     visit: &mut dyn FnMut(LogPosition, Address, Frame<'_>),
 ) {
     let room = u64::from(segment.units) << log.geometry().shift;
+    let position_of = |at: u64| LogPosition {
+        sequence: segment.sequence,
+        offset: at as u32,
+    };
     let mut at = u64::from(FIRST_FRAME);
     let (mut gap_from, mut damaged_from) = (None, None);
     let mut buf = Vec::new();
@@ -137,11 +153,7 @@ pub(super) fn salvage(
         let address = log.address(segment.index, at as u32);
         let Ok(frame) = log.copy_frame(address, &mut buf) else {
             // Blank room is the end, unless a frame follows or was synced there.
-            let position = LogPosition {
-                sequence: segment.sequence,
-                offset: at as u32,
-            };
-            if log.map().load_u64(address.offset()) != 0 || position < last.durable {
+            if log.map().load_u64(address.offset()) != 0 || position_of(at) < last.durable {
                 damaged_from.get_or_insert(gap_from.unwrap_or(at));
             }
             gap_from.get_or_insert(at);
@@ -154,18 +166,16 @@ pub(super) fn salvage(
             continue;
         };
         damaged_from = None;
+        let position = position_of(at);
         if let Some(from) = gap_from.take() {
-            report.lost.push(format!(
+            let what = format!(
                 "bytes {:#x} to {:#x} of the log cannot be read{}",
                 log.address(segment.index, from as u32).offset(),
                 address.offset(),
-                or_never_written(last, segment, from)
-            ));
+                or_never_written(last, position_of(from))
+            );
+            report.lose(last, position_of(from)..position, what);
         }
-        let position = LogPosition {
-            sequence: segment.sequence,
-            offset: at as u32,
-        };
         let len = frame.len() as u64;
         match frame.header.kind {
             FrameKind::End => return,
@@ -185,30 +195,28 @@ pub(super) fn salvage(
             }
             // An inner frame whose batch is damaged may have been half of something: left out.
             _ if frame.has(INNER) => {
-                report.lost.push(format!(
+                let what = format!(
                     "a record of a damaged batch at offset {:#x} was left out",
                     address.offset()
-                ));
+                );
+                report.lose(last, position..position_of(at + len), what);
             }
             _ => visit(position, address, frame),
         }
         at += len;
     }
     if let Some(from) = damaged_from {
-        report.lost.push(format!(
+        let what = format!(
             "bytes from {:#x} to the end of their segment cannot be read{}",
             log.address(segment.index, from as u32).offset(),
-            or_never_written(last, segment, from)
-        ));
+            or_never_written(last, position_of(from))
+        );
+        report.lose(last, position_of(from)..position_of(room), what);
     }
 }
 
-/// What else unreadable bytes from `offset` of a segment may be than damage.
-fn or_never_written(last: &Super, segment: &Segment, offset: u64) -> &'static str {
-    let position = LogPosition {
-        sequence: segment.sequence,
-        offset: offset as u32,
-    };
+/// What else unreadable bytes from `position` on may be than damage.
+fn or_never_written(last: &Super, position: LogPosition) -> &'static str {
     if last.open && position >= last.durable.max(last.start.1) {
         ", or were being written when the writer ended, and nothing of them was acknowledged"
     } else {
