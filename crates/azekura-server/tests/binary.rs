@@ -10,7 +10,7 @@ use wire::{Client, service};
 
 /// A request.
 fn packet(opcode: u8, cas: u64, extras: &[u8], key: &[u8], value: &[u8]) -> Vec<u8> {
-    let body = (extras.len() + key.len() + value.len()) as u8;
+    let body = (extras.len() + key.len() + value.len()) as u32;
     let mut bytes = vec![
         0x80,
         opcode,
@@ -21,7 +21,8 @@ fn packet(opcode: u8, cas: u64, extras: &[u8], key: &[u8], value: &[u8]) -> Vec<
         0,
         0,
     ];
-    bytes.extend_from_slice(&[0, 0, 0, body, 0xca, 0xfe, 0xba, opcode]);
+    bytes.extend((0..4).rev().map(|place| (body >> (8 * place)) as u8));
+    bytes.extend_from_slice(&[0xca, 0xfe, 0xba, opcode]);
     bytes.extend((0..8).rev().map(|place| (cas >> (8 * place)) as u8));
     bytes.extend_from_slice(extras);
     bytes.extend_from_slice(key);
@@ -296,6 +297,32 @@ fn values_too_large_pass_by_and_long_ones_come_in_pieces() {
     let found = answers(&client.send(&packet(0x00, 0, b"", &key, b""), 99));
     assert_eq!(found[0].0, refused(0x00, 4, "Invalid arguments"));
     assert!(client.is_closed);
+}
+
+#[test]
+fn only_flags_that_are_set_count_in_an_items_size() {
+    let service = service(Settings {
+        item_size_max: 1024,
+        ..Settings::default()
+    });
+    let mut client = Client::new(&service);
+    let fits = 1024 - 59 - 1;
+    for (flags, len, status) in [
+        (0, fits, 0),
+        (0, fits + 1, 3),
+        (5, fits - 4, 0),
+        (5, fits, 3),
+    ] {
+        let extras = [0, 0, 0, flags, 0, 0, 0, 0];
+        let set = packet(0x01, 0, &extras, b"a", &vec![b'x'; len]);
+        assert_eq!(answers(&client.send(&set, usize::MAX))[0].0.1, status);
+    }
+    let short = packet(0x01, 0, &[0; 8], b"a", b"x");
+    for (len, status) in [(fits - 1, 0), (fits, 5)] {
+        client.send(&short, usize::MAX);
+        let append = packet(0x0e, 0, b"", b"a", &vec![b'x'; len]);
+        assert_eq!(answers(&client.send(&append, usize::MAX))[0].0.1, status);
+    }
 }
 
 #[test]

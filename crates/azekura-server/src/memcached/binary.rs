@@ -248,9 +248,10 @@ pub(super) fn refuse_too_large(
     packet: &[u8],
     output: &mut Vec<u8>,
 ) -> bool {
-    let (_, key) = header.front(packet);
+    let (extras, key) = header.front(packet);
     let len = header.value_len().unwrap_or(0);
-    if hand.fits(key.len(), 1, len) {
+    // What is joined to an item has no flags of its own.
+    if hand.fits(key.len(), word(extras).unwrap_or(0), len) {
         return false;
     }
     match hand.refuse_too_large(key, header.operation().0 == 0x01) {

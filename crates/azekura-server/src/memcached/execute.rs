@@ -166,8 +166,7 @@ impl Hand {
     /// Whether an item of this size may be stored, counted as memcached counts.
     #[inline]
     pub(super) fn fits(&self, key_len: usize, flags: u32, data_len: usize) -> bool {
-        let beside = 59 + if flags == 0 { 0 } else { 4 };
-        (key_len + data_len) as u64 + beside <= self.service.item_size_max()
+        size(key_len, flags, data_len) <= self.service.item_size_max()
     }
 
     /// An item was refused for its size. If it would have replaced what was there whatever that is, what was there is out
@@ -294,7 +293,7 @@ impl Hand {
                 _ => (&b""[..], new.data),
             };
             let len = before.len() + behind.len();
-            if joins && (len + new.key.len() + 63) as u64 > limit {
+            if joins && size(new.key.len(), head.flags, len) > limit {
                 stored = Stored::Refused;
                 return Change::Keep;
             }
@@ -464,6 +463,13 @@ impl Hand {
         line.retain(|c| c != '\r' && c != '\n');
         Cow::Owned(line)
     }
+}
+
+/// Bytes of an item, as memcached counts them.
+#[inline]
+fn size(key_len: usize, flags: u32, data_len: usize) -> u64 {
+    let beside = 59 + if flags == 0 { 0 } else { 4 };
+    (key_len + data_len) as u64 + beside
 }
 
 /// The number data begins with: behind it nothing may stand, or whitespace and anything.

@@ -33,6 +33,12 @@ fn an_item_too_large_passes_by_and_only_a_set_takes_the_old_one_along() {
              > append a 0 0 {}
              > {}
              < NOT_STORED
+             > append a 0 0 {}
+             > {}
+             < STORED
+             > set a 0 0 1
+             > x
+             < STORED
              > add a 0 0 {over} noreply
              > {data}
              > replace a 0 0 {over}
@@ -51,6 +57,8 @@ fn an_item_too_large_passes_by_and_only_a_set_takes_the_old_one_along() {
              < VALUE a 0 1
              < x
              < END",
+            &data[1..],
+            fits,
             &data[1..],
             fits - 1,
             &data[2..],
