@@ -229,7 +229,14 @@ fn touching_flushing_versions_and_figures_are_answered() {
 fn packets_whose_lengths_contradict_one_another_close_the_connection() {
     let mut body_too_short = packet(0x00, 0, b"", b"key", b"");
     body_too_short[11] = 2;
+    // A set, and what is no operation, of 1 GiB and a byte.
+    let mut set_too_long = packet(0x01, 0, &NO_EXPIRY, b"key", b"");
+    set_too_long[8..12].copy_from_slice(&[0x40, 0, 0, 1]);
+    let mut unknown_too_long = packet(0x41, 0, b"", b"", b"");
+    unknown_too_long[8..12].copy_from_slice(&[0x40, 0, 0, 1]);
     let cases = [
+        (set_too_long, 4),
+        (unknown_too_long, 4),
         (body_too_short, 0x81),
         (packet(0x00, 0, b"xx", b"key", b""), 4),
         (packet(0x00, 0, b"", b"", b""), 4),

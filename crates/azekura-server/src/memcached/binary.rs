@@ -32,6 +32,8 @@ pub const HEADER_LEN: usize = 24;
 /// The first byte of a request.
 pub const REQUEST: u8 = 0x80;
 const ANSWER: u8 = 0x81;
+/// Longest body.
+const BODY_LEN_MAX: usize = 1 << 30;
 
 /// A request's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +84,11 @@ impl Header {
             opaque: u32::from_be_bytes([o0, o1, o2, o3]),
             cas: u64::from_be_bytes(cas),
         })
+    }
+
+    /// Whether the body is longer than any may be.
+    pub(super) const fn is_too_long(&self) -> bool {
+        self.body_len > BODY_LEN_MAX
     }
 
     /// Bytes before the value.

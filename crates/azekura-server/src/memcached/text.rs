@@ -399,8 +399,9 @@ fn store(mode: Mode, rest: &[u8]) -> Command<'_> {
     }
     let noreply = words.last().or(last) == Some(b"noreply");
     let answer = (!noreply).then_some(BAD_FORMAT);
+    // Nobody knows where the next line begins: that is told whatever the client wants.
     let Some(len) = unsigned(bytes).filter(|len| *len <= DATA_LEN_MAX) else {
-        return Command::Refused(answer);
+        return Command::Refused(Some(BAD_FORMAT));
     };
     let len = len as usize;
     let flags = short(flags.strip_prefix(b"+").unwrap_or(flags));

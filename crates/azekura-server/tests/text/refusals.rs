@@ -143,6 +143,8 @@ fn numbers_and_times_are_read_as_1_6_45_reads_them() {
          > b
          > set k 0 0 +1
          < CLIENT_ERROR bad command line format
+         > set k 0 0 2147483646 noreply
+         < CLIENT_ERROR bad command line format
          > set k 0 0 10
          > 12 monkeys
          < STORED

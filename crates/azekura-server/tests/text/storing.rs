@@ -213,6 +213,7 @@ fn commands_that_want_no_answer_get_none() {
          > set a x 0 1 noreply
          > y
          > set a 0 0 -1 noreply
+         < CLIENT_ERROR bad command line format
          > get a
          < VALUE a 0 2
          < xy

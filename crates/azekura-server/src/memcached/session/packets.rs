@@ -21,6 +21,10 @@ impl Session {
             binary::refuse(output, &header, Status::Unknown);
             return Step::Close(HEADER_LEN);
         };
+        if header.is_too_long() {
+            binary::refuse(output, &header, Status::Invalid);
+            return Step::Close(HEADER_LEN);
+        }
         if !self.is_admitted && !header.is_open_to_all() {
             binary::refuse(output, &header, Status::NotAdmitted);
             return Step::Close(HEADER_LEN);
