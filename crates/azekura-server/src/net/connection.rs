@@ -74,7 +74,7 @@ pub(super) enum Fate {
 pub(super) enum Overdue {
     /// Nothing was asked for too long.
     Idle,
-    /// A request was begun and not ended.
+    /// A request or a handshake was begun and not ended.
     Request,
     /// Answers were not read.
     Answer,
@@ -470,7 +470,7 @@ impl Connection {
             // It waits for this server, which goes on or keeps a pause. Who closed his side may be gone, which only sending
             // tells: he is not kept through a long one.
             (self.ending && past(stall_s)).then_some(Overdue::Request)
-        } else if !self.is_at_rest() {
+        } else if !self.is_at_rest() || self.stream.is_greeting() {
             past(stall_s).then_some(Overdue::Request)
         } else {
             past(idle_s).then_some(Overdue::Idle)

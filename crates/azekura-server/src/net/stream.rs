@@ -54,6 +54,11 @@ impl Stream {
         !matches!(self, Self::Tls(_))
     }
 
+    /// Whether a cipher was not agreed upon yet.
+    pub(super) fn is_greeting(&self) -> bool {
+        matches!(self, Self::Tls(tls) if tls.is_greeting())
+    }
+
     /// Sends what a cipher holds back; `WouldBlock` if the system does not take all of it.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         match self {

@@ -153,6 +153,11 @@ impl Tls {
         Ok(())
     }
 
+    /// Whether the handshake has not ended.
+    pub(super) fn is_greeting(&self) -> bool {
+        self.cipher.is_handshaking()
+    }
+
     /// Bytes that the system did not take yet, about.
     pub(super) fn held(&self) -> usize {
         if self.cipher.wants_write() {
