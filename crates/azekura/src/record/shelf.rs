@@ -44,11 +44,20 @@ pub(super) struct Present<'p> {
 impl Shelf {
     /// An empty one, whose records take at most `limit` bytes. Errors as [`Slab::new`] and [`Index::new`].
     pub(super) fn new(limit: Option<u64>) -> Result<Self> {
+        Self::over(Slab::new(limit)?)
+    }
+
+    /// An empty one for records of about so many bytes, which its owner bounds. Errors as `new`.
+    pub(super) fn for_bytes(bytes: u64) -> Result<Self> {
+        Self::over(Slab::for_bytes(None, bytes)?)
+    }
+
+    fn over(slab: Slab) -> Result<Self> {
         // Chosen anew for each store: nobody can choose keys that collide.
         let seed = weave::hash_seed().unwrap_or_else(|| RandomState::new().hash_one(0));
         Ok(Self {
             index: Index::new()?,
-            slab: Slab::new(limit)?,
+            slab,
             secrets: RapidSecrets::seed(seed),
         })
     }

@@ -44,7 +44,7 @@ const WORTH: u32 = 16;
 /// Blocks of no class that keep their memory, beside an eighth of those in use.
 const READY: u64 = if cfg!(azekura_weave) { 1 } else { 16 };
 /// So many blocks of the limit there are at least for each hand.
-const BLOCKS_OF_HAND: u64 = 8;
+const BLOCKS_OF_HAND: u64 = 16;
 
 const _: () = assert!(RESERVED_BYTES / UNIT <= 1 << 40 && size_of::<Meta>() == 16);
 
@@ -126,6 +126,12 @@ impl Slab {
     /// An empty one that takes at most `limit` bytes of memory (`None`: what the system gives). `Invalid` below a
     /// mebibyte; `Io` if the system refuses the addresses.
     pub fn new(limit: Option<u64>) -> Result<Self> {
+        Self::for_bytes(limit, limit.unwrap_or(u64::MAX))
+    }
+
+    /// As `new`, for records of about so many `bytes`: the fewer they are, the fewer threads have blocks of their own to
+    /// fill.
+    pub fn for_bytes(limit: Option<u64>, bytes: u64) -> Result<Self> {
         let limit = limit.unwrap_or(RESERVED_BYTES - BLOCK);
         if limit < 1 << 20 {
             return Err(Error::new(Kind::Invalid, "too little memory for records")
@@ -139,7 +145,7 @@ impl Slab {
             memory,
             metas: reserve(size_of::<Meta>() as u64)?,
             bitmaps: reserve(BITMAP_BYTES)?,
-            hands: Hands::new(blocks / BLOCKS_OF_HAND)?,
+            hands: Hands::new(bytes / BLOCK / BLOCKS_OF_HAND)?,
             live: Counter::new(0)?,
             classes: room::collect((0..CLASSES).map(|_| Mutex::default()))?.into_boxed_slice(),
             pool: Mutex::new(Pool {

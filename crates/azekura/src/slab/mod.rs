@@ -27,7 +27,7 @@
 //! 2. Blocks take at most twice the slots in use, and 4 MiB, if the owner moves what [`Slab::thin`] offers it; an eighth
 //!    of that, and 1 MiB, is kept ready beside. A hand keeps the block it fills, one for each length of slots that it
 //!    was asked for; there are as many hands as there were threads at once, 32 at most, or two for each processor;
-//!    fewer where the limit is low. What is freed waits for who may still read it: 256 KiB for each hand, 4 MiB, and
+//!    fewer where the limit is low, or few bytes are expected. What is freed waits for who may still read it: 256 KiB for each hand, 4 MiB, and
 //!    an eighth of what is in use, as long as nobody is pinned for long.
 //!    Slots in use include those that are freed and may still be read.
 //! 3. Memory that cannot be had is an error, `Full`; nothing is lost.

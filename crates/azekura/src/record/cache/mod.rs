@@ -211,7 +211,7 @@ impl CacheDb {
     pub fn with(options: &Options) -> Result<Self> {
         let (records_max, bytes_max) = bounds(options.records_max, options.bytes_max)?;
         Ok(Self {
-            shelf: Shelf::new(None)?,
+            shelf: Shelf::for_bytes(bytes_max)?,
             gate: Gate::default(),
             held: Held {
                 records: AtomicU64::new(0),

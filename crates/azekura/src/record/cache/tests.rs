@@ -368,3 +368,31 @@ fn what_is_removed_and_put_again_has_one_entry_and_can_be_dropped() {
     db.resize(Some(1), None).unwrap();
     assert_eq!((db.count(), scanned(&db)), (1, 1));
 }
+
+/// Each of 32 threads kept a block for every length of record, which a small cache never filled.
+#[test]
+fn a_small_cache_of_many_threads_is_not_many_times_its_size() {
+    const BYTES: u64 = 3 << 20;
+    let db = CacheDb::with(&Options {
+        bytes_max: Some(BYTES),
+        ..Options::default()
+    })
+    .unwrap();
+    let all_there = std::sync::Barrier::new(32);
+    std::thread::scope(|scope| {
+        for thread in 0..32 {
+            let (db, all_there) = (&db, &all_there);
+            scope.spawn(move || {
+                all_there.wait();
+                for turn in 0..2000 {
+                    let len = (turn * 37 + thread) % 8000;
+                    db.put(&number((turn % 100) as u64), &vec![1; len]).unwrap();
+                }
+                // None of them ends before all have put.
+                all_there.wait();
+            });
+        }
+    });
+    let memory = db.shelf.slab.memory_bytes();
+    assert!(memory < 12 * BYTES, "{memory} bytes for {BYTES}");
+}
