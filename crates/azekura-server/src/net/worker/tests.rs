@@ -42,8 +42,7 @@ impl Shop {
 
     fn worker(&self) -> Worker<'_> {
         let post = (0, &self.post);
-        let mut worker =
-            Worker::new(&self.control, post, &self.syncs, 1, &self.service).unwrap();
+        let mut worker = Worker::new(&self.control, post, &self.syncs, 1, &self.service).unwrap();
         worker.look();
         worker
     }

@@ -71,6 +71,7 @@ pub fn repair(
     let storage = in_whole_segments(storage, &last, target)?;
     let options = Options {
         compression: last.compression,
+        segment_size: last.geometry.segment_size(),
         ..Options::default()
     };
     HashDb::create_whole(target, &options, |db| {
