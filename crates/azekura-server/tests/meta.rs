@@ -299,6 +299,20 @@ fn meta_lines_that_are_not_as_they_should_be_are_refused() {
          < CLIENT_ERROR invalid mode for ma M token
          > ma a 1
          < CLIENT_ERROR invalid or duplicate flag
+         > ma a -
+         < CLIENT_ERROR bad command line format
+         > ma !!!! b
+         < CLIENT_ERROR invalid or duplicate flag
+         > mg absent1 t N30
+         < HD t-1 W
+         > mg absent2 N30 t T60
+         < HD t30 W
+         > mg absent2 t
+         < HD t60 Z
+         > mg absent3 T60 N30
+         < HD W
+         > mg absent3 t
+         < HD t30 Z
          > mg a C+1
          < CLIENT_ERROR bad token in command line format
          > ms a 1 T+5

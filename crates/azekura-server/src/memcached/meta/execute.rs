@@ -190,12 +190,8 @@ pub(in crate::memcached) fn execute(
         return Ok(());
     };
     let mut room = [0; KEY_LEN_MAX];
-    let strict = letter == b'a';
     let flags = match line.flags() {
         _ if line.key.len() > KEY_LEN_MAX => Err(BAD_FORMAT),
-        Err(answer) if strict && !answer.ends_with("too long") => {
-            Err("CLIENT_ERROR invalid or duplicate flag")
-        }
         flags => flags,
     };
     let read = flags.and_then(|flags| {
@@ -205,6 +201,14 @@ pub(in crate::memcached) fn execute(
     let (flags, key) = match read {
         Ok(read) => read,
         Err(answer) => {
+            // `ma` tells of most faults as of one.
+            let is_no_flag = answer == BAD_FORMAT && line.has_mark();
+            let is_told = answer.ends_with("too long") || is_no_flag;
+            let answer = if letter == b'a' && !is_told {
+                "CLIENT_ERROR invalid or duplicate flag"
+            } else {
+                answer
+            };
             refuse(output, answer);
             return Ok(());
         }
@@ -244,15 +248,24 @@ fn get(
             is_hit = true;
             let mut head = Head {
                 cas: flags.version().unwrap_or(next),
-                expires: vivify,
                 is_binary_key: flags.has(b'b'),
                 ..Head::default()
             };
-            if flags.has(b'T') {
-                head.expires = ttl;
+            // The last of them counts; `t` tells of what the flags before it have set.
+            let mut told = head;
+            for word in Words(line.flags) {
+                match word.first() {
+                    Some(b'N') => head.expires = vivify,
+                    Some(b'T') => head.expires = ttl,
+                    Some(b't') => told.expires = head.expires,
+                    _ => {}
+                }
             }
-            let item = Item { head, data: b"" };
-            line.answer_hit(key, &item, &head, now, seen, true, output);
+            let item = Item {
+                head: told,
+                data: b"",
+            };
+            line.answer_hit(key, &item, &told, now, seen, true, output);
             head.is_won = true;
             return Change::put(built, &head, b"");
         };

@@ -105,6 +105,14 @@ impl<'i> Line<'i> {
         Some(line)
     }
 
+    /// Whether one of the flags is neither letter nor digit.
+    pub fn has_mark(&self) -> bool {
+        Words(self.flags).any(|word| {
+            word.first()
+                .is_some_and(|first| !first.is_ascii_alphanumeric())
+        })
+    }
+
     /// What the flags say; the error is the answer.
     pub fn flags(&self) -> std::result::Result<Flags, &'static str> {
         let mut flags = Flags {
