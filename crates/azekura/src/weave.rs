@@ -168,6 +168,8 @@ pub enum Bug {
     LocksAsAsked,
     /// `clear` does not wait for the updates that are under way.
     GateWithoutWaiting,
+    /// `clear` does not wait for the updates that came from inside another store's closure.
+    NestedWithoutWaiting,
     /// A record's slot is freed before its entry is gone.
     FreedBeforeGone,
     /// What a reader took from a node counts, whatever became of the node meanwhile.

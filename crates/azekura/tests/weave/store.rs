@@ -256,6 +256,42 @@ fn clearing(seed: u64, run: &mut dyn FnMut(Threads<'_>)) {
     all(&db);
 }
 
+/// Everything is removed while others put and look, some of them from inside another store's closure.
+fn nesting(seed: u64, run: &mut dyn FnMut(Threads<'_>)) {
+    let (outer, db) = (store(), store());
+    let keys = [&neighbours()[0][..], &neighbours()[9][..]];
+    let history = History::new(&keys);
+    let mut threads = Threads::default();
+    for client in 0..3u64 {
+        let (outer, db, history, keys) = (&outer, &db, &history, &keys);
+        threads.add(move || {
+            let mut random = Random::new(seed ^ client << 8);
+            for step in 0..4u64 {
+                let key = random.choose(keys).to_vec();
+                let op = match random.below(6) {
+                    0 if client == 0 => Op::Clear,
+                    1 => Op::Remove(key),
+                    // Longer than what the short way takes.
+                    _ => Op::Put(key.clone(), value(&key, client << 4 | step, 9000)),
+                };
+                if client == 0 {
+                    history.note(db, client, &op);
+                } else {
+                    outer
+                        .update(&client.to_le_bytes(), &mut |_| {
+                            history.note(db, client, &op);
+                            Edit::Keep
+                        })
+                        .unwrap();
+                }
+            }
+        });
+    }
+    run(threads);
+    history.check(&db.promise());
+    all(&db);
+}
+
 /// Money moves between accounts, by several keys at once and by one.
 fn transfers(seed: u64, run: &mut dyn FnMut(Threads<'_>)) {
     let db = store();
@@ -323,6 +359,7 @@ fn a_scan_shows_what_stays_once_while_the_index_grows() {
 #[test]
 fn clear_is_one_moment() {
     holds("clear", 3000, &clearing);
+    holds("clear beside updates inside others", 3000, &nesting);
 }
 
 #[test]
@@ -349,4 +386,5 @@ fn a_record_that_is_freed_before_its_entry_is_gone_is_caught() {
 #[test]
 fn clear_that_does_not_wait_for_updates_is_caught() {
     catches(Bug::GateWithoutWaiting, 2000, &clearing);
+    catches(Bug::NestedWithoutWaiting, 4000, &nesting);
 }
