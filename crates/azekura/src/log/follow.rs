@@ -9,7 +9,7 @@
 
 use std::ops::ControlFlow;
 
-use super::layout::{Link, LogPosition};
+use super::layout::{FIRST_FRAME, Link, LogPosition};
 use super::{Log, Use};
 use crate::epoch;
 use crate::error::{Error, Kind, Result};
@@ -25,12 +25,16 @@ pub struct Follower<'l> {
 
 impl Log {
     /// Follows from `from`, or from the present end. `Invalid` if that position is no longer in the log:
-    /// then start from a copy of the store.
+    /// then start from a copy of the store; or if it never was one that a follower or the log's end could have.
     pub fn follow(&self, from: Option<LogPosition>) -> Result<Follower<'_>> {
         let mut retained = self.retained.lock();
         let (index, position) = match from {
             None => self.end(),
             Some(position) => {
+                let is_place = position.offset >= FIRST_FRAME && position.offset.is_multiple_of(8);
+                if !is_place && position.offset != u32::MAX {
+                    return Err(self.no_place(position));
+                }
                 let segments = self.segments.in_use(Use::Log);
                 let found = segments.iter().find(|s| s.sequence == position.sequence);
                 let index = found.map(|segment| segment.index).or_else(|| {
@@ -60,15 +64,13 @@ impl Log {
     }
 
     /// Retires segment `index`, of `sequence`, unless a follower needs it: one may have come since it was chosen.
-    /// Whether it did.
-    pub fn retire_unless_followed(&self, index: u32, sequence: u64) -> bool {
+    pub fn retire_unless_followed(&self, index: u32, sequence: u64) {
         // Held, so that none begins there in between.
         let retained = self.retained.lock();
         let is_needed = retained.keys().next().is_some_and(|from| *from <= sequence);
         if !is_needed {
             self.segments.retire(index);
         }
-        !is_needed
     }
 
     #[cold]
@@ -79,6 +81,33 @@ impl Log {
         )
         .at(self.storage.path())
         .remedy("start from a copy of the store, and follow from the copy's position")
+    }
+
+    #[cold]
+    fn no_place(&self, position: LogPosition) -> Error {
+        Error::new(
+            Kind::Invalid,
+            format!("no frame of the log ends at {position}"),
+        )
+        .at(self.storage.path())
+        .remedy("follow from where a follower stood, or from the store's position")
+    }
+
+    /// The inner frames of a batch that a follower showed, given the position behind it.
+    pub fn inner<'f>(
+        &self,
+        behind: LogPosition,
+        batch: Frame<'f>,
+    ) -> impl Iterator<Item = Frame<'f>> + use<'f> {
+        let segments = self.segments.in_use(Use::Log);
+        let found = segments
+            .iter()
+            .find(|segment| segment.sequence == behind.sequence);
+        let (seed, _) = found
+            .and_then(|segment| self.segments.seed(segment.index))
+            .unwrap_or_default();
+        let at = behind.offset.saturating_sub(batch.len() as u32);
+        batch.inner(seed, at / 8).map(|(_, frame)| frame)
     }
 
     fn exchange(&self, from: u64, to: u64) {
@@ -99,7 +128,7 @@ impl Follower<'_> {
         self.position
     }
 
-    /// Shows published frames (of a batch: the batch, whole) until `visit` breaks or the end is reached.
+    /// Shows published frames (of a batch: the batch, whole, see [`Log::inner`]) until `visit` breaks or the end is reached.
     /// Returns how many were shown. The position behind each is what to resume from.
     pub fn advance(
         &mut self,
@@ -135,30 +164,13 @@ impl Follower<'_> {
                     self.index = next.index;
                     self.position = LogPosition {
                         sequence: next.sequence,
-                        offset: super::FIRST_FRAME,
+                        offset: FIRST_FRAME,
                     };
                 }
                 Link::None => return Ok(shown),
                 Link::Damaged => return Err(self.log.gone(self.position)),
             }
         }
-    }
-
-    /// The inner frames of a batch this follower was shown, given the position behind it.
-    pub fn inner<'f>(
-        &self,
-        behind: LogPosition,
-        batch: Frame<'f>,
-    ) -> impl Iterator<Item = Frame<'f>> + use<'f> {
-        let segments = self.log.segments.in_use(Use::Log);
-        let found = segments
-            .iter()
-            .find(|segment| segment.sequence == behind.sequence);
-        let (seed, _) = found
-            .and_then(|segment| self.log.segments.seed(segment.index))
-            .unwrap_or_default();
-        let at = behind.offset.saturating_sub(batch.len() as u32);
-        batch.inner(seed, at / 8).map(|(_, frame)| frame)
     }
 }
 

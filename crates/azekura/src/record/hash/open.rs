@@ -35,7 +35,7 @@ use super::layout::{ENGINE, Image, Root, SHIFTS, Super, root_crc};
 use super::recover::Replay;
 use super::{Core, HashDb, Options, keeper, value};
 use crate::counter::Counter;
-use crate::error::{Error, Kind, Result};
+use crate::error::{self, Error, Kind, Result};
 use crate::format::superblock::{self, Superblock};
 use crate::index::Index;
 use crate::index::hash::STRIPES;
@@ -117,6 +117,13 @@ impl HashDb {
             shift,
             salt: identity as u32,
         };
+        if options.capacity < geometry.offset_of(2) {
+            let least = error::size(geometry.offset_of(2));
+            return Err(
+                Error::new(Kind::Invalid, "no record fits in the capacity of the file")
+                    .found(error::size(options.capacity), format!("{least} or more")),
+            );
+        }
         storage.resize(geometry.offset_of(1))?;
         let log = open_log(&storage, geometry, options)?;
         log.segments().finish_adoption()?;

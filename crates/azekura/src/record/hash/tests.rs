@@ -3,6 +3,7 @@
 //! These are the quick ones, for who works on the engine. Its promises are tested in `tests/`, a file
 //! for each, with power cuts, kills, damage and threads.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -10,6 +11,7 @@ use std::sync::atomic::Ordering;
 
 use super::*;
 use crate::error::{Error, Kind};
+use crate::format::frame::FrameKind;
 use crate::io::memory::Memory;
 use crate::io::sim::{Limits, SimDisk};
 use crate::io::{Access, Directory as _, Storage};
@@ -227,6 +229,71 @@ fn a_follower_is_shown_every_change_in_order_and_can_read_compressed_values() {
         assert_eq!(value, &[i as u8; 200]);
     }
     assert_eq!(seen[2000], (7u32.to_le_bytes().to_vec(), Vec::new()));
+}
+
+#[test]
+fn a_follower_shows_a_batch_as_one_and_what_is_in_it() {
+    let db = HashDb::create_on(Memory::new(1 << 26).unwrap(), &small()).unwrap();
+    let from = db.position();
+    let mut follower = db.log().follow(Some(from)).unwrap();
+    let keys: [&[u8]; 3] = [b"first", b"second", b"third"];
+    for round in 0..100u8 {
+        let value = vec![round; 100];
+        db.update_many(&keys, &mut |_| {
+            keys.iter()
+                .map(|_| Edit::Put(Cow::Borrowed(&value[..])))
+                .collect()
+        })
+        .unwrap();
+    }
+    let (mut shown, mut behind) = (Vec::new(), from);
+    let advanced = follower.advance(&mut |position, frame| {
+        assert!(frame.header.kind == FrameKind::Batch && position > behind);
+        behind = position;
+        shown.extend(
+            db.log()
+                .inner(position, frame)
+                .map(|inner| (inner.key.to_vec(), inner.value[0], inner.value.len())),
+        );
+        ControlFlow::Continue(())
+    });
+    assert_eq!(advanced.unwrap(), 100);
+    let rounds = (0..100u8).flat_map(|round| keys.map(|key| (key.to_vec(), round, 100)));
+    assert!(shown.into_iter().eq(rounds));
+}
+
+#[test]
+fn where_no_frame_ends_nobody_follows_from() {
+    let db = HashDb::create_on(Memory::new(1 << 26).unwrap(), &small()).unwrap();
+    db.put(b"key", b"value").unwrap();
+    let end = db.position();
+    assert!(db.log().follow(Some(end)).is_ok());
+    for offset in [0, 8, FIRST_FRAME - 8, end.offset - 1, end.offset + 4] {
+        let error = db.log().follow(Some(LogPosition { offset, ..end }));
+        assert_eq!(error.unwrap_err().kind(), Kind::Invalid, "{offset}");
+    }
+}
+
+#[test]
+fn a_capacity_that_no_record_fits_in_is_refused() {
+    let least = (16 << 10) + 2 * 4096;
+    for (capacity, fits) in [(4096, false), (least - 4096, false), (least, true)] {
+        let options = Options {
+            capacity,
+            ..small()
+        };
+        let made = HashDb::create_on(Memory::new(1 << 20).unwrap(), &options);
+        match made {
+            Ok(db) => {
+                assert!(fits, "{capacity}");
+                db.put(b"key", b"value").unwrap();
+            }
+            Err(error) => {
+                assert!(!fits, "{capacity}: {error}");
+                assert_eq!(error.kind(), Kind::Invalid);
+            }
+        }
+    }
 }
 
 /// All of its bytes were once tried as frames, of whatever lengths stood there.
