@@ -26,7 +26,8 @@
 //!
 //! Invariants:
 //! 1. Of each hash (its known bits), there are at least as many entries in queues, or in the hands of a thread that looks
-//!    at one, as records. So every record can be dropped. Entries that are more than that are sifted out when they are three in four.
+//!    at one, as records. So every record can be dropped. Entries that are more than that are sifted out when they are
+//!    three in four.
 //! 2. An entry points to a whole record; a place is freed by who took its entry away, under the bucket's lock, once.
 //! 3. Records and bytes are counted under the bucket's lock. Who left too many behind drops some before it returns, or
 //!    another thread holds what could be dropped and does.
@@ -128,6 +129,8 @@ pub struct CacheDb {
     /// Puts with a time to live so far.
     timed: AtomicU64,
     sweep: Mutex<Sweep>,
+    /// Held while both bounds change.
+    resizing: Mutex<()>,
     dropped: Option<Dropped>,
     clock: Clock,
 }
@@ -222,6 +225,7 @@ impl CacheDb {
             policy: Policy::default(),
             timed: AtomicU64::new(0),
             sweep: Mutex::default(),
+            resizing: Mutex::default(),
             dropped: options.dropped.clone(),
             clock: options.clock.clone(),
         })
@@ -231,8 +235,10 @@ impl CacheDb {
     pub fn resize(&self, records_max: Option<u64>, bytes_max: Option<u64>) -> Result<()> {
         let (records_max, bytes_max) = bounds(records_max, bytes_max)?;
         let _inside = self.gate.enter();
+        let resizing = self.resizing.lock();
         self.held.records_max.store(records_max, Ordering::Relaxed);
         self.held.bytes_max.store(bytes_max, Ordering::Relaxed);
+        drop(resizing);
         // A put that has not seen the new bounds is seen here.
         epoch::heavy_barrier();
         self.settle(&epoch::pin());

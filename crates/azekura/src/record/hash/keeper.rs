@@ -23,7 +23,8 @@ const INTERVAL_PER_RECORD: u64 = 4;
 /// Without an append for so long, what the pace of cleaning put off is done.
 const IDLE: Duration = Duration::from_millis(50);
 
-/// How long a writer waits for whoever cleans, and how many steps of it it does, where the log is out of hand.
+/// How long a writer waits for whoever cleans or checkpoints, and how many steps of it it does, where the log is out of
+/// hand.
 const HELD_BACK: Duration = Duration::from_millis(50);
 const HELD_BACK_TIMES: usize = 4;
 
@@ -216,14 +217,9 @@ impl Core {
             if !self.is_out_of_hand() {
                 return Ok(());
             }
-            // One of them is held by whoever is at work; a copy or a check may hold the other for long.
-            let checkpoint = self.checkpoint.try_lock_for(HELD_BACK);
-            let is_free = checkpoint.is_some();
-            drop(checkpoint);
-            if !is_free || self.cleaning.try_lock_for(HELD_BACK).is_none() {
-                return Ok(());
-            }
-            if !self.step(true)? {
+            // Whoever is at work holds one of them; a copy or a check may hold the latter for long.
+            let is_free = comes_free(&self.checkpoint) && comes_free(&self.cleaning);
+            if !is_free || !self.step(true)? {
                 return Ok(());
             }
         }
@@ -268,4 +264,9 @@ impl Core {
         };
         self.log.appended() - state.appended >= self.interval()
     }
+}
+
+/// Whether a lock is free within a moment.
+fn comes_free<T>(lock: &Mutex<T>) -> bool {
+    lock.try_lock_for(HELD_BACK).is_some()
 }
