@@ -238,7 +238,7 @@ fn a_follower_shows_a_batch_as_one_and_what_is_in_it() {
     let mut follower = db.log().follow(Some(from)).unwrap();
     let keys: [&[u8]; 3] = [b"first", b"second", b"third"];
     for round in 0..100u8 {
-        let value = vec![round; 100];
+        let value = [round; 100];
         db.update_many(&keys, &mut |_| {
             keys.iter()
                 .map(|_| Edit::Put(Cow::Borrowed(&value[..])))
