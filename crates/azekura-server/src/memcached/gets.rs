@@ -7,11 +7,12 @@
 use memchr::memchr;
 
 use super::binary::{self, Header};
-use super::detail::Done;
+use super::detail::{Detail, Done};
 use super::execute::{Hand, no_item};
 use super::meta;
 use super::number;
-use super::stats::Count;
+use super::service::Service;
+use super::stats::{Count, Tally};
 use super::text::{self, Command, Words};
 use crate::item::Item;
 
@@ -126,44 +127,40 @@ impl<'i> Batch<'i> {
         let (keys, asks) = (&self.keys, &self.asks);
         let mut done = 0;
         let mut needs_update = false;
+        let mut is_alone = false;
         while done < count && !needs_update && output.len() < limit {
-            let (Some(keys), Some(asks)) = (keys.get(done..count), asks.get(done..count)) else {
+            let end = if is_alone { done + 1 } else { count };
+            let (Some(keys), Some(asks)) = (keys.get(done..end), asks.get(done..end)) else {
                 break;
             };
             let mut answered = 0;
-            let service = std::sync::Arc::clone(&hand.service);
+            let mut damaged = None;
+            let (service, mut teller) = Teller::of(hand);
             let is_refused = &mut self.is_refused;
             let mut visit = |index: usize, value: Option<&[u8]>| {
                 let (Some(key), Some(ask)) = (keys.get(index), asks.get(index)) else {
                     return;
                 };
-                if index != answered || needs_update || output.len() >= limit {
+                let is_over = needs_update || damaged.is_some() || output.len() >= limit;
+                if index != answered || is_over {
                     return;
                 }
-                needs_update = !one(hand, key, ask, value, is_refused, output);
-                answered += usize::from(!needs_update);
+                match teller.tell(key, ask, value, is_refused, output) {
+                    Told::Answer => answered += 1,
+                    Told::NeedsUpdate => needs_update = true,
+                    Told::NoItem => damaged = Some(no_item(key)),
+                }
             };
             let read = match keys {
                 [key] => service.engine.read(key, &mut |value| visit(0, value)),
                 _ => service.engine.read_many(keys, &mut visit),
             };
-            if let (Err(error), Some(ask)) = (read, asks.get(answered)) {
+            if let (Some(error), Some(ask)) = (damaged.or(read.err()), asks.get(answered)) {
                 refuse(hand, ask, &error, &mut self.is_refused, output);
                 answered += 1;
             }
-            if answered == 0 && !needs_update {
-                // The engine began elsewhere: this one alone.
-                if let (Some(key), Some(ask)) = (keys.first(), asks.first()) {
-                    let is_refused = &mut self.is_refused;
-                    let read = service.engine.read(key, &mut |value| {
-                        needs_update = !one(hand, key, ask, value, is_refused, output);
-                    });
-                    if let Err(error) = read {
-                        refuse(hand, ask, &error, &mut self.is_refused, output);
-                    }
-                    answered = usize::from(!needs_update);
-                }
-            }
+            // An engine that began elsewhere is asked for the first of them alone.
+            is_alone = answered == 0;
             done += answered;
         }
         if let Some(ask) = done.checked_sub(1).and_then(|last| asks.get(last)) {
@@ -186,68 +183,104 @@ impl<'i> Batch<'i> {
     }
 }
 
-/// Answers one key with what was found; `false`: only an update can.
-#[inline]
-fn one(
-    hand: &mut Hand,
-    key: &[u8],
-    ask: &Ask<'_>,
-    value: Option<&[u8]>,
-    is_refused: &mut bool,
-    output: &mut Vec<u8>,
-) -> bool {
-    let item = match value.map(Item::decode) {
-        Some(None) => {
-            refuse(hand, ask, &no_item(key), is_refused, output);
-            return true;
-        }
-        Some(item) => item,
-        None => None,
-    };
-    let live = item.filter(|item| !item.head.is_over(hand.now));
-    if let Form::Meta(line) = &ask.form {
-        hand.tally.one(Count::CmdMeta);
-        if live.is_some_and(|item| item.head.is_stale && !item.head.is_won) {
-            return false;
-        }
-        count(hand, key, item.is_some(), live.is_some());
-        line.answer_get(key, live.as_ref(), hand.now, meta::Seen::default(), output);
-        return true;
-    }
-    if let Form::Binary(header) = &ask.form {
-        count(hand, key, item.is_some(), live.is_some());
-        binary::answer_read(output, header, key, live.as_ref());
-        return true;
-    }
-    if !*is_refused {
-        count(hand, key, item.is_some(), live.is_some());
-        if let (Some(item), Form::Text { cas }) = (live, ask.form) {
-            push_value(output, key, &item, cas);
-        }
-    }
-    if ask.is_last {
-        if !*is_refused {
-            output.extend_from_slice(b"END\r\n");
-        }
-        *is_refused = false;
-    }
-    true
+/// What came of telling what was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    Answer,
+    /// Only an update can answer.
+    NeedsUpdate,
+    /// It is no item.
+    NoItem,
 }
 
-#[inline]
-pub(super) fn count(hand: &mut Hand, key: &[u8], is_there: bool, is_live: bool) {
-    if hand.service.detail.is_on() {
-        hand.service.detail.note(key, Done::Get { hit: is_live });
+/// What of a hand tells what is found, while the engine is asked through the rest of it: a reference of its own to what all
+/// connections share would be counted there, at each read of each thread.
+struct Teller<'h> {
+    tally: &'h mut Tally,
+    detail: &'h Detail,
+    now: u32,
+}
+
+impl<'h> Teller<'h> {
+    #[inline]
+    fn of(hand: &'h mut Hand) -> (&'h Service, Self) {
+        let service = &*hand.service;
+        let teller = Self {
+            tally: &mut hand.tally,
+            detail: &service.detail,
+            now: hand.now,
+        };
+        (service, teller)
     }
-    hand.tally.one(Count::CmdGet);
-    if is_live {
-        hand.tally.one(Count::GetHits);
-    } else {
-        hand.tally.one(Count::GetMisses);
-        if is_there {
-            hand.tally.one(Count::GetExpired);
+
+    /// Answers one key with what was found.
+    #[inline]
+    fn tell(
+        &mut self,
+        key: &[u8],
+        ask: &Ask<'_>,
+        value: Option<&[u8]>,
+        is_refused: &mut bool,
+        output: &mut Vec<u8>,
+    ) -> Told {
+        let item = match value.map(Item::decode) {
+            Some(None) => return Told::NoItem,
+            Some(item) => item,
+            None => None,
+        };
+        let live = item.filter(|item| !item.head.is_over(self.now));
+        match &ask.form {
+            Form::Meta(line) => {
+                self.tally.one(Count::CmdMeta);
+                if live.is_some_and(|item| item.head.is_stale && !item.head.is_won) {
+                    return Told::NeedsUpdate;
+                }
+                self.count(key, item.is_some(), live.is_some());
+                line.answer_get(key, live.as_ref(), self.now, meta::Seen::default(), output);
+            }
+            Form::Binary(header) => {
+                self.count(key, item.is_some(), live.is_some());
+                binary::answer_read(output, header, key, live.as_ref());
+            }
+            Form::Text { cas } => {
+                if !*is_refused {
+                    self.count(key, item.is_some(), live.is_some());
+                    if let Some(item) = live {
+                        push_value(output, key, &item, *cas);
+                    }
+                }
+                if ask.is_last {
+                    if !*is_refused {
+                        output.extend_from_slice(b"END\r\n");
+                    }
+                    *is_refused = false;
+                }
+            }
+        }
+        Told::Answer
+    }
+
+    #[inline]
+    fn count(&mut self, key: &[u8], is_there: bool, is_live: bool) {
+        if self.detail.is_on() {
+            self.detail.note(key, Done::Get { hit: is_live });
+        }
+        self.tally.one(Count::CmdGet);
+        if is_live {
+            self.tally.one(Count::GetHits);
+        } else {
+            self.tally.one(Count::GetMisses);
+            if is_there {
+                self.tally.one(Count::GetExpired);
+            }
         }
     }
+}
+
+/// Counts a read that was done by an update.
+#[inline]
+pub(super) fn count(hand: &mut Hand, key: &[u8], is_there: bool, is_live: bool) {
+    Teller::of(hand).1.count(key, is_there, is_live);
 }
 
 /// Answers one key, and so its command, with an error.
@@ -453,11 +486,13 @@ pub(super) fn single(hand: &mut Hand, key: &[u8], cas: bool, output: &mut Vec<u8
         is_last: true,
     };
     let mut is_refused = false;
-    let service = std::sync::Arc::clone(&hand.service);
+    let (service, mut teller) = Teller::of(hand);
+    let mut told = Told::Answer;
     let read = service.engine.read(key, &mut |value| {
-        one(hand, key, &ask, value, &mut is_refused, output);
+        told = teller.tell(key, &ask, value, &mut is_refused, output);
     });
-    if let Err(error) = read {
+    let damaged = (told == Told::NoItem).then(|| no_item(key));
+    if let Some(error) = damaged.or(read.err()) {
         refuse(hand, &ask, &error, &mut is_refused, output);
     }
 }
