@@ -134,6 +134,17 @@ pub enum Survives {
     None,
 }
 
+impl Survives {
+    /// Its word.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Process => "process",
+            Self::Power => "power",
+            Self::None => "none",
+        }
+    }
+}
+
 /// The form of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -5,14 +5,13 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use azekura::error::Result;
 use azekura::record::cache::CacheDb;
 
 use crate::config::{Address, Certificate, Config};
 use crate::item::Item;
-use crate::memcached::Outside;
+use crate::memcached::{Outside, system_time};
 use crate::net::{Control, Limits, tls};
 use crate::watch::{History, processor_seconds};
 
@@ -28,8 +27,9 @@ pub(crate) struct Dropped {
 impl Dropped {
     /// Counts one.
     pub(crate) fn note(&self, value: &[u8]) {
-        let expires = Item::decode(value).map_or(0, |item| item.head.expires);
-        let is_over = expires != 0 && u64::from(expires) <= seconds();
+        // Most never expire: of these nobody asks the time.
+        let is_over = Item::decode(value)
+            .is_some_and(|item| item.head.expires != 0 && item.head.is_over(system_time()));
         let count = if is_over {
             &self.reclaimed
         } else {
@@ -37,12 +37,6 @@ impl Dropped {
         };
         count.fetch_add(1, Ordering::Relaxed);
     }
-}
-
-/// Seconds since 1970.
-fn seconds() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| since.as_secs())
 }
 
 /// What the protocol asks of whoever owns the sockets.
@@ -166,11 +160,9 @@ impl Outside for Owner {
     }
 
     fn refresh_certificates(&self) -> Result<bool> {
-        let certificate = self
-            .certificate
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        // Held until it is taken over: a configuration that comes meanwhile is not undone.
+        let certificate = self.certificate.lock();
+        let certificate = certificate.unwrap_or_else(PoisonError::into_inner);
         let identity = identity(certificate.as_ref())?;
         let is_some = identity.is_some();
         if is_some {

@@ -164,8 +164,8 @@ impl Server {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         certificate.clone_from(&config.certificate);
-        drop(certificate);
         self.control.set_identity(secrets.identity);
+        drop(certificate);
         self.service.set_passwords(secrets.passwords);
         self.service.set_item_size_max(config.item_max);
     }
@@ -310,15 +310,4 @@ fn in_use(error: Error, path: &Path) -> Error {
     Error::new(Kind::Locked, "another process has the data open")
         .at(path)
         .remedy("stop it, or give this server another folder by --data")
-}
-
-impl Survives {
-    /// Its word.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Process => "process",
-            Self::Power => "power",
-            Self::None => "none",
-        }
-    }
 }

@@ -48,8 +48,8 @@ pub fn respond(service: &Arc<Service>, body: &[u8], answer: &mut Vec<u8>) -> (bo
         must_sync |= served.must_sync;
         did.add(&served.did);
         if answer.len() > ANSWER_MAX {
-            answer.clear();
-            answer.extend_from_slice(b"SERVER_ERROR the answer is too long for datagrams\r\n");
+            // Not in the room of the long one, which is as large as an item may be.
+            *answer = b"SERVER_ERROR the answer is too long for datagrams\r\n".to_vec();
             return (must_sync, did);
         }
         if !matches!(served.next, Next::Yield | Next::Pause { millis: 0 }) {

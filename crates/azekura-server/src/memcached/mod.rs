@@ -41,6 +41,7 @@ pub(crate) use admin::figures_of;
 pub(crate) use asked::{Asked, FRONT_LEN};
 pub(crate) use gets::likely_key;
 pub use guests::{Guest, Place};
+pub(crate) use service::system_time;
 pub use service::{Outside, Passwords, Service, Settings};
 pub use session::{Next, Served, Session, Transport};
 pub use stats::Stats;

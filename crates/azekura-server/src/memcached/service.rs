@@ -337,7 +337,8 @@ impl Service {
     }
 }
 
-fn system_time() -> u32 {
+/// What time the system says it is, in seconds since 1970.
+pub(crate) fn system_time() -> u32 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(1, |since| {
         u32::try_from(since.as_secs()).unwrap_or(u32::MAX)

@@ -3,7 +3,6 @@
 //! Accepting is rare beside serving, so one thread does it, and the workers get equally many connections however clients
 //! come. Over the limit a client is told so and closed, as memcached does. It knows no protocol but that line.
 
-use std::io::Write as _;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -14,7 +13,8 @@ use std::time::Duration;
 use azekura::error::{Error, Result};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::net::{
-    SocketAddrAny, SocketAddrUnix, SocketFlags, accept_with, getpeername, getsockname,
+    SendFlags, SocketAddrAny, SocketAddrUnix, SocketFlags, accept_with, getpeername, getsockname,
+    send,
 };
 
 use crate::memcached::{Guest, Place, Service, Session, Transport};
@@ -107,36 +107,24 @@ fn admit(
     service: &Arc<Service>,
     control: &Arc<Control>,
 ) -> Option<Arrival> {
-    let place = arrives(&socket);
-    let full = control.counts.open.load(Ordering::Relaxed) >= control.limits().connections_max;
-    let mut stream = match listener.kind {
-        Kind::Unix => Stream::Unix(UnixStream::from(socket)),
-        Kind::Tcp => {
-            let stream = TcpStream::from(socket);
-            let _ = stream.set_nodelay(true);
-            if full {
-                let _ = (&stream).write(TOO_MANY);
-                control.refuse(FULL);
-                return None;
-            }
-            match control.identity() {
-                Some(identity) if listener.encrypted => {
-                    Stream::Tls(Box::new(Tls::new(stream, identity).ok()?))
-                }
-                _ if listener.encrypted => return None,
-                _ => Stream::Tcp(stream),
-            }
-        }
-    };
-    if full {
-        let _ = stream.write(TOO_MANY);
+    if control.counts.open.load(Ordering::Relaxed) >= control.limits().connections_max {
+        let _ = send(&socket, TOO_MANY, SendFlags::NOSIGNAL);
         control.refuse(FULL);
         return None;
     }
-    let transport = match listener.kind {
-        Kind::Unix => Transport::Unix,
-        Kind::Tcp if listener.encrypted => Transport::Tls,
-        Kind::Tcp => Transport::Tcp,
+    let place = arrives(&socket);
+    let (stream, transport) = match listener.kind {
+        Kind::Unix => (Stream::Unix(UnixStream::from(socket)), Transport::Unix),
+        Kind::Tcp => {
+            let stream = TcpStream::from(socket);
+            let _ = stream.set_nodelay(true);
+            if listener.encrypted {
+                let tls = Tls::new(stream, control.identity()?).ok()?;
+                (Stream::Tls(Box::new(tls)), Transport::Tls)
+            } else {
+                (Stream::Tcp(stream), Transport::Tcp)
+            }
+        }
     };
     Some(Arrival {
         stream,

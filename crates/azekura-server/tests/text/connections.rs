@@ -52,6 +52,14 @@ fn records_of_others_are_damage_and_not_absence() {
     let line = "SERVER_ERROR corrupted: the record's value is no item for key \"foreign\"; \
         set or delete it, if this file is the server's\r\n";
     assert_eq!(String::from_utf8_lossy(&answer), format!("{line}{line}"));
+    // Also where it is asked for among others, and by whoever wants to know about it.
+    client.send(b"set other 0 0 1\r\nx\r\n", 99);
+    let asked =
+        b"get other\r\nget other foreign other\r\nmg foreign v\r\nmg other v\r\nme foreign\r\n";
+    let answer = client.send(asked, 999);
+    let there = "VALUE other 0 1\r\nx\r\n";
+    let expected = format!("{there}END\r\n{there}{line}{line}VA 1\r\nx\r\n{line}");
+    assert_eq!(String::from_utf8_lossy(&answer), expected);
     let answer = client.send(b"delete foreign\r\nget foreign\r\n", 99);
     assert_eq!(answer, b"DELETED\r\nEND\r\n");
 }

@@ -7,7 +7,7 @@ use azekura::error::Result;
 
 use super::{Flags, Line, Seen, push_left};
 use crate::item::{Head, Item};
-use crate::memcached::execute::{Change, Counted, Hand, New, Step, Stored};
+use crate::memcached::execute::{Change, Counted, Hand, New, Step, Stored, no_item};
 use crate::memcached::number;
 use crate::memcached::stats::Count;
 use crate::memcached::text::{BAD_FORMAT, DATA_LEN_MAX, KEY_LEN_MAX, Mode, Words};
@@ -448,12 +448,13 @@ fn arithmetic(
 }
 
 /// `me`: what is known of an item, for people.
-fn explain(hand: &mut Hand, line: &Line<'_>, key: &[u8], output: &mut Vec<u8>) -> Result<()> {
+fn explain(hand: &Hand, line: &Line<'_>, key: &[u8], output: &mut Vec<u8>) -> Result<()> {
     let now = hand.now;
     let mut told = false;
-    let service = std::sync::Arc::clone(&hand.service);
-    service.engine.read(key, &mut |value| {
+    let mut is_damaged = false;
+    hand.service.engine.read(key, &mut |value| {
         let item = value.and_then(Item::decode);
+        is_damaged = value.is_some() && item.is_none();
         let Some(item) = item.filter(|item| !item.head.is_over(now)) else {
             return;
         };
@@ -472,6 +473,9 @@ fn explain(hand: &mut Hand, line: &Line<'_>, key: &[u8], output: &mut Vec<u8>) -
         number::push(output, size_of_item(key, &item));
         output.extend_from_slice(b"\r\n");
     })?;
+    if is_damaged {
+        return Err(no_item(key));
+    }
     if !told {
         refuse(output, "EN");
     }
