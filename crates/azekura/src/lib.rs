@@ -5,10 +5,11 @@
 //! | family | key | value | engines |
 //! |---|---|---|---|
 //! | record | bytes | bytes, small to medium | [`record::hash`] in a file; [`record::memory`] and [`record::cache`] |
+//! | object | 128-bit id | large, to 512 MiB | one store: [`object`] |
 //!
 //! ```text
 //!   lib.rs  open.rs                           choose an engine from the superblock
-//!   record/                                   the engines
+//!   record/ | object/                         the engines
 //!   engine.rs  verbs/                         the contract, and what is written once above it
 //!     | log/ | index/ | slab/ | node/         logs | hash buckets | records in memory | nodes of trees
 //!   format/ | io/ | epoch.rs | order.rs       values from bytes | bytes at an offset | who looks | order of keys
@@ -27,6 +28,7 @@ pub mod index;
 pub mod io;
 pub mod log;
 pub mod node;
+pub mod object;
 pub mod open;
 pub mod order;
 pub mod record;

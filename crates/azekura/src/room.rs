@@ -29,6 +29,12 @@ pub(crate) fn more<T>(vec: &mut Vec<T>, len: usize) -> Result<()> {
         .map_err(|_| refused(len.saturating_mul(size_of::<T>())))
 }
 
+/// Room for `len` elements in all, and none more than that.
+pub(crate) fn exactly<T>(vec: &mut Vec<T>, len: usize) -> Result<()> {
+    vec.try_reserve_exact(len.saturating_sub(vec.len()))
+        .map_err(|_| refused(len.saturating_mul(size_of::<T>())))
+}
+
 /// A vector of what comes.
 pub(crate) fn collect<T>(items: impl ExactSizeIterator<Item = T>) -> Result<Vec<T>> {
     let mut all = vec(items.len())?;

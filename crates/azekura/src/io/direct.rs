@@ -88,6 +88,11 @@ impl DirectFile {
         Self::with(File::open(path, access)?)
     }
 
+    /// A second handle on an open file, past the cache. It has no lock of its own: who holds the first is the writer.
+    pub fn beside(file: &File) -> Result<Self> {
+        Self::with(file.again()?)
+    }
+
     fn with(file: File) -> Result<Self> {
         let flags = fcntl_getfl(&file.file);
         flags

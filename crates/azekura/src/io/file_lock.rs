@@ -83,6 +83,11 @@ impl FileLock {
 }
 
 impl FileLock {
+    /// No lock: another handle of this process holds it.
+    pub fn none() -> Self {
+        Self { identity: None }
+    }
+
     /// Gives the lock up, also where a forked child still holds the open file. The system's goes first: who
     /// passes the list then finds the file free.
     pub fn release(&mut self, file: &std::fs::File) {

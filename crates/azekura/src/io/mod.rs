@@ -24,6 +24,7 @@
 pub mod direct;
 pub mod file;
 pub mod file_lock;
+pub mod front;
 pub mod memory;
 pub mod mmap;
 pub mod region;

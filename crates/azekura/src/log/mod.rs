@@ -25,10 +25,12 @@
 //! What frames mean, which are live, and when to clean is the engine's. Lock order: the space of the
 //! segments, then the chain; the commit's lock alone.
 
+pub mod anchor;
 mod append;
 mod commit;
 pub mod follow;
 pub mod layout;
+pub mod parts;
 pub mod recover;
 mod scan;
 pub mod segment;

@@ -118,6 +118,28 @@ impl File {
         })
     }
 
+    /// The same file opened again, without a lock of its own. `Io` where the system does not tell open files.
+    pub(super) fn again(&self) -> Result<Self> {
+        let own = format!(
+            "/proc/self/fd/{}",
+            std::os::fd::AsRawFd::as_raw_fd(&self.file)
+        );
+        let file = OpenOptions::new()
+            .read(true)
+            .write(self.access == Access::Write)
+            .custom_flags(libc::O_CLOEXEC)
+            .open(own)
+            .map_err(|error| self.error("cannot open the file again", error, 0))?;
+        Ok(Self {
+            file,
+            path: self.path.clone(),
+            access: self.access,
+            lock: FileLock::none(),
+            nameless: Mutex::new(None),
+            replaces: false,
+        })
+    }
+
     /// The file for those who write it from its beginning to its end.
     pub fn as_stream(&self) -> impl std::io::Write + '_ {
         &self.file

@@ -10,12 +10,13 @@ use std::collections::HashSet;
 use rapidhash::v3::RapidSecrets;
 
 use super::Core;
-use super::layout::{Extent, Image, root_crc};
+use super::layout::{Image, root_crc};
 use crate::engine::CheckReport;
 use crate::epoch;
 use crate::error::Result;
 use crate::index::Index;
 use crate::index::hash::{Hash, STRIPES};
+use crate::log::anchor::Extent;
 use crate::log::layout::{FIRST_FRAME, Link};
 use crate::log::{Address, Log, LogPosition, Segment, Stop, Use};
 

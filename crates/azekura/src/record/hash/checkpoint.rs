@@ -21,10 +21,11 @@ use std::collections::BTreeMap;
 
 use super::Core;
 use super::image;
-use super::layout::{ENGINE, Extent, Image, Root, Super, image_crc, root_crc};
+use super::layout::{ENGINE, Image, Root, Super, image_crc, root_crc};
 use crate::error::{Error, Kind, Result};
 use crate::format::superblock::Superblock;
 use crate::index::hash::STRIPES;
+use crate::log::anchor::Extent;
 use crate::log::{Claim, Geometry, LogPosition, Segment, Use};
 
 /// Into how many parts a large checkpoint is cut, and how many segments of images a part has at least.
@@ -268,7 +269,7 @@ impl Core {
 
     /// Writes a root of `images` and makes it the file's: `moment` is where replay begins.
     fn publish(&self, state: &mut Checkpoint, images: Vec<Image>, moment: Moment) -> Result<()> {
-        let Some((_, last)) = state.superblock.clone() else {
+        let Some((_, mut payload)) = state.superblock.clone() else {
             unreachable!("an open file has a superblock")
         };
         let Moment { start, count, log } = moment;
@@ -301,19 +302,15 @@ impl Core {
         }
         let crc = root_crc(geometry.salt, &bytes);
         self.sync_storage()?;
-        let payload = Super {
-            start,
-            durable: self.log.durable(),
-            root: Some(Extent {
-                offset,
-                len: bytes.len() as u64,
-                crc,
-            }),
-            count,
-            next_sequence: self.log.next_sequence(),
-            geometry,
-            ..last
-        };
+        payload.start = start;
+        payload.durable = self.log.durable();
+        payload.root = Some(Extent {
+            offset,
+            len: bytes.len() as u64,
+            crc,
+        });
+        payload.next_sequence = self.log.next_sequence();
+        payload.count = count;
         self.write_super(state, payload)?;
         state.images = root.images;
         state.log = root.log;

@@ -14,7 +14,7 @@
 use std::path::Path;
 
 use super::Core;
-use super::layout::{ENGINE, Super};
+use super::layout::ENGINE;
 use crate::error::{Error, Kind, Result};
 use crate::format::superblock::Superblock;
 use crate::io::file::Files;
@@ -71,11 +71,9 @@ impl Core {
             sync_failed: false,
         };
         storage.write_at(layout::CONTROL_OFFSET, &mark.encode())?;
-        let payload = Super {
-            open: false,
-            durable: end,
-            ..last
-        };
+        let mut payload = last;
+        payload.open = false;
+        payload.durable = end;
         let block = Superblock {
             engine: ENGINE,
             sequence: sequence + 1,

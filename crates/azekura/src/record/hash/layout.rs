@@ -43,6 +43,7 @@ use super::Compression;
 use crate::format::bytes::{Give, Take};
 use crate::format::checksum::crc;
 use crate::index::hash::{ADDRESS_BITS, STRIPES};
+use crate::log::anchor::{Anchor, Extent, Needed};
 use crate::log::{Geometry, LogPosition, Segment};
 
 /// The engine's word in the superblock.
@@ -55,54 +56,40 @@ pub const SHIFTS: std::ops::RangeInclusive<u32> = 12..=26;
 const COUNT_MAX: u64 = 1 << ADDRESS_BITS;
 
 const IMAGE_SEED: u32 = 0x494d_4147;
-const ROOT_SEED: u32 = 0x524f_4f54;
+/// Seed of a root's checksum, beside the salt.
+pub const ROOT_SEED: u32 = 0x524f_4f54;
 
 /// The engine's part of the superblock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Super {
-    /// Sizes and salt.
-    pub geometry: Geometry,
+    /// What it says of the log.
+    pub anchor: Anchor,
     /// Seed of the hash.
     pub hash_seed: u64,
     /// How values are stored.
     pub compression: Compression,
-    /// Whether it is open for writing.
-    pub open: bool,
-    /// How often it was recovered.
-    pub epoch: u32,
-    /// The system that had it open.
-    pub boot_id: [u8; 16],
-    /// Where replay begins: index, position.
-    pub start: (u32, LogPosition),
-    /// Durable at least to here.
-    pub durable: LogPosition,
-    /// Where the checkpoint's root is.
-    pub root: Option<Extent>,
     /// Records where replay begins.
     pub count: u64,
-    /// The next segment's sequence.
-    pub next_sequence: u64,
 }
 
-/// Bytes of the file, with their checksum.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Extent {
-    /// Offset in the file.
-    pub offset: u64,
-    /// Length in bytes.
-    pub len: u64,
-    /// CRC32C.
-    pub crc: u32,
+impl std::ops::Deref for Super {
+    type Target = Anchor;
+
+    fn deref(&self) -> &Anchor {
+        &self.anchor
+    }
+}
+
+impl std::ops::DerefMut for Super {
+    fn deref_mut(&mut self) -> &mut Anchor {
+        &mut self.anchor
+    }
 }
 
 impl Super {
     /// The payload's bytes.
     pub fn encode(&self) -> Vec<u8> {
-        let root = self.root.unwrap_or(Extent {
-            offset: 0,
-            len: 0,
-            crc: 0,
-        });
+        let root = self.root.unwrap_or_default();
         let mut give = Give::default();
         give.u32(self.geometry.shift)
             .u32(self.geometry.salt)
@@ -150,25 +137,25 @@ impl Super {
             crc,
         };
         let (count, next_sequence) = (take.u64()?, take.u64()?);
-        // Epochs go on counting, also those in sequences; frames begin at whole words.
-        let latest = u64::from(epoch).max(sequence.max(next_sequence) >> 32);
-        let sound = SHIFTS.contains(&geometry.shift)
-            && open <= 1
-            && (offset.is_multiple_of(8) || offset == u32::MAX)
-            && latest < u64::from(u32::MAX)
-            && count <= COUNT_MAX;
-        sound.then_some(Self {
+        let anchor = Anchor {
             geometry,
-            hash_seed,
-            compression,
             open: open == 1,
             epoch,
             boot_id,
             start: (index, LogPosition { sequence, offset }),
             durable,
             root: (root.len > 0).then_some(root),
-            count,
             next_sequence,
+        };
+        let sound = SHIFTS.contains(&geometry.shift)
+            && open <= 1
+            && anchor.is_sound()
+            && count <= COUNT_MAX;
+        sound.then_some(Self {
+            anchor,
+            hash_seed,
+            compression,
+            count,
         })
     }
 }
@@ -224,6 +211,14 @@ impl Root {
             images: vec![Image::default(); STRIPES],
             log: Vec::new(),
             other: Vec::new(),
+        }
+    }
+
+    /// The segments it needs.
+    pub fn needed(&self) -> Needed<'_> {
+        Needed {
+            log: &self.log,
+            other: &self.other,
         }
     }
 
@@ -298,13 +293,11 @@ mod tests {
     use super::*;
 
     fn sample() -> Super {
-        Super {
+        let anchor = Anchor {
             geometry: Geometry {
                 shift: 20,
                 salt: 0x0102_0304,
             },
-            hash_seed: 5,
-            compression: Compression::Lz4,
             open: true,
             epoch: 6,
             boot_id: [7; 16],
@@ -324,8 +317,13 @@ mod tests {
                 len: 14,
                 crc: 15,
             }),
-            count: 16,
             next_sequence: 17,
+        };
+        Super {
+            anchor,
+            hash_seed: 5,
+            compression: Compression::Lz4,
+            count: 16,
         }
     }
 

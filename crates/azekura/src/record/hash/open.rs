@@ -31,7 +31,7 @@ use parking_lot::Mutex;
 use rapidhash::v3::RapidSecrets;
 
 use super::checkpoint::{self, Checkpoint};
-use super::layout::{ENGINE, Image, Root, SHIFTS, Super, root_crc};
+use super::layout::{ENGINE, Image, ROOT_SEED, Root, SHIFTS, Super};
 use super::recover::Replay;
 use super::{Core, HashDb, Options, keeper, value};
 use crate::counter::Counter;
@@ -41,9 +41,8 @@ use crate::index::Index;
 use crate::index::hash::STRIPES;
 use crate::io::file::{File, Files};
 use crate::io::{Access, Directory, Storage};
-use crate::log::layout::SegmentHeader;
-use crate::log::recover::{Recovered, Trust};
-use crate::log::{Geometry, Log, LogPosition, Segment, Use};
+use crate::log::anchor::{Anchor, FIRST_SEQUENCE, read_extent, remedy, segments_of};
+use crate::log::{Geometry, Log, Use};
 use crate::record::gate::Gate;
 
 /// A closed file is not checkpointed for less log than this, in bytes: some hundred records.
@@ -127,21 +126,13 @@ impl HashDb {
         storage.resize(geometry.offset_of(1))?;
         let log = open_log(&storage, geometry, options)?;
         log.segments().finish_adoption()?;
-        let sequence = 1 << 32;
-        log.begin(None, sequence, None);
+        log.begin(None, FIRST_SEQUENCE, None);
         log.open_first()?;
         let payload = Super {
-            geometry,
+            anchor: Anchor::first(&log),
             hash_seed: identity.rotate_left(32) ^ 0x9e37_79b9_7f4a_7c15,
             compression: options.compression,
-            open: true,
-            epoch: 1,
-            boot_id: storage.boot_id(),
-            start: log.end(),
-            durable: LogPosition::default(),
-            root: None,
             count: 0,
-            next_sequence: sequence + 1,
         };
         let images = vec![Image::default(); STRIPES];
         let mut state = Checkpoint {
@@ -164,11 +155,12 @@ impl HashDb {
         let size = storage.size()?;
         let geometry = last.geometry;
         let segments = segments_of(storage.as_ref(), geometry, size)?;
-        check_within(&storage, &root, geometry, segments)?;
+        root.needed()
+            .check_within(storage.as_ref(), geometry, segments)?;
         storage.resize(size.max(geometry.offset_of(segments as u32)))?;
         let log = open_log(&storage, geometry, options)?;
-        adopt(&log, &root)?;
-        let trust = trust_in(&log, &last, storage.as_ref());
+        root.needed().adopt(&log)?;
+        let trust = last.trust(&log);
         if last.open && !trust.trusted {
             storage.drop_cache()?;
         }
@@ -177,13 +169,7 @@ impl HashDb {
             replay.record(address, &frame, last.count);
             Ok(())
         })?;
-        let end = LogPosition {
-            sequence: found.last.1,
-            offset: found.end,
-        };
-        if end < trust.durable && trust.durable.offset != u32::MAX {
-            return Err(ends_early(storage.as_ref(), end, trust.durable));
-        }
+        let end = found.end_behind(trust, storage.as_ref())?;
         let found_super = Superblock {
             engine: ENGINE,
             sequence,
@@ -192,7 +178,7 @@ impl HashDb {
         log.write_durably(found_super.slot_offset(), &found_super.encode())?;
         keep_for_next_checkpoint(&log, &root, last.count);
         log.segments().finish_adoption()?;
-        let resumes = go_on(&log, &mut last, trust, found)?;
+        let resumes = last.go_on(&log, trust, found)?;
         bury(&log, &mut replay, end.sequence);
         let count = last.count.saturating_add_signed(replay.count);
         let changed = replay.changed();
@@ -287,16 +273,12 @@ impl Core {
         let mut state = self.checkpoint.lock();
         self.sync_storage()?;
         let (_, end) = self.log.end();
-        let Some((_, last)) = state.superblock.clone() else {
+        let Some((_, mut payload)) = state.superblock.clone() else {
             return Ok(());
         };
-        let next_sequence = self.log.next_sequence();
-        let payload = Super {
-            open: false,
-            durable: end,
-            next_sequence,
-            ..last
-        };
+        payload.open = false;
+        payload.durable = end;
+        payload.next_sequence = self.log.next_sequence();
         self.write_super(&mut state, payload)?;
         self.log.segments().trim()?;
         Ok(())
@@ -371,86 +353,17 @@ pub(super) fn read_root(storage: &dyn Storage, last: &Super) -> Result<Root> {
     let Some(extent) = last.root else {
         return Ok(Root::new());
     };
-    let damaged = |what: &str| {
-        Error::new(Kind::Corrupted, what)
-            .at(storage.path())
-            .offset(extent.offset)
-            .remedy(format!(
-                "run `azekura repair {} NEW-FILE`",
-                storage.path().display()
-            ))
-    };
-    let size = storage.size()?;
-    if extent
-        .offset
-        .checked_add(extent.len)
-        .is_none_or(|end| end > size)
-    {
-        return Err(damaged(
-            "the root of the checkpoint lies beyond the end of the file",
-        ));
-    }
-    let mut bytes = vec![0; extent.len as usize];
-    storage.read_at(extent.offset, &mut bytes)?;
-    if root_crc(last.geometry.salt, &bytes) != extent.crc {
-        return Err(damaged("the root of the checkpoint is damaged"));
-    }
-    Root::decode(&bytes)
-        .ok_or_else(|| damaged("the root of the checkpoint holds impossible values"))
-}
-
-/// Segments of a storage of `size` bytes. One that was cut short counts; what a large file has behind its last one does
-/// not: it would have to grow, and a full device would keep it from being opened.
-fn segments_of(storage: &dyn Storage, geometry: Geometry, size: u64) -> Result<u64> {
-    let whole = size.saturating_sub(geometry.offset_of(0)) >> geometry.shift;
-    let at = geometry.offset_of(whole as u32);
-    let mut bytes = [0; 24];
-    if size < at + bytes.len() as u64 {
-        return Ok(whole + u64::from(size > at));
-    }
-    storage.read_at(at, &mut bytes)?;
-    let is_segment = SegmentHeader::decode(&bytes, geometry.salt).is_some();
-    Ok(whole + u64::from(is_segment))
-}
-
-fn check_within(
-    storage: &Arc<dyn Storage>,
-    root: &Root,
-    geometry: Geometry,
-    segments: u64,
-) -> Result<()> {
-    let log = root
-        .log
-        .iter()
-        .map(|segment| (segment.index, segment.units));
-    let beyond = log
-        .chain(root.other.iter().copied())
-        .find(|(index, units)| u64::from(*index) + u64::from(*units) > segments);
-    match beyond {
-        None => Ok(()),
-        Some((index, _)) => Err(Error::new(Kind::Corrupted, "the file is cut short")
-            .at(storage.path())
-            .offset(geometry.offset_of(index))
-            .found(format!("{segments} segments"), "more")
-            .remedy("restore a backup, or run `azekura repair`")),
-    }
-}
-
-/// Tells the log which segments the checkpoint needs.
-fn adopt(log: &Log, root: &Root) -> Result<()> {
-    for segment in &root.log {
-        log.segments().adopt(*segment, Use::Log)?;
-    }
-    for &(index, units) in &root.other {
-        let segment = Segment {
-            index,
-            units,
-            sequence: 0,
-            dead: 0,
-        };
-        log.segments().adopt(segment, Use::Other)?;
-    }
-    Ok(())
+    let seed = last.geometry.salt ^ ROOT_SEED;
+    let bytes = read_extent(storage, extent, seed, "the root of the checkpoint")?;
+    Root::decode(&bytes).ok_or_else(|| {
+        Error::new(
+            Kind::Corrupted,
+            "the root of the checkpoint holds impossible values",
+        )
+        .at(storage.path())
+        .offset(extent.offset)
+        .remedy(remedy(storage))
+    })
 }
 
 fn keep_for_next_checkpoint(log: &Log, root: &Root, count: u64) {
@@ -459,28 +372,6 @@ fn keep_for_next_checkpoint(log: &Log, root: &Root, count: u64) {
     let (units, neighbours) =
         checkpoint::need(log.geometry(), images_len, count, root.log.len(), taken);
     log.segments().keep_for_checkpoint(units, neighbours);
-}
-
-/// Lets the log go on behind what recovery found: right there, or in a new segment of a new epoch; whether it is
-/// right there.
-fn go_on(log: &Log, last: &mut Super, trust: Trust, found: Recovered) -> Result<bool> {
-    let seed = log.segments().seed(found.last.0);
-    let room = seed.map_or(0, |(_, room)| room);
-    // A closed file of an earlier boot may have been opened and written to since, and all of that lost
-    // but stray frames behind the end: nothing is put among them.
-    let resumes = !last.open
-        && trust.trusted
-        && room == log.geometry().segment_size()
-        && u64::from(found.end) < room;
-    if resumes {
-        let next = last.next_sequence.max(found.last.1 + 1);
-        log.begin(Some(found.last), next, Some(found.end));
-    } else {
-        log.seal(last.start, trust, found)?;
-        last.epoch += 1;
-        log.begin(Some(found.last), u64::from(last.epoch) << 32, None);
-    }
-    Ok(resumes)
 }
 
 /// Counts as dead what replay says nobody needs, in segments before the one of sequence `end` if everything was cleared.
@@ -494,27 +385,4 @@ fn bury(log: &Log, replay: &mut Replay, end: u64) {
             log.segments().bury_all(segment.index);
         }
     }
-}
-
-/// How far the storage can be believed.
-pub(super) fn trust_in(log: &Log, last: &Super, storage: &dyn Storage) -> Trust {
-    let mark = log.mark().unwrap_or_default();
-    // A system that does not tell its boot is taken to have lost power since.
-    let same_boot = last.boot_id == storage.boot_id() && last.boot_id != [0; 16];
-    Trust {
-        trusted: same_boot && !(last.open && mark.sync_failed),
-        durable: last.durable.max(mark.durable),
-        live: storage.has_writer(),
-    }
-}
-
-#[cold]
-fn ends_early(storage: &dyn Storage, end: LogPosition, durable: LogPosition) -> Error {
-    Error::new(Kind::Corrupted, "the log ends before what was synced")
-        .at(storage.path())
-        .found(format!("end {end}"), format!("at least {durable}"))
-        .remedy(format!(
-            "run `azekura repair {} NEW-FILE`",
-            storage.path().display()
-        ))
 }

@@ -27,7 +27,7 @@ use rapidhash::v3::RapidSecrets;
 
 use super::check::Checked;
 use super::layout::{Root, Super};
-use super::open::{read_root, read_super, trust_in};
+use super::open::{read_root, read_super};
 use super::recover::Replay;
 use super::{Compression, HashDb, Options, promise, value};
 use crate::engine::{
@@ -41,9 +41,10 @@ use crate::index::hash::Hash;
 use crate::index::{Blank, Index, Place};
 use crate::io::file::File;
 use crate::io::{Access, Storage};
+use crate::log::anchor::segments_of;
 use crate::log::layout::LINK_OFFSET;
 use crate::log::recover::Trust;
-use crate::log::{Address, Log, LogPosition, Segment, Use};
+use crate::log::{Address, Log, LogPosition, Use};
 use crate::record::scan;
 
 /// A hash file open for reading only, beside at most one writer in this or another process.
@@ -197,26 +198,11 @@ impl View {
         let size = storage.size()?;
         let map = storage.map(size.next_multiple_of(4096).max(1 << 40))?;
         let log = Arc::new(Log::new(Arc::clone(storage), map, geometry)?);
-        for segment in &root.log {
-            if geometry.offset_of(segment.index.saturating_add(segment.units)) > size {
-                return Err(Error::new(Kind::Corrupted, "the file is cut short")
-                    .at(storage.path())
-                    .offset(geometry.offset_of(segment.index)));
-            }
-            log.segments().adopt(*segment, Use::Log)?;
-        }
-        for &(index, units) in &root.other {
-            log.segments().adopt(
-                Segment {
-                    index,
-                    units,
-                    sequence: 0,
-                    dead: 0,
-                },
-                Use::Other,
-            )?;
-        }
-        let trust = trust_in(&log, &last, storage.as_ref());
+        let segments = segments_of(storage.as_ref(), geometry, size)?;
+        root.needed()
+            .check_within(storage.as_ref(), geometry, segments)?;
+        root.needed().adopt(&log)?;
+        let trust = last.trust(&log);
         let mut replay = Replay::new(RapidSecrets::seed(last.hash_seed));
         let found = log.recover(last.start, trust, &mut |address, frame| {
             replay.record(address, &frame, last.count);

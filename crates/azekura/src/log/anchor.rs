@@ -1,0 +1,228 @@
+//! What a superblock says of its log: sizes, where replay begins, how far the storage is to be believed.
+//!
+//! Every engine that keeps a [`Log`] has an [`Anchor`] in its superblock, beside what is its own. Opening is the same for
+//! all of them:
+//!
+//! 1. the anchor of the newest superblock, and the root it names: segments in use are told to the log;
+//! 2. [`Anchor::trust`]: a dead process left the cache whole, lost power did not;
+//! 3. `Log::recover` from `start`; what it shows is the engine's to understand;
+//! 4. [`Anchor::go_on`]: right behind what was found, or in a new segment of a new epoch.
+//!
+//! It does not write superblocks, and does not know what else they say.
+
+use super::layout::{LogPosition, SegmentHeader};
+use super::recover::{Recovered, Trust};
+use super::{Geometry, Log, Segment, Use};
+use crate::error::{Error, Kind, Result};
+use crate::format::checksum::crc;
+use crate::io::Storage;
+
+/// Bytes of a file, with their checksum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extent {
+    /// Offset in the file.
+    pub offset: u64,
+    /// Length in bytes.
+    pub len: u64,
+    /// CRC32C.
+    pub crc: u32,
+}
+
+/// See the module's text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Anchor {
+    /// Sizes and salt.
+    pub geometry: Geometry,
+    /// Whether it is open for writing, or its writer died.
+    pub open: bool,
+    /// How often it was recovered: the upper half of segment sequences.
+    pub epoch: u32,
+    /// The system that had it open.
+    pub boot_id: [u8; 16],
+    /// Where replay begins: index, position.
+    pub start: (u32, LogPosition),
+    /// Durable at least to here.
+    pub durable: LogPosition,
+    /// Where the checkpoint's root is.
+    pub root: Option<Extent>,
+    /// The next segment's sequence.
+    pub next_sequence: u64,
+}
+
+/// The sequence of a new log's first segment.
+pub const FIRST_SEQUENCE: u64 = 1 << 32;
+
+impl Anchor {
+    /// Of a log that was just begun, with [`FIRST_SEQUENCE`] and nothing in it.
+    pub fn first(log: &Log) -> Self {
+        Self {
+            geometry: log.geometry(),
+            open: true,
+            epoch: 1,
+            boot_id: log.storage().boot_id(),
+            start: log.end(),
+            durable: LogPosition::default(),
+            root: None,
+            next_sequence: FIRST_SEQUENCE + 1,
+        }
+    }
+
+    /// Whether a decoded anchor is one that a writer gives: epochs go on counting, also those in sequences; frames begin at
+    /// whole words.
+    pub fn is_sound(&self) -> bool {
+        let (_, LogPosition { sequence, offset }) = self.start;
+        let latest = u64::from(self.epoch).max(sequence.max(self.next_sequence) >> 32);
+        (offset.is_multiple_of(8) || offset == u32::MAX) && latest < u64::from(u32::MAX)
+    }
+
+    /// How far the storage can be believed.
+    pub fn trust(&self, log: &Log) -> Trust {
+        let mark = log.mark().unwrap_or_default();
+        let storage = log.storage();
+        // A system that does not tell its boot is taken to have lost power since.
+        let same_boot = self.boot_id == storage.boot_id() && self.boot_id != [0; 16];
+        Trust {
+            trusted: same_boot && !(self.open && mark.sync_failed),
+            durable: self.durable.max(mark.durable),
+            live: storage.has_writer(),
+        }
+    }
+
+    /// Lets the log go on behind what recovery found: right there, or in a new segment of a new epoch; whether it is
+    /// right there.
+    pub fn go_on(&mut self, log: &Log, trust: Trust, found: Recovered) -> Result<bool> {
+        let seed = log.segments().seed(found.last.0);
+        let room = seed.map_or(0, |(_, room)| room);
+        // A closed file of an earlier boot may have been opened and written to since, and all of that lost
+        // but stray frames behind the end: nothing is put among them.
+        let resumes = !self.open
+            && trust.trusted
+            && room == log.geometry().segment_size()
+            && u64::from(found.end) < room;
+        if resumes {
+            let next = self.next_sequence.max(found.last.1 + 1);
+            log.begin(Some(found.last), next, Some(found.end));
+        } else {
+            log.seal(self.start, trust, found)?;
+            self.epoch += 1;
+            log.begin(Some(found.last), u64::from(self.epoch) << 32, None);
+        }
+        Ok(resumes)
+    }
+}
+
+impl Recovered {
+    /// The end that was found. `Corrupted` if it lies before what was synced.
+    pub fn end_behind(&self, trust: Trust, storage: &dyn Storage) -> Result<LogPosition> {
+        let end = LogPosition {
+            sequence: self.last.1,
+            offset: self.end,
+        };
+        if end < trust.durable && trust.durable.offset != u32::MAX {
+            return Err(
+                Error::new(Kind::Corrupted, "the log ends before what was synced")
+                    .at(storage.path())
+                    .found(format!("end {end}"), format!("at least {}", trust.durable))
+                    .remedy(remedy(storage)),
+            );
+        }
+        Ok(end)
+    }
+}
+
+/// What to do about a damaged file.
+pub fn remedy(storage: &dyn Storage) -> String {
+    format!("run `azekura repair {} NEW-FILE`", storage.path().display())
+}
+
+/// Reads what stands at `extent`, and verifies it with `seed`; `what` names it in errors, which are `Corrupted`.
+pub fn read_extent(
+    storage: &dyn Storage,
+    extent: Extent,
+    seed: u32,
+    what: &str,
+) -> Result<Vec<u8>> {
+    let damaged = |how: &str| {
+        Error::new(Kind::Corrupted, format!("{what} {how}"))
+            .at(storage.path())
+            .offset(extent.offset)
+            .remedy(remedy(storage))
+    };
+    let size = storage.size()?;
+    let end = extent.offset.checked_add(extent.len);
+    if end.is_none_or(|end| end > size) {
+        return Err(damaged("lies beyond the end of the file"));
+    }
+    let mut bytes = vec![0; extent.len as usize];
+    storage.read_at(extent.offset, &mut bytes)?;
+    if crc(seed, &bytes) != extent.crc {
+        return Err(damaged("is damaged"));
+    }
+    Ok(bytes)
+}
+
+/// Segments of a storage of `size` bytes. One that was cut short counts; what a large file has behind its last one does
+/// not: it would have to grow, and a full device would keep it from being opened.
+pub fn segments_of(storage: &dyn Storage, geometry: Geometry, size: u64) -> Result<u64> {
+    let whole = size.saturating_sub(geometry.offset_of(0)) >> geometry.shift;
+    let at = geometry.offset_of(whole as u32);
+    let mut bytes = [0; 24];
+    if size < at + bytes.len() as u64 {
+        return Ok(whole + u64::from(size > at));
+    }
+    storage.read_at(at, &mut bytes)?;
+    let is_segment = SegmentHeader::decode(&bytes, geometry.salt).is_some();
+    Ok(whole + u64::from(is_segment))
+}
+
+/// The segments a checkpoint needs: of the log, and of its own images and root (index, units).
+#[derive(Clone, Copy, Debug)]
+pub struct Needed<'a> {
+    /// Segments of the log.
+    pub log: &'a [Segment],
+    /// Segments of images and roots.
+    pub other: &'a [(u32, u32)],
+}
+
+impl Needed<'_> {
+    /// `Corrupted` if one of them lies beyond the `segments` that the storage has.
+    pub fn check_within(
+        &self,
+        storage: &dyn Storage,
+        geometry: Geometry,
+        segments: u64,
+    ) -> Result<()> {
+        let log = self
+            .log
+            .iter()
+            .map(|segment| (segment.index, segment.units));
+        let beyond = log
+            .chain(self.other.iter().copied())
+            .find(|(index, units)| u64::from(*index) + u64::from(*units) > segments);
+        match beyond {
+            None => Ok(()),
+            Some((index, _)) => Err(Error::new(Kind::Corrupted, "the file is cut short")
+                .at(storage.path())
+                .offset(geometry.offset_of(index))
+                .found(format!("{segments} segments"), "more")
+                .remedy("restore a backup, or run `azekura repair`")),
+        }
+    }
+
+    /// Tells the log.
+    pub fn adopt(&self, log: &Log) -> Result<()> {
+        for segment in self.log {
+            log.segments().adopt(*segment, Use::Log)?;
+        }
+        for &(index, units) in self.other {
+            let segment = Segment {
+                index,
+                units,
+                sequence: 0,
+                dead: 0,
+            };
+            log.segments().adopt(segment, Use::Other)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,449 @@
+//! Changes: put, remove, ranges, batches.
+//!
+//! A put has three steps, so that whoever has many devices or requests to look after can do the middle one in their own way:
+//!
+//! | step | what happens | a crash here leaves |
+//! |---|---|---|
+//! | begin | the id's turn; room and a sequence; the extent's bytes | the old object |
+//! | the write | one aligned write, at a place that nothing points to | the old one; the new one if all of it arrived |
+//! | end | index; the old extent goes to limbo; the record waits for the journal | the new one |
+//!
+//! A put whose write failed is *voided*: the journal is told, with a later sequence, what holds instead, since all of the
+//! extent may have arrived.
+
+use super::extent::{self, BATCHED, Seal, UNIT};
+use super::id::ObjectId;
+use super::index::Entry;
+use super::layout::{PIECE, Record};
+use super::space::Span;
+use super::{Core, EXTENT, Store, Stored};
+use crate::engine::Durability;
+use crate::error::{Error, Kind, Result, size};
+use crate::io::direct::AlignedBuf;
+use crate::log::Claim;
+
+/// One change of a batch.
+#[derive(Clone, Copy, Debug)]
+pub enum Change<'v> {
+    /// The object has this value.
+    Put(ObjectId, &'v [u8]),
+    /// There is no such object.
+    Remove(ObjectId),
+}
+
+impl Change<'_> {
+    /// Whose.
+    pub fn id(&self) -> ObjectId {
+        match self {
+            Self::Put(id, _) | Self::Remove(id) => *id,
+        }
+    }
+}
+
+/// A put that has room and is to be written.
+#[derive(Debug)]
+pub(super) struct Placed {
+    pub(super) id: ObjectId,
+    pub(super) sequence: u64,
+    pub(super) span: Span,
+    entry: Entry,
+    pub(super) buf: AlignedBuf,
+}
+
+impl Placed {
+    /// The extent's bytes.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.buf[..(u64::from(self.span.units) * UNIT) as usize]
+    }
+}
+
+impl Store {
+    /// Stores `value` as object `id`, replacing what it was.
+    ///
+    /// One aligned write, and a flush if the store's durability is `Power`. `TooLarge` above [`len_max`](Self::len_max);
+    /// `Full` if no free room is that long: the old object stays.
+    pub fn put(&self, id: ObjectId, value: &[u8]) -> Result<Stored> {
+        self.put_with(id, value, self.core.options.durability)
+    }
+
+    /// As [`put`](Self::put), with a durability of its own.
+    pub fn put_with(&self, id: ObjectId, value: &[u8], durability: Durability) -> Result<Stored> {
+        let turn = self.core.turns.take_one(id);
+        let stored = self.core.put(id, value)?;
+        drop(turn);
+        self.core.settle(durability)?;
+        Ok(stored)
+    }
+
+    /// Stores `value` if the object's sequence is `expected` (`None`: if there is no such object). `None`: it is not, and
+    /// nothing changed. One read more than a put, of the object's first chunk.
+    pub fn compare_and_put(
+        &self,
+        id: ObjectId,
+        expected: Option<u64>,
+        value: &[u8],
+    ) -> Result<Option<Stored>> {
+        let turn = self.core.turns.take_one(id);
+        if self.core.sequence_in_turn(id)? != expected {
+            return Ok(None);
+        }
+        let stored = self.core.put(id, value)?;
+        drop(turn);
+        self.core.settle(self.core.options.durability)?;
+        Ok(Some(stored))
+    }
+
+    /// Removes an object; whether there was one. No access to the data, one frame of the journal. Done in a full store, too.
+    pub fn remove(&self, id: ObjectId) -> Result<bool> {
+        self.remove_with(id, self.core.options.durability)
+    }
+
+    /// As [`remove`](Self::remove), with a durability of its own.
+    pub fn remove_with(&self, id: ObjectId, durability: Durability) -> Result<bool> {
+        let turn = self.core.turns.take_one(id);
+        let was_there = self.core.remove(id)?;
+        drop(turn);
+        if was_there {
+            self.core.settle(durability)?;
+        }
+        Ok(was_there)
+    }
+
+    /// Removes all objects from `first` to before `end` (`None`: to the last one) at once; how many. One frame of the journal.
+    pub fn remove_range(&self, first: ObjectId, end: Option<ObjectId>) -> Result<u64> {
+        let last = match end {
+            Some(end) if end <= first => return Ok(0),
+            Some(end) => ObjectId(end.0 - 1),
+            None => ObjectId(u128::MAX),
+        };
+        let turn = self.core.turns.take_range(first, last);
+        let count = self.core.remove_range(first, last)?;
+        drop(turn);
+        if count > 0 {
+            self.core.settle(self.core.options.durability)?;
+        }
+        Ok(count)
+    }
+
+    /// Makes all `changes`: after a crash all of them happened or none. Ids must be distinct (`Invalid`). One write for each
+    /// put, and one frame of the journal, with which they happen. The sequences, in the order of `changes`.
+    pub fn apply(&self, changes: &[Change<'_>]) -> Result<Vec<u64>> {
+        let ids: Vec<ObjectId> = changes.iter().map(Change::id).collect();
+        let distinct: std::collections::HashSet<_> = ids.iter().collect();
+        if distinct.len() < ids.len() {
+            return Err(Error::new(Kind::Invalid, "a batch changes an object twice"));
+        }
+        let turn = self.core.turns.take(ids);
+        let sequences = self.core.apply(changes)?;
+        drop(turn);
+        self.core.settle(self.core.options.durability)?;
+        Ok(sequences)
+    }
+}
+
+impl Core {
+    /// After a change: what its durability asks for, and what the store wants done now and then.
+    pub(super) fn settle(&self, durability: Durability) -> Result<()> {
+        let unsynced = self
+            .unsynced
+            .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let is_due = self
+            .options
+            .sync_every
+            .is_some_and(|every| unsynced >= every);
+        if durability == Durability::Power || is_due {
+            self.sync()?;
+        }
+        self.work_is_due()
+    }
+
+    /// In the id's turn.
+    fn put(&self, id: ObjectId, value: &[u8]) -> Result<Stored> {
+        let placed = self.begin(id, value, 0)?;
+        if let Err(error) = self
+            .data
+            .write_at(self.offset_of(placed.span), placed.bytes())
+        {
+            self.void(placed)?;
+            return Err(error);
+        }
+        self.end(placed)
+    }
+
+    /// The first step.
+    pub(super) fn begin(&self, id: ObjectId, value: &[u8], flags: u32) -> Result<Placed> {
+        let len = value.len() as u64;
+        if len > self.len_max() {
+            return Err(
+                Error::new(Kind::TooLarge, format!("object {id} exceeds the limit"))
+                    .at(self.data.path())
+                    .found(size(len), format!("at most {}", size(self.len_max())))
+                    .remedy("store it in parts, or make a store with larger groups"),
+            );
+        }
+        self.index.prepare(id)?;
+        let units = extent::units(len) as u32;
+        let mut buf = self.buffers.take((u64::from(units) * UNIT) as usize);
+        let (span, sequence) = match self.find_room(units) {
+            Ok(found) => found,
+            Err(error) => {
+                self.buffers.give(buf);
+                return Err(error);
+            }
+        };
+        let seal = Seal::new(self.salt, span.unit, id);
+        let bytes = &mut buf[..(u64::from(units) * UNIT) as usize];
+        seal.encode(bytes, sequence, flags, value);
+        Ok(Placed {
+            id,
+            sequence,
+            span,
+            entry: Entry {
+                place: span.unit * (UNIT / PIECE),
+                len: len as u32,
+                kind: EXTENT,
+            },
+            buf,
+        })
+    }
+
+    fn find_room(&self, units: u32) -> Result<(Span, u64)> {
+        for attempt in 0..3 {
+            match self.take_room(units) {
+                Ok(Some(found)) => return Ok(found),
+                // What is in limbo is free after a sync.
+                Ok(None) if attempt == 0 && self.room.lock().space.in_limbo() > 0 => self.sync()?,
+                Ok(None) => return Err(self.full(u64::from(units))),
+                // The journal has no room before a checkpoint gives some back.
+                Err(error) if error.kind() == Kind::Full && attempt < 2 => {
+                    match self.make_checkpoint() {
+                        Err(error) if error.kind() != Kind::Full => return Err(error),
+                        _ => {}
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(self.full(u64::from(units)))
+    }
+
+    fn take_room(&self, units: u32) -> Result<Option<(Span, u64)>> {
+        self.log.healthy()?;
+        self.log.admit(Claim::Growth)?;
+        let mut room = self.room.lock();
+        let sequence = room.sequence;
+        let Some(found) = room.space.take(units, sequence)? else {
+            return Ok(None);
+        };
+        if found.opened
+            && let Some(stride) = room.space.open().cloned()
+            && let Err(error) = self.tell(&Record::Opened(stride), Claim::Exchange)
+        {
+            room.space.close_untold(found.span)?;
+            return Err(error);
+        }
+        room.next();
+        room.under_way.insert(sequence, found.span);
+        Ok(Some((found.span, sequence)))
+    }
+
+    /// The last step: the object is there.
+    pub(super) fn end(&self, placed: Placed) -> Result<Stored> {
+        let Placed {
+            id,
+            sequence,
+            span,
+            entry,
+            ..
+        } = placed;
+        let inside = self.gate.read();
+        let old = match self.index.set(id, Some(entry)) {
+            Ok(old) => old,
+            Err(error) => {
+                drop(inside);
+                self.void(placed)?;
+                return Err(error);
+            }
+        };
+        self.buffers.give(placed.buf);
+        let told = self.tell_later(Record::Put(id, sequence, entry));
+        let mut room = self.room.lock();
+        room.under_way.remove(&sequence);
+        if let Some(old) = old {
+            room.space.bury(Self::span_of(old));
+        }
+        drop(room);
+        debug_assert_eq!(Self::span_of(entry), span);
+        match told {
+            // It waits on: the extent certifies the put, and the next one makes a checkpoint.
+            Err(error) if error.kind() == Kind::Full => {}
+            other => other?,
+        }
+        Ok(Stored {
+            sequence,
+            replaced: old.is_some(),
+        })
+    }
+
+    /// A put that did not come to its end: what was there before holds. Poisons if the journal cannot be told so.
+    pub(super) fn void(&self, placed: Placed) -> Result<()> {
+        let _inside = self.gate.read();
+        let told = self.index.get(placed.id).and_then(|old| {
+            let mut room = self.room.lock();
+            let sequence = room.next();
+            let record = match old {
+                Some(old) => Record::Put(placed.id, sequence, old),
+                None => Record::Removed(placed.id, sequence),
+            };
+            let told = self.tell(&record, Claim::Removal);
+            room.under_way.remove(&placed.sequence);
+            room.space.bury(placed.span);
+            told
+        });
+        self.buffers.give(placed.buf);
+        told.inspect_err(|_| self.log.poison())
+    }
+
+    fn remove(&self, id: ObjectId) -> Result<bool> {
+        self.log.healthy()?;
+        if self.index.get(id)?.is_none() {
+            return Ok(false);
+        }
+        self.make_journal_room()?;
+        let _inside = self.gate.read();
+        let sequence = self.room.lock().next();
+        self.tell(&Record::Removed(id, sequence), Claim::Removal)?;
+        self.take_out(id)?;
+        Ok(true)
+    }
+
+    /// What the journal was told is so in memory, too; if not, nothing can be trusted.
+    fn take_out(&self, id: ObjectId) -> Result<()> {
+        let old = self
+            .index
+            .set(id, None)
+            .inspect_err(|_| self.log.poison())?;
+        if let Some(old) = old {
+            self.room.lock().space.bury(Self::span_of(old));
+        }
+        Ok(())
+    }
+
+    fn remove_range(&self, first: ObjectId, last: ObjectId) -> Result<u64> {
+        self.log.healthy()?;
+        // Before anything is told: a leaf that cannot be read is no half of a removal.
+        let mut count = 0;
+        self.each_in(first, last, |_, _| {
+            count += 1;
+            Ok(())
+        })?;
+        if count == 0 {
+            return Ok(0);
+        }
+        self.make_journal_room()?;
+        let _inside = self.gate.read();
+        let sequence = self.room.lock().next();
+        self.tell(&Record::RangeRemoved(sequence, first, last), Claim::Removal)?;
+        self.each_in(first, last, |id, _| self.take_out(id))?;
+        Ok(count)
+    }
+
+    /// Shows all objects from `first` to `last`, a leaf at a time.
+    pub(super) fn each_in(
+        &self,
+        first: ObjectId,
+        last: ObjectId,
+        mut visit: impl FnMut(ObjectId, Entry) -> Result<()>,
+    ) -> Result<()> {
+        let mut next = Some(first);
+        while let Some(from) = next.filter(|from| *from <= last) {
+            let page = self.index.page(from)?;
+            for (id, entry) in page.entries {
+                if id > last {
+                    return Ok(());
+                }
+                visit(id, entry)?;
+            }
+            next = page.next;
+        }
+        Ok(())
+    }
+
+    fn apply(&self, changes: &[Change<'_>]) -> Result<Vec<u64>> {
+        let mut placed = Vec::with_capacity(changes.len());
+        let written = changes.iter().try_for_each(|change| match change {
+            Change::Put(id, value) => {
+                let put = self.begin(*id, value, BATCHED)?;
+                let offset = self.offset_of(put.span);
+                placed.push(put);
+                let put = &placed[placed.len() - 1];
+                self.data.write_at(offset, put.bytes())
+            }
+            Change::Remove(id) => self.index.prepare(*id),
+        });
+        let result = written
+            .and_then(|()| self.make_journal_room())
+            .and_then(|()| {
+                let _inside = self.gate.read();
+                self.end_batch(changes, &placed)
+            });
+        // Without its frame none of its extents counts: nothing need be voided.
+        let mut room = self.room.lock();
+        for put in placed {
+            room.under_way.remove(&put.sequence);
+            if result.is_err() {
+                room.space.bury(put.span);
+            }
+            self.buffers.give(put.buf);
+        }
+        result
+    }
+
+    /// The frame with which a batch happens, and the index.
+    fn end_batch(&self, changes: &[Change<'_>], placed: &[Placed]) -> Result<Vec<u64>> {
+        let mut puts = placed.iter();
+        let mut records = Vec::with_capacity(changes.len());
+        let mut sequences = Vec::with_capacity(changes.len());
+        for change in changes {
+            let record = match change {
+                Change::Put(..) => {
+                    let Some(put) = puts.next() else {
+                        unreachable!("every put of the batch was placed")
+                    };
+                    sequences.push(put.sequence);
+                    Record::Put(put.id, put.sequence, put.entry)
+                }
+                Change::Remove(id) => {
+                    let sequence = self.room.lock().next();
+                    sequences.push(sequence);
+                    Record::Removed(*id, sequence)
+                }
+            };
+            records.push(record);
+        }
+        self.tell(&Record::Batch(records), Claim::Exchange)?;
+        let mut puts = placed.iter();
+        for change in changes {
+            let entry = match change {
+                Change::Put(..) => puts.next().map(|put| put.entry),
+                Change::Remove(_) => None,
+            };
+            let set = self.index.set(change.id(), entry);
+            if let Some(old) = set.inspect_err(|_| self.log.poison())? {
+                self.room.lock().space.bury(Self::span_of(old));
+            }
+        }
+        Ok(sequences)
+    }
+
+    /// A checkpoint, if the journal has no room left but what removals may take.
+    fn make_journal_room(&self) -> Result<()> {
+        match self.log.admit(Claim::Exchange) {
+            Err(error) if error.kind() == Kind::Full => match self.make_checkpoint() {
+                Err(error) if error.kind() != Kind::Full => Err(error),
+                _ => Ok(()),
+            },
+            other => other,
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Group commit: whoever asks for durability shares one sync with all who ask meanwhile.
+//!
+//! ```text
+//!   a asks --> leads sync 1 ----------------> done
+//!   b asks ------> waits for sync 2 --------> leads it --> done
+//!   c asks ---------> waits for sync 2 -------------------> done
+//! ```
+//! A sync that began before a call says nothing of what the caller wrote; the next one does. What a sync is, and what follows
+//! when it succeeded, is the caller's.
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::error::Result;
+
+#[derive(Debug, Default)]
+struct State {
+    begun: u64,
+    ended: u64,
+    leading: bool,
+}
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub struct Commit {
+    state: Mutex<State>,
+    ended: Condvar,
+}
+
+impl Commit {
+    /// Returns when a `sync` that began after the call has succeeded: one's own, or another's. If one's own fails that is
+    /// the result; who waited then leads the next.
+    pub fn share(&self, sync: impl FnOnce() -> Result<()>) -> Result<()> {
+        let mut state = self.state.lock();
+        let wanted = state.begun + 1;
+        loop {
+            if state.ended >= wanted {
+                return Ok(());
+            }
+            if !state.leading {
+                break;
+            }
+            self.ended.wait(&mut state);
+        }
+        state.leading = true;
+        state.begun += 1;
+        let own = state.begun;
+        drop(state);
+        let result = sync();
+        let mut state = self.state.lock();
+        state.leading = false;
+        if result.is_ok() {
+            state.ended = own;
+        }
+        drop(state);
+        self.ended.notify_all();
+        result
+    }
+
+    /// How many syncs succeeded.
+    pub fn count(&self) -> u64 {
+        self.state.lock().ended
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+    use crate::error::{Error, Kind};
+
+    #[test]
+    fn many_who_ask_share_few_syncs_and_none_returns_before_its_own() {
+        let commit = Commit::default();
+        let written = AtomicU64::new(0);
+        let durable = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..100 {
+                        let own = written.fetch_add(1, Ordering::SeqCst) + 1;
+                        let sync = || {
+                            let seen = written.load(Ordering::SeqCst);
+                            std::thread::sleep(std::time::Duration::from_micros(200));
+                            durable.fetch_max(seen, Ordering::SeqCst);
+                            Ok(())
+                        };
+                        commit.share(sync).ok();
+                        assert!(durable.load(Ordering::SeqCst) >= own);
+                    }
+                });
+            }
+        });
+        assert!(
+            commit.count() < 500,
+            "{} syncs for 800 calls",
+            commit.count()
+        );
+    }
+
+    #[test]
+    fn who_leads_is_told_of_the_failure() {
+        let commit = Commit::default();
+        let refused = commit.share(|| Err(Error::new(Kind::Io, "the device is gone")));
+        assert_eq!(refused.map_err(|error| error.kind()), Err(Kind::Io));
+        assert_eq!(commit.count(), 0);
+        commit.share(|| Ok(())).ok();
+    }
+}

@@ -1,0 +1,75 @@
+//! What the journal is told, and when.
+//!
+//! A put that ended is certified by its extent, so its record may wait: many go to the journal together, and a sync after each
+//! put writes no page of it. Everything else is told at once. The records of one object may so stand in another order than
+//! its changes; their sequences say which was later.
+//!
+//! After each batch stands a `Settled` note: what it says has ended needs no scan.
+
+use super::Core;
+use super::layout::Record;
+use crate::epoch;
+use crate::error::Result;
+use crate::log::{Claim, Entry};
+
+/// Records of puts that wait, at most.
+const BATCH: usize = 256;
+
+/// Puts that ended and that the journal does not know.
+#[derive(Debug, Default)]
+pub(super) struct Batch(Vec<Record>);
+
+impl Core {
+    /// Tells the journal at once. `Full` if there is no room for this claim.
+    pub(super) fn tell(&self, record: &Record, claim: Claim) -> Result<()> {
+        let (kind, key, value) = record.encode();
+        let entry = Entry {
+            kind,
+            flags: 0,
+            key: &key,
+            value: &value,
+        };
+        let pin = epoch::pin();
+        let mark = pin.briefly();
+        self.log.append(&mark, &entry, claim).map(|_| ())
+    }
+
+    /// Tells it with the next batch, or now if the batch is full. The caller has the gate.
+    pub(super) fn tell_later(&self, record: Record) -> Result<()> {
+        let mut batch = self.batch.lock();
+        batch.0.push(record);
+        if batch.0.len() >= BATCH {
+            self.tell_batch(&mut batch)?;
+        }
+        Ok(())
+    }
+
+    /// Tells all that waits.
+    pub(super) fn tell_waiting(&self) -> Result<()> {
+        let mut batch = self.batch.lock();
+        if batch.0.is_empty() {
+            return Ok(());
+        }
+        self.tell_batch(&mut batch)
+    }
+
+    fn tell_batch(&self, batch: &mut Batch) -> Result<()> {
+        // Whatever has ended before was put into the batch before.
+        let floor = self.room.lock().floor();
+        let mut told = 0;
+        for record in &batch.0 {
+            // Room for them was asked for when they began; what replaces what was there is not refused.
+            match self.tell(record, Claim::Removal) {
+                Ok(()) => told += 1,
+                Err(error) => {
+                    batch.0.drain(..told);
+                    return Err(error);
+                }
+            }
+        }
+        batch.0.clear();
+        self.tell(&Record::Settled(floor), Claim::Removal)?;
+        self.room.lock().space.settle(floor);
+        Ok(())
+    }
+}

@@ -1,0 +1,613 @@
+//! The object store on storage: superblock, root of a checkpoint, records of the journal.
+//!
+//! One file or device, or two with the data on the second:
+//!
+//! | offset | meaning |
+//! |---|---|
+//! | 0 | superblock, control block and segments of the journal (`log::layout`), to the data's offset |
+//! | the data's offset | units of 4096 bytes: extents of objects (`extent`), and free room |
+//!
+//! With two, the first ends with the journal, and the second begins with a *label*, a superblock of its own in both slots,
+//! whose payload is the store's 16 bytes of identity and the number of units.
+//!
+//! Superblock payload (behind the 32 bytes of `format::superblock`):
+//!
+//! | offset | size | meaning |
+//! |---|---|---|
+//! | 0 | 4 | segment size of the journal as a power of two |
+//! | 4 | 4 | salt of all checksums of this store |
+//! | 8 | 16 | identity: differs from store to store |
+//! | 24 | 8 | bytes that belong to the journal |
+//! | 32 | 8 | offset of the data, on its device |
+//! | 40 | 8 | units of data |
+//! | 48 | 4 | units of an allocation group |
+//! | 52 | 4 | alignment of the device when the store was made |
+//! | 56 | 1 | devices: 1 or 2 |
+//! | 57 | 1 | state: 0 closed cleanly, 1 open for writing (or its writer died) |
+//! | 58 | 2 | zero |
+//! | 60 | 4 | epoch: how often it was recovered |
+//! | 64 | 16 | boot id of the system that had it open |
+//! | 80 | 4, 4, 8 | where replay begins: segment index, offset, sequence |
+//! | 96 | 8, 4 | durable at least to: sequence, offset |
+//! | 108 | 4 | CRC32C of the root |
+//! | 112 | 8, 8 | root: offset, length (0: no checkpoint yet) |
+//! | 128 | 8 | next segment sequence |
+//! | 136 | 8 | next sequence of changes, at least |
+//!
+//! Root of a checkpoint; all is as of one moment:
+//!
+//! | size | meaning |
+//! |---|---|
+//! | 8 | next sequence of changes |
+//! | 4 | leaves of the index; for each: |
+//! | 16, 4, 8 | .. first id, objects, bytes of their extents |
+//! | 8, 4, 4 | .. image: offset, length (0: the leaf is empty), CRC32C |
+//! | 4 | groups; for each: |
+//! | 4 | .. free units |
+//! | 8, 4, 4 | .. image of the list: offset, length (0: all or none is free), CRC32C |
+//! | 4 | strides that a recovery scans; for each: |
+//! | 8, 4, .. | .. sequence, number of spans, spans |
+//! | 4, .. | spans that are nobody's and not in the groups' lists |
+//! | 4 | puts under way; for each: |
+//! | 8, 12 | .. sequence, span |
+//! | 4, .. | segments of the journal: index, units, sequence, dead bytes |
+//! | 4, .. | segments that hold images and roots: index, units |
+//!
+//! A span is 8 bytes of unit and 4 of length. The image of a leaf is its packed entries (25 bytes: id, place in 5 bytes, length
+//! in 30 bits, kind in 2); that of a list is its runs, 4 and 4 bytes. Checksums stand with the parent.
+//!
+//! Records of the journal are frames (`format::frame`). With a key of 16 bytes, an id, a record is about an object; `Put`:
+//! sequence (8), entry (9); `Remove`: sequence (8). With a key of one byte it is a note; all are `Put`:
+//!
+//! | key | value |
+//! |---|---|
+//! | `S` | a stride was opened: sequence, number of spans, spans |
+//! | `F` | every put before this sequence has ended and stands before this note |
+//! | `R` | removed: sequence (8), first id (16), last id (16) |
+//! | `B` | a batch, all of it or nothing; for each change: 1 put or 0 removed (1), id (16), sequence (8), of a put its entry (9) |
+//!
+//! This file turns these bytes into values and back, and knows nothing of when.
+
+#![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
+
+use std::ops::{Deref, DerefMut};
+
+use super::extent::UNIT;
+use super::id::ObjectId;
+use super::index::{Entry, Image};
+use super::runs::{Run, Runs};
+use super::space::{Span, Stride, Told};
+use crate::error::Result;
+use crate::format::bytes::{Give, Take};
+use crate::format::frame::{Frame, FrameKind};
+use crate::log::anchor::{Anchor, Extent, Needed};
+use crate::log::{Geometry, LogPosition, Segment};
+use crate::room;
+
+/// The engine's word in the superblock.
+pub const ENGINE: [u8; 8] = *b"object\0\0";
+/// The word in the label of a second device.
+pub const DATA: [u8; 8] = *b"objdata\0";
+
+/// Seeds of checksums, beside the salt.
+pub const ROOT_SEED: u32 = 0x4f52_4f54;
+/// Of a leaf's image; its first id is summed, too.
+pub const LEAF_SEED: u32 = 0x4c45_4146;
+/// Of a group's list; its number is summed, too.
+pub const LIST_SEED: u32 = 0x4c49_5354;
+
+/// Smallest and largest segment of the journal, as powers of two.
+pub const SHIFTS: std::ops::RangeInclusive<u32> = 12..=24;
+
+/// The engine's part of the superblock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Super {
+    /// What it says of the journal.
+    pub anchor: Anchor,
+    /// Differs from store to store.
+    pub identity: [u8; 16],
+    /// Bytes that belong to the journal.
+    pub journal_size: u64,
+    /// Offset of the data, on its device.
+    pub data_offset: u64,
+    /// Units of data.
+    pub units: u64,
+    /// Units of an allocation group.
+    pub group_units: u32,
+    /// Alignment of the device when the store was made, in bytes.
+    pub alignment: u32,
+    /// 1 or 2.
+    pub devices: u8,
+    /// The next change gets this sequence or a later one.
+    pub sequence: u64,
+}
+
+impl Deref for Super {
+    type Target = Anchor;
+
+    fn deref(&self) -> &Anchor {
+        &self.anchor
+    }
+}
+
+impl DerefMut for Super {
+    fn deref_mut(&mut self) -> &mut Anchor {
+        &mut self.anchor
+    }
+}
+
+impl Super {
+    /// The payload's bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let root = self.root.unwrap_or_default();
+        let mut give = Give::default();
+        give.u32(self.geometry.shift)
+            .u32(self.geometry.salt)
+            .bytes(&self.identity)
+            .u64(self.journal_size)
+            .u64(self.data_offset)
+            .u64(self.units)
+            .u32(self.group_units)
+            .u32(self.alignment)
+            .u8(self.devices)
+            .u8(u8::from(self.open))
+            .u16(0)
+            .u32(self.epoch)
+            .bytes(&self.boot_id)
+            .u32(self.start.0)
+            .u32(self.start.1.offset)
+            .u64(self.start.1.sequence)
+            .u64(self.durable.sequence)
+            .u32(self.durable.offset)
+            .u32(root.crc)
+            .u64(root.offset)
+            .u64(root.len)
+            .u64(self.next_sequence)
+            .u64(self.sequence);
+        give.0
+    }
+
+    /// Decodes a payload. `None`: impossible values.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut take = Take(bytes);
+        let geometry = Geometry {
+            shift: take.u32()?,
+            salt: take.u32()?,
+        };
+        let identity = take.id()?;
+        let (journal_size, data_offset, units) = (take.u64()?, take.u64()?, take.u64()?);
+        let (group_units, alignment) = (take.u32()?, take.u32()?);
+        let (devices, open, _zero) = (take.u8()?, take.u8()?, take.u16()?);
+        let (epoch, boot_id) = (take.u32()?, take.id()?);
+        let (index, offset, sequence) = (take.u32()?, take.u32()?, take.u64()?);
+        let durable = LogPosition {
+            sequence: take.u64()?,
+            offset: take.u32()?,
+        };
+        let crc = take.u32()?;
+        let root = Extent {
+            offset: take.u64()?,
+            len: take.u64()?,
+            crc,
+        };
+        let next_sequence = take.u64()?;
+        let anchor = Anchor {
+            geometry,
+            open: open == 1,
+            epoch,
+            boot_id,
+            start: (index, LogPosition { sequence, offset }),
+            durable,
+            root: (root.len > 0).then_some(root),
+            next_sequence,
+        };
+        let own = Self {
+            anchor,
+            identity,
+            journal_size,
+            data_offset,
+            units,
+            group_units,
+            alignment,
+            devices,
+            sequence: take.u64()?,
+        };
+        let end = units.checked_mul(UNIT)?.checked_add(data_offset)?;
+        let sound = SHIFTS.contains(&geometry.shift)
+            && open <= 1
+            && own.anchor.is_sound()
+            && journal_size >= geometry.offset_of(2)
+            && data_offset.is_multiple_of(UNIT)
+            && match devices {
+                1 => journal_size <= data_offset,
+                devices => devices == 2,
+            }
+            && end <= PLACES_END
+            && group_units.is_power_of_two()
+            && own.sequence < 1 << 63;
+        sound.then_some(own)
+    }
+
+    /// Offset of a unit on the data's device.
+    pub fn offset_of(&self, unit: u64) -> u64 {
+        self.data_offset + unit * UNIT
+    }
+}
+
+/// Places are 40 bits of pieces of 64 bytes.
+pub const PIECE: u64 = 64;
+/// Behind the last byte of data that a place can tell.
+pub const PLACES_END: u64 = PIECE << 40;
+
+/// The payload of the label of a second device.
+pub fn encode_label(identity: [u8; 16], units: u64) -> Vec<u8> {
+    let mut give = Give::default();
+    give.bytes(&identity).u64(units);
+    give.0
+}
+
+/// The identity of the store whose data a second device holds.
+pub fn decode_label(payload: &[u8]) -> Option<([u8; 16], u64)> {
+    let mut take = Take(payload);
+    Some((take.id()?, take.u64()?))
+}
+
+/// A put that had its room and had not ended when the checkpoint was begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnderWay {
+    /// Its sequence.
+    pub sequence: u64,
+    /// Its room.
+    pub span: Span,
+}
+
+/// A checkpoint's root.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Root {
+    /// The next change.
+    pub sequence: u64,
+    /// Leaves of the index.
+    pub leaves: Vec<(ObjectId, Option<Image>)>,
+    /// Free room by group.
+    pub groups: Vec<Told>,
+    /// Strides that a recovery scans.
+    pub strides: Vec<Stride>,
+    /// Room that is nobody's and not in the groups' lists.
+    pub between: Vec<Span>,
+    /// Puts under way.
+    pub under_way: Vec<UnderWay>,
+    /// Segments of the journal.
+    pub log: Vec<Segment>,
+    /// Segments of images and roots: index, units.
+    pub other: Vec<(u32, u32)>,
+}
+
+fn give_span(give: &mut Give, span: Span) {
+    give.u64(span.unit).u32(span.units);
+}
+
+fn take_span(take: &mut Take<'_>) -> Option<Span> {
+    Some(Span {
+        unit: take.u64()?,
+        units: take.u32()?,
+    })
+}
+
+fn give_spans(give: &mut Give, spans: &[Span]) {
+    give.u32(spans.len() as u32);
+    for span in spans {
+        give_span(give, *span);
+    }
+}
+
+/// A number of things, and then the things; nothing is allocated on the number's word.
+fn take_all<T>(
+    take: &mut Take<'_>,
+    mut one: impl FnMut(&mut Take<'_>) -> Option<T>,
+) -> Option<Vec<T>> {
+    let count = take.u32()?;
+    let mut all = Vec::new();
+    for _ in 0..count {
+        all.push(one(take)?);
+    }
+    Some(all)
+}
+
+fn give_extent(give: &mut Give, extent: Option<Extent>) {
+    let extent = extent.unwrap_or_default();
+    give.u64(extent.offset)
+        .u32(extent.len as u32)
+        .u32(extent.crc);
+}
+
+fn take_extent(take: &mut Take<'_>) -> Option<Extent> {
+    let extent = Extent {
+        offset: take.u64()?,
+        len: u64::from(take.u32()?),
+        crc: take.u32()?,
+    };
+    Some(extent)
+}
+
+fn some(extent: Extent) -> Option<Extent> {
+    (extent.len > 0).then_some(extent)
+}
+
+fn give_stride(give: &mut Give, stride: &Stride) {
+    give.u64(stride.sequence);
+    give_spans(give, &stride.spans);
+}
+
+fn take_stride(take: &mut Take<'_>) -> Option<Stride> {
+    Some(Stride {
+        sequence: take.u64()?,
+        spans: take_all(take, take_span)?,
+    })
+}
+
+impl Root {
+    /// The images it needs.
+    pub fn images(&self) -> impl Iterator<Item = Extent> + '_ {
+        let leaves = self.leaves.iter().filter_map(|(_, image)| image.as_ref());
+        let lists = self.groups.iter().filter_map(|told| told.image);
+        leaves.map(|image| image.extent).chain(lists)
+    }
+
+    /// The segments it needs.
+    pub fn needed(&self) -> Needed<'_> {
+        Needed {
+            log: &self.log,
+            other: &self.other,
+        }
+    }
+
+    /// The root's bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut give = Give::default();
+        give.u64(self.sequence).u32(self.leaves.len() as u32);
+        for (first, image) in &self.leaves {
+            let (count, usage) = image.map_or((0, 0), |image| (image.count, image.usage));
+            give.bytes(&first.to_bytes()).u32(count).u64(usage);
+            give_extent(&mut give, image.map(|image| image.extent));
+        }
+        give.u32(self.groups.len() as u32);
+        for told in &self.groups {
+            give.u32(told.free);
+            give_extent(&mut give, told.image);
+        }
+        give.u32(self.strides.len() as u32);
+        for stride in &self.strides {
+            give_stride(&mut give, stride);
+        }
+        give_spans(&mut give, &self.between);
+        give.u32(self.under_way.len() as u32);
+        for put in &self.under_way {
+            give.u64(put.sequence);
+            give_span(&mut give, put.span);
+        }
+        give.u32(self.log.len() as u32);
+        for segment in &self.log {
+            give.u32(segment.index)
+                .u32(segment.units)
+                .u64(segment.sequence)
+                .u64(segment.dead);
+        }
+        give.u32(self.other.len() as u32);
+        for (index, units) in &self.other {
+            give.u32(*index).u32(*units);
+        }
+        give.0
+    }
+
+    /// Decodes a root whose checksum was verified. `None`: impossible values.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut take = Take(bytes);
+        let root = Self {
+            sequence: take.u64()?,
+            leaves: take_all(&mut take, |take| {
+                let first = ObjectId::from_bytes(take.id()?);
+                let (count, usage) = (take.u32()?, take.u64()?);
+                let image = some(take_extent(take)?).map(|extent| Image {
+                    count,
+                    usage,
+                    extent,
+                });
+                Some((first, image))
+            })?,
+            groups: take_all(&mut take, |take| {
+                Some(Told {
+                    free: take.u32()?,
+                    image: some(take_extent(take)?),
+                })
+            })?,
+            strides: take_all(&mut take, take_stride)?,
+            between: take_all(&mut take, take_span)?,
+            under_way: take_all(&mut take, |take| {
+                Some(UnderWay {
+                    sequence: take.u64()?,
+                    span: take_span(take)?,
+                })
+            })?,
+            log: take_all(&mut take, |take| {
+                Some(Segment {
+                    index: take.u32()?,
+                    units: take.u32()?,
+                    sequence: take.u64()?,
+                    dead: take.u64()?,
+                })
+            })?,
+            other: take_all(&mut take, |take| Some((take.u32()?, take.u32()?)))?,
+        };
+        let ordered = root.leaves.is_sorted_by(|a, b| a.0 < b.0)
+            && root.leaves.first().is_none_or(|(first, _)| first.0 == 0);
+        (take.0.is_empty() && ordered).then_some(root)
+    }
+
+    /// Whether everything it tells of lies within `units` in groups of `group_units`.
+    pub fn is_within(&self, units: u64, group_units: u32) -> bool {
+        let spans = self.strides.iter().flat_map(|stride| &stride.spans);
+        let spans = spans.chain(&self.between);
+        let within = |span: &Span| {
+            span.unit
+                .checked_add(u64::from(span.units))
+                .is_some_and(|end| end <= units)
+        };
+        let groups = units.div_ceil(u64::from(group_units));
+        spans
+            .chain(self.under_way.iter().map(|put| &put.span))
+            .all(within)
+            && self.groups.len() as u64 == groups
+            && self.groups.iter().all(|told| told.free <= group_units)
+    }
+}
+
+/// The image of a group's list.
+pub fn encode_runs(runs: &Runs) -> Vec<u8> {
+    let mut give = Give::default();
+    for run in runs.as_slice() {
+        give.u32(run.start).u32(run.len);
+    }
+    give.0
+}
+
+/// The list of a group of `limit` units. `None`: impossible values.
+pub fn decode_runs(bytes: &[u8], limit: u32) -> Option<Result<Runs>> {
+    let (pairs, rest) = bytes.as_chunks::<8>();
+    if !rest.is_empty() {
+        return None;
+    }
+    let runs = room::collect(pairs.iter().map(|pair| {
+        let word = u64::from_le_bytes(*pair);
+        Run {
+            start: word as u32,
+            len: (word >> 32) as u32,
+        }
+    }));
+    match runs {
+        Ok(runs) => Runs::of(runs, limit).map(Ok),
+        Err(error) => Some(Err(error)),
+    }
+}
+
+/// What the journal says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// The object is there since this sequence.
+    Put(ObjectId, u64, Entry),
+    /// The object is gone since this sequence.
+    Removed(ObjectId, u64),
+    /// All objects from the first to the last id are gone since this sequence.
+    RangeRemoved(u64, ObjectId, ObjectId),
+    /// All of these, `Put` and `Removed`, or none.
+    Batch(Vec<Record>),
+    /// A stride was opened.
+    Opened(Stride),
+    /// Every put before this sequence has ended and was told before.
+    Settled(u64),
+}
+
+impl Record {
+    /// Kind, key and value of its frame.
+    pub fn encode(&self) -> (FrameKind, Vec<u8>, Vec<u8>) {
+        let mut give = Give::default();
+        let mut kind = FrameKind::Put;
+        let key = match self {
+            Self::Put(id, sequence, entry) => {
+                give.u64(*sequence).bytes(&entry.to_bytes());
+                id.to_bytes().to_vec()
+            }
+            Self::Removed(id, sequence) => {
+                kind = FrameKind::Remove;
+                give.u64(*sequence);
+                id.to_bytes().to_vec()
+            }
+            Self::RangeRemoved(sequence, first, last) => {
+                give.u64(*sequence)
+                    .bytes(&first.to_bytes())
+                    .bytes(&last.to_bytes());
+                b"R".to_vec()
+            }
+            Self::Batch(records) => {
+                for record in records {
+                    record.give_inner(&mut give);
+                }
+                b"B".to_vec()
+            }
+            Self::Opened(stride) => {
+                give_stride(&mut give, stride);
+                b"S".to_vec()
+            }
+            Self::Settled(sequence) => {
+                give.u64(*sequence);
+                b"F".to_vec()
+            }
+        };
+        (kind, key, give.0)
+    }
+
+    /// What a frame says. `None`: it is none of these.
+    pub fn decode(frame: &Frame<'_>) -> Option<Self> {
+        let mut take = Take(frame.value);
+        let record = if let Some((id, [])) = frame.key.split_first_chunk::<16>() {
+            let id = ObjectId::from_bytes(*id);
+            let sequence = take.u64()?;
+            match frame.header.kind {
+                FrameKind::Put => Self::Put(id, sequence, Entry::from_bytes(take.bytes(9)?)?),
+                FrameKind::Remove => Self::Removed(id, sequence),
+                _ => return None,
+            }
+        } else {
+            match frame.key {
+                b"R" => {
+                    let sequence = take.u64()?;
+                    let first = ObjectId::from_bytes(take.id()?);
+                    Self::RangeRemoved(sequence, first, ObjectId::from_bytes(take.id()?))
+                }
+                b"B" => {
+                    let mut records = Vec::new();
+                    while !take.0.is_empty() {
+                        records.push(Self::take_inner(&mut take)?);
+                    }
+                    Self::Batch(records)
+                }
+                b"S" => Self::Opened(take_stride(&mut take)?),
+                b"F" => Self::Settled(take.u64()?),
+                _ => return None,
+            }
+        };
+        take.0.is_empty().then_some(record)
+    }
+
+    /// Whose change it is, if it is of one object.
+    pub fn id(&self) -> Option<ObjectId> {
+        match self {
+            Self::Put(id, ..) | Self::Removed(id, _) => Some(*id),
+            _ => None,
+        }
+    }
+
+    fn give_inner(&self, give: &mut Give) {
+        match self {
+            Self::Put(id, sequence, entry) => {
+                give.u8(1)
+                    .bytes(&id.to_bytes())
+                    .u64(*sequence)
+                    .bytes(&entry.to_bytes());
+            }
+            Self::Removed(id, sequence) => {
+                give.u8(0).bytes(&id.to_bytes()).u64(*sequence);
+            }
+            _ => debug_assert!(false, "a batch has changes of objects only"),
+        }
+    }
+
+    fn take_inner(take: &mut Take<'_>) -> Option<Self> {
+        let is_put = take.u8()?;
+        let (id, sequence) = (ObjectId::from_bytes(take.id()?), take.u64()?);
+        match is_put {
+            0 => Some(Self::Removed(id, sequence)),
+            1 => Some(Self::Put(id, sequence, Entry::from_bytes(take.bytes(9)?)?)),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! Objects: large values under 128-bit ids, on a file, a raw device, or two.
+//!
+//! One access to the device for each operation, and latency that stays flat:
+//!
+//! | operation | the device's data | the journal |
+//! |---|---|---|
+//! | put | one aligned write, forward in the open stride | 48 bytes, later, many at once |
+//! | get, of all or a part | one read, of the chunks that hold it | |
+//! | head | | |
+//! | remove, of one or a range | | one frame, no access |
+//! | sync, or [`Durability::Power`] | one flush, shared by all who wait | |
+//!
+//! ```text
+//!   put:  id's turn -> room + sequence -> write the extent -> index -> (journal, batched)
+//!                       |                   |                   `-> the old extent goes to limbo
+//!                       |                   `-- certifies itself: id, sequence, length, checksums
+//!                       `-- a new stride is told to the journal first
+//!
+//!   [superblock | control | journal: segments, images of leaves and lists, root | data: groups of extents ... ]
+//! ```
+//!
+//! Promises:
+//! 1. What can be reached is never written over: an update goes forward, and its old extent is free only after what freed
+//!    it is durable (`space`).
+//! 2. Every byte that is returned was verified: checksums are of the store, the place, the object, and the put.
+//! 3. An acknowledged change survives the death of the process (`Process`), or loss of power (`Power`). One that was not is
+//!    there whole or not at all.
+//! 4. A put that fails leaves the old object. A removal finds room in a full store: it is kept for it.
+//! 5. Nothing runs while nothing is asked but what was promised: an idle store does no I/O. Nothing is ever moved.
+//!
+//! Invariants:
+//! 1. One change of an object at a time (`turns`), so its sequences rise in the order of its changes.
+//! 2. Everything with a sequence before the last `Settled` note is in the journal before that note. So a recovery reads the
+//!    journal, and scans the few strides behind.
+//! 3. A change ends with the gate shared: the moment of a checkpoint is exact.
+//! 4. Lock order: turn, gate, journal's batch, room, leaf.
+//!
+//! The ideas: extents that certify themselves are Haystack's needles; next-fit over emptied groups is what a log-structured file
+//! system would do that never cleans; the exact index in memory over a journal is `CannyLS`'s.
+//!
+//! It knows nothing of records and blocks, nor of queues: `queue` orders requests for who wants that.
+
+pub mod commit;
+pub mod extent;
+pub mod id;
+pub mod index;
+pub mod layout;
+pub mod runs;
+pub mod space;
+pub mod turns;
+
+mod buffers;
+mod change;
+mod check;
+mod checkpoint;
+mod journal;
+mod keeper;
+mod open;
+mod read;
+mod recover;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock};
+
+use crate::engine::Durability;
+use crate::error::{Error, Kind, Result};
+use crate::io::Storage;
+use crate::log::Log;
+
+use buffers::Buffers;
+use checkpoint::Checkpoint;
+use commit::Commit;
+use index::{Entry, Index};
+use journal::Batch;
+use layout::UnderWay;
+use space::{Space, Span};
+use turns::Turns;
+
+pub use change::Change;
+pub use id::ObjectId;
+pub use read::{Listed, Usage};
+
+/// How a store is made and opened. What was decided when it was made is not asked again.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// When made: bytes of file, journal and data together. A device is taken whole.
+    pub capacity: u64,
+    /// When made: bytes of the journal; `None`: a 64th of the capacity, at least 4 MiB. It has to hold 60 bytes an object.
+    pub journal_size: Option<u64>,
+    /// When made: bytes of an allocation group, a power of two; `None`: a 16th of the capacity or less, 64 MiB at least and
+    /// 1 GiB at most. No object is larger than a group.
+    pub group_size: Option<u64>,
+    /// When made: write all of the room once. Direct writes into room that a file system has merely set aside cost twice as
+    /// much and more, the first time.
+    pub fill: bool,
+    /// What an acknowledged change survives.
+    pub durability: Durability,
+    /// Sync in the background so often.
+    pub sync_interval: Option<Duration>,
+    /// Sync with every so many changes and one: what a power cut loses at most.
+    pub sync_every: Option<u64>,
+    /// Past the page cache, where the file system allows it.
+    pub direct: bool,
+    /// Checkpoints by a thread of the store's own; otherwise by whoever changes something.
+    pub background: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            capacity: 1 << 30,
+            journal_size: None,
+            group_size: None,
+            fill: false,
+            durability: Durability::Process,
+            sync_interval: None,
+            sync_every: None,
+            direct: true,
+            background: true,
+        }
+    }
+}
+
+/// A change that was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// Its sequence: grows with every change of the store.
+    pub sequence: u64,
+    /// Whether there was such an object before.
+    pub replaced: bool,
+}
+
+/// What kinds of place an entry has.
+pub(crate) const EXTENT: u8 = 0;
+
+/// An open store. Threads share it.
+#[derive(Debug)]
+pub struct Store {
+    core: Arc<Core>,
+    keeper: Option<keeper::Keeper>,
+}
+
+/// Room and order: under one lock, so that a stride holds no sequence before its own.
+#[derive(Debug)]
+struct Room {
+    space: Space,
+    /// The next change's.
+    sequence: u64,
+    /// Puts that have room and have not ended, in order.
+    under_way: std::collections::BTreeMap<u64, Span>,
+}
+
+impl Room {
+    fn next(&mut self) -> u64 {
+        let sequence = self.sequence;
+        self.sequence += 1;
+        sequence
+    }
+
+    /// Every put before it has ended.
+    fn floor(&self) -> u64 {
+        self.under_way
+            .first_key_value()
+            .map_or(self.sequence, |(first, _)| *first)
+    }
+
+    fn puts(&self) -> Vec<UnderWay> {
+        let puts = self.under_way.iter();
+        puts.map(|(&sequence, &span)| UnderWay { sequence, span })
+            .collect()
+    }
+}
+
+struct Core {
+    // Set by the opener.
+    log: Log,
+    data: Arc<dyn Storage>,
+    salt: u32,
+    data_offset: u64,
+    group_units: u32,
+    devices: u8,
+    options: Options,
+    // Each with its own rules.
+    index: Index,
+    turns: Turns,
+    buffers: Buffers,
+    commit: Commit,
+    bell: keeper::Bell,
+    /// Shared by whatever ends a change; alone by the moment of a checkpoint or snapshot.
+    gate: RwLock<()>,
+    batch: Mutex<Batch>,
+    room: Mutex<Room>,
+    checkpoint: Mutex<Checkpoint>,
+    /// Changes since the last sync; relaxed: a bound, not an order.
+    unsynced: std::sync::atomic::AtomicU64,
+}
+
+impl std::fmt::Debug for Core {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Core")
+            .field("path", &self.data.path())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Store {
+    /// How many objects there are.
+    pub fn count(&self) -> u64 {
+        self.core.index.count()
+    }
+
+    /// Returns when every change that was acknowledged before survives loss of power. One flush of each device, shared with
+    /// all who ask meanwhile.
+    pub fn sync(&self) -> Result<()> {
+        self.core.sync()
+    }
+
+    /// Makes a checkpoint now: the next open replays nothing. Costs a write of all changed leaves, and two syncs.
+    pub fn checkpoint(&self) -> Result<()> {
+        self.core.make_checkpoint()
+    }
+
+    /// The longest value that fits, in bytes: 512 MiB, or what an allocation group holds.
+    pub fn len_max(&self) -> u64 {
+        self.core.len_max()
+    }
+}
+
+impl Core {
+    fn len_max(&self) -> u64 {
+        // Each chunk has a header or a trailer of less than 128 bytes.
+        let group = u64::from(self.group_units) * extent::UNIT;
+        let chunks = group / extent::CHUNK as u64 + 1;
+        (group - group.min(chunks * 8 + 64)).min(extent::LEN_MAX)
+    }
+
+    /// The units of what an entry tells.
+    fn span_of(entry: Entry) -> Span {
+        Span {
+            unit: entry.place * layout::PIECE / extent::UNIT,
+            units: extent::units(u64::from(entry.len)) as u32,
+        }
+    }
+
+    fn offset_of(&self, span: Span) -> u64 {
+        self.data_offset + span.unit * extent::UNIT
+    }
+
+    /// As [`Store::sync`].
+    fn sync(&self) -> Result<()> {
+        self.log.healthy()?;
+        self.unsynced.store(0, std::sync::atomic::Ordering::Relaxed);
+        self.commit.share(|| {
+            let buried = self.room.lock().space.buried();
+            self.flush_devices().inspect_err(|_| self.log.poison())?;
+            self.room.lock().space.absolve(buried)
+        })
+    }
+
+    /// Data first: what the journal says is then true of it.
+    fn flush_devices(&self) -> Result<()> {
+        if self.devices == 2 {
+            self.data.sync()?;
+        }
+        self.log.sync_now()
+    }
+
+    #[cold]
+    fn full(&self, units: u64) -> Error {
+        let room = self.room.lock();
+        let free = room.space.free() * extent::UNIT;
+        Error::new(Kind::Full, "no room for the object in one piece")
+            .at(self.data.path())
+            .found(
+                format!("{} free in all", crate::error::size(free)),
+                format!("{} in a row", crate::error::size(units * extent::UNIT)),
+            )
+            .remedy("remove objects, or grow the store")
+    }
+}

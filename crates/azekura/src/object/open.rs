@@ -1,0 +1,560 @@
+//! Making, opening and closing a store.
+//!
+//! A file appears when it can be opened: it is made without a name. A device is taken over by writing its superblock last.
+//! Opening reads superblock, root and the journal behind it; leaves and lists come in when they are needed, so it does not take
+//! longer because there are more objects. What a crash left is found by `recover`. Closing makes a checkpoint.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use parking_lot::{Mutex, RwLock};
+
+use super::checkpoint::{self, Checkpoint, leaf_seed, list_seed};
+use super::extent::UNIT;
+use super::index::{self, Image, Index, Leaf};
+use super::layout::{
+    self, DATA, ENGINE, ROOT_SEED, Record, Root, SHIFTS, Super, decode_runs, encode_label,
+};
+use super::recover::Replay;
+use super::runs::Runs;
+use super::space::{self, Space};
+use super::{Core, ObjectId, Options, Room, Store, keeper};
+use crate::error::{Error, Kind, Result, size};
+use crate::format::superblock::{self, Superblock};
+use crate::io::direct::DirectFile;
+use crate::io::file::{File, Files};
+use crate::io::front::Front;
+use crate::io::{Access, Directory, Storage};
+use crate::log::anchor::{Anchor, Extent, FIRST_SEQUENCE, read_extent, segments_of};
+use crate::log::{Geometry, Log};
+
+/// A journal has so many bytes at least, unless it is told otherwise.
+const JOURNAL_MIN: u64 = 4 << 20;
+/// And this part of the capacity.
+const JOURNAL_PART: u64 = 64;
+/// Sizes of allocation groups, unless told otherwise.
+const GROUP_MIN: u64 = 64 << 20;
+const GROUP_MAX: u64 = 1 << 30;
+/// Bytes written at once where a new store is filled.
+const FILL: usize = 4 << 20;
+
+impl Store {
+    /// Makes a store in a new file. `Invalid` if there is something of that name; `Full` if the file system has no room.
+    /// Costs the writing of the whole file if it is to be filled, and syncs.
+    pub fn create(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
+        let (directory, name) = Files::of(path.as_ref());
+        Self::create_in(&directory, name, options, &mut |_, _| {})
+    }
+
+    /// As [`create`](Self::create), in any directory; `progress` is told bytes filled, of how many.
+    pub fn create_in(
+        directory: &dyn Directory,
+        name: &Path,
+        options: &Options,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Self> {
+        let storage = directory.create_nameless(name)?;
+        storage.resize(options.capacity)?;
+        let store = Self::create_on(Arc::clone(&storage), None, options, progress)?;
+        storage.take_name()?;
+        directory.sync()?;
+        Ok(store)
+    }
+
+    /// Opens the store in a file or on a device; after a crash, recovers. `Locked` if it is open anywhere, `Mismatch` if it
+    /// is no object store of a known version.
+    pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
+        Self::open_on(Arc::new(File::open(path, Access::Write)?), None, options)
+    }
+
+    /// Makes a store on storages of the size they have: the journal's, and the data's if that is another. What was there is
+    /// lost. `progress` is told bytes filled, of how many.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "the store keeps the storages"
+    )]
+    pub fn create_on(
+        journal: Arc<dyn Storage>,
+        data: Option<Arc<dyn Storage>>,
+        options: &Options,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Self> {
+        let plan = Plan::new(options, journal.size()?, data.as_deref())?;
+        // Whatever it was: it is no store until the new superblock is there.
+        journal.write_at(0, &vec![0; superblock::SIZE as usize])?;
+        journal.sync()?;
+        let target = data_of(&journal, data.as_ref(), options);
+        if options.fill {
+            fill(target.as_ref(), &plan, progress)?;
+        }
+        let entropy = [
+            journal.entropy(),
+            journal.entropy().rotate_left(32) ^ 0x9e37_79b9_7f4a_7c15,
+        ];
+        let mut identity = [0; 16];
+        identity[..8].copy_from_slice(&entropy[0].to_le_bytes());
+        identity[8..].copy_from_slice(&entropy[1].to_le_bytes());
+        let geometry = Geometry {
+            shift: plan.shift,
+            salt: entropy[0] as u32,
+        };
+        let front = Front::new(Arc::clone(&journal), plan.journal_size, 0)?;
+        front.resize(geometry.offset_of(1))?;
+        let log = open_log(front, geometry, plan.journal_size)?;
+        log.segments().finish_adoption()?;
+        log.begin(None, FIRST_SEQUENCE, None);
+        log.open_first()?;
+        let payload = Super {
+            anchor: Anchor::first(&log),
+            identity,
+            journal_size: plan.journal_size,
+            data_offset: plan.data_offset,
+            units: plan.units,
+            group_units: plan.group_units,
+            alignment: UNIT as u32,
+            devices: if data.is_some() { 2 } else { 1 },
+            sequence: 1,
+        };
+        if let Some(data) = &data {
+            write_label(data.as_ref(), &payload)?;
+        }
+        let core = build(log, target, options, &payload, None);
+        core.flush_devices()?;
+        let mut state = Checkpoint::default();
+        core.write_super(&mut state, payload)?;
+        *core.checkpoint.lock() = state;
+        Self::start(core)
+    }
+
+    /// Opens the store on its storages.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "the store keeps the storages"
+    )]
+    pub fn open_on(
+        journal: Arc<dyn Storage>,
+        data: Option<Arc<dyn Storage>>,
+        options: &Options,
+    ) -> Result<Self> {
+        let (sequence, mut last) = read_super(journal.as_ref())?;
+        check_devices(journal.as_ref(), data.as_deref(), &last)?;
+        let root = read_root(journal.as_ref(), &last)?;
+        let geometry = last.geometry;
+        let front = Front::new(Arc::clone(&journal), last.journal_size, last.journal_size)?;
+        let segments = segments_of(front.as_ref(), geometry, last.journal_size)?;
+        root.needed()
+            .check_within(front.as_ref(), geometry, segments)?;
+        let log = open_log(front, geometry, last.journal_size)?;
+        root.needed().adopt(&log)?;
+        let target = data_of(&journal, data.as_ref(), options);
+        let trust = last.trust(&log);
+        if last.open && !trust.trusted {
+            journal.drop_cache()?;
+        }
+        let core = build(log, target, options, &last, Some(&root));
+        let mut replay = Replay::new(&root);
+        replay.at_least(last.sequence);
+        let found = core.log.recover(last.start, trust, &mut |address, frame| {
+            let record = Record::decode(&frame).ok_or_else(|| {
+                Error::new(
+                    Kind::Corrupted,
+                    "a record of the journal says nothing that is known",
+                )
+                .at(core.data.path())
+                .offset(address.offset())
+            })?;
+            let is_synced = core
+                .log
+                .position(address)
+                .is_some_and(|at| at < trust.durable);
+            core.replay(&mut replay, record, !trust.trusted && !is_synced)
+        })?;
+        found.end_behind(trust, core.log.storage().as_ref())?;
+        // Of a store that was closed the checkpoint tells all.
+        if last.open {
+            core.scan_strides(&mut replay)?;
+        }
+        core.free_the_rest(&mut replay)?;
+        let found_super = Superblock {
+            engine: ENGINE,
+            sequence,
+            payload: last.encode(),
+        };
+        // It may be in the cache only, with its older slot, where the next one goes, the one the device has.
+        core.log
+            .write_durably(found_super.slot_offset(), &found_super.encode())?;
+        core.keep_for_next_checkpoint(&last);
+        core.log.segments().finish_adoption()?;
+        last.go_on(&core.log, trust, found)?;
+        last.open = true;
+        // What is not true must not be believed when this process dies before the journal is told so.
+        let doubts = replay.has_untrue();
+        last.boot_id = if doubts { [0; 16] } else { journal.boot_id() };
+        last.durable = trust.durable;
+        last.next_sequence = core.log.next_sequence();
+        core.log.set_durable(trust.durable);
+        let mut state = Checkpoint {
+            superblock: Some((sequence, last.clone())),
+            images: root.images().collect(),
+            ..Checkpoint::default()
+        };
+        core.write_super(&mut state, last.clone())?;
+        core.tell_found(&mut replay)?;
+        if doubts {
+            last.boot_id = journal.boot_id();
+            core.write_super(&mut state, last)?;
+        }
+        *core.checkpoint.lock() = state;
+        tracing::debug!(records = replay.records, found = replay.found, "opened");
+        Self::start(core)
+    }
+
+    fn start(core: Core) -> Result<Self> {
+        core.keep_for_checkpoint(&core.checkpoint.lock());
+        let core = Arc::new(core);
+        let background = core.options.background;
+        let keeper = background
+            .then(|| keeper::Keeper::start(&core))
+            .transpose()?;
+        Ok(Self { core, keeper })
+    }
+
+    /// Closes the store: everything is durable, and the next open replays nothing. Dropping does the same, but can only
+    /// trace an error.
+    pub fn close(mut self) -> Result<()> {
+        self.shut()
+    }
+
+    fn shut(&mut self) -> Result<()> {
+        if let Some(keeper) = self.keeper.take() {
+            keeper.stop();
+        }
+        self.core.close()
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        let is_open = |core: &Core| {
+            let state = core.checkpoint.lock();
+            state
+                .superblock
+                .as_ref()
+                .is_some_and(|(_, last)| last.anchor.open)
+        };
+        if is_open(&self.core)
+            && let Err(error) = self.shut()
+        {
+            tracing::error!(%error, "closing failed; the next open recovers");
+        }
+    }
+}
+
+impl Core {
+    fn close(&self) -> Result<()> {
+        self.log.healthy()?;
+        self.make_checkpoint()?;
+        let mut state = self.checkpoint.lock();
+        let Some((_, mut payload)) = state.superblock.clone() else {
+            return Ok(());
+        };
+        payload.open = false;
+        payload.durable = self.log.end().1;
+        payload.next_sequence = self.log.next_sequence();
+        self.write_super(&mut state, payload)
+    }
+
+    fn keep_for_next_checkpoint(&self, last: &Super) {
+        let groups = last.units.div_ceil(u64::from(last.group_units));
+        let leaves = self.index.leaves() as u64;
+        let (units, root) = checkpoint::need(last.geometry, self.index.count(), leaves, groups);
+        self.log.segments().keep_for_checkpoint(units, root);
+    }
+}
+
+/// What a new store looks like.
+struct Plan {
+    journal_size: u64,
+    shift: u32,
+    data_offset: u64,
+    units: u64,
+    group_units: u32,
+}
+
+impl Plan {
+    fn new(options: &Options, journal: u64, data: Option<&dyn Storage>) -> Result<Self> {
+        let invalid = |what: &str, found: u64, expected: &str| {
+            Error::new(Kind::Invalid, what).found(size(found), expected)
+        };
+        let data_size = data.map(Storage::size).transpose()?;
+        let whole = data_size.unwrap_or(journal);
+        let journal_size = match (options.journal_size, data_size) {
+            (Some(told), _) => told,
+            (None, Some(_)) => journal,
+            (None, None) => (journal / JOURNAL_PART).max(JOURNAL_MIN),
+        };
+        let journal_size = journal_size.next_multiple_of(UNIT);
+        if journal_size > journal {
+            return Err(invalid(
+                "the journal does not fit",
+                journal_size,
+                &size(journal),
+            ));
+        }
+        let shift = (journal_size / 64)
+            .max(1)
+            .ilog2()
+            .clamp(*SHIFTS.start(), 20);
+        let data_offset = match data_size {
+            Some(_) => superblock::SIZE,
+            None => journal_size,
+        };
+        let units = whole.min(layout::PLACES_END).saturating_sub(data_offset) / UNIT;
+        let group = options.group_size.unwrap_or_else(|| {
+            let part = 1 << (whole / 16).max(1).ilog2();
+            part.clamp(GROUP_MIN, GROUP_MAX)
+        });
+        if !group.is_power_of_two() || !(UNIT..=1 << 40).contains(&group) {
+            return Err(invalid(
+                "a group is a power of two",
+                group,
+                "4 KiB to 1 TiB",
+            ));
+        }
+        let least = Geometry { shift, salt: 0 }.offset_of(16);
+        if journal_size < least {
+            return Err(invalid(
+                "the journal is too small",
+                journal_size,
+                &format!("{} or more", size(least)),
+            ));
+        }
+        if units < 16 {
+            return Err(invalid(
+                "the store is too small",
+                whole,
+                &format!("{} or more", size(data_offset + 16 * UNIT)),
+            ));
+        }
+        Ok(Self {
+            journal_size,
+            shift,
+            data_offset,
+            units,
+            group_units: (group / UNIT) as u32,
+        })
+    }
+}
+
+/// Writes all of the data's room once.
+fn fill(data: &dyn Storage, plan: &Plan, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
+    let zeros = crate::io::direct::AlignedBuf::zeroed(FILL);
+    let total = plan.units * UNIT;
+    let mut done = 0;
+    while done < total {
+        let len = (total - done).min(FILL as u64);
+        data.write_at(plan.data_offset + done, &zeros[..len as usize])?;
+        done += len;
+        progress(done, total);
+    }
+    Ok(())
+}
+
+/// Where the data is written: past the page cache, if that is wanted and the file system has it.
+fn data_of(
+    journal: &Arc<dyn Storage>,
+    data: Option<&Arc<dyn Storage>>,
+    options: &Options,
+) -> Arc<dyn Storage> {
+    let storage = data.unwrap_or(journal);
+    let direct = storage
+        .as_file()
+        .filter(|_| options.direct)
+        .and_then(|file| DirectFile::beside(file).ok());
+    match direct {
+        Some(direct) => Arc::new(direct),
+        None => Arc::clone(storage),
+    }
+}
+
+fn open_log(front: Arc<Front>, geometry: Geometry, size: u64) -> Result<Log> {
+    let map = front.map(size.next_multiple_of(4096))?;
+    // Few pages are changed between two syncs.
+    map.advise_plain();
+    Log::new(front, map, geometry)
+}
+
+fn build(
+    log: Log,
+    data: Arc<dyn Storage>,
+    options: &Options,
+    payload: &Super,
+    root: Option<&Root>,
+) -> Core {
+    let storage = Arc::clone(log.storage());
+    let salt = payload.geometry.salt;
+    let source = Images {
+        storage: Arc::clone(&storage),
+        salt,
+    };
+    let lists = Images { storage, salt };
+    let told = root.filter(|_| payload.root.is_some());
+    let space = Space::new(
+        payload.units,
+        payload.group_units,
+        told.map(|root| &root.groups[..]),
+        Box::new(lists),
+    );
+    let leaves = told.map_or_else(Vec::new, |root| root.leaves.clone());
+    Core {
+        log,
+        data,
+        salt,
+        data_offset: payload.data_offset,
+        group_units: payload.group_units,
+        devices: payload.devices,
+        options: options.clone(),
+        index: Index::new(leaves, Box::new(source)),
+        turns: super::turns::Turns::default(),
+        buffers: super::buffers::Buffers::default(),
+        commit: super::commit::Commit::default(),
+        bell: keeper::Bell::default(),
+        gate: RwLock::new(()),
+        batch: Mutex::default(),
+        room: Mutex::new(Room {
+            space,
+            sequence: payload.sequence,
+            under_way: std::collections::BTreeMap::new(),
+        }),
+        checkpoint: Mutex::default(),
+        unsynced: AtomicU64::new(0),
+    }
+}
+
+/// Images of a checkpoint.
+struct Images {
+    storage: Arc<dyn Storage>,
+    salt: u32,
+}
+
+impl Images {
+    fn impossible(&self, what: &str, image: Extent) -> Error {
+        Error::new(Kind::Corrupted, format!("{what} holds impossible values"))
+            .at(self.storage.path())
+            .offset(image.offset)
+            .remedy("run `azekura object repair`")
+    }
+}
+
+impl index::Source for Images {
+    fn load(&self, image: &Image, first: ObjectId, end: Option<ObjectId>) -> Result<Leaf> {
+        let what = "a part of the index";
+        let seed = leaf_seed(self.salt, first);
+        let bytes = read_extent(self.storage.as_ref(), image.extent, seed, what)?;
+        let leaf = Leaf::of_image(&bytes, first, end);
+        leaf.unwrap_or_else(|| Err(self.impossible(what, image.extent)))
+    }
+}
+
+impl space::Source for Images {
+    fn runs(&self, group: u32, image: Extent, limit: u32) -> Result<Runs> {
+        let what = "the list of a group";
+        let bytes = read_extent(
+            self.storage.as_ref(),
+            image,
+            list_seed(self.salt, group),
+            what,
+        )?;
+        decode_runs(&bytes, limit).unwrap_or_else(|| Err(self.impossible(what, image)))
+    }
+}
+
+/// The newest valid superblock: its sequence and payload.
+pub(super) fn read_super(storage: &dyn Storage) -> Result<(u64, Super)> {
+    let mut head = vec![0; storage.size()?.min(superblock::SIZE) as usize];
+    storage.read_at(0, &mut head)?;
+    let block = Superblock::current(&head, &ENGINE).map_err(|error| error.at(storage.path()))?;
+    let payload = Super::decode(&block.payload).ok_or_else(|| {
+        Error::new(Kind::Corrupted, "the superblock holds impossible values")
+            .at(storage.path())
+            .offset(block.slot_offset())
+    })?;
+    Ok((block.sequence, payload))
+}
+
+/// The root of the last checkpoint; of a store without one, an empty one.
+pub(super) fn read_root(storage: &dyn Storage, last: &Super) -> Result<Root> {
+    let Some(extent) = last.anchor.root else {
+        return Ok(Root {
+            sequence: last.sequence,
+            ..Root::default()
+        });
+    };
+    let seed = last.geometry.salt ^ ROOT_SEED;
+    let bytes = read_extent(storage, extent, seed, "the root of the checkpoint")?;
+    Root::decode(&bytes)
+        .filter(|root| root.is_within(last.units, last.group_units))
+        .ok_or_else(|| {
+            Error::new(
+                Kind::Corrupted,
+                "the root of the checkpoint holds impossible values",
+            )
+            .at(storage.path())
+            .offset(extent.offset)
+            .remedy("run `azekura object repair`")
+        })
+}
+
+fn write_label(data: &dyn Storage, payload: &Super) -> Result<()> {
+    for sequence in 0..2 {
+        let label = Superblock {
+            engine: DATA,
+            sequence,
+            payload: encode_label(payload.identity, payload.units),
+        };
+        data.write_at(label.slot_offset(), &label.encode())?;
+    }
+    data.sync()
+}
+
+/// Whether the storages are those of the store, and long enough.
+fn check_devices(journal: &dyn Storage, data: Option<&dyn Storage>, last: &Super) -> Result<()> {
+    let device = match (data, last.devices) {
+        (None, 1) => journal,
+        (Some(data), 2) => {
+            let mut head = vec![0; data.size()?.min(superblock::SIZE) as usize];
+            data.read_at(0, &mut head)?;
+            let label = Superblock::current(&head, &DATA).map_err(|error| error.at(data.path()))?;
+            let of = layout::decode_label(&label.payload).map(|(identity, _)| identity);
+            if of != Some(last.identity) {
+                return Err(
+                    Error::new(Kind::Mismatch, "the data belongs to another store")
+                        .at(data.path())
+                        .remedy("give the journal and the data of one store"),
+                );
+            }
+            data
+        }
+        (found, devices) => {
+            let found = 1 + u8::from(found.is_some());
+            return Err(
+                Error::new(Kind::Mismatch, "the store has another number of devices")
+                    .at(journal.path())
+                    .found(found, devices),
+            );
+        }
+    };
+    let there = device.size()?;
+    let needed = last.offset_of(last.units);
+    let journal_size = journal.size()?;
+    if there < needed || journal_size < last.journal_size {
+        return Err(
+            Error::new(Kind::Corrupted, "the device is shorter than the store")
+                .at(device.path())
+                .found(size(there.min(journal_size)), size(needed))
+                .remedy("restore its size, or run `azekura object repair`"),
+        );
+    }
+    Ok(())
+}

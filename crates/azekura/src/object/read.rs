@@ -1,0 +1,163 @@
+//! Reading: the whole of an object or a part, its length, lists and sums of ranges.
+//!
+//! A get is one read of exactly the chunks that hold what is wanted, and every byte of them is verified. No lock is held
+//! over the read: if the object was changed meanwhile and its room used again, what was read does not verify as this
+//! object's put, and the look is repeated; the last time in the object's turn, when nobody changes it.
+
+use std::ops::Range;
+
+use super::extent::{self, Fault, Seal, UNIT};
+use super::id::ObjectId;
+use super::index::Entry;
+use super::{Core, Store};
+use crate::error::{Error, Kind, Result};
+use crate::room;
+
+/// Looks without the object's turn.
+const LOOKS: usize = 3;
+
+/// An object in a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Its id.
+    pub id: ObjectId,
+    /// Bytes of its value.
+    pub len: u64,
+}
+
+/// What a range of ids takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Objects.
+    pub count: u64,
+    /// Bytes of their values.
+    pub bytes: u64,
+    /// Bytes of their extents on the device.
+    pub device_bytes: u64,
+}
+
+/// What a read gives: the bytes, and the put's sequence (its lower half, unless the first chunk was read).
+type Read = (Vec<u8>, u64);
+
+impl Store {
+    /// The value of object `id`; `None`: there is none. One read of the device. `Corrupted` if it does not verify, with
+    /// the device, the offset and the id.
+    pub fn get(&self, id: ObjectId) -> Result<Option<Vec<u8>>> {
+        self.get_range(id, 0..u64::MAX)
+    }
+
+    /// The bytes of object `id` that lie in `range`: fewer where it ends earlier, none behind its end. One read of the
+    /// chunks of 64 KiB that hold them, which are verified.
+    pub fn get_range(&self, id: ObjectId, range: Range<u64>) -> Result<Option<Vec<u8>>> {
+        Ok(self.core.read(id, &range)?.map(|(bytes, _)| bytes))
+    }
+
+    /// The length of object `id` in bytes; `None`: there is none. No access.
+    pub fn head(&self, id: ObjectId) -> Result<Option<u64>> {
+        Ok(self.core.index.get(id)?.map(|entry| u64::from(entry.len)))
+    }
+
+    /// The sequence of object `id`; `None`: there is none. One read of its first chunk.
+    pub fn sequence(&self, id: ObjectId) -> Result<Option<u64>> {
+        Ok(self.core.read(id, &(0..0))?.map(|(_, sequence)| sequence))
+    }
+
+    /// Shows objects from `first` to before `end` (`None`: to the last one), in the order of ids, until `visit` says no.
+    /// No access; what changes meanwhile is shown or not.
+    pub fn list(
+        &self,
+        first: ObjectId,
+        end: Option<ObjectId>,
+        visit: &mut dyn FnMut(Listed) -> bool,
+    ) -> Result<()> {
+        let mut next = Some(first);
+        while let Some(from) = next.filter(|from| end.is_none_or(|end| *from < end)) {
+            let page = self.core.index.page(from)?;
+            for (id, entry) in page.entries {
+                let len = u64::from(entry.len);
+                if end.is_some_and(|end| id >= end) || !visit(Listed { id, len }) {
+                    return Ok(());
+                }
+            }
+            next = page.next;
+        }
+        Ok(())
+    }
+
+    /// What the objects from `first` to before `end` take. No access.
+    pub fn usage(&self, first: ObjectId, end: Option<ObjectId>) -> Result<Usage> {
+        let mut usage = Usage::default();
+        self.list(first, end, &mut |listed| {
+            usage.count += 1;
+            usage.bytes += listed.len;
+            usage.device_bytes += extent::units(listed.len) * UNIT;
+            true
+        })?;
+        Ok(usage)
+    }
+}
+
+impl Core {
+    fn read(&self, id: ObjectId, range: &Range<u64>) -> Result<Option<Read>> {
+        for _ in 0..LOOKS {
+            let Some(entry) = self.index.get(id)? else {
+                return Ok(None);
+            };
+            if let Ok(read) = self.read_entry(id, entry, range)? {
+                return Ok(Some(read));
+            }
+        }
+        let _turn = self.turns.take_one(id);
+        self.read_in_turn(id, range)
+    }
+
+    /// The sequence of an object whose turn the caller has.
+    pub(super) fn sequence_in_turn(&self, id: ObjectId) -> Result<Option<u64>> {
+        Ok(self
+            .read_in_turn(id, &(0..0))?
+            .map(|(_, sequence)| sequence))
+    }
+
+    fn read_in_turn(&self, id: ObjectId, range: &Range<u64>) -> Result<Option<Read>> {
+        let Some(entry) = self.index.get(id)? else {
+            return Ok(None);
+        };
+        let read = self.read_entry(id, entry, range)?;
+        read.map(Some)
+            .map_err(|fault| self.damaged(id, entry, fault))
+    }
+
+    /// Reads and verifies what an entry tells.
+    pub(super) fn read_entry(
+        &self,
+        id: ObjectId,
+        entry: Entry,
+        range: &Range<u64>,
+    ) -> Result<std::result::Result<Read, Fault>> {
+        let len = u64::from(entry.len);
+        let wanted = range.start.min(len)..range.end.min(len).max(range.start.min(len));
+        let bytes = extent::bytes_of(len, &extent::chunks_of(len, &wanted));
+        let span = Self::span_of(entry);
+        let mut buf = self.buffers.take((bytes.end - bytes.start) as usize);
+        let into = &mut buf[..(bytes.end - bytes.start) as usize];
+        let read = self.data.read_at(self.offset_of(span) + bytes.start, into);
+        let decoded = read.and_then(|()| {
+            let mut value = room::vec((wanted.end - wanted.start) as usize)?;
+            let seal = Seal::new(self.salt, span.unit, id);
+            Ok(seal
+                .decode(into, len, &wanted, &mut value)
+                .map(|sequence| (value, sequence)))
+        });
+        self.buffers.give(buf);
+        decoded
+    }
+
+    #[cold]
+    pub(super) fn damaged(&self, id: ObjectId, entry: Entry, fault: Fault) -> Error {
+        Error::new(Kind::Corrupted, format!("object {id} does not verify"))
+            .at(self.data.path())
+            .offset(self.offset_of(Self::span_of(entry)))
+            .detail(fault.to_string())
+            .remedy("restore it from a copy, or remove it; `azekura object check` finds all such")
+    }
+}

@@ -1,0 +1,360 @@
+//! Opening after whatever happened: the journal behind the checkpoint, and a scan of the strides behind that.
+//!
+//! | step | what |
+//! |---|---|
+//! | 1 | leaves and lists are those of the checkpoint; what was between, and the room of puts under way, is free |
+//! | 2 | the journal is replayed: of each object the change with the latest sequence counts |
+//! | 3 | strides that may hold puts which the journal does not tell are scanned for extents; each must verify whole |
+//! | 4 | what the scan found, and what of the journal is not true of the data, is told to the journal |
+//! | 5 | extents that are left and were found are taken out of the free room; all others are free |
+//!
+//! An extent that the scan finds counts if its sequence is not settled, belongs to a put that had not ended at the
+//! checkpoint, is later than anything the journal says of the object, and is no part of a batch.
+//!
+//! After lost power the journal may tell a put whose data was lost: a record behind what was synced counts only if its extent
+//! verifies. Of a batch, if all do.
+//!
+//! Dying in here, again and again, leads to the same: steps 1 to 3 only read, and step 4 tells what they found.
+
+use std::collections::{HashMap, HashSet};
+
+use super::extent::{self, BATCHED, Header, UNIT};
+use super::id::ObjectId;
+use super::index::Entry;
+use super::layout::{PIECE, Record, Root};
+use super::space::{Span, Stride};
+use super::{Core, EXTENT};
+use crate::error::Result;
+use crate::io::direct::AlignedBuf;
+use crate::log::Claim;
+
+/// Sequences left out after a recovery: those of puts that left no trace.
+const LEAP: u64 = 1 << 20;
+
+/// Bytes that a scan reads at once.
+const WINDOW: usize = 1 << 20;
+
+/// What the journal said, and what the scan found.
+#[derive(Debug, Default)]
+pub(super) struct Replay {
+    /// The latest change of objects whose sequence is not settled.
+    latest: HashMap<ObjectId, u64>,
+    /// Ranges removed, with their sequence.
+    ranges: Vec<(u64, ObjectId, ObjectId)>,
+    /// Strides, oldest first.
+    strides: Vec<Stride>,
+    /// Everything before has ended and was told.
+    floor: u64,
+    /// Sequences of puts under way at the checkpoint, and the first one behind it.
+    under_way: HashSet<u64>,
+    behind: u64,
+    /// Objects that were changed.
+    touched: HashSet<ObjectId>,
+    /// Room of extents that are gone.
+    freed: Vec<Span>,
+    /// One more than the latest sequence seen.
+    next: u64,
+    /// What is to be told: what the scan found, and what holds instead of what was not true.
+    untold: Vec<Untold>,
+    /// Records replayed, and extents found by the scan.
+    pub(super) records: u64,
+    pub(super) found: u64,
+}
+
+/// What the journal is to be told.
+#[derive(Debug)]
+enum Untold {
+    Found(ObjectId, u64, Entry),
+    /// The journal tells a put that is not there.
+    Untrue(ObjectId),
+}
+
+impl Replay {
+    pub(super) fn new(root: &Root) -> Self {
+        Self {
+            strides: root.strides.clone(),
+            under_way: root.under_way.iter().map(|put| put.sequence).collect(),
+            behind: root.sequence,
+            freed: root
+                .between
+                .iter()
+                .copied()
+                .chain(root.under_way.iter().map(|put| put.span))
+                .collect(),
+            next: root.sequence,
+            ..Self::default()
+        }
+    }
+
+    /// The next sequence is this one or a later one.
+    pub(super) fn at_least(&mut self, sequence: u64) {
+        self.next = self.next.max(sequence);
+    }
+
+    /// Whether the journal tells a put that is not there.
+    pub(super) fn has_untrue(&self) -> bool {
+        self.untold
+            .iter()
+            .any(|untold| matches!(untold, Untold::Untrue(_)))
+    }
+
+    /// Whether a change with this sequence is later than all that is known of the object.
+    fn is_latest(&self, id: ObjectId, sequence: u64) -> bool {
+        let within = |(of, first, last): &&(u64, ObjectId, ObjectId)| {
+            (*first..=*last).contains(&id) && *of > sequence
+        };
+        self.latest.get(&id).is_none_or(|latest| *latest < sequence)
+            && !self.ranges.iter().any(|range| within(&range))
+    }
+
+    fn settle(&mut self, floor: u64) {
+        self.floor = self.floor.max(floor);
+        let floor = self.floor;
+        self.latest.retain(|_, sequence| *sequence >= floor);
+        self.ranges.retain(|(sequence, ..)| *sequence >= floor);
+        while self
+            .strides
+            .get(1)
+            .is_some_and(|next| next.sequence <= floor)
+        {
+            self.strides.remove(0);
+        }
+    }
+
+    fn could_be(&self, header: &Header) -> bool {
+        header.sequence >= self.floor
+            && (header.sequence >= self.behind || self.under_way.contains(&header.sequence))
+            && header.flags & BATCHED == 0
+            && self.is_latest(header.id, header.sequence)
+    }
+}
+
+fn entry_at(unit: u64, len: u32) -> Entry {
+    Entry {
+        place: unit * (UNIT / PIECE),
+        len,
+        kind: EXTENT,
+    }
+}
+
+impl Core {
+    /// One record of the journal; `doubted`: power was lost before it was known to be durable.
+    pub(super) fn replay(&self, replay: &mut Replay, record: Record, doubted: bool) -> Result<()> {
+        replay.records += 1;
+        match record {
+            Record::Put(id, sequence, entry) => {
+                replay.next = replay.next.max(sequence + 1);
+                if !replay.is_latest(id, sequence) {
+                    return Ok(());
+                }
+                if doubted && !self.is_there(id, Some(sequence), entry)? {
+                    replay.untold.push(Untold::Untrue(id));
+                    return Ok(());
+                }
+                self.replay_put(replay, id, sequence, entry)
+            }
+            Record::Removed(id, sequence) => self.replay_removal(replay, id, sequence),
+            Record::RangeRemoved(sequence, first, last) => {
+                replay.next = replay.next.max(sequence + 1);
+                let mut gone = Vec::new();
+                self.each_in(first, last, |id, _| {
+                    if replay.is_latest(id, sequence) {
+                        gone.push(id);
+                    }
+                    Ok(())
+                })?;
+                for id in gone {
+                    self.replay_set(replay, id, None)?;
+                }
+                replay.ranges.push((sequence, first, last));
+                Ok(())
+            }
+            Record::Batch(records) => self.replay_batch(replay, records, doubted),
+            Record::Opened(stride) => {
+                replay.next = replay.next.max(stride.sequence);
+                replay.strides.push(stride);
+                Ok(())
+            }
+            Record::Settled(floor) => {
+                replay.settle(floor);
+                Ok(())
+            }
+        }
+    }
+
+    fn replay_batch(&self, replay: &mut Replay, records: Vec<Record>, doubted: bool) -> Result<()> {
+        if doubted {
+            for record in &records {
+                if let Record::Put(id, sequence, entry) = record
+                    && !self.is_there(*id, Some(*sequence), *entry)?
+                {
+                    let ids = records.iter().filter_map(Record::id);
+                    replay.untold.extend(ids.map(Untold::Untrue));
+                    return Ok(());
+                }
+            }
+        }
+        records
+            .into_iter()
+            .try_for_each(|record| self.replay(replay, record, false))
+    }
+
+    fn replay_put(
+        &self,
+        replay: &mut Replay,
+        id: ObjectId,
+        sequence: u64,
+        entry: Entry,
+    ) -> Result<()> {
+        replay.latest.insert(id, sequence);
+        self.replay_set(replay, id, Some(entry))
+    }
+
+    fn replay_removal(&self, replay: &mut Replay, id: ObjectId, sequence: u64) -> Result<()> {
+        replay.next = replay.next.max(sequence + 1);
+        if !replay.is_latest(id, sequence) {
+            return Ok(());
+        }
+        replay.latest.insert(id, sequence);
+        self.replay_set(replay, id, None)
+    }
+
+    fn replay_set(&self, replay: &mut Replay, id: ObjectId, entry: Option<Entry>) -> Result<()> {
+        replay.touched.insert(id);
+        if let Some(old) = self.index.set(id, entry)? {
+            replay.freed.push(Self::span_of(old));
+        }
+        Ok(())
+    }
+
+    /// Whether the extent of an entry is there whole, and of this put.
+    fn is_there(&self, id: ObjectId, sequence: Option<u64>, entry: Entry) -> Result<bool> {
+        let span = Self::span_of(entry);
+        if span.end() > self.room.lock().space.units() {
+            return Ok(false);
+        }
+        let read = self.read_entry(id, entry, &(0..u64::MAX))?;
+        Ok(read.is_ok_and(|(_, found)| sequence.is_none_or(|sequence| sequence == found)))
+    }
+
+    /// Step 3, when the journal was replayed.
+    pub(super) fn scan_strides(&self, replay: &mut Replay) -> Result<()> {
+        let mut found: Vec<(u64, ObjectId, Entry)> = Vec::new();
+        let mut window = Window::new();
+        for stride in std::mem::take(&mut replay.strides) {
+            for span in &stride.spans {
+                self.scan(replay, &stride, *span, &mut window, &mut found)?;
+            }
+        }
+        found.sort_unstable_by_key(|(sequence, ..)| *sequence);
+        for (sequence, id, entry) in found {
+            if replay.is_latest(id, sequence) {
+                self.replay_put(replay, id, sequence, entry)?;
+                replay.untold.push(Untold::Found(id, sequence, entry));
+                replay.found += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Step 5.
+    pub(super) fn free_the_rest(&self, replay: &mut Replay) -> Result<()> {
+        let mut room = self.room.lock();
+        for span in replay.freed.drain(..) {
+            room.space.add(span)?;
+        }
+        for id in replay.touched.drain() {
+            if let Some(entry) = self.index.get(id)? {
+                room.space.claim(Self::span_of(entry))?;
+            }
+        }
+        room.sequence = replay.next + LEAP;
+        Ok(())
+    }
+
+    fn scan(
+        &self,
+        replay: &mut Replay,
+        stride: &Stride,
+        span: Span,
+        window: &mut Window,
+        found: &mut Vec<(u64, ObjectId, Entry)>,
+    ) -> Result<()> {
+        let mut unit = span.unit;
+        while unit < span.end() {
+            let bytes = window.at(self, unit, span.end())?;
+            let header = Header::decode(bytes, self.salt, unit);
+            let Some(header) = header.filter(|header| header.sequence >= stride.sequence) else {
+                unit += 1;
+                continue;
+            };
+            replay.next = replay.next.max(header.sequence + 1);
+            let behind = unit + header.units();
+            let entry = entry_at(unit, header.len);
+            // What has ended is whole, or was once: what looks like a header within is none.
+            let has_ended = header.sequence < replay.floor;
+            if behind > span.end() {
+                unit += 1;
+            } else if has_ended {
+                unit = behind;
+            } else if self.is_there(header.id, Some(header.sequence), entry)? {
+                if replay.could_be(&header) {
+                    found.push((header.sequence, header.id, entry));
+                }
+                unit = behind;
+            } else {
+                unit += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Step 4, when the journal goes on.
+    pub(super) fn tell_found(&self, replay: &mut Replay) -> Result<()> {
+        let inside = self.gate.read();
+        for untold in replay.untold.drain(..) {
+            let record = match untold {
+                Untold::Found(id, sequence, entry) => Record::Put(id, sequence, entry),
+                Untold::Untrue(id) => {
+                    let sequence = self.room.lock().next();
+                    match self.index.get(id)? {
+                        Some(entry) => Record::Put(id, sequence, entry),
+                        None => Record::Removed(id, sequence),
+                    }
+                }
+            };
+            self.tell(&record, Claim::Removal)?;
+        }
+        drop(inside);
+        Ok(())
+    }
+}
+
+/// The units that a scan looks at, read many at a time.
+struct Window {
+    buf: AlignedBuf,
+    unit: u64,
+    units: u64,
+}
+
+impl Window {
+    fn new() -> Self {
+        Self {
+            buf: AlignedBuf::zeroed(WINDOW),
+            unit: 0,
+            units: 0,
+        }
+    }
+
+    /// The bytes of one unit; of those up to `end`, as many as fit are read with it.
+    fn at(&mut self, core: &Core, unit: u64, end: u64) -> Result<&[u8]> {
+        if !(self.unit..self.unit + self.units).contains(&unit) {
+            let units = (end - unit).min(WINDOW as u64 / UNIT);
+            let bytes = &mut self.buf[..(units * UNIT) as usize];
+            core.data.read_at(core.data_offset + unit * UNIT, bytes)?;
+            (self.unit, self.units) = (unit, units);
+        }
+        let at = ((unit - self.unit) * UNIT) as usize;
+        Ok(&self.buf[at..at + extent::HEADER_LEN])
+    }
+}

@@ -1,0 +1,466 @@
+//! Where the next object goes: free room by allocation groups, used front to back.
+//!
+//! ```text
+//!   group 0      group 1      group 2        the emptiest group gives a *stride*: some of its free runs;
+//!   ....xx..xx   xxxxxxxxxx   ..........     objects fill the stride front to back, whatever their ids
+//!                             ^stride-->
+//!   freed by an update or a removal --> limbo --a sync--> its group
+//! ```
+//! 1. Writes go forward: a stride is 64 MiB where so much is free in one group, so new objects and updates alike stream.
+//! 2. Room that an object leaves is *in limbo* until a sync that began later has ended: what freed it is durable then.
+//! 3. A stride is told to the journal before anything is written in it, with the sequence from which on its objects count: a
+//!    recovery scans strides, never the disk.
+//! 4. Group lists come in when they are needed: opening does not read them.
+//!
+//! Next-fit over the emptiest group is segregation by age without a copy: what was written together dies together. It
+//! does no I/O but by its source, and does not know objects.
+
+use std::collections::VecDeque;
+
+use super::runs::{Run, Runs};
+use crate::error::Result;
+use crate::log::anchor::Extent;
+
+/// Units of a stride where a group has so many: 64 MiB.
+const STRIDE_UNITS: u32 = 16 << 10;
+/// Runs of a stride at most.
+const STRIDE_RUNS: usize = 64;
+
+/// Units in a row: the unit on the data region, and how many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Span {
+    /// The first.
+    pub unit: u64,
+    /// How many.
+    pub units: u32,
+}
+
+impl Span {
+    /// The unit behind the last.
+    pub fn end(self) -> u64 {
+        self.unit + u64::from(self.units)
+    }
+}
+
+/// Brings a group's list in.
+pub trait Source: Send + Sync {
+    /// The runs of an image, verified, of a group of `limit` units.
+    fn runs(&self, group: u32, image: Extent, limit: u32) -> Result<Runs>;
+}
+
+/// What the checkpoint says of a group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    /// Free units.
+    pub free: u32,
+    /// Their list; `None` if all are free, or none is.
+    pub image: Option<Extent>,
+}
+
+#[derive(Debug)]
+struct Group {
+    /// `None`: cold, and in the image.
+    runs: Option<Runs>,
+    free: u32,
+    /// No run is longer.
+    longest_at_most: u32,
+    image: Option<Extent>,
+    dirty: bool,
+}
+
+/// A piece of the data region that is being filled.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stride {
+    /// Objects in it have this sequence or a later one.
+    pub sequence: u64,
+    /// All of it, as it was opened.
+    pub spans: Vec<Span>,
+}
+
+/// See the module's text.
+pub struct Space {
+    source: Box<dyn Source>,
+    groups: Vec<Group>,
+    /// Units of a group; the last may have fewer.
+    group_units: u32,
+    units: u64,
+    /// What is left of the open stride, in order.
+    left: VecDeque<Span>,
+    /// Strides in which there may be objects that the journal does not tell, oldest first; the last is open.
+    strides: VecDeque<Stride>,
+    /// Oldest first.
+    limbo: VecDeque<Span>,
+    /// How many spans ever came out of limbo.
+    absolved: u64,
+    free: u64,
+}
+
+impl std::fmt::Debug for Space {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Space")
+            .field("free", &self.free)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Room that was found.
+#[derive(Debug)]
+pub struct Found {
+    /// The units.
+    pub span: Span,
+    /// A stride was opened for it: to be told to the journal before anything is written.
+    pub opened: bool,
+}
+
+impl Space {
+    /// Of `units` units in groups of `group_units`; `told` says what is free in each, or nothing of a new store.
+    pub fn new(
+        units: u64,
+        group_units: u32,
+        told: Option<&[Told]>,
+        source: Box<dyn Source>,
+    ) -> Self {
+        let count = units.div_ceil(u64::from(group_units)) as usize;
+        let mut space = Self {
+            source,
+            groups: Vec::with_capacity(count),
+            group_units,
+            units,
+            left: VecDeque::new(),
+            strides: VecDeque::new(),
+            limbo: VecDeque::new(),
+            absolved: 0,
+            free: 0,
+        };
+        for at in 0..count {
+            let limit = space.limit(at);
+            let told = match told {
+                None => Told {
+                    free: limit,
+                    image: None,
+                },
+                Some(told) => told.get(at).copied().unwrap_or_default(),
+            };
+            space.groups.push(Group::new(told, limit));
+            space.free += u64::from(told.free);
+        }
+        space
+    }
+
+    /// Units of group `at`.
+    fn limit(&self, at: usize) -> u32 {
+        let before = at as u64 * u64::from(self.group_units);
+        (self.units - before).min(u64::from(self.group_units)) as u32
+    }
+
+    /// Units in all.
+    pub fn units(&self) -> u64 {
+        self.units
+    }
+
+    /// Free units, those of the open stride among them.
+    pub fn free(&self) -> u64 {
+        self.free
+            + self
+                .left
+                .iter()
+                .map(|span| u64::from(span.units))
+                .sum::<u64>()
+    }
+
+    /// Units that are free after the next sync.
+    pub fn in_limbo(&self) -> u64 {
+        self.limbo.iter().map(|span| u64::from(span.units)).sum()
+    }
+
+    /// Room for `units`, at most a group's; `None` if no run is that long. What is found belongs to objects of
+    /// `sequence` or later.
+    pub fn take(&mut self, units: u32, sequence: u64) -> Result<Option<Found>> {
+        let opened = !self.left.iter().any(|span| span.units >= units);
+        if opened && !self.open_stride(units, sequence)? {
+            return Ok(None);
+        }
+        let at = self.left.iter().position(|span| span.units >= units);
+        let Some(at) = at else {
+            unreachable!("the stride was opened for it")
+        };
+        let span = &mut self.left[at];
+        let found = Span {
+            unit: span.unit,
+            units,
+        };
+        span.unit += u64::from(units);
+        span.units -= units;
+        if span.units == 0 {
+            self.left.remove(at);
+        }
+        Ok(Some(Found {
+            span: found,
+            opened,
+        }))
+    }
+
+    /// The stride that was just opened for `span` could not be told: nothing is put there.
+    pub fn close_untold(&mut self, span: Span) -> Result<()> {
+        self.strides.pop_back();
+        for span in std::mem::take(&mut self.left) {
+            self.add(span)?;
+        }
+        self.add(span)
+    }
+
+    /// Opens a stride in the emptiest group that has a run of `units`; what the last one left goes back.
+    fn open_stride(&mut self, units: u32, sequence: u64) -> Result<bool> {
+        for span in std::mem::take(&mut self.left) {
+            self.add(span)?;
+        }
+        while let Some(at) = self.emptiest(units) {
+            let limit = self.limit(at);
+            let group = &mut self.groups[at];
+            let runs = group.warm(self.source.as_ref(), at, limit)?;
+            let taken = runs.take_from(units, STRIDE_UNITS, STRIDE_RUNS);
+            group.longest_at_most = group.longest_at_most.min(runs_longest(group));
+            if taken.is_empty() {
+                continue;
+            }
+            let all: u32 = taken.iter().map(|run| run.len).sum();
+            group.free -= all;
+            group.dirty = true;
+            self.free -= u64::from(all);
+            let first = at as u64 * u64::from(self.group_units);
+            let spans: Vec<Span> = taken
+                .iter()
+                .map(|run| Span {
+                    unit: first + u64::from(run.start),
+                    units: run.len,
+                })
+                .collect();
+            self.left.extend(&spans);
+            self.strides.push_back(Stride { sequence, spans });
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    fn emptiest(&self, units: u32) -> Option<usize> {
+        let fitting = self.groups.iter().enumerate();
+        let fitting = fitting.filter(|(_, group)| group.longest_at_most.min(group.free) >= units);
+        // The first of equals: a new store is filled from the front.
+        fitting
+            .max_by_key(|(at, group)| (group.free, std::cmp::Reverse(*at)))
+            .map(|(at, _)| at)
+    }
+
+    /// Puts units into limbo: an object that was there is gone.
+    pub fn bury(&mut self, span: Span) {
+        self.limbo.push_back(span);
+    }
+
+    /// How many spans ever went into limbo: to be given to [`absolve`](Self::absolve) when a sync that begins after this
+    /// call has ended.
+    pub fn buried(&self) -> u64 {
+        self.absolved + self.limbo.len() as u64
+    }
+
+    /// The first `count` spans that ever went into limbo are free.
+    pub fn absolve(&mut self, count: u64) -> Result<()> {
+        while self.absolved < count
+            && let Some(span) = self.limbo.front().copied()
+        {
+            self.add(span)?;
+            self.limbo.pop_front();
+            self.absolved += 1;
+        }
+        Ok(())
+    }
+
+    /// Gives back units that hold nothing. Units that are free stay so.
+    pub fn add(&mut self, span: Span) -> Result<()> {
+        self.each_group(span, |space, at, run| {
+            let limit = space.limit(at);
+            let group = &mut space.groups[at];
+            let added = group.warm(space.source.as_ref(), at, limit)?.add(run)?;
+            group.free += added;
+            group.longest_at_most = limit;
+            group.dirty |= added > 0;
+            space.free += u64::from(added);
+            Ok(())
+        })
+    }
+
+    /// Takes units out, free or not: recovery found an object there.
+    pub fn claim(&mut self, span: Span) -> Result<()> {
+        self.each_group(span, |space, at, run| {
+            let limit = space.limit(at);
+            let group = &mut space.groups[at];
+            let removed = group.warm(space.source.as_ref(), at, limit)?.remove(run)?;
+            group.free -= removed;
+            group.dirty |= removed > 0;
+            space.free -= u64::from(removed);
+            Ok(())
+        })
+    }
+
+    fn each_group(
+        &mut self,
+        span: Span,
+        mut act: impl FnMut(&mut Self, usize, Run) -> Result<()>,
+    ) -> Result<()> {
+        let size = u64::from(self.group_units);
+        let mut unit = span.unit;
+        while unit < span.end() {
+            let at = (unit / size) as usize;
+            let end = span.end().min((at as u64 + 1) * size);
+            let run = Run {
+                start: (unit % size) as u32,
+                len: (end - unit) as u32,
+            };
+            act(self, at, run)?;
+            unit = end;
+        }
+        Ok(())
+    }
+
+    /// Every put before `sequence` has ended and is in the journal: strides that hold no other are scanned no more.
+    pub fn settle(&mut self, sequence: u64) {
+        while self
+            .strides
+            .get(1)
+            .is_some_and(|next| next.sequence <= sequence)
+        {
+            self.strides.pop_front();
+        }
+    }
+
+    /// The strides that a recovery has to scan.
+    pub fn strides(&self) -> impl Iterator<Item = &Stride> {
+        self.strides.iter()
+    }
+
+    /// The open stride, if there is one.
+    pub fn open(&self) -> Option<&Stride> {
+        self.strides.back()
+    }
+
+    /// What a checkpoint says of each group, and of which the list is to be written: all that changed since the last one.
+    /// Limbo and what is left of the stride are not free in it.
+    pub fn tell(&mut self) -> (Vec<Told>, Vec<(usize, Runs)>) {
+        let mut told = Vec::with_capacity(self.groups.len());
+        let mut lists = Vec::new();
+        for at in 0..self.groups.len() {
+            let limit = self.limit(at);
+            let group = &mut self.groups[at];
+            let mut of = Told {
+                free: group.free,
+                image: group.image,
+            };
+            if group.dirty {
+                of.image = None;
+                if group.free > 0
+                    && group.free < limit
+                    && let Some(runs) = &group.runs
+                {
+                    lists.push((at, runs.clone()));
+                }
+                group.dirty = false;
+            }
+            told.push(of);
+        }
+        (told, lists)
+    }
+
+    /// After a checkpoint: where the lists are.
+    pub fn placed(&mut self, told: &[Told]) {
+        for (group, told) in self.groups.iter_mut().zip(told) {
+            group.image = told.image;
+        }
+    }
+
+    /// After a checkpoint that failed: what it took for stored is not.
+    pub fn soil(&mut self, told: &[Told]) {
+        for (group, told) in self.groups.iter_mut().zip(told) {
+            group.dirty |= told.image != group.image || told.image.is_none();
+        }
+    }
+
+    /// Not free for objects, and yet not an object's: limbo, and what is left of the stride.
+    pub fn between(&self) -> impl Iterator<Item = Span> + '_ {
+        self.limbo.iter().chain(&self.left).copied()
+    }
+
+    /// More units at the end: the device has grown.
+    pub fn grow(&mut self, units: u64) -> Result<()> {
+        let before = self.units;
+        self.units = units.max(before);
+        let count = self.units.div_ceil(u64::from(self.group_units)) as usize;
+        self.groups.reserve(count - self.groups.len());
+        while self.groups.len() < count {
+            self.groups.push(Group::new(Told::default(), 1));
+        }
+        let mut unit = before;
+        while unit < self.units {
+            let units = (self.units - unit).min(u64::from(self.group_units)) as u32;
+            self.add(Span { unit, units })?;
+            unit += u64::from(units);
+        }
+        Ok(())
+    }
+
+    /// The longest free run, in units, and how many runs there are: how broken up the free room is. Brings all lists in.
+    pub fn fragments(&mut self) -> Result<(u32, u64)> {
+        let (mut longest, mut count) = (0, 0);
+        for at in 0..self.groups.len() {
+            let limit = self.limit(at);
+            let runs = self.groups[at].warm(self.source.as_ref(), at, limit)?;
+            longest = longest.max(runs.longest());
+            count += runs.as_slice().len() as u64;
+        }
+        Ok((longest, count))
+    }
+
+    /// All free spans, limbo and the stride left out: for checks. Brings all lists in.
+    pub fn all_free(&mut self) -> Result<Vec<Span>> {
+        let mut all = Vec::new();
+        for at in 0..self.groups.len() {
+            let limit = self.limit(at);
+            let first = at as u64 * u64::from(self.group_units);
+            let runs = self.groups[at].warm(self.source.as_ref(), at, limit)?;
+            all.extend(runs.as_slice().iter().map(|run| Span {
+                unit: first + u64::from(run.start),
+                units: run.len,
+            }));
+        }
+        Ok(all)
+    }
+}
+
+fn runs_longest(group: &Group) -> u32 {
+    group.runs.as_ref().map_or(0, Runs::longest)
+}
+
+impl Group {
+    fn new(told: Told, limit: u32) -> Self {
+        let runs = match told {
+            Told { image: Some(_), .. } => None,
+            Told { free: 0, .. } => Some(Runs::default()),
+            _ => Some(Runs::whole(limit)),
+        };
+        Self {
+            runs,
+            free: told.free,
+            longest_at_most: told.free,
+            image: told.image,
+            dirty: false,
+        }
+    }
+
+    fn warm(&mut self, source: &dyn Source, at: usize, limit: u32) -> Result<&mut Runs> {
+        if let (None, Some(image)) = (&self.runs, self.image) {
+            self.runs = Some(source.runs(at as u32, image, limit)?);
+        }
+        Ok(self.runs.get_or_insert_default())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,459 @@
+//! What a cut of the power, or the death of the process, leaves of an object store: of each object some state that it
+//! had or was about to get, whole; all of a batch or nothing; nothing synced is lost, nothing acknowledged by a death.
+//!
+//! Workloads of every kind of change run on the simulated disk. At each event the power is cut in many legal ways,
+//! the process dies, and recoveries are cut again. The store that then opens is compared, takes further changes, and holds
+//! them after a reopen. Planted bugs prove the net. Lines beginning `tried:` say how much was tried.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+
+use azekura::io::sim::{Atom, SimDisk};
+use azekura::io::{Access, Directory, Map, Storage};
+use azekura::object::{Change, ObjectId, Options, Store};
+use azekura::testkit::crash::{Config, Counts, Crash, Ledger, explore};
+use azekura::testkit::{Random, round_seed, tried};
+use azekura::{Durability, Result};
+
+const NAME: &str = "objects.azo";
+const IDS: u64 = 10;
+const CAPACITY: u64 = 1 << 20;
+
+/// One thing a workload does. Values are made of a version and a length, so that no two are alike.
+#[derive(Clone, Debug)]
+enum Step {
+    Put(u64, Value),
+    Remove(u64),
+    RemoveRange(u64, u64),
+    /// `None`: removed.
+    Batch(Vec<(u64, Option<Value>)>),
+    Sync,
+    Checkpoint,
+    Reopen,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Value {
+    version: u64,
+    len: usize,
+}
+
+impl Value {
+    fn bytes(self) -> Vec<u8> {
+        Random::new(self.version).bytes(self.len)
+    }
+}
+
+fn id(n: u64) -> ObjectId {
+    ObjectId(u128::from(n) << 100 | 7)
+}
+
+fn steps(seed: u64, count: usize) -> Vec<Step> {
+    let mut random = Random::new(seed);
+    let upkeep = *random.choose(&[6, 12, 30]);
+    let mut version = 0;
+    let mut value = |random: &mut Random| {
+        version += 1;
+        let len = match random.below(12) {
+            0 => 66_000 + random.index(3000),
+            1..4 => 4000 + random.index(9000),
+            4 => 0,
+            _ => random.index(4500),
+        };
+        Value { version, len }
+    };
+    (0..count)
+        .map(|_| match random.below(upkeep + 20) {
+            0 | 1 => Step::Sync,
+            2 => Step::Checkpoint,
+            3 => Step::Reopen,
+            4..8 => Step::Remove(random.below(IDS)),
+            8 => {
+                let first = random.below(IDS);
+                Step::RemoveRange(first, first + 1 + random.below(4))
+            }
+            9..12 => {
+                let mut changes = BTreeMap::new();
+                for _ in 0..2 + random.index(3) {
+                    let put = (!random.one_in(3)).then(|| value(&mut random));
+                    changes.insert(random.below(IDS), put);
+                }
+                Step::Batch(changes.into_iter().collect())
+            }
+            _ => Step::Put(random.below(IDS), value(&mut random)),
+        })
+        .collect()
+}
+
+/// What each operation sets, by object.
+fn effects(steps: &[Step]) -> Vec<BTreeMap<u64, Option<Value>>> {
+    let mut effects = Vec::new();
+    for step in steps {
+        effects.push(match step {
+            Step::Put(id, value) => BTreeMap::from([(*id, Some(*value))]),
+            Step::Remove(id) => BTreeMap::from([(*id, None)]),
+            Step::RemoveRange(first, end) => {
+                (*first..(*end).min(IDS)).map(|id| (id, None)).collect()
+            }
+            Step::Batch(changes) => changes.iter().copied().collect(),
+            _ => continue,
+        });
+    }
+    effects
+}
+
+/// What is wrong with the storage that the store is told about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bug {
+    /// There is none: the control.
+    None,
+    /// Syncs are answered and not done.
+    SyncsDropped,
+    /// Durable writes are just writes.
+    DurableWritesCached,
+    /// The system says that it never stopped.
+    SameBoot,
+    /// A write is acknowledged before it is made.
+    AcknowledgedEarly,
+    /// Batches are made one by one.
+    BatchesSplit,
+}
+
+/// A storage that lies as its bug says.
+#[derive(Debug)]
+struct Lying {
+    below: Arc<dyn Storage>,
+    bug: Bug,
+}
+
+impl Storage for Lying {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.below.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.below.write_at(offset, bytes)
+    }
+    fn write_durably(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        match self.bug {
+            Bug::SyncsDropped | Bug::DurableWritesCached => self.below.write_at(offset, bytes),
+            _ => self.below.write_durably(offset, bytes),
+        }
+    }
+    fn size(&self) -> Result<u64> {
+        self.below.size()
+    }
+    fn resize(&self, size: u64) -> Result<()> {
+        self.below.resize(size)
+    }
+    fn sync(&self) -> Result<()> {
+        match self.bug {
+            Bug::SyncsDropped => Ok(()),
+            _ => self.below.sync(),
+        }
+    }
+    fn discard(&self, offset: u64, len: u64) -> Result<()> {
+        self.below.discard(offset, len)
+    }
+    fn allocate(&self, offset: u64, len: u64) -> Result<()> {
+        self.below.allocate(offset, len)
+    }
+    fn allocated(&self) -> Result<u64> {
+        self.below.allocated()
+    }
+    fn map(&self, capacity: u64) -> Result<Arc<Map>> {
+        self.below.map(capacity)
+    }
+    fn copy_range_to(&self, offset: u64, len: u64, target: &dyn Storage) -> Result<()> {
+        self.below.copy_range_to(offset, len, target)
+    }
+    fn drop_cache(&self) -> Result<()> {
+        self.below.drop_cache()
+    }
+    fn boot_id(&self) -> [u8; 16] {
+        match self.bug {
+            Bug::SameBoot => [7; 16],
+            _ => self.below.boot_id(),
+        }
+    }
+    fn entropy(&self) -> u64 {
+        self.below.entropy()
+    }
+    fn path(&self) -> &Path {
+        self.below.path()
+    }
+}
+
+fn options() -> Options {
+    Options {
+        capacity: CAPACITY,
+        journal_size: Some(256 << 10),
+        group_size: Some(128 << 10),
+        background: false,
+        ..Options::default()
+    }
+}
+
+fn lying(below: Arc<dyn Storage>, bug: Bug) -> Arc<dyn Storage> {
+    Arc::new(Lying { below, bug })
+}
+
+fn create(disk: &SimDisk, bug: Bug, options: &Options) -> Result<Store> {
+    let directory = disk.directory();
+    let below = directory.create_nameless(Path::new(NAME))?;
+    below.resize(options.capacity)?;
+    let store = Store::create_on(
+        lying(Arc::clone(&below), bug),
+        None,
+        options,
+        &mut |_, _| {},
+    )?;
+    below.take_name()?;
+    directory.sync()?;
+    Ok(store)
+}
+
+fn open(disk: &SimDisk, bug: Bug, options: &Options) -> Result<Store> {
+    let below = disk.directory().open(Path::new(NAME), Access::Write)?;
+    Store::open_on(lying(below, bug), None, options)
+}
+
+fn run(disk: &SimDisk, ledger: &Ledger, steps: &[Step], bug: Bug, options: &Options) {
+    let power = options.durability == Durability::Power;
+    let acknowledged = |ledger: &Ledger| {
+        ledger.acknowledge();
+        if power {
+            ledger.synced();
+        }
+    };
+    let mut store = create(disk, bug, options).unwrap();
+    for step in steps {
+        let act = |store: &Store| match step {
+            Step::Put(n, value) => drop(store.put(id(*n), &value.bytes()).unwrap()),
+            Step::Remove(n) => drop(store.remove(id(*n)).unwrap()),
+            Step::RemoveRange(first, end) => {
+                store.remove_range(id(*first), Some(id(*end))).unwrap();
+            }
+            Step::Batch(changes) => {
+                let values: Vec<_> = changes
+                    .iter()
+                    .map(|(_, value)| value.map(Value::bytes))
+                    .collect();
+                let changes: Vec<_> = changes
+                    .iter()
+                    .zip(&values)
+                    .map(|((n, _), value)| match value {
+                        Some(bytes) => Change::Put(id(*n), bytes),
+                        None => Change::Remove(id(*n)),
+                    })
+                    .collect();
+                if bug == Bug::BatchesSplit {
+                    for change in &changes {
+                        store.apply(&[*change]).unwrap();
+                    }
+                } else {
+                    store.apply(&changes).unwrap();
+                }
+            }
+            Step::Sync | Step::Checkpoint | Step::Reopen => unreachable!("done below"),
+        };
+        match step {
+            Step::Sync => {
+                store.sync().unwrap();
+                ledger.synced();
+            }
+            Step::Checkpoint => {
+                store.checkpoint().unwrap();
+                ledger.synced();
+            }
+            Step::Reopen => {
+                store.close().unwrap();
+                ledger.synced();
+                store = open(disk, bug, options).unwrap();
+            }
+            _ if bug == Bug::AcknowledgedEarly => {
+                ledger.begin();
+                acknowledged(ledger);
+                act(&store);
+            }
+            _ => {
+                ledger.begin();
+                act(&store);
+                acknowledged(ledger);
+            }
+        }
+    }
+    store.close().unwrap();
+}
+
+/// Compares what opens after a crash; the digest is of what was found.
+fn verify(
+    crash: &Crash<'_>,
+    effects: &[BTreeMap<u64, Option<Value>>],
+    bug: Bug,
+    options: &Options,
+) -> std::result::Result<u64, String> {
+    let exists = crash.disk.directory().exists(Path::new(NAME)).unwrap();
+    if !exists {
+        crash.recovered();
+        return if crash.done.began == 0 {
+            Ok(0)
+        } else {
+            Err("the file is gone".into())
+        };
+    }
+    let store =
+        open(crash.disk, bug, options).map_err(|error| format!("it does not open: {error}"))?;
+    crash.recovered();
+    let (kept, began) = (crash.kept(), crash.done.began);
+    let mut digest = 1u64;
+    // Of each object, the operations whose state it shows: those that must be seen are not overtaken by earlier ones.
+    let mut shown: BTreeMap<u64, Vec<Option<usize>>> = BTreeMap::new();
+    for n in 0..IDS {
+        let found = store.get(id(n)).map_err(|error| error.to_string())?;
+        let of: Vec<usize> = (0..began)
+            .filter(|at| effects[*at].contains_key(&n))
+            .collect();
+        let least = of.iter().rposition(|at| *at < kept);
+        let from = least.map_or(0, |at| at + 1);
+        let candidates =
+            std::iter::once(least.map(|at| of[at])).chain(of[from..].iter().copied().map(Some));
+        let candidates: Vec<Option<usize>> = candidates
+            .filter(|at| {
+                let value = at.and_then(|at| effects[at][&n]);
+                found == value.map(Value::bytes)
+            })
+            .collect();
+        if candidates.is_empty() {
+            return Err(format!(
+                "object {n} has {:?} bytes, which is no state after {kept} of {began} operations",
+                found.map(|f| f.len())
+            ));
+        }
+        let head = store.head(id(n)).map_err(|error| error.to_string())?;
+        if head != found.as_ref().map(|found| found.len() as u64) {
+            return Err(format!("object {n}: the length is told as {head:?}"));
+        }
+        digest = digest
+            .wrapping_mul(31)
+            .wrapping_add(found.map_or(7, |found| found.iter().map(|b| u64::from(*b)).sum()));
+        shown.insert(n, candidates);
+    }
+    // A batch is there whole or not at all: who shows it rules out that another shows less.
+    for (at, effect) in effects
+        .iter()
+        .enumerate()
+        .take(began)
+        .filter(|(_, effect)| effect.len() > 1)
+    {
+        let surely = effect
+            .keys()
+            .any(|n| shown[n].iter().all(|c| c.is_some_and(|c| c >= at)) && shown[n] == [Some(at)]);
+        let surely_not = effect
+            .keys()
+            .any(|n| shown[n].iter().all(|c| c.is_none_or(|c| c < at)));
+        if surely && surely_not {
+            return Err(format!("operation {at} is there in part"));
+        }
+    }
+    let mut listed = Vec::new();
+    store
+        .list(ObjectId(0), None, &mut |object| {
+            listed.push(object.id);
+            true
+        })
+        .map_err(|error| error.to_string())?;
+    if listed.len() as u64 != store.count() {
+        return Err(format!(
+            "{} listed, {} counted",
+            listed.len(),
+            store.count()
+        ));
+    }
+    store.check_room().map_err(|error| error.to_string())?;
+    // It takes further changes, and holds them.
+    let more = Value {
+        version: 1 << 40,
+        len: 5000,
+    };
+    for n in 0..IDS + 2 {
+        store
+            .put(id(n), &more.bytes())
+            .map_err(|error| error.to_string())?;
+    }
+    store.check_room().map_err(|error| error.to_string())?;
+    store.close().map_err(|error| error.to_string())?;
+    let store = open(crash.disk, bug, options)
+        .map_err(|error| format!("it does not open again: {error}"))?;
+    for n in 0..IDS + 2 {
+        if store.get(id(n)).map_err(|error| error.to_string())? != Some(more.bytes()) {
+            return Err(format!("object {n}, put afterwards, is not there"));
+        }
+    }
+    Ok(digest)
+}
+
+fn explored(seed: u64, count: usize, bug: Bug, options: &Options, quick: Option<usize>) -> Counts {
+    let steps = steps(seed, count);
+    let effects = effects(&steps);
+    let mut config = Config::new(seed);
+    if let Some(cuts) = quick {
+        config = config.quick(cuts);
+        config.recovery_one_in = 64;
+    }
+    config.atom = if seed.is_multiple_of(2) {
+        Atom::Sector
+    } else {
+        Atom::Page
+    };
+    explore(
+        &config,
+        |disk, ledger| run(disk, ledger, &steps, bug, options),
+        |crash| verify(crash, &effects, bug, options),
+    )
+}
+
+#[test]
+fn every_crash_leaves_of_each_object_a_state_it_had() {
+    let mut counts = Counts::default();
+    for round in 0..24 {
+        let mut options = options();
+        if round % 3 == 0 {
+            options.durability = Durability::Power;
+        }
+        counts = counts.plus(explored(
+            round_seed() + round,
+            60,
+            Bug::None,
+            &options,
+            Some(60),
+        ));
+    }
+    tried(&format!("{counts:?}"));
+    assert!(counts.crash_states > 10_000, "{counts:?}");
+}
+
+#[test]
+fn planted_bugs_are_seen() {
+    for bug in [
+        Bug::SyncsDropped,
+        Bug::DurableWritesCached,
+        Bug::SameBoot,
+        Bug::AcknowledgedEarly,
+        Bug::BatchesSplit,
+    ] {
+        let seen = (0..40).find(|seed| {
+            let mut options = options();
+            options.durability = if seed % 2 == 0 {
+                Durability::Power
+            } else {
+                Durability::Process
+            };
+            let quiet = AssertUnwindSafe(|| explored(1000 + seed, 40, bug, &options, Some(40)));
+            catch_unwind(quiet).is_err()
+        });
+        tried(&format!("{bug:?} is seen with seed {seen:?}"));
+        assert!(seen.is_some(), "{bug:?} is not seen");
+    }
+}
