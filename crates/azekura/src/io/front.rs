@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn it_grows_by_zeros_to_its_limit_and_touches_nothing_behind() {
-        let below = Memory::from_bytes(&[7; 32768], 32768).unwrap();
+        let below = Memory::from_bytes(&vec![7; 32768], 32768).unwrap();
         let front = Front::new(below.clone(), 16384, 4096).unwrap();
         assert_eq!(front.size().unwrap(), 4096);
         assert_eq!(
