@@ -16,6 +16,7 @@
 //! discarded space would be a signal on a real system: here it panics.
 
 mod cut;
+pub mod drive;
 mod event;
 mod fault;
 mod pages;
