@@ -11,7 +11,7 @@
 //!                v
 //!              report (table or JSON lines)         mixed (parallel, wicked: every answer modelled)
 //!   cache (hit ratio over a trace)                  opens (open, after a close and after a kill)
-//!   memcache (a server, over connections)
+//!   memcache (a server, over connections)           object_model (feature model: objects on a spinning disk's model)
 //! ```
 //!
 //! It knows no rival, and nothing of how an engine works.
@@ -22,6 +22,8 @@ pub mod generate;
 pub mod measure;
 pub mod memcache;
 pub mod mixed;
+#[cfg(any(test, feature = "model"))]
+pub mod object_model;
 pub mod opens;
 pub mod plan;
 pub mod report;
