@@ -1,5 +1,6 @@
-//! The index against an ordered map: random changes, snapshots, images, memory.
+//! The index against an ordered map.
 //!
+//! Random changes, snapshots, images, memory; every walk must show what the map has, in its order.
 //! Images are kept in a list here, so a leaf that comes in is what a checkpoint made of it.
 
 #![expect(clippy::unwrap_used, reason = "tests")]

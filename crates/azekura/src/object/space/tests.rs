@@ -1,5 +1,6 @@
-//! The allocation groups against a map of units: nothing is given twice, nothing is lost.
+//! The allocation groups against a map of units.
 //!
+//! Nothing is given twice, nothing is lost, and what was freed comes back after a sync only.
 //! There are no images: groups that come in from storage are the store's tests to see.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
