@@ -12,7 +12,7 @@
 //! It is not mapped, and knows nothing of formats.
 
 use std::io::ErrorKind;
-use std::ops::{Deref, DerefMut, Range};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -20,53 +20,13 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rustix::fs::{AtFlags, OFlags, StatxFlags, fcntl_getfl, fcntl_setfl, statx};
 
+use super::aligned::{ALIGNMENT, AlignedBuf};
 use super::file::File;
 use super::{Access, Map, Storage};
 use crate::error::{Error, Kind, Result, size};
 
-/// Least alignment: the block of nearly every file system and device, whatever they claim.
-pub const ALIGNMENT: u64 = 4096;
-
 /// Bytes moved at once for unaligned callers.
 const CHUNK: u64 = 1 << 20;
-
-/// Bytes at an address that is a multiple of the alignment.
-#[derive(Debug)]
-pub struct AlignedBuf {
-    bytes: Vec<u8>,
-    range: Range<usize>,
-}
-
-impl AlignedBuf {
-    /// `len` zeros at a multiple of [`ALIGNMENT`].
-    pub fn zeroed(len: usize) -> Self {
-        Self::aligned(len, ALIGNMENT)
-    }
-
-    fn aligned(len: usize, alignment: u64) -> Self {
-        // The vector never grows, so its bytes stay where they are.
-        let bytes = vec![0; len + alignment as usize];
-        let start = bytes.as_ptr().align_offset(alignment as usize);
-        Self {
-            bytes,
-            range: start..start + len,
-        }
-    }
-}
-
-impl Deref for AlignedBuf {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.bytes[self.range.clone()]
-    }
-}
-
-impl DerefMut for AlignedBuf {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes[self.range.clone()]
-    }
-}
 
 /// An open file whose bytes do not pass the page cache.
 #[derive(Debug)]
@@ -115,21 +75,16 @@ impl DirectFile {
         })
     }
 
-    /// What offsets, lengths and addresses are multiples of.
-    pub fn alignment(&self) -> u64 {
-        self.alignment
-    }
-
     fn is_aligned(&self, offset: u64, bytes: &[u8]) -> bool {
         (offset | bytes.len() as u64 | bytes.as_ptr().addr() as u64).is_multiple_of(self.alignment)
     }
 
     /// Room for the largest of the chunks of a range.
-    fn buffer(&self, len: usize) -> AlignedBuf {
+    fn buffer(&self, len: usize) -> Result<AlignedBuf> {
         let len = CHUNK
             .min(len as u64 + 2 * self.alignment)
             .next_multiple_of(self.alignment);
-        AlignedBuf::aligned(len as usize, self.alignment)
+        AlignedBuf::zeroed(len as usize, self.alignment)
     }
 
     /// The blocks around a range, cut into chunks: of each, the blocks, and the part that was asked for.
@@ -151,15 +106,13 @@ impl DirectFile {
         })
     }
 
-    /// Reads aligned blocks; what lies behind the end of the file stays as it is.
-    fn read_blocks(&self, offset: u64, blocks: &mut [u8]) -> Result<()> {
+    /// Reads aligned blocks. The file may end within them, but not before `wanted` of their bytes: then it is
+    /// `Corrupted`, and what is behind its end stays as it is.
+    fn read_blocks(&self, offset: u64, blocks: &mut [u8], wanted: usize) -> Result<()> {
         let mut done = 0;
         while done < blocks.len() {
-            match self
-                .file
-                .file
-                .read_at(&mut blocks[done..], offset + done as u64)
-            {
+            let place = offset + done as u64;
+            match self.file.file.read_at(&mut blocks[done..], place) {
                 Ok(0) => break,
                 Ok(count) => done += count,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -174,7 +127,17 @@ impl DirectFile {
                 break;
             }
         }
+        if done < wanted {
+            return Err(self.ends(Kind::Corrupted, offset, wanted as u64));
+        }
         Ok(())
+    }
+
+    fn ends(&self, kind: Kind, offset: u64, wanted: u64) -> Error {
+        Error::new(kind, "the file ends too early")
+            .at(self.file.path())
+            .offset(offset)
+            .detail(format!("{} wanted", size(wanted)))
     }
 
     /// Writes `bytes` into part of some blocks, and leaves the rest of them as it is.
@@ -188,11 +151,11 @@ impl DirectFile {
         let block = self.alignment as usize;
         let _edges = (blocks != part).then(|| self.edges.lock());
         if part.start > blocks.start {
-            self.read_blocks(blocks.start, &mut buffer[..block])?;
+            self.read_blocks(blocks.start, &mut buffer[..block], block)?;
         }
         let last = buffer.len() - block;
         if part.end < blocks.end && (last > 0 || part.start == blocks.start) {
-            self.read_blocks(blocks.start + last as u64, &mut buffer[last..])?;
+            self.read_blocks(blocks.start + last as u64, &mut buffer[last..], block)?;
         }
         let to = (part.start - blocks.start) as usize;
         buffer[to..to + bytes.len()].copy_from_slice(bytes);
@@ -202,10 +165,7 @@ impl DirectFile {
     fn within(&self, kind: Kind, offset: u64, len: u64) -> Result<()> {
         let present = self.file.size()?;
         if offset.checked_add(len).is_none_or(|end| end > present) {
-            return Err(Error::new(kind, "the file ends too early")
-                .at(self.file.path())
-                .offset(offset)
-                .detail(format!("{} wanted", size(len))));
+            return Err(self.ends(kind, offset, len));
         }
         Ok(())
     }
@@ -215,13 +175,14 @@ impl Storage for DirectFile {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.within(Kind::Corrupted, offset, buf.len() as u64)?;
         if self.is_aligned(offset, buf) {
-            return self.read_blocks(offset, buf);
+            return self.read_blocks(offset, buf, buf.len());
         }
-        let mut buffer = self.buffer(buf.len());
+        let mut buffer = self.buffer(buf.len())?;
         for (blocks, part) in self.chunks(offset, buf.len() as u64) {
             self.read_blocks(
                 blocks.start,
                 &mut buffer[..(blocks.end - blocks.start) as usize],
+                (part.end - blocks.start) as usize,
             )?;
             let from = (part.start - blocks.start) as usize..(part.end - blocks.start) as usize;
             let to = (part.start - offset) as usize..(part.end - offset) as usize;
@@ -240,7 +201,7 @@ impl Storage for DirectFile {
         if self.is_aligned(offset, bytes) {
             return self.file.write_at(offset, bytes);
         }
-        let mut buffer = self.buffer(bytes.len());
+        let mut buffer = self.buffer(bytes.len())?;
         for (blocks, part) in self.chunks(offset, bytes.len() as u64) {
             let from = (part.start - offset) as usize..(part.end - offset) as usize;
             let buffer = &mut buffer[..(blocks.end - blocks.start) as usize];
@@ -306,6 +267,14 @@ impl Storage for DirectFile {
         self.file.has_writer()
     }
 
+    fn alignment(&self) -> u64 {
+        self.alignment
+    }
+
+    fn behind(&self) -> Option<(&std::fs::File, u64)> {
+        self.file.behind()
+    }
+
     fn path(&self) -> &Path {
         self.file.path()
     }
@@ -327,7 +296,7 @@ mod tests {
         };
         let len = blocks * file.alignment();
         file.resize(len).unwrap();
-        let mut bytes = AlignedBuf::aligned(len as usize, file.alignment());
+        let mut bytes = AlignedBuf::zeroed(len as usize, file.alignment()).unwrap();
         bytes
             .iter_mut()
             .enumerate()
@@ -431,13 +400,5 @@ mod tests {
         assert_eq!(all(&odd), vec![3; 5000]);
         assert_eq!(odd.write_at(4990, &[1]).unwrap_err().kind(), Kind::Invalid);
         assert_eq!(odd.size().unwrap(), 5000);
-    }
-
-    #[test]
-    fn buffers_stand_at_multiples_of_the_alignment() {
-        for len in [0, 1, 4096, 100_000] {
-            let buffer = AlignedBuf::zeroed(len);
-            assert_eq!((buffer.len(), buffer.as_ptr().addr() % 4096), (len, 0));
-        }
     }
 }

@@ -21,6 +21,7 @@
 //!                 `-> Map    (one reservation of address space; grows without moving)
 //! ```
 
+pub mod aligned;
 pub mod direct;
 pub mod file;
 pub mod file_lock;
@@ -119,6 +120,18 @@ pub trait Storage: Send + Sync + Debug {
 
     /// The name, for messages.
     fn path(&self) -> &Path;
+
+    /// What places, lengths and addresses of buffers must be multiples of to get past it without a copy: a power of
+    /// two.
+    fn alignment(&self) -> u64 {
+        1
+    }
+
+    /// The system's file whose bytes it shows, and where in it they begin, for requests that need not go through it
+    /// (`flight`). None: all of them do.
+    fn behind(&self) -> Option<(&std::fs::File, u64)> {
+        None
+    }
 
     /// The file behind it, if it is one: so that copies can stay in the system.
     fn as_file(&self) -> Option<&file::File> {

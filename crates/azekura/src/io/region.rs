@@ -136,6 +136,24 @@ impl Storage for Region {
         self.below.has_writer()
     }
 
+    /// That of the storage below, or none if the region does not lie so.
+    fn alignment(&self) -> u64 {
+        let below = self.below.alignment();
+        if (self.offset | self.len).is_multiple_of(below) {
+            below
+        } else {
+            1
+        }
+    }
+
+    fn behind(&self) -> Option<(&std::fs::File, u64)> {
+        if self.alignment() < self.below.alignment() {
+            return None;
+        }
+        let (file, start) = self.below.behind()?;
+        Some((file, start + self.offset))
+    }
+
     fn path(&self) -> &Path {
         self.below.path()
     }

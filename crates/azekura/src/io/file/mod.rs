@@ -437,6 +437,10 @@ impl Storage for File {
         &self.path
     }
 
+    fn behind(&self) -> Option<(&std::fs::File, u64)> {
+        Some((&self.file, 0))
+    }
+
     fn as_file(&self) -> Option<&File> {
         Some(self)
     }
