@@ -18,13 +18,15 @@
 //!
 //! ```text
 //!   engines -> Storage ----> file   direct   memory   sim (feature testkit)
-//!                 `-> Map    (one reservation of address space; grows without moving)
+//!           |     `-> Map    (one reservation of address space; grows without moving)
+//!           `-> Flight       (many requests at once: the kernel's ring, or threads)
 //! ```
 
 pub mod aligned;
 pub mod direct;
 pub mod file;
 pub mod file_lock;
+pub mod flight;
 pub mod front;
 pub mod memory;
 pub mod mmap;

@@ -9,6 +9,7 @@ use super::text::{split, without_tests};
 const UNSAFE_HOMES: &[&str] = &[
     "crates/azekura/src/io/mmap.rs",
     "crates/azekura/src/io/file_lock.rs",
+    "crates/azekura/src/io/flight/ring.rs",
     "crates/azekura/src/format/checksum.rs",
     "crates/azekura/src/epoch.rs",
     "crates/azekura/src/index/",
