@@ -1,16 +1,18 @@
-//! Files past the page cache (`O_DIRECT`), with aligned buffers.
+//! Files and devices past the page cache (`O_DIRECT`), with aligned buffers.
 //!
 //! A [`DirectFile`] hands whole blocks between the device and aligned memory: no copy of the data stays in
 //! the cache, and what is read comes from the device. From an [`AlignedBuf`], with aligned offset and
 //! length, nothing is copied; anything else goes through a buffer, and the blocks at its edges are read,
 //! changed and written back.
 //!
-//! 1. Its size is a multiple of the alignment wherever it is written.
+//! 1. Its size is a multiple of the alignment wherever it is written. What a device has behind the last whole block is
+//!    not used.
 //! 2. Threads may write different bytes of one block at once: edges are changed under a lock.
 //! 3. Durability still needs `sync`: the device has a cache, too.
 //!
 //! It is not mapped, and knows nothing of formats.
 
+use std::cmp::Ordering;
 use std::io::ErrorKind;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -21,7 +23,7 @@ use parking_lot::Mutex;
 use rustix::fs::{AtFlags, OFlags, StatxFlags, fcntl_getfl, fcntl_setfl, statx};
 
 use super::aligned::{ALIGNMENT, AlignedBuf};
-use super::file::File;
+use super::file::{File, write_zeros};
 use super::{Access, Map, Storage};
 use crate::error::{Error, Kind, Result, size};
 
@@ -43,7 +45,7 @@ impl DirectFile {
         Self::with(File::create(path)?)
     }
 
-    /// Opens a file, as [`File::open`]. `Invalid` if its file system has no direct access.
+    /// Opens a file or a block device, as [`File::open`]. `Invalid` if its file system has no direct access.
     pub fn open(path: impl AsRef<Path>, access: Access) -> Result<Self> {
         Self::with(File::open(path, access)?)
     }
@@ -67,7 +69,9 @@ impl DirectFile {
         let told = statx(&file.file, "", AtFlags::EMPTY_PATH, dio).map_or(0, |found| {
             found.stx_dio_offset_align.max(found.stx_dio_mem_align)
         });
-        let alignment = u64::from(told).next_power_of_two().max(ALIGNMENT);
+        let block = file.device_block().unwrap_or(ALIGNMENT);
+        let alignment = u64::from(told).max(block).max(ALIGNMENT);
+        let alignment = alignment.next_power_of_two();
         Ok(Self {
             file,
             alignment,
@@ -163,7 +167,7 @@ impl DirectFile {
     }
 
     fn within(&self, kind: Kind, offset: u64, len: u64) -> Result<()> {
-        let present = self.file.size()?;
+        let present = self.size()?;
         if offset.checked_add(len).is_none_or(|end| end > present) {
             return Err(self.ends(kind, offset, len));
         }
@@ -210,8 +214,22 @@ impl Storage for DirectFile {
         Ok(())
     }
 
+    fn write_durably(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        if !self.is_aligned(offset, bytes) {
+            self.write_at(offset, bytes)?;
+            return self.sync();
+        }
+        self.within(Kind::Invalid, offset, bytes.len() as u64)?;
+        self.file.write_durably(offset, bytes)
+    }
+
     fn size(&self) -> Result<u64> {
-        self.file.size()
+        let size = self.file.size()?;
+        Ok(if self.file.device_block().is_some() {
+            size - size % self.alignment
+        } else {
+            size
+        })
     }
 
     /// As the contract says; `Invalid` if `size` is not a multiple of the alignment.
@@ -223,7 +241,12 @@ impl Storage for DirectFile {
                     .found(size, format!("a multiple of {}", self.alignment)),
             );
         }
-        self.file.resize(size)
+        let present = self.size()?;
+        match size.cmp(&present) {
+            Ordering::Equal => Ok(()),
+            Ordering::Greater => self.allocate(present, size - present),
+            Ordering::Less => self.file.resize(size),
+        }
     }
 
     fn sync(&self) -> Result<()> {
@@ -231,11 +254,21 @@ impl Storage for DirectFile {
     }
 
     fn discard(&self, offset: u64, len: u64) -> Result<()> {
-        self.file.discard(offset, len)
+        self.file.give_back(self, offset, len)
     }
 
+    /// As the contract says. Where the file system has no call for it, the bytes behind the end are written.
     fn allocate(&self, offset: u64, len: u64) -> Result<()> {
-        self.file.allocate(offset, len)
+        let range = offset..offset.saturating_add(len);
+        if self.file.take_room(&range)? {
+            return Ok(());
+        }
+        let size = self.size()?;
+        if range.end > size {
+            let grown = self.file.file.set_len(range.end);
+            grown.map_err(|e| Error::io("cannot grow", e).at(self.path()).offset(size))?;
+        }
+        write_zeros(self, offset.max(size), range.end)
     }
 
     fn allocated(&self) -> Result<u64> {

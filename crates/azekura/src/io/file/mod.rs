@@ -1,16 +1,20 @@
 //! Files through the page cache.
 //!
-//! [`File`] is one open file with its lock; [`Files`] is a folder of them. New files are private to their
-//! owner (mode 0600), links are not followed, and anything but a regular file is refused by name. It
-//! keeps the promises of `Storage`, and knows nothing of formats.
+//! [`File`] is one open file with its lock, or an open block device; [`Files`] is a folder of files. New files are
+//! private to their owner (mode 0600), links are not followed, and anything but a regular file is refused by name,
+//! except that a block device is opened. It keeps the promises of `Storage`, and knows nothing of formats.
 
+mod device;
 mod folder;
+#[cfg(test)]
+pub(super) mod loop_device;
 mod nameless;
 #[cfg(test)]
 mod tests;
 
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,6 +26,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 use super::file_lock::{FileLock, without_readers};
 use super::{Access, Map, Storage};
 use crate::error::{Error, Kind, Result, size};
+use device::{Device, device_at, whole_blocks};
 pub use folder::{Files, remove, sync_directory};
 use nameless::Nameless;
 
@@ -33,6 +38,8 @@ pub struct File {
     path: PathBuf,
     access: Access,
     lock: FileLock,
+    /// Of a block device.
+    device: Option<Device>,
     /// Where it stands until it takes its name.
     nameless: Mutex<Option<Nameless>>,
     /// Whether it takes its name from who has it.
@@ -58,8 +65,12 @@ impl File {
         Self::with(path.as_ref(), &mut options, Access::Write, not_made)
     }
 
-    /// Opens a file. `Locked` if `access` is `Write` and it is open for writing anywhere.
+    /// Opens a file or a block device. `Locked` if `access` is `Write` and it is open for writing anywhere, or the
+    /// device is mounted.
     pub fn open(path: impl AsRef<Path>, access: Access) -> Result<Self> {
+        if let Some(device) = device_at(path.as_ref()) {
+            return Self::open_device(path.as_ref(), &device, access);
+        }
         let mut options = OpenOptions::new();
         options.read(true).write(access == Access::Write);
         Self::with(path.as_ref(), &mut options, access, refused)
@@ -113,6 +124,7 @@ impl File {
             path: path.to_path_buf(),
             access,
             lock,
+            device: None,
             nameless: Mutex::new(None),
             replaces: false,
         })
@@ -165,20 +177,82 @@ impl File {
         })
     }
 
-    fn write_zeros(&self, from: u64, to: u64) -> Result<()> {
-        let zeros = vec![0; to.saturating_sub(from).min(1 << 20) as usize];
-        let mut at = from;
-        while at < to {
-            let part = (to - at).min(1 << 20);
-            self.write_at(at, &zeros[..part as usize])?;
-            at += part;
+    /// Gives back what the system takes back of a range: that part reads as zeros then. The rest is as it was.
+    fn punch(&self, range: Range<u64>) -> Result<Range<u64>> {
+        let nothing = range.start..range.start;
+        let part = match &self.device {
+            Some(device) => whole_blocks(range, device.block),
+            None => range,
+        };
+        if part.is_empty() {
+            return Ok(nothing);
         }
-        Ok(())
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match self.fallocate(flags, &part) {
+            Ok(()) => Ok(part),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(nothing),
+            Err(error) => Err(self.error("cannot give space back", error, part.start)),
+        }
+    }
+
+    fn fallocate(
+        &self,
+        flags: FallocateFlags,
+        range: &Range<u64>,
+    ) -> std::result::Result<(), Errno> {
+        loop {
+            match fallocate(&self.file, flags, range.start, range.end - range.start) {
+                Err(Errno::INTR) => {}
+                done => return done,
+            }
+        }
+    }
+
+    /// Gives a range back; what the system does not take is written with zeros, through `storage`.
+    pub(super) fn give_back(&self, storage: &dyn Storage, offset: u64, len: u64) -> Result<()> {
+        let range = offset..offset.saturating_add(len);
+        let punched = self.punch(range.clone())?;
+        if punched == range {
+            return Ok(());
+        }
+        let end = range.end.min(storage.size()?);
+        write_zeros(storage, range.start, punched.start)?;
+        write_zeros(storage, punched.end, end)
+    }
+
+    /// Takes room for a range. `false`: the file system has no call for that.
+    pub(super) fn take_room(&self, range: &Range<u64>) -> Result<bool> {
+        if self.device.is_some() {
+            return self.fits_device(range.end).map(|()| true);
+        }
+        if range.is_empty() {
+            return Ok(true);
+        }
+        match self.fallocate(FallocateFlags::empty(), range) {
+            Ok(()) => Ok(true),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(false),
+            Err(error) => {
+                let what = format!("cannot allocate {}", size(range.end - range.start));
+                Err(self.error(&what, error, range.start))
+            }
+        }
     }
 
     fn error(&self, what: &str, source: impl Into<std::io::Error>, offset: u64) -> Error {
         Error::io(what, source).at(&self.path).offset(offset)
     }
+}
+
+/// Writes zeros: where space cannot be given back, or taken, by a call of its own.
+pub(super) fn write_zeros(storage: &dyn Storage, from: u64, to: u64) -> Result<()> {
+    let zeros = vec![0; to.saturating_sub(from).min(1 << 20) as usize];
+    let mut at = from;
+    while at < to {
+        let part = (to - at).min(1 << 20);
+        storage.write_at(at, &zeros[..part as usize])?;
+        at += part;
+    }
+    Ok(())
 }
 
 /// Whether there is a file of that name. Looking before it is opened keeps a pipe or a device from blocking
@@ -286,6 +360,9 @@ impl Storage for File {
     }
 
     fn size(&self) -> Result<u64> {
+        if self.device.is_some() {
+            return self.size_of_device();
+        }
         let found = self
             .file
             .metadata()
@@ -294,6 +371,9 @@ impl Storage for File {
     }
 
     fn resize(&self, wanted: u64) -> Result<()> {
+        if self.device.is_some() {
+            return self.resize_device(wanted);
+        }
         let present = self.size()?;
         if wanted > present {
             self.allocate(present, wanted - present)?;
@@ -321,43 +401,22 @@ impl Storage for File {
     }
 
     fn discard(&self, offset: u64, len: u64) -> Result<()> {
-        if len == 0 {
-            return Ok(());
-        }
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        loop {
-            match fallocate(&self.file, flags, offset, len) {
-                Ok(()) => return Ok(()),
-                Err(Errno::INTR) => {}
-                Err(Errno::OPNOTSUPP | Errno::NOSYS) => break,
-                Err(error) => return Err(self.error("cannot give space back", error, offset)),
-            }
-        }
-        // Space that cannot be given back must still read as zeros.
-        let end = offset.saturating_add(len).min(self.size()?);
-        self.write_zeros(offset, end)
+        self.give_back(self, offset, len)
     }
 
     fn allocate(&self, offset: u64, len: u64) -> Result<()> {
-        if len == 0 {
+        let range = offset..offset.saturating_add(len);
+        if self.take_room(&range)? {
             return Ok(());
         }
-        loop {
-            match fallocate(&self.file, FallocateFlags::empty(), offset, len) {
-                Ok(()) => return Ok(()),
-                Err(Errno::INTR) => {}
-                Err(Errno::OPNOTSUPP | Errno::NOSYS) => break,
-                Err(error) => {
-                    let what = format!("cannot allocate {}", size(len));
-                    return Err(self.error(&what, error, offset));
-                }
-            }
-        }
         // Where the file system cannot allocate it cannot punch holes either: only the growth is missing.
-        self.write_zeros(offset.max(self.size()?), offset.saturating_add(len))
+        write_zeros(self, offset.max(self.size()?), range.end)
     }
 
     fn allocated(&self) -> Result<u64> {
+        if self.device.is_some() {
+            return self.size();
+        }
         let found = self
             .file
             .metadata()

@@ -11,6 +11,7 @@ use super::*;
 use crate::io::aligned::ALIGNMENT;
 use crate::io::direct::DirectFile;
 use crate::io::file::File;
+use crate::io::file::loop_device::LoopDevice;
 use crate::io::memory::Memory;
 use crate::io::region::Region;
 use crate::io::sim::{Fault, Operation, SimDisk};
@@ -24,7 +25,7 @@ struct Case {
     name: String,
     flight: Box<dyn Flight>,
     storage: Arc<dyn Storage>,
-    _folder: Option<tempfile::TempDir>,
+    _below: Below,
 }
 
 fn block(byte: u8) -> AlignedBuf {
@@ -73,14 +74,17 @@ fn notice(text: &str) {
     eprintln!("notice: {text}");
 }
 
-fn storages() -> Vec<(&'static str, Arc<dyn Storage>, Option<tempfile::TempDir>)> {
-    let mut all: Vec<(_, Arc<dyn Storage>, _)> = Vec::new();
+/// What a storage stands on, until it is dropped.
+type Below = Option<Box<dyn std::any::Any>>;
+
+fn storages() -> Vec<(&'static str, Arc<dyn Storage>, Below)> {
+    let mut all: Vec<(_, Arc<dyn Storage>, Below)> = Vec::new();
     let folder = tempfile::tempdir().unwrap();
     let file = File::create(folder.path().join("a")).unwrap();
-    all.push(("file", Arc::new(file), Some(folder)));
+    all.push(("file", Arc::new(file), Some(Box::new(folder))));
     let folder = tempfile::tempdir().unwrap();
     match DirectFile::create(folder.path().join("a")) {
-        Ok(direct) => all.push(("direct", Arc::new(direct), Some(folder))),
+        Ok(direct) => all.push(("direct", Arc::new(direct), Some(Box::new(folder)))),
         Err(error) => notice(&format!("no direct file was tried: {error}")),
     }
     all.push(("memory", Memory::new(SIZE).unwrap(), None));
@@ -93,7 +97,11 @@ fn storages() -> Vec<(&'static str, Arc<dyn Storage>, Option<tempfile::TempDir>)
     let file = File::create(folder.path().join("a")).unwrap();
     file.resize(SIZE + 8192).unwrap();
     let region = Region::new(Arc::new(file), 4096, SIZE).unwrap();
-    all.push(("region", Arc::new(region), Some(folder)));
+    all.push(("region", Arc::new(region), Some(Box::new(folder))));
+    if let Some(device) = LoopDevice::new(SIZE, 4096) {
+        let direct = DirectFile::open(device.path(), Access::Write).unwrap();
+        all.push(("device", Arc::new(direct), Some(Box::new(device))));
+    }
     for (_, storage, _) in &all {
         storage.resize(SIZE).unwrap();
     }
@@ -105,7 +113,7 @@ fn cases(depth: usize) -> Vec<Case> {
     let mut cases = Vec::new();
     let rings = has_ring();
     for means in [Means::Ring, Means::Threads] {
-        for (name, storage, folder) in storages() {
+        for (name, storage, below) in storages() {
             if means == Means::Ring && (!rings || storage.behind().is_none()) {
                 continue;
             }
@@ -113,7 +121,7 @@ fn cases(depth: usize) -> Vec<Case> {
                 name: format!("{means:?} over {name}"),
                 flight: open(&storage, depth, means).unwrap(),
                 storage,
-                _folder: folder,
+                _below: below,
             });
         }
     }
