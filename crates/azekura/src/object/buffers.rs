@@ -5,34 +5,50 @@
 
 use parking_lot::Mutex;
 
-use crate::io::direct::AlignedBuf;
+use crate::error::Result;
+use crate::io::aligned::AlignedBuf;
 
 /// Bytes of buffers that are kept, at most.
 const KEPT_MAX: usize = 32 << 20;
+/// Buffers are whole multiples of it, so that they fit again.
+const STEP: usize = 64 << 10;
 
 /// See the module's text.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Buffers {
+    alignment: u64,
     kept: Mutex<Vec<AlignedBuf>>,
 }
 
 impl Buffers {
-    /// A buffer of `len` bytes or more; what is in it is anything.
-    pub(super) fn take(&self, len: usize) -> AlignedBuf {
-        let mut kept = self.kept.lock();
-        let fits = |buf: &AlignedBuf| buf.len() >= len && buf.len() <= 2 * len.max(64 << 10);
-        if let Some(at) = kept.iter().position(fits) {
-            return kept.swap_remove(at);
+    /// Buffers at multiples of `alignment`.
+    pub(super) fn new(alignment: u64) -> Self {
+        Self {
+            alignment,
+            kept: Mutex::default(),
         }
+    }
+
+    /// A buffer of `len` bytes; what is in it is anything. `Full` if the system gives no memory.
+    pub(super) fn take(&self, len: usize) -> Result<AlignedBuf> {
+        let wanted = len.next_multiple_of(STEP);
+        let mut kept = self.kept.lock();
+        let fits = |buf: &AlignedBuf| (wanted..=2 * wanted).contains(&buf.capacity());
+        let found = kept.iter().rposition(fits).map(|at| kept.swap_remove(at));
         drop(kept);
-        AlignedBuf::zeroed(len.next_power_of_two().min(len.next_multiple_of(1 << 20)))
+        let mut buf = match found {
+            Some(buf) => buf,
+            None => AlignedBuf::zeroed(wanted, self.alignment)?,
+        };
+        buf.set_len(len);
+        Ok(buf)
     }
 
     /// Takes one back.
     pub(super) fn give(&self, buf: AlignedBuf) {
         let mut kept = self.kept.lock();
-        let held: usize = kept.iter().map(|buf| buf.len()).sum();
-        if held + buf.len() <= KEPT_MAX {
+        let held: usize = kept.iter().map(AlignedBuf::capacity).sum();
+        if held + buf.capacity() <= KEPT_MAX {
             kept.push(buf);
         }
     }

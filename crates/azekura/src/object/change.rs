@@ -19,7 +19,7 @@ use super::space::Span;
 use super::{Core, EXTENT, Store, Stored};
 use crate::engine::Durability;
 use crate::error::{Error, Kind, Result, size};
-use crate::io::direct::AlignedBuf;
+use crate::io::aligned::AlignedBuf;
 use crate::log::Claim;
 
 /// One change of a batch.
@@ -48,13 +48,6 @@ pub(super) struct Placed {
     pub(super) span: Span,
     entry: Entry,
     pub(super) buf: AlignedBuf,
-}
-
-impl Placed {
-    /// The extent's bytes.
-    pub(super) fn bytes(&self) -> &[u8] {
-        &self.buf[..(u64::from(self.span.units) * UNIT) as usize]
-    }
 }
 
 impl Store {
@@ -160,10 +153,7 @@ impl Core {
     /// In the id's turn.
     fn put(&self, id: ObjectId, value: &[u8]) -> Result<Stored> {
         let placed = self.begin(id, value, 0)?;
-        if let Err(error) = self
-            .data
-            .write_at(self.offset_of(placed.span), placed.bytes())
-        {
+        if let Err(error) = self.data.write_at(self.offset_of(placed.span), &placed.buf) {
             self.void(placed)?;
             return Err(error);
         }
@@ -183,7 +173,7 @@ impl Core {
         }
         self.index.prepare(id)?;
         let units = extent::units(len) as u32;
-        let mut buf = self.buffers.take((u64::from(units) * UNIT) as usize);
+        let mut buf = self.buffers.take((u64::from(units) * UNIT) as usize)?;
         let (span, sequence) = match self.find_room(units) {
             Ok(found) => found,
             Err(error) => {
@@ -192,8 +182,7 @@ impl Core {
             }
         };
         let seal = Seal::new(self.salt, span.unit, id);
-        let bytes = &mut buf[..(u64::from(units) * UNIT) as usize];
-        seal.encode(bytes, sequence, flags, value);
+        seal.encode(&mut buf, sequence, flags, value);
         Ok(Placed {
             id,
             sequence,
@@ -377,7 +366,7 @@ impl Core {
                 let offset = self.offset_of(put.span);
                 placed.push(put);
                 let put = &placed[placed.len() - 1];
-                self.data.write_at(offset, put.bytes())
+                self.data.write_at(offset, &put.buf)
             }
             Change::Remove(id) => self.index.prepare(*id),
         });

@@ -349,7 +349,7 @@ impl Plan {
 
 /// Writes all of the data's room once.
 fn fill(data: &dyn Storage, plan: &Plan, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
-    let zeros = crate::io::direct::AlignedBuf::zeroed(FILL);
+    let zeros = crate::io::aligned::AlignedBuf::zeroed(FILL, data.alignment())?;
     let total = plan.units * UNIT;
     let mut done = 0;
     while done < total {
@@ -406,6 +406,7 @@ fn build(
         told.map(|root| &root.groups[..]),
         Box::new(lists),
     );
+    let alignment = data.alignment();
     let leaves = told.map_or_else(Vec::new, |root| root.leaves.clone());
     Core {
         log,
@@ -417,7 +418,7 @@ fn build(
         options: options.clone(),
         index: Index::new(leaves, Box::new(source)),
         turns: super::turns::Turns::default(),
-        buffers: super::buffers::Buffers::default(),
+        buffers: super::buffers::Buffers::new(alignment),
         commit: super::commit::Commit::default(),
         bell: keeper::Bell::default(),
         gate: RwLock::new(()),

@@ -138,14 +138,15 @@ impl Core {
         let wanted = range.start.min(len)..range.end.min(len).max(range.start.min(len));
         let bytes = extent::bytes_of(len, &extent::chunks_of(len, &wanted));
         let span = Self::span_of(entry);
-        let mut buf = self.buffers.take((bytes.end - bytes.start) as usize);
-        let into = &mut buf[..(bytes.end - bytes.start) as usize];
-        let read = self.data.read_at(self.offset_of(span) + bytes.start, into);
+        let mut buf = self.buffers.take((bytes.end - bytes.start) as usize)?;
+        let read = self
+            .data
+            .read_at(self.offset_of(span) + bytes.start, &mut buf);
         let decoded = read.and_then(|()| {
             let mut value = room::vec((wanted.end - wanted.start) as usize)?;
             let seal = Seal::new(self.salt, span.unit, id);
             Ok(seal
-                .decode(into, len, &wanted, &mut value)
+                .decode(&buf, len, &wanted, &mut value)
                 .map(|sequence| (value, sequence)))
         });
         self.buffers.give(buf);

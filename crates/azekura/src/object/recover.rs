@@ -25,7 +25,7 @@ use super::layout::{PIECE, Record, Root};
 use super::space::{Span, Stride};
 use super::{Core, EXTENT};
 use crate::error::Result;
-use crate::io::direct::AlignedBuf;
+use crate::io::aligned::AlignedBuf;
 use crate::log::Claim;
 
 /// Sequences left out after a recovery: those of puts that left no trace.
@@ -240,7 +240,11 @@ impl Core {
     /// Step 3, when the journal was replayed.
     pub(super) fn scan_strides(&self, replay: &mut Replay) -> Result<()> {
         let mut found: Vec<(u64, ObjectId, Entry)> = Vec::new();
-        let mut window = Window::new();
+        let mut window = Window {
+            buf: AlignedBuf::zeroed(WINDOW, self.data.alignment())?,
+            unit: 0,
+            units: 0,
+        };
         for stride in std::mem::take(&mut replay.strides) {
             for span in &stride.spans {
                 self.scan(replay, &stride, *span, &mut window, &mut found)?;
@@ -338,14 +342,6 @@ struct Window {
 }
 
 impl Window {
-    fn new() -> Self {
-        Self {
-            buf: AlignedBuf::zeroed(WINDOW),
-            unit: 0,
-            units: 0,
-        }
-    }
-
     /// The bytes of one unit; of those up to `end`, as many as fit are read with it.
     fn at(&mut self, core: &Core, unit: u64, end: u64) -> Result<&[u8]> {
         if !(self.unit..self.unit + self.units).contains(&unit) {

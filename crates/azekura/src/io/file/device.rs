@@ -22,7 +22,7 @@ use crate::io::aligned::ALIGNMENT;
 use crate::io::file_lock::FileLock;
 
 /// What a device tells of itself.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Device {
     /// What it reads and writes as a whole, but a page at least.
     pub(super) block: u64,

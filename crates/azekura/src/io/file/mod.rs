@@ -149,6 +149,7 @@ impl File {
             lock: FileLock::none(),
             nameless: Mutex::new(None),
             replaces: false,
+            device: self.device,
         })
     }
 
