@@ -22,6 +22,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
+use crate::room;
 
 /// What an update does with a record.
 #[derive(Debug, PartialEq, Eq)]
@@ -61,6 +62,11 @@ impl Bookmark {
     /// A bookmark from the bytes of an earlier one; the engine that is given it checks them.
     pub fn from_bytes(bytes: &[u8]) -> Self {
         Self(bytes.to_vec())
+    }
+
+    /// A bookmark of these bytes, one behind the other. Errors: `Full`.
+    pub(crate) fn of(parts: &[&[u8]]) -> Result<Self> {
+        room::concat(parts).map(Self)
     }
 
     /// The bytes to keep.

@@ -151,11 +151,31 @@ fn key(random: &mut Random) -> Vec<u8> {
     let mut key = format!("key-{number}").into_bytes();
     match number % 14 {
         7 => key.resize(400, b'.'),
+        // Longer than what is taken without asking.
+        3 => key.resize(9000, b'.'),
         // In a node of `BabyDb` all of these are one entry.
         0 => drop(key.splice(..0, [b'.'; 600])),
         _ => {}
     }
     key
+}
+
+/// Scans all records, and breaks off at one in `breaks`, to go on from the bookmark; how many there were.
+fn scan(db: &dyn Engine, breaks: usize) -> Result<u64> {
+    let (mut count, mut from) = (0, None);
+    loop {
+        from = db.scan(from.as_ref(), &mut |_, _| {
+            count += 1;
+            if count % breaks.max(1) as u64 == 1 {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        })?;
+        if from.is_none() {
+            return Ok(count);
+        }
+    }
 }
 
 /// One call after the other, and what the engine must hold then.
@@ -216,15 +236,10 @@ impl Script {
             }),
             9..=10 => return self.many(),
             11 => return self.batch(),
-            12 => answer(counted(|| {
-                let mut count = 0;
-                db.scan(None, &mut |_, _| {
-                    count += 1;
-                    ControlFlow::Continue(())
-                })
-                .map(|_| count)
-            }))
-            .map(|count| assert_eq!(count, db.count())),
+            12 => {
+                let breaks = random.index(9);
+                answer(counted(|| scan(db, breaks))).map(|count| assert_eq!(count, db.count()))
+            }
             13 => return self.walk(),
             14 => return self.snapshot(),
             _ if random.one_in(4) => answer(counted(|| db.clear())).map(|()| self.holds.clear()),

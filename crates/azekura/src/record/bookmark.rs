@@ -65,16 +65,24 @@ impl<'b> Start<'b> {
         })
     }
 
-    /// The bytes to keep.
+    /// The bytes to keep. Errors: `Full`, for a long key.
+    pub(super) fn bookmark(&self) -> Result<Bookmark> {
+        Bookmark::of(&[&self.head(), self.key])
+    }
+
+    /// As `bookmark`, where nobody can be answered that memory was refused.
+    pub(super) fn bookmark_at_any_rate(&self) -> Bookmark {
+        Bookmark::from_bytes(&[&self.head(), self.key].concat())
+    }
+
     #[expect(
         clippy::big_endian_bytes,
         reason = "bookmarks sort as bytes in scan order"
     )]
-    pub(super) fn bookmark(&self) -> Bookmark {
-        let mut bytes = self.hash.to_be_bytes().to_vec();
-        bytes.push(u8::from(self.behind));
-        bytes.extend_from_slice(self.key);
-        Bookmark::from_bytes(&bytes)
+    fn head(&self) -> [u8; 9] {
+        let mut head = [u8::from(self.behind); 9];
+        head[..8].copy_from_slice(&self.hash.to_be_bytes());
+        head
     }
 
     /// Whether a record belongs to what is still to be shown.
@@ -99,9 +107,10 @@ mod tests {
             Start::behind(7, b"a"),
             Start::at(256, b""),
         ];
-        let bookmarks: Vec<Bookmark> = places.iter().map(Start::bookmark).collect();
+        let bookmarks: Vec<Bookmark> = places.iter().map(|at| at.bookmark().unwrap()).collect();
         for (place, bookmark) in places.iter().zip(&bookmarks) {
             assert_eq!(Start::of(Some(bookmark)).unwrap(), *place);
+            assert_eq!(place.bookmark_at_any_rate(), *bookmark);
         }
         assert!(bookmarks.is_sorted());
         assert_eq!(Start::of(None).unwrap(), places[0]);

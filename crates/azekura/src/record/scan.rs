@@ -18,12 +18,12 @@ const AHEAD: usize = 16;
 
 /// The place just before `key`.
 pub(super) fn bookmark(hash: Hash, key: &[u8]) -> Bookmark {
-    Start::at(hash.0, key).bookmark()
+    Start::at(hash.0, key).bookmark_at_any_rate()
 }
 
 /// The place just behind `key`.
 pub(super) fn behind(hash: Hash, key: &[u8]) -> Bookmark {
-    Start::behind(hash.0, key).bookmark()
+    Start::behind(hash.0, key).bookmark_at_any_rate()
 }
 
 /// Is lent a record: key and value.
@@ -62,7 +62,7 @@ impl Scan<'_> {
                 let lent = (self.lend)(*place, &mut |key, value| {
                     let hash = Hash::of_key(key, self.secrets);
                     if start.admits(hash.0, key) && visit(key, value).is_break() {
-                        stopped = Some(behind(hash, key));
+                        stopped = Some(Start::behind(hash.0, key).bookmark()?);
                     }
                     Ok(())
                 });

@@ -247,7 +247,7 @@ impl Reader for StdHashDb {
             if let Some(value) = self.copy_of(start.hash, start.key)?
                 && visit(start.key, &value).is_break()
             {
-                return Ok(Some(Start::behind(start.hash, start.key).bookmark()));
+                return Start::behind(start.hash, start.key).bookmark().map(Some);
             }
             start.behind = true;
         }
@@ -279,7 +279,7 @@ impl Reader for StdHashDb {
                     let flow = visit(key, &values[begin..value_end]);
                     begin = value_end;
                     if flow.is_break() {
-                        return Ok(Some(Start::behind(*place, key).bookmark()));
+                        return Start::behind(*place, key).bookmark().map(Some);
                     }
                 }
             }
@@ -288,7 +288,7 @@ impl Reader for StdHashDb {
     }
 
     fn bookmark_at(&self, key: &[u8]) -> Bookmark {
-        Start::at(self.place(key), key).bookmark()
+        Start::at(self.place(key), key).bookmark_at_any_rate()
     }
 
     fn count(&self) -> u64 {
@@ -428,7 +428,9 @@ mod tests {
         assert!(places.is_sorted() && places.len() == 3000);
         for at in [0, 1, 1500, 2999] {
             let mut seen = BTreeSet::new();
-            let from = Start::behind(places[at].0, &places[at].1).bookmark();
+            let from = Start::behind(places[at].0, &places[at].1)
+                .bookmark()
+                .unwrap();
             db.scan(Some(&from), &mut |key, _| {
                 seen.insert(key.to_vec());
                 ControlFlow::Continue(())
@@ -437,7 +439,7 @@ mod tests {
             assert_eq!(seen.len(), 2999 - at);
         }
         // One whose key does not belong to its place is still a place.
-        let odd = Start::at(places[10].0, b"no such key").bookmark();
+        let odd = Start::at(places[10].0, b"no such key").bookmark().unwrap();
         assert!(
             db.scan(Some(&odd), &mut |_, _| ControlFlow::Break(()))
                 .unwrap()

@@ -89,7 +89,7 @@ impl Reader for StdTreeDb {
         visit: &mut Visit<'_>,
         _: &mut Damaged<'_>,
     ) -> Result<Option<Bookmark>> {
-        let mut next = from.map_or_else(Vec::new, |bookmark| bookmark.as_bytes().to_vec());
+        let mut next = room::copy(from.map_or(&[], Bookmark::as_bytes))?;
         let (mut bytes, mut ends) = (Vec::new(), Vec::new());
         // The first groups are small: many a scan wants but one record.
         let mut group = 1;
@@ -115,10 +115,10 @@ impl Reader for StdTreeDb {
                 let key = &bytes[begin..*key_end];
                 let flow = visit(key, &bytes[*key_end..*end]);
                 if flow.is_break() {
-                    return Ok(Some(Bookmark::from_bytes(&behind(key))));
+                    return Bookmark::of(&[key, &[0]]).map(Some);
                 }
                 if *end == bytes.len() {
-                    next = behind(key);
+                    next = behind(key)?;
                 }
                 begin = *end;
             }
@@ -160,8 +160,8 @@ impl Reader for StdTreeDb {
 }
 
 /// The least key behind `key`.
-fn behind(key: &[u8]) -> Vec<u8> {
-    [key, &[0]].concat()
+fn behind(key: &[u8]) -> Result<Vec<u8>> {
+    room::concat(&[key, &[0]])
 }
 
 impl Engine for StdTreeDb {

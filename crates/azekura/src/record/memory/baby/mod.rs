@@ -301,7 +301,7 @@ impl Reader for BabyDb {
     }
 
     fn bookmark_at(&self, key: &[u8]) -> Bookmark {
-        walk::bookmark(key, false)
+        walk::bookmark_at(key)
     }
 
     fn count(&self) -> u64 {

@@ -19,11 +19,14 @@ use crate::node::{Found, Key, Node};
 use crate::order::Order;
 use crate::room;
 
-/// The place at `key`, or behind it.
-pub(super) fn bookmark(key: &[u8], is_behind: bool) -> Bookmark {
-    let mut bytes = vec![u8::from(is_behind)];
-    bytes.extend_from_slice(key);
-    Bookmark::from_bytes(&bytes)
+/// The place at `key`, where nobody can be answered that memory was refused.
+pub(super) fn bookmark_at(key: &[u8]) -> Bookmark {
+    Bookmark::from_bytes(&[&[0], key].concat())
+}
+
+/// The place behind `key`. Errors: `Full`.
+fn behind(key: &[u8]) -> Result<Bookmark> {
+    Bookmark::of(&[&[1], key])
 }
 
 fn decode(bookmark: &Bookmark) -> Result<(&[u8], bool)> {
@@ -273,14 +276,14 @@ impl BabyDb {
                     for at in 0..batch.records.len() {
                         match batch.entry(&pin, at) {
                             Some(Entry::Record(key, value)) if visit(key, value).is_break() => {
-                                return Ok(Some(bookmark(key, true)));
+                                return behind(key).map(Some);
                             }
                             Some(Entry::Cluster(stem, cluster)) => {
                                 let mut place = start.skipped(stem, cluster);
                                 while let Some(member) = cluster.get(place) {
                                     join(&mut long, stem, member.rest)?;
                                     if visit(&long, member.value).is_break() {
-                                        return Ok(Some(bookmark(&long, true)));
+                                        return behind(&long).map(Some);
                                     }
                                     place += 1;
                                 }
