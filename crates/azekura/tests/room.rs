@@ -126,6 +126,44 @@ fn a_limit_answers_full_and_loses_nothing() {
     }
 }
 
+/// An update's own pin keeps what was freed just before it.
+fn an_update_at_the_limit_uses_what_was_freed_before() {
+    let db = TinyDb::with(&Options {
+        memory_limit: Some(1 << 20),
+    })
+    .expect("a new store");
+    let mut put = 0u64;
+    while db.put(&put.to_le_bytes(), &[3; 100]).is_ok() {
+        put += 1;
+    }
+    let mut asked = 0;
+    // As many as a block holds, since fewer are not worth looking for, and fewer than are freed together.
+    for round in 0..put / 600 {
+        for key in round * 600..(round + 1) * 600 {
+            assert!(db.remove(&key.to_le_bytes()).expect("a removal"));
+        }
+        let decide = &mut |present: Option<&[u8]>| {
+            asked += 1;
+            let value = present.unwrap_or(&[4; 99]);
+            Edit::Put([value, &[5]].concat().into())
+        };
+        for step in 0..500 {
+            let key = (put + round * 500 + step).to_le_bytes();
+            db.update(&key, decide).expect("room for one");
+            assert_eq!(db.get(&key).expect("a get").map(|value| value[99]), Some(5));
+        }
+    }
+    let count = put - put / 600 * 100;
+    assert_eq!((asked, db.count()), (put / 600 * 500, count));
+    // More than there is at all stays refused, and is not asked for again.
+    let refused = db.update(b"other", &mut |_| {
+        asked += 1;
+        Edit::Put(vec![0; 1 << 20].into())
+    });
+    assert_eq!(refused.expect_err("no room").kind(), Kind::Full);
+    assert_eq!((asked, db.count()), (put / 600 * 500 + 1, count));
+}
+
 fn a_slab_uses_freed_room_again() {
     let slab = Slab::new(None).expect("a slab");
     let mut random = Random::new(5);
@@ -153,5 +191,6 @@ fn room_comes_back() {
     overwrites_take_no_more_and_more_room();
     an_emptied_store_gives_its_room_back();
     a_limit_answers_full_and_loses_nothing();
+    an_update_at_the_limit_uses_what_was_freed_before();
     a_slab_uses_freed_room_again();
 }

@@ -6,13 +6,21 @@
 use super::TinyDb;
 use crate::engine::{DecideMany, Edit};
 use crate::epoch::{self, Pin};
-use crate::error::{Kind, Result};
+use crate::error::{Error, Kind, Result};
 use crate::index::hash::Hash;
 use crate::index::{Locked, Place};
 use crate::record::many::Distinct;
 use crate::record::shelf::{LIMITS, Present};
 use crate::room;
 use crate::weave::{self, Bug};
+
+/// An update there was no room for.
+struct NoRoom<'a> {
+    edit: Edit<'a>,
+    /// What it was decided for.
+    shown: Option<Vec<u8>>,
+    error: Error,
+}
 
 impl TinyDb {
     /// Sets the value of `key`. Errors: `TooLarge`; `Full`, and then nothing is changed.
@@ -148,6 +156,10 @@ impl TinyDb {
     }
 
     /// One update.
+    ///
+    /// Where there is no room, what was freed is perhaps enough, but the pin of the update itself keeps it. Then it lets
+    /// go of everything, and does what it was told if the record still is as it was shown: nobody can tell when it was
+    /// asked.
     pub(super) fn edit<'a>(
         &self,
         key: &[u8],
@@ -155,20 +167,48 @@ impl TinyDb {
     ) -> Result<()> {
         LIMITS.check(key, &[])?;
         let hash = self.shelf.hash(key);
+        let Some(NoRoom { edit, shown, error }) = self.edit_once(key, hash, decide)? else {
+            return Ok(());
+        };
+        self.shelf.slab.reclaim();
+        let mut is_same = false;
+        let again = self.edit_once(key, hash, |present| {
+            is_same = present == shown.as_deref();
+            if is_same { edit } else { Edit::Keep }
+        })?;
+        if is_same && again.is_none() {
+            Ok(())
+        } else {
+            Err(error)
+        }
+    }
+
+    fn edit_once<'a>(
+        &self,
+        key: &[u8],
+        hash: Hash,
+        decide: impl FnOnce(Option<&[u8]>) -> Edit<'a>,
+    ) -> Result<Option<NoRoom<'a>>> {
         let _inside = self.gate.enter();
         let pin = epoch::pin();
         self.shelf.keep_dense(&pin);
         let (mut locked, found) = self.shelf.lock(&pin, key, hash)?;
-        let edit = decide(found.as_ref().map(|present| present.record.value));
-        let place = match &edit {
-            Edit::Put(value) => {
-                LIMITS.check(key, value)?;
-                Some(self.shelf.slab.put(&pin, key, value, None)?)
+        let shown = found.as_ref().map(|present| present.record.value);
+        let edit = decide(shown);
+        let mut place = None;
+        if let Edit::Put(value) = &edit {
+            LIMITS.check(key, value)?;
+            match self.shelf.slab.put(&pin, key, value, None) {
+                Ok(put) => place = Some(put),
+                Err(error) if error.kind() == Kind::Full => {
+                    let shown = shown.map(room::copy).transpose()?;
+                    return Ok(Some(NoRoom { edit, shown, error }));
+                }
+                Err(error) => return Err(error),
             }
-            Edit::Keep | Edit::Remove => None,
-        };
+        }
         self.apply(&pin, &mut locked, found.as_ref(), &edit, place);
-        Ok(())
+        Ok(None)
     }
 
     fn apply(
