@@ -88,7 +88,7 @@ pub struct Said {
     /// Whether clients may remove everything by the command `flush_all` (true)
     #[arg(long, value_name = "true|false")]
     pub flush: Option<bool>,
-    /// Whether clients may read everything by dump and keys (true)
+    /// Whether clients may read everything by dump and keys, and watch what others do (true)
     #[arg(long, value_name = "true|false")]
     pub dump: Option<bool>,
 }
@@ -359,7 +359,7 @@ pub struct Config {
     pub shutdown: bool,
     /// Whether they may remove everything.
     pub flush: bool,
-    /// Whether they may read everything.
+    /// Whether they may read everything, and watch what others do.
     pub dump: bool,
 }
 

@@ -4,14 +4,14 @@
 //! It knows no protocol and no threads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use azekura::error::Result;
 use azekura::record::cache::CacheDb;
 
 use crate::config::{Address, Certificate, Config};
 use crate::item::Item;
-use crate::memcached::{Outside, system_time};
+use crate::memcached::{Outside, Watchers, system_time};
 use crate::net::{Control, Limits, tls};
 use crate::watch::{History, processor_seconds};
 
@@ -22,20 +22,24 @@ pub(crate) struct Dropped {
     evicted: AtomicU64,
     /// Whose time was over.
     reclaimed: AtomicU64,
+    /// Who wants to know of the evicted; nobody before the first client.
+    pub(crate) watchers: OnceLock<Arc<Watchers>>,
 }
 
 impl Dropped {
     /// Counts one.
-    pub(crate) fn note(&self, value: &[u8]) {
+    pub(crate) fn note(&self, key: &[u8], value: &[u8]) {
         // Most never expire: of these nobody asks the time.
         let is_over = Item::decode(value)
             .is_some_and(|item| item.head.expires != 0 && item.head.is_over(system_time()));
-        let count = if is_over {
-            &self.reclaimed
-        } else {
-            &self.evicted
-        };
-        count.fetch_add(1, Ordering::Relaxed);
+        if is_over {
+            self.reclaimed.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        self.evicted.fetch_add(1, Ordering::Relaxed);
+        if let Some(watchers) = self.watchers.get() {
+            watchers.evicted(key, value);
+        }
     }
 }
 

@@ -108,7 +108,7 @@ impl Server {
                     bytes_max: Some(config.memory_max.unwrap_or(CACHE_MEMORY)),
                     dropped: Some({
                         let dropped = Arc::clone(&dropped);
-                        Arc::new(move |_, value, _| dropped.note(value))
+                        Arc::new(move |key, value, _| dropped.note(key, value))
                     }),
                     ..cache::Options::default()
                 })?;
@@ -127,6 +127,8 @@ impl Server {
                 ..Settings::default()
             },
         );
+        // It is the only one who sets them.
+        let _ = dropped.watchers.set(Arc::clone(&service.watchers));
         let server = Self {
             config: config.clone(),
             service: Arc::new(service),

@@ -14,6 +14,7 @@ use super::execute::Hand;
 use super::latency::{Spread, Work};
 use super::service::Service;
 use super::stats::WORDS;
+use super::watchers::DETAIL;
 
 /// The version told to clients: the dialect, and who speaks it.
 pub(super) const VERSION: &str = concat!("1.6.45-azekura-", env!("CARGO_PKG_VERSION"));
@@ -99,6 +100,7 @@ fn general(service: &Service, tell: &mut dyn FnMut(&str, &str)) {
     tell("get_flushed", "0");
     let crawled = &mut |name: &str, figure: u64| tell(name, &figure.to_string());
     service.sweeps.tell(crawled);
+    service.watchers.figures(crawled);
 }
 
 /// Bytes of records.
@@ -164,7 +166,7 @@ fn settings(service: &Service, tell: &mut dyn FnMut(&str, &str)) {
         ("evictions", if promise.evicts { "on" } else { "off" }),
         ("shutdown_command", yes(own.shutdown_enabled)),
         ("stat_key_prefix", ":"),
-        ("detail_enabled", yes(service.detail.is_on())),
+        ("detail_enabled", yes(service.watchers.want(DETAIL))),
         ("cas_enabled", "yes"),
         ("binding_protocol", "auto-negotiate"),
         ("auth_enabled_sasl", yes(service.has_passwords())),

@@ -110,6 +110,17 @@ impl Header {
         }
     }
 
+    /// How a packet that stores does it, whatever version it asks for.
+    fn mode(&self) -> Mode {
+        match self.operation().0 {
+            0x0e => Mode::Append,
+            0x0f => Mode::Prepend,
+            0x01 => Mode::Set,
+            0x02 => Mode::Add,
+            _ => Mode::Replace,
+        }
+    }
+
     /// Whether the value is stored, and may be long.
     pub(super) fn stores(&self) -> bool {
         matches!(self.operation().0, 0x01..=0x03 | 0x0e | 0x0f)
@@ -261,7 +272,8 @@ pub(super) fn refuse_too_large(
     if hand.fits(key.len(), word(extras).unwrap_or(0), len) {
         return false;
     }
-    match hand.refuse_too_large(key, header.operation().0 == 0x01) {
+    let mode = header.mode();
+    match hand.refuse_too_large((mode, key), mode == Mode::Set) {
         Ok(()) => refuse(output, header, Status::TooLarge),
         Err(error) => fail(hand, header, &error, output),
     }
@@ -390,14 +402,10 @@ fn store(
     output: &mut Vec<u8>,
 ) -> Result<()> {
     let (extras, key) = header.front(packet);
-    let (operation, is_quiet) = header.operation();
-    let mode = match operation {
-        0x0e => Mode::Append,
-        0x0f => Mode::Prepend,
-        _ if header.cas != 0 => Mode::Cas,
-        0x01 => Mode::Set,
-        0x02 => Mode::Add,
-        _ => Mode::Replace,
+    let is_quiet = header.operation().1;
+    let mode = match header.mode() {
+        Mode::Set | Mode::Add | Mode::Replace if header.cas != 0 => Mode::Cas,
+        mode => mode,
     };
     let exptime = time(extras.get(4..).and_then(word).unwrap_or(0));
     let stored = hand.store(&New {
@@ -433,7 +441,7 @@ fn store(
 fn delete(hand: &mut Hand, header: &Header, packet: &[u8], output: &mut Vec<u8>) -> Result<()> {
     let (_, key) = header.front(packet);
     let compare = (header.cas != 0).then_some(header.cas);
-    match hand.remove(key, compare)? {
+    match hand.remove(key, compare, "delete")? {
         Some(true) if header.operation().1 => {}
         Some(true) => push(output, header, 0, 0, b"", b"", b""),
         Some(false) => refuse(output, header, Status::Exists),

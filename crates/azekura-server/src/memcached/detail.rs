@@ -4,7 +4,6 @@
 //! no connection.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::number;
@@ -22,10 +21,9 @@ struct Prefix {
     deletes: u64,
 }
 
-/// Counts by prefix, while switched on.
+/// Counts by prefix, while `watchers` says that they are wanted.
 #[derive(Debug, Default)]
 pub(super) struct Detail {
-    is_on: AtomicBool,
     prefixes: Mutex<BTreeMap<Vec<u8>, Prefix>>,
 }
 
@@ -38,11 +36,6 @@ pub(super) enum Done {
 }
 
 impl Detail {
-    #[inline]
-    pub(super) fn is_on(&self) -> bool {
-        self.is_on.load(Ordering::Relaxed)
-    }
-
     #[cold]
     pub(super) fn note(&self, key: &[u8], done: Done) {
         let Some(len) = memchr::memchr(b':', key) else {
@@ -99,11 +92,11 @@ impl Detail {
 pub(super) fn detail(service: &Service, word: Option<&[u8]>, output: &mut Vec<u8>) {
     let answer = match word {
         Some(b"on") => {
-            service.detail.is_on.store(true, Ordering::Relaxed);
+            service.watchers.set_detail(true);
             "OK"
         }
         Some(b"off") => {
-            service.detail.is_on.store(false, Ordering::Relaxed);
+            service.watchers.set_detail(false);
             "OK"
         }
         Some(b"dump") => {

@@ -18,6 +18,7 @@ use super::number;
 use super::service::Service;
 use super::stats::{Count, Tally};
 use super::text::Mode;
+use super::watchers::{DETAIL, MUTATIONS, Sight};
 use crate::item::{Head, Item};
 
 /// Versions a connection takes at once, at most.
@@ -36,6 +37,8 @@ pub(super) struct Hand {
     pub(super) now: u32,
     /// Whether answers wait until what they acknowledge survives loss of power.
     pub(super) must_sync: bool,
+    /// The number of the connection, for those who watch.
+    pub(super) number: i32,
     versions: Range<u64>,
     /// How many versions are taken next.
     versions_next: u64,
@@ -122,6 +125,7 @@ impl Hand {
             tally: Tally::default(),
             now: service.now(),
             must_sync: false,
+            number: 0,
             versions: 0..0,
             versions_next: 1,
             scratch: Vec::new(),
@@ -158,9 +162,35 @@ impl Hand {
     /// Keys were set.
     #[inline]
     pub(super) fn note_sets<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
-        if self.service.detail.is_on() {
+        if self.service.watchers.want(DETAIL) {
             keys.for_each(|key| self.service.detail.note(key, Done::Set));
         }
+    }
+
+    /// Tells those who watch what came of storing.
+    #[inline]
+    pub(super) fn note_stored(
+        &self,
+        (mode, key): (Mode, &[u8]),
+        expires: u32,
+        len: usize,
+        stored: std::result::Result<&Stored, &Error>,
+    ) {
+        if !self.service.watchers.want(MUTATIONS) {
+            return;
+        }
+        let status = match stored {
+            Ok(Stored::Done { .. }) => "stored",
+            Ok(Stored::Exists) => "exists",
+            Ok(Stored::NotFound) => "not_found",
+            Err(error) if error.kind() == Kind::Full => "no_memory",
+            Err(error) if error.kind() == Kind::TooLarge => "too_large",
+            Ok(Stored::Refused) | Err(_) => "not_stored",
+        };
+        let what = (status, mode.word());
+        let size = (expires.saturating_sub(self.now), len);
+        let watchers = &self.service.watchers;
+        watchers.stored(key, what, size, self.number);
     }
 
     /// Whether an item of this size may be stored, counted as memcached counts.
@@ -171,8 +201,17 @@ impl Hand {
 
     /// An item was refused for its size. If it would have replaced what was there whatever that is, what was there is out
     /// of date, and goes; else it stays.
-    pub(super) fn refuse_too_large(&mut self, key: &[u8], replaces: bool) -> Result<()> {
+    pub(super) fn refuse_too_large(
+        &mut self,
+        (mode, key): (Mode, &[u8]),
+        replaces: bool,
+    ) -> Result<()> {
         self.tally.one(Count::StoreTooLarge);
+        if self.service.watchers.want(MUTATIONS) {
+            let what = ("too_large", mode.word());
+            let watchers = &self.service.watchers;
+            watchers.stored(key, what, (0, 0), self.number);
+        }
         if !replaces {
             return Ok(());
         }
@@ -234,6 +273,12 @@ impl Hand {
         if self.scratch.capacity() > SCRATCH_KEPT {
             self.scratch = Vec::new();
         }
+        let stored = Stored::Done {
+            cas: head.cas,
+            len: data.len(),
+        };
+        let outcome = put.as_ref().map(|()| &stored);
+        self.note_stored((Mode::Set, key), head.expires, data.len(), outcome);
         put?;
         self.wrote();
         self.tally.one(Count::TotalItems);
@@ -259,7 +304,7 @@ impl Hand {
         let next = self.version();
         let limit = self.service.item_size_max();
         let mut stored = Stored::Refused;
-        self.change(new.key, |present, built| {
+        let changed = self.change(new.key, |present, built| {
             let joins = matches!(new.mode, Mode::Append | Mode::Prepend);
             stored = match (new.mode, present) {
                 (Mode::Add, Some(_)) | (Mode::Replace, None) => Stored::Refused,
@@ -304,7 +349,14 @@ impl Hand {
             built.extend_from_slice(behind);
             stored = Stored::Done { cas: head.cas, len };
             Change::Put
-        })?;
+        });
+        let len = match stored {
+            Stored::Done { len, .. } => len,
+            _ => new.data.len(),
+        };
+        let outcome = changed.as_ref().map(|()| &stored);
+        self.note_stored((new.mode, new.key), head.expires, len, outcome);
+        changed?;
         if let Stored::Done { .. } = stored {
             self.tally.one(Count::TotalItems);
         }
@@ -318,19 +370,27 @@ impl Hand {
         Ok(stored)
     }
 
-    /// Removes; `None`: nothing was there; `Some(false)`: another version.
-    pub(super) fn remove(&mut self, key: &[u8], compare: Option<u64>) -> Result<Option<bool>> {
-        if self.service.detail.is_on() {
+    /// Removes, by a command of this word; `None`: nothing was there; `Some(false)`: another version.
+    pub(super) fn remove(
+        &mut self,
+        key: &[u8],
+        compare: Option<u64>,
+        command: &str,
+    ) -> Result<Option<bool>> {
+        if self.service.watchers.want(DETAIL) {
             self.service.detail.note(key, Done::Delete);
         }
         let now = self.now;
-        let mut removed = None;
+        let (mut removed, mut sight) = (None, Sight::NotFound);
         self.service.engine.update(key, &mut |present| {
             // What is no item goes as well.
             let Some(value) = present else {
                 return Edit::Keep;
             };
-            let head = Item::decode(value).map_or(Head::default(), |item| item.head);
+            let item = Item::decode(value);
+            let head = item.map_or(Head::default(), |item| item.head);
+            let len = item.map_or(0, |item| item.data.len());
+            sight = Sight::of(Some(len), !head.is_over(now));
             if !head.is_over(now) {
                 removed = Some(compare.is_none_or(|cas| cas == head.cas));
             }
@@ -340,13 +400,22 @@ impl Hand {
                 Edit::Remove
             }
         })?;
+        self.service.watchers.saw(key, sight, self.number);
         if removed == Some(true) {
             self.wrote();
+            self.note_deleted(key, sight, command);
             self.tally.one(Count::DeleteHits);
         } else {
             self.tally.one(Count::DeleteMisses);
         }
         Ok(removed)
+    }
+
+    /// Tells those who watch of a deletion.
+    pub(super) fn note_deleted(&self, key: &[u8], sight: Sight, command: &str) {
+        if let Sight::Found(len) = sight {
+            self.service.watchers.deleted(key, command, len);
+        }
     }
 
     /// Gives the item another time to live, and shows it to `show` as it was before.
@@ -357,12 +426,13 @@ impl Hand {
         mut show: impl FnMut(Item<'_>),
     ) -> Result<bool> {
         self.tally.one(Count::CmdTouch);
-        let mut found = false;
+        let (mut found, mut sight) = (false, Sight::NotFound);
         self.change(key, |present, built| {
             let Some(item) = present else {
                 return Change::Keep;
             };
             found = true;
+            sight = Sight::Found(item.data.len());
             show(item);
             if item.head.expires == expires {
                 return Change::Keep;
@@ -373,6 +443,7 @@ impl Hand {
             };
             Change::put(built, &head, item.data)
         })?;
+        self.service.watchers.saw(key, sight, self.number);
         self.tally.one(if found {
             Count::TouchHits
         } else {
@@ -386,7 +457,7 @@ impl Hand {
     pub(super) fn count(&mut self, key: &[u8], step: &Step) -> Result<Counted> {
         let next = self.version();
         let fits = self.fits(key.len(), 1, DIGITS_MAX);
-        let mut counted = Counted::NotFound;
+        let (mut counted, mut sight) = (Counted::NotFound, Sight::NotFound);
         self.change(key, |present, built| {
             let Some(item) = present else {
                 let Some((number, expires)) = step.initial else {
@@ -406,6 +477,7 @@ impl Hand {
                 counted = Counted::Done { number, head };
                 return Change::Put;
             };
+            sight = Sight::Found(item.data.len());
             if step.compare.is_some_and(|cas| cas != item.head.cas) {
                 counted = Counted::Exists;
                 return Change::Keep;
@@ -434,6 +506,12 @@ impl Hand {
             counted = Counted::Done { number, head };
             Change::Put
         })?;
+        self.service.watchers.saw(key, sight, self.number);
+        if let (Counted::Done { number, head }, Sight::NotFound) = (counted, sight) {
+            let len = number.checked_ilog10().unwrap_or(0) as usize + 1;
+            let stored = Stored::Done { cas: head.cas, len };
+            self.note_stored((Mode::Add, key), head.expires, len, Ok(&stored));
+        }
         let is_hit = matches!(counted, Counted::Done { .. });
         if is_hit || counted == Counted::NotFound {
             self.tally.one(match (step.up, is_hit) {

@@ -7,13 +7,14 @@
 use memchr::memchr;
 
 use super::binary::{self, Header};
-use super::detail::{Detail, Done};
+use super::detail::Done;
 use super::execute::{Hand, no_item};
 use super::meta;
 use super::number;
 use super::service::Service;
 use super::stats::{Count, Tally};
 use super::text::{self, Command, Words};
+use super::watchers::{DETAIL, FETCHERS, Sight};
 use crate::item::Item;
 
 /// As many as engines look up at once.
@@ -197,7 +198,8 @@ enum Told {
 /// connections share would be counted there, at each read of each thread.
 struct Teller<'h> {
     tally: &'h mut Tally,
-    detail: &'h Detail,
+    service: &'h Service,
+    number: i32,
     now: u32,
 }
 
@@ -207,7 +209,8 @@ impl<'h> Teller<'h> {
         let service = &*hand.service;
         let teller = Self {
             tally: &mut hand.tally,
-            detail: &service.detail,
+            service,
+            number: hand.number,
             now: hand.now,
         };
         (service, teller)
@@ -235,16 +238,16 @@ impl<'h> Teller<'h> {
                 if live.is_some_and(|item| item.head.is_stale && !item.head.is_won) {
                     return Told::NeedsUpdate;
                 }
-                self.count(key, item.is_some(), live.is_some());
+                self.count(key, item.as_ref(), live.is_some());
                 line.answer_get(key, live.as_ref(), self.now, meta::Seen::default(), output);
             }
             Form::Binary(header) => {
-                self.count(key, item.is_some(), live.is_some());
+                self.count(key, item.as_ref(), live.is_some());
                 binary::answer_read(output, header, key, live.as_ref());
             }
             Form::Text { cas } => {
                 if !*is_refused {
-                    self.count(key, item.is_some(), live.is_some());
+                    self.count(key, item.as_ref(), live.is_some());
                     if let Some(item) = live {
                         push_value(output, key, &item, *cas);
                     }
@@ -261,26 +264,44 @@ impl<'h> Teller<'h> {
     }
 
     #[inline]
-    fn count(&mut self, key: &[u8], is_there: bool, is_live: bool) {
-        if self.detail.is_on() {
-            self.detail.note(key, Done::Get { hit: is_live });
+    fn count(&mut self, key: &[u8], item: Option<&Item<'_>>, is_live: bool) {
+        if self.service.watchers.want(DETAIL | FETCHERS) {
+            self.note(key, item, is_live);
         }
-        self.tally.one(Count::CmdGet);
-        if is_live {
-            self.tally.one(Count::GetHits);
-        } else {
-            self.tally.one(Count::GetMisses);
-            if is_there {
-                self.tally.one(Count::GetExpired);
-            }
+        tally(self.tally, item.is_some(), is_live);
+    }
+
+    /// Tells those who want to know.
+    #[cold]
+    fn note(&self, key: &[u8], item: Option<&Item<'_>>, is_live: bool) {
+        if self.service.watchers.want(DETAIL) {
+            self.service.detail.note(key, Done::Get { hit: is_live });
+        }
+        let sight = Sight::of(item.map(|item| item.data.len()), is_live);
+        self.service.watchers.saw(key, sight, self.number);
+    }
+}
+
+#[inline]
+fn tally(tally: &mut Tally, is_there: bool, is_live: bool) {
+    tally.one(Count::CmdGet);
+    if is_live {
+        tally.one(Count::GetHits);
+    } else {
+        tally.one(Count::GetMisses);
+        if is_there {
+            tally.one(Count::GetExpired);
         }
     }
 }
 
-/// Counts a read that was done by an update.
+/// Counts a read that was done by an update, which told those who watch.
 #[inline]
 pub(super) fn count(hand: &mut Hand, key: &[u8], is_there: bool, is_live: bool) {
-    Teller::of(hand).1.count(key, is_there, is_live);
+    if hand.service.watchers.want(DETAIL) {
+        hand.service.detail.note(key, Done::Get { hit: is_live });
+    }
+    tally(&mut hand.tally, is_there, is_live);
 }
 
 /// Answers one key, and so its command, with an error.

@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::watchers::Reason;
+
 /// What a connection is doing, by memcached's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
@@ -63,6 +65,8 @@ pub struct Guest {
     line: Arc<Line>,
     state: State,
     last: u32,
+    /// Why it goes, as far as is known.
+    reason: Reason,
 }
 
 impl Guest {
@@ -85,13 +89,28 @@ impl Guest {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         present.insert(id, Arc::clone(&line));
+        drop(present);
+        if state != State::Listening {
+            service.watchers.connection(&line.place, None);
+        }
         Self {
             service: Arc::clone(service),
             id,
             line,
             state,
             last: now,
+            reason: Reason::Normal,
         }
+    }
+
+    /// The number by which it is told.
+    pub(super) fn number(&self) -> i32 {
+        self.line.place.number
+    }
+
+    /// Remembers why it goes.
+    pub(super) fn goes(&mut self, reason: Reason) {
+        self.reason = reason;
     }
 
     /// Says what it does now, and when it asked last.
@@ -113,6 +132,11 @@ impl Drop for Guest {
         let present = self.service.guests.present.lock();
         let mut present = present.unwrap_or_else(PoisonError::into_inner);
         present.remove(&self.id);
+        drop(present);
+        if self.state != State::Listening {
+            let goes = Some(self.reason);
+            self.service.watchers.connection(&self.line.place, goes);
+        }
     }
 }
 

@@ -9,7 +9,7 @@
 //!   gets  sets  runs of reads and of writes            execute              a command as one update of the engine
 //!   stats  latency  trouble     figures                walk  sweep          over all records
 //!   admin  detail  guests       `stats`                operate  asked       for operators; a request in words
-//!   datagram    a request that comes alone
+//!   watchers    `watch`                                datagram             a request that comes alone
 //! ```
 //!
 //! Nothing here blocks, but for what the engine does. A value is copied twice: from the input into the record, and from
@@ -36,6 +36,7 @@ mod sweep;
 pub mod text;
 mod trouble;
 mod walk;
+mod watchers;
 
 pub(crate) use admin::figures_of;
 pub(crate) use asked::{Asked, FRONT_LEN};
@@ -47,3 +48,4 @@ pub use session::{Next, Served, Session, Transport};
 pub use stats::Stats;
 pub use sweep::Swept;
 pub use trouble::Trouble;
+pub(crate) use watchers::{Reason, Watchers};

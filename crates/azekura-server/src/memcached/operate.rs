@@ -8,7 +8,7 @@
 //! | `lru_crawler metadump`, `mgdump` | a [walk](super::walk) |
 //! | `lru_crawler sleep`, `tocrawl` | judged as memcached judges them, and of no effect: the sweep has a pace of its own |
 //! | `lru`, `slabs` | as memcached answers without its maintainer and its reassignment: there are no classes and queues to tune |
-//! | `watch` | as memcached answers with `-W`: refused |
+//! | `watch` | lines about what is done: see [watchers](super::watchers) |
 //! | `refresh_certs` | the certificate is read again |
 //!
 //! It knows no connection.
@@ -46,7 +46,8 @@ pub(super) fn operate(
         },
         Tool::Lru => lru(words),
         Tool::Slabs => slabs(words),
-        Tool::Watch => "CLIENT_ERROR watch commands not allowed",
+        // A session does this: it goes on.
+        Tool::Watch => ERROR,
         Tool::Certificates => {
             let outside = hand.service.outside();
             let read = outside.map_or(Ok(false), Outside::refresh_certificates);

@@ -20,6 +20,7 @@ use super::latency::Latency;
 use super::stats::Stats;
 use super::sweep::Sweeps;
 use super::trouble::Trouble;
+use super::watchers::Watchers;
 
 /// How a service behaves. The defaults are memcached's.
 #[derive(Clone, Debug)]
@@ -36,7 +37,7 @@ pub struct Settings {
     pub power: bool,
     /// Whether `flush_all` does what it says. Yes.
     pub flush_enabled: bool,
-    /// Whether `dump`, `dump_key` and `keys` do. Yes.
+    /// Whether `dump`, `dump_key`, `keys` and `watch` do. Yes.
     pub dump_enabled: bool,
     /// Whether `shutdown` does. No.
     pub shutdown_enabled: bool,
@@ -153,6 +154,8 @@ pub struct Service {
     pub(super) sweeps: Sweeps,
     /// Who is connected.
     pub(super) guests: Guests,
+    /// Who is told what is done.
+    pub(crate) watchers: Arc<Watchers>,
 }
 
 impl std::fmt::Debug for Service {
@@ -185,6 +188,7 @@ impl Service {
             detail: Detail::default(),
             sweeps: Sweeps::default(),
             guests: Guests::default(),
+            watchers: Arc::default(),
         }
     }
 

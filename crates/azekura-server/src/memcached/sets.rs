@@ -9,10 +9,11 @@ use azekura::engine::{Edit, Engine};
 use azekura::error::Result;
 use memchr::memchr;
 
-use super::execute::Hand;
+use super::execute::{Hand, Stored};
 use super::session::{push_line, push_outcome};
 use super::stats::Count;
 use super::text::{self, Command, Mode};
+use super::watchers::MUTATIONS;
 use crate::item::{Head, Item};
 
 /// As many as engines look up at once.
@@ -38,6 +39,19 @@ fn put_again(engine: &dyn Engine, (key, record): (&[u8], &[u8])) -> Result<()> {
             Edit::Put(Cow::Borrowed(record))
         }
     })
+}
+
+/// Tells those who watch what came of a record.
+#[inline]
+fn note(hand: &Hand, (key, record): (&[u8], &[u8]), put: &Result<()>) {
+    if !hand.service.watchers.want(MUTATIONS) {
+        return;
+    }
+    let item = Item::decode(record);
+    let (head, len) = item.map_or((Head::default(), 0), |item| (item.head, item.data.len()));
+    let stored = Stored::Done { cas: head.cas, len };
+    let outcome = put.as_ref().map(|()| &stored);
+    hand.note_stored((Mode::Set, key), head.expires, len, outcome);
 }
 
 /// Executes the `set` lines at the front of `input`; how many bytes they are with their data.
@@ -88,6 +102,7 @@ pub(super) fn run(hand: &mut Hand, input: &[u8], output: &mut Vec<u8>) -> usize 
             Ok(()) => Ok(()),
             Err(_) => put_again(&*hand.service.engine, *record),
         };
+        note(hand, *record, &put);
         if put.is_ok() {
             hand.wrote();
             hand.tally.one(Count::TotalItems);

@@ -45,6 +45,20 @@ pub enum Mode {
     Cas,
 }
 
+impl Mode {
+    /// Its word.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Set => "set",
+            Self::Add => "add",
+            Self::Replace => "replace",
+            Self::Append => "append",
+            Self::Prepend => "prepend",
+            Self::Cas => "cas",
+        }
+    }
+}
+
 /// A line `set`, `add`, `replace`, `append`, `prepend` or `cas`; its data follows, and an end of line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Store<'i> {

@@ -17,7 +17,7 @@ use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 use crate::memcached::latency::Did;
-use crate::memcached::{FRONT_LEN, Next, Session};
+use crate::memcached::{FRONT_LEN, Next, Reason, Session};
 
 use super::meter::{Meter, Turned};
 use super::stream::Stream;
@@ -452,6 +452,16 @@ impl Connection {
             + self.output.capacity()
             + self.stream.held()
             + self.session.unfinished().unwrap_or(0)
+    }
+
+    /// Whether it may be dropped when the server ends.
+    pub(super) fn is_done(&self) -> bool {
+        self.is_at_rest() || (self.session.is_watching() && !self.has_unsent())
+    }
+
+    /// Says why it is dropped.
+    pub(super) fn goes(&mut self, reason: Reason) {
+        self.session.goes(reason);
     }
 
     /// Whether neither a part of a request nor an answer is here.

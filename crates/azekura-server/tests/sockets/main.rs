@@ -10,3 +10,4 @@ mod hostile;
 mod running;
 mod transports;
 mod watch;
+mod watchers;

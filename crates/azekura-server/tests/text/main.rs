@@ -11,5 +11,6 @@ mod refusals;
 mod storing;
 mod times;
 mod walks;
+mod watchers;
 #[path = "../wire/mod.rs"]
 mod wire;

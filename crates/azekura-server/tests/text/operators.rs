@@ -1,4 +1,4 @@
-//! Commands of operators: `lru_crawler`, `lru`, `slabs`, `watch`, `refresh_certs`, and the dumps of `stats`.
+//! Commands of operators: `lru_crawler`, `lru`, `slabs`, `refresh_certs`, and the dumps of `stats`.
 //! What is tuned in memcached and not here is judged as there; dumps are compared line by line, in any order.
 //! It knows no sockets; the certificate is the test's own word.
 
@@ -52,10 +52,6 @@ fn tuning_what_there_is_not_is_judged_and_answered_as_where_it_is_off() {
          < ERROR hot and warm pcts must not exceed 80
          > lru tune 10 10 0 1
          < ERROR hot/warm age factors must be greater than 0
-         > watch
-         < CLIENT_ERROR watch commands not allowed
-         > watch fetchers mutations
-         < CLIENT_ERROR watch commands not allowed
          > refresh_certs
          < ERROR
          > extstore free_memchunks 1 1

@@ -12,6 +12,7 @@ use crate::memcached::number;
 use crate::memcached::stats::Count;
 use crate::memcached::text::{BAD_FORMAT, DATA_LEN_MAX, KEY_LEN_MAX, Mode, Words};
 use crate::memcached::walk::size_of_item;
+use crate::memcached::watchers::Sight;
 
 /// A line `ms`: the data that follows it, or the answer to it.
 #[derive(Clone, Debug)]
@@ -100,7 +101,7 @@ pub(in crate::memcached) fn refuse_too_large(
     } else {
         set.line.key
     };
-    hand.refuse_too_large(key, true)?;
+    hand.refuse_too_large((set.mode, key), true)?;
     Ok(true)
 }
 
@@ -239,7 +240,7 @@ fn get(
         expires(flags.recache),
     );
     let seen = Seen::default();
-    let mut is_hit = false;
+    let (mut is_hit, mut sight) = (false, Sight::NotFound);
     hand.change(key, |present, built| {
         let Some(item) = present else {
             if !flags.has(b'N') {
@@ -269,7 +270,7 @@ fn get(
             head.is_won = true;
             return Change::put(built, &head, b"");
         };
-        is_hit = true;
+        (is_hit, sight) = (true, Sight::Found(item.data.len()));
         let mut head = item.head;
         let mut won = false;
         for word in Words(line.flags) {
@@ -289,6 +290,7 @@ fn get(
         }
         Change::put(built, &head, item.data)
     })?;
+    hand.service.watchers.saw(key, sight, hand.number);
     if !is_hit {
         line.answer_miss(key, flags.has(b'b'), output);
     }
@@ -311,15 +313,16 @@ fn delete(
 ) -> Result<()> {
     let is_plain = !flags.has(b'x') && !flags.has(b'I');
     let done = if is_plain {
-        hand.remove(key, flags.compare())?
+        hand.remove(key, flags.compare(), "md")?
     } else {
         let next = hand.version();
         let ttl = hand.service.expires(flags.ttl);
-        let mut done = None;
+        let (mut done, mut sight) = (None, Sight::NotFound);
         hand.change(key, |present, built| {
             let Some(item) = present else {
                 return Change::Keep;
             };
+            sight = Sight::Found(item.data.len());
             done = Some(flags.compare().is_none_or(|cas| cas == item.head.cas));
             if done == Some(false) {
                 return Change::Keep;
@@ -342,6 +345,10 @@ fn delete(
                 .unwrap_or(next.max(item.head.cas.wrapping_add(1)));
             Change::put(built, &head, data)
         })?;
+        hand.service.watchers.saw(key, sight, hand.number);
+        if done == Some(true) && flags.has(b'x') {
+            hand.note_deleted(key, sight, "md");
+        }
         hand.tally.one(match done {
             Some(true) => Count::DeleteHits,
             _ => Count::DeleteMisses,

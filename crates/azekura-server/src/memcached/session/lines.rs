@@ -9,12 +9,13 @@ use memchr::memchr;
 
 use super::super::execute::Hand;
 use super::super::gets::{self, Open};
-use super::super::text::{self, Command, Store, Words};
+use super::super::text::{self, Command, Store, Tool, Words};
 use super::super::walk::Walk;
-use super::super::{admin, classic, meta, number, operate, sets};
+use super::super::watchers::Watch;
+use super::super::{admin, classic, meta, number, operate, sets, watchers};
 use super::{
-    COLLECT_MIN, CREDENTIALS_LEN_MAX, Collect, Doing, Session, Step, answer, flush, push_line,
-    push_outcome,
+    COLLECT_MIN, CREDENTIALS_LEN_MAX, Collect, Doing, Session, Step, Transport, answer, flush,
+    push_line, push_outcome,
 };
 
 impl Session {
@@ -143,7 +144,8 @@ impl Session {
     ) -> Step {
         let hand = &mut self.hand;
         if !hand.fits(asked.key.len(), asked.flags, asked.len) {
-            let refused = hand.refuse_too_large(asked.key, asked.mode == text::Mode::Set);
+            let refused =
+                hand.refuse_too_large((asked.mode, asked.key), asked.mode == text::Mode::Set);
             if !asked.noreply {
                 let answer = "SERVER_ERROR object too large for cache";
                 push_outcome(hand, refused.map(|()| answer), output);
@@ -200,6 +202,29 @@ impl Session {
         }
     }
 
+    /// `watch`: from here on the connection tells what is done, and is not listened to.
+    fn watch(&mut self, words: &[u8], output: &mut Vec<u8>) {
+        let service = &self.hand.service;
+        let answer = if !service.settings.dump_enabled {
+            "CLIENT_ERROR watch commands not allowed"
+        } else if self.transport == Transport::Udp {
+            "ERROR"
+        } else if !output.is_empty() {
+            "ERROR cannot pipeline other commands before watch"
+        } else if let Some(kinds) = watchers::kinds(words) {
+            match Watch::begin(service, kinds) {
+                Some(watch) => {
+                    self.doing = Doing::Watch(watch);
+                    "OK"
+                }
+                None => "WATCHER_TOO_MANY log watcher limit reached",
+            }
+        } else {
+            "ERROR"
+        };
+        push_line(output, answer);
+    }
+
     fn other(
         &mut self,
         command: Command<'_>,
@@ -221,10 +246,12 @@ impl Session {
                 }
             }
             Command::Delete { key, noreply } => {
-                let removed = hand.remove(key, None).map(|removed| match removed {
-                    Some(_) => "DELETED",
-                    None => "NOT_FOUND",
-                });
+                let removed = hand
+                    .remove(key, None, "delete")
+                    .map(|removed| match removed {
+                        Some(_) => "DELETED",
+                        None => "NOT_FOUND",
+                    });
                 answer(hand, removed, noreply, output);
             }
             Command::Read { keys, cas, exptime } => {
@@ -280,6 +307,7 @@ impl Session {
                 outside.shut_down(graceful);
                 return Step::Close(end);
             }
+            Command::Operate(Tool::Watch, words) => self.watch(words, output),
             Command::Stats(words) => self.walk(classic::stats, words, output),
             Command::Operate(tool, words) => {
                 let operate = |hand: &mut _, words: &_, output: &mut _| {

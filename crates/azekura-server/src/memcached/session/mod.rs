@@ -9,7 +9,8 @@
 //!   Nothing --- set with long data ----> Collect --- all there ---> Nothing
 //!      |------- refused data ----------> Discard --- passed by ---> Nothing
 //!      |------- a get, output full ----> Keys ------ its line's end -> Nothing
-//!      `------- dump, stats ... -------> Walk ------ the last record -> Nothing
+//!      |------- dump, stats ... -------> Walk ------ the last record -> Nothing
+//!      `------- watch -----------------> Watch ----- until the connection ends
 //! ```
 //!
 //! It knows no sockets and never waits, but for what the engine does.
@@ -26,6 +27,7 @@ use super::latency::Did;
 use super::service::Service;
 use super::stats::Count;
 use super::walk::{Piece, Walk};
+use super::watchers::{PAUSE_MS, Reason, Watch};
 use super::{binary, classic};
 
 /// What a connection came by.
@@ -105,6 +107,8 @@ pub(super) enum Doing {
     Keys(Open),
     /// Records are told.
     Walk(Box<Walk>),
+    /// What others do is told, until the connection ends.
+    Watch(Watch),
 }
 
 /// A line whose data is coming.
@@ -148,7 +152,9 @@ impl Session {
     /// The session, shown by `stats conns` as a client's from there.
     #[must_use]
     pub fn from(mut self, place: Place) -> Self {
-        self.guest = Some(Guest::new(&self.hand.service, place, State::Read));
+        let guest = Guest::new(&self.hand.service, place, State::Read);
+        self.hand.number = guest.number();
+        self.guest = Some(guest);
         self
     }
 
@@ -211,7 +217,20 @@ impl Session {
             Doing::Nothing => None,
             Doing::Collect(collect) => Some(collect.line.capacity() + collect.data.capacity()),
             Doing::Walk(walk) => Some(walk.held()),
-            Doing::Discard(_) | Doing::Keys(_) => Some(0),
+            // What waits for a watcher is bounded there: it grows by what others do.
+            Doing::Discard(_) | Doing::Keys(_) | Doing::Watch(_) => Some(0),
+        }
+    }
+
+    /// Whether it tells what others do, and nothing that it was asked for.
+    pub(crate) fn is_watching(&self) -> bool {
+        matches!(self.doing, Doing::Watch(_))
+    }
+
+    /// Says why the connection is dropped, if not for what its client or the protocol wants.
+    pub(crate) fn goes(&mut self, reason: Reason) {
+        if let Some(guest) = &mut self.guest {
+            guest.goes(reason);
         }
     }
 
@@ -247,6 +266,10 @@ impl Session {
                     Step::On(0)
                 }
             },
+            Doing::Watch(watch) => {
+                watch.take(output);
+                Step::Pause(PAUSE_MS)
+            }
             Doing::Discard(left) => {
                 let passed = (rest.len() as u64).min(*left);
                 *left -= passed;
@@ -318,7 +341,7 @@ impl Session {
 #[inline]
 fn state(doing: &Doing, next: Next) -> State {
     match (doing, next) {
-        (Doing::Walk(_), _) => State::Walk,
+        (Doing::Walk(_) | Doing::Watch(_), _) => State::Walk,
         (Doing::Collect(_), _) => State::Collect,
         (Doing::Discard(_), _) => State::Swallow,
         (_, Next::Yield) => State::Write,

@@ -21,9 +21,9 @@ use azekura::error::{Error, Result};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fs::Timespec;
 
-use crate::memcached::{Service, Session, likely_key};
+use crate::memcached::{Reason, Service, Session, likely_key};
 
-use super::connection::{Connection, EARLY_LEN, Fate, Turn};
+use super::connection::{Connection, EARLY_LEN, Fate, Overdue, Turn};
 use super::control::{Bell, Control, Counted};
 use super::meter::Meter;
 use super::stream::Stream;
@@ -371,10 +371,18 @@ impl<'w> Worker<'w> {
             // A cipher may hold what is said.
             let before = slot.connection.held();
             slot.connection.refuse();
+            slot.connection.goes(Reason::Error);
             self.turn.held = self.turn.held + slot.connection.held() - before;
             tracing::debug!("a connection was dropped: buffers-max");
             self.drop_connection(most);
         }
+    }
+
+    fn drop_for(&mut self, number: usize, reason: Reason) {
+        if let Some(slot) = &mut self.slots[number] {
+            slot.connection.goes(reason);
+        }
+        self.drop_connection(number);
     }
 
     fn drop_connection(&mut self, number: usize) {
@@ -443,7 +451,7 @@ impl<'w> Worker<'w> {
                 }
                 self.advance(number);
             } else {
-                self.drop_connection(number);
+                self.drop_for(number, Reason::Error);
             }
         }
     }
@@ -471,7 +479,11 @@ impl<'w> Worker<'w> {
             if let Some(why) = overdue {
                 tracing::debug!(?why, "a connection was dropped");
                 self.control.counts.dropped.fetch_add(1, Ordering::Relaxed);
-                self.drop_connection(number);
+                let reason = match why {
+                    Overdue::Idle => Reason::Idle,
+                    Overdue::Request | Overdue::Answer => Reason::Error,
+                };
+                self.drop_for(number, reason);
             }
         }
     }
@@ -486,9 +498,9 @@ impl<'w> Worker<'w> {
             }
             self.advance(number);
             if let Some(slot) = &self.slots[number]
-                && (late || slot.connection.is_at_rest())
+                && (late || slot.connection.is_done())
             {
-                self.drop_connection(number);
+                self.drop_for(number, Reason::ShutDown);
             }
         }
         self.free.len() == self.slots.len()

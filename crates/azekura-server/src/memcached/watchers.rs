@@ -1,0 +1,361 @@
+//! `watch`: lines about what is done, told to clients that ask for them while it happens.
+//!
+//! | kind | lines |
+//! |---|---|
+//! | `fetchers` (also if none is named) | `type=item_get key=.. status=found,not_found,expired clsid=.. cfd=.. size=..` for each key that a command looked for, but for those that store |
+//! | `mutations` | `type=item_store key=.. status=stored,not_stored,exists,not_found,too_large,no_memory cmd=.. ttl=.. clsid=1 cfd=.. size=..` |
+//! | `deletions` | `type=deleted key=.. cmd=delete,md clsid=1 size=..` |
+//! | `evictions` | `type=eviction key=.. fetch=no ttl=.. la=0 clsid=1 size=..` for what the engine `cache` drops for others |
+//! | `connevents` | `type=conn_new rip=.. rport=.. transport=tcp,local cfd=..`, `type=conn_close` with a `reason=` |
+//! | `rawcmds`, `sysevents`, `proxyreqs`, `proxyevents`, `proxyuser` | none, as a memcached without a proxy has nothing to say of them, or nearly |
+//!
+//! Each line begins with `ts=` seconds since 1970, and `gid=`, a number that grows by one with each event; it ends with a
+//! line feed alone. Keys are told as in an address of the web. The words and the answers are memcached's.
+//!
+//! A watcher has 256 KiB for lines that it did not take yet; what does not fit is dropped, and `skipped=N` says how many
+//! were, before the next that does. There are 20 at most. While nobody watches, a request costs the look at one word, which
+//! it shares with `stats detail`. It knows no sockets.
+
+use std::io::Write as _;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::guests::Place;
+use super::number;
+use super::service::{Service, system_time};
+use super::text::Words;
+use crate::item::Item;
+
+/// What may be of interest, as bits.
+pub(super) const FETCHERS: u32 = 1;
+pub(super) const MUTATIONS: u32 = 2;
+pub(super) const DELETIONS: u32 = 4;
+const EVICTIONS: u32 = 8;
+const CONNECTIONS: u32 = 16;
+/// What memcached takes for a kind and is not told here.
+const OTHERS: u32 = 32;
+/// `stats detail` counts.
+pub(super) const DETAIL: u32 = 1 << 31;
+
+/// The words, in the order in which memcached compares them: the beginning of one is enough.
+const KINDS: [(&[u8], u32); 10] = [
+    (b"rawcmds", OTHERS),
+    (b"evictions", EVICTIONS),
+    (b"fetchers", FETCHERS),
+    (b"mutations", MUTATIONS),
+    (b"sysevents", OTHERS),
+    (b"connevents", CONNECTIONS),
+    (b"proxyreqs", OTHERS),
+    (b"proxyevents", OTHERS),
+    (b"proxyuser", OTHERS),
+    (b"deletions", DELETIONS),
+];
+
+/// Watchers at once.
+const WATCHERS_MAX: usize = 20;
+
+/// Bytes of lines that one has not taken.
+const HELD_MAX: usize = 256 << 10;
+
+/// How often one looks for lines, in milliseconds.
+pub(super) const PAUSE_MS: u64 = 100;
+
+/// The kinds that these words name; `None`: one of them is none.
+pub(super) fn kinds(words: &[u8]) -> Option<u32> {
+    let of = |word: &[u8]| KINDS.iter().find(|(name, _)| name.starts_with(word));
+    let mut all = 0;
+    for word in Words(words) {
+        all |= of(word)?.1;
+    }
+    Some(if all == 0 { FETCHERS } else { all })
+}
+
+/// What was looked for, and how much of it was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sight {
+    /// So many bytes of data.
+    Found(usize),
+    NotFound,
+    Expired,
+}
+
+impl Sight {
+    /// Of an item of so many bytes, that is live or is over.
+    #[inline]
+    pub(super) fn of(present: Option<usize>, is_live: bool) -> Self {
+        match present {
+            Some(len) if is_live => Self::Found(len),
+            Some(_) => Self::Expired,
+            None => Self::NotFound,
+        }
+    }
+}
+
+/// Why a connection ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// The client or the protocol wanted it.
+    Normal,
+    /// It asked nothing for too long.
+    Idle,
+    /// It did not read, did not go on, or held too much; or its sync failed.
+    Error,
+    /// The server ends.
+    ShutDown,
+}
+
+impl Reason {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Normal => "normal",
+            Self::Idle => "idle_timeout",
+            Self::Error => "error",
+            Self::ShutDown => "shutdown",
+        }
+    }
+}
+
+/// All who watch, and what anybody wants to know.
+#[derive(Debug, Default)]
+pub(crate) struct Watchers {
+    wanted: AtomicU32,
+    all: Mutex<All>,
+}
+
+#[derive(Debug, Default)]
+struct All {
+    watchers: Vec<Watcher>,
+    /// The number of the last watcher, and of the last event.
+    last: u64,
+    event: u64,
+    sent: u64,
+    skipped: u64,
+}
+
+#[derive(Debug)]
+struct Watcher {
+    id: u64,
+    kinds: u32,
+    lines: Vec<u8>,
+    /// Lines dropped since the last one that was not.
+    skipped: u64,
+}
+
+impl Watchers {
+    /// Whether anybody wants to know of one of these.
+    #[inline]
+    pub(super) fn want(&self, kinds: u32) -> bool {
+        self.wanted.load(Ordering::Relaxed) & kinds != 0
+    }
+
+    /// Whether `stats detail` counts from now on.
+    pub(super) fn set_detail(&self, on: bool) {
+        if on {
+            self.wanted.fetch_or(DETAIL, Ordering::Relaxed);
+        } else {
+            self.wanted.fetch_and(!DETAIL, Ordering::Relaxed);
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, All> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says again what watchers want; whoever calls it holds the lock.
+    fn gather(&self, all: &All) {
+        let kinds = all.watchers.iter().fold(0, |kinds, one| kinds | one.kinds);
+        self.wanted.fetch_and(DETAIL | kinds, Ordering::Relaxed);
+        self.wanted.fetch_or(kinds, Ordering::Relaxed);
+    }
+
+    /// Tells an event of this kind: `write` what stands behind its number.
+    #[cold]
+    fn tell(&self, kind: u32, write: impl FnOnce(&mut Vec<u8>)) {
+        let all = &mut *self.lock();
+        all.event += 1;
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        let since = since.unwrap_or_default();
+        let (seconds, micros) = (since.as_secs(), since.subsec_micros());
+        let mut line = format!("ts={seconds}.{micros:06} gid={} type=", all.event).into_bytes();
+        write(&mut line);
+        line.push(b'\n');
+        for watcher in &mut all.watchers {
+            if watcher.kinds & kind == 0 {
+                continue;
+            }
+            let skipped = match watcher.skipped {
+                0 => String::new(),
+                count => format!("skipped={count}\n"),
+            };
+            let len = skipped.len() + line.len();
+            let has_room = watcher.lines.len() + len <= HELD_MAX;
+            if !has_room || watcher.lines.try_reserve(len).is_err() {
+                watcher.skipped += 1;
+                all.skipped += 1;
+                continue;
+            }
+            watcher.lines.extend_from_slice(skipped.as_bytes());
+            watcher.lines.extend_from_slice(&line);
+            watcher.skipped = 0;
+            all.sent += 1;
+        }
+    }
+
+    /// A key was looked for by the connection of this number.
+    pub(super) fn saw(&self, key: &[u8], sight: Sight, number: i32) {
+        if !self.want(FETCHERS) {
+            return;
+        }
+        let (status, class, len) = match sight {
+            Sight::Found(len) => ("found", 1, len),
+            Sight::NotFound => ("not_found", 0, 0),
+            Sight::Expired => ("expired", 0, 0),
+        };
+        self.tell(FETCHERS, |line| {
+            line.extend_from_slice(b"item_get key=");
+            number::push_uri(line, key);
+            // A vector takes everything.
+            let _ = write!(
+                line,
+                " status={status} clsid={class} cfd={number} size={len}"
+            );
+        });
+    }
+
+    /// Data of so many bytes was to be stored, and this came of it.
+    #[cold]
+    pub(super) fn stored(
+        &self,
+        key: &[u8],
+        (status, command): (&str, &str),
+        (ttl, len): (u32, usize),
+        number: i32,
+    ) {
+        self.tell(MUTATIONS, |line| {
+            line.extend_from_slice(b"item_store key=");
+            number::push_uri(line, key);
+            let _ = write!(
+                line,
+                " status={status} cmd={command} ttl={ttl} clsid=1 cfd={number} size={len}"
+            );
+        });
+    }
+
+    /// An item was deleted by this command.
+    pub(super) fn deleted(&self, key: &[u8], command: &str, len: usize) {
+        if !self.want(DELETIONS) {
+            return;
+        }
+        self.tell(DELETIONS, |line| {
+            line.extend_from_slice(b"deleted key=");
+            number::push_uri(line, key);
+            let _ = write!(line, " cmd={command} clsid=1 size={len}");
+        });
+    }
+
+    /// An item was dropped for others.
+    #[inline]
+    pub(crate) fn evicted(&self, key: &[u8], value: &[u8]) {
+        if self.want(EVICTIONS) {
+            self.tell_evicted(key, value);
+        }
+    }
+
+    #[cold]
+    fn tell_evicted(&self, key: &[u8], value: &[u8]) {
+        let Some(item) = Item::decode(value) else {
+            return;
+        };
+        let len = item.data.len();
+        let ttl = match item.head.expires {
+            0 => -1,
+            expires => i64::from(expires.saturating_sub(system_time())),
+        };
+        self.tell(EVICTIONS, |line| {
+            line.extend_from_slice(b"eviction key=");
+            number::push_uri(line, key);
+            let _ = write!(line, " fetch=no ttl={ttl} la=0 clsid=1 size={len}");
+        });
+    }
+
+    /// A client has come, or goes for this reason.
+    pub(super) fn connection(&self, place: &Place, goes: Option<Reason>) {
+        if !self.want(CONNECTIONS) {
+            return;
+        }
+        let (family, at) = place.address.split_once(':').unwrap_or_default();
+        let (host, port, transport) = match at.rsplit_once(':') {
+            Some((host, port)) if family.starts_with("tcp") => (host, port, "tcp"),
+            _ => ("unix", "0", "local"),
+        };
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        self.tell(CONNECTIONS, |line| {
+            let event = if goes.is_some() { "close" } else { "new" };
+            let _ = write!(
+                line,
+                "conn_{event} rip={host} rport={port} transport={transport}"
+            );
+            if let Some(reason) = goes {
+                let _ = write!(line, " reason={}", reason.word());
+            }
+            let _ = write!(line, " cfd={}", place.number);
+        });
+    }
+
+    /// Tells the figures, by memcached's words.
+    pub(super) fn figures(&self, tell: &mut dyn FnMut(&str, u64)) {
+        let all = self.lock();
+        tell("log_watcher_skipped", all.skipped);
+        tell("log_watcher_sent", all.sent);
+        tell("log_watchers", all.watchers.len() as u64);
+    }
+}
+
+/// A client that watches, as long as this is held.
+#[derive(Debug)]
+pub(super) struct Watch {
+    service: Arc<Service>,
+    id: u64,
+}
+
+impl Watch {
+    /// Begins to watch these kinds, from the next event on; `None`: too many do.
+    pub(super) fn begin(service: &Arc<Service>, kinds: u32) -> Option<Self> {
+        let watchers = &service.watchers;
+        let all = &mut *watchers.lock();
+        if all.watchers.len() >= WATCHERS_MAX {
+            return None;
+        }
+        all.last += 1;
+        let id = all.last;
+        all.watchers.push(Watcher {
+            id,
+            kinds,
+            lines: Vec::new(),
+            skipped: 0,
+        });
+        watchers.gather(all);
+        Some(Self {
+            service: Arc::clone(service),
+            id,
+        })
+    }
+
+    /// Appends the lines that have come.
+    pub(super) fn take(&self, output: &mut Vec<u8>) {
+        let mut all = self.service.watchers.lock();
+        if let Some(watcher) = all.watchers.iter_mut().find(|one| one.id == self.id) {
+            output.append(&mut watcher.lines);
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let watchers = &self.service.watchers;
+        let mut all = watchers.lock();
+        all.watchers.retain(|one| one.id != self.id);
+        watchers.gather(&all);
+    }
+}
