@@ -268,6 +268,19 @@ fn keys_may_be_base64() {
          < HD kAAEC/w== b
          > mg AAE b
          < CLIENT_ERROR error decoding key
+         > mg azQ b
+         < CLIENT_ERROR error decoding key
+         > mg azQ= b k N0
+         < HD kk4 W
+         > mg a#zQ= b v k
+         < VA 0 kk4 Z
+         < 
+         > ms az=Q 2 b k
+         > hi
+         < HD kazA= b
+         > mg k0 v
+         < VA 2
+         < hi
          > ms ## 2 b
          > hi
          < CLIENT_ERROR error decoding key",
@@ -287,6 +300,14 @@ fn meta_lines_that_are_not_as_they_should_be_are_refused() {
          < CLIENT_ERROR bad command line format
          > mg a Q
          < CLIENT_ERROR invalid flag
+         > mg a Y
+         < CLIENT_ERROR invalid flag
+         > mg a T2147483648
+         < CLIENT_ERROR bad token in command line format
+         > ms a 1 !
+         < CLIENT_ERROR bad command line format
+         > mn
+         < MN
          > mg a 1
          < CLIENT_ERROR invalid flag
          > ms a 1 9
@@ -350,7 +371,7 @@ fn meta_lines_that_are_not_as_they_should_be_are_refused() {
          > ma
          < CLIENT_ERROR bad command line format
          > mg a Yx
-         < CLIENT_ERROR bad token in command line format
+         < CLIENT_ERROR invalid flag
          > mx a
          < ERROR"
     ));
@@ -431,7 +452,20 @@ fn what_is_known_of_an_item_is_told_to_people() {
          > hi
          < HD
          > me a
-         < ME a exp=30 la=0 cas=9 fetch=no cls=1 size=#",
+         < ME a exp=30 la=0 cas=9 fetch=no cls=1 size=#
+         > me a k z
+         < ME a exp=30 la=0 cas=9 fetch=no cls=1 size=#
+         > me YQ== b
+         < EN
+         > me YQ== b k
+         < ME a exp=30 la=0 cas=9 fetch=no cls=1 size=#
+         > me YQ= b k
+         < CLIENT_ERROR bad command line format
+         > ms azQ= 2 b E7
+         > hi
+         < HD
+         > me k4
+         < ME azQ= exp=-1 la=0 cas=7 fetch=no cls=1 size=#",
     );
 }
 

@@ -93,26 +93,37 @@ const fn sextet(byte: u8) -> Option<u32> {
     } as u32)
 }
 
-/// Decodes padded base64 into `room`; returns how many bytes it is, at least one. `None` if it is no base64, or longer
-/// than the room.
+/// Decodes padded base64 into `room`; returns how many bytes it is. `None` if it is no base64, or longer than the room.
+///
+/// What is no digit of base64 is passed over; what counts, padding too, must be of groups of four. Padding is a zero
+/// wherever it stands in its group, which is the last and is shorter by as much, one byte or two. So does memcached, and
+/// keys must mean the same to both.
 pub(crate) fn from_base64(text: &[u8], room: &mut [u8]) -> Option<usize> {
-    if text.is_empty() || !text.len().is_multiple_of(4) {
+    let digits = || {
+        text.iter().filter_map(|byte| match byte {
+            b'=' => Some(None),
+            digit => sextet(*digit).map(Some),
+        })
+    };
+    let count = digits().count();
+    if count == 0 || !count.is_multiple_of(4) {
         return None;
     }
-    let body = text.strip_suffix(b"=").unwrap_or(text);
-    let body = body.strip_suffix(b"=").unwrap_or(body);
     let mut filled = 0;
-    for group in body.chunks(4) {
-        let mut bits = 0;
-        for place in 0..4 {
-            let digit = group.get(place).map_or(Some(0), |byte| sextet(*byte))?;
-            bits = bits << 6 | digit;
+    let mut digits = digits();
+    for _ in 0..count / 4 {
+        let (mut bits, mut padding) = (0, 0);
+        for digit in digits.by_ref().take(4) {
+            padding += usize::from(digit.is_none());
+            bits = bits << 6 | digit.unwrap_or(0);
         }
-        // Two digits hold one byte, three two, four three; one holds none.
-        let count = group.len().checked_sub(1).filter(|count| *count > 0)?;
-        for place in 0..count {
+        let len = 3_usize.checked_sub(padding).filter(|len| *len > 0)?;
+        for place in 0..len {
             *room.get_mut(filled)? = (bits >> (16 - 8 * place)) as u8;
             filled += 1;
+        }
+        if padding > 0 {
+            break;
         }
     }
     Some(filled)
@@ -185,8 +196,19 @@ mod tests {
         let mut text = Vec::new();
         push_base64(&mut text, b"azekura");
         assert_eq!(text, b"YXpla3VyYQ==");
-        for bad in ["", "a", "a===", "ab=c", "####", "YXpla3VyYQ="] {
+        for bad in ["", "a", "a===", "====", "####", "YXpla3VyYQ="] {
             assert_eq!(from_base64(bad.as_bytes(), &mut [0; 9]), None, "{bad}");
+        }
+        // As memcached reads what is not as it should be.
+        for (text, bytes) in [
+            ("a#zQ=", "k4"),
+            ("az=Q", "k0"),
+            ("azQ=YXpl", "k4"),
+            ("YR==", "a"),
+        ] {
+            let mut room = [0; 9];
+            let filled = from_base64(text.as_bytes(), &mut room);
+            assert_eq!(filled.map(|n| &room[..n]), Some(bytes.as_bytes()), "{text}");
         }
         assert_eq!(from_base64(b"YXpla3VyYQ==", &mut [0; 6]), None);
     }

@@ -362,8 +362,11 @@ fn parse_other<'i>(word: &[u8], rest: &'i [u8], line: &'i [u8]) -> Command<'i> {
     }
 }
 
-/// A time, which has 31 bits and a sign.
+/// A time, which has 31 bits and may have a minus.
 fn time_word(word: &[u8]) -> Option<i64> {
+    if word.starts_with(b"+") {
+        return None;
+    }
     let time = i32::try_from(signed(word)?).ok()?;
     Some(time.into())
 }
@@ -418,7 +421,8 @@ fn store(mode: Mode, rest: &[u8]) -> Command<'_> {
         return Command::Refused(Some(BAD_FORMAT));
     };
     let len = len as usize;
-    let flags = short(flags.strip_prefix(b"+").unwrap_or(flags));
+    // As memcached keeps them: what is beyond 32 bits is cut off.
+    let flags = unsigned(flags.strip_prefix(b"+").unwrap_or(flags)).map(|flags| flags as u32);
     match (flags, signed(time), version) {
         (Some(flags), Some(exptime), Some(cas)) if key.len() <= KEY_LEN_MAX => {
             Command::Store(Store {

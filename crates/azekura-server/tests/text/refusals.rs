@@ -34,7 +34,7 @@ fn lines_that_are_not_as_they_should_be_are_refused() {
          > set a -1 0 2
          > hi
          < CLIENT_ERROR bad command line format
-         > set a 4294967296 0 2
+         > set a 18446744073709551616 0 2
          > hi
          < CLIENT_ERROR bad command line format
          > set a 0 soon 2
@@ -58,6 +58,10 @@ fn lines_that_are_not_as_they_should_be_are_refused() {
          > touch a
          < CLIENT_ERROR bad command line format
          > touch a x
+         < CLIENT_ERROR invalid exptime argument
+         > touch a +1
+         < CLIENT_ERROR invalid exptime argument
+         > gat +1 a
          < CLIENT_ERROR invalid exptime argument
          > flush_all x
          < CLIENT_ERROR invalid exptime argument

@@ -115,6 +115,29 @@ fn storing_depends_on_what_is_there() {
 }
 
 #[test]
+fn of_flags_the_low_32_bits_are_kept() {
+    plays(
+        "> set a 4294967295 0 1
+         > x
+         < STORED
+         > set b 18446744073709551615 0 1
+         > x
+         < STORED
+         > add c +4294967303 0 1
+         > x
+         < STORED
+         > get a b c
+         < VALUE a 4294967295 1
+         < x
+         < VALUE b 4294967295 1
+         < x
+         < VALUE c 7 1
+         < x
+         < END",
+    );
+}
+
+#[test]
 fn a_version_is_compared_and_changes_with_every_write() {
     let service = service(Settings::default());
     let mut client = Client::new(&service);

@@ -34,6 +34,14 @@ pub(in crate::memcached) fn set_line(words: &[u8]) -> SetLine {
     let Some(len) = number::unsigned(bytes).filter(|len| *len <= DATA_LEN_MAX) else {
         return SetLine::Refused(BAD_FORMAT);
     };
+    let line = Line {
+        key: b"",
+        flags: rest.0,
+    };
+    // Such a line is none: what follows is looked at as the next one.
+    if line.has_mark() {
+        return SetLine::Refused(BAD_FORMAT);
+    }
     let len = len as usize;
     match parse_set(words, &mut [0; KEY_LEN_MAX]) {
         Ok(_) => SetLine::Store { len },
@@ -190,6 +198,9 @@ pub(in crate::memcached) fn execute(
         refuse(output, BAD_FORMAT);
         return Ok(());
     };
+    if letter == b'e' {
+        return explain(hand, &line, output);
+    }
     let mut room = [0; KEY_LEN_MAX];
     let flags = match line.flags() {
         _ if line.key.len() > KEY_LEN_MAX => Err(BAD_FORMAT),
@@ -217,8 +228,7 @@ pub(in crate::memcached) fn execute(
     match letter {
         b'g' => get(hand, &line, &flags, key, output)?,
         b'd' => delete(hand, &line, &flags, key, output)?,
-        b'a' => arithmetic(hand, &line, &flags, key, output)?,
-        _ => explain(hand, &line, key, output)?,
+        _ => arithmetic(hand, &line, &flags, key, output)?,
     }
     hand.must_sync |= flags.has(b'Y');
     Ok(())
@@ -248,8 +258,8 @@ fn get(
             }
             is_hit = true;
             let mut head = Head {
+                // However the key came: memcached does not remember that here.
                 cas: flags.version().unwrap_or(next),
-                is_binary_key: flags.has(b'b'),
                 ..Head::default()
             };
             // The last of them counts; `t` tells of what the flags before it have set.
@@ -454,9 +464,22 @@ fn arithmetic(
     Ok(())
 }
 
-/// `me`: what is known of an item, for people.
-fn explain(hand: &Hand, line: &Line<'_>, key: &[u8], output: &mut Vec<u8>) -> Result<()> {
+/// `me`: what is known of an item, for people. Of its flags only a first `b` says something, and that only if another
+/// follows, as in memcached.
+fn explain(hand: &Hand, line: &Line<'_>, output: &mut Vec<u8>) -> Result<()> {
     let now = hand.now;
+    let mut room = [0; KEY_LEN_MAX];
+    let mut words = Words(line.flags);
+    let is_base64 = words.next() == Some(b"b") && words.next().is_some();
+    let key = match is_base64 {
+        _ if line.key.len() > KEY_LEN_MAX || line.has_mark() => None,
+        false => Some(line.key),
+        true => number::from_base64(line.key, &mut room).and_then(|len| room.get(..len)),
+    };
+    let Some(key) = key else {
+        refuse(output, BAD_FORMAT);
+        return Ok(());
+    };
     let mut told = false;
     let mut is_damaged = false;
     hand.service.engine.read(key, &mut |value| {
@@ -467,7 +490,11 @@ fn explain(hand: &Hand, line: &Line<'_>, key: &[u8], output: &mut Vec<u8>) -> Re
         };
         told = true;
         output.extend_from_slice(b"ME ");
-        output.extend_from_slice(line.key);
+        if item.head.is_binary_key {
+            number::push_base64(output, key);
+        } else {
+            output.extend_from_slice(key);
+        }
         output.extend_from_slice(b" exp=");
         if item.head.expires == 0 {
             output.extend_from_slice(b"-1");

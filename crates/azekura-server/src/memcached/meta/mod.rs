@@ -163,7 +163,7 @@ impl<'i> Line<'i> {
                 b'O' if word.len() > OPAQUE_LEN_MAX => {
                     error = Some("CLIENT_ERROR opaque token too long");
                 }
-                b'Y' if rest != b"p" => error = Some(BAD_TOKEN),
+                b'Y' if rest != b"p" => return Err(BAD_FLAG),
                 b'O' | b'P' | b'L' | b'Y' | b'b' | b'k' | b's' | b't' | b'c' | b'f' | b'v'
                 | b'h' | b'l' | b'u' | b'q' | b'x' | b'I' => {}
                 _ => return Err(BAD_FLAG),
@@ -312,8 +312,10 @@ fn push_left(output: &mut Vec<u8>, expires: u32, now: u32) {
     }
 }
 
+/// A time, which has 31 bits and may have a minus.
 fn signed(digits: &[u8], error: &mut Option<&'static str>) -> i64 {
-    let number = number::signed(digits).filter(|_| !digits.starts_with(b"+"));
+    let number = number::signed(digits)
+        .filter(|number| !digits.starts_with(b"+") && i32::try_from(*number).is_ok());
     number.unwrap_or_else(|| {
         *error = Some(BAD_TOKEN);
         0
