@@ -1,7 +1,7 @@
 //! Everything that listens: memcached's protocol over any engine of azekura.
 //!
 //! ```text
-//!   config    what a server is told, checked          server  a server as a whole; owner  what clients may ask of it
+//!   config    what a server is told, checked; secrets server  a server as a whole; owner  what clients may ask of it
 //!   net       bytes of a connection, threads          watch   what it shows of itself over HTTP
 //!   memcached grammar: bytes to commands, borrowed from the buffer; what a command means, as one step of the engine
 //!   item      what memcached keeps beside the data, in a record's value
@@ -16,7 +16,9 @@ pub mod item;
 pub mod memcached;
 pub mod net;
 mod owner;
+mod secrets;
 mod server;
 pub mod watch;
 
+pub use secrets::is_open_to_others;
 pub use server::Server;

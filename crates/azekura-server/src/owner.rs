@@ -12,7 +12,8 @@ use azekura::record::cache::CacheDb;
 use crate::config::{Address, Certificate, Config};
 use crate::item::Item;
 use crate::memcached::{Outside, Watchers, system_time};
-use crate::net::{Control, Limits, tls};
+use crate::net::{Control, Limits};
+use crate::secrets::identity;
 use crate::watch::{History, processor_seconds};
 
 /// Records that the cache dropped.
@@ -72,6 +73,7 @@ impl Owner {
         // Who is over the limit is told so at once.
         tell("maxconns_fast", "yes");
         tell("num_threads", &config.threads.to_string());
+        tell("sync_interval", &config.sync_interval_ms.to_string());
         tell("idle_timeout", &limits.idle_s.to_string());
         tell("stall_timeout", &limits.stall_s.to_string());
         tell("buffers_max", &limits.buffers_max.to_string());
@@ -174,12 +176,4 @@ impl Outside for Owner {
         }
         Ok(is_some)
     }
-}
-
-/// What a certificate's files say; `None`: there is none.
-pub(crate) fn identity(files: Option<&Certificate>) -> Result<Option<Arc<rustls::ServerConfig>>> {
-    let read = |files: &Certificate| {
-        tls::identity(&files.chain, &files.key, files.client_authority.as_deref())
-    };
-    files.map(read).transpose()
 }

@@ -19,9 +19,10 @@ use azekura::record::hash::{self, HashDb};
 use azekura::record::memory::tiny::{self, TinyDb};
 
 use crate::config::{Address, Certificate, Config, Engine, Survives};
-use crate::memcached::{Passwords, Service, Settings};
+use crate::memcached::{Service, Settings};
 use crate::net::{self, Control, Listeners};
-use crate::owner::{Dropped, Owner, identity};
+use crate::owner::{Dropped, Owner};
+use crate::secrets::{self, Secrets};
 use crate::watch::{Eye, History, Watch};
 
 /// Memory of a cache of which nothing was said: memcached's.
@@ -77,6 +78,14 @@ impl Server {
         Ok(listeners)
     }
 
+    /// Reads the files that `config` names beside the data, and judges them: passwords, certificates and keys. Nothing is
+    /// opened or changed.
+    ///
+    /// Errors: `Invalid` (one is not what it should be), `Io` (it cannot be read).
+    pub fn check(config: &Config) -> Result<()> {
+        Secrets::read(config).map(drop)
+    }
+
     /// Opens the data, and makes it if there is none. Nobody is served yet.
     ///
     /// Errors: `Locked` (another process has the data open), `Invalid` (passwords or a certificate that cannot be used),
@@ -85,14 +94,18 @@ impl Server {
         let (mut hash, mut cache) = (None, None);
         let dropped = Arc::new(Dropped::default());
         let secrets = Secrets::read(config)?;
+        secrets::warn(config);
         let engine: Arc<dyn azekura::Engine> = match config.engine {
             Engine::Hash => {
                 std::fs::create_dir_all(&config.data).map_err(|e| {
                     Error::io("cannot make the folder of the data", e).at(&config.data)
                 })?;
                 let path = config.store().unwrap_or_default();
+                let millis = u64::from(config.sync_interval_ms);
+                let interval = (millis > 0).then(|| Duration::from_millis(millis));
                 let options = hash::Options {
-                    syncs_often: config.durability == Survives::Power,
+                    syncs_often: config.durability == Survives::Power || interval.is_some(),
+                    sync_interval: interval,
                     ..hash::Options::default()
                 };
                 let db = HashDb::open_or_create(&path, &options)
@@ -155,6 +168,7 @@ impl Server {
     /// Errors: `Invalid`, `Io` (passwords or a certificate that cannot be used: then nothing has changed).
     pub fn reload(&self, config: &Config) -> Result<()> {
         let secrets = Secrets::read(config)?;
+        secrets::warn(config);
         self.apply(config, secrets);
         Ok(())
     }
@@ -276,32 +290,6 @@ fn start<'s>(
         .name(name.into())
         .spawn_scoped(scope, run)
         .map_err(|e| Error::io("cannot start a thread", e))
-}
-
-/// What files beside the configuration say.
-struct Secrets {
-    passwords: Option<Passwords>,
-    identity: Option<Arc<rustls::ServerConfig>>,
-}
-
-impl Secrets {
-    fn read(config: &Config) -> Result<Self> {
-        let passwords = config.passwords.as_deref().map(passwords).transpose()?;
-        Ok(Self {
-            passwords,
-            identity: identity(config.certificate.as_ref())?,
-        })
-    }
-}
-
-fn passwords(path: &Path) -> Result<Passwords> {
-    let text =
-        std::fs::read(path).map_err(|e| Error::io("cannot read the passwords", e).at(path))?;
-    Passwords::parse(&text).map_err(|line| {
-        Error::new(Kind::Invalid, "a line of the passwords is not understood")
-            .at(path)
-            .found(format!("line {line}"), "name:password")
-    })
 }
 
 /// Says what can be done if another process has the data open.

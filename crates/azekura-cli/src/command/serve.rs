@@ -7,8 +7,8 @@
 
 use std::path::{Path, PathBuf};
 
-use azekura::Result;
 use azekura::error::Error;
+use azekura::{Kind, Result};
 use azekura_server::Server;
 use azekura_server::config::{Address, Config, Engine, Form, Said, Survives};
 use azekura_server::net::{Control, Listeners};
@@ -32,7 +32,13 @@ pub(crate) struct Serve {
 impl Serve {
     pub(crate) fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
         let path = self.config.as_deref();
-        let config = match Config::read(path, self.said.clone()) {
+        // What the configuration names is a part of it, if it can be read at all.
+        let read = Config::read(path, self.said.clone());
+        let judged = read.and_then(|config| match Server::check(&config) {
+            Err(error) if error.kind() == Kind::Invalid => Err(error),
+            _ => Ok(config),
+        });
+        let config = match judged {
             Ok(config) => config,
             Err(error) => {
                 eprintln!("azekura: {error}");
@@ -152,6 +158,9 @@ fn announce(
     }
     out.line(match (config.engine, config.durability) {
         (Engine::Hash, Survives::Power) => "what was answered survives loss of power",
+        (Engine::Hash, _) if config.sync_interval_ms > 0 => {
+            "what was answered survives a killed process, and loss of power once it was synced (--sync-interval)"
+        }
         (Engine::Hash, _) => {
             "what was answered survives a killed process, and loss of power once it was synced (--durability power: always)"
         }
@@ -163,6 +172,11 @@ fn announce(
         }
         _ => "stop it by Ctrl-C or SIGTERM: it answers what has arrived",
     })?;
+    if config.passwords.is_some() && listeners.reach_beyond(false) {
+        tracing::warn!(
+            "passwords cross the network as they are: let clients from beyond this machine come by tls: only"
+        );
+    }
     if listeners.reach_beyond(!has_authority(config)) && config.passwords.is_none() {
         eprintln!(
             "azekura: whoever reaches these addresses may read and change everything; --passwords lets in who is known"

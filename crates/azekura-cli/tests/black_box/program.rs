@@ -5,6 +5,7 @@
 
 use std::ffi::OsStr;
 use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -47,6 +48,13 @@ impl Place {
 
     pub(crate) fn write(&self, name: &str, bytes: impl AsRef<[u8]>) {
         std::fs::write(self.path(name), bytes).expect("a file is written");
+    }
+
+    /// A file that nobody else may read.
+    pub(crate) fn write_secret(&self, name: &str, bytes: impl AsRef<[u8]>) {
+        self.write(name, bytes);
+        let mode = std::fs::Permissions::from_mode(0o600);
+        std::fs::set_permissions(self.path(name), mode).expect("a file of ours");
     }
 
     pub(crate) fn read(&self, name: &str) -> Vec<u8> {

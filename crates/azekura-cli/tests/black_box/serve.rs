@@ -210,7 +210,17 @@ fn a_wrong_configuration_opens_nothing_and_is_told_with_its_line() {
         .run(&["serve", "--data", "d", "--threads", "0"])
         .error(2);
     assert!(error.contains("--threads"), "{error}");
-    assert_eq!(place.names(), ["c.toml"]);
+    let error = place
+        .run(&["serve", "--data", "d", "--engine", "tiny"])
+        .error(2);
+    assert!(error.contains("--data is not allowed"), "{error}");
+    assert!(error.contains("or the engine hash"), "{error}");
+    place.write("users", "anna:Nara\nben\n");
+    let error = place
+        .run(&["serve", "--data", "d", "--passwords", "users"])
+        .error(2);
+    assert!(error.contains("users (found line 2"), "{error}");
+    assert_eq!(place.names(), ["c.toml", "users"]);
 }
 
 /// Hands over a socket as standard input.
@@ -234,6 +244,30 @@ fn a_socket_that_was_handed_over_is_told_to_be_open_as_any_other() {
     );
     let (code, _, messages) = Server::of(hand_over(&place, "127.0.0.1:0", &[])).end();
     assert_eq!((code, &*messages), (0, ""));
+}
+
+#[test]
+fn secrets_that_others_may_read_or_hear_are_told_of_at_the_start() {
+    let place = Place::new();
+    place.write("open", "anna:Nara\n");
+    place.write_secret("closed", "anna:Nara\n");
+    let messages = |passwords: &str, more: &[&str]| {
+        let flags = [&["--passwords", passwords], more].concat();
+        let (code, _, messages) = Server::start(&place, &flags).end();
+        assert_eq!(code, 0, "{messages}");
+        messages
+    };
+    assert_eq!(messages("closed", &[]), "");
+    let open = messages("open", &[]);
+    assert!(
+        open.contains("chmod 600") && open.contains("file=\"open\""),
+        "{open}"
+    );
+    let heard = messages("closed", &["--listen", "0.0.0.0:0"]);
+    assert!(
+        heard.contains("warn: passwords cross the network"),
+        "{heard}"
+    );
 }
 
 #[test]

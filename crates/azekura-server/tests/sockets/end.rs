@@ -10,6 +10,7 @@ use azekura_server::Server;
 use azekura_server::config::{Config, Engine, Survives};
 use azekura_server::net::{Control, Listeners};
 
+use crate::figures::{stats, value};
 use crate::running::{Running, ask, expect, folder, rest, small, texts};
 
 fn in_file(data: &std::path::Path, durability: Survives) -> Config {
@@ -86,4 +87,31 @@ fn a_server_without_an_address_is_refused() {
     let control = Control::new(small().limits).unwrap();
     let error = Server::run(&small(), Listeners::new(), &control).unwrap_err();
     assert_eq!(error.kind(), Kind::Invalid);
+}
+
+#[test]
+fn what_nobody_asked_to_sync_is_synced_by_the_clock_if_that_is_said() {
+    let (_folder, data) = folder();
+    let config = Config {
+        sync_interval_ms: 5,
+        ..in_file(&data, Survives::Process)
+    };
+    let server = Running::start(&config);
+    let mut client = server.connect();
+    ask(&mut client, "set a 0 0 1\r\nx\r\n", "STORED\r\n");
+    let mut figure = |group: &str, name: &str| -> u64 {
+        value(&stats(&mut client, group), name)
+            .unwrap()
+            .parse()
+            .unwrap()
+    };
+    assert_eq!(figure("settings", "sync_interval"), 5);
+    let before = figure("durability", "syncs");
+    // Where nothing was written there is nothing to sync.
+    let mut writer = server.connect();
+    while figure("durability", "syncs") < before + 3 {
+        ask(&mut writer, "set a 0 0 1\r\nx\r\n", "STORED\r\n");
+    }
+    // No answer waited for them.
+    assert_eq!(figure("durability", "answers_that_waited"), 0);
 }

@@ -1,0 +1,463 @@
+//! What a server is told: by a file in TOML, by flags of the same names, or not at all.
+//!
+//! [`Said`] is what may be said, all of it optional; a flag replaces what the file says. [`Config`] is what holds then:
+//! every value checked against the others, before anything is opened. An error names the line or the flag, the key, what
+//! was found and what is allowed. It opens nothing but the file itself.
+
+mod said;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use azekura::error::{Error, Kind, Result};
+
+use crate::net::Limits;
+
+pub use said::{Address, Engine, Form, Host, Level, Mode, Said, Size, Survives};
+
+/// The file of records in the folder of data.
+pub const STORE: &str = "records.azh";
+
+/// Files of a certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Certificate {
+    /// The chain.
+    pub chain: PathBuf,
+    /// The private key.
+    pub key: PathBuf,
+    /// Who must have signed those of clients.
+    pub client_authority: Option<PathBuf>,
+}
+
+/// What holds for a server.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The folder of the data.
+    pub data: PathBuf,
+    /// Where clients come.
+    pub listen: Vec<Address>,
+    /// What keeps the records.
+    pub engine: Engine,
+    /// Threads that serve.
+    pub threads: usize,
+    /// What an answered write survives.
+    pub durability: Survives,
+    /// How often everything is synced, in milliseconds; 0: not by the clock.
+    pub sync_interval_ms: u32,
+    /// Memory for records, where they are in memory.
+    pub memory_max: Option<u64>,
+    /// Longest item.
+    pub item_max: u64,
+    /// What connections may take.
+    pub limits: Limits,
+    /// Where figures are asked for by HTTP.
+    pub metrics: Option<SocketAddr>,
+    /// The form of events.
+    pub log: Form,
+    /// The least grave events that are told.
+    pub log_level: Level,
+    /// Who may use it.
+    pub passwords: Option<PathBuf>,
+    /// For encrypted addresses.
+    pub certificate: Option<Certificate>,
+    /// Permissions of unix sockets.
+    pub unix_mode: u32,
+    /// Whether clients may stop it.
+    pub shutdown: bool,
+    /// Whether they may remove everything.
+    pub flush: bool,
+    /// Whether they may read everything, and watch what others do.
+    pub dump: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self::new(Said::default(), None).expect("the defaults fit together")
+    }
+}
+
+/// A file that was read, to tell where something was said.
+struct Source<'s> {
+    path: &'s Path,
+    text: &'s str,
+}
+
+impl Source<'_> {
+    /// The line that says `key`.
+    fn line(&self, key: &str) -> Option<usize> {
+        let says = |line: &str| {
+            line.split_once('=')
+                .is_some_and(|(name, _)| name.trim().trim_matches('"') == key)
+        };
+        Some(self.text.lines().position(says)? + 1)
+    }
+}
+
+impl Config {
+    /// What holds after `flags`, and after the file at `path` if there is one.
+    ///
+    /// Errors: `Io` (the file cannot be read), `Invalid` (a key or value that is not allowed, or values that contradict each
+    /// other).
+    pub fn read(path: Option<&Path>, flags: Said) -> Result<Self> {
+        let Some(path) = path else {
+            return Self::new(flags, None);
+        };
+        let text = std::fs::read_to_string(path)
+            .map_err(|e| Error::io("cannot read the configuration", e).at(path))?;
+        Self::of_text(path, &text, flags)
+    }
+
+    /// What holds after `flags` and this text of the file at `path`, which is not looked at. Names of hosts are looked up.
+    ///
+    /// Errors: `Invalid`, as [`read`](Self::read).
+    pub fn of_text(path: &Path, text: &str, flags: Said) -> Result<Self> {
+        let said: Said = toml::from_str(text).map_err(|error| {
+            let from = error.span().map_or(0, |span| span.start);
+            let before = text.get(..from).unwrap_or_default();
+            let line = before.matches('\n').count();
+            let key = text
+                .lines()
+                .nth(line)
+                .and_then(|line| line.split('=').next());
+            Error::new(Kind::Invalid, "the configuration is not understood")
+                .at(path)
+                .detail(format!(
+                    "line {}: {}: {}",
+                    line + 1,
+                    key.unwrap_or_default().trim(),
+                    in_words(&error.message().replace('\n', " "))
+                ))
+                .remedy("`azekura serve --help` lists what may be said")
+        })?;
+        Self::new(flags.over(said), Some(&Source { path, text }))
+    }
+
+    fn new(said: Said, source: Option<&Source<'_>>) -> Result<Self> {
+        let judge = Judge(source);
+        let engine = said.engine.unwrap_or(Engine::Hash);
+        let durability = judge.durability(engine, &said)?;
+        judge.place(engine, &said)?;
+        let listen = judge.listen(&said)?;
+        let certificate = Judge::certificate(&listen, &said)?;
+        Ok(Self {
+            listen,
+            engine,
+            threads: judge.threads(&said)?,
+            durability,
+            sync_interval_ms: said.sync_interval.unwrap_or(0),
+            memory_max: judge.memory_max(engine, &said)?,
+            item_max: judge.item_max(&said)?,
+            limits: judge.limits(&said)?,
+            metrics: said.metrics.map(|host| host.0),
+            log: said.log.unwrap_or(Form::Text),
+            log_level: said.log_level.unwrap_or(Level::Info),
+            data: said.data.unwrap_or_else(|| "azekura-data".into()),
+            passwords: said.passwords,
+            certificate,
+            unix_mode: said.unix_mode.map_or(0o700, |mode| mode.0),
+            shutdown: said.shutdown.unwrap_or(false),
+            flush: said.flush.unwrap_or(true),
+            dump: said.dump.unwrap_or(true),
+        })
+    }
+
+    /// The file of records, if there is one.
+    pub fn store(&self) -> Option<PathBuf> {
+        (self.engine == Engine::Hash).then(|| self.data.join(STORE))
+    }
+}
+
+/// Judges values by one another. An error names the line or the flag, the key, what was found and what is allowed.
+struct Judge<'s>(Option<&'s Source<'s>>);
+
+impl Judge<'_> {
+    fn fail(&self, key: &str, found: &dyn fmt::Display, allowed: &str) -> Error {
+        // A flag of this name is what was said if the file does not say it.
+        let line = self.0.and_then(|source| Some((source, source.line(key)?)));
+        let at = match line {
+            Some((source, line)) => format!("{} line {line}: {key}", source.path.display()),
+            None => format!("--{key}"),
+        };
+        Error::new(Kind::Invalid, format!("{at} is not allowed")).found(found, allowed)
+    }
+
+    /// What an answered write survives.
+    fn durability(&self, engine: Engine, said: &Said) -> Result<Survives> {
+        let fail = |found: Survives, allowed| Err(self.fail("durability", &found.word(), allowed));
+        match (engine, said.durability) {
+            (Engine::Hash, None) => Ok(Survives::Process),
+            (Engine::Hash, Some(Survives::None)) => fail(
+                Survives::None,
+                "process or power, as the engine hash is in a file",
+            ),
+            (Engine::Hash, Some(survives)) => Ok(survives),
+            (_, None | Some(Survives::None)) => Ok(Survives::None),
+            (_, Some(survives)) => fail(
+                survives,
+                "none, as the engine is in memory; or the engine hash",
+            ),
+        }
+    }
+
+    /// What is said of a file must have one.
+    fn place(&self, engine: Engine, said: &Said) -> Result<()> {
+        if engine == Engine::Hash {
+            return Ok(());
+        }
+        let allowed = "nothing, as the engine is in memory; or the engine hash";
+        if let Some(data) = &said.data {
+            return Err(self.fail("data", &data.display(), allowed));
+        }
+        match said.sync_interval {
+            Some(interval @ 1..) => Err(self.fail("sync-interval", &interval, allowed)),
+            _ => Ok(()),
+        }
+    }
+
+    fn memory_max(&self, engine: Engine, said: &Said) -> Result<Option<u64>> {
+        let memory_max = said.memory_max.map(|size| size.0);
+        let fail = |found: u64, allowed| Err(self.fail("memory-max", &found, allowed));
+        match (engine, memory_max) {
+            (Engine::Hash, Some(bytes)) => fail(bytes, "nothing, as the engine hash is in a file"),
+            (_, Some(bytes)) if bytes < 1 << 20 => fail(bytes, "at least 1MiB"),
+            _ => Ok(memory_max),
+        }
+    }
+
+    fn threads(&self, said: &Said) -> Result<usize> {
+        match said.threads {
+            Some(threads) if (1..=1024).contains(&threads) => Ok(threads),
+            Some(threads) => Err(self.fail("threads", &threads, "from 1 to 1024")),
+            None => Ok(std::thread::available_parallelism().map_or(1, usize::from)),
+        }
+    }
+
+    fn item_max(&self, said: &Said) -> Result<u64> {
+        let item_max = said.item_max.map_or(1 << 20, |size| size.0);
+        if (1 << 10..=1 << 30).contains(&item_max) {
+            return Ok(item_max);
+        }
+        Err(self.fail("item-max", &item_max, "from 1KiB to 1GiB"))
+    }
+
+    /// What connections may take.
+    fn limits(&self, said: &Said) -> Result<Limits> {
+        let buffers_max = said.buffers_max.map_or(256 << 20, |size| size.0);
+        if buffers_max < 1 << 20 {
+            return Err(self.fail("buffers-max", &buffers_max, "at least 1MiB"));
+        }
+        let connections_max = said.connections_max.unwrap_or(1024);
+        if connections_max == 0 {
+            return Err(self.fail("connections-max", &connections_max, "at least 1"));
+        }
+        Ok(Limits {
+            connections_max,
+            idle_s: said.idle_s.unwrap_or(0),
+            stall_s: said.stall_s.unwrap_or(30),
+            buffers_max: buffers_max as usize,
+            slow_ms: said.slow_ms.unwrap_or(0),
+        })
+    }
+
+    fn listen(&self, said: &Said) -> Result<Vec<Address>> {
+        match &said.listen {
+            None => Ok(vec![Address::Tcp(SocketAddr::from((
+                [127, 0, 0, 1],
+                11211,
+            )))]),
+            Some(listen) if listen.is_empty() => {
+                Err(self.fail("listen", &"no address", "at least one"))
+            }
+            Some(listen) => Ok(listen.clone()),
+        }
+    }
+
+    /// The files of the certificate, if there is to be one.
+    fn certificate(listen: &[Address], said: &Said) -> Result<Option<Certificate>> {
+        let lacks = |key: &str, what: &str| {
+            Err(Error::new(Kind::Invalid, format!("{key} is not said")).remedy(what))
+        };
+        let encrypted = listen.iter().any(|at| matches!(at, Address::Tls(_)));
+        match (&said.certificate, &said.key) {
+            (Some(chain), Some(key)) => Ok(Some(Certificate {
+                chain: chain.clone(),
+                key: key.clone(),
+                client_authority: said.client_authority.clone(),
+            })),
+            (None, None) if !encrypted && said.client_authority.is_none() => Ok(None),
+            (None, _) => lacks("certificate", "TLS needs its file, and that of the key"),
+            (Some(_), None) => lacks("key", "the certificate needs the file of its key"),
+        }
+    }
+}
+
+/// What a reader of the file complains of, in words of those who write it.
+fn in_words(message: &str) -> String {
+    let Some((found, expected)) = message.split_once(", expected ") else {
+        return message.replace("unknown field", "unknown key");
+    };
+    let (found, expected) = (
+        found
+            .trim_start_matches("invalid type: ")
+            .trim_start_matches("invalid value: "),
+        match expected {
+            "u8" | "u16" | "u32" | "u64" | "usize" => "a number without a sign or a fraction",
+            "a boolean" => "true or false",
+            "a string" | "path string" => "a text in quotes",
+            "a sequence" => "a list in brackets",
+            other => other,
+        },
+    );
+    if let Some(key) = found.strip_prefix("unknown field ") {
+        return format!("unknown key {key}, expected {expected}");
+    }
+    if let Some(word) = found.strip_prefix("unknown variant ") {
+        return format!("found {word}, expected {expected}");
+    }
+    let found = match found.split_once(' ') {
+        Some(("string", text)) => format!("the text {text}"),
+        Some(("integer", number)) => format!("the number {number}"),
+        Some(("floating", number)) => {
+            format!("the number {}", number.trim_start_matches("point "))
+        }
+        Some(("boolean", word)) => word.to_owned(),
+        _ => found
+            .replace("sequence", "a list")
+            .replace("map", "a table"),
+    };
+    format!("found {found}, expected {expected}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str, flags: Said) -> Result<Config> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("server.toml");
+        std::fs::write(&path, text).unwrap();
+        Config::read(Some(&path), flags)
+    }
+
+    #[test]
+    fn a_file_says_what_flags_say_and_a_flag_replaces_it() {
+        let text = "listen = [\"127.0.0.1:0\", \"udp:127.0.0.1:0\", \"unix:/x/y\"]\nthreads = 3\n\
+                    item-max = \"2MiB\"\nbuffers-max = 2000000\nidle-s = 60\nunix-mode = 660\n";
+        let flags = Said {
+            threads: Some(5),
+            ..Said::default()
+        };
+        let config = read(text, flags).unwrap();
+        assert_eq!(
+            (config.threads, config.item_max, config.unix_mode),
+            (5, 2 << 20, 0o660)
+        );
+        assert_eq!(
+            (config.limits.idle_s, config.limits.buffers_max),
+            (60, 2_000_000)
+        );
+        let words: Vec<_> = config.listen.iter().map(ToString::to_string).collect();
+        assert_eq!(words, ["127.0.0.1:0", "udp:127.0.0.1:0", "unix:/x/y"]);
+    }
+
+    #[test]
+    fn without_a_word_it_is_a_file_on_the_loopback_that_survives_a_kill() {
+        let config = Config::default();
+        assert_eq!(config.listen[0].to_string(), "127.0.0.1:11211");
+        assert_eq!(
+            (config.engine, config.durability),
+            (Engine::Hash, Survives::Process)
+        );
+        assert_eq!(
+            config.store().unwrap(),
+            Path::new("azekura-data/records.azh")
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_by_line_key_and_what_is_allowed() {
+        for (text, expected) in [
+            (
+                "threads = 1\nthread = 2\n",
+                ["line 2", "thread", "`threads`"],
+            ),
+            ("\nengine = \"has\"\n", ["line 2", "engine", "`tiny`"]),
+            (
+                "threads = \"many\"\n",
+                [
+                    "line 1",
+                    "threads",
+                    "found the text \"many\", expected a number",
+                ],
+            ),
+            ("\n\nthreads = 0\n", ["line 3", "threads", "from 1 to 1024"]),
+            ("item-max = 5\n", ["line 1", "item-max", "1KiB"]),
+            ("item-max = \"5 MB\"\n", ["line 1", "item-max", "KiB"]),
+            (
+                "listen = [\"nowhere\"]\n",
+                ["line 1", "listen", "unix:PATH"],
+            ),
+            (
+                "engine = \"tiny\"\ndurability = \"power\"\n",
+                ["line 2", "durability", "none"],
+            ),
+            (
+                "listen = [\"tls:127.0.0.1:0\"]\n",
+                ["certificate", "not said", "the key"],
+            ),
+            (
+                "durability = \"none\"\n",
+                ["line 1", "durability", "process or power"],
+            ),
+            ("metrics = \"80\"\n", ["line 1", "metrics", "HOST:PORT"]),
+            (
+                "idle-s = -1\n",
+                [
+                    "line 1",
+                    "idle-s",
+                    "found the number `-1`, expected a number",
+                ],
+            ),
+            (
+                "flush = 1\n",
+                [
+                    "line 1",
+                    "flush",
+                    "found the number `1`, expected true or false",
+                ],
+            ),
+            (
+                "listen = 1\n",
+                ["line 1", "listen", "expected a list in brackets"],
+            ),
+            (
+                "data = [1]\n",
+                ["line 1", "data", "found a list, expected a text in quotes"],
+            ),
+            (
+                "engine = \"cache\"\ndata = \"x\"\n",
+                ["line 2", "data", "as the engine is in memory"],
+            ),
+            (
+                "engine = \"cache\"\nsync-interval = 5\n",
+                ["line 2", "sync-interval", "as the engine is in memory"],
+            ),
+            ("unix-mode = 999\n", ["line 1", "unix-mode", "0 to 7"]),
+            ("threads = = 1\n", ["line 1", "threads", ""]),
+        ] {
+            let error = read(text, Said::default()).unwrap_err();
+            assert_eq!(error.kind(), Kind::Invalid, "{text}");
+            for part in expected {
+                assert!(error.to_string().contains(part), "{text}: {error}");
+            }
+            assert!(!error.to_string().contains('\n'), "{error}");
+        }
+        let flags = Said {
+            threads: Some(0),
+            ..Said::default()
+        };
+        let error = Config::read(None, flags).unwrap_err().to_string();
+        assert!(error.contains("--threads"), "{error}");
+    }
+}

@@ -1,0 +1,327 @@
+//! What may be said of a server: the flags, which are the keys of the file, and the words that stand for their values.
+//!
+//! Each value judges itself when it is read, whether from a flag or from the file, and says what is allowed. What values
+//! mean together is not known here.
+
+use std::fmt;
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Args, ValueEnum};
+use serde::Deserialize;
+
+/// What may be said of a server, in the file and by flags of the same names.
+#[derive(Clone, Debug, Default, Args, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct Said {
+    /// The folder of the data; it is made if it does not exist (./azekura-data)
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Where clients come: HOST:PORT, tls:HOST:PORT, udp:HOST:PORT or unix:PATH; several times (127.0.0.1:11211)
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen: Option<Vec<Address>>,
+    /// What keeps the records: hash in a file, tiny and cache in memory (hash)
+    #[arg(long, value_enum)]
+    pub engine: Option<Engine>,
+    /// Threads that serve (one for each processor)
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
+    /// What an answered write survives: a killed process, loss of power, or nothing (process; none in memory)
+    #[arg(long, value_enum)]
+    pub durability: Option<Survives>,
+    /// Milliseconds after which everything is synced to survive loss of power, again and again; 0: not by the clock (0)
+    #[arg(long, value_name = "MILLISECONDS")]
+    pub sync_interval: Option<u32>,
+    /// Memory that the engines tiny and cache may use for records (cache: 64 MiB)
+    #[arg(long, value_name = "SIZE")]
+    pub memory_max: Option<Size>,
+    /// Longest item, with its key and 60 bytes more, from 1 KiB to 1 GiB (1 MiB)
+    #[arg(long, value_name = "SIZE")]
+    pub item_max: Option<Size>,
+    /// Connections at once (1024)
+    #[arg(long, value_name = "N")]
+    pub connections_max: Option<u64>,
+    /// Seconds after which a connection that asks nothing is closed; 0: never (0)
+    #[arg(long, value_name = "SECONDS")]
+    pub idle_s: Option<u32>,
+    /// Seconds after which a client is dropped that does not end its request or read its answers; 0: never (30)
+    #[arg(long, value_name = "SECONDS")]
+    pub stall_s: Option<u32>,
+    /// What all clients together may have the server hold of unfinished requests and unread answers (256 MiB)
+    #[arg(long, value_name = "SIZE")]
+    pub buffers_max: Option<Size>,
+    /// Milliseconds from which on a request is told as slow; 0: none is (0)
+    #[arg(long, value_name = "MILLISECONDS")]
+    pub slow_ms: Option<u32>,
+    /// Where figures are asked for by HTTP: a page, /metrics for Prometheus, /health (nowhere)
+    #[arg(long, value_name = "HOST:PORT")]
+    pub metrics: Option<Host>,
+    /// The form of events on standard error (text)
+    #[arg(long, value_enum)]
+    pub log: Option<Form>,
+    /// The least grave events that are told (info)
+    #[arg(long, value_enum, value_name = "LEVEL")]
+    pub log_level: Option<Level>,
+    /// A file with a line for each user, name:password; without it everybody is let in
+    #[arg(long, value_name = "FILE")]
+    pub passwords: Option<PathBuf>,
+    /// The certificate for tls: addresses, with those that lead to a known one, in PEM
+    #[arg(long, value_name = "FILE")]
+    pub certificate: Option<PathBuf>,
+    /// The private key of the certificate, in PEM
+    #[arg(long, value_name = "FILE")]
+    pub key: Option<PathBuf>,
+    /// Who must have signed the certificates that clients of tls: addresses show, in PEM; without it they need none
+    #[arg(long, value_name = "FILE")]
+    pub client_authority: Option<PathBuf>,
+    /// Permissions of unix sockets, in octal (700)
+    #[arg(long, value_name = "MODE")]
+    pub unix_mode: Option<Mode>,
+    /// Whether clients may stop the server by the command shutdown (false)
+    #[arg(long, value_name = "true|false")]
+    pub shutdown: Option<bool>,
+    /// Whether clients may remove everything by the command `flush_all` (true)
+    #[arg(long, value_name = "true|false")]
+    pub flush: Option<bool>,
+    /// Whether clients may read everything by dump and keys, and watch what others do (true)
+    #[arg(long, value_name = "true|false")]
+    pub dump: Option<bool>,
+}
+
+/// Where clients come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// TCP.
+    Tcp(SocketAddr),
+    /// TCP with TLS.
+    Tls(SocketAddr),
+    /// UDP.
+    Udp(SocketAddr),
+    /// A socket of the file system.
+    Unix(PathBuf),
+}
+
+/// An address of TCP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Host(pub SocketAddr);
+
+/// What keeps the records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Engine {
+    /// A hash file
+    Hash,
+    /// The leanest hash in memory: full is an error
+    Tiny,
+    /// A cache in memory: drops what is asked for least
+    Cache,
+}
+
+/// What an answered write survives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Survives {
+    /// The death of the process
+    Process,
+    /// Loss of power
+    Power,
+    /// Nothing
+    None,
+}
+
+impl Survives {
+    /// Its word.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Process => "process",
+            Self::Power => "power",
+            Self::None => "none",
+        }
+    }
+}
+
+/// The form of events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Form {
+    /// Lines for people
+    Text,
+    /// A JSON object a line
+    Json,
+}
+
+/// How grave an event is, the gravest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Level {
+    /// Answers fail
+    Error,
+    /// Something to look at: slow requests, refused connections, a full store
+    Warn,
+    /// Changes of the configuration
+    Info,
+    /// Connections that were dropped
+    Debug,
+}
+
+impl Level {
+    /// Its word.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warn => "warn",
+            Self::Info => "info",
+            Self::Debug => "debug",
+        }
+    }
+}
+
+/// A number of bytes: `1048576`, `1024KiB`, `1MiB`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(try_from = "NumberOrText")]
+pub struct Size(pub u64);
+
+/// Permissions of a file, as digits from 0 to 7.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "NumberOrText")]
+pub struct Mode(pub u32);
+
+/// What the file may have for a [`Size`] or a [`Mode`].
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a number or a text")]
+enum NumberOrText {
+    Number(u64),
+    Text(String),
+}
+
+impl NumberOrText {
+    fn read<T: FromStr<Err = String>>(self) -> std::result::Result<T, String> {
+        match self {
+            Self::Number(number) => number.to_string().parse(),
+            Self::Text(text) => text.parse(),
+        }
+    }
+}
+
+impl TryFrom<NumberOrText> for Size {
+    type Error = String;
+    fn try_from(said: NumberOrText) -> std::result::Result<Self, String> {
+        said.read()
+    }
+}
+
+impl TryFrom<NumberOrText> for Mode {
+    type Error = String;
+    fn try_from(said: NumberOrText) -> std::result::Result<Self, String> {
+        said.read()
+    }
+}
+
+impl FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let wrong = || format!("`{text}` is no size: bytes, or a number with KiB, MiB or GiB");
+        let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+        let shift = match text.get(digits.len()..).unwrap_or_default().trim() {
+            "" | "B" => 0,
+            "KiB" => 10,
+            "MiB" => 20,
+            "GiB" => 30,
+            _ => return Err(wrong()),
+        };
+        let number: u64 = digits.parse().map_err(|_| wrong())?;
+        let bytes = number.checked_mul(1 << shift).ok_or_else(wrong)?;
+        Ok(Self(bytes))
+    }
+}
+
+impl FromStr for Mode {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let mode = u32::from_str_radix(text, 8)
+            .ok()
+            .filter(|mode| *mode <= 0o777);
+        mode.map(Self)
+            .ok_or_else(|| format!("`{text}` are no permissions: three digits from 0 to 7"))
+    }
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            if path.is_empty() {
+                return Err("the path of a unix socket is missing".into());
+            }
+            return Ok(Self::Unix(path.into()));
+        }
+        let (make, rest): (fn(SocketAddr) -> Self, &str) = match text.split_once(':') {
+            Some(("tls", rest)) => (Self::Tls, rest),
+            Some(("udp", rest)) => (Self::Udp, rest),
+            _ => (Self::Tcp, text),
+        };
+        let allowed = "HOST:PORT, tls:HOST:PORT, udp:HOST:PORT or unix:PATH";
+        resolve(rest)
+            .map(make)
+            .ok_or_else(|| format!("`{text}` is no address: {allowed}"))
+    }
+}
+
+fn resolve(text: &str) -> Option<SocketAddr> {
+    text.to_socket_addrs().ok()?.next()
+}
+
+impl FromStr for Host {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let found = resolve(text).map(Self);
+        found.ok_or_else(|| format!("`{text}` is no address: HOST:PORT"))
+    }
+}
+
+impl<'d> Deserialize<'d> for Host {
+    fn deserialize<D: serde::Deserializer<'d>>(from: D) -> std::result::Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+impl<'d> Deserialize<'d> for Address {
+    fn deserialize<D: serde::Deserializer<'d>>(from: D) -> std::result::Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => write!(f, "{address}"),
+            Self::Tls(address) => write!(f, "tls:{address}"),
+            Self::Udp(address) => write!(f, "udp:{address}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+macro_rules! over {
+    ($($field:ident)*) => {
+        impl Said {
+            /// What is said here, and beyond that what `below` says.
+            #[must_use]
+            pub fn over(self, below: Self) -> Self {
+                Self { $($field: self.$field.or(below.$field)),* }
+            }
+        }
+    };
+}
+
+over! {
+    data listen engine threads durability sync_interval memory_max item_max connections_max idle_s stall_s buffers_max slow_ms metrics log log_level passwords
+    certificate key client_authority unix_mode shutdown flush dump
+}

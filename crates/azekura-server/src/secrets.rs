@@ -1,0 +1,68 @@
+//! What files beside the configuration say: passwords, the certificate and its key.
+//!
+//! They are read as a whole or not at all, so that what is wrong in one changes nothing. A file that others of the machine
+//! may read is used, and told as an event. It knows no protocol and no sockets.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use azekura::error::{Error, Kind, Result};
+
+use crate::config::{Certificate, Config};
+use crate::memcached::Passwords;
+use crate::net::tls;
+
+/// What the files say.
+pub(crate) struct Secrets {
+    pub(crate) passwords: Option<Passwords>,
+    pub(crate) identity: Option<Arc<rustls::ServerConfig>>,
+}
+
+impl Secrets {
+    /// Errors: `Invalid`, `Io` (a file cannot be used).
+    pub(crate) fn read(config: &Config) -> Result<Self> {
+        let passwords = config.passwords.as_deref().map(passwords).transpose()?;
+        Ok(Self {
+            passwords,
+            identity: identity(config.certificate.as_ref())?,
+        })
+    }
+}
+
+/// Tells of files that more may read than the one who runs the server.
+pub(crate) fn warn(config: &Config) {
+    let key = config.certificate.as_ref().map(|files| files.key.as_path());
+    for path in [config.passwords.as_deref(), key].into_iter().flatten() {
+        if is_open_to_others(path) {
+            let file = path.display().to_string();
+            tracing::warn!(
+                file,
+                "others may read this file of secrets: chmod 600 keeps it"
+            );
+        }
+    }
+}
+
+/// Whether the group of a file, or anybody, may read it.
+pub fn is_open_to_others(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|of| of.is_file() && of.mode() & 0o044 != 0)
+}
+
+fn passwords(path: &Path) -> Result<Passwords> {
+    let text =
+        std::fs::read(path).map_err(|e| Error::io("cannot read the passwords", e).at(path))?;
+    Passwords::parse(&text).map_err(|line| {
+        Error::new(Kind::Invalid, "a line of the passwords is not understood")
+            .at(path)
+            .found(format!("line {line}"), "name:password")
+    })
+}
+
+/// What a certificate's files say; `None`: there is none.
+pub(crate) fn identity(files: Option<&Certificate>) -> Result<Option<Arc<rustls::ServerConfig>>> {
+    let read = |files: &Certificate| {
+        tls::identity(&files.chain, &files.key, files.client_authority.as_deref())
+    };
+    files.map(read).transpose()
+}
