@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Scope, ScopedJoinHandle};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use azekura::error::{Error, Kind, Result};
 use azekura::record::cache::{self, CacheDb};
@@ -251,7 +251,9 @@ impl Server {
                 looked = Some(from);
                 eye.look();
             }
-            self.rest(from);
+            // What is to be done at a second is done when it begins.
+            let since = SystemTime::now().duration_since(UNIX_EPOCH);
+            self.rest(from, TICK.min(to_next_second(since.unwrap_or_default())));
         }
     }
 
@@ -268,16 +270,21 @@ impl Server {
                     self.service.trouble().note(&error);
                 }
             }
-            self.rest(from);
+            self.rest(from, TICK);
         }
     }
 
-    /// Waits until a tick has passed since `from`, or the server ends.
-    fn rest(&self, from: Instant) {
-        while !self.control.is_stopping() && from.elapsed() < TICK {
-            std::thread::park_timeout(TICK.saturating_sub(from.elapsed()));
+    /// Waits until so long has passed since `from`, or the server ends.
+    fn rest(&self, from: Instant, long: Duration) {
+        while !self.control.is_stopping() && from.elapsed() < long {
+            std::thread::park_timeout(long.saturating_sub(from.elapsed()));
         }
     }
+}
+
+/// How long it is from this time to the next whole second.
+fn to_next_second(time: Duration) -> Duration {
+    Duration::from_secs(1).saturating_sub(Duration::from_nanos(time.subsec_nanos().into()))
 }
 
 /// Starts a thread beside those that serve.
@@ -300,4 +307,17 @@ fn in_use(error: Error, path: &Path) -> Error {
     Error::new(Kind::Locked, "another process has the data open")
         .at(path)
         .remedy("stop it, or give this server another folder by --data")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_second_begins_within_one() {
+        for (millis, left) in [(0, 1000), (1, 999), (1500, 500), (2999, 1)] {
+            let time = Duration::from_millis(millis);
+            assert_eq!(to_next_second(time), Duration::from_millis(left));
+        }
+    }
 }
