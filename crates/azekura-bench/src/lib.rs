@@ -12,6 +12,7 @@
 //!              report (table or JSON lines)         mixed (parallel, wicked: every answer modelled)
 //!   cache (hit ratio over a trace)                  opens (open, after a close and after a kill)
 //!   memcache (a server, over connections)           object_model (feature model: objects on a spinning disk's model)
+//!   tls (whom to believe of servers)
 //! ```
 //!
 //! It knows no rival, and nothing of how an engine works.
@@ -29,6 +30,7 @@ pub mod plan;
 pub mod report;
 pub mod suite;
 pub mod target;
+pub mod tls;
 pub mod workload;
 
 use azekura::error::{Error, Kind, Result};

@@ -31,7 +31,6 @@ mod peer;
 mod progress;
 mod store;
 mod text;
-mod tls;
 mod trace;
 
 use std::ffi::OsString;

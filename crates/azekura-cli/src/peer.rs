@@ -12,9 +12,8 @@ use std::time::Duration;
 
 use azekura::error::quote;
 use azekura::{Error, Kind, Result};
+use azekura_bench::tls::Trust;
 use rustls::StreamOwned;
-
-use crate::tls;
 
 /// Longest line that is read; no answer has one.
 const LINE_LEN_MAX: u64 = 8 << 10;
@@ -106,17 +105,14 @@ impl Server {
         let Some(address) = self.address.strip_prefix("tls:") else {
             return Ok(Box::new(tcp(&self.address).map_err(describe)?));
         };
-        let mut cipher = tls::cipher(
+        let trust = Trust::new(
             address,
             self.authority.as_deref(),
             self.certificate.as_deref().zip(self.private_key.as_deref()),
         )?;
         let mut stream = tcp(address).map_err(describe)?;
         // Whom it talks to is known before anything is said.
-        while cipher.is_handshaking() {
-            let shaken = cipher.complete_io(&mut stream);
-            shaken.map_err(|e| tls::refused(&self.address, e))?;
-        }
+        let cipher = trust.greet(&mut stream)?;
         Ok(Box::new(StreamOwned::new(cipher, stream)))
     }
 }
@@ -124,6 +120,12 @@ impl Server {
 /// The words of a file `name:password`, as a server is told them.
 fn login(path: &Path) -> Result<Vec<u8>> {
     let text = std::fs::read(path).map_err(|e| Error::io("cannot read the login", e).at(path))?;
+    if azekura_server::is_open_to_others(path) {
+        eprintln!(
+            "azekura: others may read the login {}: chmod 600 keeps it",
+            path.display()
+        );
+    }
     let line = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let mut parts = line.splitn(2, |byte| *byte == b':');
@@ -179,6 +181,11 @@ impl Peer {
                     figures.push(String::from_utf8_lossy(figure).into_owned());
                 }
                 None if line == b"END" || line == b"RESET" => return Ok(figures),
+                None if line == b"ERROR" && !group.is_empty() => {
+                    return Err(Error::new(Kind::Invalid, "the server has no such group of figures")
+                        .key(group.as_bytes())
+                        .remedy("settings, items, conns, latency, engine, log and durability are groups of ours"));
+                }
                 _ => return Err(refused(&line)),
             }
         }

@@ -5,10 +5,8 @@
 //! connection had no room for it yet. It knows no protocol.
 
 use std::collections::VecDeque;
-use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixStream;
+use std::io::ErrorKind;
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use azekura::error::{Error, Kind, Result};
@@ -16,9 +14,10 @@ use indicatif::ProgressBar;
 use rustix::event::epoll;
 use rustix::fs::Timespec;
 
+use super::stream::Stream;
 use super::wire::{Ask, Keys, Wire};
-use super::{Address, Done, MemcachePlan, Operation, Picker, due};
-use crate::generate::{Choice, Values};
+use super::{Done, Load, MemcachePlan, Operation, Picker, due};
+use crate::generate::Choice;
 
 /// After so long without any answer the server is given up.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -28,57 +27,6 @@ const AWAKE: Duration = Duration::from_micros(60);
 
 /// Bytes read at once.
 const READ_LEN: usize = 1 << 18;
-
-enum Stream {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
-impl Stream {
-    fn open(address: &Address) -> Result<Self> {
-        let describe = |e| {
-            Error::io("cannot connect to the server", e)
-                .remedy("is it running, and is --address right?")
-        };
-        let stream = match address {
-            Address::Tcp(address) => {
-                let stream = TcpStream::connect(address).map_err(describe)?;
-                stream.set_nodelay(true).map_err(describe)?;
-                stream.set_nonblocking(true).map_err(describe)?;
-                Self::Tcp(stream)
-            }
-            Address::Unix(path) => {
-                let stream = UnixStream::connect(path).map_err(describe)?;
-                stream.set_nonblocking(true).map_err(describe)?;
-                Self::Unix(stream)
-            }
-        };
-        Ok(stream)
-    }
-
-    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => stream.read(into),
-            Self::Unix(stream) => stream.read(into),
-        }
-    }
-
-    fn write(&mut self, from: &[u8]) -> std::io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => stream.write(from),
-            Self::Unix(stream) => stream.write(from),
-        }
-    }
-}
-
-impl AsFd for Stream {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Tcp(stream) => stream.as_fd(),
-            Self::Unix(stream) => stream.as_fd(),
-        }
-    }
-}
 
 /// A request on its way.
 struct Asked {
@@ -121,19 +69,18 @@ pub(super) struct Client<'p> {
 impl<'p> Client<'p> {
     /// Opens the connections of `thread`.
     pub(super) fn connect(
-        plan: &'p MemcachePlan,
+        load: &'p Load<'_>,
         operation: Operation,
         thread: u64,
         picker: Picker,
-        keys: Keys,
-        values: &'p Values,
     ) -> Result<Self> {
+        let plan = load.plan;
         let share = |all: u64| all / plan.threads + u64::from(thread < all % plan.threads);
         let describe = |e: rustix::io::Errno| Error::io("cannot wait for connections", e);
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(describe)?;
         let mut connections = Vec::new();
         for index in 0..share(plan.connections) {
-            let stream = Stream::open(&plan.address)?;
+            let stream = Stream::open(&plan.address, load.trust.as_ref())?;
             let data = epoll::EventData::new_u64(index);
             epoll::add(&epoll, &stream, data, epoll::EventFlags::IN).map_err(describe)?;
             connections.push(Connection {
@@ -152,8 +99,8 @@ impl<'p> Client<'p> {
             connections,
             wire: Wire::new(
                 plan.protocol,
-                keys,
-                values,
+                Keys::new(&plan.key_prefix, plan.key_size),
+                &load.values,
                 plan.value_size,
                 !plan.no_verify,
             ),
@@ -222,6 +169,9 @@ impl<'p> Client<'p> {
                     epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR,
                 ) {
                     self.read(index)?;
+                    while self.connections[index].stream.holds() {
+                        self.read(index)?;
+                    }
                     self.fill(index, Instant::now())?;
                 }
             }
@@ -300,7 +250,7 @@ impl<'p> Client<'p> {
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
             Err(e) => return Err(Error::io("cannot send to the server", e)),
         }
-        let full = !connection.output.is_empty();
+        let full = !connection.output.is_empty() || connection.stream.owes();
         if full != connection.full {
             connection.full = full;
             let mut flags = epoll::EventFlags::IN;

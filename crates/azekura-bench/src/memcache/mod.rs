@@ -9,6 +9,7 @@
 //!   suite ----> servers (ours and others, started)                                 redis
 //!     v                                                                              ^
 //!   mod (flags, phases) ----> client (connections, clocks) ----> wire (requests and answers as bytes)
+//!                                 `-------------------------> stream (plain or encrypted)
 //! ```
 //!
 //! It works with any server of the protocol, and knows nothing of how ours works. A server of Redis is loaded the same way, to
@@ -17,6 +18,7 @@
 mod client;
 mod redis;
 mod servers;
+mod stream;
 mod suite;
 mod wire;
 
@@ -36,8 +38,8 @@ use crate::generate::{Choice, Values, Zipf};
 use crate::measure::{Latency, cpu_seconds};
 use crate::plan::{Order, word};
 use crate::report::{self, Output, Phase};
+use crate::tls::Trust;
 use client::Client;
-use wire::Keys;
 
 /// Longest key of the protocol.
 const KEY_LEN_MAX: usize = 250;
@@ -48,10 +50,13 @@ pub struct MemcachePlan {
     /// The server
     #[arg(
         long,
-        value_name = "HOST:PORT|unix:PATH",
+        value_name = "HOST:PORT|tls:HOST:PORT|unix:PATH",
         default_value = "127.0.0.1:11211"
     )]
     pub address: Address,
+    /// Who must have signed the certificate of a tls: server, or that certificate, in PEM
+    #[arg(long, value_name = "FILE")]
+    pub authority: Option<PathBuf>,
     /// Connections
     #[arg(long, value_name = "N", default_value_t = 40)]
     pub connections: u64,
@@ -141,6 +146,8 @@ pub enum Protocol {
 pub enum Address {
     /// A TCP port.
     Tcp(SocketAddr),
+    /// A TCP port where TLS is spoken, and `HOST:PORT` as it was said.
+    Tls(SocketAddr, String),
     /// A socket of the file system.
     Unix(PathBuf),
 }
@@ -152,11 +159,19 @@ impl FromStr for Address {
         if let Some(path) = text.strip_prefix("unix:") {
             return Ok(Self::Unix(path.into()));
         }
-        let mut found = text.to_socket_addrs().map_err(|e| e.to_string())?;
+        let (host, is_encrypted) = match text.strip_prefix("tls:") {
+            Some(host) => (host, true),
+            None => (text, false),
+        };
+        let mut found = host.to_socket_addrs().map_err(|e| e.to_string())?;
         let first = found
             .next()
             .ok_or_else(|| "the name has no address".to_owned())?;
-        Ok(Self::Tcp(first))
+        Ok(if is_encrypted {
+            Self::Tls(first, host.to_owned())
+        } else {
+            Self::Tcp(first)
+        })
     }
 }
 
@@ -185,6 +200,12 @@ impl MemcachePlan {
             return fail(
                 "a rate of nothing",
                 "--rate is at least 1; without it each connection waits",
+            );
+        }
+        if self.authority.is_some() && !matches!(self.address, Address::Tls(..)) {
+            return fail(
+                "certificates are of encrypted connections only",
+                "leave out --authority, or say tls: before the address",
             );
         }
         if self.order == Some(Order::Shuffled) {
@@ -252,111 +273,158 @@ struct Done {
 
 /// Runs the phases of `plan` and prints each.
 ///
-/// Errors: `Invalid` (flags that do not fit together), `Io` (no connection, or no answer for a minute), `Corrupted`
+/// Errors: `Invalid` (flags that do not fit together, a server that is not believed), `Io` (no connection, or no answer for a minute), `Corrupted`
 /// (an answer that is not the expected one).
 pub fn memcache(plan: &MemcachePlan) -> Result<()> {
     plan.check()?;
-    let values = Values::new(plan.value_size);
-    let zipf = (plan.order == Some(Order::Zipfian)).then(|| Arc::new(Zipf::new(plan.records)));
+    let load = Load::new(plan)?;
     let mut output = Output::new(plan.json);
     for operation in &plan.ops {
-        output.phase(&phase(plan, *operation, &values, zipf.as_ref())?)?;
+        output.phase(&load.phase(*operation)?)?;
     }
     output.finish()
 }
 
-fn phase(
-    plan: &MemcachePlan,
-    operation: Operation,
-    values: &Values,
-    zipf: Option<&Arc<Zipf>>,
-) -> Result<Phase> {
-    let order = plan.order.unwrap_or(if operation == Operation::Set {
-        Order::Sequential
-    } else {
-        Order::Random
-    });
-    let barrier = Barrier::new(plan.threads as usize + 1);
-    let bar = report::progress(&word(&operation), plan.count(), plan.json);
-    let (results, seconds, cpu, server) = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..plan.threads)
-            .map(|thread| {
-                let (barrier, bar) = (&barrier, &bar);
-                scope.spawn(move || {
-                    let seed = plan.seed.wrapping_mul(1 << 20).wrapping_add(thread);
-                    let picker = match (order, zipf) {
-                        (Order::Sequential, _) => Picker::Sequential {
-                            next: thread,
-                            step: plan.threads,
-                            records: plan.records,
-                        },
-                        (Order::Zipfian, Some(zipf)) => Picker::Zipfian {
-                            choice: Choice::new(seed),
-                            zipf: Arc::clone(zipf),
-                        },
-                        _ => Picker::Random {
-                            choice: Choice::new(seed),
-                            records: plan.records,
-                        },
-                    };
-                    let keys = Keys::new(&plan.key_prefix, plan.key_size);
-                    let client = Client::connect(plan, operation, thread, picker, keys, values);
-                    barrier.wait();
-                    barrier.wait();
-                    client?.run(bar)
-                })
-            })
-            .collect();
-        // All are connected; the clocks start before the first of them sends.
-        barrier.wait();
-        let (cpu, server) = (cpu_seconds(), server_seconds(plan.server));
-        let start = Instant::now();
-        barrier.wait();
-        let results: Vec<Result<Done>> = threads
-            .into_iter()
-            .map(|thread| thread.join().expect("a thread of the load does not panic"))
-            .collect();
-        let seconds = start.elapsed().as_secs_f64();
-        let spent = |now: Option<f64>, before: Option<f64>| Some(now? - before?);
-        (
-            results,
-            seconds,
-            cpu_seconds() - cpu,
-            spent(server_seconds(plan.server), server),
-        )
-    });
-    bar.finish_and_clear();
-    let mut all = Done::default();
-    for result in results {
-        let done = result?;
-        all.hits += done.hits;
-        all.bytes += done.bytes;
-        all.latency.merge(&done.latency);
+/// What all phases share.
+struct Load<'p> {
+    plan: &'p MemcachePlan,
+    values: Values,
+    zipf: Option<Arc<Zipf>>,
+    /// Whom to believe, if it is encrypted.
+    trust: Option<Trust>,
+}
+
+/// What the threads of a phase did together, and in which time.
+struct Ran {
+    done: Done,
+    seconds: f64,
+    cpu: f64,
+    server: Option<f64>,
+}
+
+impl<'p> Load<'p> {
+    fn new(plan: &'p MemcachePlan) -> Result<Self> {
+        let trust = match &plan.address {
+            Address::Tls(_, host) => Some(Trust::new(host, plan.authority.as_deref(), None)?),
+            _ => None,
+        };
+        let zipf = plan.order == Some(Order::Zipfian);
+        Ok(Self {
+            plan,
+            values: Values::new(plan.value_size),
+            zipf: zipf.then(|| Arc::new(Zipf::new(plan.records))),
+            trust,
+        })
     }
-    let count = plan.count();
-    Ok(Phase {
-        engine: "memcache".into(),
-        op: word(&operation),
-        order: Some(order),
-        threads: plan.threads,
-        count,
-        records: Some(plan.records),
-        key_size: plan.key_size as u64,
-        value_size: plan.value_size as u64,
-        batch: (plan.batch > 1).then_some(plan.batch as u64),
-        connections: Some(plan.connections),
-        depth: Some(plan.depth as u64),
-        protocol: Some(plan.protocol),
-        rate: plan.rate,
-        seconds,
-        ops_per_second: count as f64 / seconds,
-        bytes_per_second: Some(all.bytes as f64 / seconds),
-        cpu_seconds: cpu,
-        server_cpu_seconds: server,
-        latency_us: all.latency.percentiles(),
-        hits: (operation != Operation::Set).then_some(all.hits),
-        ..Phase::default()
-    })
+
+    fn order(&self, operation: Operation) -> Order {
+        let usual = if operation == Operation::Set {
+            Order::Sequential
+        } else {
+            Order::Random
+        };
+        self.plan.order.unwrap_or(usual)
+    }
+
+    /// The numbers of keys that a thread asks for.
+    fn picker(&self, operation: Operation, thread: u64) -> Picker {
+        let plan = self.plan;
+        let seed = plan.seed.wrapping_mul(1 << 20).wrapping_add(thread);
+        match (self.order(operation), &self.zipf) {
+            (Order::Sequential, _) => Picker::Sequential {
+                next: thread,
+                step: plan.threads,
+                records: plan.records,
+            },
+            (Order::Zipfian, Some(zipf)) => Picker::Zipfian {
+                choice: Choice::new(seed),
+                zipf: Arc::clone(zipf),
+            },
+            _ => Picker::Random {
+                choice: Choice::new(seed),
+                records: plan.records,
+            },
+        }
+    }
+
+    /// Has every thread do its part, and measures all together.
+    fn run(&self, operation: Operation) -> Result<Ran> {
+        let plan = self.plan;
+        let barrier = Barrier::new(plan.threads as usize + 1);
+        let bar = report::progress(&word(&operation), plan.count(), plan.json);
+        let ran = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..plan.threads)
+                .map(|thread| {
+                    let (barrier, bar) = (&barrier, &bar);
+                    scope.spawn(move || {
+                        let picker = self.picker(operation, thread);
+                        let client = Client::connect(self, operation, thread, picker);
+                        barrier.wait();
+                        barrier.wait();
+                        client?.run(bar)
+                    })
+                })
+                .collect();
+            // All are connected; the clocks start before the first of them sends.
+            barrier.wait();
+            let (cpu, server) = (cpu_seconds(), server_seconds(plan.server));
+            let start = Instant::now();
+            barrier.wait();
+            let results: Vec<Result<Done>> = threads
+                .into_iter()
+                .map(|thread| thread.join().expect("a thread of the load does not panic"))
+                .collect();
+            let seconds = start.elapsed().as_secs_f64();
+            let spent = |now: Option<f64>, before: Option<f64>| Some(now? - before?);
+            let (cpu, server) = (
+                cpu_seconds() - cpu,
+                spent(server_seconds(plan.server), server),
+            );
+            let mut all = Done::default();
+            for result in results {
+                let done = result?;
+                all.hits += done.hits;
+                all.bytes += done.bytes;
+                all.latency.merge(&done.latency);
+            }
+            Ok(Ran {
+                done: all,
+                seconds,
+                cpu,
+                server,
+            })
+        });
+        bar.finish_and_clear();
+        ran
+    }
+
+    fn phase(&self, operation: Operation) -> Result<Phase> {
+        let ran = self.run(operation)?;
+        let (plan, count) = (self.plan, self.plan.count());
+        Ok(Phase {
+            engine: "memcache".into(),
+            op: word(&operation),
+            order: Some(self.order(operation)),
+            threads: plan.threads,
+            count,
+            records: Some(plan.records),
+            key_size: plan.key_size as u64,
+            value_size: plan.value_size as u64,
+            batch: (plan.batch > 1).then_some(plan.batch as u64),
+            connections: Some(plan.connections),
+            depth: Some(plan.depth as u64),
+            protocol: Some(plan.protocol),
+            rate: plan.rate,
+            seconds: ran.seconds,
+            ops_per_second: count as f64 / ran.seconds,
+            bytes_per_second: Some(ran.done.bytes as f64 / ran.seconds),
+            cpu_seconds: ran.cpu,
+            server_cpu_seconds: ran.server,
+            latency_us: ran.done.latency.percentiles(),
+            hits: (operation != Operation::Set).then_some(ran.done.hits),
+            ..Phase::default()
+        })
+    }
 }
 
 /// Processor seconds of another process so far, in steps of the system's tick; `None` if it cannot be read.
@@ -382,6 +450,7 @@ fn due(start: Instant, index: u64, rate: f64) -> Instant {
 
 #[cfg(test)]
 mod tests {
+    use super::wire::Keys;
     use super::*;
     use clap::Parser;
 

@@ -15,8 +15,7 @@ use clap::{Args, Parser};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::servers::Program;
-use super::{MemcachePlan, Operation, phase};
-use crate::generate::Values;
+use super::{Load, MemcachePlan, Operation};
 use crate::measure::{Memory, median};
 use crate::report::{Phase, line};
 
@@ -204,6 +203,7 @@ fn run(plan: &SuitePlan, row: &Row, program: &Program, all: &CpuSet) -> Result<P
     let before = Memory::of(server.process());
     let measured = MemcachePlan {
         address: server.address.clone(),
+        authority: None,
         protocol: program.protocol,
         threads: plan.threads,
         records: plan.records,
@@ -213,7 +213,6 @@ fn run(plan: &SuitePlan, row: &Row, program: &Program, all: &CpuSet) -> Result<P
         ..row.plan.clone()
     };
     measured.check()?;
-    let values = Values::new(measured.value_size);
     let operation = measured.ops.first().copied().unwrap_or(Operation::Set);
     if operation != Operation::Set {
         let fill = MemcachePlan {
@@ -222,9 +221,9 @@ fn run(plan: &SuitePlan, row: &Row, program: &Program, all: &CpuSet) -> Result<P
             count: None,
             ..measured.clone()
         };
-        phase(&fill, Operation::Set, &values, None)?;
+        Load::new(&fill)?.phase(Operation::Set)?;
     }
-    let mut done = phase(&measured, operation, &values, None)?;
+    let mut done = Load::new(&measured)?.phase(operation)?;
     let after = Memory::of(server.process());
     let grown = |of: fn(Memory) -> u64| Some(of(after?).saturating_sub(of(before?)));
     program.name.clone_into(&mut done.engine);

@@ -17,10 +17,11 @@ fn certificate(name: &str) -> String {
 #[test]
 fn a_server_that_speaks_tls_and_wants_a_login_is_asked_by_client_and_top() {
     let place = Place::new();
-    place.write("users", "anna:Nara\nben:Uji\n");
-    place.write("anna", "anna:Nara\n");
-    place.write("wrong", "anna:Uji\n");
-    place.write("none", "anna\n");
+    place.write_secret("users", "anna:Nara\nben:Uji\n");
+    place.write_secret("anna", "anna:Nara\n");
+    place.write_secret("wrong", "anna:Uji\n");
+    place.write_secret("none", "anna\n");
+    place.write("open", "anna:Nara\n");
     let (chain, key) = (certificate("server.pem"), certificate("server-key.pem"));
     let flags = [
         "--listen",
@@ -53,6 +54,9 @@ fn a_server_that_speaks_tls_and_wants_a_login_is_asked_by_client_and_top() {
     top.extend(secured);
     assert!(place.run(&top).ok().contains("engine hash"));
 
+    let open = ask("open", &["get", "a"]);
+    assert_eq!((open.code, &open.out[..]), (0, &b"1\n"[..]));
+    assert!(open.err.contains("chmod 600"), "{}", open.err);
     let wrong = ask("wrong", &["get", "a"]).error(3);
     assert!(wrong.contains("authentication failure"), "{wrong}");
     let none = ask("none", &["get", "a"]).error(3);
@@ -91,4 +95,74 @@ fn a_server_that_speaks_tls_and_wants_a_login_is_asked_by_client_and_top() {
         "a",
     ];
     assert!(place.run(&arguments).error(3).contains("server-key.pem"));
+}
+
+/// A server with this certificate; the host and port at which it is one.
+fn encrypted(place: &Place, name: &str) -> (Server, String) {
+    let (chain, key) = (
+        certificate(&format!("{name}.pem")),
+        certificate(&format!("{name}-key.pem")),
+    );
+    let flags = [
+        "--listen",
+        "tls:127.0.0.1:0",
+        "--certificate",
+        &chain,
+        "--key",
+        &key,
+    ];
+    let server = Server::start(place, &flags);
+    let at = server.address.trim_end_matches(" (TLS)");
+    let port = at.rsplit_once(':').expect("a port").1.to_owned();
+    (server, format!("tls:localhost:{port}"))
+}
+
+#[test]
+fn a_certificate_that_stands_for_itself_is_believed_if_it_is_the_named_one() {
+    // The second may sign others, as `openssl req -x509` makes them.
+    for (name, other) in [("server", "authority"), ("authority", "server")] {
+        let place = Place::new();
+        let (_server, address) = encrypted(&place, name);
+        let ask = |address: &str, authority: &str| {
+            let authority = certificate(authority);
+            let place = &place;
+            place.run(&[
+                "client",
+                "--address",
+                address,
+                "--authority",
+                &authority,
+                "version",
+            ])
+        };
+        let own = format!("{name}.pem");
+        assert!(ask(&address, &own).ok().starts_with("1.6.45-azekura"));
+        let elsewhere = address.replace("localhost", "127.0.0.1");
+        let error = ask(&elsewhere, &own).error(3);
+        assert!(error.contains("for this host"), "{error}");
+        ask(&address, &format!("{other}.pem")).error(3);
+    }
+}
+
+#[test]
+fn a_server_that_speaks_tls_is_loaded() {
+    let place = Place::new();
+    let (_server, address) = encrypted(&place, "authority");
+    let authority = certificate("authority.pem");
+    let mut arguments: Vec<&str> =
+        "bench memcache --connections 3 --depth 40 --records 5000 --value-size 3000 --json"
+            .split(' ')
+            .collect();
+    arguments.extend(["--address", &address]);
+    let error = place.run(&arguments).error(3);
+    assert!(error.contains("--authority"), "{error}");
+    arguments.extend(["--authority", &authority]);
+    let said = place.run(&arguments).ok();
+    assert_eq!(said.lines().count(), 2, "{said}");
+    assert!(said.contains("\"hits\":5000"), "{said}");
+    let plain = arguments
+        .iter()
+        .map(|word| word.strip_prefix("tls:").unwrap_or(word))
+        .collect::<Vec<_>>();
+    assert!(place.run(&plain).error(3).contains("encrypted"));
 }
