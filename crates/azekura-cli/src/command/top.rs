@@ -269,127 +269,160 @@ fn bars(past: &VecDeque<f64>) -> String {
     past.iter().map(bar).collect()
 }
 
-/// All that is shown; `past` is drawn if there is one.
-fn picture(address: &str, seen: &Seen, past: Option<&VecDeque<f64>>) -> String {
-    let (recent, general) = (&seen.recent, &seen.general);
-    let word = |figures: &Figures, name: &str| figures.get(name).cloned().unwrap_or_default();
-    let told = |figures: &Figures, name: &str, tell: &dyn Fn(f64) -> String| {
-        value(figures, name).map_or_else(|| "-".to_owned(), tell)
-    };
-    let bytes = |value: f64| size(whole(value));
-    let flow = |value: f64| format!("{}/s", size(whole(value)));
-    let mut text = String::new();
-    let mut line = |name: &str, parts: &[(&str, String)]| {
-        let _ = write!(text, "{name:<13}");
+/// A figure in words; `-`: there is none.
+fn told(figures: &Figures, name: &str, tell: &dyn Fn(f64) -> String) -> String {
+    value(figures, name).map_or_else(|| "-".to_owned(), tell)
+}
+
+fn bytes(value: f64) -> String {
+    size(whole(value))
+}
+
+/// A text of lines, each a name and pairs of a label and a value.
+struct Picture(String);
+
+impl Picture {
+    fn line(&mut self, name: &str, parts: &[(&str, String)]) {
+        let _ = write!(self.0, "{name:<13}");
         for (label, value) in parts {
             let pair = format!("{label}{}{value}", if label.is_empty() { "" } else { " " });
-            let _ = write!(text, "{pair:<19} ");
+            let _ = write!(self.0, "{pair:<19} ");
         }
-        text.truncate(text.trim_end().len());
+        self.0.truncate(self.0.trim_end().len());
+        self.0.push('\n');
+    }
+
+    /// Who is looked at.
+    fn server(&mut self, address: &str, seen: &Seen) {
+        let word = |name: &str| seen.engine.get(name).cloned().unwrap_or_default();
+        let uptime = whole(value(&seen.general, "uptime").unwrap_or(0.0));
+        self.line(
+            "azekura",
+            &[
+                ("at", address.to_owned()),
+                ("up", long(uptime)),
+                ("engine", word("engine")),
+                ("survives", word("survives")),
+            ],
+        );
+    }
+
+    /// What was done in the last second.
+    fn requests(&mut self, recent: &Figures) {
+        let rate = |name| told(recent, name, &count);
+        self.line(
+            "requests/s",
+            &[
+                ("", count(requests(recent))),
+                ("get", rate("gets_per_second")),
+                ("set", rate("sets_per_second")),
+                ("other", rate("others_per_second")),
+            ],
+        );
+        let time = |name| told(recent, name, &micros);
+        self.line(
+            "answered in",
+            &[
+                ("50 %", time("p50_us")),
+                ("99 %", time("p99_us")),
+                ("99.9 %", time("p999_us")),
+                ("max", time("max_us")),
+            ],
+        );
+        let hits = |ratio: f64| format!("{:.1} %", ratio * 100.0);
+        let percent = |value: f64| format!("{value:.0} % of one");
+        let flow = |value: f64| format!("{}/s", bytes(value));
+        self.line(
+            "rates",
+            &[
+                ("hits", told(recent, "hit_ratio", &hits)),
+                ("in", told(recent, "received_bytes_per_second", &flow)),
+                ("out", told(recent, "sent_bytes_per_second", &flow)),
+                ("processor", told(recent, "cpu_percent", &percent)),
+            ],
+        );
+    }
+
+    /// What it has and takes.
+    fn resources(&mut self, seen: &Seen) {
+        let total = |name| told(&seen.general, name, &count);
+        self.line(
+            "connections",
+            &[
+                ("open", total("curr_connections")),
+                ("at most", total("max_connections")),
+                ("refused", total("rejected_connections")),
+                ("dropped", total("connections_dropped")),
+            ],
+        );
+        let recent = &seen.recent;
+        self.line(
+            "memory",
+            &[
+                ("process", told(recent, "resident_bytes", &bytes)),
+                ("engine", told(&seen.engine, "memory_bytes", &bytes)),
+            ],
+        );
+        let mut space = vec![("records", told(&seen.engine, "count", &count))];
+        for (label, name) in [
+            ("file", "file_bytes"),
+            ("live", "live_bytes"),
+            ("left", "free_bytes"),
+        ] {
+            if value(recent, name).is_some() {
+                space.push((label, told(recent, name, &bytes)));
+            }
+        }
+        self.line("space", &space);
+        let rate = |name| told(recent, name, &count);
+        self.line(
+            "per second",
+            &[
+                ("syncs", rate("syncs_per_second")),
+                ("99 % in", told(recent, "sync_p99_us", &micros)),
+                ("errors", rate("errors_per_second")),
+                ("slow", rate("slow_per_second")),
+            ],
+        );
+    }
+
+    /// How long each command took, since the start.
+    fn latency(&mut self, latency: &Figures) {
+        let text = &mut self.0;
+        let names = [
+            "count", "mean_us", "p50_us", "p90_us", "p99_us", "p999_us", "max_us",
+        ];
+        let _ = write!(text, "\n{:<13}", "since start");
+        for name in ["count", "mean", "50 %", "90 %", "99 %", "99.9 %", "max"] {
+            let _ = write!(text, "{name:>11}");
+        }
         text.push('\n');
-    };
-    let uptime = whole(value(general, "uptime").unwrap_or(0.0));
-    line(
-        "azekura",
-        &[
-            ("at", address.to_owned()),
-            ("up", long(uptime)),
-            ("engine", word(&seen.engine, "engine")),
-            ("survives", word(&seen.engine, "survives")),
-        ],
-    );
+        for word in ["get", "set", "delete", "incr", "touch", "other", "sync"] {
+            if value(latency, &format!("{word}:count")).is_none() {
+                continue;
+            }
+            let _ = write!(text, "{word:<13}");
+            for name in names {
+                let tell: &dyn Fn(f64) -> String = if name == "count" { &count } else { &micros };
+                let shown = told(latency, &format!("{word}:{name}"), tell);
+                let _ = write!(text, "{shown:>11}");
+            }
+            text.push('\n');
+        }
+    }
+}
+
+/// All that is shown; `past` is drawn if there is one.
+fn picture(address: &str, seen: &Seen, past: Option<&VecDeque<f64>>) -> String {
+    let mut picture = Picture(String::new());
+    picture.server(address, seen);
     if let Some(past) = past {
-        line("", &[("", bars(past))]);
+        picture.line("", &[("", bars(past))]);
     }
-    let rate = |name| told(recent, name, &count);
-    line(
-        "requests/s",
-        &[
-            ("", count(requests(recent))),
-            ("get", rate("gets_per_second")),
-            ("set", rate("sets_per_second")),
-            ("other", rate("others_per_second")),
-        ],
-    );
-    let time = |name| told(recent, name, &micros);
-    line(
-        "answered in",
-        &[
-            ("50 %", time("p50_us")),
-            ("99 %", time("p99_us")),
-            ("99.9 %", time("p999_us")),
-            ("max", time("max_us")),
-        ],
-    );
-    let hits = |ratio: f64| format!("{:.1} %", ratio * 100.0);
-    let percent = |value: f64| format!("{value:.0} % of one");
-    line(
-        "rates",
-        &[
-            ("hits", told(recent, "hit_ratio", &hits)),
-            ("in", told(recent, "received_bytes_per_second", &flow)),
-            ("out", told(recent, "sent_bytes_per_second", &flow)),
-            ("processor", told(recent, "cpu_percent", &percent)),
-        ],
-    );
-    let total = |name| told(general, name, &count);
-    line(
-        "connections",
-        &[
-            ("open", total("curr_connections")),
-            ("at most", total("max_connections")),
-            ("refused", total("rejected_connections")),
-            ("dropped", total("connections_dropped")),
-        ],
-    );
-    line(
-        "memory",
-        &[
-            ("process", told(recent, "resident_bytes", &bytes)),
-            ("engine", told(&seen.engine, "memory_bytes", &bytes)),
-        ],
-    );
-    let mut space = vec![("records", told(&seen.engine, "count", &count))];
-    for (label, name) in [
-        ("file", "file_bytes"),
-        ("live", "live_bytes"),
-        ("left", "free_bytes"),
-    ] {
-        if value(recent, name).is_some() {
-            space.push((label, told(recent, name, &bytes)));
-        }
-    }
-    line("space", &space);
-    line(
-        "per second",
-        &[
-            ("syncs", rate("syncs_per_second")),
-            ("99 % in", time("sync_p99_us")),
-            ("errors", rate("errors_per_second")),
-            ("slow", rate("slow_per_second")),
-        ],
-    );
-    let names = [
-        "count", "mean_us", "p50_us", "p90_us", "p99_us", "p999_us", "max_us",
-    ];
-    let _ = write!(text, "\n{:<13}", "since start");
-    for name in ["count", "mean", "50 %", "90 %", "99 %", "99.9 %", "max"] {
-        let _ = write!(text, "{name:>11}");
-    }
-    text.push('\n');
-    for word in ["get", "set", "delete", "incr", "touch", "other", "sync"] {
-        if value(&seen.latency, &format!("{word}:count")).is_none() {
-            continue;
-        }
-        let _ = write!(text, "{word:<13}");
-        for name in names {
-            let tell: &dyn Fn(f64) -> String = if name == "count" { &count } else { &micros };
-            let shown = told(&seen.latency, &format!("{word}:{name}"), tell);
-            let _ = write!(text, "{shown:>11}");
-        }
-        text.push('\n');
-    }
-    text
+    picture.requests(&seen.recent);
+    picture.resources(seen);
+    picture.latency(&seen.latency);
+    picture.0
 }
 
 #[cfg(test)]

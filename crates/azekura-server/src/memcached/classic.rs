@@ -3,23 +3,53 @@
 //! A line with data is executed here once its data is whole, wherever it was gathered. Where a client wants no answer,
 //! errors too are kept from it, as memcached does. It knows no connection.
 
+use std::sync::atomic::Ordering;
+
 use super::execute::{self, Counted, Hand, New, Stored};
-use super::session::{answer, push_line, push_outcome};
+use super::session::{answer, flush, push_line, push_outcome};
 use super::stats::Count;
 use super::text::{self, Command, Mode, Words};
 use super::walk::Walk;
 use super::{admin, detail, meta, number};
 use crate::item::Head;
 
+/// A command of one line that changes something, or a setting; what else there is, is not for here.
+pub(super) fn execute(hand: &mut Hand, command: &Command<'_>, output: &mut Vec<u8>) {
+    let (line, noreply) = match *command {
+        Command::Delete { key, noreply } => {
+            let removed = hand.remove(key, None, "delete");
+            let line = |removed: Option<bool>| removed.map_or("NOT_FOUND", |_| "DELETED");
+            (removed.map(line), noreply)
+        }
+        Command::Count {
+            key,
+            delta,
+            up,
+            noreply,
+        } => return count(hand, key, delta, up, noreply, output),
+        Command::Touch {
+            key,
+            exptime,
+            noreply,
+        } => {
+            let expires = hand.service.expires(exptime);
+            let touched = hand.touch(key, expires, |_| {});
+            let line = |found| if found { "TOUCHED" } else { "NOT_FOUND" };
+            (touched.map(line), noreply)
+        }
+        Command::Flush { delay, noreply } => (flush(hand, delay), noreply),
+        Command::Verbosity { level, noreply } => {
+            hand.service.verbosity.store(level, Ordering::Relaxed);
+            (Ok("OK"), noreply)
+        }
+        Command::MemoryLimit { megabytes, noreply } => (Ok(memory_limit(hand, megabytes)), noreply),
+        _ => (Ok("ERROR"), false),
+    };
+    answer(hand, line, noreply, output);
+}
+
 /// `incr` and `decr`.
-pub(super) fn count(
-    hand: &mut Hand,
-    key: &[u8],
-    delta: u64,
-    up: bool,
-    noreply: bool,
-    output: &mut Vec<u8>,
-) {
+fn count(hand: &mut Hand, key: &[u8], delta: u64, up: bool, noreply: bool, output: &mut Vec<u8>) {
     let by = execute::Step {
         up,
         delta,
@@ -45,7 +75,7 @@ pub(super) fn count(
 }
 
 /// `cache_memlimit`.
-pub(super) fn memory_limit(hand: &Hand, megabytes: u64) -> &'static str {
+fn memory_limit(hand: &Hand, megabytes: u64) -> &'static str {
     match megabytes {
         ..8 => "MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m",
         1_000_000_001.. => "MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes",

@@ -17,7 +17,7 @@ use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 use crate::memcached::latency::Did;
-use crate::memcached::{FRONT_LEN, Next, Reason, Session};
+use crate::memcached::{FRONT_LEN, Next, Reason, Served, Session};
 
 use super::meter::{Meter, Turned};
 use super::stream::Stream;
@@ -226,8 +226,41 @@ impl Connection {
     }
 
     fn turn(&mut self, turn: &mut Turn) -> Fate {
+        if let Some(fate) = self.resume(turn) {
+            return fate;
+        }
+        let mut from = turn.meter.woke();
+        for _ in 0..READS_MAX {
+            let own = match self.gather(turn) {
+                Ok(own) => own,
+                Err(fate) => return fate,
+            };
+            let Ok((served, front)) = self.serve(turn, own) else {
+                return Fate::Close;
+            };
+            if served.must_sync {
+                return self.hold(turn, &served, front, from);
+            }
+            let sent = self.answer(turn);
+            let turned = Turned {
+                did: served.did,
+                front: front.as_ref().map_or(&turn.input, Front::bytes),
+                bytes_in: served.consumed,
+                bytes_out: turn.output.len(),
+            };
+            from = turn.meter.note(from, &turned);
+            match self.go_on(&sent, served.next) {
+                None => {}
+                Some(fate) => return fate,
+            }
+        }
+        Fate::Again
+    }
+
+    /// Sends what was kept of the last turn. What it came to, if it does not go on.
+    fn resume(&mut self, turn: &mut Turn) -> Option<Fate> {
         if self.unsynced {
-            return Fate::Rest;
+            return Some(Fate::Rest);
         }
         let unsent = self.output.len();
         let sent = self.send(turn);
@@ -242,123 +275,123 @@ impl Connection {
         }
         match sent {
             Ok(true) => {}
-            Ok(false) => return Fate::Rest,
-            Err(Gone) => return Fate::Close,
+            Ok(false) => return Some(Fate::Rest),
+            Err(Gone) => return Some(Fate::Close),
         }
-        if self.closing {
+        if self.closing || (self.asleep && self.gone) {
+            return Some(Fate::Close);
+        }
+        self.asleep.then_some(Fate::Rest)
+    }
+
+    /// Sees to it that there is something to serve. Whether that is in the connection's own buffer; or what its turn came
+    /// to, if there is nothing.
+    fn gather(&mut self, turn: &mut Turn) -> Result<bool, Fate> {
+        let own = !self.input.is_empty();
+        let is_fed = std::mem::take(&mut turn.is_fed);
+        if !own && !is_fed {
+            turn.input.clear();
+        }
+        let is_enough =
+            self.unsaid || (own && self.input.len() >= self.wanted) || (is_fed && !self.readable);
+        if is_enough {
+            return Ok(own);
+        }
+        if !self.readable {
+            return Err(Fate::Rest);
+        }
+        // A short part goes on in the shared buffer, where more is read at once.
+        let moves = own && self.input.len().max(self.wanted) <= turn.input.capacity() / 8;
+        if moves {
+            turn.input.clear();
+            turn.input.extend_from_slice(&self.input);
+        }
+        match self.read(turn, own && !moves) {
+            Ok(true) if moves => {
+                self.input.clear();
+                Ok(false)
+            }
+            Ok(true) => Ok(own),
+            // What was read before is served first.
+            _ if is_fed => Ok(own),
+            Ok(false) if self.readable => Err(Fate::Again),
+            Ok(false) => Err(Fate::Rest),
+            Err(Gone) => Err(Fate::Close),
+        }
+    }
+
+    /// Has the session serve what there is, and keeps what it did not consume. The first bytes of what was served, unless
+    /// they are still in the shared buffer.
+    fn serve(&mut self, turn: &mut Turn, own: bool) -> Result<(Served, Option<Front>), Gone> {
+        turn.output.clear();
+        let input = if own { &self.input } else { &turn.input };
+        // Of what is not in the shared buffer the front is gone when it is asked for.
+        let front = match self.session.begun() {
+            Some(begun) => Some(Front::of(begun)),
+            None => own.then(|| Front::of(input)),
+        };
+        self.session.trade(&mut turn.scratch);
+        let served = self.session.serve(input, &mut turn.output);
+        self.session.trade(&mut turn.scratch);
+        let left = input.len() - served.consumed;
+        if own {
+            self.input.drain(..served.consumed);
+        } else if left > 0 {
+            let rest = &turn.input[served.consumed..];
+            if self.input.try_reserve_exact(left.max(OWN_MIN)).is_err() {
+                return Err(Gone);
+            }
+            self.input.extend_from_slice(rest);
+        }
+        if left == 0 {
+            self.input = Vec::new();
+        }
+        self.wanted = 1;
+        self.unsaid = matches!(served.next, Next::Yield | Next::Pause { .. });
+        match served.next {
+            Next::More { at_least } => self.wanted = left.saturating_add(at_least),
+            Next::Yield => {}
+            Next::Pause { millis } => self.asleep = millis > 0,
+            Next::Close => self.closing = true,
+        }
+        Ok((served, front))
+    }
+
+    /// Keeps the answers until a sync has ended.
+    fn hold(&mut self, turn: &Turn, served: &Served, front: Option<Front>, from: Instant) -> Fate {
+        if self.output.try_reserve_exact(turn.output.len()).is_err() {
             return Fate::Close;
         }
-        if self.asleep {
-            return if self.gone { Fate::Close } else { Fate::Rest };
+        self.output.extend_from_slice(&turn.output);
+        // The sync is pause enough.
+        self.asleep = false;
+        self.unsynced = true;
+        self.owed = Some(Box::new(Owed {
+            did: served.did,
+            front: front.unwrap_or_else(|| Front::of(&turn.input)),
+            bytes_in: served.consumed,
+            since: from,
+        }));
+        Fate::Commit
+    }
+
+    /// What a turn comes to when its answers were `sent`; `None`: more may be read.
+    fn go_on(&self, sent: &Result<bool, Gone>, next: Next) -> Option<Fate> {
+        let Ok(sent) = sent else {
+            return Some(Fate::Close);
+        };
+        if let Next::Pause { millis } = next
+            && self.asleep
+        {
+            return Some(Fate::Sleep(Duration::from_millis(millis)));
         }
-        let mut from = turn.meter.woke();
-        for _ in 0..READS_MAX {
-            let mut own = !self.input.is_empty();
-            let is_fed = std::mem::take(&mut turn.is_fed);
-            if !own && !is_fed {
-                turn.input.clear();
-            }
-            let is_enough = self.unsaid
-                || (own && self.input.len() >= self.wanted)
-                || (is_fed && !self.readable);
-            if !is_enough {
-                if !self.readable {
-                    return Fate::Rest;
-                }
-                // A short part goes on in the shared buffer, where more is read at once.
-                let moves = own && self.input.len().max(self.wanted) <= turn.input.capacity() / 8;
-                if moves {
-                    turn.input.clear();
-                    turn.input.extend_from_slice(&self.input);
-                }
-                match self.read(turn, own && !moves) {
-                    Ok(true) if moves => {
-                        self.input.clear();
-                        own = false;
-                    }
-                    Ok(true) => {}
-                    // What was read before is served first.
-                    _ if is_fed => {}
-                    Ok(false) if self.readable => return Fate::Again,
-                    Ok(false) => return Fate::Rest,
-                    Err(Gone) => return Fate::Close,
-                }
-            }
-            turn.output.clear();
-            let input = if own { &self.input } else { &turn.input };
-            // Of what is not in the shared buffer the front is gone when it is asked for.
-            let front = match self.session.begun() {
-                Some(begun) => Some(Front::of(begun)),
-                None => own.then(|| Front::of(input)),
-            };
-            self.session.trade(&mut turn.scratch);
-            let served = self.session.serve(input, &mut turn.output);
-            self.session.trade(&mut turn.scratch);
-            let left = input.len() - served.consumed;
-            if own {
-                self.input.drain(..served.consumed);
-            } else if left > 0 {
-                let rest = &turn.input[served.consumed..];
-                if self.input.try_reserve_exact(left.max(OWN_MIN)).is_err() {
-                    return Fate::Close;
-                }
-                self.input.extend_from_slice(rest);
-            }
-            if left == 0 {
-                self.input = Vec::new();
-            }
-            self.wanted = 1;
-            self.unsaid = matches!(served.next, Next::Yield | Next::Pause { .. });
-            match served.next {
-                Next::More { at_least } => self.wanted = left.saturating_add(at_least),
-                Next::Yield => {}
-                Next::Pause { millis } => self.asleep = millis > 0,
-                Next::Close => self.closing = true,
-            }
-            if served.must_sync {
-                if self.output.try_reserve_exact(turn.output.len()).is_err() {
-                    return Fate::Close;
-                }
-                self.output.extend_from_slice(&turn.output);
-                // The sync is pause enough.
-                self.asleep = false;
-                self.unsynced = true;
-                self.owed = Some(Box::new(Owed {
-                    did: served.did,
-                    front: front.unwrap_or_else(|| Front::of(&turn.input)),
-                    bytes_in: served.consumed,
-                    since: from,
-                }));
-                return Fate::Commit;
-            }
-            let sent = self.answer(turn);
-            let turned = Turned {
-                did: served.did,
-                front: front.as_ref().map_or(&turn.input, Front::bytes),
-                bytes_in: served.consumed,
-                bytes_out: turn.output.len(),
-            };
-            from = turn.meter.note(from, &turned);
-            let sent = match sent {
-                Ok(sent) => sent,
-                Err(Gone) => return Fate::Close,
-            };
-            if let Next::Pause { millis } = served.next
-                && self.asleep
-            {
-                return Fate::Sleep(Duration::from_millis(millis));
-            }
-            if !sent {
-                return Fate::Rest;
-            }
-            if self.closing {
-                return Fate::Close;
-            }
-            if self.unsaid {
-                return Fate::Again;
-            }
+        if !*sent {
+            return Some(Fate::Rest);
         }
-        Fate::Again
+        if self.closing {
+            return Some(Fate::Close);
+        }
+        self.unsaid.then_some(Fate::Again)
     }
 
     /// Reads once. Returns whether something came.

@@ -8,6 +8,7 @@ use std::fmt::{Display, Write as _};
 use crate::memcached::latency::{Spread, Work};
 
 use super::Shown;
+use super::figures::Figures;
 
 /// The media type of the format.
 pub(super) const KIND: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -63,9 +64,19 @@ fn label(name: &str, value: &str) -> String {
 
 /// The document.
 pub(super) fn render(shown: &Shown<'_>) -> String {
-    let figures = &shown.figures;
-    let (engine, connections) = (&figures.engine, &figures.connections);
     let mut text = Text(String::with_capacity(16 << 10));
+    identity(&mut text, shown);
+    let figures = &shown.figures;
+    times(&mut text, figures);
+    counters(&mut text, figures);
+    gauges(&mut text, figures);
+    file(&mut text, figures);
+    text.0
+}
+
+/// Who it is, and how it is.
+fn identity(text: &mut Text, shown: &Shown<'_>) {
+    let figures = &shown.figures;
     text.begin("azekura_info", "gauge", "What serves; always 1.");
     let labels = [
         label("version", env!("CARGO_PKG_VERSION")),
@@ -84,7 +95,10 @@ pub(super) fn render(shown: &Shown<'_>) -> String {
         "Time since the start.",
         figures.uptime_s,
     );
+}
 
+/// How long requests and syncs took.
+fn times(text: &mut Text, figures: &Figures) {
     let name = "azekura_request_seconds";
     let help =
         "Time from waking for requests until they are answered, by command; a get counts each key.";
@@ -95,7 +109,11 @@ pub(super) fn render(shown: &Shown<'_>) -> String {
     let name = "azekura_sync_seconds";
     text.begin(name, "histogram", "Time of syncs that answers waited for.");
     text.spread(name, "", figures.times.of(Work::Sync));
+}
 
+/// What only grows.
+fn counters(text: &mut Text, figures: &Figures) {
+    let connections = &figures.connections;
     let name = "azekura_reads_total";
     text.begin(name, "counter", "Keys that were looked up.");
     text.sample(name, &label("result", "hit"), figures.hits);
@@ -149,6 +167,11 @@ pub(super) fn render(shown: &Shown<'_>) -> String {
     ] {
         text.counter(name, help, value);
     }
+}
+
+/// What there is now.
+fn gauges(text: &mut Text, figures: &Figures) {
+    let (engine, connections) = (&figures.engine, &figures.connections);
     for (name, help, value) in [
         ("azekura_connections", "Connections open.", connections.open),
         (
@@ -176,7 +199,11 @@ pub(super) fn render(shown: &Shown<'_>) -> String {
         "What all threads have computed.",
         cpu,
     );
-    // What only some engines have.
+}
+
+/// What only engines in a file have.
+fn file(text: &mut Text, figures: &Figures) {
+    let engine = &figures.engine;
     if engine.file_bytes > 0 {
         let help = "Size of the file.";
         text.gauge("azekura_file_bytes", help, engine.file_bytes);
@@ -209,7 +236,6 @@ pub(super) fn render(shown: &Shown<'_>) -> String {
             bytes,
         );
     }
-    text.0
 }
 
 #[cfg(test)]

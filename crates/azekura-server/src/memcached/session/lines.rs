@@ -3,19 +3,17 @@
 //! A line is taken when it has ended, and with its data when that is there, or is long and taken as it comes. Runs of reads
 //! and of writes are handed on whole. It knows no packets.
 
-use std::sync::atomic::Ordering;
-
 use memchr::memchr;
 
 use super::super::execute::Hand;
 use super::super::gets::{self, Open};
-use super::super::text::{self, Command, Store, Tool, Words};
+use super::super::text::{self, Command, Store, Tool, Walked, Words};
 use super::super::walk::Walk;
 use super::super::watchers::Watch;
 use super::super::{admin, classic, meta, number, operate, sets, watchers};
 use super::{
-    COLLECT_MIN, CREDENTIALS_LEN_MAX, Collect, Doing, Session, Step, Transport, answer, flush,
-    push_line, push_outcome,
+    COLLECT_MIN, CREDENTIALS_LEN_MAX, Collect, Doing, Session, Step, Transport, push_line,
+    push_outcome,
 };
 
 impl Session {
@@ -225,6 +223,7 @@ impl Session {
         push_line(output, answer);
     }
 
+    /// A line that is neither of a run of reads nor of writes.
     fn other(
         &mut self,
         command: Command<'_>,
@@ -245,15 +244,6 @@ impl Session {
                     push_line(output, answer);
                 }
             }
-            Command::Delete { key, noreply } => {
-                let removed = hand
-                    .remove(key, None, "delete")
-                    .map(|removed| match removed {
-                        Some(_) => "DELETED",
-                        None => "NOT_FOUND",
-                    });
-                answer(hand, removed, noreply, output);
-            }
             Command::Read { keys, cas, exptime } => {
                 // The line is whole, and its keys stand at its end.
                 let line = text::without_end(rest.get(..end - 1).unwrap_or_default());
@@ -265,48 +255,7 @@ impl Session {
                 });
                 return Step::On(line.len() - keys.len());
             }
-            Command::Count {
-                key,
-                delta,
-                up,
-                noreply,
-            } => classic::count(hand, key, delta, up, noreply, output),
-            Command::Touch {
-                key,
-                exptime,
-                noreply,
-            } => {
-                let expires = hand.service.expires(exptime);
-                let touched = hand.touch(key, expires, |_| {});
-                let line = touched.map(|found| if found { "TOUCHED" } else { "NOT_FOUND" });
-                answer(hand, line, noreply, output);
-            }
-            Command::Flush { delay, noreply } => {
-                let flushed = flush(hand, delay);
-                answer(hand, flushed, noreply, output);
-            }
-            Command::Verbosity { level, noreply } => {
-                hand.service.verbosity.store(level, Ordering::Relaxed);
-                answer(hand, Ok("OK"), noreply, output);
-            }
-            Command::MemoryLimit { megabytes, noreply } => {
-                let line = classic::memory_limit(hand, megabytes);
-                answer(hand, Ok(line), noreply, output);
-            }
-            Command::ShutDown { graceful } => {
-                let outside = hand.service.outside();
-                let Some(outside) = outside.filter(|_| hand.service.settings.shutdown_enabled)
-                else {
-                    push_line(output, "SERVER_ERROR: shutdown not enabled");
-                    return Step::On(end);
-                };
-                let Some(graceful) = graceful else {
-                    push_line(output, "CLIENT_ERROR invalid shutdown mode");
-                    return Step::On(end);
-                };
-                outside.shut_down(graceful);
-                return Step::Close(end);
-            }
+            Command::ShutDown { graceful } => return self.shut_down(graceful, end, output),
             Command::Operate(Tool::Watch, words) => self.watch(words, output),
             Command::Stats(words) => self.walk(classic::stats, words, output),
             Command::Operate(tool, words) => {
@@ -315,17 +264,7 @@ impl Session {
                 };
                 self.walk(operate, words, output);
             }
-            Command::Walk(what, words) => {
-                let settings = &hand.service.settings;
-                if !settings.dump_enabled {
-                    push_line(output, "CLIENT_ERROR dump not allowed");
-                    return Step::On(end);
-                }
-                match Walk::parse(what, words, settings.dump_bytes_per_second) {
-                    Ok(walk) => self.doing = Doing::Walk(Box::new(walk)),
-                    Err(answer) => push_line(output, answer),
-                }
-            }
+            Command::Walk(what, words) => self.begin_walk(what, words, output),
             Command::Version => {
                 output.extend_from_slice(b"VERSION ");
                 push_line(output, admin::VERSION);
@@ -338,7 +277,36 @@ impl Session {
             Command::Quit | Command::Close => return Step::Close(end),
             // It was executed with its data.
             Command::Store(_) => push_line(output, "ERROR"),
+            command => classic::execute(hand, &command, output),
         }
         Step::On(end)
+    }
+
+    /// `shutdown`.
+    fn shut_down(&mut self, graceful: Option<bool>, end: usize, output: &mut Vec<u8>) -> Step {
+        let service = &self.hand.service;
+        let outside = service.outside();
+        let Some(outside) = outside.filter(|_| service.settings.shutdown_enabled) else {
+            push_line(output, "SERVER_ERROR: shutdown not enabled");
+            return Step::On(end);
+        };
+        let Some(graceful) = graceful else {
+            push_line(output, "CLIENT_ERROR invalid shutdown mode");
+            return Step::On(end);
+        };
+        outside.shut_down(graceful);
+        Step::Close(end)
+    }
+
+    /// `keys`, `dump`, `dump_key`.
+    fn begin_walk(&mut self, what: Walked, words: &[u8], output: &mut Vec<u8>) {
+        let settings = &self.hand.service.settings;
+        if !settings.dump_enabled {
+            return push_line(output, "CLIENT_ERROR dump not allowed");
+        }
+        match Walk::parse(what, words, settings.dump_bytes_per_second) {
+            Ok(walk) => self.doing = Doing::Walk(Box::new(walk)),
+            Err(answer) => push_line(output, answer),
+        }
     }
 }
