@@ -185,6 +185,11 @@ pub fn size(bytes: u64) -> String {
     }
 }
 
+/// So many bytes in words: `1 byte`, `8 bytes`.
+pub fn bytes(len: usize) -> String {
+    format!("{len} {}", if len == 1 { "byte" } else { "bytes" })
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let inner = &*self.0;

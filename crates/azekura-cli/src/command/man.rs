@@ -21,13 +21,15 @@ impl Man {
         // Building hands names and versions down to the subcommands.
         all.build();
         let page = match &self.command {
-            None => all,
+            // The name of the page stands before this.
+            None => all.about("store records, a byte key and a byte value each, in one file"),
             Some(name) => all
                 .find_subcommand(name)
                 .cloned()
                 .ok_or_else(|| Error::new(Kind::Invalid, format!("no command {name:?}")))?,
         };
         clap_mangen::Man::new(page)
+            .source(concat!("azekura ", env!("CARGO_PKG_VERSION")))
             .render(&mut out.writer())
             .map_err(output::failed)?;
         Ok(Outcome::Yes)

@@ -225,6 +225,22 @@ fn damage_is_found_and_a_repair_saves_the_rest() {
     place.run(&["repair", "broken.azh", "saved.azh"]).error(3);
 }
 
+#[test]
+fn a_damage_is_told_once() {
+    let place = filled(10_000);
+    // What is behind the last checkpoint is read before anything is told.
+    place.run(&["rebuild", "s.azh"]).ok();
+    let mut bytes = place.read("s.azh");
+    let at = find(&bytes, b"value1000 value1000").expect("values are stored as they are");
+    bytes[at + 3] ^= 0x20;
+    place.write("s.azh", &bytes);
+    let ran = place.run(&["check", "s.azh"]);
+    assert_eq!(ran.code, 8, "{ran:?}");
+    let told = String::from_utf8_lossy(&ran.out);
+    let count = told.lines().filter(|line| line.starts_with("damage: "));
+    assert_eq!(count.count(), 1, "{told}");
+}
+
 fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
     bytes
         .windows(wanted.len())

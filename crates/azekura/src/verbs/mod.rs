@@ -503,7 +503,7 @@ fn number_in<N>(key: &[u8], value: &[u8], decode: fn([u8; 8]) -> N) -> Result<N>
     let bytes = value.try_into().map_err(|_| {
         Error::new(Kind::Invalid, "value is not a counter")
             .key(key)
-            .found(format!("{} bytes", value.len()), "8 bytes")
+            .found(crate::error::bytes(value.len()), "8 bytes")
             .remedy("remove the record, or use another key")
     })?;
     Ok(decode(bytes))

@@ -153,7 +153,7 @@ impl Checked<'_> {
             for (known, place) in entries {
                 let address = Address(place);
                 match self.log.frame(&pin, address) {
-                    Err(error) => report.note(error.to_string()),
+                    Err(error) => report.note_record(address.offset(), &error),
                     Ok(frame) => {
                         let is_record = frame.header.kind.is_record();
                         let offset = address.offset();
@@ -176,6 +176,14 @@ impl Checked<'_> {
 }
 
 impl CheckReport {
+    /// A record that cannot be read, unless its place was told of when the log was walked.
+    fn note_record(&mut self, offset: u64, error: &crate::error::Error) {
+        let of_log = format!("no frame at offset {offset:#x} of the log ");
+        if !self.damage.iter().any(|told| told.starts_with(&of_log)) {
+            self.note(error.to_string());
+        }
+    }
+
     fn note(&mut self, damage: String) {
         if self.damage.len() < DAMAGE_MAX {
             self.damage.push(damage);
