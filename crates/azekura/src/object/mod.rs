@@ -45,6 +45,7 @@ pub mod extent;
 pub mod id;
 pub mod index;
 pub mod layout;
+pub mod queue;
 pub mod runs;
 pub mod space;
 pub mod turns;

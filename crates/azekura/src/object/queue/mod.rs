@@ -1,0 +1,508 @@
+//! In which order requests go to a device, and which do not go at all.
+//!
+//! A [`Queue`] is told what comes ([`push`](Queue::push)), asked what goes ([`pop`](Queue::pop)) and told what is done
+//! ([`done`](Queue::done)). It has no threads, no clock and no device: a time is what its caller says it is, a duration
+//! since any moment. All of it costs the logarithm of what waits, and `breadth` steps for each pop.
+//!
+//! 1. Immediate goes before dated, dated before infinity; of dated ones the earlier deadline goes first. So A goes before B
+//!    if A came first and its deadline is not later. All but what follows holds for this *due order*.
+//! 2. Of the first `breadth` in it, of one class and with deadlines within a `window`, the next by place goes: one sweep
+//!    upwards, and again from the lowest. Nobody is overtaken so more than `overtakes_max` times. With a breadth of 1 there
+//!    are no sweeps.
+//! 3. What touches the same object keeps the order in which it came, and is not in flight at once, unless all of it reads.
+//!    Who waits for that is overtaken by others as often as need be.
+//! 4. What an urgent request waits for is as urgent: it goes in the place of the urgent one.
+//! 5. Too many requests, for too long, are met as `overload` says.
+//! 6. A request whose deadline has passed is done all the same, or fails at once if `fail_late` says so: a blocked one, too.
+//! 7. Everything taken comes out of `pop` once. A stopped queue fails what waits, and refuses what comes.
+//!
+//! It does not know what requests are, nor how they are carried: `io::flight` does that. The classes and the policies are
+//! `CannyLS`'s; the sweep is the elevator of every disk.
+
+mod conflict;
+mod failing;
+mod histogram;
+mod overload;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::error::{Error, Kind, Result};
+use conflict::Conflicts;
+pub use conflict::Touches;
+pub use failing::{Detector, Health, Remedy, Signs};
+pub use histogram::Histogram;
+pub use overload::{Limits, Policy};
+use overload::{Overload, Verdict};
+
+/// Until when a request should be done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Deadline {
+    /// Before all others.
+    Immediate,
+    /// So long after it came.
+    Within(Duration),
+    /// When nothing else is to be done.
+    #[default]
+    Infinity,
+}
+
+/// What the queue has to know of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// The objects.
+    pub touches: Touches,
+    /// Whether it changes them.
+    pub writes: bool,
+    /// Where on the device it begins, in any unit.
+    pub place: u64,
+    /// Until when.
+    pub deadline: Deadline,
+    /// Exempt from the policy of long queues, not from their limit.
+    pub prioritized: bool,
+}
+
+/// How a queue behaves.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Options {
+    /// How long it may become.
+    pub limits: Limits,
+    /// When the device is failing.
+    pub signs: Signs,
+    /// How many of the next requests are looked at for the nearest; at least 1.
+    pub breadth: usize,
+    /// How far apart deadlines may be within a sweep.
+    pub window: Duration,
+    /// How often a request may be overtaken by ones behind it in the due order.
+    pub overtakes_max: u32,
+    /// Whether requests fail that waited beyond their deadline.
+    pub fail_late: bool,
+}
+
+impl Default for Options {
+    /// Sweeps over 32 requests within 50 ms, each overtaken 64 times at most; late ones are done.
+    fn default() -> Self {
+        Self {
+            limits: Limits::default(),
+            signs: Signs::default(),
+            breadth: 32,
+            window: Duration::from_millis(50),
+            overtakes_max: 64,
+            fail_late: false,
+        }
+    }
+}
+
+/// Why a request does not go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Failure {
+    /// As many wait as may.
+    TooLong,
+    /// Refused by the policy of long queues, as it came.
+    Refused,
+    /// Dropped by the policy of long queues, as it was to go.
+    Dropped,
+    /// Its deadline passed before it could go.
+    Late,
+    /// The queue was stopped.
+    Stopped,
+}
+
+impl Failure {
+    /// As an error: `Poisoned` if stopped, else `Full`.
+    pub fn error(self) -> Error {
+        let (kind, what, remedy) = match self {
+            Self::TooLong => (Kind::Full, "too many requests wait", "ask again later"),
+            Self::Refused => (
+                Kind::Full,
+                "the device is overloaded, and refused the request",
+                "ask again later, or prioritize it",
+            ),
+            Self::Dropped => (
+                Kind::Full,
+                "the device is overloaded, and dropped the request",
+                "ask again later, or prioritize it",
+            ),
+            Self::Late => (
+                Kind::Full,
+                "the deadline passed before it was the request's turn",
+                "give it more time, or ask for less at once",
+            ),
+            Self::Stopped => (
+                Kind::Poisoned,
+                "the device was stopped",
+                "look after the device, then reopen",
+            ),
+        };
+        Error::new(kind, what).remedy(remedy)
+    }
+}
+
+/// Known to whom a request was given, until it is done.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub struct Ticket(u64);
+
+/// What comes out of a queue.
+#[derive(Debug)]
+pub enum Next<T> {
+    /// To be done; its ticket goes to [`Queue::done`] afterwards.
+    Run(Ticket, T),
+    /// To be told that it failed.
+    Fails(Failure, T),
+}
+
+/// What a queue has done so far. What was taken went, failed, or waits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Taken.
+    pub enqueued: u64,
+    /// Given out to be done.
+    pub dequeued: u64,
+    /// Not taken, for any reason.
+    pub refused: u64,
+    /// Taken, then dropped by policy.
+    pub dropped: u64,
+    /// Taken, then too late.
+    pub late: u64,
+    /// Taken, then failed as the queue had stopped.
+    pub stopped: u64,
+    /// Done.
+    pub done: u64,
+    /// Of these, with an error of the device.
+    pub failed: u64,
+}
+
+/// The due order: class, deadline, number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Due {
+    class: u8,
+    deadline: Duration,
+    number: u64,
+}
+
+/// A request that may go.
+#[derive(Clone, Copy, Debug)]
+struct Turn {
+    place: u64,
+    overtaken: u32,
+}
+
+/// A request that waits.
+#[derive(Debug)]
+struct Waiting<T> {
+    request: T,
+    due: Due,
+    /// Its own, if it is dated.
+    deadline: Option<Duration>,
+    came: Duration,
+    place: u64,
+    prioritized: bool,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Queue<T> {
+    options: Options,
+    /// All of them, by number: in the order in which they came.
+    waiting: BTreeMap<u64, Waiting<T>>,
+    /// Those that wait for no other.
+    ready: BTreeMap<Due, Turn>,
+    /// Own deadlines of those that wait, where late ones fail.
+    dated: BTreeSet<(Duration, u64)>,
+    conflicts: Conflicts,
+    /// The place of the last one.
+    head: u64,
+    next_number: u64,
+    in_flight: usize,
+    is_stopped: bool,
+    overload: Overload,
+    detector: Detector,
+    counters: Counters,
+    waits: Histogram,
+    times: Histogram,
+}
+
+impl<T> Queue<T> {
+    /// An empty queue. Errors: `Full`.
+    pub fn new(options: Options) -> Result<Self> {
+        Ok(Self {
+            options: Options {
+                breadth: options.breadth.max(1),
+                ..options
+            },
+            waiting: BTreeMap::new(),
+            ready: BTreeMap::new(),
+            dated: BTreeSet::new(),
+            conflicts: Conflicts::default(),
+            head: 0,
+            next_number: 0,
+            in_flight: 0,
+            is_stopped: false,
+            overload: Overload::new(options.limits),
+            detector: Detector::new(options.signs)?,
+            counters: Counters::default(),
+            waits: Histogram::new()?,
+            times: Histogram::new()?,
+        })
+    }
+
+    /// Takes a request that comes at `now`, or gives it back with the reason.
+    pub fn push(
+        &mut self,
+        now: Duration,
+        ask: Ask,
+        request: T,
+    ) -> std::result::Result<(), (Failure, T)> {
+        if let Err(failure) = self.admit(now, ask.prioritized) {
+            self.counters.refused += 1;
+            return Err((failure, request));
+        }
+        let number = self.next_number;
+        self.next_number += 1;
+        self.counters.enqueued += 1;
+        let (class, deadline) = match ask.deadline {
+            Deadline::Immediate => (0, Duration::ZERO),
+            Deadline::Within(time) => (1, now.saturating_add(time)),
+            Deadline::Infinity => (2, Duration::MAX),
+        };
+        let due = Due {
+            class,
+            deadline,
+            number,
+        };
+        let waiting = Waiting {
+            request,
+            due,
+            deadline: (class == 1).then_some(deadline),
+            came: now,
+            place: ask.place,
+            prioritized: ask.prioritized,
+        };
+        if self.options.fail_late && class == 1 {
+            self.dated.insert((deadline, number));
+        }
+        if self.conflicts.add(number, ask.touches, ask.writes) {
+            self.ready.insert(due, waiting.turn());
+        } else {
+            self.lift_before(due);
+        }
+        self.waiting.insert(number, waiting);
+        Ok(())
+    }
+
+    fn admit(&mut self, now: Duration, prioritized: bool) -> std::result::Result<(), Failure> {
+        if self.is_stopped {
+            return Err(Failure::Stopped);
+        }
+        let len = self.waiting.len();
+        match self.overload.at_enqueue(now, len, prioritized) {
+            Verdict::Pass => Ok(()),
+            Verdict::Hit if len >= self.options.limits.len_max => Err(Failure::TooLong),
+            Verdict::Hit => Err(Failure::Refused),
+            Verdict::Stop => {
+                self.is_stopped = true;
+                Err(Failure::Stopped)
+            }
+        }
+    }
+
+    /// Makes all that a request waits for as urgent as it is.
+    fn lift_before(&mut self, due: Due) {
+        let mut lifted = vec![due.number];
+        while let Some(number) = lifted.pop() {
+            for before in self.conflicts.before(number) {
+                let wanted = Due {
+                    number: *before,
+                    ..due
+                };
+                match self.waiting.get_mut(before) {
+                    Some(waiting) if waiting.due <= wanted => continue,
+                    Some(waiting) => {
+                        if let Some(turn) = self.ready.remove(&waiting.due) {
+                            self.ready.insert(wanted, turn);
+                        }
+                        waiting.due = wanted;
+                    }
+                    // In flight, or a ghost, through which others are waited for.
+                    None => {}
+                }
+                lifted.push(*before);
+            }
+        }
+    }
+
+    /// What goes at `now`; `None` if nothing waits, or all of it for what is in flight.
+    pub fn pop(&mut self, now: Duration) -> Option<Next<T>> {
+        if self.is_stopped {
+            let (number, _) = self.waiting.first_key_value()?;
+            return self.fail(*number, Failure::Stopped);
+        }
+        let earliest = self.dated.first().copied();
+        if let Some((_, number)) = earliest.filter(|(deadline, _)| *deadline < now) {
+            return self.fail(number, Failure::Late);
+        }
+        let due = self.choose()?;
+        let number = due.number;
+        let prioritized = self.waiting.get(&number)?.prioritized;
+        let others = self.waiting.len() - 1;
+        match self.overload.at_dequeue(now, others, prioritized) {
+            Verdict::Pass => {}
+            Verdict::Hit => return self.fail(number, Failure::Dropped),
+            Verdict::Stop => {
+                self.is_stopped = true;
+                return self.fail(number, Failure::Stopped);
+            }
+        }
+        let waiting = self.take(number)?;
+        self.head = waiting.place;
+        self.in_flight += 1;
+        self.counters.dequeued += 1;
+        self.waits.record(now.saturating_sub(waiting.came));
+        Some(Next::Run(Ticket(number), waiting.request))
+    }
+
+    /// Who is next by rules 1 and 2. Counts whom it overtakes.
+    fn choose(&mut self) -> Option<Due> {
+        let (first, _) = self.ready.first_key_value()?;
+        let (class, until) = (
+            first.class,
+            first.deadline.saturating_add(self.options.window),
+        );
+        let near = |due: &Due| due.class == class && due.deadline <= until;
+        let (mut above, mut lowest) = (None, None);
+        let nearer = |best: Option<(u64, Due)>, place| best.is_none_or(|(other, _)| place < other);
+        for (due, turn) in self.ready.iter().take(self.options.breadth) {
+            if !near(due) {
+                break;
+            }
+            if turn.place >= self.head && nearer(above, turn.place) {
+                above = Some((turn.place, *due));
+            }
+            if nearer(lowest, turn.place) {
+                lowest = Some((turn.place, *due));
+            }
+            // It was overtaken as often as may be: nobody behind it comes before it.
+            if turn.overtaken >= self.options.overtakes_max {
+                break;
+            }
+        }
+        let (_, chosen) = above.or(lowest)?;
+        for (_, turn) in self.ready.range_mut(..chosen) {
+            turn.overtaken += 1;
+        }
+        Some(chosen)
+    }
+
+    /// Takes a request out of what waits.
+    fn take(&mut self, number: u64) -> Option<Waiting<T>> {
+        let waiting = self.waiting.remove(&number)?;
+        self.ready.remove(&waiting.due);
+        if let Some(deadline) = waiting.deadline {
+            self.dated.remove(&(deadline, number));
+        }
+        Some(waiting)
+    }
+
+    fn fail(&mut self, number: u64, failure: Failure) -> Option<Next<T>> {
+        let waiting = self.take(number)?;
+        self.end(number);
+        let counter = match failure {
+            Failure::Dropped => &mut self.counters.dropped,
+            Failure::Late => &mut self.counters.late,
+            _ => &mut self.counters.stopped,
+        };
+        *counter += 1;
+        Some(Next::Fails(failure, waiting.request))
+    }
+
+    /// Lets go who waited for it.
+    fn end(&mut self, number: u64) {
+        let mut freed = Vec::new();
+        self.conflicts.end(number, &mut freed);
+        for number in freed {
+            if let Some(waiting) = self.waiting.get(&number) {
+                self.ready.insert(waiting.due, waiting.turn());
+            }
+        }
+    }
+
+    /// Hears at `now` that a request is done, how long the device took, and whether it failed for the device's sake. What
+    /// waited for it may go. A device to be stopped stops the queue.
+    #[expect(clippy::needless_pass_by_value, reason = "a ticket is used up")]
+    pub fn done(&mut self, now: Duration, ticket: Ticket, took: Duration, failed: bool) -> Health {
+        self.end(ticket.0);
+        self.in_flight = self.in_flight.saturating_sub(1);
+        self.counters.done += 1;
+        self.counters.failed += u64::from(failed);
+        self.times.record(took);
+        let health = self.detector.observe(now, took, failed);
+        self.is_stopped |= health == Health::Stop;
+        health
+    }
+
+    /// Stops: what waits fails, and what comes.
+    pub fn stop(&mut self) {
+        self.is_stopped = true;
+    }
+
+    /// Whether it was stopped, by whatever.
+    pub fn is_stopped(&self) -> bool {
+        self.is_stopped
+    }
+
+    /// How many requests wait.
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// How many requests were given out and are not done.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// When the next request fails for being late, if late ones do.
+    pub fn next_late(&self) -> Option<Duration> {
+        self.dated.first().map(|(deadline, _)| *deadline)
+    }
+
+    /// How long it has been busy, if it is.
+    pub fn busy_for(&self, now: Duration) -> Option<Duration> {
+        self.overload.busy_for(now)
+    }
+
+    /// What was done so far.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// How long requests waited that went.
+    pub fn waits(&self) -> &Histogram {
+        &self.waits
+    }
+
+    /// How long the device took.
+    pub fn times(&self) -> &Histogram {
+        &self.times
+    }
+
+    /// How often the device was found failing.
+    pub fn findings(&self) -> u64 {
+        self.detector.findings()
+    }
+}
+
+impl<T> Waiting<T> {
+    fn turn(&self) -> Turn {
+        Turn {
+            place: self.place,
+            overtaken: 0,
+        }
+    }
+}
