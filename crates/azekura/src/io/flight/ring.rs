@@ -167,8 +167,8 @@ impl Slot {
         if whole > self.done {
             self.done = whole;
             self.tries = 0;
-        } else if reads {
-            // Less than a block comes where the storage ends, and nowhere else.
+        } else if reads && self.tries > 1 {
+            // Less than a block comes where the storage ends. Asked again, because an error may stand behind it, too.
             return Some(Err(Error::new(
                 Kind::Corrupted,
                 "the storage ends too early",
