@@ -12,7 +12,7 @@
 //!              report (table or JSON lines)         mixed (parallel, wicked: every answer modelled)
 //!   cache (hit ratio over a trace)                  opens (open, after a close and after a kill)
 //!   memcache (a server, over connections)           object_model (feature model: objects on a spinning disk's model)
-//!   tls (whom to believe of servers)
+//!   object (stores of large values)                 tls (whom to believe of servers)
 //! ```
 //!
 //! It knows no rival, and nothing of how an engine works.
@@ -23,6 +23,7 @@ pub mod generate;
 pub mod measure;
 pub mod memcache;
 pub mod mixed;
+pub mod object;
 #[cfg(any(test, feature = "model"))]
 pub mod object_model;
 pub mod opens;
@@ -39,6 +40,7 @@ use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 use cache::CachePlan;
 use memcache::{MemcachePlan, SuitePlan};
 use mixed::{MixedPlan, Recipe};
+use object::ObjectArguments;
 use opens::OpenPlan;
 use plan::{Engine, Plan};
 use report::Output;
@@ -57,6 +59,8 @@ enum Bench {
     Cache(CachePlan),
     /// Sets and gets over many connections to a server of memcached's protocol
     Memcache(Box<MemcacheArguments>),
+    /// Put, update, get, delete and load large values, as a published benchmark did
+    Object(Box<ObjectArguments>),
 }
 
 #[derive(Args)]
@@ -134,6 +138,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
             None => memcache::memcache(&arguments.plan),
             Some(MemcacheCommand::Suite(plan)) => memcache::suite(plan),
         },
+        Bench::Object(arguments) => object::run(&arguments),
     }
 }
 

@@ -57,6 +57,9 @@ impl Memory {
     }
 }
 
+/// What the kernel calls a sector in its statistics, whatever the device has.
+const SECTOR: u64 = 512;
+
 /// What the device under a store did so far, and what this process gave it to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Device {
@@ -66,6 +69,10 @@ pub struct Device {
     pub writes: Option<u64>,
     /// Requests to make everything durable that it completed, of whoever.
     pub syncs: Option<u64>,
+    /// Bytes of the reads that it completed, of whoever.
+    pub read_bytes: Option<u64>,
+    /// Bytes of the writes that it completed, of whoever.
+    pub written_bytes: Option<u64>,
     /// Bytes that this process wrote towards devices; a page that is changed through a map counts when it
     /// gets dirty.
     pub bytes_written: Option<u64>,
@@ -85,11 +92,13 @@ impl Device {
     }
 
     fn parse(stat: &str, io: &str) -> Self {
-        let field = |index: usize| stat.split_whitespace().nth(index)?.parse().ok();
+        let field = |index: usize| stat.split_whitespace().nth(index)?.parse::<u64>().ok();
         Self {
             reads: field(0),
             writes: field(4),
             syncs: field(15),
+            read_bytes: field(2).map(|sectors| sectors * SECTOR),
+            written_bytes: field(6).map(|sectors| sectors * SECTOR),
             bytes_written: io
                 .lines()
                 .find_map(|line| line.strip_prefix("write_bytes: ")?.parse().ok()),
@@ -104,6 +113,8 @@ impl Device {
             reads: less(self.reads, before.reads),
             writes: less(self.writes, before.writes),
             syncs: less(self.syncs, before.syncs),
+            read_bytes: less(self.read_bytes, before.read_bytes),
+            written_bytes: less(self.written_bytes, before.written_bytes),
             bytes_written: less(self.bytes_written, before.bytes_written),
         }
     }
@@ -212,13 +223,15 @@ mod tests {
 
     #[test]
     fn device_figures_are_the_differences_of_what_the_kernel_counts() {
-        let stat = |n: u64| format!("{n} 0 8 0 {} 0 8 0 0 0 0 0 0 0 0 {} 0\n", n + 1, n + 2);
+        let stat = |n: u64| format!("{n} 0 {n} 0 {} 0 8 0 0 0 0 0 0 0 0 {} 0\n", n + 1, n + 2);
         let before = Device::parse(&stat(10), "wchar: 3\nwrite_bytes: 4096\n");
         let now = Device::parse(&stat(15), "wchar: 9\nwrite_bytes: 12288\n");
         let expected = Device {
             reads: Some(5),
             writes: Some(5),
             syncs: Some(5),
+            read_bytes: Some(5 * 512),
+            written_bytes: Some(0),
             bytes_written: Some(8192),
         };
         assert_eq!(now.since(before), expected);

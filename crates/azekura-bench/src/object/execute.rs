@@ -1,0 +1,330 @@
+//! Runs a workload against a store and tells what came of each operation.
+//!
+//! As many threads as operations are to be outstanding take the next one each. A value is made before the
+//! clock is read, and compared after it, so neither is measured. In the closed loop an operation begins when
+//! its thread is free, and its latency counts from then. With a rate, operation `n` is due `n / rate`
+//! seconds after the beginning, whether or not one of the threads is free, and its latency counts from when it
+//! was due: a store that stands still pays for all that was due meanwhile.
+//!
+//! An operation that fails is a result like others, and the run goes on; a value that is not what was put
+//! ends it. It does not sum up, and holds no results.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use azekura::error::{Error, Kind, Result};
+use azekura::io::direct::{ALIGNMENT, AlignedBuf};
+
+use super::draw;
+use super::operation::{Operation, Outcome};
+use super::store::Objects;
+
+/// How a workload is run.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    /// Operations outstanding at most.
+    pub depth: usize,
+    /// Operations due each second, in the open loop.
+    pub rate: Option<f64>,
+    /// Whether values that are read are compared with what was put.
+    pub verify: bool,
+    /// Which generation of values puts store.
+    pub generation: u64,
+}
+
+/// Longest value that is made: an object is at most as large.
+const VALUE_SIZE_MAX: u64 = 512 << 20;
+
+/// What a thread needs that is its own.
+struct Worker {
+    value: AlignedBuf,
+    scratch: Vec<u8>,
+}
+
+/// Runs `operations`; `keep` is told each result as it is there, by one thread at a time.
+///
+/// Errors: `Corrupted` (a value that is not what was put), and whatever `operations` and `keep` return. An
+/// operation that the store refuses is no error here.
+pub fn execute(
+    store: &dyn Objects,
+    operations: &mut (dyn Iterator<Item = Result<Operation>> + Send),
+    load: &Load,
+    keep: &mut (dyn FnMut(Outcome) -> Result<()> + Send),
+) -> Result<()> {
+    let next = Mutex::new((0, operations));
+    let keep = Mutex::new(keep);
+    let stop = AtomicBool::new(false);
+    let begin = Instant::now();
+    let work = || -> Result<()> {
+        let mut worker = Worker {
+            value: AlignedBuf::zeroed(0),
+            scratch: Vec::new(),
+        };
+        while !stop.load(Ordering::Relaxed) {
+            let (seqno, operation) = {
+                let mut next = next.lock().expect("no thread panics while it takes one");
+                let Some(operation) = next.1.next() else {
+                    break;
+                };
+                next.0 += 1;
+                (next.0 - 1, operation?)
+            };
+            let outcome = worker.run(store, seqno, operation, load, begin)?;
+            keep.lock().expect("no thread panics while it keeps one")(outcome)?;
+        }
+        Ok(())
+    };
+    let guarded = || work().inspect_err(|_| stop.store(true, Ordering::Relaxed));
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..load.depth.max(1))
+            .map(|_| scope.spawn(guarded))
+            .collect();
+        threads.into_iter().try_for_each(|thread| {
+            thread
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    })
+}
+
+impl Worker {
+    fn run(
+        &mut self,
+        store: &dyn Objects,
+        seqno: u64,
+        operation: Operation,
+        load: &Load,
+        begin: Instant,
+    ) -> Result<Outcome> {
+        let id = draw::id_of(operation.key())?;
+        let value = match &operation {
+            Operation::Put { value, .. } => self.make(id, load.generation, value.size)?,
+            _ => 0..0,
+        };
+        let start = match load.rate {
+            None => Instant::now(),
+            Some(rate) => wait_until(begin + Duration::from_secs_f64(seqno as f64 / rate)),
+        };
+        let mut found = None;
+        let done = match &operation {
+            Operation::Put { .. } => store.put(id, &self.value[value]),
+            Operation::Get { .. } => store.get(id).map(|got| {
+                found = got;
+                Some(found.is_some())
+            }),
+            Operation::Delete { .. } => store.remove(id),
+        };
+        let elapsed = start.elapsed();
+        if let (Some(found), true) = (found, load.verify && store.verifiable()) {
+            self.verify(id, operation.key(), (*found).as_ref())?;
+        }
+        let method = operation.method();
+        Ok(Outcome {
+            seqno,
+            key: operation.into_key(),
+            method,
+            start_time: start.duration_since(begin).as_secs_f64(),
+            elapsed: elapsed.as_secs_f64(),
+            exists: *done.as_ref().unwrap_or(&None),
+            error: done.err().map(|error| {
+                serde_json::json!({"kind": error.kind().word(), "message": error.to_string()})
+            }),
+        })
+    }
+
+    /// Makes a value in the buffer: where it is there.
+    fn make(&mut self, id: u128, generation: u64, size: u64) -> Result<std::ops::Range<usize>> {
+        if size > VALUE_SIZE_MAX {
+            return Err(
+                Error::new(Kind::TooLarge, "a value has at most 512 MiB").found(
+                    azekura::error::size(size),
+                    azekura::error::size(VALUE_SIZE_MAX),
+                ),
+            );
+        }
+        let len = size as usize;
+        if self.value.len() < len {
+            self.value = AlignedBuf::zeroed(len.next_multiple_of(ALIGNMENT as usize));
+        }
+        draw::fill(id, generation, &mut self.value[..len]);
+        Ok(0..len)
+    }
+
+    fn verify(&mut self, id: u128, key: &str, found: &[u8]) -> Result<()> {
+        if draw::is_value_of(id, found, &mut self.scratch) {
+            return Ok(());
+        }
+        let what = "the value that was read is not one that was put";
+        Err(Error::new(Kind::Corrupted, what).key(key.as_bytes()))
+    }
+}
+
+/// Waits for `due`, and returns it: sleeping while it is far, since a sleep ends late.
+fn wait_until(due: Instant) -> Instant {
+    const NEAR: Duration = Duration::from_micros(100);
+    loop {
+        let left = due.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return due;
+        }
+        if left > NEAR {
+            thread::sleep(left.saturating_sub(NEAR));
+        } else {
+            thread::yield_now();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Barrier;
+
+    use super::*;
+    use crate::object::operation::{Method, ValueOf};
+    use crate::object::store::{Class, Found};
+
+    /// A store in memory, whose ids end in what goes wrong.
+    #[derive(Default)]
+    struct Shelf(Mutex<BTreeMap<u128, Vec<u8>>>, Option<Barrier>);
+
+    impl Objects for Shelf {
+        fn put(&self, id: u128, value: &[u8]) -> Result<Option<bool>> {
+            if let Some(barrier) = &self.1 {
+                barrier.wait();
+            }
+            if id & 0xff == u128::from(b'!') {
+                return Err(Error::new(Kind::Full, "no room"));
+            }
+            let mut value = value.to_vec();
+            if id & 0xff == u128::from(b'~') {
+                value[3] ^= 1;
+            }
+            Ok(Some(self.0.lock().unwrap().insert(id, value).is_some()))
+        }
+        fn get(&self, id: u128) -> Result<Option<Found<'_>>> {
+            let found = self.0.lock().unwrap().get(&id).cloned();
+            Ok(found.map(|value| Box::new(value) as Found<'_>))
+        }
+        fn remove(&self, id: u128) -> Result<Option<bool>> {
+            Ok(Some(self.0.lock().unwrap().remove(&id).is_some()))
+        }
+        fn sync(&self) -> Result<()> {
+            Ok(())
+        }
+        fn durability(&self) -> Class {
+            Class::None
+        }
+    }
+
+    const LOAD: Load = Load {
+        depth: 1,
+        rate: None,
+        verify: true,
+        generation: 3,
+    };
+
+    fn put(key: &str) -> Operation {
+        Operation::Put {
+            key: key.into(),
+            value: ValueOf { size: 100 },
+        }
+    }
+
+    fn run(store: &Shelf, operations: Vec<Operation>, load: &Load) -> Result<Vec<Outcome>> {
+        let mut outcomes = Vec::new();
+        let keep = &mut |outcome| {
+            outcomes.push(outcome);
+            Ok(())
+        };
+        execute(store, &mut operations.into_iter().map(Ok), load, keep)?;
+        Ok(outcomes)
+    }
+
+    #[test]
+    fn operations_are_done_in_order_and_tell_what_was_there() {
+        let key = || "k".to_owned();
+        let operations = vec![
+            put("k"),
+            Operation::Get { key: key() },
+            put("k"),
+            Operation::Delete { key: key() },
+            Operation::Get { key: key() },
+            put("!"),
+        ];
+        let found = run(&Shelf::default(), operations, &LOAD).unwrap();
+        let exists: Vec<_> = found.iter().map(|outcome| outcome.exists).collect();
+        let expected = [
+            Some(false),
+            Some(true),
+            Some(true),
+            Some(true),
+            Some(false),
+            None,
+        ];
+        assert_eq!(exists, expected);
+        assert!(found.iter().map(|outcome| outcome.seqno).eq(0..6));
+        assert!(found.is_sorted_by(|a, b| a.start_time + a.elapsed <= b.start_time));
+        let error = found[5].error.as_ref().unwrap();
+        assert_eq!(error["kind"], "full");
+        assert!(found[..5].iter().all(|outcome| outcome.error.is_none()));
+        assert_eq!(found[3].method, Method::Delete);
+    }
+
+    #[test]
+    fn a_value_that_is_not_what_was_put_ends_the_run() {
+        let operations = || vec![put("~"), Operation::Get { key: "~".into() }];
+        let error = run(&Shelf::default(), operations(), &LOAD).unwrap_err();
+        assert_eq!(error.kind(), Kind::Corrupted);
+        let load = Load {
+            verify: false,
+            ..LOAD
+        };
+        assert_eq!(
+            run(&Shelf::default(), operations(), &load).unwrap().len(),
+            2
+        );
+    }
+
+    #[test]
+    fn as_many_operations_are_outstanding_as_asked_for() {
+        // A put returns only when four are in the store at once.
+        let store = Shelf(Mutex::default(), Some(Barrier::new(4)));
+        let operations = (0..16).map(|i| put(&i.to_string())).collect();
+        let found = run(&store, operations, &Load { depth: 4, ..LOAD }).unwrap();
+        let mut seqnos: Vec<u64> = found.iter().map(|outcome| outcome.seqno).collect();
+        seqnos.sort_unstable();
+        assert!(seqnos.into_iter().eq(0..16));
+    }
+
+    #[test]
+    fn in_the_open_loop_operations_begin_when_they_are_due() {
+        let operations = (0..5).map(|i| put(&i.to_string())).collect();
+        let load = Load {
+            rate: Some(1000.0),
+            ..LOAD
+        };
+        let found = run(&Shelf::default(), operations, &load).unwrap();
+        for outcome in &found {
+            let due = outcome.seqno as f64 / 1000.0;
+            assert!((outcome.start_time - due).abs() < 1e-6, "{outcome:?}");
+        }
+    }
+
+    #[test]
+    fn keys_and_values_beyond_the_limits_end_the_run() {
+        let error = run(&Shelf::default(), vec![put("seventeen letters")], &LOAD).unwrap_err();
+        assert_eq!(error.kind(), Kind::Invalid);
+        let value = ValueOf {
+            size: VALUE_SIZE_MAX + 1,
+        };
+        let large = Operation::Put {
+            key: "k".into(),
+            value,
+        };
+        let error = run(&Shelf::default(), vec![large], &LOAD).unwrap_err();
+        assert_eq!(error.kind(), Kind::TooLarge);
+    }
+}

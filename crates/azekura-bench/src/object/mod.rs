@@ -1,0 +1,202 @@
+//! Stores of large values, measured as the published benchmark of `CannyLS` did it, and beyond.
+//!
+//! ```text
+//!   draw (keys, values) -> operation (a workload, as JSON) -> execute -> store (stores/; rivals elsewhere)
+//!     plan, phases                                              |
+//!                          operation (results, as JSON) <-------'
+//!                          `--> summary, plot                 measured (a phase, with what the device did)
+//! ```
+//!
+//! The workload, the results and the summary have the shapes of that benchmark's tool, so either program
+//! can take the other's. It knows no rival, and nothing of how a store works.
+
+pub mod draw;
+pub mod execute;
+pub mod forget;
+pub mod measured;
+pub mod operation;
+pub mod phases;
+pub mod plan;
+pub mod plot;
+mod published;
+pub mod store;
+pub mod stores;
+pub mod suite;
+pub mod summary;
+mod table;
+
+use std::path::Path;
+
+use azekura::error::{Error, Result};
+use clap::{Args, Subcommand};
+
+use draw::Keys;
+use operation::{ArrayReader, Operation, Outcome, ValueOf};
+use plan::{ObjectPlan, parse_size};
+use store::Class;
+use stores::Engine;
+use suite::{Candidate, SuitePlan};
+use summary::Tally;
+
+use crate::report::line;
+
+/// The flags and subcommands of `object`.
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct ObjectArguments {
+    #[command(subcommand)]
+    of: Option<ObjectCommand>,
+    /// The store to measure
+    #[arg(long, value_enum, default_value_t = Engine::DEFAULT)]
+    engine: Engine,
+    #[command(flatten)]
+    plan: ObjectPlan,
+}
+
+#[derive(Subcommand)]
+enum ObjectCommand {
+    /// Print a workload as JSON
+    #[command(subcommand)]
+    Workload(Workload),
+    /// Sum up results, which are read from standard input
+    Summary(SummaryPlan),
+    /// Draw results, which are read from standard input: latency by number
+    #[command(subcommand)]
+    Plot(plot::PlotCommand),
+    /// Run the tables of the published benchmark at a scale, for several stores, and print ratios
+    Suite(SuitePlan),
+}
+
+/// What a workload does.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Workload {
+    /// Store objects
+    Put {
+        /// Which
+        #[command(flatten)]
+        keys: KeysPlan,
+        /// Bytes of a value
+        #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "1KiB")]
+        value_size: u64,
+    },
+    /// Read objects
+    Get(KeysPlan),
+    /// Remove objects
+    Delete(KeysPlan),
+}
+
+/// Which keys a workload has.
+#[derive(Args, Clone, Debug)]
+pub struct KeysPlan {
+    /// Operations
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    count: u64,
+    /// Keys that are drawn before they are shuffled and cut to the count; the count, if not said
+    #[arg(long, value_name = "N")]
+    population_size: Option<u64>,
+    /// Characters of a key, at most 16
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    key_size: usize,
+    /// Other keys for another text, of at most 32 bytes
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    seed: String,
+    /// Another order for another text, of at most 32 bytes; in the order they are drawn, if not said
+    #[arg(long, value_name = "TEXT")]
+    shuffle: Option<String>,
+}
+
+#[derive(Args, Clone, Debug)]
+struct SummaryPlan {
+    /// Bytes of a value, for MiB per second
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    value_size: Option<u64>,
+}
+
+/// Runs what the flags ask for; results go to standard output.
+///
+/// Errors: those of [`phases::run`], and `Invalid` for input that is no workload and no results.
+pub fn run(arguments: &ObjectArguments) -> Result<()> {
+    match &arguments.of {
+        None => measure(arguments.engine, &arguments.plan),
+        Some(ObjectCommand::Workload(workload)) => print_workload(workload),
+        Some(ObjectCommand::Summary(plan)) => summarize(plan),
+        Some(ObjectCommand::Plot(command)) => plot::plot(command, outcomes()?),
+        Some(ObjectCommand::Suite(plan)) => {
+            let mut plan = plan.clone();
+            if plan.stores.is_empty() {
+                plan.stores = stores();
+            }
+            let words = ["bench", "object", "--engine"];
+            suite::run(&plan, &|store, step| suite::process(&words, store, step))
+        }
+    }
+}
+
+/// The stores of this crate that a suite compares, in their classes.
+fn stores() -> Vec<Candidate> {
+    let classes = [Class::Process, Class::Power];
+    let all = classes
+        .iter()
+        .flat_map(|&class| ["device", "files"].map(|store| (store, class)));
+    all.map(|(store, class)| Candidate {
+        store: store.to_owned(),
+        class,
+    })
+    .collect()
+}
+
+fn measure(engine: Engine, plan: &ObjectPlan) -> Result<()> {
+    use clap::ValueEnum as _;
+    let word = engine
+        .to_possible_value()
+        .map(|value| value.get_name().to_owned());
+    phases::run(
+        &word.unwrap_or_default(),
+        engine.open(),
+        plan,
+        &mut |phase| show(plan, &phase),
+    )
+}
+
+/// Prints a phase as the plan asks for.
+pub fn show(plan: &ObjectPlan, phase: &measured::Measured) -> Result<()> {
+    if phases::is_stream(plan.results.as_ref()) {
+        Ok(())
+    } else {
+        phase.print(plan.json)
+    }
+}
+
+fn print_workload(workload: &Workload) -> Result<()> {
+    let (Workload::Put { keys, .. } | Workload::Get(keys) | Workload::Delete(keys)) = workload;
+    let population = keys.population_size.unwrap_or(keys.count);
+    let shuffle = keys.shuffle.as_deref();
+    let drawn = Keys::new(&keys.seed, shuffle, population, keys.count, keys.key_size)?;
+    let mut array = phases::writer(Path::new("-"))?;
+    for key in drawn {
+        array.add(&match workload {
+            Workload::Put { value_size, .. } => Operation::Put {
+                key,
+                value: ValueOf { size: *value_size },
+            },
+            Workload::Get(_) => Operation::Get { key },
+            Workload::Delete(_) => Operation::Delete { key },
+        })?;
+    }
+    array.finish()
+}
+
+/// The results on standard input, one by one.
+fn outcomes() -> Result<impl Iterator<Item = Result<Outcome>>> {
+    phases::reader(Path::new("-")).map(ArrayReader::new)
+}
+
+fn summarize(plan: &SummaryPlan) -> Result<()> {
+    let mut tally = Tally::default();
+    for outcome in outcomes()? {
+        tally.add(&outcome?);
+    }
+    let summary = tally.finish(plan.value_size);
+    let text = serde_json::to_string_pretty(&summary);
+    line(&text.map_err(|error| Error::io("cannot write JSON", error))?)
+}

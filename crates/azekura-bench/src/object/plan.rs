@@ -1,0 +1,306 @@
+//! The flags of `object`: what is measured, as the user said it. Rivals take the same.
+//!
+//! A plan is checked before anything is opened, so that a contradiction is an error and not a strange
+//! figure. It does not know how a phase is run.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use azekura::error::{Error, Kind, Result};
+use clap::Args;
+
+use super::phases::{Op, is_stream};
+use super::store::Class;
+
+/// Reads `64KiB`, `1MiB`, `2GiB`, `1TiB` or a plain number of bytes.
+pub fn parse_size(text: &str) -> std::result::Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let shift = match text[digits.len()..].trim() {
+        "" | "B" => 0,
+        "KiB" => 10,
+        "MiB" => 20,
+        "GiB" => 30,
+        "TiB" => 40,
+        other => return Err(format!("unit {other:?} is not B, KiB, MiB, GiB or TiB")),
+    };
+    let number: u64 = digits
+        .parse()
+        .map_err(|_| "a size is a whole number and a unit")?;
+    number
+        .checked_mul(1 << shift)
+        .ok_or_else(|| "the size does not fit in 64 bits".into())
+}
+
+/// Operations a second.
+fn parse_rate(text: &str) -> std::result::Result<f64, String> {
+    let rate: f64 = text.parse().map_err(|_| "a rate is a number")?;
+    if rate.is_finite() && rate > 0.0 {
+        Ok(rate)
+    } else {
+        Err("a rate is more than nothing".into())
+    }
+}
+
+/// The flags of `object`.
+#[derive(Args, Clone, Debug)]
+pub struct ObjectPlan {
+    /// Where the store is; made by a first phase `put`, otherwise it must exist
+    #[arg(long, value_name = "PATH")]
+    pub path: Option<PathBuf>,
+    /// Objects of the population: `put` stores all of them
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    pub count: u64,
+    /// Objects that `update`, `get` and `delete` visit; a hundredth of all, but at least one, if not said
+    #[arg(long, value_name = "N")]
+    pub sample: Option<u64>,
+    /// The phases; the store is closed and opened again between them
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "put,update,get,delete,load"
+    )]
+    pub ops: Vec<Op>,
+    /// Characters of a key, at most 16
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    pub key_size: usize,
+    /// Bytes of a value
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "100KiB")]
+    pub value_size: u64,
+    /// Other keys for another text, of at most 32 bytes
+    #[arg(long, value_name = "TEXT", default_value = "foo")]
+    pub seed: String,
+    /// Operations outstanding at once
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub depth: usize,
+    /// Operations due each second; latency then counts from when one was due
+    #[arg(long, value_name = "N", value_parser = parse_rate)]
+    pub rate: Option<f64>,
+    /// What an acknowledged change survives
+    #[arg(long, value_enum, default_value_t = Class::Process)]
+    pub durability: Class,
+    /// Bytes the store is made for; twice what the values need, if not said
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub capacity: Option<u64>,
+    /// Do not compare the values that are read with those that were put
+    #[arg(long)]
+    pub no_verify: bool,
+    /// Before each phase, make the system forget what it keeps of the store (as root: of all files)
+    #[arg(long)]
+    pub cold: bool,
+    /// Run the operations of a file of JSON, or of standard input (-), instead of phases
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["ops", "sample"])]
+    pub workload: Option<PathBuf>,
+    /// Which values the puts of a workload store: another number, other bytes
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "workload")]
+    pub generation: u64,
+    /// Write what came of each operation as JSON to a file, or to standard output (-) instead of a table
+    #[arg(long, value_name = "FILE")]
+    pub results: Option<PathBuf>,
+    /// One JSON object per phase instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl ObjectPlan {
+    /// Objects that a sample has.
+    pub fn sample(&self) -> u64 {
+        self.sample
+            .unwrap_or((self.count / 100).max(1))
+            .min(self.count)
+    }
+
+    /// Bytes the store is made for.
+    pub fn capacity(&self) -> u64 {
+        const BLOCK: u64 = 4096;
+        const LEAST: u64 = 64 << 20;
+        let object = self
+            .value_size
+            .next_multiple_of(BLOCK)
+            .saturating_add(BLOCK);
+        let needed = object.saturating_mul(self.count).saturating_mul(2);
+        self.capacity.unwrap_or(needed.saturating_add(LEAST))
+    }
+
+    /// Bytes of the values of a phase, if all have as many.
+    pub fn value_size_of(&self, op: &str) -> Option<u64> {
+        (op != "workload").then_some(self.value_size)
+    }
+
+    /// Whether nothing but results may be printed.
+    pub fn quiet(&self) -> bool {
+        self.json || is_stream(self.results.as_ref())
+    }
+
+    /// Refuses what contradicts itself: `Invalid`.
+    pub fn check(&self) -> Result<()> {
+        let wrong = |what: &str, remedy: &str| {
+            Err(Error::new(Kind::Invalid, what.to_owned()).remedy(remedy.to_owned()))
+        };
+        if self.depth == 0 || self.depth > 4096 {
+            return wrong(
+                "so many operations cannot be outstanding",
+                "--depth from 1 to 4096",
+            );
+        }
+        if self.count == 0 {
+            return wrong("a population of nothing", "--count 1 or more");
+        }
+        if self.generation >> 32 != 0 {
+            return wrong("a generation has 32 bits", "--generation below 4294967296");
+        }
+        if self.json && is_stream(self.results.as_ref()) {
+            return wrong(
+                "two kinds of JSON on standard output",
+                "--json or --results -, not both",
+            );
+        }
+        if self.ops.iter().skip(1).any(|&op| op == Op::Put) {
+            return wrong(
+                "only the first phase can be `put`",
+                "leave it out: `update` stores again",
+            );
+        }
+        let Some(path) = &self.path else {
+            return Ok(());
+        };
+        let creates = self.ops.first() == Some(&Op::Put);
+        match (self.workload.is_some(), creates, Path::exists(path)) {
+            (false, true, true) => Err(Error::new(
+                Kind::Invalid,
+                "a first phase `put` makes a new store",
+            )
+            .at(path)
+            .found("a file", "none")
+            .remedy("remove it or choose another path")),
+            (false, false, false) => Err(Error::new(Kind::Invalid, "there is no store to measure")
+                .at(path)
+                .remedy("begin with the phase `put`")),
+            _ => Ok(()),
+        }
+    }
+
+    /// The flags that say this plan, for another process.
+    pub fn flags(&self) -> Vec<OsString> {
+        let mut flags: Vec<OsString> = Vec::new();
+        let mut say = |flag: &str, value: Option<&dyn AsRef<OsStr>>| {
+            flags.push(flag.into());
+            flags.extend(value.map(|value| value.as_ref().to_owned()));
+        };
+        let ops: Vec<&str> = self.ops.iter().map(|op| op.word()).collect();
+        if self.workload.is_none() {
+            say("--ops", Some(&ops.join(",")));
+            say("--sample", Some(&self.sample().to_string()));
+        }
+        for (flag, path) in [
+            ("--path", &self.path),
+            ("--workload", &self.workload),
+            ("--results", &self.results),
+        ] {
+            if let Some(path) = path {
+                say(flag, Some(path));
+            }
+        }
+        if self.workload.is_some() {
+            say("--generation", Some(&self.generation.to_string()));
+        }
+        say("--count", Some(&self.count.to_string()));
+        say("--key-size", Some(&self.key_size.to_string()));
+        say("--value-size", Some(&self.value_size.to_string()));
+        say("--seed", Some(&self.seed));
+        say("--depth", Some(&self.depth.to_string()));
+        say("--durability", Some(&self.durability.word()));
+        say("--capacity", Some(&self.capacity().to_string()));
+        if let Some(rate) = self.rate {
+            say("--rate", Some(&rate.to_string()));
+        }
+        for (flag, on) in [
+            ("--no-verify", self.no_verify),
+            ("--cold", self.cold),
+            ("--json", self.json),
+        ] {
+            if on {
+                say(flag, None);
+            }
+        }
+        flags
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    #[command(no_binary_name = true)]
+    struct Line {
+        #[command(flatten)]
+        plan: ObjectPlan,
+    }
+
+    fn plan(flags: &str) -> ObjectPlan {
+        Line::try_parse_from(flags.split_whitespace()).unwrap().plan
+    }
+
+    #[test]
+    fn a_plan_comes_back_from_its_flags() {
+        for flags in [
+            "",
+            "--path a/b --count 5 --sample 2 --ops get,load --key-size 8 --value-size 1MiB --seed x \
+             --depth 4 --rate 0.5 --durability power --capacity 1GiB --no-verify --cold --json",
+            "--workload w --generation 3 --results r",
+        ] {
+            let first = plan(flags);
+            let words = first
+                .flags()
+                .into_iter()
+                .map(|word| word.into_string().unwrap());
+            let again = Line::try_parse_from(words).unwrap().plan;
+            assert_eq!(again.flags(), first.flags(), "{flags}");
+            let filled = ObjectPlan {
+                sample: first.sample.or(again.sample),
+                capacity: again.capacity,
+                ..first
+            };
+            assert_eq!(format!("{again:?}"), format!("{filled:?}"));
+        }
+    }
+
+    #[test]
+    fn sizes_have_binary_units_and_others_are_refused() {
+        assert_eq!(parse_size("100KiB"), Ok(102_400));
+        assert_eq!(parse_size("1 TiB"), Ok(1 << 40));
+        assert_eq!(parse_size("7"), Ok(7));
+        for text in ["", "KiB", "1kB", "-1", "1.5MiB", "99999999TiB"] {
+            assert!(parse_size(text).is_err(), "{text}");
+        }
+        assert!(parse_rate("0").is_err() && parse_rate("inf").is_err() && parse_rate("x").is_err());
+    }
+
+    #[test]
+    fn a_sample_is_a_hundredth_but_at_least_one_and_at_most_all() {
+        assert_eq!(plan("--count 12345").sample(), 123);
+        assert_eq!(plan("--count 5").sample(), 1);
+        assert_eq!(plan("--count 5 --sample 9").sample(), 5);
+    }
+
+    #[test]
+    fn contradictions_are_refused() {
+        for flags in [
+            "--depth 0",
+            "--count 0",
+            "--ops put,get,put",
+            "--json --results -",
+            "--workload w --generation 5000000000",
+            "--path gone/gone --ops get",
+        ] {
+            assert_eq!(
+                plan(flags).check().unwrap_err().kind(),
+                Kind::Invalid,
+                "{flags}"
+            );
+        }
+        plan("").check().unwrap();
+    }
+}

@@ -1,0 +1,173 @@
+//! What is measured: the few calls on a store of large values, and what an acknowledged change survives.
+//!
+//! A store is called through `dyn Objects`, since a call takes a microsecond at least and most take a
+//! device's time. A figure is worth nothing without the [`Class`] it was reached in: classes are printed
+//! with every row, and rows of different classes are not compared. Rivals implement the trait in the crate
+//! of the comparison. It does not know workloads or clocks.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use azekura::error::{Error, Kind, Result};
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+/// What an acknowledged change survives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Class {
+    /// Nothing: what has no file
+    None,
+    /// Not even the death of the process, for the last few changes; the rest is as `process`
+    Buffered,
+    /// The death of the process
+    Process,
+    /// Loss of power: every change waits for the device
+    Power,
+}
+
+impl Class {
+    /// The word in flags and results.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Buffered => "buffered",
+            Self::Process => "process",
+            Self::Power => "power",
+        }
+    }
+}
+
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.word())
+    }
+}
+
+/// How a store is opened for a phase.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Where the store is, for stores that have a place.
+    pub path: Option<PathBuf>,
+    /// Whether it is to be made new; otherwise it must exist.
+    pub create: bool,
+    /// What an acknowledged change has to survive.
+    pub class: Class,
+    /// Bytes it is made for, values and all it needs beside them.
+    pub capacity: u64,
+    /// Objects it is made for, for stores that are laid out by it.
+    pub objects: u64,
+    /// Bytes of a value, for the same.
+    pub value_size: u64,
+}
+
+impl Setup {
+    /// The path, for stores that need one.
+    pub fn require_path(&self) -> Result<&PathBuf> {
+        self.path.as_ref().ok_or_else(|| {
+            Error::new(Kind::Invalid, "this store keeps its objects in files")
+                .remedy("say where, with --path")
+        })
+    }
+
+    /// The class, if it is one of those the store has; otherwise an error that names them.
+    pub fn require_class(&self, store: &str, offered: &[Class]) -> Result<Class> {
+        if offered.contains(&self.class) {
+            return Ok(self.class);
+        }
+        let words: Vec<&str> = offered.iter().map(|class| class.word()).collect();
+        let what = format!("{store} does not offer durability {}", self.class);
+        Err(Error::new(Kind::Invalid, what).remedy(format!("--durability {}", words.join(" or "))))
+    }
+}
+
+/// What a store counted by itself since it was opened, where it does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counters {
+    /// Requests to read that it gave to its device.
+    pub reads: u64,
+    /// Requests to write.
+    pub writes: u64,
+    /// Requests to make everything durable.
+    pub syncs: u64,
+}
+
+impl Counters {
+    /// What was counted since `before`.
+    #[must_use]
+    pub const fn since(self, before: Self) -> Self {
+        Self {
+            reads: self.reads.saturating_sub(before.reads),
+            writes: self.writes.saturating_sub(before.writes),
+            syncs: self.syncs.saturating_sub(before.syncs),
+        }
+    }
+}
+
+/// A value that was read.
+pub type Found<'s> = Box<dyn AsRef<[u8]> + 's>;
+
+/// One open store of large values. Methods are called by many threads at once.
+pub trait Objects: Send + Sync {
+    /// Stores `value` under `id`, replacing what is there: whether something was; `None` if the store does
+    /// not tell.
+    fn put(&self, id: u128, value: &[u8]) -> Result<Option<bool>>;
+
+    /// Reads the value of `id`, if it is there, and hands it over in whatever memory the store has it in.
+    fn get(&self, id: u128) -> Result<Option<Found<'_>>>;
+
+    /// Removes `id`: whether it was there; `None` if the store does not tell.
+    fn remove(&self, id: u128) -> Result<Option<bool>>;
+
+    /// Brings everything acknowledged to the device.
+    fn sync(&self) -> Result<()>;
+
+    /// What an acknowledged change survives.
+    fn durability(&self) -> Class;
+
+    /// Whether a get hands over the value that was put, so that it can be compared.
+    fn verifiable(&self) -> bool {
+        true
+    }
+
+    /// Closes it. Dropping it does the same, and tells no error.
+    fn close(self: Box<Self>) -> Result<()> {
+        Ok(())
+    }
+
+    /// What it counted since it was opened.
+    fn counters(&self) -> Option<Counters> {
+        None
+    }
+}
+
+/// How a kind of store is made or opened.
+pub type Open = fn(&Setup) -> Result<Box<dyn Objects>>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_class_that_is_not_offered_is_refused_with_those_that_are() {
+        let setup = Setup {
+            path: None,
+            create: true,
+            class: Class::Buffered,
+            capacity: 0,
+            objects: 0,
+            value_size: 0,
+        };
+        let offered = [Class::Process, Class::Power];
+        let error = setup.require_class("files", &offered).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "invalid: files does not offer durability buffered; --durability process or power"
+        );
+        assert_eq!(
+            setup.require_class("x", &[Class::Buffered]).unwrap(),
+            Class::Buffered
+        );
+        assert_eq!(setup.require_path().unwrap_err().kind(), Kind::Invalid);
+    }
+}

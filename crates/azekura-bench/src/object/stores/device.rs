@@ -1,0 +1,142 @@
+//! No store: what the device does by itself with values of one size, to be read beside those of stores.
+//!
+//! A file of as many places as there are objects is written once when it is made, past the page cache
+//! (`O_DIRECT`), so that no block is met for the first time while the clock runs. A put writes the next
+//! place, so puts are one sequential stream; a get reads the place that a hash of its key names; a
+//! removal does nothing. That is what `fio` does with the same block size and depth. With class `power` each
+//! write is followed by a sync of its own; with `buffered` and `process`, which mean the same here, the
+//! device's cache is trusted. What is read is not handed over, since that would be a copy, and is not
+//! verified.
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use azekura::error::{Error, Kind, Result};
+use azekura::io::direct::{AlignedBuf, DirectFile};
+use azekura::io::{Access, Storage};
+
+use crate::generate::mix;
+use crate::object::draw;
+use crate::object::store::{Class, Counters, Found, Objects, Setup};
+
+struct Device {
+    file: DirectFile,
+    class: Class,
+    /// Bytes of a place, and how many there are.
+    place: u64,
+    places: u64,
+    next: AtomicU64,
+    read: AtomicU64,
+    synced: AtomicU64,
+}
+
+thread_local! {
+    /// The thread's buffer for reads, and for values that do not fill blocks.
+    static BUFFER: RefCell<AlignedBuf> = RefCell::new(AlignedBuf::zeroed(0));
+}
+
+/// Opens the file, or makes and writes it. Errors: `Invalid` (no path, a class it does not have, a file system
+/// without direct access), `Full`, `Io`.
+pub fn open(setup: &Setup) -> Result<Box<dyn Objects>> {
+    let path = setup.require_path()?;
+    let offered = [Class::Buffered, Class::Process, Class::Power];
+    let class = setup.require_class("device", &offered)?;
+    let file = if setup.create {
+        DirectFile::create(path)?
+    } else {
+        DirectFile::open(path, Access::Write)?
+    };
+    let place = setup.value_size.max(1).next_multiple_of(file.alignment());
+    if setup.create {
+        let size = place.checked_mul(setup.objects).ok_or_else(|| {
+            Error::new(Kind::Invalid, "so many objects have no place in a file").at(path)
+        })?;
+        file.resize(size)?;
+        let mut block = AlignedBuf::zeroed(place as usize);
+        for number in 0..setup.objects {
+            draw::fill(u128::from(number), 0, &mut block);
+            file.write_at(number * place, &block)?;
+        }
+        file.sync()?;
+    }
+    let places = file.size()? / place;
+    if places == 0 {
+        return Err(Error::new(Kind::Invalid, "there is no room for one value").at(path));
+    }
+    Ok(Box::new(Device {
+        file,
+        class,
+        place,
+        places,
+        next: AtomicU64::new(0),
+        read: AtomicU64::new(0),
+        synced: AtomicU64::new(0),
+    }))
+}
+
+impl Device {
+    fn buffered<R>(&self, with: impl FnOnce(&mut [u8]) -> R) -> R {
+        BUFFER.with_borrow_mut(|buffer| {
+            if buffer.len() as u64 != self.place {
+                *buffer = AlignedBuf::zeroed(self.place as usize);
+            }
+            with(buffer)
+        })
+    }
+}
+
+impl Objects for Device {
+    fn put(&self, _: u128, value: &[u8]) -> Result<Option<bool>> {
+        if value.len() as u64 > self.place {
+            return Err(Error::new(
+                Kind::TooLarge,
+                "the value is larger than a place",
+            ));
+        }
+        let offset = self.next.fetch_add(1, Ordering::Relaxed) % self.places * self.place;
+        if value.len() as u64 == self.place {
+            self.file.write_at(offset, value)?;
+        } else {
+            self.buffered(|buffer| {
+                buffer[..value.len()].copy_from_slice(value);
+                self.file.write_at(offset, buffer)
+            })?;
+        }
+        if self.class == Class::Power {
+            self.sync()?;
+        }
+        Ok(None)
+    }
+
+    fn get(&self, id: u128) -> Result<Option<Found<'_>>> {
+        let place = mix(mix(id as u64) ^ (id >> 64) as u64) % self.places;
+        self.buffered(|buffer| self.file.read_at(place * self.place, buffer))?;
+        self.read.fetch_add(1, Ordering::Relaxed);
+        Ok(Some(Box::new([])))
+    }
+
+    fn remove(&self, _: u128) -> Result<Option<bool>> {
+        Ok(None)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.synced.fetch_add(1, Ordering::Relaxed);
+        self.file.sync()
+    }
+
+    fn durability(&self) -> Class {
+        self.class
+    }
+
+    fn verifiable(&self) -> bool {
+        false
+    }
+
+    fn counters(&self) -> Option<Counters> {
+        Some(Counters {
+            reads: self.read.load(Ordering::Relaxed),
+            writes: self.next.load(Ordering::Relaxed),
+            syncs: self.synced.load(Ordering::Relaxed),
+        })
+    }
+}
