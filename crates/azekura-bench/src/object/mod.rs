@@ -134,10 +134,10 @@ pub fn run(arguments: &ObjectArguments) -> Result<()> {
 
 /// The stores of this crate that a suite compares, in their classes.
 fn stores() -> Vec<Candidate> {
-    let classes = [Class::Process, Class::Power];
-    let all = classes
-        .iter()
-        .flat_map(|&class| ["device", "files"].map(|store| (store, class)));
+    let words = ["azekura", "device", "files"];
+    let all = [Class::Process, Class::Power]
+        .into_iter()
+        .flat_map(|class| words.map(|store| (store, class)));
     all.map(|(store, class)| Candidate {
         store: store.to_owned(),
         class,

@@ -162,6 +162,7 @@ impl ObjectPlan {
             create,
             class: self.durability,
             capacity: self.capacity(),
+            fill: self.fill,
             objects: self.count,
             value_size: self.value_size,
         }
@@ -368,33 +369,38 @@ mod tests {
     }
 
     #[test]
-    fn files_find_what_was_put_in_every_class_and_at_every_depth() {
-        for flags in [
-            "",
-            "--depth 4 --cold",
-            "--durability power",
-            "--rate 100000 --depth 2",
-        ] {
+    fn stores_find_what_was_put_in_every_class_and_at_every_depth() {
+        let ways = [
+            (Engine::Azekura, "", Class::Process),
+            (
+                Engine::Azekura,
+                "--durability buffered --depth 4 --cold",
+                Class::Buffered,
+            ),
+            (Engine::Azekura, "--durability power --fill", Class::Power),
+            (Engine::Files, "--depth 4 --cold", Class::Process),
+            (Engine::Files, "--durability power", Class::Power),
+            (Engine::Files, "--rate 100000 --depth 2", Class::Process),
+        ];
+        for (engine, flags, class) in ways {
             let folder = tempfile::tempdir().unwrap();
-            let found = phases(Engine::Files, &folder.path().join("s"), flags).unwrap();
+            let found = phases(engine, &folder.path().join("s"), flags).unwrap();
             let hits: Vec<_> = found.iter().map(|phase| phase.hits.unwrap()).collect();
             // A put into files does not tell; the delete may have removed what the load looks for.
-            assert_eq!(hits[..4], [0, 0, 20, 20], "{flags}");
+            let updated = if engine == Engine::Files { 0 } else { 20 };
+            assert_eq!(hits[..4], [0, updated, 20, 20], "{flags}");
             let counts: Vec<_> = found.iter().map(|phase| phase.count).collect();
             assert_eq!(counts, [50, 20, 20, 20, 1]);
-            let class = if flags.contains("power") {
-                Class::Power
-            } else {
-                Class::Process
-            };
             assert!(found.iter().all(|phase| phase.durability == Some(class)));
             assert!(
                 found[..4]
                     .iter()
                     .all(|phase| phase.summary.as_ref().unwrap().errors == 0)
             );
-            assert_eq!(found[0].file_bytes, Some(50 * 4096));
-            assert_eq!(found[4].file_bytes, Some(30 * 4096));
+            if engine == Engine::Files {
+                assert_eq!(found[0].file_bytes, Some(50 * 4096));
+                assert_eq!(found[4].file_bytes, Some(30 * 4096));
+            }
             let cold = flags.contains("--cold");
             assert!(found[0].cold.is_none() && found[1..].iter().all(|p| p.cold.is_some() == cold));
         }

@@ -43,6 +43,10 @@ fn parse_rate(text: &str) -> std::result::Result<f64, String> {
 
 /// The flags of `object`.
 #[derive(Args, Clone, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a flag, and none excludes another"
+)]
 pub struct ObjectPlan {
     /// Where the store is; made by a first phase `put`, otherwise it must exist
     #[arg(long, value_name = "PATH")]
@@ -82,6 +86,9 @@ pub struct ObjectPlan {
     /// Bytes the store is made for; twice what the values need, if not said
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub capacity: Option<u64>,
+    /// Write all of the store's file when it is made, where the store can
+    #[arg(long)]
+    pub fill: bool,
     /// Do not compare the values that are read with those that were put
     #[arg(long)]
     pub no_verify: bool,
@@ -215,6 +222,7 @@ impl ObjectPlan {
             say("--rate", Some(&rate.to_string()));
         }
         for (flag, on) in [
+            ("--fill", self.fill),
             ("--no-verify", self.no_verify),
             ("--cold", self.cold),
             ("--json", self.json),
@@ -248,7 +256,7 @@ mod tests {
         for flags in [
             "",
             "--path a/b --count 5 --sample 2 --ops get,load --key-size 8 --value-size 1MiB --seed x \
-             --depth 4 --rate 0.5 --durability power --capacity 1GiB --no-verify --cold --json",
+             --depth 4 --rate 0.5 --durability power --capacity 1GiB --fill --no-verify --cold --json",
             "--workload w --generation 3 --results r",
         ] {
             let first = plan(flags);

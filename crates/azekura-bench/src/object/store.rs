@@ -55,6 +55,8 @@ pub struct Setup {
     pub class: Class,
     /// Bytes it is made for, values and all it needs beside them.
     pub capacity: u64,
+    /// Whether all of its file is to be written when it is made, where the store can.
+    pub fill: bool,
     /// Objects it is made for, for stores that are laid out by it.
     pub objects: u64,
     /// Bytes of a value, for the same.
@@ -155,6 +157,7 @@ mod tests {
             create: true,
             class: Class::Buffered,
             capacity: 0,
+            fill: false,
             objects: 0,
             value_size: 0,
         };

@@ -20,7 +20,7 @@ use super::measured::Measured;
 use super::phases::Op;
 use super::plan::{ObjectPlan, parse_size};
 use super::store::Class;
-use super::table::render;
+use super::table::{costs, render};
 use crate::report::line;
 
 /// Bytes of the values of each store of the published benchmark, which had ten million objects of 100 KiB.
@@ -48,6 +48,10 @@ impl Candidate {
 
 /// The flags of `suite`.
 #[derive(Args, Clone, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a flag, and none excludes another"
+)]
 pub struct SuitePlan {
     /// Which part of the published 1 TB each store holds, for each size
     #[arg(long, value_name = "PART", default_value_t = 0.002)]
@@ -79,6 +83,9 @@ pub struct SuitePlan {
     /// Rounds of all stores
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub rounds: u64,
+    /// Write all of a store's file when it is made, where the store can
+    #[arg(long)]
+    pub fill: bool,
     /// Leave in memory what the system keeps of a store, before each step
     #[arg(long)]
     pub warm: bool,
@@ -130,6 +137,7 @@ impl SuitePlan {
             rate: None,
             durability: class,
             capacity: None,
+            fill: self.fill,
             no_verify: self.no_verify,
             cold: !self.warm,
             workload: None,
@@ -223,9 +231,10 @@ pub fn run(plan: &SuitePlan, start: Start<'_>) -> Result<()> {
         return Ok(());
     }
     let ours = plan.against.as_ref().unwrap_or(&plan.stores[0].store);
-    plan.tables
-        .iter()
-        .try_for_each(|&table| line(&render(plan, table, &runs, ours)))
+    for &table in &plan.tables {
+        line(&render(plan, table, &runs, ours))?;
+    }
+    line(&costs(plan, &runs))
 }
 
 /// The steps of one store, in the order of the published benchmark.
@@ -349,6 +358,12 @@ mod tests {
             );
             assert!(found.iter().all(|line| ratio_of(line) == "1.00"), "{text}");
         }
+        let text = costs(&suite, &runs);
+        let found = text.lines().filter(|line| line.contains("KiB |"));
+        assert!(
+            found.clone().count() == 4 && found.clone().all(|line| line.matches('|').count() == 9),
+            "{text}"
+        );
         let text = render(&suite, Op::Get, &runs, "device");
         let mut found = text.lines().filter(|line| line.contains("KiB |"));
         assert!(found.all(|line| ratio_of(line) == "-"), "{text}");

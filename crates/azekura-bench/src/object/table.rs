@@ -6,6 +6,7 @@
 
 use azekura::error::{Error, Kind, Result, size};
 
+use super::forget::Forgot;
 use super::measured::{Measured, duration};
 use super::phases::Op;
 use super::published;
@@ -43,14 +44,88 @@ pub(super) fn ratio(ours: &Measured, theirs: &Measured) -> Result<f64> {
         ))
         .remedy("measure both with the same flags"));
     }
-    let rate = |found: &Measured| match &found.summary {
-        Some(summary) => summary.ops,
-        None => 1.0 / found.open_seconds,
-    };
+    let rate = |found: &Measured| rate(found).unwrap_or(1.0 / found.open_seconds);
     Ok(rate(ours) / rate(theirs))
 }
 
-/// One table, as markdown.
+/// Operations a second: of the sum of latencies, as published, where one was outstanding at a time, otherwise
+/// of the time that passed.
+fn rate(found: &Measured) -> Option<f64> {
+    let summary = found.summary.as_ref()?;
+    let count = (summary.oks + summary.errors) as f64;
+    Some(if found.depth == 1 {
+        summary.ops
+    } else {
+        count / summary.wall.max(1e-9)
+    })
+}
+
+/// What several rounds of a store did in one phase at one size.
+struct Rounds<'r>(Vec<&'r Measured>);
+
+impl<'r> Rounds<'r> {
+    fn of(runs: &'r [Run], value_size: u64, store: &str, class: Class, op: Op, cold: bool) -> Self {
+        let asked = runs.iter().filter(|run| {
+            let candidate = (run.candidate.store.as_str(), run.candidate.class);
+            run.value_size == value_size && candidate == (store, class)
+        });
+        // Of the other phases, all are cold, or none.
+        let is = |phase: &&Measured| {
+            phase.op == op.word() && (op != Op::Load || phase.cold.is_some() == cold)
+        };
+        Self(asked.flat_map(|run| &run.phases).filter(is).collect())
+    }
+
+    fn middle(&self, of: impl Fn(&Measured) -> Option<f64>) -> Option<f64> {
+        median(self.0.iter().filter_map(|phase| of(phase)))
+    }
+
+    fn shown(&self, digits: usize, of: impl Fn(&Measured) -> Option<f64>) -> String {
+        let middle = self.middle(of);
+        middle.map_or_else(|| "-".into(), |middle| format!("{middle:.digits$}"))
+    }
+
+    fn seconds(&self, of: impl Fn(&Measured) -> Option<f64>) -> String {
+        self.middle(of).map_or_else(|| "-".into(), duration)
+    }
+
+    fn latency(&self, of: impl Fn(&Latency) -> f64) -> String {
+        self.seconds(|phase| Some(of(&phase.summary.as_ref()?.latency)))
+    }
+
+    /// For each operation.
+    fn each(&self, of: impl Fn(&Measured) -> Option<u64>) -> String {
+        self.shown(2, |phase| {
+            Some(of(phase)? as f64 / phase.count.max(1) as f64)
+        })
+    }
+
+    fn class(&self) -> &'static str {
+        let first = self.0.first().and_then(|phase| phase.durability);
+        first.map_or("-", Class::word)
+    }
+
+    fn cache(&self) -> &'static str {
+        match self.0.first().and_then(|phase| phase.cold) {
+            None => "warm",
+            Some(Forgot::Caches) => "cold",
+            Some(Forgot::Pages) => "pages cold",
+        }
+    }
+
+    fn ratio(&self, ours: &Self) -> String {
+        let pairs = ours.0.iter().zip(&self.0);
+        let ratios = pairs.filter_map(|(ours, theirs)| ratio(ours, theirs).ok());
+        median(ratios).map_or_else(|| "-".into(), |ratio| format!("{ratio:.2}"))
+    }
+}
+
+/// The columns of all tables that tell who it is.
+const WHO: &str = "| size | store | durability |";
+/// What stands at the right of every table of a phase.
+const LAST: &str = "ours by it | published |";
+
+/// The table of a phase, as markdown.
 pub(super) fn render(plan: &SuitePlan, table: Op, runs: &[Run], ours: &str) -> String {
     let title = match table {
         Op::Put => "PUT (new)",
@@ -59,118 +134,126 @@ pub(super) fn render(plan: &SuitePlan, table: Op, runs: &[Run], ours: &str) -> S
         Op::Delete => "DELETE",
         Op::Load => "LOAD",
     };
-    let head = match table {
-        Op::Load => {
-            "| size | store | durability | objects | cache | open | first get | process | ours by it | published |"
-        }
-        Op::Delete => {
-            "| size | store | durability | op/s | median | p99 | p99.9 | p99.99 | max | reads | writes | flushes | ours by it | published |"
-        }
-        _ => {
-            "| size | store | durability | MiB/s | median | p99 | p99.9 | p99.99 | max | reads | writes | flushes | ours by it | published |"
-        }
+    let unit = if table == Op::Delete { "op/s" } else { "MiB/s" };
+    let columns = match table {
+        Op::Load => "objects | cache | open | first get | process |".to_owned(),
+        _ => format!("{unit} | median | p99 | p99.9 | p99.99 | max | reads | writes | flushes |"),
     };
-    let rule = "|---".repeat(head.matches('|').count() - 1) + "|";
-    let mut lines = vec![
-        format!(
-            "\n{title}, {} of 1 TB, depth {}; ours: {ours}\n",
-            plan.scale, plan.depth
-        ),
-        head.to_owned(),
-        rule,
-    ];
-    for &value_size in &plan.sizes {
-        for candidate in &plan.stores {
-            let of = |store: &str, cold: bool| -> Vec<&Measured> {
-                let runs = runs.iter().filter(|run| {
-                    run.value_size == value_size
-                        && run.candidate.store == store
-                        && run.candidate.class == candidate.class
-                });
-                let phases = runs.flat_map(|run| &run.phases);
-                phases
-                    .filter(|phase| {
-                        phase.op == table.word()
-                            && (table != Op::Load || phase.cold.is_some() == cold)
-                    })
-                    .collect()
-            };
-            let ways: &[bool] = if table == Op::Load {
-                &[true, false]
-            } else {
-                &[false]
-            };
-            for &cold in ways {
-                let (found, reference) = (of(&candidate.store, cold), of(ours, cold));
-                if found.is_empty() {
-                    continue;
-                }
-                let pairs = reference.iter().zip(&found);
-                let shown = median(pairs.filter_map(|(ours, theirs)| ratio(ours, theirs).ok()))
-                    .map_or_else(|| "-".into(), |ratio| format!("{ratio:.2}"));
-                lines.push(row(plan, table, candidate, value_size, &found, &shown));
+    let title = format!(
+        "{title}, {} of 1 TB, depth {}; ours: {ours}",
+        plan.scale, plan.depth
+    );
+    let mut lines = head(&title, &format!("{WHO} {columns} {LAST}"));
+    let ways: &[bool] = if table == Op::Load {
+        &[true, false]
+    } else {
+        &[false]
+    };
+    for (value_size, candidate) in rows(plan) {
+        for &cold in ways {
+            let of =
+                |store: &str| Rounds::of(runs, value_size, store, candidate.class, table, cold);
+            let found = of(&candidate.store);
+            if found.0.is_empty() {
+                continue;
             }
+            let figures = match table {
+                Op::Load => load(&found, plan.count(value_size)),
+                _ => phase(&found, table),
+            };
+            let published = published::of(table, value_size, candidate).unwrap_or("-");
+            lines.push(format!(
+                "| {} | {} | {} | {figures} | {} | {published} |",
+                size(value_size),
+                candidate.store,
+                found.class(),
+                found.ratio(&of(ours)),
+            ));
         }
     }
     lines.join("\n")
 }
 
-fn row(
-    plan: &SuitePlan,
-    table: Op,
-    candidate: &Candidate,
-    value_size: u64,
-    found: &[&Measured],
-    ratio: &str,
-) -> String {
-    let middle =
-        |of: &dyn Fn(&Measured) -> Option<f64>| median(found.iter().filter_map(|phase| of(phase)));
-    let seconds =
-        |of: &dyn Fn(&Measured) -> Option<f64>| middle(of).map_or_else(|| "-".into(), duration);
-    let per = |of: fn(&Measured) -> Option<u64>| {
-        let each = middle(&|phase| of(phase).map(|count| count as f64 / phase.count.max(1) as f64));
-        each.map_or_else(|| "-".into(), |each| format!("{each:.2}"))
-    };
-    let size = size(value_size);
-    let published =
-        published::of(table, value_size, candidate).map_or_else(|| "-".into(), str::to_owned);
-    let class = found[0].durability.map_or("-", Class::word);
-    let begin = format!("| {size} | {} | {class} |", candidate.store);
-    if table == Op::Load {
-        let cold = if found[0].cold.is_some() {
-            "cold"
-        } else {
-            "warm"
-        };
-        let count = plan.count(value_size);
-        return format!(
-            "{begin} {count} | {cold} | {} | {} | {} | {ratio} | {published} |",
-            seconds(&|phase| Some(phase.open_seconds)),
-            seconds(&|phase| phase.first_get_seconds),
-            seconds(&|phase| phase.process_seconds),
-        );
-    }
-    let rate = middle(&|phase| {
-        let summary = phase.summary.as_ref()?;
-        if table == Op::Delete {
-            Some(summary.ops)
-        } else {
-            summary.mib_per_second
+/// What the puts cost beside their time.
+pub(super) fn costs(plan: &SuitePlan, runs: &[Run]) -> String {
+    let columns = "written | files | memory | private | processor |";
+    let mut lines = head("What PUT (new) costs", &format!("{WHO} {columns}"));
+    for (value_size, candidate) in rows(plan) {
+        let class = candidate.class;
+        let found = Rounds::of(runs, value_size, &candidate.store, class, Op::Put, false);
+        if found.0.is_empty() {
+            continue;
         }
-    });
-    let latency = |of: fn(&Latency) -> f64| {
-        seconds(&|phase| phase.summary.as_ref().map(|summary| of(&summary.latency)))
-    };
+        // Bytes by bytes of values, and seconds by GiB of them.
+        let values = |phase: &Measured| Some(phase.count as f64 * phase.value_size? as f64);
+        let by = |of: fn(&Measured) -> Option<u64>| {
+            found.shown(2, |phase| Some(of(phase)? as f64 / values(phase)?))
+        };
+        let bytes = |of: fn(&Measured) -> Option<u64>| {
+            let middle = found.middle(|phase| of(phase).map(|bytes| bytes as f64));
+            #[expect(clippy::cast_sign_loss, reason = "no memory is negative")]
+            middle.map_or_else(|| "-".into(), |bytes| size(bytes as u64))
+        };
+        let gib = f64::from(1 << 30);
+        lines.push(format!(
+            "| {} | {} | {} | {} | {} | {} | {} | {} |",
+            size(value_size),
+            candidate.store,
+            found.class(),
+            by(|phase| phase.device_bytes_written),
+            by(|phase| phase.allocated_bytes),
+            bytes(|phase| phase.memory_bytes),
+            bytes(|phase| phase.private_bytes),
+            found.seconds(|phase| Some(phase.cpu_seconds / (values(phase)? / gib))),
+        ));
+    }
+    lines.push(
+        "\nwritten: bytes the device wrote by bytes of values; files: what the store takes by the same;\n\
+         processor: of all threads, for each GiB of values, making them included"
+            .to_owned(),
+    );
+    lines.join("\n")
+}
+
+fn head(title: &str, columns: &str) -> Vec<String> {
+    let rule = "|---".repeat(columns.matches('|').count() - 1) + "|";
+    vec![format!("\n{title}\n"), columns.to_owned(), rule]
+}
+
+fn rows(plan: &SuitePlan) -> impl Iterator<Item = (u64, &Candidate)> {
+    let sizes = plan.sizes.iter();
+    sizes.flat_map(|&size| plan.stores.iter().map(move |candidate| (size, candidate)))
+}
+
+fn load(found: &Rounds<'_>, count: u64) -> String {
     format!(
-        "{begin} {:.1} | {} | {} | {} | {} | {} | {} | {} | {} | {ratio} | {published} |",
-        rate.unwrap_or_default(),
-        latency(|latency| latency.median),
-        latency(|latency| latency.p99),
-        latency(|latency| latency.p999),
-        latency(|latency| latency.p9999),
-        latency(|latency| latency.max),
-        per(|phase| phase.device_reads),
-        per(|phase| phase.device_writes),
-        per(|phase| phase.syncs),
+        "{count} | {} | {} | {} | {}",
+        found.cache(),
+        found.seconds(|phase| Some(phase.open_seconds)),
+        found.seconds(|phase| phase.first_get_seconds),
+        found.seconds(|phase| phase.process_seconds),
+    )
+}
+
+fn phase(found: &Rounds<'_>, table: Op) -> String {
+    let mib = f64::from(1 << 20);
+    let rate = found.shown(1, |phase| {
+        let ops = rate(phase)?;
+        Some(if table == Op::Delete {
+            ops
+        } else {
+            ops * phase.value_size? as f64 / mib
+        })
+    });
+    format!(
+        "{rate} | {} | {} | {} | {} | {} | {} | {} | {}",
+        found.latency(|latency| latency.median),
+        found.latency(|latency| latency.p99),
+        found.latency(|latency| latency.p999),
+        found.latency(|latency| latency.p9999),
+        found.latency(|latency| latency.max),
+        found.each(|phase| phase.device_reads),
+        found.each(|phase| phase.device_writes),
+        found.each(|phase| phase.syncs),
     )
 }

@@ -85,14 +85,17 @@ fn a_workload_is_piped_through_a_run_to_a_summary_and_to_plots() {
     let workload = run(put, "");
     assert!(workload.starts_with("[{\"PUT\":{\"key\":\""), "{workload}");
     assert_eq!(workload.matches("\"value\":{\"size\":2048}").count(), 30);
-    let results = run("bench object --path s --workload - --results -", &workload);
+    let results = run(
+        "bench object --engine files --path s --workload - --results -",
+        &workload,
+    );
     assert_eq!(results.matches("\"method\":\"PUT\"").count(), 30);
     let gets = run(
         &put.replace("put", "get").replace(" --value-size 2KiB", ""),
         "",
     );
     let found = run(
-        "bench object --path s --workload - --results - --depth 3",
+        "bench object --engine files --path s --workload - --results - --depth 3",
         &gets,
     );
     assert_eq!(found.matches("\"exists\":true,\"error\":null").count(), 30);

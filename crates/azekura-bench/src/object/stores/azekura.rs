@@ -1,0 +1,69 @@
+//! azekura's object store, in a file, past the page cache where the file system allows it.
+//!
+//! Class `power` waits for the device with every change; `process` writes it and leaves the flush to the end;
+//! `buffered` is `process` with a sync after every 4096 changes and one, the interval at which `CannyLS` syncs its
+//! journal by default. All else is default, but that with `--fill` all of the file is written when it is
+//! made. It knows nothing of how the store works.
+
+use azekura::engine::Durability;
+use azekura::error::Result;
+use azekura::object::{ObjectId, Options, Store};
+
+use crate::object::store::{Class, Found, Objects, Setup};
+
+/// Changes between two syncs in the class `buffered`.
+const INTERVAL: u64 = 4096;
+
+struct Azekura {
+    store: Store,
+    class: Class,
+}
+
+/// Opens or makes the store. Errors: those of [`Store::create`] and [`Store::open`], and `Invalid` for the class
+/// `none`.
+pub fn open(setup: &Setup) -> Result<Box<dyn Objects>> {
+    let path = setup.require_path()?;
+    let offered = [Class::Buffered, Class::Process, Class::Power];
+    let class = setup.require_class("azekura", &offered)?;
+    let power = class == Class::Power;
+    let options = Options {
+        capacity: setup.capacity.next_multiple_of(1 << 20),
+        fill: setup.fill,
+        durability: if power {
+            Durability::Power
+        } else {
+            Durability::Process
+        },
+        sync_every: (class == Class::Buffered).then_some(INTERVAL),
+        ..Options::default()
+    };
+    let store = if setup.create {
+        Store::create(path, &options)?
+    } else {
+        Store::open(path, &options)?
+    };
+    Ok(Box::new(Azekura { store, class }))
+}
+
+impl Objects for Azekura {
+    fn put(&self, id: u128, value: &[u8]) -> Result<Option<bool>> {
+        let stored = self.store.put(ObjectId(id), value)?;
+        Ok(Some(stored.replaced))
+    }
+    fn get(&self, id: u128) -> Result<Option<Found<'_>>> {
+        let found = self.store.get(ObjectId(id))?;
+        Ok(found.map(|value| Box::new(value) as Found<'_>))
+    }
+    fn remove(&self, id: u128) -> Result<Option<bool>> {
+        self.store.remove(ObjectId(id)).map(Some)
+    }
+    fn sync(&self) -> Result<()> {
+        self.store.sync()
+    }
+    fn durability(&self) -> Class {
+        self.class
+    }
+    fn close(self: Box<Self>) -> Result<()> {
+        self.store.close()
+    }
+}
