@@ -20,6 +20,9 @@ fn main() {
         );
         println!("cargo::rustc-link-lib=dylib=rocksdb");
     }
+    if std::env::var_os("CARGO_FEATURE_SQLITE").is_some() {
+        header("sqlite3.h", "libsqlite3-dev", "sqlite");
+    }
 }
 
 /// The header, or an end with a message that helps.

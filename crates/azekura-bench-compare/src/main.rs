@@ -6,12 +6,13 @@
 //!
 //! ```text
 //!   main -> pairs (a process per run) -> rivals (a Target each) -> azekura_bench::workload
-//!      |--> caches (hit ratios over a trace)
+//!      |--> caches (hit ratios over a trace)   objects (stores of large values, by azekura_bench::object)
 //!      `--> summary (table, JSON, file)  machine (the heading)
 //! ```
 
 mod caches;
 mod machine;
+mod objects;
 mod pairs;
 mod rivals;
 mod summary;
@@ -26,6 +27,7 @@ use azekura_bench::report::Output;
 use azekura_bench::suite::Suite;
 use clap::{Args, Parser};
 
+use objects::ObjectArguments;
 use rivals::Rival;
 use summary::Workload;
 
@@ -39,6 +41,8 @@ enum Compare {
     Table(Table),
     /// The hit ratios of caches over a trace of keys
     Cache(CachePlan),
+    /// Measure a store of large values, or several beside each other
+    Object(Box<ObjectArguments>),
 }
 
 #[derive(Args)]
@@ -158,6 +162,7 @@ fn run(compare: Compare) -> Result<()> {
             pairing.compare(rival, against, vec![(Workload::new(&name, []), plan)], json)
         }
         Compare::Cache(plan) => caches::cache(&plan),
+        Compare::Object(arguments) => objects::run(&arguments),
         Compare::Table(table) => {
             let (ours, suite) = table.rival.row().counterpart;
             let rows = table.suite.unwrap_or(suite).rows()?.into_iter();

@@ -12,7 +12,7 @@ mod maps;
 #[cfg(feature = "redb")]
 mod redb;
 #[cfg(feature = "rocksdb")]
-mod rocksdb;
+pub(crate) mod rocksdb;
 #[cfg(feature = "tkrzw")]
 mod tkrzw;
 
@@ -267,7 +267,7 @@ fn locked(package: &str) -> String {
 
 /// The error of a rival.
 #[cold]
-fn failed(what: &str, why: impl std::fmt::Display) -> Error {
+pub(crate) fn failed(what: &str, why: impl std::fmt::Display) -> Error {
     Error::new(Kind::Io, format!("the rival failed to {what}: {why}"))
 }
 

@@ -9,6 +9,7 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uchar, c_void};
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::ptr::null_mut;
 
 use azekura::engine::Durability;
@@ -123,6 +124,9 @@ pub(crate) struct RocksDb {
 // are only read after they were made.
 unsafe impl Sync for RocksDb {}
 
+// SAFETY: no handle is bound to the thread that made it.
+unsafe impl Send for RocksDb {}
+
 impl Drop for RocksDb {
     fn drop(&mut self) {
         // SAFETY: all three were made by `open` and are freed once; positions borrow `self`.
@@ -144,6 +148,32 @@ impl Drop for Position<'_> {
     fn drop(&mut self) {
         // SAFETY: made by `position`, freed once, before the database (it is borrowed).
         unsafe { rocksdb_iter_destroy(self.iterator) };
+    }
+}
+
+/// A value that is pinned, in the database it borrows.
+pub(crate) struct Pinned<'t> {
+    slice: Handle,
+    _db: &'t RocksDb,
+}
+
+impl AsRef<[u8]> for Pinned<'_> {
+    #[inline]
+    fn as_ref(&self) -> &[u8] {
+        let mut len = 0;
+        // SAFETY: the slice is live, and pins `len` bytes until it is destroyed with `self`.
+        unsafe {
+            let value = rocksdb_pinnableslice_value(self.slice, &raw mut len);
+            std::slice::from_raw_parts(value, len)
+        }
+    }
+}
+
+impl Drop for Pinned<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: handed over by `pin`, freed once, before the database (it is borrowed).
+        unsafe { rocksdb_pinnableslice_destroy(self.slice) };
     }
 }
 
@@ -172,24 +202,55 @@ impl RocksDb {
         })
     }
 
-    /// Lends the pinned value, or `None`.
+    /// Opens or makes a database without compression; `tune` sets more of its options, which are live.
+    pub(crate) fn tuned(
+        path: &Path,
+        create: bool,
+        power: bool,
+        tune: impl FnOnce(Handle),
+    ) -> Result<Self> {
+        let path =
+            CString::new(path.as_os_str().as_bytes()).map_err(|error| failed("open", error))?;
+        let create = c_uchar::from(create);
+        // SAFETY: the options are live until destroyed; the path ends in zero.
+        let db = unsafe {
+            let options = rocksdb_options_create();
+            rocksdb_options_set_create_if_missing(options, create);
+            rocksdb_options_set_error_if_exists(options, create);
+            rocksdb_options_set_compression(options, 0);
+            rocksdb_options_set_info_log_level(options, ERRORS_ONLY);
+            tune(options);
+            let db = checked("open", |why| rocksdb_open(options, path.as_ptr(), why));
+            rocksdb_options_destroy(options);
+            db?
+        };
+        // SAFETY: no precondition but a live handle.
+        unsafe {
+            let write = rocksdb_writeoptions_create();
+            rocksdb_writeoptions_set_sync(write, c_uchar::from(power));
+            Ok(Self {
+                db,
+                read: rocksdb_readoptions_create(),
+                write,
+            })
+        }
+    }
+
+    /// The pinned value, or `None`.
     #[inline]
-    fn pinned<R>(&self, key: &[u8], visit: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
+    pub(crate) fn pin(&self, key: &[u8]) -> Result<Option<Pinned<'_>>> {
         // SAFETY: all handles are live; the key is valid during the call.
         let slice = checked("get", |why| unsafe {
             rocksdb_get_pinned(self.db, self.read, key.as_ptr(), key.len(), why)
         })?;
-        if slice.is_null() {
-            return Ok(visit(None));
-        }
-        let mut len = 0;
-        // SAFETY: the slice pins `len` bytes until it is destroyed, after `visit` returned.
-        unsafe {
-            let value = rocksdb_pinnableslice_value(slice, &raw mut len);
-            let answer = visit(Some(std::slice::from_raw_parts(value, len)));
-            rocksdb_pinnableslice_destroy(slice);
-            Ok(answer)
-        }
+        Ok((!slice.is_null()).then_some(Pinned { slice, _db: self }))
+    }
+
+    /// Lends the pinned value, or `None`.
+    #[inline]
+    fn pinned<R>(&self, key: &[u8], visit: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
+        let found = self.pin(key)?;
+        Ok(visit(found.as_ref().map(AsRef::as_ref)))
     }
 }
 
@@ -199,32 +260,11 @@ impl Target for RocksDb {
     type Position<'t> = Position<'t>;
 
     fn open(setup: &Setup) -> Result<Self> {
-        let path = CString::new(setup.require_path()?.as_os_str().as_bytes())
-            .map_err(|error| failed("open", error))?;
-        let create = c_uchar::from(setup.create);
-        // SAFETY: the options are live until destroyed; the path ends in zero.
-        let db = unsafe {
-            let options = rocksdb_options_create();
-            rocksdb_options_set_create_if_missing(options, create);
-            rocksdb_options_set_error_if_exists(options, create);
-            rocksdb_options_set_compression(options, 0);
-            rocksdb_options_set_info_log_level(options, ERRORS_ONLY);
-            rocksdb_options_optimize_for_point_lookup(options, BLOCK_CACHE_MIB);
-            let db = checked("open", |why| rocksdb_open(options, path.as_ptr(), why));
-            rocksdb_options_destroy(options);
-            db?
-        };
-        let power = c_uchar::from(setup.durability == Durability::Power);
-        // SAFETY: no precondition but a live handle.
-        unsafe {
-            let write = rocksdb_writeoptions_create();
-            rocksdb_writeoptions_set_sync(write, power);
-            Ok(Self {
-                db,
-                read: rocksdb_readoptions_create(),
-                write,
-            })
-        }
+        let power = setup.durability == Durability::Power;
+        Self::tuned(setup.require_path()?, setup.create, power, |options| {
+            // SAFETY: the options are live.
+            unsafe { rocksdb_options_optimize_for_point_lookup(options, BLOCK_CACHE_MIB) };
+        })
     }
     fn close(self) -> Result<()> {
         Ok(())

@@ -1,0 +1,166 @@
+//! `CannyLS`: its storage called directly, and through the thread of its device.
+//!
+//! Class `buffered` is its default: records of its journal are written and synced after 4096 changes.
+//! `power` is an interval of 0, each change with a sync of its own, which the published benchmark calls sync.
+//! A put copies the value to aligned memory with its own call for that, inside the timed time, as the published
+//! tool does; a get hands over the aligned memory it was read to. All else is default: a hundredth of the
+//! file for the journal, blocks of 512 bytes, `O_DIRECT`. Threads take turns at a lock, as it has none.
+//!
+//! Through the device the answer is asked for again and again, without the pauses of 100 us that the
+//! published figures contain: for 100 us, then every 50.
+
+use std::sync::{Mutex, MutexGuard};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use azekura::error::Result;
+use azekura_bench::object::store::{Class, Found, Objects, Setup};
+use cannyls::deadline::Deadline;
+use cannyls::device::{Device, DeviceBuilder, DeviceHandle};
+use cannyls::lump::LumpId;
+use cannyls::nvm::FileNvm;
+use cannyls::storage::{Storage, StorageBuilder};
+use futures::{Async, Future};
+
+use crate::rivals::failed;
+
+/// Changes between two syncs of the journal, by default.
+const INTERVAL: usize = 4096;
+/// An id that no workload has: its keys are text.
+const NOBODY: u128 = 0;
+
+type Direct = Storage<FileNvm>;
+
+fn storage(setup: &Setup) -> Result<(Class, impl FnOnce() -> cannyls::Result<Direct> + use<>)> {
+    let path = setup.require_path()?.clone();
+    let class = setup.require_class("cannyls", &[Class::Buffered, Class::Power])?;
+    let (create, capacity) = (setup.create, setup.capacity);
+    let interval = if class == Class::Power { 0 } else { INTERVAL };
+    let opened = move || {
+        let mut builder = StorageBuilder::new();
+        builder.journal_sync_interval(interval);
+        if create {
+            builder.create(FileNvm::create(path, capacity)?)
+        } else {
+            builder.open(FileNvm::open(path)?)
+        }
+    };
+    Ok((class, opened))
+}
+
+struct Cannyls {
+    storage: Mutex<Direct>,
+    class: Class,
+}
+
+/// Opens or makes a storage, to be called directly.
+pub(super) fn open(setup: &Setup) -> Result<Box<dyn Objects>> {
+    let (class, opened) = storage(setup)?;
+    let storage = Mutex::new(opened().map_err(|error| failed("open", error))?);
+    Ok(Box::new(Cannyls { storage, class }))
+}
+
+impl Cannyls {
+    fn storage(&self) -> MutexGuard<'_, Direct> {
+        self.storage
+            .lock()
+            .expect("no thread panics in the storage")
+    }
+}
+
+impl Objects for Cannyls {
+    fn put(&self, id: u128, value: &[u8]) -> Result<Option<bool>> {
+        let mut storage = self.storage();
+        let data = storage.allocate_lump_data_with_bytes(value);
+        let data = data.map_err(|error| failed("allocate", error))?;
+        let new = storage.put(&LumpId::new(id), &data);
+        Ok(Some(!new.map_err(|error| failed("put", error))?))
+    }
+    fn get(&self, id: u128) -> Result<Option<Found<'_>>> {
+        let found = self.storage().get(&LumpId::new(id));
+        let found = found.map_err(|error| failed("get", error))?;
+        Ok(found.map(|data| Box::new(data) as Found<'_>))
+    }
+    fn remove(&self, id: u128) -> Result<Option<bool>> {
+        let removed = self.storage().delete(&LumpId::new(id));
+        removed.map(Some).map_err(|error| failed("delete", error))
+    }
+    fn sync(&self) -> Result<()> {
+        let synced = self.storage().journal_sync();
+        synced.map_err(|error| failed("sync", error))
+    }
+    fn durability(&self) -> Class {
+        self.class
+    }
+}
+
+struct Queued {
+    /// Behind a lock, since what tells its end is not for many threads.
+    device: Mutex<Device>,
+    handle: DeviceHandle,
+    class: Class,
+}
+
+/// Opens or makes a storage in a thread of its own.
+pub(super) fn open_device(setup: &Setup) -> Result<Box<dyn Objects>> {
+    let (class, opened) = storage(setup)?;
+    let device = DeviceBuilder::new().spawn(opened);
+    let handle = device.handle();
+    wait(
+        handle
+            .request()
+            .wait_for_running()
+            .head(LumpId::new(NOBODY)),
+        "open",
+    )?;
+    Ok(Box::new(Queued {
+        device: Mutex::new(device),
+        handle,
+        class,
+    }))
+}
+
+/// Asks for the answer until it is there.
+fn wait<F: Future<Error = cannyls::Error>>(mut answer: F, what: &str) -> Result<F::Item> {
+    const AT_ONCE: Duration = Duration::from_micros(100);
+    const PAUSE: Duration = Duration::from_micros(50);
+    let start = Instant::now();
+    loop {
+        match answer.poll().map_err(|error| failed(what, error))? {
+            Async::Ready(found) => return Ok(found),
+            Async::NotReady if start.elapsed() < AT_ONCE => thread::yield_now(),
+            Async::NotReady => thread::sleep(PAUSE),
+        }
+    }
+}
+
+impl Objects for Queued {
+    fn put(&self, id: u128, value: &[u8]) -> Result<Option<bool>> {
+        let data = self.handle.allocate_lump_data_with_bytes(value);
+        let data = data.map_err(|error| failed("allocate", error))?;
+        let new = wait(self.handle.request().put(LumpId::new(id), data), "put")?;
+        Ok(Some(!new))
+    }
+    fn get(&self, id: u128) -> Result<Option<Found<'_>>> {
+        let found = wait(self.handle.request().get(LumpId::new(id)), "get")?;
+        Ok(found.map(|data| Box::new(data) as Found<'_>))
+    }
+    fn remove(&self, id: u128) -> Result<Option<bool>> {
+        wait(self.handle.request().delete(LumpId::new(id)), "delete").map(Some)
+    }
+    fn sync(&self) -> Result<()> {
+        // There is no call for it but the wish of a change, which is granted after its answer: so the
+        // next answer is waited for.
+        let nobody = LumpId::new(NOBODY);
+        wait(self.handle.request().journal_sync().delete(nobody), "sync")?;
+        wait(self.handle.request().head(nobody), "sync").map(drop)
+    }
+    fn durability(&self) -> Class {
+        self.class
+    }
+    fn close(self: Box<Self>) -> Result<()> {
+        let device = self.device.into_inner().expect("no thread panics with it");
+        device.stop(Deadline::Infinity);
+        wait(device, "close")
+    }
+}

@@ -1,0 +1,242 @@
+//! Stores of large values beside each other: the rivals of the object store, each behind a feature.
+//!
+//! Each is called through its own library by the loop of `azekura_bench::object`, with the settings its
+//! authors recommend for values of 100 KiB to 10 MiB that do not compress; what is not default is said in its
+//! file. A class of durability that a rival does not have is refused, and rows of different classes are not
+//! compared. What needs no other library (files, the device itself) is called by the same word as in
+//! `azekura bench object`.
+//!
+//! ```text
+//!   object --rival NAME (phases of one)      object suite (a process for each step, tables with ratios)
+//! ```
+
+#[cfg(feature = "cannyls")]
+mod cannyls;
+#[cfg(feature = "fjall")]
+mod fjall;
+#[cfg(feature = "lmdb")]
+mod lmdb;
+#[cfg(feature = "rocksdb")]
+mod rocksdb;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+
+use azekura::error::Result;
+use azekura_bench::object::plan::ObjectPlan;
+use azekura_bench::object::store::{Class, Open};
+use azekura_bench::object::stores::Engine;
+use azekura_bench::object::suite::{self, Candidate, SuitePlan};
+use azekura_bench::object::{phases, show};
+use azekura_bench::report::line;
+use clap::{Args, Subcommand, ValueEnum};
+
+use crate::machine;
+
+/// A store of large values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Rival {
+    /// azekura's object store
+    Azekura,
+    /// No store: a written file past the page cache, written in order and read at random
+    Device,
+    /// A file for each object, in three levels of folders
+    Files,
+    /// `CannyLS`, its storage called directly
+    #[cfg(feature = "cannyls")]
+    Cannyls,
+    /// `CannyLS`, through the thread of its device
+    #[cfg(feature = "cannyls")]
+    CannylsDevice,
+    /// `RocksDB` with its defaults
+    #[cfg(feature = "rocksdb")]
+    Rocksdb,
+    /// `RocksDB`, set up for large values in its tables
+    #[cfg(feature = "rocksdb")]
+    RocksdbTuned,
+    /// `RocksDB` with values in files of their own
+    #[cfg(feature = "rocksdb")]
+    RocksdbBlob,
+    /// fjall with values in files of their own
+    #[cfg(feature = "fjall")]
+    Fjall,
+    /// `SQLite`, a row for each object
+    #[cfg(feature = "sqlite")]
+    Sqlite,
+    /// LMDB
+    #[cfg(feature = "lmdb")]
+    Lmdb,
+}
+
+const BUFFERED: &[Class] = &[Class::Buffered, Class::Power];
+const CACHED: &[Class] = &[Class::Process, Class::Power];
+const ALL: &[Class] = &[Class::Buffered, Class::Process, Class::Power];
+
+impl Rival {
+    /// How it is opened, and the classes it has.
+    fn row(self) -> (Open, &'static [Class]) {
+        match self {
+            Self::Azekura => (Engine::Azekura.open(), ALL),
+            Self::Device => (Engine::Device.open(), ALL),
+            Self::Files => (Engine::Files.open(), CACHED),
+            #[cfg(feature = "cannyls")]
+            Self::Cannyls => (cannyls::open, BUFFERED),
+            #[cfg(feature = "cannyls")]
+            Self::CannylsDevice => (cannyls::open_device, BUFFERED),
+            #[cfg(feature = "rocksdb")]
+            Self::Rocksdb => (rocksdb::open, CACHED),
+            #[cfg(feature = "rocksdb")]
+            Self::RocksdbTuned => (rocksdb::open_tuned, CACHED),
+            #[cfg(feature = "rocksdb")]
+            Self::RocksdbBlob => (rocksdb::open_blob, CACHED),
+            #[cfg(feature = "fjall")]
+            Self::Fjall => (fjall::open, CACHED),
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite => (sqlite::open, CACHED),
+            #[cfg(feature = "lmdb")]
+            Self::Lmdb => (lmdb::open, CACHED),
+        }
+    }
+
+    /// The word in flags and results.
+    fn word(self) -> String {
+        let value = self.to_possible_value().expect("no rival is hidden");
+        value.get_name().to_owned()
+    }
+}
+
+/// The flags and subcommands of `object`.
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct ObjectArguments {
+    #[command(subcommand)]
+    of: Option<ObjectCommand>,
+    /// Whom to measure
+    #[arg(long, value_enum, default_value_t = Rival::Azekura)]
+    rival: Rival,
+    #[command(flatten)]
+    plan: ObjectPlan,
+}
+
+#[derive(Subcommand)]
+enum ObjectCommand {
+    /// Run the tables of the published benchmark at a scale, for several stores, and print ratios
+    Suite(SuitePlan),
+}
+
+/// Measures one store, or runs the suite.
+pub(crate) fn run(arguments: &ObjectArguments) -> Result<()> {
+    let Some(ObjectCommand::Suite(plan)) = &arguments.of else {
+        let (rival, plan) = (arguments.rival, &arguments.plan);
+        let emit = &mut |phase| show(plan, &phase);
+        return phases::run(&rival.word(), rival.row().0, plan, emit);
+    };
+    let mut plan = plan.clone();
+    if plan.stores.is_empty() {
+        plan.stores = everybody();
+    }
+    if !plan.json {
+        let folder = plan.folder.clone().unwrap_or_else(std::env::temp_dir);
+        for (name, value) in machine::describe(&folder) {
+            line(&format!("{name}: {value}"))?;
+        }
+    }
+    let words = ["object", "--rival"];
+    suite::run(&plan, &|store, step| suite::process(&words, store, step))
+}
+
+/// Every store in every class it has, class by class.
+fn everybody() -> Vec<Candidate> {
+    let of = |class: Class| {
+        let has = move |rival: &&Rival| rival.row().1.contains(&class);
+        let rivals = Rival::value_variants().iter().filter(has);
+        rivals.map(move |rival| Candidate {
+            store: rival.word(),
+            class,
+        })
+    };
+    ALL.iter().flat_map(|&class| of(class)).collect()
+}
+
+/// An id as a key whose order is that of the numbers.
+#[cfg(any(
+    feature = "rocksdb",
+    feature = "fjall",
+    feature = "sqlite",
+    feature = "lmdb"
+))]
+fn key(id: u128) -> [u8; 16] {
+    std::array::from_fn(|place| (id >> (120 - 8 * place)) as u8)
+}
+
+#[cfg(test)]
+mod tests {
+    use azekura_bench::object::measured::Measured;
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    #[command(no_binary_name = true)]
+    struct Line {
+        #[command(flatten)]
+        plan: ObjectPlan,
+    }
+
+    fn tiny(rival: Rival, class: Class, flags: &str) -> Vec<Measured> {
+        let folder = tempfile::tempdir().unwrap();
+        let flags = format!("--json --count 40 --sample 30 {flags}");
+        let plan = Line::try_parse_from(flags.split_whitespace()).unwrap().plan;
+        let path = Some(folder.path().join("store"));
+        let plan = ObjectPlan {
+            path,
+            durability: class,
+            ..plan
+        };
+        let mut found = Vec::new();
+        phases::run(&rival.word(), rival.row().0, &plan, &mut |phase| {
+            found.push(phase);
+            Ok(())
+        })
+        .unwrap_or_else(|error| panic!("{} {class}: {error}", rival.word()));
+        found
+    }
+
+    #[test]
+    fn every_rival_runs_every_phase_in_every_class_and_reads_what_was_put() {
+        for flags in ["--value-size 5000", "--value-size 100KiB --depth 4"] {
+            for &rival in Rival::value_variants() {
+                for &class in rival.row().1 {
+                    let found = tiny(rival, class, flags);
+                    let what = format!("{} {class} {flags}", rival.word());
+                    assert_eq!(found.len(), 5, "{what}");
+                    // Read, and compared with what was put.
+                    assert_eq!(found[2].hits, Some(30), "{what}");
+                    for phase in &found {
+                        assert_eq!(phase.durability, Some(class), "{what}");
+                        let errors = phase.summary.as_ref().map_or(0, |summary| summary.errors);
+                        assert_eq!(errors, 0, "{what}");
+                        assert!(phase.file_bytes.is_some(), "{what}");
+                    }
+                    let told = |phase: &Measured| {
+                        let existence = phase.summary.as_ref().unwrap().existence;
+                        (existence.exists, existence.absents)
+                    };
+                    assert!([(0, 0), (0, 40)].contains(&told(&found[0])), "{what}");
+                    assert!([(0, 0), (30, 0)].contains(&told(&found[1])), "{what}");
+                    assert!([(0, 0), (30, 0)].contains(&told(&found[3])), "{what}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn everybody_is_compared_in_every_class_it_has() {
+        let all = everybody();
+        let classes: usize = Rival::value_variants()
+            .iter()
+            .map(|rival| rival.row().1.len())
+            .sum();
+        assert_eq!(all.len(), classes);
+        assert!(all.is_sorted_by_key(|candidate| candidate.class));
+    }
+}
