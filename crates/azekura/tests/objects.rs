@@ -417,10 +417,16 @@ fn explored(seed: u64, count: usize, bug: Bug, options: &Options, quick: Option<
 #[test]
 fn every_crash_leaves_of_each_object_a_state_it_had() {
     let mut counts = Counts::default();
-    for round in 0..24 {
+    for round in 0..36 {
         let mut options = options();
         if round % 3 == 0 {
             options.durability = Durability::Power;
+        }
+        if round % 4 == 1 {
+            options.small_max = 0;
+        }
+        if round % 2 == 1 {
+            options.journal_size = Some(96 << 10);
         }
         counts = counts.plus(explored(
             round_seed() + round,
@@ -431,7 +437,10 @@ fn every_crash_leaves_of_each_object_a_state_it_had() {
         ));
     }
     tried(&format!("{counts:?}"));
-    assert!(counts.crash_states > 10_000, "{counts:?}");
+    assert!(
+        counts.crash_states + counts.recovery_cuts > 90_000,
+        "{counts:?}"
+    );
 }
 
 #[test]
@@ -456,4 +465,66 @@ fn planted_bugs_are_seen() {
         tried(&format!("{bug:?} is seen with seed {seen:?}"));
         assert!(seen.is_some(), "{bug:?} is not seen");
     }
+}
+
+#[test]
+fn small_objects_move_into_packs_and_their_room_comes_back() {
+    let disk = SimDisk::new(3);
+    let options = Options {
+        journal_size: Some(128 << 10),
+        ..options()
+    };
+    let store = create(&disk, Bug::None, &options).unwrap();
+    let free = |store: &Store| {
+        store.sync().unwrap();
+        store.check_room().unwrap();
+        store.free()
+    };
+    let empty = free(&store);
+    let value = |n: u64, round: u64| Random::new(n << 8 | round).bytes(900);
+    // More than the journal holds, so that it goes round.
+    for n in 0..400 {
+        store.put(id(n), &value(n, 0)).unwrap();
+    }
+    store.checkpoint().unwrap();
+    let full = free(&store);
+    assert!(
+        empty - full <= 400 * 1024 + (64 << 10),
+        "{} bytes for 400",
+        empty - full
+    );
+    // Nine of ten go, all over: what is left keeps no pack.
+    for n in (0..400).filter(|n| n % 10 != 0) {
+        assert!(store.remove(id(n)).unwrap());
+    }
+    store.checkpoint().unwrap();
+    let sparse = free(&store);
+    assert!(
+        empty - sparse <= 40 * 1024 + (64 << 10),
+        "{} bytes for 40",
+        empty - sparse
+    );
+    for n in 0..400 {
+        let wanted = (n % 10 == 0).then(|| value(n, 0));
+        assert_eq!(store.get(id(n)).unwrap(), wanted);
+    }
+    // Updates of packed ones, and what a death leaves of them.
+    for n in (0..400).step_by(10) {
+        store.put(id(n), &value(n, 1)).unwrap();
+    }
+    let killed = disk.kill_state(disk.events());
+    let after = open(&killed, Bug::None, &options).unwrap();
+    after.check_room().unwrap();
+    for n in (0..400).step_by(10) {
+        assert_eq!(after.get(id(n)).unwrap(), Some(value(n, 1)));
+        assert_eq!(
+            after.get_range(id(n), 5..9).unwrap(),
+            Some(value(n, 1)[5..9].to_vec())
+        );
+        assert_eq!(
+            after.sequence(id(n)).unwrap(),
+            store.sequence(id(n)).unwrap()
+        );
+    }
+    assert_eq!(after.count(), 40);
 }

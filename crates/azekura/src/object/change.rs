@@ -11,12 +11,12 @@
 //! A put whose write failed is *voided*: the journal is told, with a later sequence, what holds instead, since all of the
 //! extent may have arrived.
 
-use super::extent::{self, BATCHED, Seal, UNIT};
+use super::extent::{self, BATCHED, PIECE, Seal, UNIT};
 use super::id::ObjectId;
-use super::index::Entry;
-use super::layout::{PIECE, Record};
+use super::index::{EXTENT, Entry};
+use super::layout::Record;
 use super::space::Span;
-use super::{Core, EXTENT, Store, Stored};
+use super::{Core, Store, Stored};
 use crate::engine::Durability;
 use crate::error::{Error, Kind, Result, size};
 use crate::io::aligned::AlignedBuf;
@@ -152,6 +152,9 @@ impl Core {
 
     /// In the id's turn.
     fn put(&self, id: ObjectId, value: &[u8]) -> Result<Stored> {
+        if self.is_small(value.len()) {
+            return self.put_small(id, value);
+        }
         let placed = self.begin(id, value, 0)?;
         if let Err(error) = self.data.write_at(self.offset_of(placed.span), &placed.buf) {
             self.void(placed)?;
@@ -181,14 +184,15 @@ impl Core {
                 return Err(error);
             }
         };
-        let seal = Seal::new(self.salt, span.unit, id);
+        let place = span.unit * (UNIT / PIECE);
+        let seal = Seal::new(self.salt, place, id);
         seal.encode(&mut buf, sequence, flags, value);
         Ok(Placed {
             id,
             sequence,
             span,
             entry: Entry {
-                place: span.unit * (UNIT / PIECE),
+                place,
                 len: len as u32,
                 kind: EXTENT,
             },
@@ -198,7 +202,7 @@ impl Core {
 
     fn find_room(&self, units: u32) -> Result<(Span, u64)> {
         for attempt in 0..3 {
-            match self.take_room(units) {
+            match self.take_room(units, Claim::Growth) {
                 Ok(Some(found)) => return Ok(found),
                 // What is in limbo is free after a sync.
                 Ok(None) if attempt == 0 && self.room.lock().space.in_limbo() > 0 => self.sync()?,
@@ -216,9 +220,9 @@ impl Core {
         Err(self.full(u64::from(units)))
     }
 
-    fn take_room(&self, units: u32) -> Result<Option<(Span, u64)>> {
+    pub(super) fn take_room(&self, units: u32, claim: Claim) -> Result<Option<(Span, u64)>> {
         self.log.healthy()?;
-        self.log.admit(Claim::Growth)?;
+        self.log.admit(claim)?;
         let mut room = self.room.lock();
         let sequence = room.sequence;
         let Some(found) = room.space.take(units, sequence)? else {
@@ -226,7 +230,7 @@ impl Core {
         };
         if found.opened
             && let Some(stride) = room.space.open().cloned()
-            && let Err(error) = self.tell(&Record::Opened(stride), Claim::Exchange)
+            && let Err(error) = self.tell(&Record::Opened(stride), claim.max(Claim::Exchange))
         {
             room.space.close_untold(found.span)?;
             return Err(error);
@@ -259,7 +263,7 @@ impl Core {
         let mut room = self.room.lock();
         room.under_way.remove(&sequence);
         if let Some(old) = old {
-            room.space.bury(Self::span_of(old));
+            room.leave(old);
         }
         drop(room);
         debug_assert_eq!(Self::span_of(entry), span);
@@ -298,7 +302,7 @@ impl Core {
         if self.index.get(id)?.is_none() {
             return Ok(false);
         }
-        self.make_journal_room()?;
+        self.make_journal_room(Claim::Exchange)?;
         let _inside = self.gate.read();
         let sequence = self.room.lock().next();
         self.tell(&Record::Removed(id, sequence), Claim::Removal)?;
@@ -313,7 +317,7 @@ impl Core {
             .set(id, None)
             .inspect_err(|_| self.log.poison())?;
         if let Some(old) = old {
-            self.room.lock().space.bury(Self::span_of(old));
+            self.room.lock().leave(old);
         }
         Ok(())
     }
@@ -329,7 +333,7 @@ impl Core {
         if count == 0 {
             return Ok(0);
         }
-        self.make_journal_room()?;
+        self.make_journal_room(Claim::Exchange)?;
         let _inside = self.gate.read();
         let sequence = self.room.lock().next();
         self.tell(&Record::RangeRemoved(sequence, first, last), Claim::Removal)?;
@@ -371,7 +375,7 @@ impl Core {
             Change::Remove(id) => self.index.prepare(*id),
         });
         let result = written
-            .and_then(|()| self.make_journal_room())
+            .and_then(|()| self.make_journal_room(Claim::Exchange))
             .and_then(|()| {
                 let _inside = self.gate.read();
                 self.end_batch(changes, &placed)
@@ -419,15 +423,15 @@ impl Core {
             };
             let set = self.index.set(change.id(), entry);
             if let Some(old) = set.inspect_err(|_| self.log.poison())? {
-                self.room.lock().space.bury(Self::span_of(old));
+                self.room.lock().leave(old);
             }
         }
         Ok(sequences)
     }
 
-    /// A checkpoint, if the journal has no room left but what removals may take.
-    fn make_journal_room(&self) -> Result<()> {
-        match self.log.admit(Claim::Exchange) {
+    /// A checkpoint, if the journal has no room left for this claim.
+    pub(super) fn make_journal_room(&self, claim: Claim) -> Result<()> {
+        match self.log.admit(claim) {
             Err(error) if error.kind() == Kind::Full => match self.make_checkpoint() {
                 Err(error) if error.kind() != Kind::Full => Err(error),
                 _ => Ok(()),

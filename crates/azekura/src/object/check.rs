@@ -4,6 +4,7 @@
 //! there is none such. It reads no data; it changes nothing.
 
 use super::id::ObjectId;
+use super::index::EXTENT;
 use super::space::Span;
 use super::{Core, Store};
 use crate::error::{Error, Kind, Result};
@@ -21,12 +22,15 @@ impl Core {
         let _alone = self.gate.write();
         let mut spans: Vec<(Span, Option<ObjectId>)> = Vec::new();
         self.each_in(ObjectId(0), ObjectId(u128::MAX), |id, entry| {
-            spans.push((Self::span_of(entry), Some(id)));
+            if entry.kind == EXTENT {
+                spans.push((Self::span_of(entry), Some(id)));
+            }
             Ok(())
         })?;
         let mut room = self.room.lock();
         spans.extend(room.space.all_free()?.into_iter().map(|span| (span, None)));
         spans.extend(room.space.between().map(|span| (span, None)));
+        spans.extend(room.packs.all().map(|pack| (pack.span, None)));
         spans.extend(room.under_way.values().map(|span| (*span, None)));
         let units = room.space.units();
         drop(room);

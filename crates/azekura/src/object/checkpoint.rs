@@ -2,6 +2,7 @@
 //!
 //! | step | a crash here leaves |
 //! |---|---|
+//! | 0 small objects move from the journal into packs (`small`) | the old checkpoint |
 //! | 1 alone for a moment: tell what waits; share the leaves, copy the changed lists, note the journal's end | the old checkpoint |
 //! | 2 write images of what changed, then the root, to segments of their own | the old one |
 //! | 3 sync: the data, then journal, images and root | the old one |
@@ -13,16 +14,16 @@
 //!
 //! It does not decide when.
 
-use super::index::{Image, Shot};
+use super::Core;
+use super::index::{Image, JOURNAL, Shot};
 use super::layout::{ENGINE, LEAF_SEED, LIST_SEED, ROOT_SEED, Root, Super, encode_runs};
 use super::space::Told;
-use super::{Core, extent};
 use crate::error::Result;
 use crate::format::checksum::crc;
 use crate::format::superblock::Superblock;
 use crate::log::anchor::Extent;
 use crate::log::parts::{self, Parts};
-use crate::log::{Geometry, Use};
+use crate::log::{Geometry, Segment, Use};
 
 /// The last checkpoint.
 #[derive(Debug, Default)]
@@ -94,6 +95,7 @@ impl Core {
         self.log.healthy()?;
         self.log.segments().reap();
         let appended = self.log.appended();
+        let kept_from = self.move_small()?;
         let mut moment = {
             let _alone = self.gate.write();
             self.tell_waiting()?;
@@ -105,7 +107,8 @@ impl Core {
                 strides: room.space.strides().cloned().collect(),
                 between: room.space.between().collect(),
                 under_way: room.puts(),
-                log: self.log.segments().in_use(Use::Log),
+                packs: room.packs.all().collect(),
+                log: self.journal_from(kept_from.sequence),
                 ..Root::default()
             };
             let shots = self.index.snapshot(true);
@@ -127,7 +130,7 @@ impl Core {
             return Err(error);
         }
         state.appended = appended;
-        self.release_journal(moment.start.1.sequence);
+        self.release_journal(kept_from.sequence);
         self.release_images(&state);
         self.keep_for_checkpoint(&state);
         Ok(())
@@ -206,14 +209,13 @@ impl Core {
         if leaf.is_empty() {
             return Ok(None);
         }
-        let usage = leaf
-            .entries()
-            .map(|(_, entry)| extent::units(u64::from(entry.len)) * extent::UNIT);
-        let usage = usage.sum();
+        let usage = leaf.entries().map(|(_, entry)| entry.device_bytes()).sum();
+        let in_journal = leaf.entries().any(|(_, entry)| entry.kind == JOURNAL);
         let seed = leaf_seed(self.salt, first);
         let extent = state.parts.write(&self.log, leaf.as_bytes(), seed)?;
         Ok(Some(Image {
             count: leaf.len() as u32,
+            in_journal,
             usage,
             extent,
         }))
@@ -223,7 +225,14 @@ impl Core {
         parts::release_idle(&self.log, needed_images(state), state.parts);
     }
 
-    /// Segments of the journal before the one where replay begins are needed by nothing.
+    /// Segments of the journal from this one on: those before are released, and may be anything's when the root is read.
+    fn journal_from(&self, sequence: u64) -> Vec<Segment> {
+        let mut segments = self.log.segments().in_use(Use::Log);
+        segments.retain(|segment| segment.sequence >= sequence);
+        segments
+    }
+
+    /// Segments of the journal before this one are needed by nothing: neither by replay, nor by small objects.
     fn release_journal(&self, sequence: u64) {
         let segments = self.log.segments();
         for segment in segments.in_use(Use::Log) {

@@ -14,7 +14,7 @@
 //! | 8 | 16 | id, most significant byte first |
 //! | 24 | 8 | sequence: grows with every change of the store |
 //! | 32 | 4 | length of the value in bytes |
-//! | 36 | 4 | flags: 1 part of a batch, which the journal alone commits |
+//! | 36 | 4 | flags: 1 part of a batch, which the journal alone commits; 2 packed, which a checkpoint alone commits |
 //! | 40 | 24 | zeros |
 //! | 64 | .. | the value, interrupted by trailers |
 //!
@@ -24,6 +24,9 @@
 //! |---|---|---|
 //! | 8 | 4 | CRC32C of the chunk before this trailer |
 //! | 4 | 4 | lower half of the sequence: chunks read one by one are of one put if these agree |
+//!
+//! A small object is *packed*: the same header, value and trailer, but it begins and ends at pieces of 64 bytes instead of
+//! units, and others stand beside it in one extent, the *pack*.
 //!
 //! It turns values into these bytes and back, in memory. It does not read, write or allocate places.
 
@@ -46,6 +49,11 @@ pub const LEN_MAX: u64 = 512 << 20;
 
 /// The put is part of a batch.
 pub const BATCHED: u32 = 1;
+/// The object stands in a pack.
+pub const PACKED: u32 = 2;
+
+/// What places are multiples of, in bytes.
+pub const PIECE: u64 = 64;
 
 const TRAILER_LEN: usize = 8;
 const MAGIC: [u8; 4] = *b"azob";
@@ -96,17 +104,25 @@ pub fn chunks(len: u64) -> u64 {
 
 /// Units of such an extent.
 pub fn units(len: u64) -> u64 {
-    physical(len, chunks(len)) / UNIT
+    physical(len, chunks(len), UNIT) / UNIT
 }
 
-/// Bytes of the first `count` chunks of an extent.
-fn physical(len: u64, count: u64) -> u64 {
+/// Bytes that an object of `len` bytes takes in a pack.
+pub fn packed_size(len: u64) -> u64 {
+    physical(len, chunks(len), PIECE)
+}
+
+/// The longest object that may be packed: it is one chunk.
+pub const PACKED_LEN_MAX: u64 = FIRST_LEN;
+
+/// Bytes of the first `count` chunks of an extent whose end is a multiple of `grain`.
+fn physical(len: u64, count: u64, grain: u64) -> u64 {
     let all = chunks(len);
     if count < all {
         return count * CHUNK as u64;
     }
     let trailers = all * TRAILER_LEN as u64;
-    (HEADER_LEN as u64 + len + trailers).next_multiple_of(UNIT)
+    (HEADER_LEN as u64 + len + trailers).next_multiple_of(grain)
 }
 
 /// Which bytes of the value chunk `chunk` holds.
@@ -123,18 +139,33 @@ fn value_range(len: u64, chunk: u64) -> Range<u64> {
 #[derive(Clone, Copy, Debug)]
 pub struct Seal {
     salt: u32,
-    unit: u64,
+    place: u64,
     id: ObjectId,
+    /// What the end is a multiple of.
+    grain: u64,
 }
 
 impl Seal {
-    /// Of object `id` at unit `unit` of the store with this salt.
-    pub fn new(salt: u32, unit: u64, id: ObjectId) -> Self {
-        Self { salt, unit, id }
+    /// Of object `id`, whose extent begins at `place`, in pieces, of the store with this salt.
+    pub fn new(salt: u32, place: u64, id: ObjectId) -> Self {
+        Self {
+            salt,
+            place,
+            id,
+            grain: UNIT,
+        }
+    }
+
+    /// As `new`, of an object in a pack.
+    pub fn packed(salt: u32, place: u64, id: ObjectId) -> Self {
+        Self {
+            grain: PIECE,
+            ..Self::new(salt, place, id)
+        }
     }
 
     fn of_header(&self) -> u32 {
-        crc(self.salt, &self.unit.to_le_bytes())
+        crc(self.salt, &self.place.to_le_bytes())
     }
 
     fn of_chunk(&self, chunk: u64) -> u32 {
@@ -142,9 +173,10 @@ impl Seal {
         crc(seed, &chunk.to_le_bytes())
     }
 
-    /// Fills `extent`, which has the units of the value's length, with header, value and trailers.
+    /// Fills `extent`, which has the units (or the packed size) of the value's length, with header, value and trailers.
     pub fn encode(&self, extent: &mut [u8], sequence: u64, flags: u32, value: &[u8]) {
-        debug_assert_eq!(extent.len() as u64, units(value.len() as u64) * UNIT);
+        let len = value.len() as u64;
+        debug_assert_eq!(extent.len() as u64, physical(len, chunks(len), self.grain));
         let header = self.header(sequence, value.len() as u32, flags);
         let mut rest = value;
         for (chunk, bytes) in extent.chunks_mut(CHUNK).enumerate() {
@@ -208,7 +240,8 @@ impl Seal {
         let of = chunks_of(len, range);
         let mut put: Option<u64> = None;
         for (chunk, bytes) in of.clone().zip(read.chunks(CHUNK)) {
-            let physical = physical(len, chunk + 1) - physical(len, chunk);
+            let end = physical(len, chunk + 1, self.grain);
+            let physical = end - physical(len, chunk, self.grain);
             let (body, trailer) = bytes
                 .get(..physical as usize)
                 .and_then(|bytes| bytes.split_last_chunk::<TRAILER_LEN>())
@@ -223,7 +256,7 @@ impl Seal {
                 let (head, rest) = body
                     .split_first_chunk::<HEADER_LEN>()
                     .ok_or(Fault::Header)?;
-                let header = Header::decode(head, self.salt, self.unit).ok_or(Fault::Header)?;
+                let header = Header::decode(head, self.salt, self.place).ok_or(Fault::Header)?;
                 if header.id != self.id || u64::from(header.len) != len {
                     return Err(Fault::Header);
                 }
@@ -264,18 +297,18 @@ pub fn chunks_of(len: u64, range: &Range<u64>) -> Range<u64> {
 
 /// Which bytes of the extent these chunks are, from its beginning.
 pub fn bytes_of(len: u64, chunks: &Range<u64>) -> Range<u64> {
-    physical(len, chunks.start)..physical(len, chunks.end)
+    physical(len, chunks.start, UNIT)..physical(len, chunks.end, UNIT)
 }
 
 impl Header {
-    /// Decodes what stands at unit `unit` of the store with this salt. `None`: no extent begins there.
-    pub fn decode(bytes: &[u8], salt: u32, unit: u64) -> Option<Self> {
+    /// Decodes what stands at `place`, in pieces, of the store with this salt. `None`: no object begins there.
+    pub fn decode(bytes: &[u8], salt: u32, place: u64) -> Option<Self> {
         let mut take = Take(bytes.get(..HEADER_LEN)?);
         if take.bytes(4)? != MAGIC {
             return None;
         }
         let stored = take.u32()?;
-        if crc(crc(salt, &unit.to_le_bytes()), take.0) != stored {
+        if crc(crc(salt, &place.to_le_bytes()), take.0) != stored {
             return None;
         }
         let id = ObjectId::from_bytes(take.id()?);
@@ -327,8 +360,9 @@ mod tests {
 
     const SEAL: Seal = Seal {
         salt: 7,
-        unit: 11,
+        place: 11,
         id: ObjectId(0xabc),
+        grain: UNIT,
     };
 
     #[test]
@@ -388,7 +422,7 @@ mod tests {
                 assert!(read.is_err(), "{len}");
             };
             refused(Seal { salt: 8, ..SEAL }, &bytes, len);
-            refused(Seal { unit: 12, ..SEAL }, &bytes, len);
+            refused(Seal { place: 12, ..SEAL }, &bytes, len);
             refused(
                 Seal {
                     id: ObjectId(0xabd),
@@ -405,6 +439,26 @@ mod tests {
             }
             for cut in [0, 64, bytes.len() - 1] {
                 refused(SEAL, &bytes[..cut], len);
+            }
+        }
+    }
+
+    #[test]
+    fn packed_objects_come_back_and_are_not_taken_for_extents() {
+        for len in [0, 1, 56, 57, 100, 2048, PACKED_LEN_MAX] {
+            let seal = Seal::packed(7, 3, ObjectId(9));
+            let mut bytes = vec![0xee; packed_size(len) as usize];
+            assert!(bytes.len() as u64 <= len + 72 + 63 && bytes.len().is_multiple_of(64));
+            seal.encode(&mut bytes, 5, PACKED, &value(len));
+            let mut out = Vec::new();
+            assert_eq!(seal.decode(&bytes, len, &(0..len), &mut out), Ok(5));
+            assert_eq!(out, value(len));
+            let header = Header::decode(&bytes, 7, 3).unwrap();
+            assert_eq!(header.flags, PACKED);
+            bytes.resize((units(len) * UNIT) as usize, 0);
+            if bytes.len() as u64 > packed_size(len) {
+                let other = Seal::new(7, 3, ObjectId(9));
+                assert!(other.decode(&bytes, len, &(0..len), &mut out).is_err());
             }
         }
     }

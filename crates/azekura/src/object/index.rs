@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{RwLock, RwLockWriteGuard};
 
+use super::extent;
 use super::id::ObjectId;
 use crate::error::Result;
 use crate::log::anchor::Extent;
@@ -29,6 +30,13 @@ const SPARE: usize = 24;
 /// Bytes of a packed entry.
 pub const ENTRY_SIZE: usize = 25;
 
+/// `place` is the piece where the object's own extent begins.
+pub const EXTENT: u8 = 0;
+/// `place` is the piece where it begins in a pack.
+pub const PACKED: u8 = 1;
+/// `place` is the address of its frame in the journal.
+pub const JOURNAL: u8 = 2;
+
 /// Where an object is, and how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
@@ -36,11 +44,20 @@ pub struct Entry {
     pub place: u64,
     /// Below 2^30.
     pub len: u32,
-    /// Below 4: what `place` counts.
+    /// [`EXTENT`], [`PACKED`] or [`JOURNAL`].
     pub kind: u8,
 }
 
 impl Entry {
+    /// Bytes the object takes on the device, or will.
+    pub fn device_bytes(self) -> u64 {
+        let len = u64::from(self.len);
+        match self.kind {
+            EXTENT => extent::units(len) * extent::UNIT,
+            _ => extent::packed_size(len),
+        }
+    }
+
     /// 9 bytes: place in 5, length in 30 bits, kind in 2.
     pub fn to_bytes(self) -> [u8; 9] {
         debug_assert!(self.place < 1 << 40 && self.len < 1 << 30 && self.kind < 4);
@@ -156,6 +173,8 @@ struct Held {
 pub struct Image {
     /// Entries.
     pub count: u32,
+    /// Whether some of them are in the journal.
+    pub in_journal: bool,
     /// Bytes of the objects' extents.
     pub usage: u64,
     /// Where, with the checksum.
@@ -323,6 +342,30 @@ impl Index {
             }
             return Ok(old);
         }
+    }
+
+    /// Puts an object's place if it is still `expected`; whether it was. Needs memory only if the leaf is shared (`Full`).
+    pub fn exchange(&self, id: ObjectId, expected: Entry, entry: Entry) -> Result<bool> {
+        let directory = self.directory.read();
+        let at = slot_of(&directory, id);
+        let slot = &directory[at];
+        let end = directory.get(at + 1).map(|slot| slot.first);
+        let mut held = slot.held.write();
+        let leaf = self.warm(&mut held, slot.first, end)?;
+        let Ok(place) = leaf.find(id) else {
+            return Ok(false);
+        };
+        if Entry::unpack(&leaf.0[place]).1 != expected {
+            return Ok(false);
+        }
+        if Arc::get_mut(leaf).is_none() {
+            *leaf = Arc::new(leaf.copy()?);
+        }
+        if let Some(leaf) = Arc::get_mut(leaf) {
+            leaf.0[place] = entry.pack(id);
+        }
+        held.dirty = true;
+        Ok(true)
     }
 
     /// Splits the full leaf of `id`.

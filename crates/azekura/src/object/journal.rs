@@ -10,7 +10,8 @@ use super::Core;
 use super::layout::Record;
 use crate::epoch;
 use crate::error::Result;
-use crate::log::{Claim, Entry};
+use crate::format::frame::FrameKind;
+use crate::log::{Address, Claim, Entry};
 
 /// Records of puts that wait, at most.
 const BATCH: usize = 256;
@@ -23,15 +24,27 @@ impl Core {
     /// Tells the journal at once. `Full` if there is no room for this claim.
     pub(super) fn tell(&self, record: &Record, claim: Claim) -> Result<()> {
         let (kind, key, value) = record.encode();
+        self.tell_frame(kind, &key, &value, claim).map(|_| ())
+    }
+
+    /// As `tell`, of a frame; where it is.
+    pub(super) fn tell_frame(
+        &self,
+        kind: FrameKind,
+        key: &[u8],
+        value: &[u8],
+        claim: Claim,
+    ) -> Result<Address> {
         let entry = Entry {
             kind,
             flags: 0,
-            key: &key,
-            value: &value,
+            key,
+            value,
         };
         let pin = epoch::pin();
         let mark = pin.briefly();
-        self.log.append(&mark, &entry, claim).map(|_| ())
+        let appended = self.log.append(&mark, &entry, claim)?;
+        Ok(appended.address)
     }
 
     /// Tells it with the next batch, or now if the batch is full. The caller has the gate.

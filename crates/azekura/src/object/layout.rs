@@ -40,7 +40,7 @@
 //! |---|---|
 //! | 8 | next sequence of changes |
 //! | 4 | leaves of the index; for each: |
-//! | 16, 4, 8 | .. first id, objects, bytes of their extents |
+//! | 16, 4, 8 | .. first id, objects (2^31 more if some are in the journal), bytes of their extents |
 //! | 8, 4, 4 | .. image: offset, length (0: the leaf is empty), CRC32C |
 //! | 4 | groups; for each: |
 //! | 4 | .. free units |
@@ -50,6 +50,8 @@
 //! | 4, .. | spans that are nobody's and not in the groups' lists |
 //! | 4 | puts under way; for each: |
 //! | 8, 12 | .. sequence, span |
+//! | 4 | packs; for each: |
+//! | 12, 4, 4 | .. span, objects that were put there, objects that are there still |
 //! | 4, .. | segments of the journal: index, units, sequence, dead bytes |
 //! | 4, .. | segments that hold images and roots: index, units |
 //!
@@ -57,7 +59,7 @@
 //! in 30 bits, kind in 2); that of a list is its runs, 4 and 4 bytes. Checksums stand with the parent.
 //!
 //! Records of the journal are frames (`format::frame`). With a key of 16 bytes, an id, a record is about an object; `Put`:
-//! sequence (8), entry (9); `Remove`: sequence (8). With a key of one byte it is a note; all are `Put`:
+//! sequence (8), entry (9); `Insert`: sequence (8), and the value itself, of a small object; `Remove`: sequence (8). With a key of one byte it is a note; all are `Put`:
 //!
 //! | key | value |
 //! |---|---|
@@ -72,16 +74,16 @@
 
 use std::ops::{Deref, DerefMut};
 
-use super::extent::UNIT;
+use super::extent::{PACKED_LEN_MAX, PIECE, UNIT};
 use super::id::ObjectId;
-use super::index::{Entry, Image};
+use super::index::{Entry, Image, JOURNAL};
 use super::runs::{Run, Runs};
 use super::space::{Span, Stride, Told};
 use crate::error::Result;
 use crate::format::bytes::{Give, Take};
 use crate::format::frame::{Frame, FrameKind};
 use crate::log::anchor::{Anchor, Extent, Needed};
-use crate::log::{Geometry, LogPosition, Segment};
+use crate::log::{Address, Geometry, LogPosition, Segment};
 use crate::room;
 
 /// The engine's word in the superblock.
@@ -234,9 +236,7 @@ impl Super {
     }
 }
 
-/// Places are 40 bits of pieces of 64 bytes.
-pub const PIECE: u64 = 64;
-/// Behind the last byte of data that a place can tell.
+/// Behind the last byte of data that a place can tell: 40 bits of pieces.
 pub const PLACES_END: u64 = PIECE << 40;
 
 /// The payload of the label of a second device.
@@ -261,6 +261,20 @@ pub struct UnderWay {
     pub span: Span,
 }
 
+/// Small objects in one extent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pack {
+    /// Its room.
+    pub span: Span,
+    /// Objects that were put there.
+    pub count: u32,
+    /// Objects that are there still.
+    pub live: u32,
+}
+
+/// Marks a leaf with objects whose values are in the journal.
+const IN_JOURNAL: u32 = 1 << 31;
+
 /// A checkpoint's root.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Root {
@@ -276,6 +290,8 @@ pub struct Root {
     pub between: Vec<Span>,
     /// Puts under way.
     pub under_way: Vec<UnderWay>,
+    /// Packs of small objects.
+    pub packs: Vec<Pack>,
     /// Segments of the journal.
     pub log: Vec<Segment>,
     /// Segments of images and roots: index, units.
@@ -366,7 +382,10 @@ impl Root {
         let mut give = Give::default();
         give.u64(self.sequence).u32(self.leaves.len() as u32);
         for (first, image) in &self.leaves {
-            let (count, usage) = image.map_or((0, 0), |image| (image.count, image.usage));
+            let (count, usage) = image.map_or((0, 0), |image| {
+                let mark = if image.in_journal { IN_JOURNAL } else { 0 };
+                (image.count | mark, image.usage)
+            });
             give.bytes(&first.to_bytes()).u32(count).u64(usage);
             give_extent(&mut give, image.map(|image| image.extent));
         }
@@ -384,6 +403,11 @@ impl Root {
         for put in &self.under_way {
             give.u64(put.sequence);
             give_span(&mut give, put.span);
+        }
+        give.u32(self.packs.len() as u32);
+        for pack in &self.packs {
+            give_span(&mut give, pack.span);
+            give.u32(pack.count).u32(pack.live);
         }
         give.u32(self.log.len() as u32);
         for segment in &self.log {
@@ -408,7 +432,8 @@ impl Root {
                 let first = ObjectId::from_bytes(take.id()?);
                 let (count, usage) = (take.u32()?, take.u64()?);
                 let image = some(take_extent(take)?).map(|extent| Image {
-                    count,
+                    count: count & !IN_JOURNAL,
+                    in_journal: count & IN_JOURNAL != 0,
                     usage,
                     extent,
                 });
@@ -426,6 +451,13 @@ impl Root {
                 Some(UnderWay {
                     sequence: take.u64()?,
                     span: take_span(take)?,
+                })
+            })?,
+            packs: take_all(&mut take, |take| {
+                Some(Pack {
+                    span: take_span(take)?,
+                    count: take.u32()?,
+                    live: take.u32()?,
                 })
             })?,
             log: take_all(&mut take, |take| {
@@ -446,7 +478,8 @@ impl Root {
     /// Whether everything it tells of lies within `units` in groups of `group_units`.
     pub fn is_within(&self, units: u64, group_units: u32) -> bool {
         let spans = self.strides.iter().flat_map(|stride| &stride.spans);
-        let spans = spans.chain(&self.between);
+        let packs = self.packs.iter().map(|pack| &pack.span);
+        let spans = spans.chain(&self.between).chain(packs);
         let within = |span: &Span| {
             span.unit
                 .checked_add(u64::from(span.units))
@@ -494,6 +527,8 @@ pub fn decode_runs(bytes: &[u8], limit: u32) -> Option<Result<Runs>> {
 pub enum Record {
     /// The object is there since this sequence.
     Put(ObjectId, u64, Entry),
+    /// The small object of this length is there since this sequence; its value is in the frame at this address.
+    Small(ObjectId, u64, Entry),
     /// The object is gone since this sequence.
     Removed(ObjectId, u64),
     /// All objects from the first to the last id are gone since this sequence.
@@ -507,13 +542,18 @@ pub enum Record {
 }
 
 impl Record {
-    /// Kind, key and value of its frame.
+    /// Kind, key and value of its frame; a small object's frame is made where its value is.
     pub fn encode(&self) -> (FrameKind, Vec<u8>, Vec<u8>) {
         let mut give = Give::default();
         let mut kind = FrameKind::Put;
         let key = match self {
             Self::Put(id, sequence, entry) => {
                 give.u64(*sequence).bytes(&entry.to_bytes());
+                id.to_bytes().to_vec()
+            }
+            Self::Small(id, sequence, _) => {
+                kind = FrameKind::Insert;
+                give.u64(*sequence);
                 id.to_bytes().to_vec()
             }
             Self::Removed(id, sequence) => {
@@ -545,8 +585,8 @@ impl Record {
         (kind, key, give.0)
     }
 
-    /// What a frame says. `None`: it is none of these.
-    pub fn decode(frame: &Frame<'_>) -> Option<Self> {
+    /// What the frame at `address` says. `None`: it is none of these.
+    pub fn decode(address: Address, frame: &Frame<'_>) -> Option<Self> {
         let mut take = Take(frame.value);
         let record = if let Some((id, [])) = frame.key.split_first_chunk::<16>() {
             let id = ObjectId::from_bytes(*id);
@@ -554,6 +594,15 @@ impl Record {
             match frame.header.kind {
                 FrameKind::Put => Self::Put(id, sequence, Entry::from_bytes(take.bytes(9)?)?),
                 FrameKind::Remove => Self::Removed(id, sequence),
+                FrameKind::Insert => {
+                    let len = take.bytes(take.0.len())?.len();
+                    let len = u32::try_from(len)
+                        .ok()
+                        .filter(|len| u64::from(*len) <= PACKED_LEN_MAX)?;
+                    let place = address.0;
+                    let kind = JOURNAL;
+                    Self::Small(id, sequence, Entry { place, len, kind })
+                }
                 _ => return None,
             }
         } else {
@@ -581,7 +630,7 @@ impl Record {
     /// Whose change it is, if it is of one object.
     pub fn id(&self) -> Option<ObjectId> {
         match self {
-            Self::Put(id, ..) | Self::Removed(id, _) => Some(*id),
+            Self::Put(id, ..) | Self::Small(id, ..) | Self::Removed(id, _) => Some(*id),
             _ => None,
         }
     }

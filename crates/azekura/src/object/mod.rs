@@ -5,6 +5,7 @@
 //! | operation | the device's data | the journal |
 //! |---|---|---|
 //! | put | one aligned write, forward in the open stride | 48 bytes, later, many at once |
+//! | put of a small object | | one frame with the value; packs, later, many at once |
 //! | get, of all or a part | one read, of the chunks that hold it | |
 //! | head | | |
 //! | remove, of one or a range | | one frame, no access |
@@ -26,7 +27,8 @@
 //! 3. An acknowledged change survives the death of the process (`Process`), or loss of power (`Power`). One that was not is
 //!    there whole or not at all.
 //! 4. A put that fails leaves the old object. A removal finds room in a full store: it is kept for it.
-//! 5. Nothing runs while nothing is asked but what was promised: an idle store does no I/O. Nothing is ever moved.
+//! 5. Nothing runs while nothing is asked but what was promised: an idle store does no I/O. Nothing is ever moved but small
+//!    objects, at checkpoints (`small`).
 //!
 //! Invariants:
 //! 1. One change of an object at a time (`turns`), so its sequences rise in the order of its changes.
@@ -59,6 +61,7 @@ mod keeper;
 mod open;
 mod read;
 mod recover;
+mod small;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,6 +79,7 @@ use commit::Commit;
 use index::{Entry, Index};
 use journal::Batch;
 use layout::UnderWay;
+use small::Packs;
 use space::{Space, Span};
 use turns::Turns;
 
@@ -98,6 +102,8 @@ pub struct Options {
     pub fill: bool,
     /// What an acknowledged change survives.
     pub durability: Durability,
+    /// Objects of so many bytes at most go to the journal first, and then into packs; 0: none. At most 64 KiB less 72 bytes.
+    pub small_max: u64,
     /// Sync in the background so often.
     pub sync_interval: Option<Duration>,
     /// Sync with every so many changes and one: what a power cut loses at most.
@@ -116,6 +122,7 @@ impl Default for Options {
             group_size: None,
             fill: false,
             durability: Durability::Process,
+            small_max: 2048,
             sync_interval: None,
             sync_every: None,
             direct: true,
@@ -133,9 +140,6 @@ pub struct Stored {
     pub replaced: bool,
 }
 
-/// What kinds of place an entry has.
-pub(crate) const EXTENT: u8 = 0;
-
 /// An open store. Threads share it.
 #[derive(Debug)]
 pub struct Store {
@@ -151,6 +155,7 @@ struct Room {
     sequence: u64,
     /// Puts that have room and have not ended, in order.
     under_way: std::collections::BTreeMap<u64, Span>,
+    packs: Packs,
 }
 
 impl Room {
@@ -212,6 +217,11 @@ impl Store {
         self.core.index.count()
     }
 
+    /// Bytes of room that is free for objects, in all; what is in limbo is free after the next sync.
+    pub fn free(&self) -> u64 {
+        self.core.room.lock().space.free() * extent::UNIT
+    }
+
     /// Returns when every change that was acknowledged before survives loss of power. One flush of each device, shared with
     /// all who ask meanwhile.
     pub fn sync(&self) -> Result<()> {
@@ -237,10 +247,10 @@ impl Core {
         (group - group.min(chunks * 8 + 64)).min(extent::LEN_MAX)
     }
 
-    /// The units of what an entry tells.
+    /// The units of an object's own extent.
     fn span_of(entry: Entry) -> Span {
         Span {
-            unit: entry.place * layout::PIECE / extent::UNIT,
+            unit: entry.place * extent::PIECE / extent::UNIT,
             units: extent::units(u64::from(entry.len)) as u32,
         }
     }

@@ -18,6 +18,7 @@ use super::layout::{
 };
 use super::recover::Replay;
 use super::runs::Runs;
+use super::small::Packs;
 use super::space::{self, Space};
 use super::{Core, ObjectId, Options, Room, Store, keeper};
 use crate::error::{Error, Kind, Result, size};
@@ -156,7 +157,7 @@ impl Store {
         let mut replay = Replay::new(&root);
         replay.at_least(last.sequence);
         let found = core.log.recover(last.start, trust, &mut |address, frame| {
-            let record = Record::decode(&frame).ok_or_else(|| {
+            let record = Record::decode(address, &frame).ok_or_else(|| {
                 Error::new(
                     Kind::Corrupted,
                     "a record of the journal says nothing that is known",
@@ -427,6 +428,7 @@ fn build(
             space,
             sequence: payload.sequence,
             under_way: std::collections::BTreeMap::new(),
+            packs: told.map_or_else(Packs::default, |root| Packs::of(&root.packs)),
         }),
         checkpoint: Mutex::default(),
         unsynced: AtomicU64::new(0),

@@ -6,10 +6,11 @@
 
 use std::ops::Range;
 
-use super::extent::{self, Fault, Seal, UNIT};
+use super::extent::{self, Fault, PIECE, Seal, UNIT};
 use super::id::ObjectId;
-use super::index::Entry;
+use super::index::{Entry, JOURNAL, PACKED};
 use super::{Core, Store};
+use crate::epoch;
 use crate::error::{Error, Kind, Result};
 use crate::room;
 
@@ -23,6 +24,8 @@ pub struct Listed {
     pub id: ObjectId,
     /// Bytes of its value.
     pub len: u64,
+    /// Bytes it takes on the device; of a small one, in the journal or a pack.
+    pub device_bytes: u64,
 }
 
 /// What a range of ids takes.
@@ -75,7 +78,13 @@ impl Store {
             let page = self.core.index.page(from)?;
             for (id, entry) in page.entries {
                 let len = u64::from(entry.len);
-                if end.is_some_and(|end| id >= end) || !visit(Listed { id, len }) {
+                let device_bytes = entry.device_bytes();
+                let listed = Listed {
+                    id,
+                    len,
+                    device_bytes,
+                };
+                if end.is_some_and(|end| id >= end) || !visit(listed) {
                     return Ok(());
                 }
             }
@@ -90,7 +99,7 @@ impl Store {
         self.list(first, end, &mut |listed| {
             usage.count += 1;
             usage.bytes += listed.len;
-            usage.device_bytes += extent::units(listed.len) * UNIT;
+            usage.device_bytes += listed.device_bytes;
             true
         })?;
         Ok(usage)
@@ -100,7 +109,8 @@ impl Store {
 impl Core {
     fn read(&self, id: ObjectId, range: &Range<u64>) -> Result<Option<Read>> {
         for _ in 0..LOOKS {
-            let Some(entry) = self.index.get(id)? else {
+            let (_pin, entry) = self.find(id)?;
+            let Some(entry) = entry else {
                 return Ok(None);
             };
             if let Ok(read) = self.read_entry(id, entry, range)? {
@@ -111,6 +121,14 @@ impl Core {
         self.read_in_turn(id, range)
     }
 
+    /// Where an object is. If that is the journal, its segment stays as long as the pin lives.
+    fn find(&self, id: ObjectId) -> Result<(Option<epoch::Pin>, Option<Entry>)> {
+        let pin = epoch::pin();
+        let entry = self.index.get(id)?;
+        let is_in_journal = entry.is_some_and(|entry| entry.kind == JOURNAL);
+        Ok((is_in_journal.then_some(pin), entry))
+    }
+
     /// The sequence of an object whose turn the caller has.
     pub(super) fn sequence_in_turn(&self, id: ObjectId) -> Result<Option<u64>> {
         Ok(self
@@ -119,7 +137,8 @@ impl Core {
     }
 
     fn read_in_turn(&self, id: ObjectId, range: &Range<u64>) -> Result<Option<Read>> {
-        let Some(entry) = self.index.get(id)? else {
+        let (_pin, entry) = self.find(id)?;
+        let Some(entry) = entry else {
             return Ok(None);
         };
         let read = self.read_entry(id, entry, range)?;
@@ -127,7 +146,7 @@ impl Core {
             .map_err(|fault| self.damaged(id, entry, fault))
     }
 
-    /// Reads and verifies what an entry tells.
+    /// Reads and verifies what an entry tells; the caller is pinned since before it got the entry.
     pub(super) fn read_entry(
         &self,
         id: ObjectId,
@@ -136,17 +155,32 @@ impl Core {
     ) -> Result<std::result::Result<Read, Fault>> {
         let len = u64::from(entry.len);
         let wanted = range.start.min(len)..range.end.min(len).max(range.start.min(len));
-        let bytes = extent::bytes_of(len, &extent::chunks_of(len, &wanted));
-        let span = Self::span_of(entry);
-        let mut buf = self.buffers.take((bytes.end - bytes.start) as usize)?;
-        let read = self
-            .data
-            .read_at(self.offset_of(span) + bytes.start, &mut buf);
+        let begin = entry.place * PIECE;
+        let (seal, bytes) = match entry.kind {
+            JOURNAL => {
+                let read = self.read_journal(&epoch::pin(), id, entry, &wanted)?;
+                return Ok(read.ok_or(Fault::Header));
+            }
+            PACKED => {
+                let end = begin + extent::packed_size(len);
+                (Seal::packed(self.salt, entry.place, id), begin..end)
+            }
+            _ => {
+                let bytes = extent::bytes_of(len, &extent::chunks_of(len, &wanted));
+                let seal = Seal::new(self.salt, entry.place, id);
+                (seal, begin + bytes.start..begin + bytes.end)
+            }
+        };
+        // A packed object's units, which it shares.
+        let from = bytes.start - bytes.start % UNIT;
+        let units = bytes.end.next_multiple_of(UNIT) - from;
+        let mut buf = self.buffers.take(units as usize)?;
+        let read = self.data.read_at(self.data_offset + from, &mut buf);
         let decoded = read.and_then(|()| {
             let mut value = room::vec((wanted.end - wanted.start) as usize)?;
-            let seal = Seal::new(self.salt, span.unit, id);
+            let own = &buf[(bytes.start - from) as usize..(bytes.end - from) as usize];
             Ok(seal
-                .decode(&buf, len, &wanted, &mut value)
+                .decode(own, len, &wanted, &mut value)
                 .map(|sequence| (value, sequence)))
         });
         self.buffers.give(buf);
@@ -157,7 +191,7 @@ impl Core {
     pub(super) fn damaged(&self, id: ObjectId, entry: Entry, fault: Fault) -> Error {
         Error::new(Kind::Corrupted, format!("object {id} does not verify"))
             .at(self.data.path())
-            .offset(self.offset_of(Self::span_of(entry)))
+            .offset(self.data_offset + entry.place * PIECE)
             .detail(fault.to_string())
             .remedy("restore it from a copy, or remove it; `azekura object check` finds all such")
     }

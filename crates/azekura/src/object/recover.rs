@@ -18,12 +18,12 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::extent::{self, BATCHED, Header, UNIT};
+use super::Core;
+use super::extent::{self, BATCHED, Header, PACKED, PIECE, UNIT};
 use super::id::ObjectId;
-use super::index::Entry;
-use super::layout::{PIECE, Record, Root};
+use super::index::{EXTENT, Entry};
+use super::layout::{Record, Root};
 use super::space::{Span, Stride};
-use super::{Core, EXTENT};
 use crate::error::Result;
 use crate::io::aligned::AlignedBuf;
 use crate::log::Claim;
@@ -153,6 +153,13 @@ impl Core {
                 }
                 self.replay_put(replay, id, sequence, entry)
             }
+            Record::Small(id, sequence, entry) => {
+                replay.next = replay.next.max(sequence + 1);
+                if !replay.is_latest(id, sequence) {
+                    return Ok(());
+                }
+                self.replay_put(replay, id, sequence, entry)
+            }
             Record::Removed(id, sequence) => self.replay_removal(replay, id, sequence),
             Record::RangeRemoved(sequence, first, last) => {
                 replay.next = replay.next.max(sequence + 1);
@@ -222,16 +229,15 @@ impl Core {
     fn replay_set(&self, replay: &mut Replay, id: ObjectId, entry: Option<Entry>) -> Result<()> {
         replay.touched.insert(id);
         if let Some(old) = self.index.set(id, entry)? {
-            replay.freed.push(Self::span_of(old));
+            replay.freed.extend(self.room.lock().left_by(old));
         }
         Ok(())
     }
 
     /// Whether the extent of an entry is there whole, and of this put.
     fn is_there(&self, id: ObjectId, sequence: Option<u64>, entry: Entry) -> Result<bool> {
-        let span = Self::span_of(entry);
-        if span.end() > self.room.lock().space.units() {
-            return Ok(false);
+        if entry.kind != EXTENT || Self::span_of(entry).end() > self.room.lock().space.units() {
+            return Ok(entry.kind != EXTENT);
         }
         let read = self.read_entry(id, entry, &(0..u64::MAX))?;
         Ok(read.is_ok_and(|(_, found)| sequence.is_none_or(|sequence| sequence == found)))
@@ -268,7 +274,9 @@ impl Core {
             room.space.add(span)?;
         }
         for id in replay.touched.drain() {
-            if let Some(entry) = self.index.get(id)? {
+            if let Some(entry) = self.index.get(id)?
+                && entry.kind == EXTENT
+            {
                 room.space.claim(Self::span_of(entry))?;
             }
         }
@@ -287,8 +295,10 @@ impl Core {
         let mut unit = span.unit;
         while unit < span.end() {
             let bytes = window.at(self, unit, span.end())?;
-            let header = Header::decode(bytes, self.salt, unit);
-            let Some(header) = header.filter(|header| header.sequence >= stride.sequence) else {
+            let header = Header::decode(bytes, self.salt, unit * (UNIT / PIECE));
+            let of_stride =
+                |header: &Header| header.sequence >= stride.sequence && header.flags & PACKED == 0;
+            let Some(header) = header.filter(of_stride) else {
                 unit += 1;
                 continue;
             };

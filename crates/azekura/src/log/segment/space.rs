@@ -27,7 +27,7 @@ const STEP: u32 = 2;
 const PART_OF_CAPACITY: u32 = 4;
 
 /// What a segment is taken for; the later, the deeper it reaches into the reserve.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Claim {
     /// More than there was.
     Growth,

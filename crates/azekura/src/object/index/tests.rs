@@ -57,6 +57,7 @@ fn store(index: &Index, kept: &RwLock<Vec<Vec<u8>>>) -> Vec<(ObjectId, Option<Im
                     kept.push(leaf.as_bytes().to_vec());
                     Some(Image {
                         count: leaf.len() as u32,
+                        in_journal: false,
                         usage: 0,
                         extent: Extent {
                             offset: kept.len() as u64 - 1,

@@ -1,0 +1,304 @@
+//! Small objects: first in the journal, then in packs.
+//!
+//! An object below the store's threshold is put with one frame of the journal, value and all: no write of its own, and one flush
+//! for as many as ask together. Before a checkpoint lets the journal go, what is still there moves into *packs*, extents of
+//! many small objects side by side, in the order of ids. Either way a get is one read.
+//!
+//! | step | a crash here leaves |
+//! |---|---|
+//! | 1 alone for a moment: the journal's end D, and the leaves with objects in the journal | the objects in the journal |
+//! | 2 write packs | the same: nothing points to a pack, and a scan passes by |
+//! | 3 with the gate shared: entries of a pack go over to it, where they are still the same | the same |
+//! | 4 the checkpoint, which tells the packs | the same, or the objects in packs |
+//! | 5 the journal before D is released | the objects in packs |
+//!
+//! A pack's room is free when its last object is gone. One that has lost more than half of its objects is emptied at the next
+//! checkpoint, by putting the rest into new ones. That is the only time when anything moves, and only small objects do.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use super::extent::{self, HEADER_LEN, Header, PIECE, Seal, UNIT};
+use super::id::ObjectId;
+use super::index::{Entry, JOURNAL, PACKED, Shot};
+use super::layout::{Pack, Record};
+use super::space::Span;
+use super::{Core, Stored};
+use crate::epoch;
+use crate::error::Result;
+use crate::log::{Address, Claim, LogPosition};
+use crate::room;
+
+/// Bytes of a pack, about.
+const PACK_SIZE: u64 = 256 << 10;
+/// Packs emptied at a checkpoint, at most.
+const EMPTIED_MAX: usize = 64;
+
+/// The packs, by their first unit.
+#[derive(Debug, Default)]
+pub(super) struct Packs(BTreeMap<u64, Pack>);
+
+impl Packs {
+    pub(super) fn of(packs: &[Pack]) -> Self {
+        Self(packs.iter().map(|pack| (pack.span.unit, *pack)).collect())
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = Pack> + '_ {
+        self.0.values().copied()
+    }
+
+    /// The object at `place` is gone; the room of the pack, if that was its last.
+    pub(super) fn drop_one(&mut self, place: u64) -> Option<Span> {
+        let unit = place * PIECE / UNIT;
+        let (_, pack) = self.0.range_mut(..=unit).next_back()?;
+        pack.live = pack.live.saturating_sub(1);
+        let span = pack.span;
+        (pack.live == 0).then(|| {
+            self.0.remove(&span.unit);
+            span
+        })
+    }
+}
+
+/// What is put into packs: where it is now, and its bytes.
+struct Moved {
+    id: ObjectId,
+    from: Entry,
+    sequence: u64,
+    value: Vec<u8>,
+}
+
+impl Core {
+    /// Whether an object of this length goes to the journal first.
+    pub(super) fn is_small(&self, len: usize) -> bool {
+        len as u64 <= self.options.small_max.min(extent::PACKED_LEN_MAX)
+    }
+
+    /// In the id's turn.
+    pub(super) fn put_small(&self, id: ObjectId, value: &[u8]) -> Result<Stored> {
+        self.log.healthy()?;
+        self.index.prepare(id)?;
+        self.make_journal_room(Claim::Growth)?;
+        let _inside = self.gate.read();
+        let sequence = self.room.lock().next();
+        let mut stored = room::vec(8 + value.len())?;
+        stored.extend_from_slice(&sequence.to_le_bytes());
+        stored.extend_from_slice(value);
+        let mut entry = Entry {
+            place: 0,
+            len: value.len() as u32,
+            kind: JOURNAL,
+        };
+        let (kind, key, _) = Record::Small(id, sequence, entry).encode();
+        let address = self.tell_frame(kind, &key, &stored, Claim::Growth)?;
+        entry.place = address.0;
+        let old = self.index.set(id, Some(entry));
+        let old = old.inspect_err(|_| self.log.poison())?;
+        if let Some(old) = old {
+            self.room.lock().leave(old);
+        }
+        Ok(Stored {
+            sequence,
+            replaced: old.is_some(),
+        })
+    }
+
+    /// Bytes `range` of a small object in the journal, and its sequence; `None`: the frame is another's by now.
+    pub(super) fn read_journal(
+        &self,
+        pin: &epoch::Pin,
+        id: ObjectId,
+        entry: Entry,
+        range: &Range<u64>,
+    ) -> Result<Option<(Vec<u8>, u64)>> {
+        let frame = self.log.frame(pin, Address(entry.place))?;
+        let Some((sequence, value)) = frame.value.split_first_chunk::<8>() else {
+            return Ok(None);
+        };
+        if frame.key != id.to_bytes() || value.len() as u64 != u64::from(entry.len) {
+            return Ok(None);
+        }
+        let wanted = value.get(range.start as usize..range.end as usize);
+        let bytes = room::copy(wanted.unwrap_or_default())?;
+        Ok(Some((bytes, u64::from_le_bytes(*sequence))))
+    }
+
+    /// Moves small objects out of the journal; where it must be kept from.
+    pub(super) fn move_small(&self) -> Result<LogPosition> {
+        let (end, shots) = {
+            let _alone = self.gate.write();
+            (self.log.end().1, self.index.snapshot(false)?)
+        };
+        let mut moved = Vec::new();
+        let mut size = 0;
+        self.each_to_move(&shots, &mut |object: Moved| {
+            size += extent::packed_size(object.value.len() as u64);
+            room::more(&mut moved, 1)?;
+            moved.push(object);
+            if size >= PACK_SIZE {
+                size = 0;
+                self.pack(&std::mem::take(&mut moved))?;
+            }
+            Ok(())
+        })?;
+        if !moved.is_empty() {
+            self.pack(&moved)?;
+        }
+        Ok(end)
+    }
+
+    fn each_to_move(
+        &self,
+        shots: &[Shot],
+        visit: &mut dyn FnMut(Moved) -> Result<()>,
+    ) -> Result<()> {
+        for (at, shot) in shots.iter().enumerate() {
+            let end = shots.get(at + 1).map(|shot| shot.first);
+            if !shot.dirty && shot.image.is_none_or(|image| !image.in_journal) {
+                continue;
+            }
+            let leaf = self.index.leaf_of(shot, end)?;
+            for (id, from) in leaf.entries().filter(|(_, entry)| entry.kind == JOURNAL) {
+                let pin = epoch::pin();
+                // Changed since: the address may be another's.
+                if self.index.get(id)? != Some(from) {
+                    continue;
+                }
+                let range = 0..u64::from(from.len);
+                if let Some((value, sequence)) = self.read_journal(&pin, id, from, &range)? {
+                    visit(Moved {
+                        id,
+                        from,
+                        sequence,
+                        value,
+                    })?;
+                }
+            }
+        }
+        for pack in self.sparse_packs() {
+            self.each_live(pack, visit)?;
+        }
+        Ok(())
+    }
+
+    fn sparse_packs(&self) -> Vec<Pack> {
+        let room = self.room.lock();
+        let sparse = room.packs.all().filter(|pack| pack.live * 2 < pack.count);
+        sparse.take(EMPTIED_MAX).collect()
+    }
+
+    /// Shows the objects of a pack that are there still. One that does not verify stays where it is.
+    fn each_live(&self, pack: Pack, visit: &mut dyn FnMut(Moved) -> Result<()>) -> Result<()> {
+        let mut buf = self
+            .buffers
+            .take((u64::from(pack.span.units) * UNIT) as usize)?;
+        let read = self.data.read_at(self.offset_of(pack.span), &mut buf);
+        let shown = read.and_then(|()| {
+            let mut at = 0;
+            while at + HEADER_LEN <= buf.len() {
+                let place = (pack.span.unit * UNIT + at as u64) / PIECE;
+                let Some(header) = Header::decode(&buf[at..], self.salt, place) else {
+                    at += PIECE as usize;
+                    continue;
+                };
+                let len = u64::from(header.len);
+                let from = Entry {
+                    place,
+                    len: header.len,
+                    kind: PACKED,
+                };
+                if self.index.get(header.id)? == Some(from) {
+                    let mut value = room::vec(len as usize)?;
+                    let seal = Seal::packed(self.salt, place, header.id);
+                    if let Ok(sequence) = seal.decode(&buf[at..], len, &(0..len), &mut value) {
+                        let id = header.id;
+                        visit(Moved {
+                            id,
+                            from,
+                            sequence,
+                            value,
+                        })?;
+                    }
+                }
+                at += extent::packed_size(len) as usize;
+            }
+            Ok(())
+        });
+        self.buffers.give(buf);
+        shown
+    }
+
+    /// Writes a pack, and has its objects' entries point there.
+    fn pack(&self, objects: &[Moved]) -> Result<()> {
+        let size: u64 = objects
+            .iter()
+            .map(|object| extent::packed_size(object.value.len() as u64))
+            .sum();
+        let units = size.div_ceil(UNIT) as u32;
+        let Some((span, sequence)) = self.take_room(units, Claim::Cleaning)? else {
+            return Err(self.full(u64::from(units)));
+        };
+        let mut entries = room::vec(objects.len())?;
+        let mut buf = self.buffers.take((u64::from(units) * UNIT) as usize)?;
+        let mut at = 0;
+        for object in objects {
+            let place = (span.unit * UNIT + at) / PIECE;
+            let end = at + extent::packed_size(object.value.len() as u64);
+            let seal = Seal::packed(self.salt, place, object.id);
+            let bytes = &mut buf[at as usize..end as usize];
+            seal.encode(bytes, object.sequence, extent::PACKED, &object.value);
+            entries.push(Entry {
+                place,
+                len: object.from.len,
+                kind: PACKED,
+            });
+            at = end;
+        }
+        buf[at as usize..].fill(0);
+        let written = self.data.write_at(self.offset_of(span), &buf);
+        self.buffers.give(buf);
+        let _inside = self.gate.read();
+        let mut live = 0;
+        if written.is_ok() {
+            let count = objects.len() as u32;
+            // As if all were there, so that one that goes meanwhile is counted.
+            let pack = Pack {
+                span,
+                count,
+                live: count,
+            };
+            self.room.lock().packs.0.insert(span.unit, pack);
+            for (object, entry) in objects.iter().zip(&entries) {
+                if self.index.exchange(object.id, object.from, *entry)? {
+                    live += 1;
+                    self.room.lock().leave(object.from);
+                } else {
+                    self.room.lock().leave(*entry);
+                }
+            }
+        } else {
+            self.room.lock().space.bury(span);
+        }
+        self.room.lock().under_way.remove(&sequence);
+        tracing::trace!(live, "packed");
+        written
+    }
+}
+
+impl super::Room {
+    /// The object that was at `old` is there no more.
+    pub(super) fn leave(&mut self, old: Entry) {
+        if let Some(span) = self.left_by(old) {
+            self.space.bury(span);
+        }
+    }
+
+    /// The room that nothing needs when the object that was at `old` is gone.
+    pub(super) fn left_by(&mut self, old: Entry) -> Option<Span> {
+        match old.kind {
+            JOURNAL => None,
+            PACKED => self.packs.drop_one(old.place),
+            _ => Some(Core::span_of(old)),
+        }
+    }
+}
