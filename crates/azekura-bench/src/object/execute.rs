@@ -15,7 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use azekura::error::{Error, Kind, Result};
-use azekura::io::direct::{ALIGNMENT, AlignedBuf};
+use azekura::io::aligned::{ALIGNMENT, AlignedBuf};
 
 use super::draw;
 use super::operation::{Operation, Outcome};
@@ -59,7 +59,7 @@ pub fn execute(
     let begin = Instant::now();
     let work = || -> Result<()> {
         let mut worker = Worker {
-            value: AlignedBuf::zeroed(0),
+            value: AlignedBuf::zeroed(0, ALIGNMENT)?,
             scratch: Vec::new(),
         };
         while !stop.load(Ordering::Relaxed) {
@@ -146,7 +146,7 @@ impl Worker {
         }
         let len = size as usize;
         if self.value.len() < len {
-            self.value = AlignedBuf::zeroed(len.next_multiple_of(ALIGNMENT as usize));
+            self.value = AlignedBuf::zeroed(len.next_multiple_of(ALIGNMENT as usize), ALIGNMENT)?;
         }
         draw::fill(id, generation, &mut self.value[..len]);
         Ok(0..len)

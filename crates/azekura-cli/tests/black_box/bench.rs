@@ -143,7 +143,8 @@ fn the_suite_of_objects_prints_every_table_with_ratios() {
     let rows = said
         .lines()
         .filter(|line| line.starts_with("| 100 KiB | files | process |"));
-    assert_eq!(rows.count(), 5, "{said}");
+    // One in the table of each phase, and one in that of costs.
+    assert_eq!(rows.count(), 6, "{said}");
     let said = place.run(&[&words[..], &["--json"]].concat()).ok();
     assert_eq!(said.matches("\"process_seconds\":").count(), 1, "{said}");
     let error = place

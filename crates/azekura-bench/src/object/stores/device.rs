@@ -12,7 +12,8 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use azekura::error::{Error, Kind, Result};
-use azekura::io::direct::{AlignedBuf, DirectFile};
+use azekura::io::aligned::AlignedBuf;
+use azekura::io::direct::DirectFile;
 use azekura::io::{Access, Storage};
 
 use crate::generate::mix;
@@ -32,7 +33,7 @@ struct Device {
 
 thread_local! {
     /// The thread's buffer for reads, and for values that do not fill blocks.
-    static BUFFER: RefCell<AlignedBuf> = RefCell::new(AlignedBuf::zeroed(0));
+    static BUFFER: RefCell<Option<AlignedBuf>> = const { RefCell::new(None) };
 }
 
 /// Opens the file, or makes and writes it. Errors: `Invalid` (no path, a class it does not have, a file system
@@ -52,7 +53,7 @@ pub fn open(setup: &Setup) -> Result<Box<dyn Objects>> {
             Error::new(Kind::Invalid, "so many objects have no place in a file").at(path)
         })?;
         file.resize(size)?;
-        let mut block = AlignedBuf::zeroed(place as usize);
+        let mut block = AlignedBuf::zeroed(place as usize, file.alignment())?;
         for number in 0..setup.objects {
             draw::fill(u128::from(number), 0, &mut block);
             file.write_at(number * place, &block)?;
@@ -75,12 +76,13 @@ pub fn open(setup: &Setup) -> Result<Box<dyn Objects>> {
 }
 
 impl Device {
-    fn buffered<R>(&self, with: impl FnOnce(&mut [u8]) -> R) -> R {
-        BUFFER.with_borrow_mut(|buffer| {
-            if buffer.len() as u64 != self.place {
-                *buffer = AlignedBuf::zeroed(self.place as usize);
+    fn buffered(&self, with: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<()> {
+        BUFFER.with_borrow_mut(|buffer| match buffer {
+            Some(buffer) if buffer.len() as u64 == self.place => with(buffer),
+            _ => {
+                let place = AlignedBuf::zeroed(self.place as usize, self.file.alignment())?;
+                with(buffer.insert(place))
             }
-            with(buffer)
         })
     }
 }
