@@ -31,6 +31,8 @@ struct State {
     leading: bool,
     syncs: u64,
     failed: bool,
+    /// The mark as it was stored last.
+    marked: Option<Mark>,
 }
 
 impl Log {
@@ -58,16 +60,21 @@ impl Log {
         self.poison();
         let mut state = self.commit.state.lock();
         state.failed = true;
-        self.mark_as(&state, state.durable);
+        let durable = state.durable;
+        self.mark_as(&mut state, durable);
     }
 
-    /// Stores the mark. Under the lock, so that a sync that still succeeds does not hide that one failed.
-    fn mark_as(&self, state: &State, durable: LogPosition) {
+    /// Stores the mark. Under the lock, so that a sync that still succeeds does not hide that one failed. One that says
+    /// nothing new is not stored: the next sync would write its page.
+    fn mark_as(&self, state: &mut State, durable: LogPosition) {
         let mark = Mark {
             durable,
             sync_failed: state.failed,
         };
-        self.map.write(CONTROL_OFFSET, &mark.encode());
+        if state.marked != Some(mark) {
+            self.map.write(CONTROL_OFFSET, &mark.encode());
+            state.marked = Some(mark);
+        }
     }
 
     fn sync_unless_durable(&self, wanted: Option<LogPosition>) -> Result<()> {
@@ -102,7 +109,7 @@ impl Log {
             self.sync_failed();
             return Err(error.at(self.storage.path()));
         }
-        self.mark_as(&self.commit.state.lock(), end);
+        self.mark_as(&mut self.commit.state.lock(), end);
         Ok(end)
     }
 
@@ -115,7 +122,7 @@ impl Log {
     pub fn set_durable(&self, durable: LogPosition) {
         let mut state = self.commit.state.lock();
         state.durable = durable;
-        self.mark_as(&state, durable);
+        self.mark_as(&mut state, durable);
     }
 
     /// How many syncs the device was asked for by [`Log::sync`]; durable writes are not among them.
