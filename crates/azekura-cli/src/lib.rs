@@ -9,7 +9,7 @@
 //!                  `---> command/*      one file per subcommand
 //!                           |           store.rs   open, batches, durability
 //!                           |           format/    tsv, flat records, JSON lines
-//!                           |           text.rs  listing.rs  output.rs  progress.rs  exit.rs
+//!                           |           text.rs  listing.rs  figures.rs  whole.rs  output.rs  progress.rs  exit.rs
 //!                           |           peer.rs (a server that is asked)  trace.rs (events of one)
 //!                           `-> azekura (the library)
 //! ```
@@ -24,6 +24,7 @@
 mod args;
 mod command;
 mod exit;
+mod figures;
 mod format;
 mod listing;
 mod output;
@@ -32,6 +33,7 @@ mod progress;
 mod store;
 mod text;
 mod trace;
+mod whole;
 
 use std::ffi::OsString;
 use std::io::Write;

@@ -47,13 +47,17 @@ enum Level {
 impl Writing {
     /// Makes what was written survive what the user asked for.
     pub(crate) fn finish(self, engine: &(impl Reader + ?Sized)) -> Result<()> {
-        let durability = match self.durability {
-            Level::Power => Durability::Power,
-            Level::Process => Durability::Process,
-        };
         engine
             .as_persistent()
-            .map_or(Ok(()), |persistent| persistent.sync(durability))
+            .map_or(Ok(()), |persistent| persistent.sync(self.durability()))
+    }
+
+    /// What the user asked for.
+    pub(crate) fn durability(self) -> Durability {
+        match self.durability {
+            Level::Power => Durability::Power,
+            Level::Process => Durability::Process,
+        }
     }
 }
 
@@ -101,14 +105,15 @@ fn parse_compression(word: &str) -> std::result::Result<Compression, String> {
 }
 
 /// Reads `64KiB`, `1MiB`, `2GiB` or a plain number of bytes.
-fn parse_size(text: &str) -> std::result::Result<u64, String> {
+pub(crate) fn parse_size(text: &str) -> std::result::Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
     let unit: u64 = match text[digits.len()..].trim() {
         "" | "B" => 1,
         "KiB" => 1 << 10,
         "MiB" => 1 << 20,
         "GiB" => 1 << 30,
-        other => return Err(format!("unit {other:?} is not B, KiB, MiB or GiB")),
+        "TiB" => 1 << 40,
+        other => return Err(format!("unit {other:?} is not B, KiB, MiB, GiB or TiB")),
     };
     let number: u64 = digits
         .parse()
@@ -306,6 +311,7 @@ mod tests {
         assert_eq!(parse_size("4096"), Ok(4096));
         assert_eq!(parse_size("64KiB"), Ok(65_536));
         assert_eq!(parse_size("1 GiB"), Ok(1 << 30));
+        assert_eq!(parse_size("2TiB"), Ok(2 << 40));
         for wrong in ["", "MiB", "1MB", "-1", "99999999999GiB"] {
             assert!(parse_size(wrong).is_err(), "{wrong}");
         }

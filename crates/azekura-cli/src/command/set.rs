@@ -4,8 +4,7 @@
 //! It does not know what the values mean.
 
 use std::ffi::OsString;
-use std::io::Read as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use azekura::error::quote;
 use azekura::{Edit, Engine, Error, Kind, Result};
@@ -14,6 +13,7 @@ use crate::exit::Outcome;
 use crate::output::{Output, counted};
 use crate::store::{Writing, limits};
 use crate::text::Coding;
+use crate::whole;
 
 /// Store records, replacing present values
 #[derive(clap::Args)]
@@ -54,7 +54,7 @@ impl Set {
         }
         let engine = azekura::open::open(&self.file)?;
         if let Some(source) = &self.value_file {
-            words.push(read_value(source, limits(&*engine).value)?);
+            words.push(whole::read(source, limits(&*engine).value)?);
         }
         let (keys, values): (Vec<&[u8]>, Vec<&[u8]>) = words
             .chunks_exact(2)
@@ -90,17 +90,4 @@ impl Set {
         }
         Ok(present.is_none())
     }
-}
-
-/// The bytes of a file or of standard input, at most one more than `limit`: the engine refuses them.
-fn read_value(source: &Path, limit: u64) -> Result<Vec<u8>> {
-    let mut value = Vec::new();
-    let bound = limit.saturating_add(1);
-    if source == Path::new("-") {
-        std::io::stdin().lock().take(bound).read_to_end(&mut value)
-    } else {
-        std::fs::File::open(source).and_then(|file| file.take(bound).read_to_end(&mut value))
-    }
-    .map_err(|error| Error::io("cannot read the value", error).at(source))?;
-    Ok(value)
 }

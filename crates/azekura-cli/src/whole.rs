@@ -1,0 +1,90 @@
+//! Whole files: a value that is read from one, and results that appear as one.
+//!
+//! Promises: a file that is written appears whole or not at all, and one that is broken off leaves nothing; a pipe or a
+//! device is written to as it is; a store is never replaced. What is read is bounded.
+//! It does not know what the bytes mean.
+
+use std::fs;
+use std::io::{self, BufWriter, Read as _, Write as _};
+use std::path::Path;
+
+use azekura::format::superblock::MAGIC;
+use azekura::io::Storage as _;
+use azekura::io::file::{self, File};
+use azekura::{Error, Kind, Result};
+
+/// Writes the results of a command; an error of its writer is for the closure to name.
+pub(crate) type Write<'w> = dyn FnMut(&mut dyn io::Write) -> Result<()> + 'w;
+
+/// The bytes of a file or of standard input (`-`), at most one more than `limit`: whoever stores them refuses that.
+pub(crate) fn read(source: &Path, limit: u64) -> Result<Vec<u8>> {
+    let mut value = Vec::new();
+    let bound = limit.saturating_add(1);
+    if source == Path::new("-") {
+        io::stdin().lock().take(bound).read_to_end(&mut value)
+    } else {
+        fs::File::open(source).and_then(|file| file.take(bound).read_to_end(&mut value))
+    }
+    .map_err(|error| Error::io("cannot read the value", error).at(source))?;
+    Ok(value)
+}
+
+/// Writes what `write` gives to `target`; `refused` names what could not be written. A file that is there is replaced in
+/// one step, unless it is a store.
+pub(crate) fn write(target: &Path, refused: &'static str, write: &mut Write<'_>) -> Result<()> {
+    let failed = |error| Error::io(refused, error).at(target);
+    match fs::metadata(target) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => replace(target, &failed, write),
+        Err(error) => Err(failed(error)),
+        Ok(there) if there.is_file() => {
+            if is_store(target).map_err(failed)? {
+                return Err(Error::new(Kind::Invalid, "the target is a store")
+                    .at(target)
+                    .remedy("choose another name, or remove it first"));
+            }
+            // Behind a symbolic link stands what is to be replaced.
+            let target = fs::canonicalize(target).map_err(failed)?;
+            replace(&target, &failed, write)
+        }
+        // Putting a file in its place would take a device away from everybody else.
+        Ok(_) => {
+            let to = fs::OpenOptions::new().write(true).open(target);
+            buffered(to.map_err(failed)?, &failed, write)
+        }
+    }
+}
+
+/// Puts the results in the place of `target` in one step, with owner and mode of a file that was there.
+fn replace(
+    target: &Path,
+    failed: &dyn Fn(io::Error) -> Error,
+    write: &mut Write<'_>,
+) -> Result<()> {
+    let new = File::create_replacing(target)?;
+    buffered(new.as_stream(), failed, write)?;
+    if target.exists() {
+        new.keep_owner_and_mode_of(target)?;
+    }
+    new.sync()?;
+    new.take_name()?;
+    file::sync_directory(target)
+}
+
+fn buffered(
+    to: impl io::Write,
+    failed: &dyn Fn(io::Error) -> Error,
+    write: &mut Write<'_>,
+) -> Result<()> {
+    let mut writer = BufWriter::with_capacity(1 << 16, to);
+    write(&mut writer)?;
+    writer.flush().map_err(failed)
+}
+
+/// Whether the file at `path` begins as stores do.
+fn is_store(path: &Path) -> io::Result<bool> {
+    let mut start = Vec::new();
+    fs::File::open(path)?
+        .take(MAGIC.len() as u64)
+        .read_to_end(&mut start)?;
+    Ok(start == MAGIC)
+}
