@@ -26,7 +26,7 @@ struct Cli {
 }
 
 /// The subcommands as `--help` shows them.
-const GROUPS: [(&str, &[&str]); 6] = [
+const GROUPS: [(&str, &[&str]); 7] = [
     ("Serve", &["serve", "client", "top"]),
     ("Look", &["get", "list", "search", "inspect", "check"]),
     (
@@ -34,6 +34,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
         &["create", "set", "append", "increment", "rekey", "remove"],
     ),
     ("Move", &["import", "export", "merge", "copy"]),
+    ("Objects", &["object"]),
     ("Care", &["compact", "rebuild", "repair"]),
     ("Meet", &["tour", "bench", "completions", "man"]),
 ];

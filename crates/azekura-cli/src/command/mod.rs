@@ -1,4 +1,4 @@
-//! The subcommands: one file each, with its arguments, their help, and what it does.
+//! The subcommands: one file or folder each, with its arguments, their help, and what it does.
 //!
 //! Each is a struct of arguments with one method, `run`, which prints to the given output and answers
 //! yes, no, or damaged. What can be checked without the file is checked before it is opened.
@@ -19,6 +19,7 @@ mod inspect;
 mod list;
 mod man;
 mod merge;
+mod object;
 mod rebuild;
 mod rekey;
 mod remove;
@@ -75,6 +76,7 @@ subcommands! {
     Export(export::Export),
     Import(import::Import),
     Merge(merge::Merge),
+    Object(object::Object),
     Tour(tour::Tour),
     #[command(hide = true)]
     TourWriter(tour::Writer),

@@ -9,6 +9,7 @@ mod clients;
 mod formats;
 mod full;
 mod help;
+mod objects;
 mod program;
 mod records;
 mod secured;

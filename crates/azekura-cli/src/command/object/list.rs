@@ -1,0 +1,59 @@
+//! `object list`: ids and lengths in the order of ids, from the first or from a place.
+//! A list that stops before the end says on standard error where to go on.
+//! It reads no values.
+
+use azekura::Result;
+use azekura::object::Listed;
+use serde_json::json;
+
+use super::place::{Ids, Place};
+use crate::exit::Outcome;
+use crate::output::Output;
+
+/// Print ids and lengths of objects: a line each
+#[derive(clap::Args)]
+pub(crate) struct List {
+    #[command(flatten)]
+    place: Place,
+    #[command(flatten)]
+    ids: Ids,
+    /// Print at most so many, and then where to go on
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    limit: Option<u64>,
+    /// Print a JSON object for each
+    #[arg(long)]
+    json: bool,
+}
+
+impl List {
+    pub(crate) fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
+        let (first, end) = self.ids.read()?;
+        let mut left = self.limit.unwrap_or(u64::MAX);
+        let mut next = None;
+        self.place.look(|store| {
+            let mut printed = Ok(());
+            store.list(first, end, &mut |listed| {
+                if left == 0 {
+                    next = Some(listed.id);
+                    return false;
+                }
+                left -= 1;
+                printed = self.print(out, listed);
+                printed.is_ok()
+            })?;
+            printed
+        })?;
+        if let Some(next) = next {
+            eprintln!("azekura: more with --first {next}");
+        }
+        Ok(Outcome::Yes)
+    }
+
+    fn print(&self, out: &mut Output<'_>, Listed { id, len }: Listed) -> Result<()> {
+        if self.json {
+            out.json(&json!({"id": id.to_string(), "len": len}))
+        } else {
+            out.line(format_args!("{id}\t{len}"))
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Where an object store is, and which of its objects are meant.
+//!
+//! Promises: a store that a command opened is closed before the command answers, and a close that fails is an error.
+//! It does not know what is done with the store.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use azekura::io::file::File;
+use azekura::io::{Access, Storage};
+use azekura::object::{ObjectId, Options, Store};
+use azekura::{Durability, Error, Kind, Result};
+
+/// The file or device of a store, or both of them.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct Place {
+    /// The store, a file or a block device; with --data the one of its journal
+    store: PathBuf,
+    /// The other file or device, of a store whose values have one of their own
+    #[arg(long, value_name = "PATH")]
+    data: Option<PathBuf>,
+}
+
+impl Place {
+    /// The store's path, as it was given.
+    pub(crate) fn path(&self) -> &Path {
+        &self.store
+    }
+
+    /// The path of its values, if that is another.
+    pub(crate) fn data(&self) -> Option<&Path> {
+        self.data.as_deref()
+    }
+
+    /// Where a value is.
+    pub(crate) fn device(&self) -> &Path {
+        self.data.as_deref().unwrap_or(&self.store)
+    }
+
+    /// Opens the store, has `work` done, and closes it.
+    pub(crate) fn with<T>(
+        &self,
+        durability: Durability,
+        work: impl FnOnce(&Store) -> Result<T>,
+    ) -> Result<T> {
+        let options = Options {
+            durability,
+            // There is nobody to wait for a command but its user.
+            background: false,
+            ..Options::default()
+        };
+        let journal = open(&self.store)?;
+        let data = self.data.as_deref().map(open).transpose()?;
+        let store =
+            Store::open_on(journal, data, &options).map_err(|error| error.at(&self.store))?;
+        let done = work(&store)?;
+        store.close()?;
+        Ok(done)
+    }
+
+    /// As [`with`](Self::with), for commands that change nothing.
+    pub(crate) fn look<T>(&self, work: impl FnOnce(&Store) -> Result<T>) -> Result<T> {
+        self.with(Durability::Process, work)
+    }
+}
+
+fn open(path: &Path) -> Result<Arc<dyn Storage>> {
+    let file = File::open(path, Access::Write).map_err(|error| {
+        let is_missing = |e: &std::io::Error| e.kind() == std::io::ErrorKind::NotFound;
+        if error.system().is_some_and(is_missing) {
+            error.remedy("check the path, or make the store with `azekura object create`")
+        } else {
+            error
+        }
+    })?;
+    Ok(Arc::new(file))
+}
+
+/// The ids that arguments name.
+pub(crate) fn ids(texts: &[String]) -> Result<Vec<ObjectId>> {
+    texts.iter().map(|text| text.parse()).collect()
+}
+
+/// Says which objects there are not.
+pub(crate) fn absent(ids: &[ObjectId]) {
+    for id in ids {
+        eprintln!("azekura: absent: {id}");
+    }
+}
+
+/// A range of ids.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct Ids {
+    /// Begin with this id [default: the lowest]
+    #[arg(long, value_name = "ID")]
+    first: Option<String>,
+    /// End before this id [default: behind the highest]
+    #[arg(long, value_name = "ID")]
+    end: Option<String>,
+}
+
+impl Ids {
+    /// Whether it was said where the range begins or ends.
+    pub(crate) fn is_told(&self) -> bool {
+        self.first.is_some() || self.end.is_some()
+    }
+
+    /// The first, and the one behind the last. `Invalid` if they are no ids, or in the wrong order.
+    pub(crate) fn read(&self) -> Result<(ObjectId, Option<ObjectId>)> {
+        let read = |text: &Option<String>| text.as_deref().map(str::parse).transpose();
+        let first = read(&self.first)?.unwrap_or(ObjectId(0));
+        let end: Option<ObjectId> = read(&self.end)?;
+        match end {
+            Some(end) if end < first => Err(Error::new(
+                Kind::Invalid,
+                "the range of ids ends before it begins",
+            )
+            .found(format!("--first {first}, --end {end}"), "them in order")),
+            end => Ok((first, end)),
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! `object put`: stores values from files, a pipe or the command line, replacing what was there.
+//! Several are one change: after a crash all of them are there or none. `--no-overwrite` and `--expect` store one value if
+//! the object is as it was thought to be; otherwise the answer is no.
+//! It does not know what the values mean.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use azekura::object::{Change, ObjectId, Store};
+use azekura::{Error, Kind, Result};
+
+use super::place::{self, Place};
+use crate::exit::Outcome;
+use crate::output::{Output, counted};
+use crate::store::Writing;
+use crate::whole;
+
+/// Store values, replacing what was there
+#[derive(clap::Args)]
+pub(crate) struct Put {
+    #[command(flatten)]
+    place: Place,
+    /// Ids and the files of their values in turn; - is standard input
+    #[arg(required = true, value_name = "ID FILE|-")]
+    pairs: Vec<OsString>,
+    /// The value of the one ID given
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    value: Option<OsString>,
+    /// Store nothing if there is such an object; the exit code is then 1
+    #[arg(long)]
+    no_overwrite: bool,
+    /// Store nothing unless the object's sequence is this one (see head); the exit code is then 1
+    #[arg(long, value_name = "SEQUENCE", conflicts_with = "no_overwrite")]
+    expect: Option<u64>,
+    #[command(flatten)]
+    writing: Writing,
+}
+
+impl Put {
+    pub(crate) fn run(&self, _: &mut Output<'_>) -> Result<Outcome> {
+        let (ids, sources) = self.pairs()?;
+        let stored = self.place.with(self.writing.durability(), |store| {
+            let values = self.values(&ids, &sources, store.len_max())?;
+            self.store(store, &ids, &values)
+        })?;
+        Ok(Outcome::of(stored))
+    }
+
+    /// The ids, and where their values are; none if they are in the arguments.
+    fn pairs(&self) -> Result<(Vec<ObjectId>, Vec<&Path>)> {
+        let is_told = self.value.is_some();
+        let count = self.pairs.len();
+        if is_told && count != 1 || !is_told && !count.is_multiple_of(2) {
+            let expected = if is_told {
+                "one id, its value being told"
+            } else {
+                "a file after each id"
+            };
+            return Err(Error::new(Kind::Invalid, "ids and values do not pair up")
+                .found(counted(count as u64, "word", "words"), expected)
+                .remedy("a value is a file, - or --value TEXT"));
+        }
+        let words: Vec<String> = self
+            .pairs
+            .iter()
+            .step_by(2)
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect();
+        let ids = place::ids(&words)?;
+        if ids.len() > 1 && (self.no_overwrite || self.expect.is_some()) {
+            return Err(
+                Error::new(Kind::Invalid, "a condition is one object's").found(
+                    counted(ids.len() as u64, "object", "objects"),
+                    "one with --no-overwrite and --expect",
+                ),
+            );
+        }
+        let sources: Vec<&Path> = self
+            .pairs
+            .iter()
+            .skip(1)
+            .step_by(2)
+            .map(Path::new)
+            .collect();
+        if sources
+            .iter()
+            .filter(|source| **source == Path::new("-"))
+            .count()
+            > 1
+        {
+            return Err(Error::new(
+                Kind::Invalid,
+                "standard input is the value of one object",
+            ));
+        }
+        Ok((ids, sources))
+    }
+
+    /// The values, each as long as an object may be.
+    fn values(&self, ids: &[ObjectId], sources: &[&Path], limit: u64) -> Result<Vec<Vec<u8>>> {
+        let told = self.value.iter().map(|value| Ok(value.as_bytes().to_vec()));
+        let read = sources.iter().map(|source| whole::read(source, limit));
+        let values: Vec<Vec<u8>> = told.chain(read).collect::<Result<_>>()?;
+        for (id, value) in ids.iter().zip(&values) {
+            if value.len() as u64 > limit {
+                return Err(
+                    Error::new(Kind::TooLarge, format!("object {id} exceeds the limit"))
+                        .at(self.place.device())
+                        .detail(format!("at most {limit} B fit"))
+                        .remedy("store it in parts, or make a store with larger groups"),
+                );
+            }
+        }
+        Ok(values)
+    }
+
+    /// Whether they were stored.
+    fn store(&self, store: &Store, ids: &[ObjectId], values: &[Vec<u8>]) -> Result<bool> {
+        if let ([id], [value]) = (ids, values) {
+            if !self.no_overwrite && self.expect.is_none() {
+                return store.put(*id, value).map(|_| true);
+            }
+            let stored = store.compare_and_put(*id, self.expect, value)?;
+            if stored.is_none() {
+                match store.sequence(*id)? {
+                    None => eprintln!("azekura: absent: {id}"),
+                    Some(there) => eprintln!("azekura: present already: {id} of sequence {there}"),
+                }
+            }
+            return Ok(stored.is_some());
+        }
+        let changes: Vec<Change<'_>> = ids
+            .iter()
+            .zip(values)
+            .map(|(id, value)| Change::Put(*id, value))
+            .collect();
+        store.apply(&changes).map(|_| true)
+    }
+}
