@@ -281,7 +281,7 @@ fn values_over_the_limit_and_full_stores_are_refused_and_the_rest_stays() {
     place.object(&["put", "s.azo", "1", "--value", "x"]).ok();
     for (command, input) in [
         (&["object", "put", "s.azo", "ab", "long"][..], &b""[..]),
-        (&["object", "put", "s.azo", "ab", "-"], &[7; 1 << 20]),
+        (&["object", "put", "s.azo", "ab", "-"], &vec![7; 1 << 20]),
     ] {
         let error = place.run_with(command, input).error(4);
         assert!(

@@ -49,7 +49,7 @@ impl List {
         Ok(Outcome::Yes)
     }
 
-    fn print(&self, out: &mut Output<'_>, Listed { id, len }: Listed) -> Result<()> {
+    fn print(&self, out: &mut Output<'_>, Listed { id, len, .. }: Listed) -> Result<()> {
         if self.json {
             out.json(&json!({"id": id.to_string(), "len": len}))
         } else {

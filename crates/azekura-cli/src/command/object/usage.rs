@@ -1,4 +1,6 @@
 //! `object usage`: what the objects of a range of ids take, together.
+//!
+//! It promises sums as of some moment while it walks, without an access to the device.
 //! It reads no values, and does not know what the rest of the store takes: `stats` does.
 
 use azekura::Result;
