@@ -154,7 +154,7 @@ impl Store {
             journal.drop_cache()?;
         }
         let core = build(log, target, options, &last, Some(&root));
-        let mut replay = Replay::new(&root);
+        let mut replay = Replay::new(&root, last.open);
         replay.at_least(last.sequence);
         let found = core.log.recover(last.start, trust, &mut |address, frame| {
             let record = Record::decode(address, &frame).ok_or_else(|| {

@@ -54,6 +54,8 @@ pub(super) struct Replay {
     freed: Vec<Span>,
     /// One more than the latest sequence seen.
     next: u64,
+    /// The store was not closed: there were puts that left no trace, perhaps.
+    found_open: bool,
     /// What is to be told: what the scan found, and what holds instead of what was not true.
     untold: Vec<Untold>,
     /// Records replayed, and extents found by the scan.
@@ -70,8 +72,9 @@ enum Untold {
 }
 
 impl Replay {
-    pub(super) fn new(root: &Root) -> Self {
+    pub(super) fn new(root: &Root, found_open: bool) -> Self {
         Self {
+            found_open,
             strides: root.strides.clone(),
             under_way: root.under_way.iter().map(|put| put.sequence).collect(),
             behind: root.sequence,
@@ -280,7 +283,7 @@ impl Core {
                 room.space.claim(Self::span_of(entry))?;
             }
         }
-        room.sequence = replay.next + LEAP;
+        room.sequence = replay.next + if replay.found_open { LEAP } else { 0 };
         Ok(())
     }
 
