@@ -25,7 +25,7 @@ use super::layout::{Pack, Record};
 use super::space::Span;
 use super::{Core, Stored};
 use crate::epoch;
-use crate::error::Result;
+use crate::error::{Kind, Result};
 use crate::log::{Address, Claim, LogPosition};
 use crate::room;
 
@@ -129,9 +129,20 @@ impl Core {
             let _alone = self.gate.write();
             (self.log.end().1, self.index.snapshot(false)?)
         };
+        match self.move_all(&shots) {
+            Ok(true) => Ok(end),
+            Ok(false) => self.oldest_small(&shots, end),
+            // There is no room for packs: what is in the journal stays there.
+            Err(error) if error.kind() == Kind::Full => self.oldest_small(&shots, end),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether all could be read.
+    fn move_all(&self, shots: &[Shot]) -> Result<bool> {
         let mut moved = Vec::new();
         let mut size = 0;
-        self.each_to_move(&shots, &mut |object: Moved| {
+        let all = self.each_to_move(shots, &mut |object: Moved| {
             size += extent::packed_size(object.value.len() as u64);
             room::more(&mut moved, 1)?;
             moved.push(object);
@@ -144,14 +155,34 @@ impl Core {
         if !moved.is_empty() {
             self.pack(&moved)?;
         }
-        Ok(end)
+        Ok(all)
+    }
+
+    /// Where the journal must be kept from for those that stayed.
+    fn oldest_small(&self, shots: &[Shot], end: LogPosition) -> Result<LogPosition> {
+        let mut oldest = end;
+        for (at, shot) in shots.iter().enumerate() {
+            if !shot.dirty && shot.image.is_none_or(|image| !image.in_journal) {
+                continue;
+            }
+            let next = shots.get(at + 1).map(|shot| shot.first);
+            let leaf = self.index.leaf_of(shot, next)?;
+            for (id, from) in leaf.entries().filter(|(_, entry)| entry.kind == JOURNAL) {
+                if self.index.get(id)? == Some(from) {
+                    let position = self.log.position(Address(from.place));
+                    oldest = position.map_or(oldest, |position| oldest.min(position));
+                }
+            }
+        }
+        Ok(oldest)
     }
 
     fn each_to_move(
         &self,
         shots: &[Shot],
         visit: &mut dyn FnMut(Moved) -> Result<()>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
+        let mut all = true;
         for (at, shot) in shots.iter().enumerate() {
             let end = shots.get(at + 1).map(|shot| shot.first);
             if !shot.dirty && shot.image.is_none_or(|image| !image.in_journal) {
@@ -165,20 +196,27 @@ impl Core {
                     continue;
                 }
                 let range = 0..u64::from(from.len);
-                if let Some((value, sequence)) = self.read_journal(&pin, id, from, &range)? {
-                    visit(Moved {
+                match self.read_journal(&pin, id, from, &range) {
+                    Ok(Some((value, sequence))) => visit(Moved {
                         id,
                         from,
                         sequence,
                         value,
-                    })?;
+                    })?,
+                    Ok(None) => {}
+                    // It stays where it is: whoever reads it is told.
+                    Err(error) if error.kind() == Kind::Corrupted => {
+                        tracing::warn!(%error, "a small object stays in the journal");
+                        all = false;
+                    }
+                    Err(error) => return Err(error),
                 }
             }
         }
         for pack in self.sparse_packs() {
             self.each_live(pack, visit)?;
         }
-        Ok(())
+        Ok(all)
     }
 
     fn sparse_packs(&self) -> Vec<Pack> {
@@ -192,8 +230,13 @@ impl Core {
         let mut buf = self
             .buffers
             .take((u64::from(pack.span.units) * UNIT) as usize)?;
-        let read = self.data.read_at(self.offset_of(pack.span), &mut buf);
-        let shown = read.and_then(|()| {
+        if let Err(error) = self.data.read_at(self.offset_of(pack.span), &mut buf) {
+            // It need not be emptied.
+            tracing::warn!(%error, "a pack cannot be read");
+            self.buffers.give(buf);
+            return Ok(());
+        }
+        let mut show = || {
             let mut at = 0;
             while at + HEADER_LEN <= buf.len() {
                 let place = (pack.span.unit * UNIT + at as u64) / PIECE;
@@ -223,7 +266,8 @@ impl Core {
                 at += extent::packed_size(len) as usize;
             }
             Ok(())
-        });
+        };
+        let shown = show();
         self.buffers.give(buf);
         shown
     }
@@ -236,6 +280,19 @@ impl Core {
             .sum();
         let units = size.div_ceil(UNIT) as u32;
         let Some((span, sequence)) = self.take_room(units, Claim::Cleaning)? else {
+            // No run is that long: two that are shorter.
+            let (low, high) = objects.split_at(objects.len() / 2);
+            if !low.is_empty() {
+                self.pack(low)?;
+                return self.pack(high);
+            }
+            // What is in limbo is free after a sync.
+            if self.room.lock().space.in_limbo() > 0 {
+                self.sync()?;
+                if self.room.lock().space.free() >= u64::from(units) {
+                    return self.pack(objects);
+                }
+            }
             return Err(self.full(u64::from(units)));
         };
         let mut entries = room::vec(objects.len())?;
