@@ -23,6 +23,7 @@
 //! ```
 
 pub mod aligned;
+pub mod counted;
 pub mod direct;
 pub mod file;
 pub mod file_lock;

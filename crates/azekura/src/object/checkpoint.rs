@@ -196,8 +196,9 @@ impl Core {
         self.write_super(state, payload)?;
         state.images = images;
         self.index.placed(&root.leaves);
-        self.room.lock().space.placed(&moment.told);
-        Ok(())
+        let mut room = self.room.lock();
+        room.space.placed(&moment.told);
+        room.space.arrive()
     }
 
     fn write_leaf(

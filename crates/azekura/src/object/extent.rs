@@ -319,7 +319,7 @@ impl Header {
             len,
             flags,
         };
-        (u64::from(len) <= LEN_MAX).then_some(header)
+        (u64::from(len) <= LEN_MAX && sequence < 1 << 63).then_some(header)
     }
 
     /// Units of the extent.

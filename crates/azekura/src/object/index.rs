@@ -49,6 +49,17 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// Whether the object can be where it says, on a device of so many units.
+    pub fn is_within(self, units: u64) -> bool {
+        let is_small = u64::from(self.len) <= extent::PACKED_LEN_MAX;
+        let end = self.place * extent::PIECE + self.device_bytes();
+        match self.kind {
+            EXTENT => end <= units * extent::UNIT,
+            PACKED => is_small && end <= units * extent::UNIT,
+            kind => kind == JOURNAL && is_small,
+        }
+    }
+
     /// Bytes the object takes on the device, or will.
     pub fn device_bytes(self) -> u64 {
         let len = u64::from(self.len);
@@ -412,6 +423,13 @@ impl Index {
             entries.extend(rest.iter().map(Entry::unpack));
             Ok(Page { entries, next: end })
         })?
+    }
+
+    /// The first id of the leaf behind the one of `id`.
+    pub fn after(&self, id: ObjectId) -> Option<ObjectId> {
+        let directory = self.directory.read();
+        let next = directory.get(slot_of(&directory, id) + 1);
+        next.map(|slot| slot.first)
     }
 
     /// All leaves as they are now, shared; `clean`: their changes are taken to be stored with it.

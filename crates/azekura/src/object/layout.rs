@@ -226,7 +226,7 @@ impl Super {
             }
             && end <= PLACES_END
             && group_units.is_power_of_two()
-            && own.sequence < 1 << 63;
+            && own.sequence < SEQUENCES_END;
         sound.then_some(own)
     }
 
@@ -298,6 +298,13 @@ pub struct Root {
     pub other: Vec<(u32, u32)>,
 }
 
+/// Sequences of changes are below it.
+pub const SEQUENCES_END: u64 = 1 << 63;
+
+fn take_sequence(take: &mut Take<'_>) -> Option<u64> {
+    take.u64().filter(|sequence| *sequence < SEQUENCES_END)
+}
+
 fn give_span(give: &mut Give, span: Span) {
     give.u64(span.unit).u32(span.units);
 }
@@ -356,7 +363,7 @@ fn give_stride(give: &mut Give, stride: &Stride) {
 
 fn take_stride(take: &mut Take<'_>) -> Option<Stride> {
     Some(Stride {
-        sequence: take.u64()?,
+        sequence: take_sequence(take)?,
         spans: take_all(take, take_span)?,
     })
 }
@@ -427,7 +434,7 @@ impl Root {
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut take = Take(bytes);
         let root = Self {
-            sequence: take.u64()?,
+            sequence: take_sequence(&mut take)?,
             leaves: take_all(&mut take, |take| {
                 let first = ObjectId::from_bytes(take.id()?);
                 let (count, usage) = (take.u32()?, take.u64()?);
@@ -449,7 +456,7 @@ impl Root {
             between: take_all(&mut take, take_span)?,
             under_way: take_all(&mut take, |take| {
                 Some(UnderWay {
-                    sequence: take.u64()?,
+                    sequence: take_sequence(take)?,
                     span: take_span(take)?,
                 })
             })?,
@@ -490,7 +497,12 @@ impl Root {
             .chain(self.under_way.iter().map(|put| &put.span))
             .all(within)
             && self.groups.len() as u64 == groups
-            && self.groups.iter().all(|told| told.free <= group_units)
+            && self.groups.iter().enumerate().all(|(at, told)| {
+                let left = units - at as u64 * u64::from(group_units);
+                let limit = left.min(u64::from(group_units)) as u32;
+                // Without a list all of it is free, or nothing.
+                told.free == 0 || told.free == limit || told.image.is_some() && told.free < limit
+            })
     }
 }
 
@@ -590,7 +602,7 @@ impl Record {
         let mut take = Take(frame.value);
         let record = if let Some((id, [])) = frame.key.split_first_chunk::<16>() {
             let id = ObjectId::from_bytes(*id);
-            let sequence = take.u64()?;
+            let sequence = take_sequence(&mut take)?;
             match frame.header.kind {
                 FrameKind::Put => Self::Put(id, sequence, Entry::from_bytes(take.bytes(9)?)?),
                 FrameKind::Remove => Self::Removed(id, sequence),
@@ -608,7 +620,7 @@ impl Record {
         } else {
             match frame.key {
                 b"R" => {
-                    let sequence = take.u64()?;
+                    let sequence = take_sequence(&mut take)?;
                     let first = ObjectId::from_bytes(take.id()?);
                     Self::RangeRemoved(sequence, first, ObjectId::from_bytes(take.id()?))
                 }
@@ -620,7 +632,7 @@ impl Record {
                     Self::Batch(records)
                 }
                 b"S" => Self::Opened(take_stride(&mut take)?),
-                b"F" => Self::Settled(take.u64()?),
+                b"F" => Self::Settled(take_sequence(&mut take)?),
                 _ => return None,
             }
         };
@@ -652,7 +664,7 @@ impl Record {
 
     fn take_inner(take: &mut Take<'_>) -> Option<Self> {
         let is_put = take.u8()?;
-        let (id, sequence) = (ObjectId::from_bytes(take.id()?), take.u64()?);
+        let (id, sequence) = (ObjectId::from_bytes(take.id()?), take_sequence(take)?);
         match is_put {
             0 => Some(Self::Removed(id, sequence)),
             1 => Some(Self::Put(id, sequence, Entry::from_bytes(take.bytes(9)?)?)),

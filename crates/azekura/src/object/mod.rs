@@ -56,12 +56,20 @@ mod buffers;
 mod change;
 mod check;
 mod checkpoint;
+mod copy;
+mod dump;
+mod grow;
 mod journal;
 mod keeper;
 mod open;
 mod read;
 mod recover;
+mod repair;
+mod salvage;
+mod scrub;
+mod settle;
 mod small;
+mod stats;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,6 +79,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::engine::Durability;
 use crate::error::{Error, Kind, Result};
 use crate::io::Storage;
+use crate::io::counted::Counts;
 use crate::log::Log;
 
 use buffers::Buffers;
@@ -84,8 +93,11 @@ use space::{Space, Span};
 use turns::Turns;
 
 pub use change::Change;
+pub use check::{CheckReport, Finding};
 pub use id::ObjectId;
 pub use read::{Listed, Usage};
+pub use repair::Repaired;
+pub use scrub::{Scrubbed, Step};
 
 /// How a store is made and opened. What was decided when it was made is not asked again.
 #[derive(Clone, Debug)]
@@ -188,6 +200,7 @@ struct Core {
     group_units: u32,
     devices: u8,
     options: Options,
+    counts: Arc<Counts>,
     // Each with its own rules.
     index: Index,
     turns: Turns,

@@ -12,7 +12,7 @@ use parking_lot::{Mutex, RwLock};
 
 use super::checkpoint::{self, Checkpoint, leaf_seed, list_seed};
 use super::extent::UNIT;
-use super::index::{self, Image, Index, Leaf};
+use super::index::{self, Entry, Image, Index, Leaf};
 use super::layout::{
     self, DATA, ENGINE, ROOT_SEED, Record, Root, SHIFTS, Super, decode_runs, encode_label,
 };
@@ -23,6 +23,7 @@ use super::space::{self, Space};
 use super::{Core, ObjectId, Options, Room, Store, keeper};
 use crate::error::{Error, Kind, Result, size};
 use crate::format::superblock::{self, Superblock};
+use crate::io::counted::{Counted, Counts};
 use crate::io::direct::DirectFile;
 use crate::io::file::{File, Files};
 use crate::io::front::Front;
@@ -100,7 +101,9 @@ impl Store {
             shift: plan.shift,
             salt: entropy[0] as u32,
         };
-        let front = Front::new(Arc::clone(&journal), plan.journal_size, 0)?;
+        let counts = Arc::default();
+        let counted = Counted::over(Arc::clone(&journal), &counts);
+        let front = Front::new(counted, plan.journal_size, 0)?;
         front.resize(geometry.offset_of(1))?;
         let log = open_log(front, geometry, plan.journal_size)?;
         log.segments().finish_adoption()?;
@@ -120,9 +123,11 @@ impl Store {
         if let Some(data) = &data {
             write_label(data.as_ref(), &payload)?;
         }
-        let core = build(log, target, options, &payload, None);
+        let core = build(log, target, counts, options, &payload, None);
         core.flush_devices()?;
         let mut state = Checkpoint::default();
+        // Both slots: there is never one alone.
+        core.write_super(&mut state, payload.clone())?;
         core.write_super(&mut state, payload)?;
         *core.checkpoint.lock() = state;
         Self::start(core)
@@ -138,23 +143,36 @@ impl Store {
         data: Option<Arc<dyn Storage>>,
         options: &Options,
     ) -> Result<Self> {
-        let (sequence, mut last) = read_super(journal.as_ref())?;
+        let (sequence, last) = read_super(journal.as_ref())?;
         check_devices(journal.as_ref(), data.as_deref(), &last)?;
         let root = read_root(journal.as_ref(), &last)?;
+        Self::open_at(&journal, data.as_ref(), options, (sequence, last), &root)
+    }
+
+    /// Opens it at this superblock and root.
+    pub(super) fn open_at(
+        journal: &Arc<dyn Storage>,
+        data: Option<&Arc<dyn Storage>>,
+        options: &Options,
+        (sequence, mut last): (u64, Super),
+        root: &Root,
+    ) -> Result<Self> {
         let geometry = last.geometry;
-        let front = Front::new(Arc::clone(&journal), last.journal_size, last.journal_size)?;
+        let counts = Arc::default();
+        let counted = Counted::over(Arc::clone(journal), &counts);
+        let front = Front::new(counted, last.journal_size, last.journal_size)?;
         let segments = segments_of(front.as_ref(), geometry, last.journal_size)?;
         root.needed()
             .check_within(front.as_ref(), geometry, segments)?;
         let log = open_log(front, geometry, last.journal_size)?;
         root.needed().adopt(&log)?;
-        let target = data_of(&journal, data.as_ref(), options);
+        let target = data_of(journal, data, options);
         let trust = last.trust(&log);
         if last.open && !trust.trusted {
             journal.drop_cache()?;
         }
-        let core = build(log, target, options, &last, Some(&root));
-        let mut replay = Replay::new(&root, last.open);
+        let core = build(log, target, counts, options, &last, Some(root));
+        let mut replay = Replay::new(root, last.open);
         replay.at_least(last.sequence);
         let found = core.log.recover(last.start, trust, &mut |address, frame| {
             let record = Record::decode(address, &frame).ok_or_else(|| {
@@ -253,7 +271,7 @@ impl Drop for Store {
 }
 
 impl Core {
-    fn close(&self) -> Result<()> {
+    pub(super) fn close(&self) -> Result<()> {
         self.log.healthy()?;
         self.make_checkpoint()?;
         let mut state = self.checkpoint.lock();
@@ -266,7 +284,7 @@ impl Core {
         self.write_super(&mut state, payload)
     }
 
-    fn keep_for_next_checkpoint(&self, last: &Super) {
+    pub(super) fn keep_for_next_checkpoint(&self, last: &Super) {
         let groups = last.units.div_ceil(u64::from(last.group_units));
         let leaves = self.index.leaves() as u64;
         let (units, root) = checkpoint::need(last.geometry, self.index.count(), leaves, groups);
@@ -363,7 +381,7 @@ fn fill(data: &dyn Storage, plan: &Plan, progress: &mut dyn FnMut(u64, u64)) -> 
 }
 
 /// Where the data is written: past the page cache, if that is wanted and the file system has it.
-fn data_of(
+pub(super) fn data_of(
     journal: &Arc<dyn Storage>,
     data: Option<&Arc<dyn Storage>>,
     options: &Options,
@@ -379,27 +397,25 @@ fn data_of(
     }
 }
 
-fn open_log(front: Arc<Front>, geometry: Geometry, size: u64) -> Result<Log> {
+pub(super) fn open_log(front: Arc<Front>, geometry: Geometry, size: u64) -> Result<Log> {
     let map = front.map(size.next_multiple_of(4096))?;
     // Few pages are changed between two syncs.
     map.advise_plain();
     Log::new(front, map, geometry)
 }
 
-fn build(
+pub(super) fn build(
     log: Log,
     data: Arc<dyn Storage>,
+    counts: Arc<Counts>,
     options: &Options,
     payload: &Super,
     root: Option<&Root>,
 ) -> Core {
     let storage = Arc::clone(log.storage());
     let salt = payload.geometry.salt;
-    let source = Images {
-        storage: Arc::clone(&storage),
-        salt,
-    };
-    let lists = Images { storage, salt };
+    let source = Images::new(&storage, salt, payload.units);
+    let lists = Images::new(&storage, salt, payload.units);
     let told = root.filter(|_| payload.root.is_some());
     let space = Space::new(
         payload.units,
@@ -411,7 +427,8 @@ fn build(
     let leaves = told.map_or_else(Vec::new, |root| root.leaves.clone());
     Core {
         log,
-        data,
+        data: Counted::over(data, &counts),
+        counts,
         salt,
         data_offset: payload.data_offset,
         group_units: payload.group_units,
@@ -436,13 +453,23 @@ fn build(
 }
 
 /// Images of a checkpoint.
-struct Images {
+pub(super) struct Images {
     storage: Arc<dyn Storage>,
     salt: u32,
+    /// No object lies behind so many units.
+    units: u64,
 }
 
 impl Images {
-    fn impossible(&self, what: &str, image: Extent) -> Error {
+    pub(super) fn new(storage: &Arc<dyn Storage>, salt: u32, units: u64) -> Self {
+        Self {
+            storage: Arc::clone(storage),
+            salt,
+            units,
+        }
+    }
+
+    pub(super) fn impossible(&self, what: &str, image: Extent) -> Error {
         Error::new(Kind::Corrupted, format!("{what} holds impossible values"))
             .at(self.storage.path())
             .offset(image.offset)
@@ -455,8 +482,13 @@ impl index::Source for Images {
         let what = "a part of the index";
         let seed = leaf_seed(self.salt, first);
         let bytes = read_extent(self.storage.as_ref(), image.extent, seed, what)?;
-        let leaf = Leaf::of_image(&bytes, first, end);
-        leaf.unwrap_or_else(|| Err(self.impossible(what, image.extent)))
+        let impossible = || self.impossible(what, image.extent);
+        let leaf = Leaf::of_image(&bytes, first, end).ok_or_else(impossible)??;
+        let within = |(_, entry): (ObjectId, Entry)| entry.is_within(self.units);
+        if leaf.len() as u64 != u64::from(image.count) || !leaf.entries().all(within) {
+            return Err(impossible());
+        }
+        Ok(leaf)
     }
 }
 
@@ -509,7 +541,7 @@ pub(super) fn read_root(storage: &dyn Storage, last: &Super) -> Result<Root> {
         })
 }
 
-fn write_label(data: &dyn Storage, payload: &Super) -> Result<()> {
+pub(super) fn write_label(data: &dyn Storage, payload: &Super) -> Result<()> {
     for sequence in 0..2 {
         let label = Superblock {
             engine: DATA,

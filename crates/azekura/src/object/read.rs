@@ -122,7 +122,7 @@ impl Core {
     }
 
     /// Where an object is. If that is the journal, its segment stays as long as the pin lives.
-    fn find(&self, id: ObjectId) -> Result<(Option<epoch::Pin>, Option<Entry>)> {
+    pub(super) fn find(&self, id: ObjectId) -> Result<(Option<epoch::Pin>, Option<Entry>)> {
         let pin = epoch::pin();
         let entry = self.index.get(id)?;
         let is_in_journal = entry.is_some_and(|entry| entry.kind == JOURNAL);

@@ -22,14 +22,16 @@ use super::Core;
 use super::extent::{self, BATCHED, Header, PACKED, PIECE, UNIT};
 use super::id::ObjectId;
 use super::index::{EXTENT, Entry};
-use super::layout::{Record, Root};
+use super::layout::{Record, Root, SEQUENCES_END};
 use super::space::{Span, Stride};
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use crate::io::aligned::AlignedBuf;
 use crate::log::Claim;
 
 /// Sequences left out after a recovery: those of puts that left no trace.
 const LEAP: u64 = 1 << 20;
+/// So many are left for what comes between two recoveries.
+const SEQUENCES_KEPT: u64 = 1 << 60;
 
 /// Bytes that a scan reads at once.
 const WINDOW: usize = 1 << 20;
@@ -132,7 +134,7 @@ impl Replay {
     }
 }
 
-fn entry_at(unit: u64, len: u32) -> Entry {
+pub(super) fn entry_at(unit: u64, len: u32) -> Entry {
     Entry {
         place: unit * (UNIT / PIECE),
         len,
@@ -238,7 +240,12 @@ impl Core {
     }
 
     /// Whether the extent of an entry is there whole, and of this put.
-    fn is_there(&self, id: ObjectId, sequence: Option<u64>, entry: Entry) -> Result<bool> {
+    pub(super) fn is_there(
+        &self,
+        id: ObjectId,
+        sequence: Option<u64>,
+        entry: Entry,
+    ) -> Result<bool> {
         if entry.kind != EXTENT || Self::span_of(entry).end() > self.room.lock().space.units() {
             return Ok(entry.kind != EXTENT);
         }
@@ -283,7 +290,11 @@ impl Core {
                 room.space.claim(Self::span_of(entry))?;
             }
         }
-        room.sequence = replay.next + if replay.found_open { LEAP } else { 0 };
+        room.sequence = if replay.found_open {
+            behind(replay.next)?
+        } else {
+            replay.next
+        };
         Ok(())
     }
 
@@ -345,6 +356,20 @@ impl Core {
         drop(inside);
         Ok(())
     }
+}
+
+/// The first sequence after a recovery that saw those before `next`. Nobody gets to the end of them by changing objects.
+pub(super) fn behind(next: u64) -> Result<u64> {
+    let sequence = next.saturating_add(LEAP);
+    if sequence >= SEQUENCES_END - SEQUENCES_KEPT {
+        return Err(
+            Error::new(Kind::Corrupted, "the sequences of changes are used up").found(
+                sequence,
+                format!("less than {}", SEQUENCES_END - SEQUENCES_KEPT),
+            ),
+        );
+    }
+    Ok(sequence)
 }
 
 /// The units that a scan looks at, read many at a time.

@@ -18,7 +18,7 @@
 use std::collections::VecDeque;
 
 use super::runs::{Run, Runs};
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use crate::log::anchor::Extent;
 
 /// Units of a stride where a group has so many: 64 MiB.
@@ -92,6 +92,10 @@ pub struct Space {
     limbo: VecDeque<Span>,
     /// How many spans ever came out of limbo.
     absolved: u64,
+    /// Those behind so many stay in limbo, while somebody reads what was there when it began.
+    pins: Vec<u64>,
+    /// The device has grown by these; they are free when a checkpoint has told so.
+    coming: Vec<Span>,
     free: u64,
 }
 
@@ -130,6 +134,8 @@ impl Space {
             strides: VecDeque::new(),
             limbo: VecDeque::new(),
             absolved: 0,
+            pins: Vec::new(),
+            coming: Vec::new(),
             free: 0,
         };
         for at in 0..count {
@@ -262,8 +268,23 @@ impl Space {
         self.absolved + self.limbo.len() as u64
     }
 
-    /// The first `count` spans that ever went into limbo are free.
+    /// What goes into limbo from now on stays there until the pin, which this is, is taken out.
+    pub fn pin(&mut self) -> u64 {
+        let pin = self.buried();
+        self.pins.push(pin);
+        pin
+    }
+
+    /// Takes a pin out.
+    pub fn unpin(&mut self, pin: u64) {
+        if let Some(at) = self.pins.iter().position(|of| *of == pin) {
+            self.pins.swap_remove(at);
+        }
+    }
+
+    /// The first `count` spans that ever went into limbo are free, but for those that are pinned.
     pub fn absolve(&mut self, count: u64) -> Result<()> {
+        let count = self.pins.iter().fold(count, |count, pin| count.min(*pin));
         while self.absolved < count
             && let Some(span) = self.limbo.front().copied()
         {
@@ -383,25 +404,38 @@ impl Space {
         }
     }
 
-    /// Not free for objects, and yet not an object's: limbo, and what is left of the stride.
+    /// Not free for objects, and yet not an object's: limbo, what is left of the stride, and what the device has grown by.
     pub fn between(&self) -> impl Iterator<Item = Span> + '_ {
-        self.limbo.iter().chain(&self.left).copied()
+        let used = self.limbo.iter().chain(&self.left);
+        used.chain(&self.coming).copied()
     }
 
-    /// More units at the end: the device has grown.
-    pub fn grow(&mut self, units: u64) -> Result<()> {
+    /// More units at the end: the device has grown. They are free when a checkpoint is durable that was told of them
+    /// ([`arrive`](Self::arrive)): what stands there before could not be found again.
+    pub fn grow(&mut self, units: u64) {
         let before = self.units;
         self.units = units.max(before);
+        // What meant all of the last group does not any more.
+        if let Some(last) = self.groups.last_mut() {
+            last.dirty |= last.image.is_none();
+        }
         let count = self.units.div_ceil(u64::from(self.group_units)) as usize;
-        self.groups.reserve(count - self.groups.len());
         while self.groups.len() < count {
-            self.groups.push(Group::new(Told::default(), 1));
+            self.groups.push(Group::new(Told::default(), 0));
         }
         let mut unit = before;
         while unit < self.units {
             let units = (self.units - unit).min(u64::from(self.group_units)) as u32;
-            self.add(Span { unit, units })?;
+            self.coming.push(Span { unit, units });
             unit += u64::from(units);
+        }
+    }
+
+    /// A checkpoint that tells all groups is durable.
+    pub fn arrive(&mut self) -> Result<()> {
+        while let Some(span) = self.coming.last().copied() {
+            self.add(span)?;
+            self.coming.pop();
         }
         Ok(())
     }
@@ -456,7 +490,15 @@ impl Group {
 
     fn warm(&mut self, source: &dyn Source, at: usize, limit: u32) -> Result<&mut Runs> {
         if let (None, Some(image)) = (&self.runs, self.image) {
-            self.runs = Some(source.runs(at as u32, image, limit)?);
+            let runs = source.runs(at as u32, image, limit)?;
+            if runs.free() != self.free {
+                let what = "the list of a group does not have the units that are told of it";
+                return Err(Error::new(Kind::Corrupted, what)
+                    .offset(image.offset)
+                    .found(runs.free(), self.free)
+                    .remedy("run `azekura object repair`"));
+            }
+            self.runs = Some(runs);
         }
         Ok(self.runs.get_or_insert_default())
     }

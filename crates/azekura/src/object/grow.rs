@@ -1,0 +1,55 @@
+//! Growing, while the store is being used.
+//!
+//! | step | a crash here leaves |
+//! |---|---|
+//! | 1 the file is made larger (a device is) | the old size, and room behind that nobody knows |
+//! | 2 a checkpoint tells more units, and the new ones as nobody's | the old size or the new one |
+//! | 3 the new units are free | the new size |
+//!
+//! Nothing is put into the new room before the checkpoint is durable: an open at the old size could not find it. Stores do not
+//! shrink.
+
+use super::extent::UNIT;
+use super::layout::PLACES_END;
+use super::{Core, Store};
+use crate::error::{Error, Kind, Result, size};
+
+impl Store {
+    /// Makes the store `capacity` bytes large, on the device that holds its data; `None`: as large as its device is now. A file
+    /// is made larger first. Returns the bytes for data.
+    ///
+    /// `Invalid` if the store, or a device, would have to be smaller; `Full` if the file system has no room.
+    pub fn grow(&self, capacity: Option<u64>) -> Result<u64> {
+        self.core.grow(capacity)
+    }
+}
+
+impl Core {
+    fn grow(&self, capacity: Option<u64>) -> Result<u64> {
+        self.log.healthy()?;
+        let state = self.checkpoint.lock();
+        let before = self.room.lock().space.units();
+        let needed = self.data_offset + before * UNIT;
+        let there = self.data.size()?;
+        let wanted = capacity.unwrap_or(there);
+        if wanted < needed || there < needed {
+            return Err(Error::new(Kind::Invalid, "a store does not shrink")
+                .at(self.data.path())
+                .found(
+                    size(wanted.min(there)),
+                    format!("at least {}", size(needed)),
+                )
+                .remedy("copy it to a smaller one"));
+        }
+        if wanted > there {
+            self.data.resize(wanted)?;
+        }
+        let units = (wanted.min(PLACES_END) - self.data_offset) / UNIT;
+        if units > before {
+            self.room.lock().space.grow(units);
+            drop(state);
+            self.make_checkpoint()?;
+        }
+        Ok(units.max(before) * UNIT)
+    }
+}

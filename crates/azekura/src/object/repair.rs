@@ -1,0 +1,628 @@
+//! Repairing: a store in place, whose checkpoint or journal is damaged.
+//!
+//! The data stays where it is. What says where it is is made anew from what is whole:
+//!
+//! | damaged | made from | what is not known |
+//! |---|---|---|
+//! | one superblock | the other | nothing, if its journal is whole |
+//! | lists of free room | the index | nothing |
+//! | leaves of the index | extents that lie in no free room, by a scan of the data | nothing, if the lists are whole |
+//! | leaves and lists, or the root | extents, by a scan | whether an object was removed before the checkpoint: it may come back |
+//! | the journal | extents, by a scan | removals and batches that stood there: they may be undone |
+//! | an extent | | its object is lost: reading it stays an error |
+//! | a small object's frame in the journal | | the object is lost, and taken out |
+//!
+//! Packs are made anew from the small objects that stand together. What is doubtful or lost is counted and listed. An extent
+//! holds only with its id, place and put: no object gets another's bytes. Of extents of one object the latest counts, unless the journal knows better.
+//!
+//! A crash in here leaves the damaged store as it was, to be repaired again: the superblock is written last, and what it needs
+//! is not written over before. Both superblocks gone is the end: without the salt nothing can be told from other bytes.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::checkpoint::Checkpoint;
+use super::extent::{self, BATCHED, Header, UNIT};
+use super::id::ObjectId;
+use super::index::{self, EXTENT, Entry, PACKED};
+use super::layout::{DATA, Pack, Root, Super, decode_label};
+use super::open::{Images, build, data_of, open_log, read_root, read_super, write_label};
+use super::recover::behind;
+use super::salvage::{Facts, Met, find_segments};
+use super::settle::units_of;
+use super::space::{self, Span, Told};
+use super::{Core, Options, Store};
+use crate::error::{Error, Kind, Result, size};
+use crate::format::superblock::{self, Superblock};
+use crate::io::counted::Counted;
+use crate::io::file::File;
+use crate::io::front::Front;
+use crate::io::{Access, Storage};
+use crate::log::anchor::segments_of;
+use crate::log::{Log, Segment, Use};
+
+/// A store in a later epoch would not open often any more.
+const EPOCHS_END: u32 = u32::MAX - (1 << 16);
+
+/// Lines and ids are listed up to this many.
+const LISTED_MAX: usize = 1000;
+
+/// What a repair did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Repaired {
+    /// Objects in the store now.
+    pub objects: u64,
+    /// Units of data that were scanned; 0: the index was whole.
+    pub scanned: u64,
+    /// Objects that may have been removed, or put again by a batch that failed, before: what would know it is lost.
+    pub doubtful: u64,
+    /// Their ids; at most 1000.
+    pub doubted: Vec<ObjectId>,
+    /// One line per loss; at most 1000.
+    pub lost: Vec<String>,
+}
+
+impl Repaired {
+    pub(super) fn lose(&mut self, what: String) {
+        if self.lost.len() < LISTED_MAX {
+            self.lost.push(what);
+        }
+    }
+
+    fn doubt(&mut self, id: ObjectId) {
+        self.doubtful += 1;
+        if self.doubted.len() < LISTED_MAX {
+            self.doubted.push(id);
+        }
+    }
+}
+
+impl Store {
+    /// Repairs the store in a file, in place. See [`repair_on`](Self::repair_on).
+    pub fn repair(path: impl AsRef<Path>, progress: &mut dyn FnMut(u64, u64)) -> Result<Repaired> {
+        let journal: Arc<dyn Storage> = Arc::new(File::open(path, Access::Write)?);
+        Self::repair_on(&journal, None, progress)
+    }
+
+    /// Makes a store whose checkpoint or journal is damaged openable again, and leaves it closed. `progress` is told units
+    /// scanned, of how many. Costs a read of all data where the index is damaged.
+    ///
+    /// Errors: `Mismatch` or `Corrupted` if neither superblock can be read, or the devices are not of one store.
+    pub fn repair_on(
+        journal: &Arc<dyn Storage>,
+        data: Option<&Arc<dyn Storage>>,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Repaired> {
+        let (sequence, mut last) = read_super(journal.as_ref())?;
+        if last.epoch.max((last.next_sequence >> 32) as u32) > EPOCHS_END {
+            return Err(
+                Error::new(Kind::Corrupted, "the epochs of the journal are used up")
+                    .at(journal.path())
+                    .found(last.epoch, format!("at most {EPOCHS_END}")),
+            );
+        }
+        let mut report = Repaired::default();
+        check_label(data.map(AsRef::as_ref), &last, &mut report)?;
+        let root = read_root(journal.as_ref(), &last);
+        let shrunk = fit(journal, data, &mut last, &mut report)?;
+        let options = Options {
+            background: false,
+            ..Options::default()
+        };
+        let images = Images::new(journal, last.geometry.salt, last.units);
+        if let Ok(root) = &root
+            && !shrunk
+            && lost_leaves(&images, root).is_empty()
+        {
+            // Where all objects are is known; what is free is the rest.
+            let mut root = root.clone();
+            root.groups.fill(Told::default());
+            let at = (sequence, last.clone());
+            match Self::open_at(journal, data, &options, at, &root) {
+                Ok(store) => return store.core.finish_repair(report),
+                Err(error) if error.kind() == Kind::Corrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let root = root.unwrap_or_else(|error| {
+            report.lose(error.to_string());
+            Root {
+                sequence: last.sequence,
+                ..Root::default()
+            }
+        });
+        let known = Known::read(&images, &last, root, &mut report);
+        let core = rebuilt(
+            journal,
+            data,
+            &options,
+            (sequence, last),
+            &known,
+            |core, facts| core.salvage(&known, facts, &mut report, progress),
+        )?;
+        core.finish_repair(report)
+    }
+}
+
+/// A label that is damaged is written again; one of another store is an error.
+fn check_label(data: Option<&dyn Storage>, last: &Super, report: &mut Repaired) -> Result<()> {
+    let Some(data) = data else {
+        if last.devices == 2 {
+            return Err(
+                Error::new(Kind::Mismatch, "the store has its data on another device")
+                    .remedy("give both devices"),
+            );
+        }
+        return Ok(());
+    };
+    if last.devices != 2 {
+        return Err(Error::new(Kind::Mismatch, "the store has one device").at(data.path()));
+    }
+    let mut slots = [0; 2].map(|_| vec![0; superblock::SLOT_SIZE as usize]);
+    let mut whole = 0;
+    for (slot, bytes) in slots.iter_mut().enumerate() {
+        data.read_at(slot as u64 * superblock::SLOT_SIZE, bytes)?;
+        match Superblock::current(bytes, &DATA) {
+            Ok(label) => {
+                let of = decode_label(&label.payload).map(|(identity, _)| identity);
+                if of != Some(last.identity) {
+                    return Err(
+                        Error::new(Kind::Mismatch, "the data belongs to another store")
+                            .at(data.path())
+                            .remedy("give the journal and the data of one store"),
+                    );
+                }
+                whole += 1;
+            }
+            Err(error) if error.kind() == Kind::Corrupted => {}
+            // A slot that is no slot at all: damaged, if the other one is ours.
+            Err(_) if whole > 0 || slot == 0 => {}
+            Err(error) => return Err(error.at(data.path())),
+        }
+    }
+    if whole == 0 {
+        report.lose(format!(
+            "the label of {} was damaged",
+            data.path().display()
+        ));
+    }
+    if whole < 2 {
+        write_label(data, last)?;
+    }
+    Ok(())
+}
+
+/// Makes the store as small as its device is now; whether it had to.
+fn fit(
+    journal: &Arc<dyn Storage>,
+    data: Option<&Arc<dyn Storage>>,
+    last: &mut Super,
+    report: &mut Repaired,
+) -> Result<bool> {
+    let there = journal.size()?;
+    if there < last.journal_size {
+        return Err(
+            Error::new(Kind::Corrupted, "the device is shorter than the journal")
+                .at(journal.path())
+                .found(size(there), size(last.journal_size))
+                .remedy("restore its size"),
+        );
+    }
+    let device = data.unwrap_or(journal);
+    let there = device.size()?;
+    let units = there.saturating_sub(last.data_offset) / UNIT;
+    if units == 0 {
+        return Err(
+            Error::new(Kind::Corrupted, "the device ends before the data begins")
+                .at(device.path())
+                .found(size(there), format!("more than {}", size(last.data_offset)))
+                .remedy("restore its size"),
+        );
+    }
+    if units >= last.units {
+        return Ok(false);
+    }
+    report.lose(format!(
+        "the device has {} of {}: what lay behind is lost",
+        size(there),
+        size(last.offset_of(last.units))
+    ));
+    last.units = units;
+    Ok(true)
+}
+
+/// Which leaves of a root cannot be read.
+fn lost_leaves(images: &Images, root: &Root) -> Vec<(usize, Error)> {
+    let mut lost = Vec::new();
+    for (at, (first, image)) in root.leaves.iter().enumerate() {
+        let end = root.leaves.get(at + 1).map(|(first, _)| *first);
+        if let Some(image) = image
+            && let Err(error) = index::Source::load(images, image, *first, end)
+        {
+            lost.push((at, error));
+        }
+    }
+    lost
+}
+
+/// What is known of the moment of the checkpoint.
+struct Known {
+    /// Lost leaves have no image, and lists are not told.
+    root: Root,
+    /// By leaf.
+    is_lost: Vec<bool>,
+    /// Room in which no object was, sorted.
+    dead: Vec<Span>,
+    /// Groups of which that is known, by number.
+    told: Vec<bool>,
+    group_units: u64,
+}
+
+impl Known {
+    fn read(images: &Images, last: &Super, mut root: Root, report: &mut Repaired) -> Self {
+        let count = last.units.div_ceil(u64::from(last.group_units)) as usize;
+        let mut known = Self {
+            is_lost: vec![
+                root.leaves.is_empty() && last.anchor.root.is_some();
+                root.leaves.len().max(1)
+            ],
+            dead: root.between.clone(),
+            told: vec![false; count],
+            group_units: u64::from(last.group_units),
+            root: Root::default(),
+        };
+        for (at, error) in lost_leaves(images, &root) {
+            report.lose(error.to_string());
+            known.is_lost[at] = true;
+            root.leaves[at].1 = None;
+        }
+        known.dead.extend(root.under_way.iter().map(|put| put.span));
+        for (group, told) in root.groups.iter().enumerate().take(count) {
+            known.read_group(images, last, group, *told, report);
+        }
+        known.dead.sort_unstable();
+        root.groups = vec![Told::default(); count];
+        known.root = root;
+        known
+    }
+
+    fn read_group(
+        &mut self,
+        images: &Images,
+        last: &Super,
+        group: usize,
+        told: Told,
+        report: &mut Repaired,
+    ) {
+        let first = group as u64 * self.group_units;
+        let limit = (last.units - first).min(self.group_units) as u32;
+        let Some(image) = told.image else {
+            let span = Span {
+                unit: first,
+                units: limit.min(told.free),
+            };
+            self.dead.extend((span.units > 0).then_some(span));
+            self.told[group] = true;
+            return;
+        };
+        match space::Source::runs(images, group as u32, image, limit) {
+            Ok(runs) => {
+                self.told[group] = true;
+                let spans = runs.as_slice().iter().map(|run| Span {
+                    unit: first + u64::from(run.start),
+                    units: run.len,
+                });
+                self.dead.extend(spans);
+            }
+            Err(error) => report.lose(error.to_string()),
+        }
+    }
+
+    /// Whether the leaf of this object is lost.
+    fn is_lost(&self, id: ObjectId) -> bool {
+        let leaves = &self.root.leaves;
+        let at = leaves.partition_point(|(first, _)| *first <= id);
+        self.is_lost
+            .get(at.saturating_sub(1))
+            .is_none_or(|lost| *lost)
+    }
+
+    /// Whether an extent was an object's at the checkpoint; `None`: nobody knows.
+    fn was_live(&self, entry: Entry) -> Option<bool> {
+        let span = units_of(entry);
+        if entry.kind == PACKED {
+            let has_root = !self.root.leaves.is_empty();
+            let holds = |pack: &&Pack| pack.span.unit <= span.unit && span.end() <= pack.span.end();
+            return match self.root.packs.iter().find(holds) {
+                Some(pack) => (pack.live == pack.count).then_some(true),
+                None => has_root.then_some(false),
+            };
+        }
+        let at = self.dead.partition_point(|dead| dead.end() <= span.unit);
+        if self.dead.get(at).is_some_and(|dead| dead.unit < span.end()) {
+            return Some(false);
+        }
+        let groups = span.unit / self.group_units..=(span.end() - 1) / self.group_units;
+        let mut groups = groups.map(|group| self.told.get(group as usize) == Some(&true));
+        groups.all(|told| told).then_some(true)
+    }
+
+    /// Whether a put with this sequence came behind the checkpoint, or had not ended then.
+    fn is_behind(&self, sequence: u64) -> bool {
+        let mut under_way = self.root.under_way.iter();
+        sequence >= self.root.sequence || under_way.any(|put| put.sequence == sequence)
+    }
+}
+
+/// What holds of an object.
+#[derive(Clone, Copy)]
+struct Holds {
+    sequence: u64,
+    entry: Option<Entry>,
+    is_doubtful: bool,
+}
+
+/// Opens what is whole, has `find` put the objects into it, and makes it a store.
+fn rebuilt(
+    journal: &Arc<dyn Storage>,
+    data: Option<&Arc<dyn Storage>>,
+    options: &Options,
+    (sequence, mut last): (u64, Super),
+    known: &Known,
+    find: impl FnOnce(&Core, &Facts) -> Result<()>,
+) -> Result<Core> {
+    let geometry = last.geometry;
+    let journal_size = last.journal_size;
+    let counts = Arc::default();
+    let counted = Counted::over(Arc::clone(journal), &counts);
+    let front = Front::new(counted, journal_size, journal_size)?;
+    let count = segments_of(front.as_ref(), geometry, journal_size)?;
+    let reader = open_log(Arc::clone(&front), geometry, journal_size)?;
+    let found = find_segments(&reader, count);
+    let kept: Vec<Segment> = known
+        .root
+        .log
+        .iter()
+        .copied()
+        .filter(|of| is_within(of, count))
+        .collect();
+    let facts = Facts::read(&reader, &last, &kept, &found);
+    // What a second repair would need stays.
+    let log = open_log(front, geometry, journal_size)?;
+    let of_journal = reader.segments().in_use(Use::Log);
+    let is_needed = |of: &&Segment| !kept.is_empty() || of.sequence >= last.start.1.sequence;
+    keep(&log, known, of_journal.iter().filter(is_needed), count);
+    drop(reader);
+    let sequences = found
+        .iter()
+        .map(|segment| segment.sequence)
+        .filter(|sequence| sequence >> 32 <= u64::from(EPOCHS_END));
+    let newest = sequences
+        .chain([last.next_sequence, last.start.1.sequence])
+        .max();
+    last.epoch = last.epoch.max((newest.unwrap_or(0) >> 32) as u32) + 1;
+    let target = data_of(journal, data, options);
+    let core = build(log, target, counts, options, &last, Some(&known.root));
+    core.keep_for_next_checkpoint(&last);
+    core.log.segments().finish_adoption()?;
+    core.log.begin(None, u64::from(last.epoch) << 32, None);
+    core.log.open_first()?;
+    last.open = true;
+    last.boot_id = journal.boot_id();
+    let latest = facts.next.max(last.sequence).max(known.root.sequence);
+    let state = Checkpoint {
+        superblock: Some((sequence, last)),
+        images: known.root.images().collect(),
+        ..Checkpoint::default()
+    };
+    core.keep_for_checkpoint(&state);
+    *core.checkpoint.lock() = state;
+    core.room.lock().sequence = behind(latest)?;
+    find(&core, &facts)?;
+    Ok(core)
+}
+
+/// Whether a segment lies within `count` of them.
+fn is_within(segment: &Segment, count: u64) -> bool {
+    segment.units > 0 && u64::from(segment.index) + u64::from(segment.units) <= count
+}
+
+/// Has the log leave these segments alone; those that overlap others, or lie outside, are damaged themselves.
+fn keep<'s>(log: &Log, known: &Known, of_journal: impl Iterator<Item = &'s Segment>, count: u64) {
+    for segment in of_journal {
+        log.segments().adopt(*segment, Use::Log).ok();
+    }
+    for &(index, units) in &known.root.other {
+        let segment = Segment {
+            index,
+            units,
+            sequence: 0,
+            dead: 0,
+        };
+        if is_within(&segment, count) {
+            log.segments().adopt(segment, Use::Other).ok();
+        }
+    }
+}
+
+impl Core {
+    /// Brings the index up to what the journal and the extents say.
+    fn salvage(
+        &self,
+        known: &Known,
+        facts: &Facts,
+        report: &mut Repaired,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<()> {
+        for line in &facts.damage {
+            report.lose(line.clone());
+        }
+        let mut holds = self.weigh_facts(known, facts, report)?;
+        let mut latest = facts.next;
+        let units = self.room.lock().space.units();
+        self.scan_all(units, progress, &mut |met| match met {
+            Met::Whole(header, entry) => {
+                latest = latest.max(header.sequence + 1);
+                weigh_extent(known, facts, &mut holds, header, entry);
+            }
+            Met::Half(header, entry) => {
+                latest = latest.max(header.sequence + 1);
+                let live = known.is_lost(header.id)
+                    && !known.is_behind(header.sequence)
+                    && known.was_live(entry) == Some(true);
+                if live && !facts.of.contains_key(&header.id) {
+                    report.lose(format!(
+                        "object {} at offset {:#x} does not verify",
+                        header.id,
+                        self.offset_of_entry(entry)
+                    ));
+                }
+            }
+            Met::Unreadable(offset, what) => {
+                report.lose(format!("nothing can be read at offset {offset:#x}: {what}"));
+            }
+        })?;
+        report.scanned = units;
+        let again = weigh_small(facts, &mut holds);
+        for (id, holds) in holds {
+            self.index.set(id, holds.entry)?;
+            if holds.is_doubtful && holds.entry.is_some() {
+                report.doubt(id);
+            }
+        }
+        {
+            let mut room = self.room.lock();
+            room.sequence = room.sequence.max(behind(latest)?);
+        }
+        for (id, value) in again {
+            self.put_small(id, value)?;
+            report.doubt(id);
+        }
+        Ok(())
+    }
+
+    /// What the journal says holds, but for puts that power may have taken.
+    fn weigh_facts(
+        &self,
+        known: &Known,
+        facts: &Facts,
+        report: &mut Repaired,
+    ) -> Result<HashMap<ObjectId, Holds>> {
+        let mut holds = HashMap::new();
+        for (&id, fact) in &facts.of {
+            // A leaf that is whole knows better.
+            if fact.told.is_before && !known.is_lost(id) {
+                continue;
+            }
+            let removed = facts.is_removed_behind(id, fact.sequence);
+            let mut entry = fact.entry.filter(|_| !removed);
+            // A put may be told behind a removal that came later, and that stood in a segment which is not needed any more.
+            let is_early = |of: &Entry| fact.told.is_before && of.kind == EXTENT;
+            let was_live = entry.filter(is_early).map(|of| known.was_live(of));
+            if was_live == Some(Some(false)) {
+                continue;
+            }
+            if let Some(of) = entry
+                && !matches!(self.is_there(id, None, of), Ok(true))
+            {
+                if !fact.told.is_durable {
+                    continue;
+                }
+                let offset = self.offset_of_entry(of);
+                report.lose(format!("object {id} at offset {offset:#x} does not verify"));
+                let units = self.room.lock().space.units();
+                entry = entry.filter(|of| of.is_within(units));
+            }
+            let sequence = fact.sequence;
+            holds.insert(
+                id,
+                Holds {
+                    sequence,
+                    entry,
+                    is_doubtful: was_live == Some(None),
+                },
+            );
+        }
+        let behind_it = facts.ranges.iter().filter(|(.., told)| !told.is_before);
+        for (sequence, range, _) in behind_it {
+            self.each_in(*range.start(), *range.end(), |id, _| {
+                holds.entry(id).or_insert(Holds {
+                    sequence: *sequence,
+                    entry: None,
+                    is_doubtful: false,
+                });
+                Ok(())
+            })?;
+        }
+        Ok(holds)
+    }
+
+    /// What no object has is free; then a checkpoint, which makes it a store again.
+    fn finish_repair(&self, mut report: Repaired) -> Result<Repaired> {
+        self.settle_room(&mut report)?;
+        self.make_checkpoint()?;
+        report.objects = self.index.count();
+        self.close()?;
+        Ok(report)
+    }
+}
+
+/// Small objects that nothing later is known of: to be put again.
+fn weigh_small<'f>(
+    facts: &'f Facts,
+    holds: &mut HashMap<ObjectId, Holds>,
+) -> Vec<(ObjectId, &'f [u8])> {
+    let mut again = Vec::new();
+    for (&id, (sequence, value)) in &facts.small {
+        let later = holds
+            .get(&id)
+            .is_some_and(|holds| holds.sequence >= *sequence);
+        if !later && !facts.is_removed_behind(id, *sequence) {
+            holds.remove(&id);
+            again.push((id, &value[..]));
+        }
+    }
+    again
+}
+
+/// An extent that is whole: whether its object has it.
+fn weigh_extent(
+    known: &Known,
+    facts: &Facts,
+    holds: &mut HashMap<ObjectId, Holds>,
+    header: Header,
+    entry: Entry,
+) {
+    let Header { id, sequence, .. } = header;
+    let later = holds
+        .get(&id)
+        .is_some_and(|holds| holds.sequence >= sequence);
+    if later || facts.is_removed_behind(id, sequence) {
+        return;
+    }
+    let mut is_doubtful = false;
+    if known.is_behind(sequence) {
+        // The journal alone commits a batch; and of what was packed behind the checkpoint it has the values.
+        if header.flags & (BATCHED | extent::PACKED) != 0 {
+            return;
+        }
+    } else {
+        if !known.is_lost(id) {
+            return;
+        }
+        match known.was_live(entry) {
+            Some(true) => {}
+            Some(false) => return,
+            None => is_doubtful = true,
+        }
+    }
+    holds.insert(
+        id,
+        Holds {
+            sequence,
+            entry: Some(entry),
+            is_doubtful,
+        },
+    );
+}

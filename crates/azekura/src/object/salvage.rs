@@ -1,0 +1,349 @@
+//! What a damaged store still says: records of its journal, and extents that certify themselves.
+//!
+//! Records count where the journal's history is known to have gone: in the chain of segments from the last checkpoint, and in
+//! segments of its latest epoch. Each has the sequence of its change, so their order does not matter. What lies behind a lost
+//! power in older epochs is nobody's history, and is left out.
+//!
+//! The scan looks at every unit of the data. What is whole counts as an extent, and nothing is looked for within it.
+//!
+//! It does not decide which of what it found holds: `repair` does.
+
+use std::collections::HashMap;
+use std::ops::RangeInclusive;
+
+use super::Core;
+use super::extent::{self, Header, PIECE, UNIT};
+use super::id::ObjectId;
+use super::index::{Entry, PACKED};
+use super::layout::{Record, Super};
+use super::recover::entry_at;
+use crate::error::Result;
+use crate::format::frame::{Frame, FrameKind};
+use crate::io::aligned::AlignedBuf;
+use crate::log::layout::{FIRST_FRAME, Link};
+use crate::log::recover::Trust;
+use crate::log::{Address, Log, LogPosition, Segment, Use};
+
+/// Units that the scan reads at once.
+const WINDOW_UNITS: u64 = 256;
+
+/// The latest that the journal says of an object.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fact {
+    pub(super) sequence: u64,
+    /// `None`: it is gone.
+    pub(super) entry: Option<Entry>,
+    pub(super) told: Told,
+}
+
+/// Where in the journal something stands.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Told {
+    /// It was synced, or power was not lost since.
+    pub(super) is_durable: bool,
+    /// Before the place where the checkpoint begins: that knows better.
+    pub(super) is_before: bool,
+}
+
+/// All that the journal says.
+#[derive(Debug, Default)]
+pub(super) struct Facts {
+    pub(super) of: HashMap<ObjectId, Fact>,
+    /// Ranges removed, with their sequence.
+    pub(super) ranges: Vec<(u64, RangeInclusive<ObjectId>, Told)>,
+    /// One more than the latest sequence seen.
+    pub(super) next: u64,
+    /// Where the journal cannot be read.
+    pub(super) damage: Vec<String>,
+    /// Of small objects the latest value, with its sequence, from segments that may be out of use.
+    pub(super) small: HashMap<ObjectId, (u64, Vec<u8>)>,
+}
+
+/// Shows the records of a segment that verify, and each place behind them where there is none.
+fn each_frame(
+    log: &Log,
+    segment: Segment,
+    visit: &mut dyn FnMut(LogPosition, Address, Option<Frame<'_>>),
+) {
+    let room = u64::from(segment.units) << log.geometry().shift;
+    let mut at = u64::from(FIRST_FRAME);
+    let mut buf = Vec::new();
+    while at + 8 <= room {
+        let address = log.address(segment.index, at as u32);
+        let position = LogPosition {
+            sequence: segment.sequence,
+            offset: at as u32,
+        };
+        let Ok(frame) = log.copy_frame(address, &mut buf) else {
+            visit(position, address, None);
+            at += 8;
+            continue;
+        };
+        at += frame.len() as u64;
+        match frame.header.kind {
+            FrameKind::End => return,
+            FrameKind::Pad => {}
+            _ => visit(position, address, Some(frame)),
+        }
+    }
+}
+
+/// All segments of the journal's room that have a header, by their sequence.
+pub(super) fn find_segments(log: &Log, count: u64) -> Vec<Segment> {
+    let mut found = Vec::new();
+    for index in 0..count as u32 {
+        if let Some(header) = log.header(index)
+            && u64::from(index) + u64::from(header.units) <= count
+        {
+            found.push(Segment {
+                index,
+                units: header.units,
+                sequence: header.sequence,
+                dead: 0,
+            });
+        }
+    }
+    found.sort_unstable_by_key(|segment| segment.sequence);
+    found
+}
+
+impl Facts {
+    /// What the journal says, where the root tells `kept` segments of it; `log` has no segments yet, and gets those that count.
+    /// Without a root, small objects in what is left of older segments are gathered, too.
+    pub(super) fn read(log: &Log, last: &Super, kept: &[Segment], found: &[Segment]) -> Self {
+        let mut facts = Self::default();
+        let (index, begins) = last.anchor.start;
+        let mut history = kept.to_vec();
+        let mut at = (index, begins.sequence);
+        let is_at = |at: (u32, u64)| move |of: &&Segment| (of.index, of.sequence) == at;
+        while let Some(segment) = kept.iter().chain(found).find(is_at(at)).copied() {
+            if !history.iter().any(|of| of.index == segment.index) {
+                history.push(segment);
+            }
+            match log.link(segment.index, segment.sequence) {
+                Link::To(next) => at = (next.index, next.sequence),
+                Link::None => break,
+                Link::Damaged => {
+                    facts.lose(log.geometry().offset_of(segment.index), "leads nowhere");
+                    break;
+                }
+            }
+        }
+        if !history
+            .iter()
+            .any(|of| (of.index, of.sequence) == (index, begins.sequence))
+        {
+            facts.lose(log.geometry().offset_of(index), "is not there");
+        }
+        let is_new = |segment: &&Segment| {
+            segment.sequence > begins.sequence && segment.sequence >> 32 == u64::from(last.epoch)
+        };
+        history.extend(found.iter().filter(is_new));
+        let trust = last.trust(log);
+        for segment in history {
+            // One that overlaps another is older than that, and was written over.
+            if log.segments().adopt(segment, Use::Log).is_ok() {
+                let header = log.header(segment.index);
+                if header.is_none_or(|header| header.sequence != segment.sequence) {
+                    facts.lose(log.geometry().offset_of(segment.index), "has no header");
+                }
+                facts.read_segment(log, segment, trust, begins);
+            }
+        }
+        if kept.is_empty() {
+            facts.gather_small(log, begins, found);
+        }
+        facts
+    }
+
+    /// Small objects of segments that the journal may not need any more.
+    fn gather_small(&mut self, log: &Log, begins: LogPosition, found: &[Segment]) {
+        let is_older = |segment: &&Segment| segment.sequence <= begins.sequence;
+        for segment in found.iter().filter(is_older) {
+            log.segments().adopt(*segment, Use::Log).ok();
+            let mut small = std::mem::take(&mut self.small);
+            each_frame(log, *segment, &mut |position, address, frame| {
+                let Some(frame) = frame.filter(|_| position < begins) else {
+                    return;
+                };
+                if let Some(Record::Small(id, sequence, _)) = Record::decode(address, &frame)
+                    && small.get(&id).is_none_or(|(latest, _)| *latest < sequence)
+                {
+                    let value = frame.value.get(8..).unwrap_or_default().to_vec();
+                    small.insert(id, (sequence, value));
+                }
+            });
+            self.small = small;
+        }
+    }
+
+    fn lose(&mut self, offset: u64, what: &str) {
+        self.damage.push(format!(
+            "the journal's segment at offset {offset:#x} {what}: removals and batches behind it may be undone"
+        ));
+    }
+
+    /// Every frame of a segment that verifies, over holes and damage.
+    fn read_segment(&mut self, log: &Log, segment: Segment, trust: Trust, begins: LogPosition) {
+        let mut damaged: Option<u64> = None;
+        each_frame(log, segment, &mut |position, address, frame| {
+            let told = Told {
+                is_durable: trust.trusted || position < trust.durable,
+                is_before: position < begins,
+            };
+            match frame.map(|frame| Record::decode(address, &frame)) {
+                Some(Some(record)) => self.note(record, told),
+                Some(None) => _ = damaged.get_or_insert(address.offset()),
+                None => {
+                    let is_blank = log.map().load_u64(address.offset()) == 0;
+                    if !is_blank || position < trust.durable && position >= begins {
+                        damaged.get_or_insert(address.offset());
+                    }
+                }
+            }
+        });
+        if let Some(offset) = damaged {
+            self.lose(offset, "cannot be read there");
+        }
+    }
+
+    fn note(&mut self, record: Record, told: Told) {
+        match record {
+            Record::Put(id, sequence, entry) | Record::Small(id, sequence, entry) => {
+                self.learn(id, sequence, Some(entry), told);
+            }
+            Record::Removed(id, sequence) => self.learn(id, sequence, None, told),
+            Record::RangeRemoved(sequence, first, last) => {
+                self.next = self.next.max(sequence + 1);
+                self.ranges.push((sequence, first..=last, told));
+            }
+            Record::Batch(records) => {
+                for record in records {
+                    self.note(record, told);
+                }
+            }
+            Record::Opened(stride) => self.next = self.next.max(stride.sequence),
+            Record::Settled(floor) => self.next = self.next.max(floor),
+        }
+    }
+
+    fn learn(&mut self, id: ObjectId, sequence: u64, entry: Option<Entry>, told: Told) {
+        self.next = self.next.max(sequence + 1);
+        if self.of.get(&id).is_none_or(|fact| fact.sequence < sequence) {
+            let fact = Fact {
+                sequence,
+                entry,
+                told,
+            };
+            self.of.insert(id, fact);
+        }
+    }
+
+    /// Whether a range that holds the object was removed behind a change with this sequence.
+    pub(super) fn is_removed_behind(&self, id: ObjectId, sequence: u64) -> bool {
+        let mut ranges = self.ranges.iter();
+        ranges.any(|(of, range, _)| *of > sequence && range.contains(&id))
+    }
+}
+
+/// What the scan meets.
+pub(super) enum Met {
+    /// A whole extent, or a whole object in a pack.
+    Whole(Header, Entry),
+    /// A header without its bytes: damaged, or written over in part.
+    Half(Header, Entry),
+    /// The device refuses to read there.
+    Unreadable(u64, String),
+}
+
+impl Core {
+    /// Shows every extent in the first `units` units of the data, in the order of places.
+    pub(super) fn scan_all(
+        &self,
+        units: u64,
+        progress: &mut dyn FnMut(u64, u64),
+        visit: &mut dyn FnMut(Met),
+    ) -> Result<()> {
+        let mut buf = AlignedBuf::zeroed((WINDOW_UNITS * UNIT) as usize, self.data.alignment())?;
+        let mut unit = 0;
+        while unit < units {
+            progress(unit, units);
+            let count = WINDOW_UNITS.min(units - unit);
+            let bytes = &mut buf[..(count * UNIT) as usize];
+            let offset = self.data_offset + unit * UNIT;
+            if self.data.read_at(offset, bytes).is_ok() {
+                unit = self.scan_window(unit, bytes, units, visit);
+                continue;
+            }
+            // Unit by unit: most of it can be read.
+            let one = &mut buf[..UNIT as usize];
+            match self.data.read_at(offset, one) {
+                Ok(()) => unit = self.scan_window(unit, one, units, visit),
+                Err(error) => {
+                    visit(Met::Unreadable(offset, error.to_string()));
+                    unit += 1;
+                }
+            }
+        }
+        progress(units, units);
+        Ok(())
+    }
+
+    /// Where to go on.
+    fn scan_window(&self, first: u64, bytes: &[u8], units: u64, visit: &mut dyn FnMut(Met)) -> u64 {
+        let end = first + bytes.len() as u64 / UNIT;
+        let mut unit = first;
+        while unit < end {
+            let at = ((unit - first) * UNIT) as usize;
+            let rest = bytes.get(at..).unwrap_or_default();
+            let header = Header::decode(rest, self.salt, unit * (UNIT / PIECE));
+            let is_extent = |header: &Header| {
+                header.flags & extent::PACKED == 0 && unit + header.units() <= units
+            };
+            let Some(header) = header.filter(is_extent) else {
+                self.scan_pack(unit, rest, units, visit);
+                unit += 1;
+                continue;
+            };
+            let entry = entry_at(unit, header.len);
+            let whole = self.is_there(header.id, Some(header.sequence), entry);
+            if matches!(whole, Ok(true)) {
+                visit(Met::Whole(header, entry));
+                unit += header.units();
+            } else {
+                visit(Met::Half(header, entry));
+                unit += 1;
+            }
+        }
+        unit
+    }
+
+    /// Small objects that begin in a unit.
+    fn scan_pack(&self, unit: u64, bytes: &[u8], units: u64, visit: &mut dyn FnMut(Met)) {
+        let first = unit * (UNIT / PIECE);
+        for (piece, head) in bytes
+            .chunks(PIECE as usize)
+            .enumerate()
+            .take((UNIT / PIECE) as usize)
+        {
+            let place = first + piece as u64;
+            let header = Header::decode(head, self.salt, place);
+            let Some(header) = header.filter(|header| header.flags & extent::PACKED != 0) else {
+                continue;
+            };
+            let entry = Entry {
+                place,
+                len: header.len,
+                kind: PACKED,
+            };
+            let read = entry
+                .is_within(units)
+                .then(|| self.read_entry(header.id, entry, &(0..u64::MAX)));
+            if let Some(Ok(Ok((_, sequence)))) = read
+                && sequence == header.sequence
+            {
+                visit(Met::Whole(header, entry));
+            }
+        }
+    }
+}

@@ -1,0 +1,485 @@
+//! The twelve known defects of an older engine of this kind, each with its disaster in three lines, and that it stays away.
+//!
+//! Where a disaster needs a crash, the workload runs on the simulated disk, and every cut and death is looked at: of each
+//! object there is a state that it had or was about to get, whole; nothing synced is lost. The store then takes more.
+//! Lines beginning `tried:` say how much was tried.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use azekura::io::memory::Memory;
+use azekura::io::sim::{Fault, Operation, SimDisk};
+use azekura::io::{Access, Directory, Map, Storage};
+use azekura::object::{Options, Store};
+use azekura::testkit::crash::{Config, Counts, Crash, Ledger, explore};
+use azekura::testkit::tried;
+use azekura::{Durability, Kind, Result};
+
+use super::{id, opened, options, store_with, value};
+
+pub(crate) const NAME: &str = "defects.azo";
+
+/// What a workload does; values are told by version and length.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Do {
+    Put(u64, u64, usize),
+    Remove(u64),
+    Sync,
+    Checkpoint,
+    /// To so many bytes.
+    Grow(u64),
+}
+
+pub(crate) fn create(disk: &SimDisk, options: &Options) -> Result<Store> {
+    Store::create_in(&disk.directory(), Path::new(NAME), options, &mut |_, _| {})
+}
+
+pub(crate) fn open(disk: &SimDisk, options: &Options) -> Result<Store> {
+    let storage = disk.directory().open(Path::new(NAME), Access::Write)?;
+    Store::open_on(storage, None, options)
+}
+
+/// What each change sets.
+fn effects(steps: &[Do]) -> Vec<(u64, Option<(u64, usize)>)> {
+    let effect = |step: &Do| match *step {
+        Do::Put(n, version, len) => Some((n, Some((version, len)))),
+        Do::Remove(n) => Some((n, None)),
+        _ => None,
+    };
+    steps.iter().filter_map(effect).collect()
+}
+
+/// Does one step.
+pub(crate) fn act(store: &Store, step: Do) -> Result<()> {
+    match step {
+        Do::Put(n, version, len) => store.put(id(n), &value(version, len)).map(drop),
+        Do::Remove(n) => store.remove(id(n)).map(drop),
+        Do::Sync => store.sync(),
+        Do::Checkpoint => store.checkpoint(),
+        Do::Grow(capacity) => store.grow(Some(capacity)).map(drop),
+    }
+}
+
+/// What opens after a crash, against what was done.
+pub(crate) fn verify(
+    crash: &Crash<'_>,
+    steps: &[Do],
+    options: &Options,
+) -> std::result::Result<u64, String> {
+    let text = |error: azekura::Error| error.to_string();
+    if !crash
+        .disk
+        .directory()
+        .exists(Path::new(NAME))
+        .map_err(text)?
+    {
+        crash.recovered();
+        return (crash.done.began == 0)
+            .then_some(0)
+            .ok_or("it is gone".into());
+    }
+    let store = open(crash.disk, options).map_err(|error| format!("it does not open: {error}"))?;
+    crash.recovered();
+    let effects = effects(steps);
+    let mut legal: BTreeMap<u64, Vec<Option<(u64, usize)>>> = BTreeMap::new();
+    for (at, (n, set)) in effects.iter().enumerate().take(crash.done.began) {
+        let states = legal.entry(*n).or_insert_with(|| vec![None]);
+        if at < crash.kept() {
+            states.clear();
+        }
+        states.push(*set);
+    }
+    let mut digest = 0u64;
+    for n in 0..64 {
+        let found = store.get(id(n)).map_err(text)?;
+        let states = legal.get(&n).map_or(&[None][..], |states| &states[..]);
+        let is_legal = states
+            .iter()
+            .any(|set| found == set.map(|(version, len)| value(version, len)));
+        if !is_legal {
+            let len = found.map(|found| found.len());
+            return Err(format!(
+                "object {n} has {len:?} bytes; legal are {states:?}"
+            ));
+        }
+        let sum = found.map_or(1, |found| found.iter().map(|b| u64::from(*b)).sum());
+        digest = digest.wrapping_mul(31).wrapping_add(sum);
+    }
+    store.check_room().map_err(text)?;
+    // Room that a crash left must not be lost, and removals always work.
+    store.remove_range(id(0), None).map_err(text)?;
+    store.put(id(1), &value(9999, 3000)).map_err(text)?;
+    store.close().map_err(text)?;
+    Ok(digest)
+}
+
+pub(crate) fn every_crash(name: &str, steps: &[Do], options: &Options) {
+    let mut counts = Counts::default();
+    for seed in 0..2 {
+        let mut config = Config::new(seed).quick(80);
+        config.recovery_one_in = 64;
+        let work = |disk: &SimDisk, ledger: &Ledger| {
+            let store = create(disk, options).unwrap();
+            for step in steps {
+                match step {
+                    Do::Put(..) | Do::Remove(_) => {
+                        ledger.begin();
+                        act(&store, *step).unwrap();
+                        ledger.acknowledge();
+                        if options.durability == Durability::Power {
+                            ledger.synced();
+                        }
+                    }
+                    _ => {
+                        act(&store, *step).unwrap();
+                        ledger.synced();
+                    }
+                }
+            }
+            store.close().unwrap();
+        };
+        counts = counts.plus(explore(&config, work, |crash| {
+            verify(crash, steps, options)
+        }));
+    }
+    tried(&format!("{name}: {counts:?}"));
+    assert!(counts.crash_states > 50, "{name}: {counts:?}");
+}
+
+/// Room for five objects of a unit or two.
+fn tight() -> Options {
+    Options {
+        capacity: (256 << 10) + (64 << 10),
+        group_size: Some(64 << 10),
+        ..options()
+    }
+}
+
+/// D1: an object was put and synced, then removed; its room was used again at once.
+/// The process died before the removal was on the device.
+/// The removed object was back, with the bytes of the other one.
+#[test]
+fn d1_room_is_used_again_only_when_what_freed_it_is_durable() {
+    let mut steps = vec![Do::Put(1, 1, 28_000), Do::Put(2, 2, 28_000), Do::Sync];
+    for round in 0..6 {
+        let at = 10 + 3 * round;
+        steps.extend([Do::Remove(1), Do::Put(3, at, 28_000)]);
+        steps.extend([Do::Remove(3), Do::Put(1, at + 1, 28_000)]);
+    }
+    every_crash("d1", &steps, &tight());
+}
+
+/// D2: an object was put again with the same length, in place.
+/// The power went in the middle of that write.
+/// The object had the head of the new value and the tail of the old one, and no error.
+#[test]
+fn d2_a_value_is_never_written_over() {
+    let steps: Vec<Do> = (0..12)
+        .flat_map(|at| [Do::Put(1, at, 4000), Do::Put(2, 100 + at, 70_000), Do::Sync])
+        .collect();
+    every_crash("d2", &steps, &options());
+}
+
+/// D3: every operation was durable; an object was put again with another length.
+/// Its new place overlapped the old one in part, and the process died in between.
+/// The old value was garbage.
+#[test]
+fn d3_a_new_place_never_overlaps_the_old_one() {
+    let options = Options {
+        durability: Durability::Power,
+        ..tight()
+    };
+    let lens = [9000, 13_000, 5000, 17_000, 100, 12_000];
+    let steps: Vec<Do> = (0..30)
+        .map(|at| Do::Put(at % 2, at, lens[at as usize % 6]))
+        .collect();
+    every_crash("d3", &steps, &options);
+}
+
+/// D4: fifty objects were synced; the journal was cleaned.
+/// The new beginning of the journal was stored while the records it had moved were still in memory; the process died.
+/// There was no object left.
+#[test]
+fn d4_the_journal_begins_later_only_when_what_it_said_stands_elsewhere() {
+    let mut steps: Vec<Do> = (0..50).map(|n| Do::Put(n, n, 100)).collect();
+    steps.extend([Do::Sync, Do::Checkpoint, Do::Remove(7), Do::Checkpoint]);
+    steps.extend([Do::Put(8, 88, 5000), Do::Checkpoint, Do::Checkpoint]);
+    every_crash("d4", &steps, &options());
+}
+
+/// D5: many records went to the journal with one flush.
+/// Some of its sectors arrived and some did not.
+/// The file could not be opened any more.
+#[test]
+fn d5_a_torn_flush_of_the_journal_leaves_a_store_that_opens() {
+    let mut steps = Vec::new();
+    for round in 0..4 {
+        steps.extend((0..40).map(|n| Do::Put(n, round * 100 + n, 10)));
+        steps.extend((0..40).step_by(3).map(Do::Remove));
+        steps.push(Do::Sync);
+    }
+    let options = Options {
+        capacity: 2 << 20,
+        ..options()
+    };
+    every_crash("d5", &steps, &options);
+}
+
+/// D6: a value and its record were written, and one flush made for both.
+/// The record arrived, and the value did not.
+/// The object was garbage.
+#[test]
+fn d6_a_record_without_its_value_is_no_object() {
+    let options = Options {
+        durability: Durability::Power,
+        ..options()
+    };
+    let steps: Vec<Do> = (0..16)
+        .map(|at| Do::Put(at % 5, at, 3000 + 700 * at as usize))
+        .collect();
+    every_crash("d6", &steps, &options);
+}
+
+/// D7: two objects were put again and again, always in the same places.
+/// Cleaning took every old record for a live one, and the journal filled up.
+/// Puts and removals failed for ever, also after a restart.
+#[test]
+fn d7_two_objects_are_put_for_ever() {
+    let (memory, store) = store_with(&tight());
+    for at in 0..20_000 {
+        store.put(id(at % 2), &value(at, 4000)).unwrap();
+    }
+    store.close().unwrap();
+    let store = opened(&memory.to_vec());
+    for at in 20_000..22_000 {
+        store.put(id(at % 2), &value(at, 4000)).unwrap();
+    }
+    assert!(store.remove(id(0)).unwrap());
+    assert_eq!(store.get(id(1)).unwrap(), Some(value(21_999, 4000)));
+    store.check_room().unwrap();
+}
+
+/// D8: an object was to be put again, and there was no room, or the device refused.
+/// The old value was forgotten before the new one was there.
+/// It was gone, or back after a restart, or the file did not open.
+#[test]
+fn d8_a_put_that_fails_leaves_the_old_value() {
+    let (memory, store) = store_with(&tight());
+    store.put(id(1), &value(1, 30_000)).unwrap();
+    let refused = store.put(id(1), &value(2, 60_000)).unwrap_err();
+    assert_eq!(refused.kind(), Kind::Full);
+    assert_eq!(store.get(id(1)).unwrap(), Some(value(1, 30_000)));
+    let refused = store.put(id(1), &value(2, 600_000)).unwrap_err();
+    assert_eq!(refused.kind(), Kind::TooLarge);
+    store.close().unwrap();
+    assert_eq!(
+        opened(&memory.to_vec()).get(id(1)).unwrap(),
+        Some(value(1, 30_000))
+    );
+    for fault in [Fault::Error, Fault::Full, Fault::Torn, Fault::Short(4096)] {
+        let disk = SimDisk::new(1);
+        let options = options();
+        let store = create(&disk, &options).unwrap();
+        store.put(id(1), &value(1, 30_000)).unwrap();
+        let next = disk.faults().count(Operation::Write);
+        disk.faults().fail(Operation::Write, next, fault);
+        let refused = store.put(id(1), &value(2, 20_000)).unwrap_err();
+        assert!(matches!(refused.kind(), Kind::Io | Kind::Full), "{refused}");
+        assert_eq!(store.get(id(1)).unwrap(), Some(value(1, 30_000)));
+        // The handle goes on: nothing that is known was touched.
+        store.put(id(2), &value(3, 20_000)).unwrap();
+        store.check_room().unwrap();
+        let killed = disk.kill_state(disk.events());
+        for disk in [disk, killed] {
+            drop(open(&disk, &options).map(|store| {
+                assert_eq!(
+                    store.get(id(1)).unwrap(),
+                    Some(value(1, 30_000)),
+                    "{fault:?}"
+                );
+                assert_eq!(
+                    store.get(id(2)).unwrap(),
+                    Some(value(3, 20_000)),
+                    "{fault:?}"
+                );
+                store.check_room().unwrap();
+            }));
+        }
+    }
+}
+
+/// D9: a bit of a value, of a length or of a record turned on the device.
+/// Nothing was summed.
+/// Values and lengths were wrong in silence, and one bit of the journal closed the whole file.
+#[test]
+fn d9_every_byte_of_an_object_is_summed() {
+    let (memory, store) = store_with(&options());
+    store.put(id(1), &value(1, 5000)).unwrap();
+    store.put(id(2), &value(2, 100)).unwrap();
+    store.close().unwrap();
+    let bytes = memory.to_vec();
+    let at = bytes
+        .windows(8)
+        .position(|window| *window == value(1, 5000)[..8]);
+    let extent = at.unwrap() - 64;
+    for offset in (extent..extent + 8192).step_by(7).chain([extent + 8191]) {
+        let mut flipped = bytes.clone();
+        flipped[offset] ^= 0x10;
+        let store = opened(&flipped);
+        let error = store.get(id(1)).unwrap_err();
+        assert_eq!(error.kind(), Kind::Corrupted, "{offset:#x}: {error}");
+        assert_eq!(store.head(id(1)).unwrap(), Some(5000));
+        assert_eq!(store.get(id(2)).unwrap(), Some(value(2, 100)));
+    }
+}
+
+/// D10: a put was to be durable when acknowledged.
+/// It was acknowledged, and then the flush failed.
+/// Nobody was told, and the value was lost.
+#[test]
+fn d10_nothing_is_acknowledged_before_its_flush() {
+    let disk = SimDisk::new(2);
+    let store = create(&disk, &options()).unwrap();
+    for at in 0..5 {
+        let before = disk.faults().count(Operation::Sync);
+        store
+            .put_with(id(at), &value(at, 100), Durability::Power)
+            .unwrap();
+        assert_eq!(disk.faults().count(Operation::Sync), before + 1);
+    }
+    let next = disk.faults().count(Operation::Sync);
+    disk.faults().fail(Operation::Sync, next, Fault::Error);
+    let refused = store.put_with(id(9), &value(9, 100), Durability::Power);
+    assert_eq!(refused.unwrap_err().kind(), Kind::Io);
+    // What the device has is not known any more: nothing is taken before it is opened again.
+    let refused = store.put(id(9), &value(9, 100)).unwrap_err();
+    assert_eq!(refused.kind(), Kind::Poisoned);
+    assert_eq!(store.get(id(4)).unwrap(), Some(value(4, 100)));
+    drop(store);
+    let store = open(&disk, &options()).unwrap();
+    for at in 0..5 {
+        assert_eq!(store.get(id(at)).unwrap(), Some(value(at, 100)));
+    }
+}
+
+/// D11: the file was cut short behind the store's back.
+/// A read that gave fewer bytes was taken for a whole one.
+/// The value was what happened to be in memory.
+#[test]
+fn d11_a_short_read_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("short.azo");
+    for direct in [true, false] {
+        let options = Options {
+            direct,
+            ..options()
+        };
+        let store = Store::create(&path, &options).unwrap();
+        store.put(id(1), &value(1, 100_000)).unwrap();
+        let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        file.set_len((256 << 10) + 70_000).unwrap();
+        let error = store.get(id(1)).unwrap_err();
+        assert_eq!(error.kind(), Kind::Corrupted, "{error}");
+        drop(store);
+        let error = Store::open(&path, &options).unwrap_err();
+        assert_eq!(error.kind(), Kind::Corrupted, "{error}");
+        std::fs::remove_file(&path).unwrap();
+    }
+}
+
+/// A device of 4096-byte sectors that refuses everything else.
+#[derive(Debug)]
+struct Sectors(Arc<Memory>);
+
+impl Sectors {
+    fn check(offset: u64, bytes: &[u8]) {
+        let all = offset | bytes.len() as u64;
+        assert!(
+            all.is_multiple_of(4096),
+            "{offset:#x}, {} bytes",
+            bytes.len()
+        );
+    }
+}
+
+impl Storage for Sectors {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        Self::check(offset, buf);
+        self.0.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        Self::check(offset, bytes);
+        self.0.write_at(offset, bytes)
+    }
+    fn size(&self) -> Result<u64> {
+        self.0.size()
+    }
+    fn resize(&self, size: u64) -> Result<()> {
+        self.0.resize(size)
+    }
+    fn sync(&self) -> Result<()> {
+        self.0.sync()
+    }
+    fn discard(&self, offset: u64, len: u64) -> Result<()> {
+        self.0.discard(offset, len)
+    }
+    fn allocate(&self, offset: u64, len: u64) -> Result<()> {
+        self.0.allocate(offset, len)
+    }
+    fn allocated(&self) -> Result<u64> {
+        self.0.allocated()
+    }
+    fn map(&self, capacity: u64) -> Result<Arc<Map>> {
+        self.0.map(capacity)
+    }
+    fn copy_range_to(&self, offset: u64, len: u64, target: &dyn Storage) -> Result<()> {
+        self.0.copy_range_to(offset, len, target)
+    }
+    fn drop_cache(&self) -> Result<()> {
+        self.0.drop_cache()
+    }
+    fn boot_id(&self) -> [u8; 16] {
+        self.0.boot_id()
+    }
+    fn entropy(&self) -> u64 {
+        self.0.entropy()
+    }
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+/// D12: the device had sectors of 4096 bytes.
+/// The engine wrote and read 512.
+/// No store could be made on it.
+#[test]
+fn d12_the_data_is_accessed_in_blocks_of_4096_only() {
+    let device = |size| {
+        let memory = Memory::new(8 << 20).unwrap();
+        memory.resize(size).unwrap();
+        memory
+    };
+    let journal: Arc<dyn Storage> = device(256 << 10);
+    let data: Arc<dyn Storage> = Arc::new(Sectors(device(1 << 20)));
+    let options = Options {
+        journal_size: None,
+        ..options()
+    };
+    let store = Store::create_on(
+        Arc::clone(&journal),
+        Some(Arc::clone(&data)),
+        &options,
+        &mut |_, _| {},
+    )
+    .unwrap();
+    for (n, len) in [0, 1, 4000, 4096, 70_000, 66_000].into_iter().enumerate() {
+        store.put(id(n as u64), &value(n as u64, len)).unwrap();
+        let part = store.get_range(id(n as u64), 5..(len as u64 / 2).max(5));
+        part.unwrap().unwrap();
+    }
+    assert!(store.check(true, &mut |_, _| {}).unwrap().is_sound());
+    store.close().unwrap();
+    let store = Store::open_on(journal, Some(data), &options).unwrap();
+    assert_eq!(store.get(id(4)).unwrap(), Some(value(4, 70_000)));
+}

@@ -1,0 +1,167 @@
+//! Every write, sync, resize and read of the device fails once: nothing acknowledged is lost, and nothing is made up.
+//!
+//! After a failure the handle goes on or is poisoned; the store that opens then, also after a death or a power cut, has of each
+//! object a state that it had or was about to get. A store that swallows an error is seen.
+//! Lines beginning `tried:` say how much was tried.
+
+use std::panic::catch_unwind;
+
+use azekura::io::sim::{Fault, Operation, SimDisk};
+use azekura::testkit::crash::{Config, Counts, Ledger, fail_each};
+use azekura::testkit::{Random, tried};
+use azekura::{Error, Kind};
+
+use super::defects::{Do, act, create, open, verify};
+use super::{id, options, value};
+
+fn steps() -> Vec<Do> {
+    let mut random = Random::new(9);
+    (0..50)
+        .map(|at| match random.below(14) {
+            0 => Do::Sync,
+            1 => Do::Checkpoint,
+            2..5 => Do::Remove(random.below(8)),
+            _ => Do::Put(
+                random.below(8),
+                at,
+                *random.choose(&[10, 5000, 9000, 66_000]),
+            ),
+        })
+        .collect()
+}
+
+/// Works until the first error.
+fn work(disk: &SimDisk, ledger: &Ledger, steps: &[Do], swallows: bool) {
+    let Ok(store) = create(disk, &options()) else {
+        return;
+    };
+    for step in steps {
+        let of = match step {
+            Do::Put(n, ..) | Do::Remove(n) => Some(*n),
+            _ => None,
+        };
+        let before = of.map(|n| store.get(id(n)));
+        let done = match of {
+            Some(_) => ledger.operation(|| match act(&store, *step) {
+                Err(_) if swallows => Ok(()),
+                done => done,
+            }),
+            None => act(&store, *step).map(|()| ledger.synced()),
+        };
+        let Err(error) = done else { continue };
+        let told = [Kind::Io, Kind::Full, Kind::Poisoned];
+        assert!(
+            told.contains(&error.kind()),
+            "a fault is told as one: {error}"
+        );
+        // What was there is still read, until the new value is there.
+        if let (Some(n), Some(Ok(before)), Do::Put(_, version, len)) = (of, before, *step) {
+            let now = store.get(id(n)).unwrap();
+            assert!(now == before || now == Some(value(version, len)), "{error}");
+        }
+        return;
+    }
+    if store.close().is_ok() {
+        ledger.synced();
+    }
+}
+
+fn try_each(operation: Operation, fault: Fault, swallows: bool) -> Counts {
+    let steps = steps();
+    let mut config = Config::new(5).quick(8);
+    config.recovery_one_in = 0;
+    fail_each(
+        &config,
+        operation,
+        fault,
+        |disk, ledger| work(disk, ledger, &steps, swallows),
+        |crash| verify(crash, &steps, &options()),
+    )
+}
+
+fn fail(operation: Operation, fault: Fault) {
+    let counts = try_each(operation, fault, false);
+    assert!(counts.kills > 0, "{operation:?} is called and fails");
+    tried(&format!(
+        "{operation:?} fails by {fault:?} at each call: {counts:?}"
+    ));
+}
+
+#[test]
+fn a_write_that_fails_loses_nothing() {
+    for fault in [Fault::Error, Fault::Full, Fault::Short(4096), Fault::Torn] {
+        fail(Operation::Write, fault);
+    }
+}
+
+#[test]
+fn a_sync_that_fails_loses_nothing_synced() {
+    fail(Operation::Sync, Fault::Error);
+}
+
+#[test]
+fn room_that_is_refused_loses_nothing() {
+    fail(Operation::Resize, Fault::Full);
+    fail(Operation::Discard, Fault::Error);
+}
+
+#[test]
+fn an_error_that_is_swallowed_is_seen() {
+    let seen = catch_unwind(|| try_each(Operation::Write, Fault::Error, true));
+    let seen = seen.expect_err("it is seen").downcast::<String>();
+    assert!(seen.expect("a message").contains("legal are"));
+}
+
+#[test]
+fn a_read_that_fails_or_lies_is_an_error_or_the_right_bytes() {
+    let disk = SimDisk::new(4);
+    let store = create(&disk, &options()).unwrap();
+    for n in 0..8 {
+        store.put(id(n), &value(n, 9000 * n as usize)).unwrap();
+    }
+    let mut refused = 0;
+    for fault in [Fault::Error, Fault::Flip] {
+        for many in [false, true] {
+            for n in 0..8 {
+                let next = disk.faults().count(Operation::Read);
+                if many {
+                    disk.faults().fail_from(Operation::Read, next, fault);
+                } else {
+                    disk.faults().fail(Operation::Read, next, fault);
+                }
+                match store.get(id(n)) {
+                    Ok(found) => assert_eq!(found, Some(value(n, 9000 * n as usize))),
+                    Err(error) => {
+                        refused += 1;
+                        assert!(
+                            matches!(error.kind(), Kind::Io | Kind::Corrupted),
+                            "{error}"
+                        );
+                    }
+                }
+                disk.faults().clear();
+                let found = store.get(id(n)).unwrap();
+                assert_eq!(found, Some(value(n, 9000 * n as usize)));
+            }
+        }
+    }
+    assert!(refused >= 20, "{refused} reads failed");
+    store.close().unwrap();
+    // Opening reads, too.
+    let mut failed = 0;
+    for nth in 0..12 {
+        let next = disk.faults().count(Operation::Read) + nth;
+        disk.faults().fail(Operation::Read, next, Fault::Error);
+        let opened = open(&disk, &options());
+        disk.faults().clear();
+        match opened {
+            Ok(store) => store.close().unwrap(),
+            Err(error) => {
+                failed += 1;
+                assert_eq!(Error::kind(&error), Kind::Io, "{error}");
+            }
+        }
+    }
+    assert!(failed >= 2, "{failed} opens failed");
+    assert_eq!(open(&disk, &options()).unwrap().count(), 8);
+}

@@ -1,0 +1,322 @@
+//! Stores that format version 1 wrote are opened, and hold what they held; and its bytes are as they were.
+//!
+//! The fixtures lie in `fixtures/object/`, each with a listing of its objects (id and value in hexadecimal, a line each). Copies
+//! are opened: a fixture is never written again. They are made by `AZEKURA_WRITE_FIXTURES=1 cargo test --test care formats`,
+//! which refuses to replace one. Formats that differ, one way each, prove that it is seen.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use azekura::format::frame::FrameKind;
+use azekura::log::anchor::{Anchor, Extent};
+use azekura::log::{Geometry, LogPosition, Segment};
+use azekura::object::extent::{self, PACKED, Seal};
+use azekura::object::index::{EXTENT, Entry, Image};
+use azekura::object::layout::{Pack, Record, Root, Super, UnderWay};
+use azekura::object::space::{Span, Stride, Told};
+use azekura::object::{Change, ObjectId, Options, Store};
+
+use super::{contents, storage_of, store_with};
+
+fn folder() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2);
+    root.unwrap().join("fixtures/object")
+}
+
+fn small_store() -> Options {
+    Options {
+        capacity: 160 << 10,
+        journal_size: Some(80 << 10),
+        group_size: Some(32 << 10),
+        small_max: 500,
+        background: false,
+        ..Options::default()
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").unwrap();
+        text
+    })
+}
+
+fn listing(all: &BTreeMap<ObjectId, Vec<u8>>) -> String {
+    let lines = all
+        .iter()
+        .map(|(id, value)| format!("{id} {}\n", hex(value)));
+    lines.collect()
+}
+
+fn text(n: u64, len: usize) -> Vec<u8> {
+    let mut bytes = format!("object {n} ").into_bytes().repeat(len / 8);
+    bytes.truncate(len);
+    bytes
+}
+
+const NAMES: [&str; 3] = ["empty", "closed", "killed"];
+
+/// The store of this name, and its objects: each form the format has.
+fn make(name: &str) -> (Vec<u8>, BTreeMap<ObjectId, Vec<u8>>) {
+    let (memory, store) = store_with(&small_store());
+    if name != "empty" {
+        for (n, len) in [(1, 0), (2, 100), (3, 501), (4, 4100), (5, 400), (6, 9000)] {
+            store.put(ObjectId(n), &text(n as u64, len)).unwrap();
+        }
+        store.remove(ObjectId(2)).unwrap();
+        store.checkpoint().unwrap();
+        let large = text(7, 6000);
+        let batch = [
+            Change::Put(ObjectId(7), &large),
+            Change::Remove(ObjectId(3)),
+            Change::Put(ObjectId(u128::MAX), b"last"),
+        ];
+        store.apply(&batch).unwrap();
+        store.put(ObjectId(8), b"small, in the journal").unwrap();
+        store.put(ObjectId(9), &text(9, 700)).unwrap();
+        store.put(ObjectId(10), &text(10, 700)).unwrap();
+        store
+            .remove_range(ObjectId(10), Some(ObjectId(12)))
+            .unwrap();
+    }
+    let all = contents(&store);
+    let killed = memory.to_vec();
+    store.close().unwrap();
+    let bytes = if name == "killed" {
+        killed
+    } else {
+        memory.to_vec()
+    };
+    (bytes[..160 << 10].to_vec(), all)
+}
+
+/// Whether these bytes are a store that holds what is listed, and takes more.
+fn holds(bytes: &[u8], list: &str) -> Result<(), String> {
+    let text = |error: azekura::Error| error.to_string();
+    let storage = storage_of(bytes);
+    let open = || Store::open_on(std::sync::Arc::clone(&storage), None, &small_store());
+    let store = open().map_err(text)?;
+    let report = store.check(true, &mut |_, _| {}).map_err(text)?;
+    if !report.is_sound() {
+        return Err(format!("{:?}", report.findings));
+    }
+    if listing(&contents(&store)) != list {
+        return Err("it holds other objects".into());
+    }
+    store.put(ObjectId(77), b"new").map_err(text)?;
+    store.close().map_err(text)?;
+    let store = open().map_err(text)?;
+    let found = store.get(ObjectId(77)).map_err(text)?;
+    (found.as_deref() == Some(b"new"))
+        .then_some(())
+        .ok_or("a new object is gone".into())
+}
+
+fn fixture(name: &str) -> (Vec<u8>, String) {
+    let bytes = std::fs::read(folder().join(format!("{name}-1.azo")));
+    let list = std::fs::read_to_string(folder().join(format!("{name}-1.txt")));
+    (bytes.expect("a fixture"), list.expect("its listing"))
+}
+
+#[test]
+fn stores_of_version_1_hold_what_was_put_there() {
+    if std::env::var_os("AZEKURA_WRITE_FIXTURES").is_some() {
+        std::fs::create_dir_all(folder()).unwrap();
+        for name in NAMES {
+            let file = folder().join(format!("{name}-1.azo"));
+            if !file.exists() {
+                let (bytes, all) = make(name);
+                std::fs::write(&file, bytes).unwrap();
+                std::fs::write(folder().join(format!("{name}-1.txt")), listing(&all)).unwrap();
+            }
+        }
+    }
+    for name in NAMES {
+        let (bytes, list) = fixture(name);
+        holds(&bytes, &list).unwrap_or_else(|what| panic!("{name}: {what}"));
+    }
+}
+
+#[test]
+fn a_format_that_differs_is_seen() {
+    type Change = fn(&mut Vec<u8>);
+    let planted: [(&str, Change); 4] = [
+        ("a newer version", |bytes| {
+            bytes[12] += 1;
+            bytes[4096 + 12] += 1;
+        }),
+        ("a superblock of other order", |bytes| {
+            bytes[32..64].reverse();
+            bytes[4096 + 32..4096 + 64].reverse();
+        }),
+        ("extents with the length elsewhere", |bytes| {
+            for unit in bytes[80 << 10..].chunks_mut(4096) {
+                unit[32..40].rotate_left(4);
+            }
+        }),
+        ("segments from another offset on", |bytes| {
+            bytes[16_384..80 << 10].rotate_right(8);
+        }),
+    ];
+    for (what, change) in planted {
+        let (mut bytes, list) = fixture("killed");
+        holds(&bytes, &list).expect("the control");
+        change(&mut bytes);
+        holds(&bytes, &list).expect_err(what);
+    }
+    let (bytes, _) = fixture("closed");
+    let (_, list) = fixture("empty");
+    let seen = holds(&bytes, &list).unwrap_err();
+    assert!(seen.contains("other objects"), "{seen}");
+}
+
+fn spans() -> Vec<Span> {
+    vec![Span {
+        unit: 0x0102_0304,
+        units: 5,
+    }]
+}
+
+#[test]
+fn the_bytes_of_superblock_and_root_are_as_they_were() {
+    let extent = Extent {
+        offset: 0x4000,
+        len: 77,
+        crc: 0x0a0b_0c0d,
+    };
+    let payload = Super {
+        anchor: Anchor {
+            geometry: Geometry {
+                shift: 12,
+                salt: 0x1122_3344,
+            },
+            open: true,
+            epoch: 2,
+            boot_id: [6; 16],
+            start: (
+                3,
+                LogPosition {
+                    sequence: 1 << 32,
+                    offset: 64,
+                },
+            ),
+            durable: LogPosition {
+                sequence: 1 << 32,
+                offset: 128,
+            },
+            root: Some(extent),
+            next_sequence: (1 << 32) + 4,
+        },
+        identity: [9; 16],
+        journal_size: 0x14000,
+        data_offset: 0x14000,
+        units: 20,
+        group_units: 8,
+        alignment: 4096,
+        devices: 1,
+        sequence: 0x0506,
+    };
+    let super_bytes = hex(&payload.encode());
+    assert_eq!(Super::decode(&payload.encode()), Some(payload));
+    let image = Image {
+        count: 3,
+        usage: 12_288,
+        extent,
+        in_journal: true,
+    };
+    let root = Root {
+        sequence: 0x0506,
+        leaves: vec![(ObjectId(0), Some(image)), (ObjectId(9), None)],
+        groups: vec![
+            Told {
+                free: 4,
+                image: Some(extent),
+            },
+            Told {
+                free: 8,
+                image: None,
+            },
+        ],
+        strides: vec![Stride {
+            sequence: 7,
+            spans: spans(),
+        }],
+        between: spans(),
+        under_way: vec![UnderWay {
+            sequence: 8,
+            span: spans()[0],
+        }],
+        packs: vec![Pack {
+            span: spans()[0],
+            count: 6,
+            live: 4,
+        }],
+        log: vec![Segment {
+            index: 1,
+            units: 2,
+            sequence: 3,
+            dead: 4,
+        }],
+        other: vec![(5, 6)],
+    };
+    assert_eq!([super_bytes, hex(&root.encode())], GOLDEN_CHECKPOINT);
+    assert_eq!(Root::decode(&root.encode()), Some(root));
+}
+
+#[test]
+fn the_bytes_of_records_and_extents_are_as_they_were() {
+    let entry = Entry {
+        place: 0x01_0203_0405,
+        len: 0x0607,
+        kind: EXTENT,
+    };
+    let put = Record::Put(ObjectId(1), 2, entry);
+    let records = [
+        put.clone(),
+        Record::Small(ObjectId(1), 2, entry),
+        Record::Removed(ObjectId(1), 2),
+        Record::RangeRemoved(3, ObjectId(1), ObjectId(4)),
+        Record::Batch(vec![put, Record::Removed(ObjectId(5), 6)]),
+        Record::Opened(Stride {
+            sequence: 7,
+            spans: spans(),
+        }),
+        Record::Settled(8),
+    ];
+    let told = records.iter().map(|record| {
+        let (kind, key, value) = record.encode();
+        let kind = match kind {
+            FrameKind::Put => "put",
+            FrameKind::Insert => "insert",
+            _ => "remove",
+        };
+        format!("{kind} {} {}", hex(&key), hex(&value))
+    });
+    assert_eq!(told.collect::<Vec<_>>(), GOLDEN_RECORDS);
+    let mut own = vec![0; 4096];
+    Seal::new(7, 64, ObjectId(1)).encode(&mut own, 2, 0, b"value");
+    let mut packed = vec![0; extent::packed_size(5) as usize];
+    Seal::packed(7, 65, ObjectId(1)).encode(&mut packed, 2, PACKED, b"value");
+    let parts = [&own[..70], &own[4088..], &packed[..]].map(hex);
+    assert_eq!(parts, GOLDEN_EXTENTS);
+}
+
+const GOLDEN_CHECKPOINT: [&str; 2] = [
+    "0c00000044332211090909090909090909090909090909090040010000000000004001000000000014000000000000000800000000100000010100000200000006060606060606060606060606060606030000004000000000000000010000000000000001000000800000000d0c0b0a00400000000000004d0000000000000004000000010000000605000000000000",
+    "0605000000000000020000000000000000000000000000000000000003000080003000000000000000400000000000004d0000000d0c0b0a0000000000000000000000000000000900000000000000000000000000000000000000000000000000000000020000000400000000400000000000004d0000000d0c0b0a0800000000000000000000000000000000000000010000000700000000000000010000000403020100000000050000000100000004030201000000000500000001000000080000000000000004030201000000000500000001000000040302010000000005000000060000000400000001000000010000000200000003000000000000000400000000000000010000000500000006000000",
+];
+const GOLDEN_RECORDS: [&str; 7] = [
+    "put 00000000000000000000000000000001 0200000000000000050403020107060000",
+    "insert 00000000000000000000000000000001 0200000000000000",
+    "remove 00000000000000000000000000000001 0200000000000000",
+    "put 52 03000000000000000000000000000000000000000000000100000000000000000000000000000004",
+    "put 42 0100000000000000000000000000000001020000000000000005040302010706000000000000000000000000000000000000050600000000000000",
+    "put 53 070000000000000001000000040302010000000005000000",
+    "put 46 0800000000000000",
+];
+const GOLDEN_EXTENTS: [&str; 3] = [
+    "617a6f6262643ee5000000000000000000000000000000010200000000000000050000000000000000000000000000000000000000000000000000000000000076616c756500",
+    "5d8373b602000000",
+    "617a6f62f9ebf7d0000000000000000000000000000000010200000000000000050000000200000000000000000000000000000000000000000000000000000076616c7565000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000d288305a02000000",
+];

@@ -1,0 +1,304 @@
+//! A flipped bit anywhere: the right bytes, or a clear error; and what does not open is brought back by a repair.
+//!
+//! Images of stores, closed or as a killed process leaves them, get one bit flipped, at many places of every structure. Opened,
+//! each object has its bytes or an error that says so; none is absent that was there, none there that never was. What does not
+//! open is repaired and opens then; what the repair does not call lost or doubtful is as it was.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use azekura::Kind;
+use azekura::object::{Change, ObjectId, Repaired, Store};
+use azekura::testkit::{Random, round_seed, tried};
+
+use super::{id, options, storage_of, store_with, value};
+
+/// Bytes of a store, what it holds, and what it once held.
+struct Image {
+    bytes: Vec<u8>,
+    now: BTreeMap<ObjectId, Vec<u8>>,
+    once: BTreeMap<ObjectId, BTreeSet<Vec<u8>>>,
+}
+
+/// Where what stands, as bytes of the file.
+const JOURNAL: usize = 256 << 10;
+
+fn image(seed: u64, steps: usize, is_closed: bool) -> Image {
+    let (memory, store) = store_with(&options());
+    let mut random = Random::new(seed);
+    let (mut now, mut once) = (BTreeMap::new(), BTreeMap::<_, BTreeSet<_>>::new());
+    for version in 0..steps as u64 {
+        let n = random.below(14);
+        let bytes = value(
+            version + seed * 1000,
+            *random.choose(&[0, 30, 3000, 5000, 67_000]),
+        );
+        match random.below(10) {
+            0 => {
+                store.remove(id(n)).unwrap();
+                now.remove(&id(n));
+            }
+            1 => {
+                store.remove_range(id(n), Some(id(n + 2))).unwrap();
+                now.remove(&id(n));
+                now.remove(&id(n + 1));
+            }
+            2 => {
+                let changes = [Change::Put(id(n), &bytes), Change::Remove(id(n + 1))];
+                store.apply(&changes).unwrap();
+                now.remove(&id(n + 1));
+                once.entry(id(n)).or_default().insert(bytes.clone());
+                now.insert(id(n), bytes);
+            }
+            3 => store.checkpoint().unwrap(),
+            _ => {
+                store.put(id(n), &bytes).unwrap();
+                once.entry(id(n)).or_default().insert(bytes.clone());
+                now.insert(id(n), bytes);
+            }
+        }
+    }
+    let killed = memory.to_vec();
+    store.close().unwrap();
+    let bytes = if is_closed { memory.to_vec() } else { killed };
+    Image { bytes, now, once }
+}
+
+fn open(bytes: &[u8]) -> azekura::Result<Store> {
+    Store::open_on(storage_of(bytes), None, &options())
+}
+
+/// What is wrong with what an opened store says; `report`: it was repaired.
+fn judge(store: &Store, image: &Image, report: Option<&Repaired>) -> Result<(), String> {
+    let may_lose = report.is_some_and(|report| !report.lost.is_empty());
+    let mut listed = BTreeSet::new();
+    let walk = store.list(ObjectId(0), None, &mut |object| {
+        listed.insert(object.id);
+        true
+    });
+    match walk {
+        Ok(()) => {}
+        Err(error) if error.kind() == Kind::Corrupted && report.is_none() => {}
+        Err(error) => return Err(format!("no list: {error}")),
+    }
+    if let Some(stranger) = listed.iter().find(|id| !image.once.contains_key(id)) {
+        return Err(format!("{stranger} was never there"));
+    }
+    for n in 0..16 {
+        let now = image.now.get(&id(n));
+        match store.get(id(n)) {
+            Ok(found) if found.as_ref() == now => {}
+            Err(error) if error.kind() == Kind::Corrupted => {}
+            Err(error) => return Err(format!("object {n}: {error}")),
+            Ok(found) => {
+                let was_once = found.as_ref().is_none_or(|found| {
+                    image.once.get(&id(n)).is_some_and(|of| of.contains(found))
+                });
+                let len = found.map(|found| found.len());
+                if !was_once {
+                    return Err(format!("object {n} has {len:?} bytes that are not its own"));
+                }
+                if !may_lose {
+                    let wanted = now.map(Vec::len);
+                    return Err(format!(
+                        "object {n} has {len:?} bytes instead of {wanted:?}"
+                    ));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What became of a damaged image.
+#[derive(Default, Debug)]
+struct Tally {
+    flips: u64,
+    opened: u64,
+    repaired: u64,
+    scanned: u64,
+    doubtful: u64,
+}
+
+fn try_bytes(bytes: &[u8], image: &Image, tally: &mut Tally) -> Result<(), String> {
+    tally.flips += 1;
+    match open(bytes) {
+        Ok(store) => {
+            tally.opened += 1;
+            judge(&store, image, None)
+        }
+        Err(error) if [Kind::Corrupted, Kind::Mismatch].contains(&error.kind()) => {
+            tally.repaired += 1;
+            let storage = storage_of(bytes);
+            let report = Store::repair_on(&storage, None, &mut |_, _| {})
+                .map_err(|failed| format!("no repair after {error}: {failed}"))?;
+            tally.scanned += u64::from(report.scanned > 0);
+            tally.doubtful += report.doubtful;
+            let store = Store::open_on(storage, None, &options())
+                .map_err(|failed| format!("it does not open after a repair: {failed}"))?;
+            judge(&store, image, Some(&report)).map_err(|what| format!("{what}; {report:?}"))?;
+            let report = store
+                .check(false, &mut |_, _| {})
+                .map_err(|error| error.to_string())?;
+            if !report.is_sound() {
+                return Err(format!("repaired, and not sound: {:?}", report.findings));
+            }
+            store
+                .put(id(40), b"more")
+                .map_err(|error| error.to_string())?;
+            store.close().map_err(|error| error.to_string())
+        }
+        Err(error) => Err(format!("a strange error: {error}")),
+    }
+}
+
+/// Places of `range` that hold something: a flip there is worth more than in blank room.
+fn places(bytes: &[u8], range: std::ops::Range<usize>) -> Vec<usize> {
+    range.filter(|at| bytes[*at] != 0).collect()
+}
+
+#[test]
+fn a_flipped_bit_is_an_error_or_nothing_and_repair_brings_the_store_back() {
+    let mut tally = Tally::default();
+    let mut random = Random::new(round_seed());
+    for seed in 0..8 {
+        let image = image(round_seed() + seed, 60, seed % 2 == 0);
+        let superblocks = places(&image.bytes, 0..8192);
+        let control = places(&image.bytes, 8192..16_384);
+        let journal = places(&image.bytes, 16_384..JOURNAL);
+        let data = places(&image.bytes, JOURNAL..image.bytes.len());
+        for (region, count) in [(superblocks, 40), (control, 12), (journal, 240), (data, 60)] {
+            for _ in 0..count {
+                if region.is_empty() {
+                    break;
+                }
+                let at = *random.choose(&region);
+                let mask = 1 << random.below(8);
+                let mut bytes = image.bytes.clone();
+                bytes[at] ^= mask;
+                if let Err(what) = try_bytes(&bytes, &image, &mut tally) {
+                    panic!("seed {seed}, bit {mask:#x} at {at:#x}: {what}");
+                }
+            }
+        }
+    }
+    tried(&format!("{tally:?}"));
+    assert!(
+        tally.opened > 100 && tally.repaired > 50 && tally.scanned > 10,
+        "{tally:?}"
+    );
+}
+
+#[test]
+fn lost_blocks_are_an_error_or_nothing_and_repair_brings_the_store_back() {
+    let mut tally = Tally::default();
+    for seed in 0..4 {
+        let image = image(round_seed() + 100 + seed, 50, seed % 2 == 0);
+        for block in 0..JOURNAL / 4096 {
+            let range = block * 4096..(block + 1) * 4096;
+            if image.bytes[range.clone()].iter().all(|byte| *byte == 0) {
+                continue;
+            }
+            for fill in [0, 0xff] {
+                let mut bytes = image.bytes.clone();
+                bytes[range.clone()].fill(fill);
+                if let Err(what) = try_bytes(&bytes, &image, &mut tally) {
+                    panic!("seed {seed}, block {block} filled with {fill:#x}: {what}");
+                }
+            }
+        }
+    }
+    tried(&format!("{tally:?}"));
+    assert!(tally.repaired > 10, "{tally:?}");
+}
+
+#[test]
+fn a_repair_of_a_leaf_is_exact_where_the_lists_are_whole() {
+    // Closed: all is in images. A flip in a leaf's image, found by its first id.
+    let image = image(5, 60, true);
+    let first = image.now.keys().next().unwrap().to_bytes();
+    let mut tally = Tally::default();
+    let leaves: Vec<usize> = (16_384..JOURNAL - 16)
+        .filter(|at| image.bytes[*at..at + 16] == first)
+        .collect();
+    let mut exact = 0;
+    for at in leaves {
+        let mut bytes = image.bytes.clone();
+        bytes[at + 20] ^= 1;
+        try_bytes(&bytes, &image, &mut tally).unwrap();
+        if let Err(error) = open(&bytes).and_then(|store| store.check(false, &mut |_, _| {})) {
+            assert_eq!(error.kind(), Kind::Corrupted);
+        }
+        let storage = storage_of(&bytes);
+        let report = Store::repair_on(&storage, None, &mut |_, _| {}).unwrap();
+        if report.scanned > 0 {
+            exact += 1;
+            assert_eq!((report.doubtful, report.lost.len()), (0, 1), "{report:?}");
+            let store = Store::open_on(storage, None, &options()).unwrap();
+            assert_eq!(super::contents(&store), image.now);
+        }
+    }
+    assert!(exact > 0, "no image of a leaf was found");
+}
+
+#[test]
+fn with_the_root_lost_removed_objects_may_come_back_and_are_named() {
+    let (memory, store) = store_with(&options());
+    for n in 0..6 {
+        store.put(id(n), &value(n, 9000)).unwrap();
+    }
+    store.remove(id(2)).unwrap();
+    store.put(id(3), &value(33, 50)).unwrap();
+    // The segment of the journal in which the removal stands is not needed any more.
+    for version in 0..80 {
+        store.put(id(9), &value(version, 200)).unwrap();
+    }
+    store.close().unwrap();
+    let mut bytes = memory.to_vec();
+    // Where the newest superblock says that the root is.
+    let slot = [0, 4096].map(|slot| u64::from_le_bytes(*bytes[slot + 24..].first_chunk().unwrap()));
+    let newest = if slot[0] > slot[1] { 0 } else { 4096 };
+    let root = u64::from_le_bytes(*bytes[newest + 32 + 112..].first_chunk().unwrap()) as usize;
+    bytes[root] ^= 1;
+    let storage = storage_of(&bytes);
+    assert_eq!(open(&bytes).unwrap_err().kind(), Kind::Corrupted);
+    let report = Store::repair_on(&storage, None, &mut |_, _| {}).unwrap();
+    assert_eq!(report.objects, 7, "{report:?}");
+    assert!(report.doubted.contains(&id(2)), "{report:?}");
+    let store = Store::open_on(storage, None, &options()).unwrap();
+    assert_eq!(store.get(id(2)).unwrap(), Some(value(2, 9000)));
+    assert_eq!(
+        store.get(id(3)).unwrap(),
+        Some(value(33, 50)),
+        "the latest counts"
+    );
+    store.check_room().unwrap();
+}
+
+#[test]
+fn an_object_with_another_value_or_none_is_seen() {
+    let mut image = image(9, 40, true);
+    let store = open(&image.bytes).unwrap();
+    judge(&store, &image, None).unwrap();
+    let (id, bytes) = image.now.pop_first().unwrap();
+    let seen = judge(&store, &image, None).unwrap_err();
+    assert!(seen.contains("instead of None"), "{seen}");
+    image.now.insert(id, [&bytes[..], b"more"].concat());
+    judge(&store, &image, None).unwrap_err();
+    image.once.remove(&id);
+    let seen = judge(&store, &image, None).unwrap_err();
+    assert!(seen.contains("was never there"), "{seen}");
+}
+
+#[test]
+fn a_store_whose_device_shrank_keeps_what_is_left() {
+    let image = image(7, 40, true);
+    let short = &image.bytes[..JOURNAL + (300 << 10)];
+    let storage = storage_of(short);
+    let error = open(short).unwrap_err();
+    assert_eq!(error.kind(), Kind::Corrupted, "{error}");
+    let report = Store::repair_on(&storage, None, &mut |_, _| {}).unwrap();
+    assert!(!report.lost.is_empty());
+    let store = Store::open_on(storage, None, &options()).unwrap();
+    judge(&store, &image, Some(&report)).unwrap();
+    store.check_room().unwrap();
+}

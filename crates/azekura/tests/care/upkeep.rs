@@ -1,0 +1,359 @@
+//! Check, scrub, journal, stats, grow and copy of sound stores, and what they say of damaged ones.
+//!
+//! Most of it goes on beside a thread that changes the store. What a flipped bit anywhere may do is `rot`'s question; what a
+//! crash may do is that of `tests/objects.rs`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use azekura::Kind;
+use azekura::io::Storage;
+use azekura::io::memory::Memory;
+use azekura::object::layout::Record;
+use azekura::object::{Change, ObjectId, Options, Step, Store};
+use azekura::testkit::Random;
+
+use super::{contents, id, opened, options, store_with, value};
+
+/// Objects of many sizes, some of them changed and removed, around a checkpoint.
+fn filled(store: &Store) {
+    for n in 0..12 {
+        store.put(id(n), &value(n, 900 * n as usize)).unwrap();
+    }
+    store.remove(id(3)).unwrap();
+    store.checkpoint().unwrap();
+    store.put(id(4), &value(100, 70_000)).unwrap();
+    store.remove_range(id(6), Some(id(8))).unwrap();
+    let batch = [
+        Change::Put(id(20), b"one"),
+        Change::Remove(id(9)),
+        Change::Put(id(21), b"two"),
+    ];
+    store.apply(&batch).unwrap();
+}
+
+#[test]
+fn a_sound_store_is_found_sound_while_it_is_changed() {
+    let (_, store) = store_with(&options());
+    filled(&store);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut random = Random::new(1);
+            while !done.load(Ordering::Relaxed) {
+                let n = random.below(12);
+                let len = random.index(9000);
+                store.put(id(n), &value(n, len)).unwrap();
+                if random.one_in(8) {
+                    store.checkpoint().unwrap();
+                }
+            }
+        });
+        for _ in 0..40 {
+            let report = store.check(true, &mut |_, _| {}).unwrap();
+            assert!(report.is_sound(), "{:?}", report.findings);
+            assert!(report.verified > 5, "{report:?}");
+            assert_eq!(report.superblocks, 2);
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn damage_in_an_object_is_found_by_check_and_scrub_with_device_offset_and_id() {
+    let (memory, store) = store_with(&options());
+    filled(&store);
+    store.close().unwrap();
+    let mut bytes = memory.to_vec();
+    let needle = &value(100, 70_000)[69_000..69_050];
+    let at = bytes.windows(50).position(|window| window == needle);
+    bytes[at.unwrap()] ^= 1;
+    let store = opened(&bytes);
+    assert!(store.check(false, &mut |_, _| {}).unwrap().is_sound());
+    let report = store.check(true, &mut |_, _| {}).unwrap();
+    assert_eq!(report.found, 1);
+    let finding = &report.findings[0];
+    assert_eq!(finding.object, Some(id(4)));
+    let offset = finding.offset.unwrap();
+    assert!((offset..offset + (72 << 10)).contains(&(at.unwrap() as u64)));
+    assert!(finding.what.contains("chunk 1"), "{}", finding.what);
+    assert!(
+        finding.what.contains(&id(4).to_string()),
+        "{}",
+        finding.what
+    );
+    let mut damaged = Vec::new();
+    let scrubbed = store.scrub(ObjectId(0), None, &mut |step| {
+        if let Step::Damaged(finding) = step {
+            damaged.push(finding);
+        }
+        true
+    });
+    let scrubbed = scrubbed.unwrap();
+    assert_eq!(damaged, report.findings);
+    assert_eq!((scrubbed.damaged, scrubbed.next), (1, None));
+    assert_eq!(scrubbed.objects, store.count());
+}
+
+#[test]
+fn a_scrub_stops_when_asked_and_goes_on_where_it_was() {
+    let (_, store) = store_with(&Options {
+        capacity: 8 << 20,
+        journal_size: Some(1 << 20),
+        ..options()
+    });
+    // More than a window.
+    for n in 0..1500 {
+        store.put(id(n), b"value").unwrap();
+    }
+    let (mut seen, mut from) = (std::collections::BTreeSet::new(), ObjectId(0));
+    let mut rounds = 0;
+    loop {
+        let mut left = 1100;
+        let scrubbed = store.scrub(from, None, &mut |step| {
+            if let Step::Whole(id) = step {
+                seen.insert(id);
+            }
+            left -= 1;
+            left > 0
+        });
+        rounds += 1;
+        match scrubbed.unwrap().next {
+            Some(next) => from = next,
+            None => break,
+        }
+    }
+    assert_eq!((seen.len(), rounds), (1500, 2));
+}
+
+#[test]
+fn the_journal_shows_what_was_changed_since_the_checkpoint() {
+    let (_, store) = store_with(&options());
+    filled(&store);
+    let mut records = Vec::new();
+    store
+        .journal(&mut |_, record| {
+            records.push(record.clone());
+            true
+        })
+        .unwrap();
+    let put = |record: &Record| matches!(record, Record::Put(of, ..) if *of == id(4));
+    assert!(records.iter().any(put), "{records:?}");
+    let range = |record: &Record| matches!(record, Record::RangeRemoved(_, of, _) if *of == id(6));
+    assert!(records.iter().any(range), "{records:?}");
+    let batch = |record: &Record| matches!(record, Record::Batch(of) if of.len() == 3);
+    assert!(records.iter().any(batch), "{records:?}");
+    let mut shown = 0;
+    store
+        .journal(&mut |_, _| {
+            shown += 1;
+            false
+        })
+        .unwrap();
+    assert_eq!(shown, 1);
+    store.checkpoint().unwrap();
+    store
+        .journal(&mut |_, record| panic!("{record:?} is behind the checkpoint"))
+        .unwrap();
+}
+
+#[test]
+fn figures_add_up() {
+    let (_, store) = store_with(&options());
+    filled(&store);
+    let stats = store.stats().unwrap();
+    let of = |name: &str| {
+        let found = stats.iter().find(|(of, _)| *of == name);
+        found.unwrap_or_else(|| panic!("no figure {name}")).1
+    };
+    let usage = store.usage(ObjectId(0), None).unwrap();
+    assert_eq!(of("objects"), store.count());
+    assert_eq!(of("bytes"), usage.bytes);
+    assert!(of("extent_bytes") <= usage.device_bytes);
+    assert_eq!(
+        of("data_bytes"),
+        of("extent_bytes") + of("pack_bytes") + of("free_bytes") + of("limbo_bytes")
+    );
+    assert!(of("longest_free_bytes") <= 128 << 10 && of("free_runs") >= 1);
+    let before = of("device_reads");
+    store.get(id(11)).unwrap();
+    let stats = store.stats().unwrap();
+    let reads = stats.iter().find(|(of, _)| *of == "device_reads").unwrap();
+    assert_eq!(reads.1, before + 1, "a get is one read");
+}
+
+#[test]
+fn a_store_grows_while_it_is_used_and_never_shrinks() {
+    let (memory, store) = store_with(&options());
+    filled(&store);
+    let before = contents(&store);
+    let refused = loop {
+        let n = store.count() + 100;
+        match store.put(id(n), &value(n, 60_000)) {
+            Ok(_) => {}
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(refused.kind(), Kind::Full);
+    let count = store.count();
+    // The last group gets more units, and there are new ones.
+    let grown = store.grow(Some((1 << 20) + (300 << 10))).unwrap();
+    assert_eq!(grown, (768 << 10) + (300 << 10));
+    store.put(id(1000), &value(1000, 60_000)).unwrap();
+    store.check_room().unwrap();
+    let killed = memory.to_vec();
+    assert_eq!(store.grow(Some(1 << 20)).unwrap_err().kind(), Kind::Invalid);
+    store.close().unwrap();
+    for bytes in [killed, memory.to_vec()] {
+        let store = opened(&bytes);
+        assert_eq!(store.count(), count + 1);
+        assert_eq!(store.get(id(1000)).unwrap(), Some(value(1000, 60_000)));
+        store.check_room().unwrap();
+        for (id, value) in &before {
+            assert_eq!(store.get(*id).unwrap().as_ref(), Some(value));
+        }
+        // A device that shrank.
+        let error = store.close().map(|()| {
+            let short = super::storage_of(&bytes[..1 << 20]);
+            Store::open_on(short, None, &options()).unwrap_err()
+        });
+        let error = error.unwrap();
+        assert_eq!(error.kind(), Kind::Corrupted);
+        let text = error.to_string();
+        assert!(text.contains("1 MiB") && text.contains("1.3 MiB"), "{text}");
+    }
+}
+
+#[test]
+fn an_empty_store_that_ends_within_a_group_grows_over_it() {
+    let (memory, store) = store_with(&Options {
+        capacity: (1 << 20) - (64 << 10),
+        ..options()
+    });
+    for round in 0..4u64 {
+        store.grow(Some((1 << 20) + (round << 16))).unwrap();
+        store.check_room().unwrap();
+    }
+    store.close().unwrap();
+    let store = opened(&memory.to_vec());
+    store.check_room().unwrap();
+    let free = store.stats().unwrap();
+    let free = free.iter().find(|(name, _)| *name == "free_bytes");
+    assert_eq!(free.unwrap().1, (1 << 20) + (3 << 16) - (256 << 10));
+}
+
+#[test]
+fn a_copy_is_the_store_of_one_moment_while_changes_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = Options {
+        capacity: 4 << 20,
+        ..options()
+    };
+    let (_, store) = store_with(&options);
+    // Each round gives all objects one version: a copy has at most two versions next to each other.
+    let round = |version: u64| {
+        for n in 0..16 {
+            let mut bytes = version.to_le_bytes().to_vec();
+            bytes.extend(value(version * 100 + n, 20_000));
+            // Room that is freed while a copy runs is not used again before its end.
+            while let Err(error) = store.put(id(n), &bytes) {
+                assert_eq!(error.kind(), Kind::Full);
+                std::thread::yield_now();
+            }
+        }
+    };
+    round(0);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut version = 1;
+            while !done.load(Ordering::Relaxed) {
+                round(version);
+                store.checkpoint().unwrap();
+                version += 1;
+            }
+        });
+        for number in 0..8 {
+            let path = folder.path().join(format!("copy-{number}"));
+            store.copy_to(&path, &mut |_, _| {}).unwrap();
+            let copy = Store::open(&path, &options).unwrap();
+            assert!(copy.check(true, &mut |_, _| {}).unwrap().is_sound());
+            let all = contents(&copy);
+            assert_eq!(all.len(), 16);
+            let versions: Vec<u64> = all
+                .values()
+                .map(|bytes| u64::from_le_bytes(*bytes.first_chunk().unwrap()))
+                .collect();
+            assert!(versions.is_sorted_by(|a, b| a >= b), "{versions:?}");
+            assert!(versions[0] - versions[15] <= 1, "{versions:?}");
+            for (n, bytes) in all.values().enumerate() {
+                let version = u64::from_le_bytes(*bytes.first_chunk().unwrap());
+                assert!(bytes[8..] == value(version * 100 + n as u64, 20_000));
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    let error = store
+        .copy_to(folder.path().join("copy-0"), &mut |_, _| {})
+        .unwrap_err();
+    assert_eq!(error.kind(), Kind::Invalid);
+}
+
+#[test]
+fn of_two_devices_each_alone_or_with_a_stranger_is_a_clear_error() {
+    let device = |size| -> Arc<dyn Storage> {
+        let memory = Memory::new(8 << 20).unwrap();
+        memory.resize(size).unwrap();
+        memory
+    };
+    let (journal, data) = (device(256 << 10), device(1 << 20));
+    let options = Options {
+        journal_size: None,
+        ..options()
+    };
+    let create = |journal: &Arc<dyn Storage>, data: &Arc<dyn Storage>| {
+        let (journal, data) = (Arc::clone(journal), Arc::clone(data));
+        Store::create_on(journal, Some(data), &options, &mut |_, _| {}).unwrap()
+    };
+    let store = create(&journal, &data);
+    filled(&store);
+    let before = contents(&store);
+    assert_eq!(store.check(true, &mut |_, _| {}).unwrap().superblocks, 4);
+    store.close().unwrap();
+    let open = |journal: &Arc<dyn Storage>, data: Option<&Arc<dyn Storage>>| {
+        Store::open_on(Arc::clone(journal), data.cloned(), &options)
+    };
+    let blank = device(1 << 20);
+    let (other_journal, other) = (device(256 << 10), device(1 << 20));
+    let boot = create(&other_journal, &other);
+    boot.close().unwrap();
+    for (journal, data, kind) in [
+        (&journal, None, Kind::Mismatch),
+        (&journal, Some(&blank), Kind::Mismatch),
+        (&blank, Some(&data), Kind::Mismatch),
+        (&data, None, Kind::Mismatch),
+    ] {
+        let error = open(journal, data).unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+        let error = Store::repair_on(journal, data, &mut |_, _| {}).unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+    }
+    let store = open(&journal, Some(&data)).unwrap();
+    assert_eq!(contents(&store), before);
+    store.close().unwrap();
+    // The label of the data, damaged in both slots, is written again.
+    for slot in [0, 4096] {
+        let mut byte = [0];
+        data.read_at(slot + 40, &mut byte).unwrap();
+        data.write_at(slot + 40, &[byte[0] ^ 4]).unwrap();
+    }
+    assert_eq!(
+        open(&journal, Some(&data)).unwrap_err().kind(),
+        Kind::Corrupted
+    );
+    let report = Store::repair_on(&journal, Some(&data), &mut |_, _| {}).unwrap();
+    assert_eq!(report.lost.len(), 1, "{report:?}");
+    let store = open(&journal, Some(&data)).unwrap();
+    assert_eq!(contents(&store), before);
+    assert!(store.check(true, &mut |_, _| {}).unwrap().is_sound());
+}
