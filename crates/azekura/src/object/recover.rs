@@ -290,11 +290,8 @@ impl Core {
                 room.space.claim(Self::span_of(entry))?;
             }
         }
-        room.sequence = if replay.found_open {
-            behind(replay.next)?
-        } else {
-            replay.next
-        };
+        let leapt = behind(replay.next)?;
+        room.sequence = if replay.found_open { leapt } else { replay.next };
         Ok(())
     }
 
