@@ -9,6 +9,7 @@ mod clients;
 mod formats;
 mod full;
 mod help;
+mod object_care;
 mod objects;
 mod program;
 mod records;

@@ -3,17 +3,26 @@
 //! Each opens the store, does one thing and closes it, so that what was changed is on the device and the next open replays
 //! nothing. Ids are hexadecimal digits; lists go in the order of ids.
 //!
+//! `repair` opens none: it makes one that opens.
+//!
 //! It promises that what can be refused without the store is refused before it is opened. None of the subcommands knows
 //! another, nor how objects are stored.
 
+mod check;
+mod copy;
 mod create;
 mod get;
+mod grow;
 mod head;
+mod journal;
 mod list;
 mod place;
 mod put;
 mod remove;
 mod remove_range;
+mod repair;
+mod scrub;
+mod stats;
 mod usage;
 
 use azekura::Result;
@@ -39,6 +48,13 @@ enum Verb {
     RemoveRange(remove_range::RemoveRange),
     List(list::List),
     Usage(usage::Usage),
+    Stats(stats::Stats),
+    Journal(journal::Journal),
+    Check(check::Check),
+    Scrub(scrub::Scrub),
+    Repair(repair::Repair),
+    Grow(grow::Grow),
+    Copy(copy::Copy),
 }
 
 impl Object {
@@ -52,6 +68,13 @@ impl Object {
             Verb::RemoveRange(range) => range.run(out),
             Verb::List(list) => list.run(out),
             Verb::Usage(usage) => usage.run(out),
+            Verb::Stats(stats) => stats.run(out),
+            Verb::Journal(journal) => journal.run(out),
+            Verb::Check(check) => check.run(out),
+            Verb::Scrub(scrub) => scrub.run(out),
+            Verb::Repair(repair) => repair.run(out),
+            Verb::Grow(grow) => grow.run(out),
+            Verb::Copy(copy) => copy.run(out),
         }
     }
 }

@@ -11,6 +11,9 @@ use azekura::io::{Access, Storage};
 use azekura::object::{ObjectId, Options, Store};
 use azekura::{Durability, Error, Kind, Result};
 
+/// An open file or device, as stores share it.
+pub(crate) type Shared = Arc<dyn Storage>;
+
 /// The file or device of a store, or both of them.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Place {
@@ -37,6 +40,13 @@ impl Place {
         self.data.as_deref().unwrap_or(&self.store)
     }
 
+    /// The file or device of the journal, and that of the values, if it is another.
+    pub(crate) fn storages(&self) -> Result<(Shared, Option<Shared>)> {
+        let journal = open(&self.store)?;
+        let data = self.data.as_deref().map(open).transpose()?;
+        Ok((journal, data))
+    }
+
     /// Opens the store, has `work` done, and closes it.
     pub(crate) fn with<T>(
         &self,
@@ -49,8 +59,7 @@ impl Place {
             background: false,
             ..Options::default()
         };
-        let journal = open(&self.store)?;
-        let data = self.data.as_deref().map(open).transpose()?;
+        let (journal, data) = self.storages()?;
         let store =
             Store::open_on(journal, data, &options).map_err(|error| error.at(&self.store))?;
         let done = work(&store)?;
@@ -64,7 +73,7 @@ impl Place {
     }
 }
 
-fn open(path: &Path) -> Result<Arc<dyn Storage>> {
+fn open(path: &Path) -> Result<Shared> {
     let file = File::open(path, Access::Write).map_err(|error| {
         let is_missing = |e: &std::io::Error| e.kind() == std::io::ErrorKind::NotFound;
         if error.system().is_some_and(is_missing) {

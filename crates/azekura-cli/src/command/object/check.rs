@@ -1,0 +1,93 @@
+//! `object check`: verifies what a store relies on, and every byte of every object.
+//! Prints each damage on a line, with device, offset and object, and a verdict; the exit code is 8 where there is damage.
+//! It does not mend: `repair` does.
+
+use azekura::Result;
+use azekura::error::size;
+use azekura::object::{CheckReport, Finding};
+use serde_json::{Value, json};
+
+use super::place::Place;
+use crate::exit::Outcome;
+use crate::output::{Output, counted};
+use crate::progress::Progress;
+
+/// Verify a store, all of it
+#[derive(clap::Args)]
+pub(crate) struct Check {
+    #[command(flatten)]
+    place: Place,
+    /// Leave the values out: superblocks, index, journal and room alone
+    #[arg(long)]
+    quick: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Check {
+    pub(crate) fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
+        let progress = Progress::work("checking");
+        let report = self
+            .place
+            .look(|store| store.check(!self.quick, &mut progress.report()))?;
+        drop(progress);
+        if self.json {
+            out.json(&json!({
+                "sound": report.is_sound(),
+                "superblocks": report.superblocks,
+                "images": report.images,
+                "records": report.records,
+                "objects": report.objects,
+                "verified": report.verified,
+                "bytes": report.bytes,
+                "found": report.found,
+                "damage": report.findings.iter().map(finding).collect::<Vec<_>>(),
+            }))?;
+        } else {
+            self.print(&report, out)?;
+        }
+        Ok(if report.is_sound() {
+            Outcome::Yes
+        } else {
+            Outcome::Damaged
+        })
+    }
+
+    fn print(&self, report: &CheckReport, out: &mut Output<'_>) -> Result<()> {
+        for finding in &report.findings {
+            out.line(format_args!("damage: {}", finding.what))?;
+        }
+        let hidden = report.found - report.findings.len() as u64;
+        if hidden > 0 {
+            let findings = counted(hidden, "finding", "findings");
+            out.line(format_args!("and {findings} more"))?;
+        }
+        let verdict = if report.is_sound() {
+            "sound"
+        } else {
+            "damaged"
+        };
+        let objects = counted(report.objects, "object", "objects");
+        if self.quick {
+            out.line(format_args!(
+                "{verdict}: {objects}, their values not looked at"
+            ))
+        } else {
+            let (verified, bytes) = (report.verified, size(report.bytes));
+            out.line(format_args!(
+                "{verdict}: {objects}, {verified} of them and {bytes} verified"
+            ))
+        }
+    }
+}
+
+/// A finding as JSON has it.
+fn finding(finding: &Finding) -> Value {
+    json!({
+        "device": finding.device.display().to_string(),
+        "offset": finding.offset,
+        "object": finding.object.map(|id| id.to_string()),
+        "what": finding.what,
+    })
+}

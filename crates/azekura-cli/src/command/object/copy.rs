@@ -1,0 +1,32 @@
+//! `object copy`: writes all objects of a store to a new one, verified on the way.
+//! The copy is one file, also of a store with two devices; it appears when it is whole, and replaces nothing.
+//! It copies no damage: an object that does not verify is an error, and there is no copy.
+
+use std::path::PathBuf;
+
+use azekura::Result;
+
+use super::place::Place;
+use crate::exit::Outcome;
+use crate::output::Output;
+use crate::progress::Progress;
+use crate::store::refuse_existing;
+
+/// Copy a store to a new file
+#[derive(clap::Args)]
+pub(crate) struct Copy {
+    #[command(flatten)]
+    place: Place,
+    /// The file to make
+    target: PathBuf,
+}
+
+impl Copy {
+    pub(crate) fn run(&self, _: &mut Output<'_>) -> Result<Outcome> {
+        refuse_existing(&self.target)?;
+        let progress = Progress::work("copying");
+        self.place
+            .look(|store| store.copy_to(&self.target, &mut progress.report()))?;
+        Ok(Outcome::Yes)
+    }
+}

@@ -1,0 +1,66 @@
+//! `object repair`: makes a damaged store one that opens again, where it is, and says what was lost.
+//! Values stay where they are; what says where they are is made anew. The exit code is 8 if something was lost or is in
+//! doubt.
+//! It does not guess: an object comes back only if its bytes verify.
+
+use azekura::Result;
+use azekura::object::{Repaired, Store};
+use serde_json::json;
+
+use super::place::Place;
+use crate::exit::Outcome;
+use crate::output::{Output, counted};
+use crate::progress::Progress;
+
+/// Make a damaged store whole again, in its place
+#[derive(clap::Args)]
+pub(crate) struct Repair {
+    #[command(flatten)]
+    place: Place,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Repair {
+    pub(crate) fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
+        let (journal, data) = self.place.storages()?;
+        let progress = Progress::work("repairing");
+        let report = Store::repair_on(&journal, data.as_ref(), &mut progress.report())
+            .map_err(|error| error.at(self.place.path()))?;
+        drop(progress);
+        if self.json {
+            let doubted = report.doubted.iter().map(ToString::to_string);
+            out.json(&json!({
+                "objects": report.objects,
+                "scanned": report.scanned,
+                "doubtful": report.doubtful,
+                "doubted": doubted.collect::<Vec<_>>(),
+                "lost": report.lost,
+            }))?;
+        } else {
+            print(&report, out)?;
+        }
+        let whole = report.lost.is_empty() && report.doubtful == 0;
+        Ok(if whole {
+            Outcome::Yes
+        } else {
+            Outcome::Damaged
+        })
+    }
+}
+
+fn print(report: &Repaired, out: &mut Output<'_>) -> Result<()> {
+    for lost in &report.lost {
+        out.line(format_args!("lost: {lost}"))?;
+    }
+    for id in &report.doubted {
+        out.line(format_args!("in doubt: {id}"))?;
+    }
+    out.line(format_args!(
+        "{}, {} of them in doubt, {}",
+        counted(report.objects, "object", "objects"),
+        report.doubtful,
+        counted(report.lost.len() as u64, "loss", "losses")
+    ))
+}
