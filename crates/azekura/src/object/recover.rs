@@ -291,7 +291,11 @@ impl Core {
             }
         }
         let leapt = behind(replay.next)?;
-        room.sequence = if replay.found_open { leapt } else { replay.next };
+        room.sequence = if replay.found_open {
+            leapt
+        } else {
+            replay.next
+        };
         Ok(())
     }
 
