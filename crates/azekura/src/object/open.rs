@@ -188,8 +188,12 @@ impl Store {
                 .position(address)
                 .is_some_and(|at| at < trust.durable);
             core.replay(&mut replay, record, !trust.trusted && !is_synced)
-        })?;
-        found.end_behind(trust, core.log.storage().as_ref())?;
+        });
+        let found = found.and_then(|found| {
+            found.end_behind(trust, core.log.storage().as_ref())?;
+            Ok(found)
+        });
+        let found = found.map_err(|error| to_repair(error, journal.as_ref()))?;
         // Of a store that was closed the checkpoint tells all.
         if last.open {
             core.scan_strides(&mut replay)?;
@@ -481,7 +485,8 @@ impl index::Source for Images {
     fn load(&self, image: &Image, first: ObjectId, end: Option<ObjectId>) -> Result<Leaf> {
         let what = "a part of the index";
         let seed = leaf_seed(self.salt, first);
-        let bytes = read_extent(self.storage.as_ref(), image.extent, seed, what)?;
+        let bytes = read_extent(self.storage.as_ref(), image.extent, seed, what)
+            .map_err(|error| to_repair(error, self.storage.as_ref()))?;
         let impossible = || self.impossible(what, image.extent);
         let leaf = Leaf::of_image(&bytes, first, end).ok_or_else(impossible)??;
         let within = |(_, entry): (ObjectId, Entry)| entry.is_within(self.units);
@@ -500,9 +505,19 @@ impl space::Source for Images {
             image,
             list_seed(self.salt, group),
             what,
-        )?;
+        )
+        .map_err(|error| to_repair(error, self.storage.as_ref()))?;
         decode_runs(&bytes, limit).unwrap_or_else(|| Err(self.impossible(what, image)))
     }
+}
+
+/// The log knows the repair of record stores only.
+fn to_repair(error: Error, storage: &dyn Storage) -> Error {
+    if error.kind() == Kind::Corrupted {
+        let path = storage.path().display();
+        return error.remedy(format!("run `azekura object repair {path}`"));
+    }
+    error
 }
 
 /// The newest valid superblock: its sequence and payload.
@@ -527,7 +542,8 @@ pub(super) fn read_root(storage: &dyn Storage, last: &Super) -> Result<Root> {
         });
     };
     let seed = last.geometry.salt ^ ROOT_SEED;
-    let bytes = read_extent(storage, extent, seed, "the root of the checkpoint")?;
+    let bytes = read_extent(storage, extent, seed, "the root of the checkpoint")
+        .map_err(|error| to_repair(error, storage))?;
     Root::decode(&bytes)
         .filter(|root| root.is_within(last.units, last.group_units))
         .ok_or_else(|| {

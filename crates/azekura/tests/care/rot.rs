@@ -128,6 +128,9 @@ fn try_bytes(bytes: &[u8], image: &Image, tally: &mut Tally) -> Result<(), Strin
         }
         Err(error) if [Kind::Corrupted, Kind::Mismatch].contains(&error.kind()) => {
             tally.repaired += 1;
+            if error.to_string().contains("azekura repair") {
+                return Err(format!("the remedy is that of another engine: {error}"));
+            }
             let storage = storage_of(bytes);
             let report = Store::repair_on(&storage, None, &mut |_, _| {})
                 .map_err(|failed| format!("no repair after {error}: {failed}"))?;
