@@ -41,13 +41,12 @@ impl Change<'_> {
 }
 
 /// A put that has room and is to be written.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Placed {
     pub(super) id: ObjectId,
     pub(super) sequence: u64,
     pub(super) span: Span,
     entry: Entry,
-    pub(super) buf: AlignedBuf,
 }
 
 impl Store {
@@ -104,10 +103,8 @@ impl Store {
 
     /// Removes all objects from `first` to before `end` (`None`: to the last one) at once; how many. One frame of the journal.
     pub fn remove_range(&self, first: ObjectId, end: Option<ObjectId>) -> Result<u64> {
-        let last = match end {
-            Some(end) if end <= first => return Ok(0),
-            Some(end) => ObjectId(end.0 - 1),
-            None => ObjectId(u128::MAX),
+        let Some(last) = last_before(first, end) else {
+            return Ok(0);
         };
         let turn = self.core.turns.take_range(first, last);
         let count = self.core.remove_range(first, last)?;
@@ -134,9 +131,25 @@ impl Store {
     }
 }
 
+/// The last id of a range, if there is any in it.
+pub(super) fn last_before(first: ObjectId, end: Option<ObjectId>) -> Option<ObjectId> {
+    match end {
+        Some(end) => (first < end).then(|| ObjectId(end.0 - 1)),
+        None => Some(ObjectId(u128::MAX)),
+    }
+}
+
 impl Core {
     /// After a change: what its durability asks for, and what the store wants done now and then.
-    pub(super) fn settle(&self, durability: Durability) -> Result<()> {
+    fn settle(&self, durability: Durability) -> Result<()> {
+        if self.owes_sync(durability) {
+            self.sync()?;
+        }
+        self.work_is_due()
+    }
+
+    /// Counts a change; whether it is acknowledged only after a sync.
+    pub(super) fn owes_sync(&self, durability: Durability) -> bool {
         let unsynced = self
             .unsynced
             .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -144,10 +157,7 @@ impl Core {
             .options
             .sync_every
             .is_some_and(|every| unsynced >= every);
-        if durability == Durability::Power || is_due {
-            self.sync()?;
-        }
-        self.work_is_due()
+        durability == Durability::Power || is_due
     }
 
     /// In the id's turn.
@@ -155,16 +165,19 @@ impl Core {
         if self.is_small(value.len()) {
             return self.put_small(id, value);
         }
-        let placed = self.begin(id, value, 0)?;
-        if let Err(error) = self.data.write_at(self.offset_of(placed.span), &placed.buf) {
-            self.void(placed)?;
-            return Err(error);
-        }
-        self.end(placed)
+        let (placed, buf) = self.begin(id, value, 0)?;
+        let written = self.data.write_at(self.offset_of(placed.span), &buf);
+        self.buffers.give(buf);
+        self.finish(placed, written)
     }
 
-    /// The first step.
-    pub(super) fn begin(&self, id: ObjectId, value: &[u8], flags: u32) -> Result<Placed> {
+    /// The first step. The bytes to be written, which go back to `buffers` afterwards.
+    pub(super) fn begin(
+        &self,
+        id: ObjectId,
+        value: &[u8],
+        flags: u32,
+    ) -> Result<(Placed, AlignedBuf)> {
         let len = value.len() as u64;
         if len > self.len_max() {
             return Err(
@@ -187,7 +200,7 @@ impl Core {
         let place = span.unit * (UNIT / PIECE);
         let seal = Seal::new(self.salt, place, id);
         seal.encode(&mut buf, sequence, flags, value);
-        Ok(Placed {
+        let placed = Placed {
             id,
             sequence,
             span,
@@ -196,8 +209,8 @@ impl Core {
                 len: len as u32,
                 kind: EXTENT,
             },
-            buf,
-        })
+        };
+        Ok((placed, buf))
     }
 
     fn find_room(&self, units: u32) -> Result<(Span, u64)> {
@@ -240,14 +253,22 @@ impl Core {
         Ok(Some((found.span, sequence)))
     }
 
-    /// The last step: the object is there.
-    pub(super) fn end(&self, placed: Placed) -> Result<Stored> {
+    /// The last step, as the write went.
+    pub(super) fn finish(&self, placed: Placed, written: Result<()>) -> Result<Stored> {
+        if let Err(error) = written {
+            self.void(placed)?;
+            return Err(error);
+        }
+        self.end(placed)
+    }
+
+    /// The object is there.
+    fn end(&self, placed: Placed) -> Result<Stored> {
         let Placed {
             id,
             sequence,
             span,
             entry,
-            ..
         } = placed;
         let inside = self.gate.read();
         let old = match self.index.set(id, Some(entry)) {
@@ -258,7 +279,6 @@ impl Core {
                 return Err(error);
             }
         };
-        self.buffers.give(placed.buf);
         let told = self.tell_later(Record::Put(id, sequence, entry));
         let mut room = self.room.lock();
         room.under_way.remove(&sequence);
@@ -279,7 +299,7 @@ impl Core {
     }
 
     /// A put that did not come to its end: what was there before holds. Poisons if the journal cannot be told so.
-    pub(super) fn void(&self, placed: Placed) -> Result<()> {
+    fn void(&self, placed: Placed) -> Result<()> {
         let _inside = self.gate.read();
         let told = self.index.get(placed.id).and_then(|old| {
             let mut room = self.room.lock();
@@ -293,11 +313,11 @@ impl Core {
             room.space.bury(placed.span);
             told
         });
-        self.buffers.give(placed.buf);
         told.inspect_err(|_| self.log.poison())
     }
 
-    fn remove(&self, id: ObjectId) -> Result<bool> {
+    /// In the id's turn.
+    pub(super) fn remove(&self, id: ObjectId) -> Result<bool> {
         self.log.healthy()?;
         if self.index.get(id)?.is_none() {
             return Ok(false);
@@ -322,7 +342,8 @@ impl Core {
         Ok(())
     }
 
-    fn remove_range(&self, first: ObjectId, last: ObjectId) -> Result<u64> {
+    /// In the range's turn.
+    pub(super) fn remove_range(&self, first: ObjectId, last: ObjectId) -> Result<u64> {
         self.log.healthy()?;
         // Before anything is told: a leaf that cannot be read is no half of a removal.
         let mut count = 0;
@@ -366,11 +387,11 @@ impl Core {
         let mut placed = Vec::with_capacity(changes.len());
         let written = changes.iter().try_for_each(|change| match change {
             Change::Put(id, value) => {
-                let put = self.begin(*id, value, BATCHED)?;
-                let offset = self.offset_of(put.span);
+                let (put, buf) = self.begin(*id, value, BATCHED)?;
                 placed.push(put);
-                let put = &placed[placed.len() - 1];
-                self.data.write_at(offset, &put.buf)
+                let written = self.data.write_at(self.offset_of(put.span), &buf);
+                self.buffers.give(buf);
+                written
             }
             Change::Remove(id) => self.index.prepare(*id),
         });
@@ -387,7 +408,6 @@ impl Core {
             if result.is_err() {
                 room.space.bury(put.span);
             }
-            self.buffers.give(put.buf);
         }
         result
     }

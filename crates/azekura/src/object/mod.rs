@@ -203,7 +203,7 @@ struct Core {
     counts: Arc<Counts>,
     // Each with its own rules.
     index: Index,
-    turns: Turns,
+    turns: Arc<Turns>,
     buffers: Buffers,
     commit: Commit,
     bell: keeper::Bell,

@@ -439,7 +439,7 @@ pub(super) fn build(
         devices: payload.devices,
         options: options.clone(),
         index: Index::new(leaves, Box::new(source)),
-        turns: super::turns::Turns::default(),
+        turns: Arc::default(),
         buffers: super::buffers::Buffers::new(alignment),
         commit: super::commit::Commit::default(),
         bell: keeper::Bell::default(),

@@ -15,7 +15,7 @@ use crate::error::{Error, Kind, Result};
 use crate::room;
 
 /// Looks without the object's turn.
-const LOOKS: usize = 3;
+pub(super) const LOOKS: usize = 3;
 
 /// An object in a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,8 +39,22 @@ pub struct Usage {
     pub device_bytes: u64,
 }
 
+/// Where the bytes of an object are that somebody wants.
+#[derive(Debug)]
+pub(super) struct Sought {
+    seal: Seal,
+    /// Of the whole object.
+    len: u64,
+    wanted: Range<u64>,
+    /// Units of the device, with what else is in them.
+    pub(super) offset: u64,
+    pub(super) size: usize,
+    /// The object's own among them.
+    own: Range<usize>,
+}
+
 /// What a read gives: the bytes, and the put's sequence (its lower half, unless the first chunk was read).
-type Read = (Vec<u8>, u64);
+pub(super) type Read = (Vec<u8>, u64);
 
 impl Store {
     /// The value of object `id`; `None`: there is none. One read of the device. `Corrupted` if it does not verify, with
@@ -117,6 +131,11 @@ impl Core {
                 return Ok(Some(read));
             }
         }
+        self.read_at_last(id, range)
+    }
+
+    /// The look in the object's turn.
+    pub(super) fn read_at_last(&self, id: ObjectId, range: &Range<u64>) -> Result<Option<Read>> {
         let _turn = self.turns.take_one(id);
         self.read_in_turn(id, range)
     }
@@ -153,14 +172,32 @@ impl Core {
         entry: Entry,
         range: &Range<u64>,
     ) -> Result<std::result::Result<Read, Fault>> {
+        let sought = match self.locate(id, entry, range) {
+            Ok(sought) => sought,
+            Err(wanted) => {
+                let read = self.read_journal(&epoch::pin(), id, entry, &wanted)?;
+                return Ok(read.ok_or(Fault::Header));
+            }
+        };
+        let mut buf = self.buffers.take(sought.size)?;
+        let read = self.data.read_at(sought.offset, &mut buf);
+        let decoded = read.and_then(|()| sought.decode(&buf));
+        self.buffers.give(buf);
+        decoded
+    }
+
+    /// Where the bytes of `range` are; if that is in the journal, which bytes they are.
+    pub(super) fn locate(
+        &self,
+        id: ObjectId,
+        entry: Entry,
+        range: &Range<u64>,
+    ) -> std::result::Result<Sought, Range<u64>> {
         let len = u64::from(entry.len);
         let wanted = range.start.min(len)..range.end.min(len).max(range.start.min(len));
         let begin = entry.place * PIECE;
         let (seal, bytes) = match entry.kind {
-            JOURNAL => {
-                let read = self.read_journal(&epoch::pin(), id, entry, &wanted)?;
-                return Ok(read.ok_or(Fault::Header));
-            }
+            JOURNAL => return Err(wanted),
             PACKED => {
                 let end = begin + extent::packed_size(len);
                 (Seal::packed(self.salt, entry.place, id), begin..end)
@@ -173,18 +210,14 @@ impl Core {
         };
         // A packed object's units, which it shares.
         let from = bytes.start - bytes.start % UNIT;
-        let units = bytes.end.next_multiple_of(UNIT) - from;
-        let mut buf = self.buffers.take(units as usize)?;
-        let read = self.data.read_at(self.data_offset + from, &mut buf);
-        let decoded = read.and_then(|()| {
-            let mut value = room::vec((wanted.end - wanted.start) as usize)?;
-            let own = &buf[(bytes.start - from) as usize..(bytes.end - from) as usize];
-            Ok(seal
-                .decode(own, len, &wanted, &mut value)
-                .map(|sequence| (value, sequence)))
-        });
-        self.buffers.give(buf);
-        decoded
+        Ok(Sought {
+            seal,
+            len,
+            wanted,
+            offset: self.data_offset + from,
+            size: (bytes.end.next_multiple_of(UNIT) - from) as usize,
+            own: (bytes.start - from) as usize..(bytes.end - from) as usize,
+        })
     }
 
     #[cold]
@@ -194,5 +227,15 @@ impl Core {
             .offset(self.data_offset + entry.place * PIECE)
             .detail(fault.to_string())
             .remedy("restore it from a copy, or remove it; `azekura object check` finds all such")
+    }
+}
+
+impl Sought {
+    /// Verifies what was read there, and copies what is wanted.
+    pub(super) fn decode(&self, units: &[u8]) -> Result<std::result::Result<Read, Fault>> {
+        let mut value = room::vec((self.wanted.end - self.wanted.start) as usize)?;
+        let own = &units[self.own.clone()];
+        let decoded = self.seal.decode(own, self.len, &self.wanted, &mut value);
+        Ok(decoded.map(|sequence| (value, sequence)))
     }
 }

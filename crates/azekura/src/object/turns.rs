@@ -6,6 +6,7 @@
 //! It knows ids only.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
 
@@ -25,17 +26,17 @@ pub struct Turns {
     ended: Condvar,
 }
 
-/// The turn of some objects; ends when it is dropped.
+/// The turn of some objects; ends when it is dropped. It may go to another thread.
 #[derive(Debug)]
-pub struct Turn<'t> {
-    turns: &'t Turns,
+pub struct Turn {
+    turns: Arc<Turns>,
     ids: Vec<ObjectId>,
     range: Option<(ObjectId, ObjectId)>,
 }
 
 impl Turns {
     /// Waits for the turn of all `ids` at once, each named once.
-    pub fn take(&self, ids: Vec<ObjectId>) -> Turn<'_> {
+    pub fn take(self: &Arc<Self>, ids: Vec<ObjectId>) -> Turn {
         let mut taken = self.taken.lock();
         let blocked = |taken: &Taken| {
             ids.iter().any(|id| {
@@ -48,19 +49,19 @@ impl Turns {
         }
         taken.ids.extend(&ids);
         Turn {
-            turns: self,
+            turns: Arc::clone(self),
             ids,
             range: None,
         }
     }
 
     /// Waits for the turn of one object.
-    pub fn take_one(&self, id: ObjectId) -> Turn<'_> {
+    pub fn take_one(self: &Arc<Self>, id: ObjectId) -> Turn {
         self.take(vec![id])
     }
 
     /// Waits for the turn of all objects from `first` to `last`.
-    pub fn take_range(&self, first: ObjectId, last: ObjectId) -> Turn<'_> {
+    pub fn take_range(self: &Arc<Self>, first: ObjectId, last: ObjectId) -> Turn {
         let mut taken = self.taken.lock();
         let blocked = |taken: &Taken| {
             let meets = |(from, to): &(ObjectId, ObjectId)| *from <= last && first <= *to;
@@ -71,14 +72,14 @@ impl Turns {
         }
         taken.ranges.push((first, last));
         Turn {
-            turns: self,
+            turns: Arc::clone(self),
             ids: Vec::new(),
             range: Some((first, last)),
         }
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for Turn {
     fn drop(&mut self) {
         let mut taken = self.turns.taken.lock();
         for id in &self.ids {
@@ -102,7 +103,7 @@ mod tests {
 
     #[test]
     fn nobody_is_inside_with_another_of_the_same_object_or_range() {
-        let turns = Turns::default();
+        let turns = Arc::new(Turns::default());
         let inside: Vec<AtomicU32> = (0..8).map(|_| AtomicU32::new(0)).collect();
         let work = |ids: &[u128]| {
             for id in ids {
