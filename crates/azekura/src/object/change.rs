@@ -103,12 +103,7 @@ impl Store {
 
     /// Removes all objects from `first` to before `end` (`None`: to the last one) at once; how many. One frame of the journal.
     pub fn remove_range(&self, first: ObjectId, end: Option<ObjectId>) -> Result<u64> {
-        let Some(last) = last_before(first, end) else {
-            return Ok(0);
-        };
-        let turn = self.core.turns.take_range(first, last);
-        let count = self.core.remove_range(first, last)?;
-        drop(turn);
+        let count = self.core.remove_between(first, end)?;
         if count > 0 {
             self.core.settle(self.core.options.durability)?;
         }
@@ -342,8 +337,16 @@ impl Core {
         Ok(())
     }
 
-    /// In the range's turn.
-    pub(super) fn remove_range(&self, first: ObjectId, last: ObjectId) -> Result<u64> {
+    /// Removes a range, in its turn.
+    pub(super) fn remove_between(&self, first: ObjectId, end: Option<ObjectId>) -> Result<u64> {
+        let Some(last) = last_before(first, end) else {
+            return Ok(0);
+        };
+        let _turn = self.turns.take_range(first, last);
+        self.remove_range(first, last)
+    }
+
+    fn remove_range(&self, first: ObjectId, last: ObjectId) -> Result<u64> {
         self.log.healthy()?;
         // Before anything is told: a leaf that cannot be read is no half of a removal.
         let mut count = 0;

@@ -314,6 +314,17 @@ impl Index {
         })
     }
 
+    /// Where object `id` is, if that can be told at once: without storage, and without waiting for others.
+    pub fn glance(&self, id: ObjectId) -> Option<Entry> {
+        let directory = self.directory.try_read()?;
+        let held = directory[slot_of(&directory, id)].held.try_read()?;
+        let State::Warm(leaf) = &held.state else {
+            return None;
+        };
+        let at = leaf.find(id).ok()?;
+        Some(Entry::unpack(&leaf.0[at]).1)
+    }
+
     /// Sees to it that a later change of `id` needs no memory and no storage.
     pub fn prepare(&self, id: ObjectId) -> Result<()> {
         self.with_leaf(id, |_, _| ())

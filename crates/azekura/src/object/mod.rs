@@ -40,7 +40,7 @@
 //! The ideas: extents that certify themselves are Haystack's needles; next-fit over emptied groups is what a log-structured file
 //! system would do that never cleans; the exact index in memory over a journal is `CannyLS`'s.
 //!
-//! It knows nothing of records and blocks, nor of queues: `queue` orders requests for who wants that.
+//! It knows nothing of records and blocks. Requests with deadlines, many at once: `served`, by the order that `queue` gives.
 
 pub mod commit;
 pub mod extent;
@@ -49,6 +49,7 @@ pub mod index;
 pub mod layout;
 pub mod queue;
 pub mod runs;
+pub mod served;
 pub mod space;
 pub mod turns;
 
@@ -98,6 +99,7 @@ pub use id::ObjectId;
 pub use read::{Listed, Usage};
 pub use repair::Repaired;
 pub use scrub::{Scrubbed, Step};
+pub use served::Served;
 
 /// How a store is made and opened. What was decided when it was made is not asked again.
 #[derive(Clone, Debug)]

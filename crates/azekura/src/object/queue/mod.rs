@@ -430,16 +430,21 @@ impl<T> Queue<T> {
 
     /// Hears at `now` that a request is done, how long the device took, and whether it failed for the device's sake. What
     /// waited for it may go. A device to be stopped stops the queue.
-    #[expect(clippy::needless_pass_by_value, reason = "a ticket is used up")]
     pub fn done(&mut self, now: Duration, ticket: Ticket, took: Duration, failed: bool) -> Health {
-        self.end(ticket.0);
-        self.in_flight = self.in_flight.saturating_sub(1);
-        self.counters.done += 1;
+        self.done_without(ticket);
         self.counters.failed += u64::from(failed);
         self.times.record(took);
         let health = self.detector.observe(now, took, failed);
         self.is_stopped |= health == Health::Stop;
         health
+    }
+
+    /// Hears that a request is done that needed no device: it tells nothing of its health.
+    #[expect(clippy::needless_pass_by_value, reason = "a ticket is used up")]
+    pub fn done_without(&mut self, ticket: Ticket) {
+        self.end(ticket.0);
+        self.in_flight = self.in_flight.saturating_sub(1);
+        self.counters.done += 1;
     }
 
     /// Stops: what waits fails, and what comes.

@@ -1,0 +1,207 @@
+//! What can be asked of a store that is served, and how urgently.
+//!
+//! A verb makes an [`Asked`], to which deadline, priority and, of a change, durability are added before it is sent. Which
+//! objects a verb touches, and whether it changes them, is told here once. It does not know how a request is carried out.
+
+use std::future::{Future, IntoFuture};
+use std::ops::Range;
+
+use super::super::change::last_before;
+use super::super::queue::{Ask, Deadline, Touches};
+use super::super::{Listed, ObjectId, Stored, Usage};
+use super::Served;
+use super::pending::{Pending, Promise, pair};
+use crate::engine::Durability;
+use crate::error::{Error, Result};
+
+/// What is asked for, and who is to be answered.
+#[derive(Debug)]
+pub(super) enum Verb {
+    Put(ObjectId, Vec<u8>, Promise<Stored>),
+    Get(ObjectId, Range<u64>, Promise<Option<Vec<u8>>>),
+    Head(ObjectId, Promise<Option<u64>>),
+    Remove(ObjectId, Promise<bool>),
+    /// First id, and the one behind the last.
+    RemoveRange(ObjectId, Option<ObjectId>, Promise<u64>),
+    /// Also how many at most.
+    List(ObjectId, Option<ObjectId>, usize, Promise<Vec<Listed>>),
+    Usage(ObjectId, Option<ObjectId>, Promise<Usage>),
+    Sync(Promise<()>),
+}
+
+/// A request in the queue.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) verb: Verb,
+    pub(super) durability: Durability,
+}
+
+impl Verb {
+    fn touches(&self) -> Touches {
+        match self {
+            Self::Put(id, ..) | Self::Get(id, ..) | Self::Head(id, _) | Self::Remove(id, _) => {
+                Touches::One(id.0)
+            }
+            Self::RemoveRange(first, end, _)
+            | Self::List(first, end, ..)
+            | Self::Usage(first, end, _) => match last_before(*first, *end) {
+                Some(last) => Touches::Range(first.0..=last.0),
+                None => Touches::Many(Vec::new()),
+            },
+            // What it makes durable was acknowledged before.
+            Self::Sync(_) => Touches::Many(Vec::new()),
+        }
+    }
+
+    fn writes(&self) -> bool {
+        matches!(
+            self,
+            Self::Put(..) | Self::Remove(..) | Self::RemoveRange(..)
+        )
+    }
+
+    /// Answers with an error.
+    pub(super) fn fail(self, error: Error) {
+        match self {
+            Self::Put(.., promise) => promise.keep(Err(error)),
+            Self::Get(.., promise) => promise.keep(Err(error)),
+            Self::Head(_, promise) => promise.keep(Err(error)),
+            Self::Remove(_, promise) => promise.keep(Err(error)),
+            Self::RemoveRange(.., promise) => promise.keep(Err(error)),
+            Self::List(.., promise) => promise.keep(Err(error)),
+            Self::Usage(.., promise) => promise.keep(Err(error)),
+            Self::Sync(promise) => promise.keep(Err(error)),
+        }
+    }
+}
+
+/// A request that is not sent yet: its deadline is infinity, unless told otherwise. Awaiting it sends it.
+#[derive(Debug)]
+#[must_use = "it is not sent yet"]
+pub struct Asked<'s, T, const CHANGES: bool> {
+    served: &'s Served,
+    ask: Ask,
+    job: Job,
+    pending: Pending<T>,
+}
+
+/// A request that changes objects.
+pub type AskedChange<'s, T> = Asked<'s, T, true>;
+/// A request that changes nothing.
+pub type AskedRead<'s, T> = Asked<'s, T, false>;
+
+impl<'s, T, const CHANGES: bool> Asked<'s, T, CHANGES> {
+    fn new(served: &'s Served, verb: impl FnOnce(Promise<T>) -> Verb) -> Self {
+        let (promise, pending) = pair();
+        let verb = verb(promise);
+        let ask = Ask {
+            touches: verb.touches(),
+            writes: verb.writes(),
+            place: 0,
+            deadline: Deadline::Infinity,
+            prioritized: false,
+        };
+        let durability = served.store.core.options.durability;
+        Self {
+            served,
+            ask,
+            job: Job { verb, durability },
+            pending,
+        }
+    }
+
+    /// Until when it should be done.
+    pub fn deadline(mut self, deadline: Deadline) -> Self {
+        self.ask.deadline = deadline;
+        self
+    }
+
+    /// Exempts it from the policy of long queues.
+    pub fn prioritized(mut self) -> Self {
+        self.ask.prioritized = true;
+        self
+    }
+
+    /// Puts it into the queue. Waits for nothing; a refusal is the answer, too: `Full` or `Poisoned`, as
+    /// [`Failure::error`](super::super::queue::Failure::error) says.
+    pub fn send(self) -> Pending<T> {
+        self.served.enqueue(self.ask, self.job);
+        self.pending
+    }
+
+    /// Sends it, and waits for the answer.
+    pub fn wait(self) -> Result<T> {
+        self.send().wait()
+    }
+}
+
+impl<T> Asked<'_, T, true> {
+    /// What the change survives when it is acknowledged, instead of what the store says.
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.job.durability = durability;
+        self
+    }
+}
+
+impl<T, const CHANGES: bool> IntoFuture for Asked<'_, T, CHANGES> {
+    type Output = <Pending<T> as Future>::Output;
+    type IntoFuture = Pending<T>;
+
+    fn into_future(self) -> Pending<T> {
+        self.send()
+    }
+}
+
+/// The verbs: shapes, limits and errors are those of the store's verb of the same name.
+impl Served {
+    /// As [`Store::put`](super::super::Store::put).
+    pub fn put(&self, id: ObjectId, value: impl Into<Vec<u8>>) -> AskedChange<'_, Stored> {
+        Asked::new(self, |promise| Verb::Put(id, value.into(), promise))
+    }
+
+    /// As [`Store::get`](super::super::Store::get).
+    pub fn get(&self, id: ObjectId) -> AskedRead<'_, Option<Vec<u8>>> {
+        self.get_range(id, 0..u64::MAX)
+    }
+
+    /// As [`Store::get_range`](super::super::Store::get_range).
+    pub fn get_range(&self, id: ObjectId, range: Range<u64>) -> AskedRead<'_, Option<Vec<u8>>> {
+        Asked::new(self, |promise| Verb::Get(id, range, promise))
+    }
+
+    /// As [`Store::head`](super::super::Store::head).
+    pub fn head(&self, id: ObjectId) -> AskedRead<'_, Option<u64>> {
+        Asked::new(self, |promise| Verb::Head(id, promise))
+    }
+
+    /// As [`Store::remove`](super::super::Store::remove).
+    pub fn remove(&self, id: ObjectId) -> AskedChange<'_, bool> {
+        Asked::new(self, |promise| Verb::Remove(id, promise))
+    }
+
+    /// As [`Store::remove_range`](super::super::Store::remove_range).
+    pub fn remove_range(&self, first: ObjectId, end: Option<ObjectId>) -> AskedChange<'_, u64> {
+        Asked::new(self, |promise| Verb::RemoveRange(first, end, promise))
+    }
+
+    /// The objects from `first` to before `end` (`None`: to the last one), in the order of ids, but no more than
+    /// `count_max`. No access. `Full` if there is no memory for the list.
+    pub fn list(
+        &self,
+        first: ObjectId,
+        end: Option<ObjectId>,
+        count_max: usize,
+    ) -> AskedRead<'_, Vec<Listed>> {
+        Asked::new(self, |promise| Verb::List(first, end, count_max, promise))
+    }
+
+    /// As [`Store::usage`](super::super::Store::usage).
+    pub fn usage(&self, first: ObjectId, end: Option<ObjectId>) -> AskedRead<'_, Usage> {
+        Asked::new(self, |promise| Verb::Usage(first, end, promise))
+    }
+
+    /// As [`Store::sync`](super::super::Store::sync): of what was acknowledged before it is sent.
+    pub fn sync(&self) -> AskedRead<'_, ()> {
+        Asked::new(self, Verb::Sync)
+    }
+}

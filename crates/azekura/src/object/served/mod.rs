@@ -1,0 +1,298 @@
+//! A store with a queue in front of it: requests with deadlines, many in flight, and answers that are futures.
+//!
+//! ```text
+//!   callers --> queue --pop--> thread --> flight ==> the data's device     puts and gets, `depth` at once
+//!     ^         (order,          |  `---> the store, inline                what needs no access, and small objects
+//!     |          overload,       |  `---> syncer: one sync for many        what is to survive loss of power
+//!     `--answer-- failing) <-----'
+//! ```
+//! 1. What touches one object is done in the order in which it was sent; else the order is the queue's (`queue`).
+//! 2. A put is begun, written and ended by the store's own steps, so requests and direct calls may be mixed. One whose write
+//!    fails leaves the old object. It has its object's turn from begin to end; where a direct call has it, all wait.
+//! 3. A change is acknowledged when it survives what its durability says. Changes that landed while a sync was made share the
+//!    next one.
+//! 4. Every request is answered once, also if the device fails, the queue is stopped, or a thread panics.
+//! 5. While nothing is asked, nothing runs: no polling, no timer but for late requests, where they fail.
+//!
+//! | what stops it | what waits | what flies |
+//! |---|---|---|
+//! | [`stop`](Served::stop), or dropping it | fails, `Poisoned` | is done and answered, with its sync |
+//! | a failing device, or overload, by the queue's rules | fails, `Poisoned` | is done and answered |
+//!
+//! Then everything that comes fails, too; the store stays open for direct calls. What a request costs beyond the store's own
+//! call: a passage through the queue, and one copy of a put's value on the thread. It knows no runtime and no network.
+
+mod ask;
+mod crew;
+mod pending;
+mod syncer;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::task::Waker;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::Store;
+use super::extent::UNIT;
+use super::index::JOURNAL;
+use super::queue::{self, Ask, Counters, Health, Histogram, Next, Queue, Ticket};
+use crate::error::{Error, Kind, Result, size};
+use crate::io::flight::{self, Means};
+pub use ask::{Asked, AskedChange, AskedRead};
+use ask::{Job, Verb};
+use crew::Crew;
+pub use pending::Pending;
+
+/// How a store is served.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Puts and gets in flight at once, at least 1 and at most what the means can carry.
+    pub depth: usize,
+    /// How they are carried.
+    pub means: Means,
+    /// Their order, overload, late requests, and when the device is failing.
+    pub queue: queue::Options,
+}
+
+impl Default for Options {
+    /// 16 in flight, by a ring where that can be, in the order of a queue's defaults.
+    fn default() -> Self {
+        Self {
+            depth: 16,
+            means: Means::Best,
+            queue: queue::Options::default(),
+        }
+    }
+}
+
+/// What happened so far, and what is now.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    /// What became of requests.
+    pub counters: Counters,
+    /// How long requests waited in the queue that went.
+    pub waits: Histogram,
+    /// How long the device took, of requests that needed it.
+    pub times: Histogram,
+    /// How often the device was found failing.
+    pub findings: u64,
+    /// Requests that wait.
+    pub len: usize,
+    /// Requests that went and are not done.
+    pub in_flight: usize,
+    /// Most puts and gets that were in flight at once.
+    pub in_flight_max: usize,
+    /// How long the queue has been busy, if it is.
+    pub busy_for: Option<Duration>,
+}
+
+/// A store that is served. Threads share it; the verbs are in its other block.
+#[derive(Debug)]
+pub struct Served {
+    store: Arc<Store>,
+    shared: Arc<Shared>,
+    means: &'static str,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What callers and the threads share.
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    /// Of the flight.
+    waker: Waker,
+    /// When time began.
+    origin: Instant,
+}
+
+#[derive(Debug)]
+struct State {
+    queue: Queue<Job>,
+    /// The thread waits, and must be woken for what comes.
+    asleep: bool,
+    /// The thread is to end.
+    leaving: bool,
+    /// Where the last request went that was launched, and the last put, in pieces.
+    head: u64,
+    last_put: u64,
+    in_flight_max: usize,
+}
+
+impl Served {
+    /// Begins to serve `store`, with two threads of its own. `Invalid` if the depth is 0, the means cannot be had, or the
+    /// device takes only blocks longer than 4 KiB; `Io` or `Full` if the system gives no threads or no memory.
+    pub fn start(store: Arc<Store>, options: &Options) -> Result<Self> {
+        let data = &store.core.data;
+        if data.alignment() > UNIT {
+            return Err(Error::new(
+                Kind::Invalid,
+                "the device's blocks are too long for requests",
+            )
+            .at(data.path())
+            .found(size(data.alignment()), format!("at most {}", size(UNIT)))
+            .remedy("call the store directly"));
+        }
+        let flight = flight::open(data, options.depth, options.means)?;
+        let shared = Arc::new(Shared {
+            state: Mutex::new(State {
+                queue: Queue::new(options.queue)?,
+                asleep: false,
+                leaving: false,
+                head: 0,
+                last_put: 0,
+                in_flight_max: 0,
+            }),
+            waker: flight.waker(),
+            origin: Instant::now(),
+        });
+        let means = flight.means();
+        let crew = Crew::new(&store, &shared, flight, options.depth)?;
+        let thread = std::thread::Builder::new()
+            .name("azekura-queue".into())
+            .spawn(move || crew.serve())
+            .map_err(|error| no_thread(error, "cannot start the thread for requests"))?;
+        Ok(Self {
+            store,
+            shared,
+            means,
+            thread: Some(thread),
+        })
+    }
+
+    /// The store, for direct calls.
+    pub fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
+    /// By which means requests are carried: `ring` or `threads`.
+    pub fn means(&self) -> &'static str {
+        self.means
+    }
+
+    /// What happened so far. Copies two histograms.
+    pub fn metrics(&self) -> Metrics {
+        let state = self.shared.state.lock();
+        let queue = &state.queue;
+        Metrics {
+            counters: queue.counters(),
+            waits: queue.waits().clone(),
+            times: queue.times().clone(),
+            findings: queue.findings(),
+            len: queue.len(),
+            in_flight: queue.in_flight(),
+            in_flight_max: state.in_flight_max,
+            busy_for: queue.busy_for(self.shared.now()),
+        }
+    }
+
+    /// Whether nothing is taken any more: it was stopped, by a caller, a failing device, or overload.
+    pub fn is_stopped(&self) -> bool {
+        self.shared.state.lock().queue.is_stopped()
+    }
+
+    /// Takes no more requests, and fails those that wait; those in flight are done and answered. Does not wait for that:
+    /// dropping does.
+    pub fn stop(&self) {
+        let mut state = self.shared.state.lock();
+        state.queue.stop();
+        state.leaving = true;
+        drop(state);
+        self.shared.waker.wake_by_ref();
+    }
+
+    fn enqueue(&self, mut ask: Ask, job: Job) {
+        let glanced = match &job.verb {
+            Verb::Get(id, ..) => self
+                .store
+                .core
+                .index
+                .glance(*id)
+                .filter(|entry| entry.kind != JOURNAL),
+            _ => None,
+        };
+        let mut state = self.shared.state.lock();
+        ask.place = match &job.verb {
+            Verb::Put(..) => state.last_put,
+            _ => glanced.map_or(state.head, |entry| entry.place),
+        };
+        let now = self.shared.now();
+        if let Err((failure, job)) = state.queue.push(now, ask, job) {
+            drop(state);
+            return job.verb.fail(failure.error());
+        }
+        let wake = std::mem::take(&mut state.asleep);
+        drop(state);
+        if wake {
+            self.shared.waker.wake_by_ref();
+        }
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.stop();
+        if self
+            .thread
+            .take()
+            .is_some_and(|thread| thread.join().is_err())
+        {
+            tracing::error!("the thread for requests panicked");
+        }
+    }
+}
+
+impl Shared {
+    fn now(&self) -> Duration {
+        self.origin.elapsed()
+    }
+
+    /// A request is done that needed the device.
+    fn done(&self, ticket: Ticket, took: Duration, failed: bool) {
+        let mut state = self.state.lock();
+        let health = state.queue.done(self.now(), ticket, took, failed);
+        let findings = state.queue.findings();
+        drop(state);
+        match health {
+            Health::Good => {}
+            Health::Failing => tracing::warn!(findings, "the device is failing"),
+            Health::Stop => tracing::error!(findings, "the device is failing; requests stop"),
+        }
+    }
+
+    /// A request is done that did not.
+    fn done_without(&self, ticket: Ticket) {
+        self.state.lock().queue.done_without(ticket);
+    }
+
+    /// Something begins at `place` of the device, in pieces.
+    fn launched(&self, place: u64, is_put: bool, in_flight: usize) {
+        let mut state = self.state.lock();
+        state.head = place;
+        if is_put {
+            state.last_put = place;
+        }
+        state.in_flight_max = state.in_flight_max.max(in_flight);
+    }
+
+    /// Fails what waits and what comes.
+    fn close(&self) {
+        self.state.lock().queue.stop();
+        loop {
+            let next = self.state.lock().queue.pop(self.now());
+            match next {
+                Some(Next::Fails(failure, job)) => job.verb.fail(failure.error()),
+                // A stopped queue gives nothing out.
+                Some(Next::Run(_, job)) => drop(job),
+                None => return,
+            }
+        }
+    }
+}
+
+fn no_thread(error: std::io::Error, what: &str) -> Error {
+    Error::io(what, error).remedy("allow this user more processes, or call the store directly")
+}

@@ -1,0 +1,157 @@
+//! The answer to a request, before it is there.
+//!
+//! A [`Pending`] is a future of the standard library, bound to no runtime, and can also be waited for by a thread. Dropping
+//! it cancels nothing. The other half keeps the promise once; if it is dropped before, the answer is an error, so nobody
+//! waits for ever.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::error::{Error, Kind, Result};
+
+#[derive(Debug)]
+enum State<T> {
+    /// Not there; whom to wake.
+    Open(Option<Waker>),
+    There(Result<T>),
+    Taken,
+}
+
+#[derive(Debug)]
+struct Answer<T> {
+    state: Mutex<State<T>>,
+    came: Condvar,
+}
+
+/// An answer that is there now, or comes. Poll it, or [`wait`](Self::wait).
+#[derive(Debug)]
+#[must_use = "the answer may be an error"]
+pub struct Pending<T>(Arc<Answer<T>>);
+
+/// Who has it owes the answer.
+#[derive(Debug)]
+pub(super) struct Promise<T>(Option<Arc<Answer<T>>>);
+
+/// Both halves of an answer.
+pub(super) fn pair<T>() -> (Promise<T>, Pending<T>) {
+    let answer = Arc::new(Answer {
+        state: Mutex::new(State::Open(None)),
+        came: Condvar::new(),
+    });
+    (Promise(Some(Arc::clone(&answer))), Pending(answer))
+}
+
+impl<T> Pending<T> {
+    /// Waits, this thread, until the answer is there.
+    pub fn wait(self) -> Result<T> {
+        let mut state = self.0.state.lock();
+        while matches!(*state, State::Open(_)) {
+            self.0.came.wait(&mut state);
+        }
+        taken(&mut state)
+    }
+
+    /// Whether the answer is there.
+    pub fn is_there(&self) -> bool {
+        !matches!(*self.0.state.lock(), State::Open(_))
+    }
+}
+
+fn taken<T>(state: &mut State<T>) -> Result<T> {
+    match std::mem::replace(state, State::Taken) {
+        State::There(result) => result,
+        _ => unreachable!("an answer is taken once: a future that was ready is not polled again"),
+    }
+}
+
+impl<T> Future for Pending<T> {
+    type Output = Result<T>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {
+        let mut state = self.0.state.lock();
+        if let State::Open(waker) = &mut *state {
+            match waker {
+                Some(waker) => waker.clone_from(context.waker()),
+                None => *waker = Some(context.waker().clone()),
+            }
+            return Poll::Pending;
+        }
+        Poll::Ready(taken(&mut state))
+    }
+}
+
+impl<T> Promise<T> {
+    /// Gives the answer.
+    pub(super) fn keep(mut self, result: Result<T>) {
+        if let Some(answer) = self.0.take() {
+            answer.give(result);
+        }
+    }
+}
+
+impl<T> Drop for Promise<T> {
+    fn drop(&mut self) {
+        if let Some(answer) = self.0.take() {
+            let error = Error::new(Kind::Poisoned, "the request was given up")
+                .remedy("reopen the store, and look what is there");
+            answer.give(Err(error));
+        }
+    }
+}
+
+impl<T> Answer<T> {
+    fn give(&self, result: Result<T>) {
+        let before = std::mem::replace(&mut *self.state.lock(), State::There(result));
+        self.came.notify_all();
+        if let State::Open(Some(waker)) = before {
+            waker.wake();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::task::Wake;
+
+    use super::*;
+
+    #[derive(Debug, Default)]
+    struct Bell(AtomicU32);
+
+    impl Wake for Bell {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn the_last_who_polled_is_woken_once() {
+        let bells = [Arc::new(Bell::default()), Arc::new(Bell::default())];
+        let (promise, mut pending) = pair();
+        for bell in &bells {
+            let waker = Waker::from(Arc::clone(bell));
+            let polled = Pin::new(&mut pending).poll(&mut Context::from_waker(&waker));
+            assert!(polled.is_pending());
+        }
+        assert!(!pending.is_there());
+        promise.keep(Ok(7));
+        assert!(pending.is_there());
+        let rung = bells.map(|bell| bell.0.load(Ordering::SeqCst));
+        assert_eq!(rung, [0, 1]);
+        assert_eq!(pending.wait().unwrap(), 7);
+    }
+
+    #[test]
+    fn a_promise_that_is_dropped_is_an_error() {
+        let (promise, pending) = pair::<()>();
+        let waits = std::thread::spawn(|| pending.wait());
+        drop(promise);
+        let error = waits.join().unwrap().unwrap_err();
+        assert_eq!(error.kind(), Kind::Poisoned);
+    }
+}

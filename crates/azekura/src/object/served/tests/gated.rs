@@ -1,0 +1,142 @@
+//! A storage whose writes and syncs wait behind gates, so that a test knows what is in flight.
+//!
+//! A closed gate holds who comes, and says how many stand before it. Writes may be told to fail, or to panic. Nothing here
+//! depends on time, but that what hangs fails.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::error::{Error, Kind, Result};
+use crate::io::{Map, Storage};
+
+/// Nothing waits so long but what hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Who is before a gate, and whether it is closed.
+#[derive(Debug, Default)]
+pub(super) struct Gate {
+    state: Mutex<(usize, bool)>,
+    changed: Condvar,
+}
+
+impl Gate {
+    pub(super) fn close(&self) {
+        self.state.lock().1 = true;
+    }
+
+    pub(super) fn open(&self) {
+        self.state.lock().1 = false;
+        self.changed.notify_all();
+    }
+
+    /// Returns when so many stand before it.
+    pub(super) fn await_waiting(&self, count: usize) {
+        let mut state = self.state.lock();
+        while state.0 < count {
+            let waited = self.changed.wait_for(&mut state, PATIENCE);
+            assert!(!waited.timed_out(), "{} of {count} came", state.0);
+        }
+    }
+
+    pub(super) fn waiting(&self) -> usize {
+        self.state.lock().0
+    }
+
+    fn pass(&self) {
+        let mut state = self.state.lock();
+        if !state.1 {
+            return;
+        }
+        state.0 += 1;
+        self.changed.notify_all();
+        while state.1 {
+            let waited = self.changed.wait_for(&mut state, PATIENCE);
+            assert!(!waited.timed_out(), "the gate stays closed");
+        }
+        state.0 -= 1;
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Gated {
+    pub(super) below: Arc<dyn Storage>,
+    pub(super) writes: Gate,
+    pub(super) syncs: Gate,
+    /// How often it was synced.
+    pub(super) synced: Mutex<u64>,
+    /// Every write panics.
+    pub(super) panics: Mutex<bool>,
+    /// Every write fails.
+    pub(super) fails: Mutex<bool>,
+}
+
+impl Gated {
+    pub(super) fn new(below: Arc<dyn Storage>) -> Arc<Self> {
+        Arc::new(Self {
+            below,
+            writes: Gate::default(),
+            syncs: Gate::default(),
+            synced: Mutex::default(),
+            panics: Mutex::default(),
+            fails: Mutex::default(),
+        })
+    }
+}
+
+impl Storage for Gated {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.below.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.writes.pass();
+        assert!(!*self.panics.lock(), "a planted panic");
+        if *self.fails.lock() {
+            return Err(Error::new(Kind::Io, "a planted failure"));
+        }
+        self.below.write_at(offset, bytes)
+    }
+    fn write_durably(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.below.write_durably(offset, bytes)
+    }
+    fn size(&self) -> Result<u64> {
+        self.below.size()
+    }
+    fn resize(&self, size: u64) -> Result<()> {
+        self.below.resize(size)
+    }
+    fn sync(&self) -> Result<()> {
+        *self.synced.lock() += 1;
+        self.syncs.pass();
+        self.below.sync()
+    }
+    fn discard(&self, offset: u64, len: u64) -> Result<()> {
+        self.below.discard(offset, len)
+    }
+    fn allocate(&self, offset: u64, len: u64) -> Result<()> {
+        self.below.allocate(offset, len)
+    }
+    fn allocated(&self) -> Result<u64> {
+        self.below.allocated()
+    }
+    fn map(&self, capacity: u64) -> Result<Arc<Map>> {
+        self.below.map(capacity)
+    }
+    fn copy_range_to(&self, offset: u64, len: u64, target: &dyn Storage) -> Result<()> {
+        self.below.copy_range_to(offset, len, target)
+    }
+    fn drop_cache(&self) -> Result<()> {
+        self.below.drop_cache()
+    }
+    fn boot_id(&self) -> [u8; 16] {
+        self.below.boot_id()
+    }
+    fn entropy(&self) -> u64 {
+        self.below.entropy()
+    }
+    fn path(&self) -> &Path {
+        self.below.path()
+    }
+}

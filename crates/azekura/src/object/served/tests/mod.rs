@@ -1,0 +1,417 @@
+//! A store that is served answers like a map, keeps the order of each object, has as much in flight as it may, shares
+//! syncs, and answers everybody, whatever fails or ends.
+//!
+//! What is in flight is decided by gates (`gated`), not by chance; order and answers are held against a map (`model`), and what
+//! ends leave against a history (`crash`).
+
+mod crash;
+mod gated;
+mod model;
+
+use std::future::Future;
+use std::path::Path;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+use super::super::queue::{Deadline, Remedy, Signs};
+use super::super::{ObjectId, Options as StoreOptions, Store};
+use super::{Options, Pending, Served};
+use crate::engine::Durability;
+use crate::error::{Kind, Result};
+use crate::io::file::File;
+use crate::io::flight::Means;
+use crate::io::sim::{Fault, Operation, SimDisk};
+use crate::io::{Access, Directory, Storage};
+use crate::testkit::{Random, round_seed};
+use gated::Gated;
+
+const NAME: &str = "served.azo";
+
+fn id(n: u64) -> ObjectId {
+    ObjectId(u128::from(n) << 100 | 7)
+}
+
+fn value(version: u64, len: usize) -> Vec<u8> {
+    Random::new(version).bytes(len)
+}
+
+fn store_options(capacity: u64) -> StoreOptions {
+    StoreOptions {
+        capacity,
+        journal_size: Some(256 << 10),
+        group_size: Some(128 << 10),
+        background: false,
+        ..StoreOptions::default()
+    }
+}
+
+fn threads(depth: usize) -> Options {
+    Options {
+        depth,
+        means: Means::Threads,
+        ..Options::default()
+    }
+}
+
+fn create_on(disk: &SimDisk, options: &StoreOptions) -> Arc<Store> {
+    let directory = disk.directory();
+    Arc::new(Store::create_in(&directory, Path::new(NAME), options, &mut |_, _| {}).unwrap())
+}
+
+fn open_on(disk: &SimDisk, options: &StoreOptions) -> Store {
+    let storage = disk.directory().open(Path::new(NAME), Access::Write);
+    Store::open_on(storage.unwrap(), None, options).unwrap()
+}
+
+/// A store in a file whose writes and syncs can be held up.
+fn gated(options: &Options) -> (tempfile::TempDir, Arc<Gated>, Served) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = File::create(folder.path().join(NAME)).unwrap();
+    file.resize(8 << 20).unwrap();
+    let storage = Gated::new(Arc::new(file));
+    let below: Arc<dyn Storage> = Arc::clone(&storage) as _;
+    let store = Store::create_on(below, None, &store_options(8 << 20), &mut |_, _| {}).unwrap();
+    let served = Served::start(Arc::new(store), options).unwrap();
+    (folder, storage, served)
+}
+
+#[test]
+fn as_many_are_in_flight_as_may_and_the_rest_waits() {
+    let (_folder, storage, served) = gated(&threads(16));
+    storage.writes.close();
+    let pending: Vec<_> = (0..20)
+        .map(|n| served.put(id(n), value(n, 5000)).send())
+        .collect();
+    storage.writes.await_waiting(16);
+    let metrics = served.metrics();
+    assert_eq!(
+        (metrics.in_flight, metrics.in_flight_max, metrics.len),
+        (16, 16, 4)
+    );
+    assert_eq!(storage.writes.waiting(), 16);
+    storage.writes.open();
+    for (n, pending) in (0..).zip(pending) {
+        assert!(!pending.wait().unwrap().replaced);
+        assert_eq!(served.store().get(id(n)).unwrap(), Some(value(n, 5000)));
+    }
+    let metrics = served.metrics();
+    assert_eq!((metrics.counters.done, metrics.times.count()), (20, 20));
+}
+
+#[test]
+fn puts_that_land_while_a_sync_is_made_share_the_next() {
+    let (_folder, storage, served) = gated(&threads(4));
+    let durable = |n| {
+        let put = served.put(id(n), value(n, 5000));
+        put.durability(Durability::Power).send()
+    };
+    let before = *storage.synced.lock();
+    storage.syncs.close();
+    let first = durable(0);
+    storage.syncs.await_waiting(1);
+    let others: Vec<_> = (1..9).map(durable).collect();
+    let sync = served.sync().send();
+    while served.metrics().counters.done < 9 {
+        std::thread::yield_now();
+    }
+    // Done in the thread, behind all that was done before.
+    assert_eq!(served.head(id(3)).wait().unwrap(), Some(5000));
+    assert!(!first.is_there() && others.iter().all(|other| !other.is_there()));
+    storage.syncs.open();
+    first.wait().unwrap();
+    for other in others {
+        other.wait().unwrap();
+    }
+    sync.wait().unwrap();
+    assert_eq!(*storage.synced.lock() - before, 2);
+}
+
+#[test]
+fn stopping_fails_what_waits_and_finishes_what_flies() {
+    let (_folder, storage, served) = gated(&threads(4));
+    storage.writes.close();
+    let pending: Vec<_> = (0..10)
+        .map(|n| served.put(id(n), value(n, 5000)).send())
+        .collect();
+    storage.writes.await_waiting(4);
+    served.stop();
+    assert!(served.is_stopped());
+    let mut pending = pending.into_iter();
+    let flying: Vec<_> = pending.by_ref().take(4).collect();
+    // While the gate is still closed.
+    for waiting in pending {
+        assert_eq!(waiting.wait().unwrap_err().kind(), Kind::Poisoned);
+    }
+    let late = served.head(id(0)).wait().unwrap_err();
+    assert_eq!(late.kind(), Kind::Poisoned);
+    storage.writes.open();
+    let store = Arc::clone(served.store());
+    drop(served);
+    for (n, flying) in (0..).zip(flying) {
+        flying.wait().unwrap();
+        assert_eq!(store.get(id(n)).unwrap(), Some(value(n, 5000)));
+    }
+    assert_eq!(store.count(), 4);
+    // The store is open.
+    store.put(id(9), b"direct").unwrap();
+    store.check_room().unwrap();
+}
+
+#[test]
+fn dropping_answers_everybody_and_keeps_what_was_acknowledged() {
+    for round in 0..8 {
+        let disk = SimDisk::new(round);
+        let options = store_options(4 << 20);
+        let store = create_on(&disk, &options);
+        let served = Served::start(Arc::clone(&store), &threads(16)).unwrap();
+        let pending: Vec<_> = (0..64)
+            .map(|n| {
+                let put = served.put(id(n), value(n, 3000 + n as usize));
+                put.durability(Durability::Power).send()
+            })
+            .collect();
+        drop(served);
+        let killed = open_on(&disk.kill_state(disk.events()), &options);
+        let mut there = 0;
+        for (n, pending) in (0..).zip(pending) {
+            assert!(pending.is_there());
+            let wanted = match pending.wait() {
+                Ok(_) => Some(value(n, 3000 + n as usize)),
+                Err(error) => {
+                    assert_eq!(error.kind(), Kind::Poisoned, "{error}");
+                    None
+                }
+            };
+            there += u64::from(wanted.is_some());
+            assert_eq!(store.get(id(n)).unwrap(), wanted);
+            assert_eq!(killed.get(id(n)).unwrap(), wanted);
+        }
+        assert_eq!(store.count(), there);
+        store.check_room().unwrap();
+    }
+}
+
+#[test]
+fn a_put_whose_write_fails_leaves_the_old_object() {
+    for fault in [Fault::Error, Fault::Short(4096), Fault::Torn] {
+        let disk = SimDisk::new(5);
+        let options = store_options(4 << 20);
+        let store = create_on(&disk, &options);
+        let served = Served::start(Arc::clone(&store), &threads(16)).unwrap();
+        served.put(id(1), value(1, 9000)).wait().unwrap();
+        let faults = disk.faults();
+        faults.fail(Operation::Write, faults.count(Operation::Write), fault);
+        let error = served.put(id(1), value(2, 9000)).wait().unwrap_err();
+        assert_eq!(error.kind(), Kind::Io);
+        assert_eq!(served.get(id(1)).wait().unwrap(), Some(value(1, 9000)));
+        let killed = open_on(&disk.kill_state(disk.events()), &options);
+        assert_eq!(killed.get(id(1)).unwrap(), Some(value(1, 9000)));
+        assert!(served.put(id(1), value(3, 9000)).wait().unwrap().replaced);
+        assert_eq!(served.get(id(1)).wait().unwrap(), Some(value(3, 9000)));
+        assert_eq!(served.metrics().counters.failed, 1);
+        store.check_room().unwrap();
+    }
+}
+
+#[test]
+fn a_device_that_fails_stops_the_queue_and_not_the_store() {
+    let mut options = threads(2);
+    options.queue.signs = Signs {
+        errors: 1,
+        remedy: Remedy::Stop,
+        ..Signs::default()
+    };
+    let (_folder, storage, served) = gated(&options);
+    *storage.fails.lock() = true;
+    let error = served.put(id(1), value(1, 9000)).wait().unwrap_err();
+    assert_eq!(error.kind(), Kind::Io);
+    assert!(served.is_stopped());
+    *storage.fails.lock() = false;
+    let error = served.put(id(1), value(1, 9000)).wait().unwrap_err();
+    assert_eq!(error.kind(), Kind::Poisoned);
+    assert_eq!(served.metrics().findings, 1);
+    served.store().put(id(1), &value(1, 9000)).unwrap();
+}
+
+#[test]
+fn a_storage_that_panics_fails_the_request_alone() {
+    let (_folder, storage, served) = gated(&threads(2));
+    *storage.panics.lock() = true;
+    assert!(served.put(id(1), value(1, 9000)).wait().is_err());
+    *storage.panics.lock() = false;
+    served.put(id(1), value(2, 9000)).wait().unwrap();
+    assert_eq!(served.get(id(1)).wait().unwrap(), Some(value(2, 9000)));
+}
+
+#[test]
+fn damage_is_an_error_that_names_the_object() {
+    let disk = SimDisk::new(6);
+    let served = Served::start(create_on(&disk, &store_options(4 << 20)), &threads(4)).unwrap();
+    served.put(id(1), value(1, 9000)).wait().unwrap();
+    let faults = disk.faults();
+    let reads = faults.count(Operation::Read);
+    faults.fail_from(Operation::Read, reads, Fault::Flip);
+    let error = served.get(id(1)).wait().unwrap_err();
+    assert_eq!(error.kind(), Kind::Corrupted);
+    assert!(error.to_string().contains(&id(1).to_string()), "{error}");
+    // Looked at as often as it may have moved, and once in its turn.
+    assert_eq!(faults.count(Operation::Read) - reads, 4);
+    faults.clear();
+    assert_eq!(served.get(id(1)).wait().unwrap(), Some(value(1, 9000)));
+}
+
+#[test]
+fn late_requests_fail_where_they_should() {
+    let mut options = threads(1);
+    options.queue.fail_late = true;
+    let (_folder, storage, served) = gated(&options);
+    storage.writes.close();
+    let flies = served.put(id(1), value(1, 9000)).send();
+    storage.writes.await_waiting(1);
+    let late = served
+        .put(id(2), value(2, 9000))
+        .deadline(Deadline::Within(std::time::Duration::ZERO))
+        .send();
+    let patient = served.put(id(3), value(3, 9000)).send();
+    storage.writes.open();
+    flies.wait().unwrap();
+    let error = late.wait().unwrap_err();
+    assert_eq!(error.kind(), Kind::Full);
+    assert!(error.to_string().contains("deadline"), "{error}");
+    patient.wait().unwrap();
+    assert_eq!(served.metrics().counters.late, 1);
+    assert_eq!(served.store().count(), 2);
+}
+
+#[test]
+fn the_urgent_goes_first() {
+    let (_folder, storage, served) = gated(&threads(1));
+    storage.writes.close();
+    let flies = served.put(id(0), value(0, 9000)).send();
+    storage.writes.await_waiting(1);
+    let whenever = served.put(id(1), value(1, 9000)).send();
+    let soon = Deadline::Within(std::time::Duration::from_secs(9));
+    let soon = served.put(id(2), value(2, 9000)).deadline(soon).send();
+    let now = served
+        .put(id(3), value(3, 9000))
+        .deadline(Deadline::Immediate);
+    let now = now.send();
+    storage.writes.open();
+    let order = [flies, now, soon, whenever].map(|pending| pending.wait().unwrap().sequence);
+    assert!(order.is_sorted(), "{order:?}");
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let disk = SimDisk::new(7);
+    let store = create_on(&disk, &store_options(4 << 20));
+    let refused = Served::start(Arc::clone(&store), &threads(0)).unwrap_err();
+    assert_eq!(refused.kind(), Kind::Invalid);
+    let served = Served::start(Arc::clone(&store), &threads(1)).unwrap();
+    let large = vec![0; store.len_max() as usize + 1];
+    let error = served.put(id(1), large).wait().unwrap_err();
+    assert_eq!(error.kind(), Kind::TooLarge);
+    assert_eq!(served.remove_range(id(2), Some(id(1))).wait().unwrap(), 0);
+    assert_eq!(served.list(id(0), None, 0).wait().unwrap(), []);
+    assert_eq!(served.metrics().counters.failed, 0);
+}
+
+/// Wakes a thread, once for each time it was unwoken.
+struct Alarm {
+    rang: AtomicBool,
+    thread: std::thread::Thread,
+}
+
+impl Wake for Alarm {
+    fn wake(self: Arc<Self>) {
+        self.rang.store(true, Ordering::SeqCst);
+        self.thread.unpark();
+    }
+}
+
+/// Polls all tasks to their ends, each only when it was woken.
+fn run_all<T>(tasks: Vec<impl Future<Output = T>>) -> Vec<T> {
+    let mut tasks: Vec<_> = tasks.into_iter().map(Box::pin).collect();
+    let alarms: Vec<_> = tasks
+        .iter()
+        .map(|_| {
+            Arc::new(Alarm {
+                rang: AtomicBool::new(true),
+                thread: std::thread::current(),
+            })
+        })
+        .collect();
+    let mut done: Vec<Option<T>> = tasks.iter().map(|_| None).collect();
+    while done.iter().any(Option::is_none) {
+        for ((task, alarm), done) in tasks.iter_mut().zip(&alarms).zip(&mut done) {
+            if done.is_none() && alarm.rang.swap(false, Ordering::SeqCst) {
+                let waker = Waker::from(Arc::clone(alarm));
+                if let Poll::Ready(result) = pin!(task).poll(&mut Context::from_waker(&waker)) {
+                    *done = Some(result);
+                }
+            }
+        }
+        let is_idle = !alarms.iter().any(|alarm| alarm.rang.load(Ordering::SeqCst));
+        if is_idle && done.iter().any(Option::is_none) {
+            std::thread::park();
+        }
+    }
+    done.into_iter().flatten().collect()
+}
+
+#[test]
+fn futures_need_no_runtime() {
+    let disk = SimDisk::new(8);
+    let served = Served::start(create_on(&disk, &store_options(4 << 20)), &threads(16)).unwrap();
+    let served = &served;
+    let task = |n: u64| async move {
+        for round in 0..20 {
+            let wanted = value(n << 8 | round, (n * 700 + round) as usize);
+            let stored = served.put(id(n), wanted.clone()).await?;
+            assert_eq!(stored.replaced, round > 0);
+            let deadline = Deadline::Immediate;
+            assert_eq!(served.get(id(n)).deadline(deadline).await?, Some(wanted));
+        }
+        served.remove(id(n)).await
+    };
+    let removed: Vec<Result<bool>> = run_all((0..16).map(task).collect());
+    assert!(removed.into_iter().all(|removed| removed.unwrap()));
+    assert_eq!(served.store().count(), 0);
+}
+
+#[test]
+fn many_threads_wait_and_call_the_store_besides() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = store_options(32 << 20);
+    options.background = true;
+    let store = Store::create(folder.path().join(NAME), &options).unwrap();
+    let served = Served::start(Arc::new(store), &Options::default()).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..6u64 {
+            let served = &served;
+            scope.spawn(move || {
+                for round in 0..150u64 {
+                    // An object that says who put it, and one of one's own.
+                    let shared = id(round % 5);
+                    let own = id(100 + thread);
+                    let bytes = vec![thread as u8; 3000 + 500 * thread as usize];
+                    if thread % 2 == 0 {
+                        served.put(shared, bytes.clone()).wait().unwrap();
+                    } else {
+                        served.store().put(shared, &bytes).unwrap();
+                    }
+                    let found = served.get(shared).wait().unwrap().unwrap();
+                    let by = usize::from(found[0]);
+                    assert_eq!(found, vec![by as u8; 3000 + 500 * by]);
+                    let durable = served.put(own, bytes.clone());
+                    durable.durability(Durability::Power).wait().unwrap();
+                    assert_eq!(served.store().get(own).unwrap(), Some(bytes));
+                }
+            });
+        }
+    });
+    served.store().check_room().unwrap();
+    assert_eq!(served.store().count(), 11);
+}
