@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
-use azekura::io::sim::{Atom, SimDisk};
+use azekura::io::sim::{Atom, Fault, Operation, SimDisk};
 use azekura::io::{Access, Directory, Map, Storage};
 use azekura::object::{Change, ObjectId, Options, Store};
 use azekura::testkit::crash::{Config, Counts, Crash, Ledger, explore};
@@ -527,4 +527,37 @@ fn small_objects_move_into_packs_and_their_room_comes_back() {
         );
     }
     assert_eq!(after.count(), 40);
+}
+
+/// A put over a packed object failed, and the journal was told what held instead: the place in the pack. Replay counted the
+/// object as gone from there, the pack's room became free, and the next puts went over an object that nobody had removed.
+#[test]
+fn a_failed_put_over_a_packed_object_leaves_it_its_room() {
+    let disk = SimDisk::new(4);
+    let options = options();
+    let store = create(&disk, Bug::None, &options).unwrap();
+    let small = Random::new(1).bytes(900);
+    store.put(id(1), &small).unwrap();
+    store.checkpoint().unwrap();
+    let next = disk.faults().count(Operation::Write);
+    disk.faults().fail(Operation::Write, next, Fault::Error);
+    assert!(store.put(id(1), &vec![7; 9000]).is_err());
+    assert_eq!(disk.faults().struck(), 1);
+    assert_eq!(store.get(id(1)).unwrap(), Some(small.clone()));
+    store.put(id(2), &vec![8; 5000]).unwrap();
+    let killed = disk.kill_state(disk.events());
+    let store = open(&killed, Bug::None, &options).unwrap();
+    // All of the room is used, and used again.
+    for round in 0..2 {
+        let mut n = 100;
+        while store.put(id(n), &vec![round; 9000]).is_ok() {
+            n += 1;
+        }
+        assert!(n > 150, "{n}");
+        store.remove_range(id(100), None).unwrap();
+        store.sync().unwrap();
+    }
+    assert_eq!(store.get(id(1)).unwrap(), Some(small));
+    assert_eq!(store.get(id(2)).unwrap(), Some(vec![8; 5000]));
+    store.check_room().unwrap();
 }

@@ -8,8 +8,7 @@
 //! | the write | one aligned write, at a place that nothing points to | the old one; the new one if all of it arrived |
 //! | end | index; the old extent goes to limbo; the record waits for the journal | the new one |
 //!
-//! A put whose write failed is *voided*: the journal is told, with a later sequence, what holds instead, since all of the
-//! extent may have arrived.
+//! A put whose write failed is *voided*: the journal is told so, since all of the extent may have arrived.
 
 use super::extent::{self, BATCHED, PIECE, Seal, UNIT};
 use super::id::ObjectId;
@@ -296,18 +295,11 @@ impl Core {
     /// A put that did not come to its end: what was there before holds. Poisons if the journal cannot be told so.
     fn void(&self, placed: Placed) -> Result<()> {
         let _inside = self.gate.read();
-        let told = self.index.get(placed.id).and_then(|old| {
-            let mut room = self.room.lock();
-            let sequence = room.next();
-            let record = match old {
-                Some(old) => Record::Put(placed.id, sequence, old),
-                None => Record::Removed(placed.id, sequence),
-            };
-            let told = self.tell(&record, Claim::Removal);
-            room.under_way.remove(&placed.sequence);
-            room.space.bury(placed.span);
-            told
-        });
+        let told = self.tell(&Record::Voided(placed.sequence), Claim::Removal);
+        let mut room = self.room.lock();
+        room.under_way.remove(&placed.sequence);
+        room.space.bury(placed.span);
+        drop(room);
         told.inspect_err(|_| self.log.poison())
     }
 

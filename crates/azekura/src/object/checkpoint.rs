@@ -188,6 +188,7 @@ impl Core {
             .write(&self.log, &bytes, self.salt ^ ROOT_SEED)?;
         self.flush_devices()?;
         payload.start = moment.start;
+        payload.doubt = None;
         payload.durable = self.log.durable();
         payload.root = Some(extent);
         payload.next_sequence = self.log.next_sequence();

@@ -33,6 +33,7 @@
 //! | 112 | 8, 8 | root: offset, length (0: no checkpoint yet) |
 //! | 128 | 8 | next segment sequence |
 //! | 136 | 8 | next sequence of changes, at least |
+//! | 144 | 12, 12 | only where a recovery found the journal untrue: from and to where its puts must verify to count |
 //!
 //! Root of a checkpoint; all is as of one moment:
 //!
@@ -64,6 +65,7 @@
 //! | key | value |
 //! |---|---|
 //! | `S` | a stride was opened: sequence, number of spans, spans |
+//! | `V` | the put of this sequence failed: its extent is not there, whatever a scan finds |
 //! | `F` | every put before this sequence has ended and stands before this note |
 //! | `R` | removed: sequence (8), first id (16), last id (16) |
 //! | `B` | a batch, all of it or nothing; for each change: 1 put or 0 removed (1), id (16), sequence (8), of a put its entry (9) |
@@ -122,6 +124,9 @@ pub struct Super {
     pub devices: u8,
     /// The next change gets this sequence or a later one.
     pub sequence: u64,
+    /// Between these positions the journal was not true of the data after lost power: each put there must verify. Ends with
+    /// the next checkpoint.
+    pub doubt: Option<(LogPosition, LogPosition)>,
 }
 
 impl Deref for Super {
@@ -166,6 +171,11 @@ impl Super {
             .u64(root.len)
             .u64(self.next_sequence)
             .u64(self.sequence);
+        if let Some((from, to)) = self.doubt {
+            for at in [from, to] {
+                give.u64(at.sequence).u32(at.offset);
+            }
+        }
         give.0
     }
 
@@ -213,6 +223,7 @@ impl Super {
             alignment,
             devices,
             sequence: take.u64()?,
+            doubt: take_doubt(&mut take)?,
         };
         let end = units.checked_mul(UNIT)?.checked_add(data_offset)?;
         let sound = SHIFTS.contains(&geometry.shift)
@@ -234,6 +245,25 @@ impl Super {
     pub fn offset_of(&self, unit: u64) -> u64 {
         self.data_offset + unit * UNIT
     }
+}
+
+/// Two positions, or nothing; `None` if it is neither.
+#[expect(
+    clippy::option_option,
+    reason = "there may be none, and there may be what is none"
+)]
+fn take_doubt(take: &mut Take<'_>) -> Option<Option<(LogPosition, LogPosition)>> {
+    if take.0.is_empty() {
+        return Some(None);
+    }
+    let mut at = || {
+        Some(LogPosition {
+            sequence: take.u64()?,
+            offset: take.u32()?,
+        })
+    };
+    let (from, to) = (at()?, at()?);
+    take.0.is_empty().then_some(Some((from, to)))
 }
 
 /// Behind the last byte of data that a place can tell: 40 bits of pieces.
@@ -551,6 +581,8 @@ pub enum Record {
     Opened(Stride),
     /// Every put before this sequence has ended and was told before.
     Settled(u64),
+    /// The put of this sequence failed: what a scan finds of it does not count.
+    Voided(u64),
 }
 
 impl Record {
@@ -593,6 +625,10 @@ impl Record {
                 give.u64(*sequence);
                 b"F".to_vec()
             }
+            Self::Voided(sequence) => {
+                give.u64(*sequence);
+                b"V".to_vec()
+            }
         };
         (kind, key, give.0)
     }
@@ -633,6 +669,7 @@ impl Record {
                 }
                 b"S" => Self::Opened(take_stride(&mut take)?),
                 b"F" => Self::Settled(take_sequence(&mut take)?),
+                b"V" => Self::Voided(take_sequence(&mut take)?),
                 _ => return None,
             }
         };

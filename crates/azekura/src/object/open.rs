@@ -119,6 +119,7 @@ impl Store {
             alignment: UNIT as u32,
             devices: if data.is_some() { 2 } else { 1 },
             sequence: 1,
+            doubt: None,
         };
         if let Some(data) = &data {
             write_label(data.as_ref(), &payload)?;
@@ -187,13 +188,19 @@ impl Store {
                 .log
                 .position(address)
                 .is_some_and(|at| at < trust.durable);
-            core.replay(&mut replay, record, !trust.trusted && !is_synced)
+            let is_doubted = core
+                .log
+                .position(address)
+                .zip(last.doubt)
+                .is_some_and(|(at, (from, to))| from <= at && at < to);
+            let doubted = is_doubted || !trust.trusted && !is_synced;
+            core.replay(&mut replay, record, doubted)
         });
         let found = found.and_then(|found| {
-            found.end_behind(trust, core.log.storage().as_ref())?;
-            Ok(found)
+            let end = found.end_behind(trust, core.log.storage().as_ref())?;
+            Ok((found, end))
         });
-        let found = found.map_err(|error| to_repair(error, journal.as_ref()))?;
+        let (found, end) = found.map_err(|error| to_repair(error, journal.as_ref()))?;
         // Of a store that was closed the checkpoint tells all.
         if last.open {
             core.scan_strides(&mut replay)?;
@@ -211,9 +218,12 @@ impl Store {
         core.log.segments().finish_adoption()?;
         last.go_on(&core.log, trust, found)?;
         last.open = true;
-        // What is not true must not be believed when this process dies before the journal is told so.
-        let doubts = replay.has_untrue();
-        last.boot_id = if doubts { [0; 16] } else { journal.boot_id() };
+        // What is not true is not believed later either, when all of the journal was synced.
+        if replay.is_untrue() {
+            let from = last.doubt.map_or(trust.durable, |(from, _)| from);
+            last.doubt = Some((from, end));
+        }
+        last.boot_id = journal.boot_id();
         last.durable = trust.durable;
         last.next_sequence = core.log.next_sequence();
         core.log.set_durable(trust.durable);
@@ -222,13 +232,9 @@ impl Store {
             images: root.images().collect(),
             ..Checkpoint::default()
         };
-        core.write_super(&mut state, last.clone())?;
-        core.tell_found(&mut replay)?;
-        if doubts {
-            last.boot_id = journal.boot_id();
-            core.write_super(&mut state, last)?;
-        }
+        core.write_super(&mut state, last)?;
         *core.checkpoint.lock() = state;
+        core.tell_found(&mut replay)?;
         tracing::debug!(records = replay.records, found = replay.found, "opened");
         Self::start(core)
     }

@@ -5,7 +5,7 @@
 //! | 1 | leaves and lists are those of the checkpoint; what was between, and the room of puts under way, is free |
 //! | 2 | the journal is replayed: of each object the change with the latest sequence counts |
 //! | 3 | strides that may hold puts which the journal does not tell are scanned for extents; each must verify whole |
-//! | 4 | what the scan found, and what of the journal is not true of the data, is told to the journal |
+//! | 4 | what the scan found is told to the journal; where the journal tells what is not true of the data it is doubted from then on, to the next checkpoint |
 //! | 5 | extents that are left and were found are taken out of the free room; all others are free |
 //!
 //! An extent that the scan finds counts if its sequence is not settled, belongs to a put that had not ended at the
@@ -50,27 +50,23 @@ pub(super) struct Replay {
     /// Sequences of puts under way at the checkpoint, and the first one behind it.
     under_way: HashSet<u64>,
     behind: u64,
-    /// Objects that were changed.
-    touched: HashSet<ObjectId>,
-    /// Room of extents that are gone.
+    /// Objects that were changed, and where the checkpoint has them.
+    touched: HashMap<ObjectId, Option<Entry>>,
+    /// Room that was nobody's at the checkpoint.
     freed: Vec<Span>,
+    /// Sequences of puts whose write failed.
+    voided: HashSet<u64>,
     /// One more than the latest sequence seen.
     next: u64,
     /// The store was not closed: there were puts that left no trace, perhaps.
     found_open: bool,
-    /// What is to be told: what the scan found, and what holds instead of what was not true.
-    untold: Vec<Untold>,
+    /// What the scan found: the journal is to be told.
+    untold: Vec<(ObjectId, u64, Entry)>,
+    /// The journal tells a put that is not there.
+    is_untrue: bool,
     /// Records replayed, and extents found by the scan.
     pub(super) records: u64,
     pub(super) found: u64,
-}
-
-/// What the journal is to be told.
-#[derive(Debug)]
-enum Untold {
-    Found(ObjectId, u64, Entry),
-    /// The journal tells a put that is not there.
-    Untrue(ObjectId),
 }
 
 impl Replay {
@@ -97,10 +93,8 @@ impl Replay {
     }
 
     /// Whether the journal tells a put that is not there.
-    pub(super) fn has_untrue(&self) -> bool {
-        self.untold
-            .iter()
-            .any(|untold| matches!(untold, Untold::Untrue(_)))
+    pub(super) fn is_untrue(&self) -> bool {
+        self.is_untrue
     }
 
     /// Whether a change with this sequence is later than all that is known of the object.
@@ -117,6 +111,7 @@ impl Replay {
         let floor = self.floor;
         self.latest.retain(|_, sequence| *sequence >= floor);
         self.ranges.retain(|(sequence, ..)| *sequence >= floor);
+        self.voided.retain(|sequence| *sequence >= floor);
         while self
             .strides
             .get(1)
@@ -130,6 +125,7 @@ impl Replay {
         header.sequence >= self.floor
             && (header.sequence >= self.behind || self.under_way.contains(&header.sequence))
             && header.flags & BATCHED == 0
+            && !self.voided.contains(&header.sequence)
             && self.is_latest(header.id, header.sequence)
     }
 }
@@ -153,7 +149,7 @@ impl Core {
                     return Ok(());
                 }
                 if doubted && !self.is_there(id, Some(sequence), entry)? {
-                    replay.untold.push(Untold::Untrue(id));
+                    replay.is_untrue = true;
                     return Ok(());
                 }
                 self.replay_put(replay, id, sequence, entry)
@@ -191,6 +187,11 @@ impl Core {
                 replay.settle(floor);
                 Ok(())
             }
+            Record::Voided(sequence) => {
+                replay.next = replay.next.max(sequence + 1);
+                replay.voided.insert(sequence);
+                Ok(())
+            }
         }
     }
 
@@ -200,8 +201,7 @@ impl Core {
                 if let Record::Put(id, sequence, entry) = record
                     && !self.is_there(*id, Some(*sequence), *entry)?
                 {
-                    let ids = records.iter().filter_map(Record::id);
-                    replay.untold.extend(ids.map(Untold::Untrue));
+                    replay.is_untrue = true;
                     return Ok(());
                 }
             }
@@ -232,10 +232,8 @@ impl Core {
     }
 
     fn replay_set(&self, replay: &mut Replay, id: ObjectId, entry: Option<Entry>) -> Result<()> {
-        replay.touched.insert(id);
-        if let Some(old) = self.index.set(id, entry)? {
-            replay.freed.extend(self.room.lock().left_by(old));
-        }
+        let old = self.index.set(id, entry)?;
+        replay.touched.entry(id).or_insert(old);
         Ok(())
     }
 
@@ -270,7 +268,7 @@ impl Core {
         for (sequence, id, entry) in found {
             if replay.is_latest(id, sequence) {
                 self.replay_put(replay, id, sequence, entry)?;
-                replay.untold.push(Untold::Found(id, sequence, entry));
+                replay.untold.push((id, sequence, entry));
                 replay.found += 1;
             }
         }
@@ -283,8 +281,17 @@ impl Core {
         for span in replay.freed.drain(..) {
             room.space.add(span)?;
         }
-        for id in replay.touched.drain() {
-            if let Some(entry) = self.index.get(id)?
+        // What came and went since the checkpoint stands in strides, whose room is free in its lists.
+        for (id, before) in &replay.touched {
+            if let Some(before) = before
+                && self.index.get(*id)? != Some(*before)
+                && let Some(span) = room.left_by(*before)
+            {
+                room.space.add(span)?;
+            }
+        }
+        for id in replay.touched.keys() {
+            if let Some(entry) = self.index.get(*id)?
                 && entry.kind == EXTENT
             {
                 room.space.claim(Self::span_of(entry))?;
@@ -341,18 +348,8 @@ impl Core {
     /// Step 4, when the journal goes on.
     pub(super) fn tell_found(&self, replay: &mut Replay) -> Result<()> {
         let inside = self.gate.read();
-        for untold in replay.untold.drain(..) {
-            let record = match untold {
-                Untold::Found(id, sequence, entry) => Record::Put(id, sequence, entry),
-                Untold::Untrue(id) => {
-                    let sequence = self.room.lock().next();
-                    match self.index.get(id)? {
-                        Some(entry) => Record::Put(id, sequence, entry),
-                        None => Record::Removed(id, sequence),
-                    }
-                }
-            };
-            self.tell(&record, Claim::Removal)?;
+        for (id, sequence, entry) in replay.untold.drain(..) {
+            self.tell(&Record::Put(id, sequence, entry), Claim::Removal)?;
         }
         drop(inside);
         Ok(())

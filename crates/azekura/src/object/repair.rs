@@ -598,7 +598,7 @@ fn weigh_extent(
     let later = holds
         .get(&id)
         .is_some_and(|holds| holds.sequence >= sequence);
-    if later || facts.is_removed_behind(id, sequence) {
+    if later || facts.is_removed_behind(id, sequence) || facts.voided.contains(&sequence) {
         return;
     }
     let mut is_doubtful = false;

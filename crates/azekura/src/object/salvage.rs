@@ -8,7 +8,7 @@
 //!
 //! It does not decide which of what it found holds: `repair` does.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::RangeInclusive;
 
 use super::Core;
@@ -51,6 +51,8 @@ pub(super) struct Facts {
     pub(super) of: HashMap<ObjectId, Fact>,
     /// Ranges removed, with their sequence.
     pub(super) ranges: Vec<(u64, RangeInclusive<ObjectId>, Told)>,
+    /// Sequences of puts that failed.
+    pub(super) voided: HashSet<u64>,
     /// One more than the latest sequence seen.
     pub(super) next: u64,
     /// Where the journal cannot be read.
@@ -224,6 +226,10 @@ impl Facts {
             }
             Record::Opened(stride) => self.next = self.next.max(stride.sequence),
             Record::Settled(floor) => self.next = self.next.max(floor),
+            Record::Voided(sequence) => {
+                self.next = self.next.max(sequence + 1);
+                self.voided.insert(sequence);
+            }
         }
     }
 

@@ -64,6 +64,7 @@ fn words(record: &Record) -> String {
             format!("opened a stride of {units} units in {pieces} runs sequence {sequence}")
         }
         Record::Settled(sequence) => format!("settled before sequence {sequence}"),
+        Record::Voided(sequence) => format!("voided sequence {sequence}"),
     }
 }
 
@@ -93,5 +94,6 @@ fn told(record: &Record) -> Value {
             json!({"record": "opened", "sequence": stride.sequence, "spans": spans})
         }
         Record::Settled(sequence) => json!({"record": "settled", "sequence": sequence}),
+        Record::Voided(sequence) => json!({"record": "voided", "sequence": sequence}),
     }
 }
