@@ -43,6 +43,9 @@ pub(crate) const WORDS: &[&[u8]] = &[
     b"\x80\x01\x00\x01\x08", b"\x80\x10\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00",
 ];
 
+/// Who pauses so often without a word has nothing to say any more.
+const SILENCES_MAX: u32 = 1000;
+
 /// What a connection said, and left in the store.
 struct Outcome {
     answers: Vec<u8>,
@@ -61,6 +64,7 @@ fn serve(bytes: &[u8], piece: usize, output_max: usize) -> Outcome {
     service.set_time(1_000_000_000).expect("a time");
     let mut session = Session::new(service, Transport::Tcp);
     let (mut buffer, mut answers) = (Vec::new(), Vec::new());
+    let mut silences = 0;
     'input: for part in bytes.chunks(piece) {
         buffer.extend_from_slice(part);
         loop {
@@ -75,7 +79,13 @@ fn serve(bytes: &[u8], piece: usize, output_max: usize) -> Outcome {
                     break;
                 }
                 Next::Yield => assert!(!is_silent, "it yields without a word"),
-                Next::Pause { .. } => {}
+                // A watcher waits for what others do: here it is alone, and says nothing for ever.
+                Next::Pause { .. } => {
+                    silences = if is_silent { silences + 1 } else { 0 };
+                    if silences == SILENCES_MAX {
+                        break 'input;
+                    }
+                }
                 Next::Close => break 'input,
             }
         }
