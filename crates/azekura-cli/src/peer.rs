@@ -1,8 +1,8 @@
 //! A server of memcached's protocol, as those see it who ask it: a connection, requests and answers, one after another.
 //!
 //! It speaks the text protocol, by TCP, a unix socket or TLS, and says who it is if it is told to. What the server refuses
-//! is an error that says what it said; lengths that it announces are bounded, and an answer may not take for ever. It does
-//! not know what is asked.
+//! is an error that says what it said; lengths that it announces are bounded, and neither taking a request nor answering it
+//! may take for ever. It does not know what is asked.
 
 use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -24,7 +24,7 @@ pub(crate) const VALUE_LEN_MAX: u64 = 1 << 30;
 /// Most figures of a group.
 const FIGURES_MAX: usize = 100_000;
 
-/// How long an answer may take.
+/// How long an answer may take, and the taking of a request.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Which server, and what it is to know and to show.
@@ -95,11 +95,13 @@ impl Server {
         let tcp = |address: &str| {
             let stream = TcpStream::connect(address)?;
             stream.set_read_timeout(Some(PATIENCE))?;
+            stream.set_write_timeout(Some(PATIENCE))?;
             Ok(stream)
         };
         if let Some(path) = self.address.strip_prefix("unix:") {
             let stream = UnixStream::connect(path).map_err(describe)?;
             stream.set_read_timeout(Some(PATIENCE)).map_err(describe)?;
+            stream.set_write_timeout(Some(PATIENCE)).map_err(describe)?;
             return Ok(Box::new(stream));
         }
         let Some(address) = self.address.strip_prefix("tls:") else {
@@ -178,7 +180,7 @@ impl Peer {
             let line = self.line()?;
             match line.strip_prefix(b"STAT ") {
                 Some(figure) if figures.len() < FIGURES_MAX => {
-                    figures.push(String::from_utf8_lossy(figure).into_owned());
+                    figures.push(shown(figure));
                 }
                 None if line == b"END" || line == b"RESET" => return Ok(figures),
                 None if line == b"ERROR" && !group.is_empty() => {
@@ -227,6 +229,11 @@ impl Peer {
             Err(refused(&line))
         }
     }
+}
+
+/// A line of a server for a terminal, which nothing in it may command.
+pub(crate) fn shown(line: &[u8]) -> String {
+    String::from_utf8_lossy(line).replace(char::is_control, "\u{fffd}")
 }
 
 fn silent(error: std::io::Error) -> Error {

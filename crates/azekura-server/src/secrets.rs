@@ -50,8 +50,11 @@ pub fn is_open_to_others(path: &Path) -> bool {
 }
 
 fn passwords(path: &Path) -> Result<Passwords> {
-    let text =
-        std::fs::read(path).map_err(|e| Error::io("cannot read the passwords", e).at(path))?;
+    let text = std::fs::read(path).map_err(|e| {
+        Error::io("cannot read the passwords", e)
+            .at(path)
+            .remedy("--passwords names a file of lines name:password")
+    })?;
     Passwords::parse(&text).map_err(|line| {
         Error::new(Kind::Invalid, "a line of the passwords is not understood")
             .at(path)

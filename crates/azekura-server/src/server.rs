@@ -98,7 +98,9 @@ impl Server {
         let engine: Arc<dyn azekura::Engine> = match config.engine {
             Engine::Hash => {
                 std::fs::create_dir_all(&config.data).map_err(|e| {
-                    Error::io("cannot make the folder of the data", e).at(&config.data)
+                    Error::io("cannot make the folder of the data", e)
+                        .at(&config.data)
+                        .remedy("name another by --data")
                 })?;
                 let path = config.store().unwrap_or_default();
                 let millis = u64::from(config.sync_interval_ms);

@@ -229,8 +229,15 @@ fn meta_arithmetic_counts_and_creates() {
          > ma n q
          > ma n C1
          < EX
+         > ma n C0
+         < HD
          > ma n E555 c
          < HD c555
+         > set none 0 0 0
+         >
+         < STORED
+         > ma none C1
+         < CLIENT_ERROR cannot increment or decrement non-numeric value
          > ma n Mx
          < CLIENT_ERROR invalid mode for ma M token
          > ma n Dx
@@ -241,6 +248,16 @@ fn meta_arithmetic_counts_and_creates() {
          > ma t
          < CLIENT_ERROR cannot increment or decrement non-numeric value
          > ma z N90 t J1
+         < HD t90
+         > ma z t T60
+         < HD t90
+         > mg z t
+         < HD t60
+         > ma y t N90 T60
+         < HD t-1
+         > mg y t
+         < HD t60
+         > ma x T60 N90 t
          < HD t90",
     );
 }
@@ -318,6 +335,24 @@ fn meta_lines_that_are_not_as_they_should_be_are_refused() {
          < CLIENT_ERROR invalid mode for ms M token
          > ma a M
          < CLIENT_ERROR invalid mode for ma M token
+         > ma a Mi
+         < CLIENT_ERROR invalid mode for ma M token
+         > ms a 1 Ms
+         > b
+         < CLIENT_ERROR invalid mode for ms M token
+         > mg a v v ?
+         < CLIENT_ERROR bad command line format
+         > ma a v v ?
+         < CLIENT_ERROR bad command line format
+         > ma a b c f h k l q s t u v x I P L O N1 T1 R1
+         < CLIENT_ERROR invalid or duplicate flag
+         > mg !!!! Nx b
+         < CLIENT_ERROR error decoding key
+         > mg !!!! b Nx
+         < CLIENT_ERROR bad token in command line format
+         > ms a 1 F000000000001
+         > b
+         < CLIENT_ERROR bad command line format
          > ma a 1
          < CLIENT_ERROR invalid or duplicate flag
          > ma a -
@@ -329,6 +364,8 @@ fn meta_lines_that_are_not_as_they_should_be_are_refused() {
          > mg absent2 N30 t T60
          < HD t30 W
          > mg absent2 t
+         < HD t60 Z
+         > mg absent2 N30 t T40
          < HD t60 Z
          > mg absent3 T60 N30
          < HD W

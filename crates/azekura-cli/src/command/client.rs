@@ -12,7 +12,7 @@ use azekura::{Error, Kind, Result};
 
 use crate::exit::Outcome;
 use crate::output::Output;
-use crate::peer::{Server, VALUE_LEN_MAX, refused};
+use crate::peer::{Server, VALUE_LEN_MAX, refused, shown};
 use crate::text::Coding;
 
 /// Longest key of the protocol.
@@ -164,7 +164,7 @@ impl Client {
                 let version = line
                     .strip_prefix(b"VERSION ")
                     .ok_or_else(|| refused(&line))?;
-                out.line(String::from_utf8_lossy(version))?;
+                out.line(shown(version))?;
                 Ok(Outcome::Yes)
             }
             Request::Flush => {

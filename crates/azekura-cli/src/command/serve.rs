@@ -12,12 +12,16 @@ use azekura::{Kind, Result};
 use azekura_server::Server;
 use azekura_server::config::{Address, Config, Engine, Form, Said, Survives};
 use azekura_server::net::{Control, Listeners};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::exit::Outcome;
 use crate::output::{Output, counted};
 use crate::trace;
+
+/// Descriptors beside those of connections and of threads: the file, listeners, guests of the page.
+const OWN_DESCRIPTORS: u64 = 100;
 
 /// Serve records to memcached clients; without options from a file, to this machine
 #[derive(clap::Args)]
@@ -49,6 +53,7 @@ impl Serve {
         let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
             .map_err(|e| Error::io("cannot listen to signals", e))?;
         trace::listen(config.log_level, config.log);
+        make_room(&config);
         let handed = listenfd::ListenFd::from_env();
         // A socket that was handed over is plain TCP or a unix socket: whoever asked for more must not get less unsaid.
         let asks_more = |at: &Address| matches!(at, Address::Tls(_) | Address::Udp(_));
@@ -106,7 +111,10 @@ fn listeners(config: &Config, mut handed: listenfd::ListenFd) -> Result<Listener
     if let Some(address) = config.metrics {
         listeners.metrics(address)?;
     }
-    let refused = |e| Error::io("cannot take over a socket", e);
+    let refused = |e| {
+        Error::io("cannot take over a socket", e)
+            .remedy("only stream sockets of TCP and unix that listen can be taken over")
+    };
     for index in 0..handed.len() {
         let socket = match handed.take_tcp_listener(index) {
             Ok(listener) => listener.map(Into::into),
@@ -122,10 +130,32 @@ fn listeners(config: &Config, mut handed: listenfd::ListenFd) -> Result<Listener
     Ok(listeners)
 }
 
+/// Lets this process have a descriptor for each connection, and some for itself; tells if the system does not.
+fn make_room(config: &Config) {
+    let own = OWN_DESCRIPTORS + 2 * config.threads as u64;
+    let wanted = config.limits.connections_max.saturating_add(own);
+    let limit = getrlimit(Resource::Nofile);
+    let room = limit.current.unwrap_or(u64::MAX);
+    if room >= wanted {
+        return;
+    }
+    let most = wanted.min(limit.maximum.unwrap_or(u64::MAX));
+    let current = Some(most.max(room));
+    let raised = setrlimit(Resource::Nofile, Rlimit { current, ..limit }).is_ok();
+    if !raised || most < wanted {
+        tracing::warn!(
+            wanted,
+            allowed = if raised { most } else { room },
+            "the system allows fewer descriptors than connections-max asks for: raise `ulimit -Hn` or LimitNOFILE"
+        );
+    }
+}
+
 fn reload(server: &Server, path: Option<&Path>, said: &Said) {
     let reloaded = Config::read(path, said.clone()).and_then(|config| {
         server.reload(&config)?;
         trace::listen(config.log_level, config.log);
+        make_room(&config);
         Ok(())
     });
     match reloaded {

@@ -6,7 +6,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
-use std::process::{Child, ChildStdout, Command};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::program::Place;
@@ -322,6 +322,52 @@ fn a_hangup_takes_over_limits_and_a_wrong_file_changes_nothing() {
     refused.read_to_string(&mut answer).expect("text");
     assert_eq!(answer, "ERROR Too many open connections\r\n");
     drop(held);
+}
+
+#[test]
+fn more_connections_are_served_than_a_shell_lets_a_program_have_descriptors() {
+    let place = Place::new();
+    let serve = [
+        "serve",
+        "--data",
+        "d",
+        "--listen",
+        "127.0.0.1:0",
+        "--threads",
+        "1",
+        "--connections-max",
+        "300",
+    ];
+    let start = |limit: &str| {
+        let direct = place.command(&serve);
+        let mut shell = Command::new("sh");
+        shell
+            .args(["-c", &format!("ulimit {limit} 200; exec \"$0\" \"$@\"")])
+            .arg(direct.get_program())
+            .args(direct.get_args())
+            .current_dir(place.path(""))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        Server::of(shell)
+    };
+    let server = start("-Sn");
+    let mut clients = Vec::new();
+    for _ in 0..300 {
+        let mut client = TcpStream::connect(&server.address).expect("it listens");
+        client.write_all(b"mn\r\n").expect("it reads");
+        let mut answer = [0; 4];
+        client.read_exact(&mut answer).expect("an answer");
+        assert_eq!(&answer, b"MN\r\n");
+        clients.push(client);
+    }
+    assert_eq!(server.end().2, "");
+    // Where the system allows no more, that is said.
+    let messages = start("-n").end().2;
+    assert!(
+        messages.contains("fewer descriptors") && messages.contains("allowed=200"),
+        "{messages}"
+    );
 }
 
 #[test]

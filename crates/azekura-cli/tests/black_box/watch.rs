@@ -28,7 +28,7 @@ fn top_tells_once_what_the_server_is_doing() {
     ] {
         let text = place.run(&arguments).ok();
         for part in [
-            "azekura      at 127.0.0.1:",
+            "azekura     127.0.0.1:",
             "engine hash",
             "requests/s",
             "answered in",
@@ -41,7 +41,7 @@ fn top_tells_once_what_the_server_is_doing() {
         let set = line("set ").expect("a line of sets");
         assert_eq!(set.split_whitespace().nth(1), Some("1"), "{text}");
         assert!(
-            text.is_ascii() && text.lines().all(|line| line.len() <= 100),
+            text.is_ascii() && text.lines().all(|line| line.len() <= 80),
             "{text}"
         );
     }

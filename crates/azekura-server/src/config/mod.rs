@@ -8,6 +8,7 @@ mod said;
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::ops::RangeBounds;
 use std::path::{Path, PathBuf};
 
 use azekura::error::{Error, Kind, Result};
@@ -18,6 +19,8 @@ pub use said::{Address, Engine, Form, Host, Level, Mode, Said, Size, Survives};
 
 /// The file of records in the folder of data.
 pub const STORE: &str = "records.azh";
+
+const MIB: u64 = 1 << 20;
 
 /// Files of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -140,15 +143,16 @@ impl Config {
         judge.place(engine, &said)?;
         let listen = judge.listen(&said)?;
         let certificate = Judge::certificate(&listen, &said)?;
+        let (threads, item_max) = (judge.threads(&said)?, judge.item_max(&said)?);
         Ok(Self {
             listen,
             engine,
-            threads: judge.threads(&said)?,
+            threads,
             durability,
             sync_interval_ms: said.sync_interval.unwrap_or(0),
             memory_max: judge.memory_max(engine, &said)?,
-            item_max: judge.item_max(&said)?,
-            limits: judge.limits(&said)?,
+            item_max,
+            limits: judge.limits(threads, item_max, &said)?,
             metrics: said.metrics.map(|host| host.0),
             log: said.log.unwrap_or(Form::Text),
             log_level: said.log_level.unwrap_or(Level::Info),
@@ -215,47 +219,56 @@ impl Judge<'_> {
         }
     }
 
+    /// The value, if it is one of `range`.
+    fn within<T: PartialOrd + fmt::Display>(
+        &self,
+        key: &str,
+        found: T,
+        range: impl RangeBounds<T>,
+        allowed: &str,
+    ) -> Result<T> {
+        if range.contains(&found) {
+            Ok(found)
+        } else {
+            Err(self.fail(key, &found, allowed))
+        }
+    }
+
     fn memory_max(&self, engine: Engine, said: &Said) -> Result<Option<u64>> {
-        let memory_max = said.memory_max.map(|size| size.0);
-        let fail = |found: u64, allowed| Err(self.fail("memory-max", &found, allowed));
-        match (engine, memory_max) {
-            (Engine::Hash, Some(bytes)) => fail(bytes, "nothing, as the engine hash is in a file"),
-            (_, Some(bytes)) if bytes < 1 << 20 => fail(bytes, "at least 1MiB"),
-            _ => Ok(memory_max),
+        let (key, allowed) = ("memory-max", "nothing, as the engine hash is in a file");
+        match (engine, said.memory_max) {
+            (_, None) => Ok(None),
+            (Engine::Hash, Some(Size(bytes))) => Err(self.fail(key, &bytes, allowed)),
+            (_, Some(Size(bytes))) => self.within(key, bytes, MIB.., "at least 1MiB").map(Some),
         }
     }
 
     fn threads(&self, said: &Said) -> Result<usize> {
-        match said.threads {
-            Some(threads) if (1..=1024).contains(&threads) => Ok(threads),
-            Some(threads) => Err(self.fail("threads", &threads, "from 1 to 1024")),
-            None => Ok(std::thread::available_parallelism().map_or(1, usize::from)),
-        }
+        let usual =
+            || std::thread::available_parallelism().map_or(1, |count| count.get().min(1024));
+        let threads = said.threads.unwrap_or_else(usual);
+        self.within("threads", threads, 1..=1024, "from 1 to 1024")
     }
 
     fn item_max(&self, said: &Said) -> Result<u64> {
-        let item_max = said.item_max.map_or(1 << 20, |size| size.0);
-        if (1 << 10..=1 << 30).contains(&item_max) {
-            return Ok(item_max);
-        }
-        Err(self.fail("item-max", &item_max, "from 1KiB to 1GiB"))
+        let item_max = said.item_max.map_or(MIB, |size| size.0);
+        let range = 1 << 10..=1 << 30;
+        self.within("item-max", item_max, range, "from 1KiB to 1GiB")
     }
 
-    /// What connections may take.
-    fn limits(&self, said: &Said) -> Result<Limits> {
-        let buffers_max = said.buffers_max.map_or(256 << 20, |size| size.0);
-        if buffers_max < 1 << 20 {
-            return Err(self.fail("buffers-max", &buffers_max, "at least 1MiB"));
-        }
+    /// What connections may take. Each thread has a share of the buffers, into which the longest item fits on its way in or
+    /// out.
+    fn limits(&self, threads: usize, item_max: u64, said: &Said) -> Result<Limits> {
+        let least = threads as u64 * (item_max + MIB);
+        let buffers_max = said.buffers_max.map_or(least.max(256 * MIB), |size| size.0);
+        let allowed =
+            format!("at least {least}: for each thread an item as long as item-max and 1MiB");
         let connections_max = said.connections_max.unwrap_or(1024);
-        if connections_max == 0 {
-            return Err(self.fail("connections-max", &connections_max, "at least 1"));
-        }
         Ok(Limits {
-            connections_max,
+            connections_max: self.within("connections-max", connections_max, 1.., "at least 1")?,
             idle_s: said.idle_s.unwrap_or(0),
             stall_s: said.stall_s.unwrap_or(30),
-            buffers_max: buffers_max as usize,
+            buffers_max: self.within("buffers-max", buffers_max, least.., &allowed)? as usize,
             slow_ms: said.slow_ms.unwrap_or(0),
         })
     }
@@ -294,6 +307,9 @@ impl Judge<'_> {
 
 /// What a reader of the file complains of, in words of those who write it.
 fn in_words(message: &str) -> String {
+    if message.starts_with("string values must be quoted") {
+        return "a text must stand in quotes".into();
+    }
     let Some((found, expected)) = message.split_once(", expected ") else {
         return message.replace("unknown field", "unknown key");
     };
@@ -302,7 +318,8 @@ fn in_words(message: &str) -> String {
             .trim_start_matches("invalid type: ")
             .trim_start_matches("invalid value: "),
         match expected {
-            "u8" | "u16" | "u32" | "u64" | "usize" => "a number without a sign or a fraction",
+            "u32" => "a number from 0 to 4294967295",
+            "u64" | "usize" => "a number without a sign or a fraction",
             "a boolean" => "true or false",
             "a string" | "path string" => "a text in quotes",
             "a sequence" => "a list in brackets",
@@ -343,7 +360,7 @@ mod tests {
     #[test]
     fn a_file_says_what_flags_say_and_a_flag_replaces_it() {
         let text = "listen = [\"127.0.0.1:0\", \"udp:127.0.0.1:0\", \"unix:/x/y\"]\nthreads = 3\n\
-                    item-max = \"2MiB\"\nbuffers-max = 2000000\nidle-s = 60\nunix-mode = 660\n";
+                    item-max = \"2MiB\"\nbuffers-max = 20000000\nidle-s = 60\nunix-mode = 660\n";
         let flags = Said {
             threads: Some(5),
             ..Said::default()
@@ -355,10 +372,19 @@ mod tests {
         );
         assert_eq!(
             (config.limits.idle_s, config.limits.buffers_max),
-            (60, 2_000_000)
+            (60, 20_000_000)
         );
         let words: Vec<_> = config.listen.iter().map(ToString::to_string).collect();
         assert_eq!(words, ["127.0.0.1:0", "udp:127.0.0.1:0", "unix:/x/y"]);
+    }
+
+    #[test]
+    fn buffers_grow_with_the_longest_item_unless_that_is_said() {
+        let text = "threads = 4\nitem-max = \"1GiB\"\n";
+        let config = read(text, Said::default()).unwrap();
+        assert_eq!(config.limits.buffers_max, 4 * (1025 << 20));
+        let usual = read("threads = 4\n", Said::default()).unwrap();
+        assert_eq!(usual.limits.buffers_max, 256 << 20);
     }
 
     #[test]
@@ -394,6 +420,30 @@ mod tests {
             ("\n\nthreads = 0\n", ["line 3", "threads", "from 1 to 1024"]),
             ("item-max = 5\n", ["line 1", "item-max", "1KiB"]),
             ("item-max = \"5 MB\"\n", ["line 1", "item-max", "KiB"]),
+            (
+                "threads = 2\nitem-max = \"64MiB\"\nbuffers-max = \"128MiB\"\n",
+                [
+                    "line 3",
+                    "buffers-max",
+                    "at least 136314880: for each thread",
+                ],
+            ),
+            (
+                "listen = [\n  \"127.0.0.1:0\",\n\"nowhere\",\n]\n",
+                ["line 1", "listen: `nowhere`", "unix:PATH"],
+            ),
+            (
+                "\nengine = hash\n",
+                ["line 2", "engine", "must stand in quotes"],
+            ),
+            (
+                "idle-s = 99999999999\n",
+                ["line 1", "idle-s", "expected a number from 0 to 4294967295"],
+            ),
+            (
+                "connections-max = 0\n",
+                ["line 1", "connections-max", "at least 1"],
+            ),
             (
                 "listen = [\"nowhere\"]\n",
                 ["line 1", "listen", "unix:PATH"],

@@ -48,7 +48,8 @@ pub struct Said {
     /// Seconds after which a client is dropped that does not end its request or read its answers; 0: never (30)
     #[arg(long, value_name = "SECONDS")]
     pub stall_s: Option<u32>,
-    /// What all clients together may have the server hold of unfinished requests and unread answers (256 MiB)
+    /// What all clients together may have the server hold of unfinished requests and unread answers; for each thread at
+    /// least the longest item and 1 MiB (256 MiB, or that)
     #[arg(long, value_name = "SIZE")]
     pub buffers_max: Option<Size>,
     /// Milliseconds from which on a request is told as slow; 0: none is (0)

@@ -13,7 +13,8 @@
 //! | 16 | 8 | version that must be there, or 0 | version |
 //!
 //! Numbers are big-endian. Quiet operations answer errors only, quiet reads hits only. A packet whose lengths contradict
-//! one another, or its operation, is answered, and the connection closed. It knows no connection.
+//! one another, or its operation, is answered, and the connection closed. Behind an operation that it does not know, 1.6.45
+//! loses its place if there was a key; here the next packet is the next one. It knows no connection.
 
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
 #![expect(clippy::big_endian_bytes, reason = "the protocol is big-endian")]
@@ -300,11 +301,11 @@ pub(super) fn is_sound(header: &Header) -> bool {
     extras.contains(&header.extras_len) && has_key && (may_have_value || !has_value)
 }
 
-/// Whether the operation is one of ours.
+/// Whether the operation is one of ours, or at least its lengths are judged.
 pub(super) fn is_known(header: &Header, has_passwords: bool) -> bool {
     match header.opcode {
         0x00..=0x1a | 0x1c..=0x1e | 0x23 | 0x24 => true,
-        0x20..=0x22 => has_passwords,
+        0x20..=0x22 => has_passwords || !is_sound(header),
         _ => false,
     }
 }
@@ -476,7 +477,7 @@ fn arithmetic(hand: &mut Hand, header: &Header, packet: &[u8], output: &mut Vec<
     )?;
     match counted {
         Counted::Done { .. } if is_quiet => {}
-        Counted::Done { number, head } => {
+        Counted::Done { number, head, .. } => {
             push(output, header, 0, head.cas, b"", b"", &number.to_be_bytes());
         }
         Counted::NotFound => refuse(output, header, Status::NotFound),

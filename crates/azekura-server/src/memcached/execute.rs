@@ -96,7 +96,12 @@ pub(super) struct Step {
 /// What came of counting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Counted {
-    Done { number: u64, head: Head },
+    /// It is this number now, with this head; and when it expired before, if it was there.
+    Done {
+        number: u64,
+        head: Head,
+        before: Option<u32>,
+    },
     NotFound,
     Exists,
     NoNumber,
@@ -474,11 +479,17 @@ impl Hand {
                 };
                 head.write(built);
                 number::push(built, number);
-                counted = Counted::Done { number, head };
+                counted = Counted::Done {
+                    number,
+                    head,
+                    before: None,
+                };
                 return Change::Put;
             };
             sight = Sight::Found(item.data.len());
-            if step.compare.is_some_and(|cas| cas != item.head.cas) {
+            // That nothing is no number is seen before the version is looked at.
+            let is_other = step.compare.is_some_and(|cas| cas != item.head.cas);
+            if is_other && !item.data.is_empty() {
                 counted = Counted::Exists;
                 return Change::Keep;
             }
@@ -503,11 +514,15 @@ impl Hand {
             number::push(built, number);
             let len = (built.len() - start).max(item.data.len());
             built.resize(start + len, b' ');
-            counted = Counted::Done { number, head };
+            counted = Counted::Done {
+                number,
+                head,
+                before: Some(item.head.expires),
+            };
             Change::Put
         })?;
         self.service.watchers.saw(key, sight, self.number);
-        if let (Counted::Done { number, head }, Sight::NotFound) = (counted, sight) {
+        if let (Counted::Done { number, head, .. }, Sight::NotFound) = (counted, sight) {
             let len = number.checked_ilog10().unwrap_or(0) as usize + 1;
             let stored = Stored::Done { cas: head.cas, len };
             self.note_stored((Mode::Add, key), head.expires, len, Ok(&stored));
@@ -550,11 +565,11 @@ fn size(key_len: usize, flags: u32, data_len: usize) -> u64 {
     (key_len + data_len) as u64 + beside
 }
 
-/// The number data begins with: behind it nothing may stand, or whitespace and anything.
+/// The number data begins with: before it space may stand, behind it nothing, or space and anything.
 fn number_at_front(data: &[u8]) -> Option<u64> {
-    let data = data.trim_ascii_start();
-    let data = data.strip_prefix(b"+").unwrap_or(data);
-    number::unsigned(data.split(u8::is_ascii_whitespace).next()?)
+    let is_space = |byte: &u8| number::is_space(*byte);
+    let start = data.iter().position(|byte| !is_space(byte))?;
+    number::loose(data.get(start..)?.split(is_space).next()?)
 }
 
 /// The record was not written by this server.

@@ -5,9 +5,13 @@
 
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
 
-/// An unsigned number: digits only, up to 2^64 - 1.
+/// Longest words of numbers of 64 and of 32 bits: beyond, memcached does not look at them.
+const LONG_LEN_MAX: usize = 22;
+const SHORT_LEN_MAX: usize = 11;
+
+/// Digits only, up to 2^64 - 1.
 #[inline]
-pub(crate) fn unsigned(token: &[u8]) -> Option<u64> {
+fn digits(token: &[u8]) -> Option<u64> {
     if token.is_empty() {
         return None;
     }
@@ -22,16 +26,54 @@ pub(crate) fn unsigned(token: &[u8]) -> Option<u64> {
     Some(number)
 }
 
-/// A number that may be negative, and may begin with a sign.
+/// A number of 64 bits: digits only.
+#[inline]
+pub(crate) fn unsigned(token: &[u8]) -> Option<u64> {
+    digits(token).filter(|_| token.len() <= LONG_LEN_MAX)
+}
+
+/// A number of 32 bits: digits only.
+#[inline]
+pub(crate) fn short(token: &[u8]) -> Option<u32> {
+    let number = digits(token).filter(|_| token.len() <= SHORT_LEN_MAX)?;
+    u32::try_from(number).ok()
+}
+
+/// A number of 31 bits and a minus, which alone is 0.
+#[inline]
+pub(crate) fn int(token: &[u8]) -> Option<i32> {
+    let number = match token {
+        _ if token.len() > SHORT_LEN_MAX => return None,
+        b"-" => 0,
+        [b'-', rest @ ..] => 0i64.checked_sub_unsigned(digits(rest)?)?,
+        _ => i64::try_from(digits(token)?).ok()?,
+    };
+    i32::try_from(number).ok()
+}
+
+/// A number of 63 bits as C reads it: it may begin with a sign, and with any number of zeros.
 #[inline]
 pub(crate) fn signed(token: &[u8]) -> Option<i64> {
-    match token.strip_prefix(b"-") {
-        Some(digits) if digits.first() != Some(&b'+') => {
-            0i64.checked_sub(i64::try_from(unsigned(digits)?).ok()?)
-        }
-        Some(_) => None,
-        None => i64::try_from(unsigned(token.strip_prefix(b"+").unwrap_or(token))?).ok(),
+    match token {
+        [b'-', rest @ ..] => 0i64.checked_sub_unsigned(digits(rest)?),
+        [b'+', rest @ ..] => i64::try_from(digits(rest)?).ok(),
+        _ => i64::try_from(digits(token)?).ok(),
     }
+}
+
+/// A number of 64 bits as C reads it, below zero none.
+#[inline]
+pub(crate) fn loose(token: &[u8]) -> Option<u64> {
+    match token {
+        [b'-', rest @ ..] => digits(rest).filter(|number| *number == 0),
+        [b'+', rest @ ..] => digits(rest),
+        _ => digits(token),
+    }
+}
+
+/// What C takes for space.
+pub(crate) fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t'..=b'\r')
 }
 
 /// Appends the digits of a number.
@@ -177,6 +219,33 @@ mod tests {
         assert_eq!(signed(b"+5"), Some(5));
         assert_eq!(signed(b"-+5"), None);
         assert_eq!(signed(b"9223372036854775808"), None);
+        assert_eq!(signed(b"-9223372036854775808"), Some(i64::MIN));
+    }
+
+    #[test]
+    fn what_is_odd_about_numbers_is_so_in_memcached() {
+        let zeros = |count: usize| "0".repeat(count);
+        for (text, number) in [("-", 0), ("-0", 0), ("-5", -5), ("2147483647", i32::MAX)] {
+            assert_eq!(int(text.as_bytes()), Some(number), "{text}");
+        }
+        for bad in ["", "+5", "--5", "2147483648", "-2147483649", "5-"] {
+            assert_eq!(int(bad.as_bytes()), None, "{bad}");
+        }
+        // Of digits, the word may have so many.
+        assert_eq!(int(zeros(11).as_bytes()), Some(0));
+        assert_eq!(int(zeros(12).as_bytes()), None);
+        assert_eq!(int(format!("-{}", zeros(11)).as_bytes()), None);
+        assert_eq!(short(b"4294967295"), Some(u32::MAX));
+        assert_eq!(short(b"4294967296"), None);
+        assert_eq!(short(zeros(12).as_bytes()), None);
+        assert_eq!(unsigned(zeros(22).as_bytes()), Some(0));
+        assert_eq!(unsigned(zeros(23).as_bytes()), None);
+        assert_eq!(loose(format!("+{}7", zeros(30)).as_bytes()), Some(7));
+        assert_eq!(
+            (loose(b"-00"), loose(b"-1"), loose(b"-")),
+            (Some(0), None, None)
+        );
+        assert!(is_space(0x0b) && is_space(b' ') && !is_space(0x0e) && !is_space(8));
     }
 
     #[test]

@@ -16,7 +16,7 @@
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
 
 use super::execute::Hand;
-use super::number;
+use super::number::short;
 use super::service::Outside;
 use super::session::{push_line, push_outcome};
 use super::text::{BAD_FORMAT, Tool, Walked, Words};
@@ -149,11 +149,6 @@ fn slabs(words: &[u8]) -> &'static str {
         },
         _ => ERROR,
     }
-}
-
-/// A number of 32 bits.
-fn short(word: &[u8]) -> Option<u32> {
-    u32::try_from(number::unsigned(word)?).ok()
 }
 
 fn fraction(word: &[u8]) -> Option<f64> {

@@ -7,22 +7,25 @@
 //! Where the releases of memcached differ, this is 1.6.45: an empty line, and a known command with too few words, are
 //! "bad command line format" (1.6.18: `ERROR`); `delete k 10` deletes; a space before the command is an error; data of a
 //! refused line is swallowed as soon as its length could be read. One answer is that of 1.6.18: a `delete` of more words
-//! than a key, a time and `noreply` is refused (1.6.45 deletes), since the checker of libmemcached asks for it. `extstore`
-//! is `ERROR`, as where memcached was built without; `delete`, `incr` and the like take no notice of more words than they
-//! know.
+//! than a key, a time and `noreply` is refused (1.6.45 deletes), since the checker of libmemcached asks for it. One answer is
+//! nobody's: where a key of a `get` is too long, 1.6.45 sends an empty line behind the error and drops answers that were
+//! to leave before it; here the error is one line, and nothing is dropped. `extstore` is `ERROR`, as where memcached was
+//! built without; `delete`, `incr` and the like take no notice of more words than they know.
 
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
 
 use memchr::memchr;
 
-use super::number::{signed, unsigned};
+use super::number::{int, loose, short, signed, unsigned};
 
 /// Most bytes of a key.
 pub const KEY_LEN_MAX: usize = 250;
 /// A line, but for one of keys to get, has no more bytes.
 pub(super) const LINE_LEN_MAX: usize = 2048;
+/// With its end it has no fewer, or nobody looks at what it says.
+pub(super) const LINE_LEN_MIN: usize = 4;
 /// Longest data a line may announce.
-pub(super) const DATA_LEN_MAX: u64 = i32::MAX as u64 - 2;
+const DATA_LEN_MAX: usize = i32::MAX as usize - 2;
 
 /// The answer to a line that is not as it should be.
 pub(super) const BAD_FORMAT: &str = "CLIENT_ERROR bad command line format";
@@ -154,6 +157,8 @@ pub enum Command<'i> {
     ShutDown {
         /// Whether the connections may end first; `None`: there is no such way.
         graceful: Option<bool>,
+        /// Whether the client wants no answer.
+        noreply: bool,
     },
     /// `version`.
     Version,
@@ -263,9 +268,14 @@ fn parse_other<'i>(word: &[u8], rest: &'i [u8], line: &'i [u8]) -> Command<'i> {
     let mut words = Words(rest);
     let first = words.next();
     let second = words.next();
-    let is_quiet = Words(rest).last() == Some(b"noreply");
+    let is_quiet = is_quiet(line);
     let key = first.filter(|key| key.len() <= KEY_LEN_MAX);
     let refused = |answer| Command::Refused((!is_quiet).then_some(answer));
+    // Where words are missing, nobody looks for that one.
+    let wrong = match second {
+        None => Command::Refused(Some(BAD_FORMAT)),
+        Some(_) => refused(BAD_FORMAT),
+    };
     match word {
         // The key, a time that means nothing, `noreply`.
         b"delete" => match (key, words.nth(1)) {
@@ -285,25 +295,25 @@ fn parse_other<'i>(word: &[u8], rest: &'i [u8], line: &'i [u8]) -> Command<'i> {
                 },
                 None => refused("CLIENT_ERROR invalid numeric delta argument"),
             },
-            _ => refused(BAD_FORMAT),
+            _ => wrong,
         },
         b"touch" => match (key, second) {
-            (Some(key), Some(time)) => match time_word(time) {
+            (Some(key), Some(time)) => match int(time) {
                 Some(exptime) => Command::Touch {
                     key,
-                    exptime,
+                    exptime: exptime.into(),
                     noreply: is_quiet,
                 },
                 None => refused(BAD_EXPTIME),
             },
-            _ => refused(BAD_FORMAT),
+            _ => wrong,
         },
         b"gat" | b"gats" => match (first, second) {
-            (Some(time), Some(_)) => match (time_word(time), words_after(rest)) {
+            (Some(time), Some(_)) => match (int(time), words_after(rest)) {
                 (Some(exptime), keys) if !is_too_long(keys) => Command::Read {
                     keys,
                     cas: word == b"gats",
-                    exptime: Some(exptime),
+                    exptime: Some(exptime.into()),
                 },
                 (Some(_), _) => Command::Refused(Some(BAD_FORMAT)),
                 (None, _) => Command::Refused(Some(BAD_EXPTIME)),
@@ -315,9 +325,9 @@ fn parse_other<'i>(word: &[u8], rest: &'i [u8], line: &'i [u8]) -> Command<'i> {
                 delay: 0,
                 noreply: is_quiet,
             },
-            Some(time) => match time_word(time) {
+            Some(time) => match int(time) {
                 Some(delay) => Command::Flush {
-                    delay,
+                    delay: delay.into(),
                     noreply: is_quiet,
                 },
                 None => refused(BAD_EXPTIME),
@@ -340,13 +350,13 @@ fn parse_other<'i>(word: &[u8], rest: &'i [u8], line: &'i [u8]) -> Command<'i> {
             },
             None => refused("ERROR"),
         },
-        b"shutdown" => match first {
-            None => Command::ShutDown {
-                graceful: Some(false),
+        b"shutdown" => Command::ShutDown {
+            graceful: match first {
+                None => Some(false),
+                Some(b"graceful") => Some(true),
+                Some(_) => None,
             },
-            Some(word) => Command::ShutDown {
-                graceful: (word == b"graceful").then_some(true),
-            },
+            noreply: is_quiet,
         },
         b"keys" => Command::Walk(Walked::Keys, rest),
         b"dump" => Command::Walk(Walked::Dump, rest),
@@ -357,23 +367,13 @@ fn parse_other<'i>(word: &[u8], rest: &'i [u8], line: &'i [u8]) -> Command<'i> {
         b"watch" => Command::Operate(Tool::Watch, rest),
         b"refresh_certs" => Command::Operate(Tool::Certificates, rest),
         _ if Words(line).last().is_some_and(|w| w.starts_with(b"HTTP/")) => Command::Close,
-        _ if line.len() < 2 => Command::Refused(Some(BAD_FORMAT)),
-        _ => Command::Refused(Some("ERROR")),
+        _ => refused("ERROR"),
     }
 }
 
-/// A time, which has 31 bits and may have a minus.
-fn time_word(word: &[u8]) -> Option<i64> {
-    if word.starts_with(b"+") {
-        return None;
-    }
-    let time = i32::try_from(signed(word)?).ok()?;
-    Some(time.into())
-}
-
-/// A number of 32 bits.
-fn short(word: &[u8]) -> Option<u32> {
-    u32::try_from(unsigned(word)?).ok()
+/// Whether a line ends with the word of a client that wants no answer.
+pub(super) fn is_quiet(line: &[u8]) -> bool {
+    Words(line).last() == Some(b"noreply")
 }
 
 /// What stands behind the first word.
@@ -400,6 +400,14 @@ fn read(keys: &[u8], cas: bool) -> Command<'_> {
     }
 }
 
+/// The bytes of data that a word announces.
+#[inline]
+pub(super) fn data_len(word: &[u8]) -> Option<usize> {
+    usize::try_from(int(word)?)
+        .ok()
+        .filter(|len| *len <= DATA_LEN_MAX)
+}
+
 /// `key flags exptime bytes [version] [noreply]`.
 #[inline]
 fn store(mode: Mode, rest: &[u8]) -> Command<'_> {
@@ -417,12 +425,11 @@ fn store(mode: Mode, rest: &[u8]) -> Command<'_> {
     let noreply = words.last().or(last) == Some(b"noreply");
     let answer = (!noreply).then_some(BAD_FORMAT);
     // Nobody knows where the next line begins: that is told whatever the client wants.
-    let Some(len) = unsigned(bytes).filter(|len| *len <= DATA_LEN_MAX) else {
+    let Some(len) = data_len(bytes) else {
         return Command::Refused(Some(BAD_FORMAT));
     };
-    let len = len as usize;
     // As memcached keeps them: what is beyond 32 bits is cut off.
-    let flags = unsigned(flags.strip_prefix(b"+").unwrap_or(flags)).map(|flags| flags as u32);
+    let flags = loose(flags).map(|flags| flags as u32);
     match (flags, signed(time), version) {
         (Some(flags), Some(exptime), Some(cas)) if key.len() <= KEY_LEN_MAX => {
             Command::Store(Store {

@@ -117,10 +117,10 @@ impl Walk {
         let (Some(class), Some(limit)) = (words.next(), words.next()) else {
             return Err("CLIENT_ERROR bad command line");
         };
-        let (Some(class), Some(limit)) = (number::unsigned(class), number::unsigned(limit)) else {
+        let (Some(class), Some(limit)) = (number::short(class), number::short(limit)) else {
             return Err(BAD_FORMAT);
         };
-        let left = match (class, limit) {
+        let left = match (class.into(), limit.into()) {
             (CLASSES.., _) => return Err("CLIENT_ERROR Illegal slab id"),
             (CLASS, 0) => u64::MAX,
             (CLASS, limit) => limit,

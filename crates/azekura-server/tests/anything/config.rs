@@ -13,7 +13,7 @@ use azekura_server::config::{Address, Config, Engine, Said, Survives};
 pub(crate) const WHOLE: &[&[u8]] = &[
     b"listen = [\"127.0.0.1:0\", \"udp:[::1]:7\", \"unix:/x\"]\nthreads = 3\nitem-max = \"2MiB\"\n",
     b"engine = \"cache\"\nmemory-max = \"64MiB\"\nconnections-max = 9\nidle-s = 60\nunix-mode = 660\n",
-    b"durability = \"power\"\nbuffers-max = 2000000\nslow-ms = 5\nlog = \"json\"\nlog-level = \"debug\"\n",
+    b"durability = \"power\"\nbuffers-max = 200000000\nslow-ms = 5\nlog = \"json\"\nlog-level = \"debug\"\n",
     b"certificate = \"c\"\nkey = \"k\"\nclient-authority = \"a\"\npasswords = \"p\"\nshutdown = true\n",
     b"data = \"d\"\nstall-s = 3\nflush = false\ndump = false\n",
 ];

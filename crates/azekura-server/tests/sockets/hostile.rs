@@ -231,6 +231,21 @@ fn unfinished_requests_of_all_clients_stay_within_the_bound() {
 }
 
 #[test]
+fn the_longest_item_comes_and_goes_through_the_least_buffers() {
+    let mut config = small();
+    config.item_max = 17 << 20;
+    // What the configuration asks for, for one thread.
+    config.limits.buffers_max = 18 << 20;
+    let server = Running::start(&config);
+    let mut client = server.connect();
+    let value = "v".repeat((17 << 20) - 100);
+    let set = format!("set a 0 0 {}\r\n{value}\r\n", value.len());
+    ask(&mut client, &set, "STORED\r\n");
+    let answer = format!("VALUE a 0 {}\r\n{value}\r\nEND\r\n", value.len());
+    ask(&mut client, "get a\r\n", &answer);
+}
+
+#[test]
 fn a_line_without_an_end_closes_its_connection_only() {
     let server = Running::start(&small());
     let mut other = server.connect();

@@ -180,3 +180,73 @@ fn numbers_and_times_are_read_as_1_6_45_reads_them() {
          < SERVER_ERROR: shutdown not enabled",
     );
 }
+
+#[test]
+fn who_wants_no_answer_is_not_told_of_commands_that_nobody_knows_either() {
+    plays(
+        "> unknown noreply
+         > SET a 0 0 1 noreply
+         > noreply
+         > lru noreply
+         > lru_crawler sleep noreply
+         > slabs automove 1 noreply
+         > refresh_certs noreply
+         > shutdown noreply
+         > cache_memlimit x noreply
+         > verbosity x noreply
+         > incr a x noreply
+         > incr noreply
+         < CLIENT_ERROR bad command line format
+         > touch noreply
+         < CLIENT_ERROR bad command line format
+         > stats noreply
+         < ERROR
+         > mn
+         < MN",
+    );
+}
+
+#[test]
+fn numbers_have_the_lengths_and_signs_of_1_6_45() {
+    plays(
+        "> set k -00 - 1
+         > a
+         < CLIENT_ERROR bad command line format
+         > set k -00 -9223372036854775808 1
+         > a
+         < STORED
+         > set k 00000000000000000000000000005 0 00000000001
+         > a
+         < STORED
+         > get k
+         < VALUE k 5 1
+         < a
+         < END
+         > set k 0 0 000000000001
+         < CLIENT_ERROR bad command line format
+         > set k 0 0 -
+         >
+         < STORED
+         > touch k -
+         < TOUCHED
+         > touch k 000000000000
+         < CLIENT_ERROR invalid exptime argument
+         > flush_all -
+         < OK
+         > cas k 0 0 1 0000000000000000000001
+         > a
+         < NOT_FOUND
+         > cas k 0 0 1 00000000000000000000001
+         > a
+         < CLIENT_ERROR bad command line format
+         > set k 0 0 3
+         > -00
+         < STORED
+         > incr k 00000000000000000000001
+         < CLIENT_ERROR invalid numeric delta argument
+         > incr k 1
+         < 1
+         > stats cachedump 1 4294967296
+         < CLIENT_ERROR bad command line format",
+    );
+}

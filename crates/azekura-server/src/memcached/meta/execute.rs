@@ -5,14 +5,17 @@
 
 use azekura::error::Result;
 
-use super::{Flags, Line, Seen, push_left};
+use super::{Flags, Line, OPAQUE_TOO_LONG, Seen, push_left};
 use crate::item::{Head, Item};
 use crate::memcached::execute::{Change, Counted, Hand, New, Step, Stored, no_item};
 use crate::memcached::number;
 use crate::memcached::stats::Count;
-use crate::memcached::text::{BAD_FORMAT, DATA_LEN_MAX, KEY_LEN_MAX, Mode, Words};
+use crate::memcached::text::{BAD_FORMAT, KEY_LEN_MAX, Mode, Words, data_len};
 use crate::memcached::walk::size_of_item;
 use crate::memcached::watchers::Sight;
+
+/// What is said of nearly every fault of an `ma`.
+const BAD_FLAG_OF_COUNT: &str = "CLIENT_ERROR invalid or duplicate flag";
 
 /// A line `ms`: the data that follows it, or the answer to it.
 #[derive(Clone, Debug)]
@@ -31,7 +34,7 @@ pub(in crate::memcached) fn set_line(words: &[u8]) -> SetLine {
     let (Some(_), Some(bytes)) = (rest.next(), rest.next()) else {
         return SetLine::Refused(BAD_FORMAT);
     };
-    let Some(len) = number::unsigned(bytes).filter(|len| *len <= DATA_LEN_MAX) else {
+    let Some(len) = data_len(bytes) else {
         return SetLine::Refused(BAD_FORMAT);
     };
     let line = Line {
@@ -42,7 +45,6 @@ pub(in crate::memcached) fn set_line(words: &[u8]) -> SetLine {
     if line.has_mark() {
         return SetLine::Refused(BAD_FORMAT);
     }
-    let len = len as usize;
     match parse_set(words, &mut [0; KEY_LEN_MAX]) {
         Ok(_) => SetLine::Store { len },
         Err(answer) => SetLine::Swallow { len, answer },
@@ -65,12 +67,9 @@ fn parse_set<'k>(
         return Err(BAD_FORMAT);
     };
     let line = Line { key, flags: rest.0 };
-    if key.len() > KEY_LEN_MAX {
-        return Err(BAD_FORMAT);
-    }
     let flags = line.flags()?;
     let key_len = line.bytes(&flags, room)?.len();
-    let mode = match flags.mode.to_ascii_uppercase() {
+    let mode = match flags.mode {
         0 | b'S' => Mode::Set,
         b'E' => Mode::Add,
         b'A' => Mode::Append,
@@ -202,25 +201,16 @@ pub(in crate::memcached) fn execute(
         return explain(hand, &line, output);
     }
     let mut room = [0; KEY_LEN_MAX];
-    let flags = match line.flags() {
-        _ if line.key.len() > KEY_LEN_MAX => Err(BAD_FORMAT),
-        flags => flags,
+    let read = match line.flags() {
+        _ if line.has_mark() => Err(BAD_FORMAT),
+        // Most faults of an `ma` are told as one.
+        Err(answer) if letter == b'a' && answer != OPAQUE_TOO_LONG => Err(BAD_FLAG_OF_COUNT),
+        Err(answer) => Err(answer),
+        Ok(flags) => line.bytes(&flags, &mut room).map(|key| (flags, key)),
     };
-    let read = flags.and_then(|flags| {
-        let key = line.bytes(&flags, &mut room)?;
-        Ok((flags, key))
-    });
     let (flags, key) = match read {
         Ok(read) => read,
         Err(answer) => {
-            // `ma` tells of most faults as of one.
-            let is_no_flag = answer == BAD_FORMAT && line.has_mark();
-            let is_told = answer.ends_with("too long") || is_no_flag;
-            let answer = if letter == b'a' && !is_told {
-                "CLIENT_ERROR invalid or duplicate flag"
-            } else {
-                answer
-            };
             refuse(output, answer);
             return Ok(());
         }
@@ -395,25 +385,39 @@ fn arithmetic(
     output: &mut Vec<u8>,
 ) -> Result<()> {
     let up = match flags.mode {
-        0 | b'I' | b'i' | b'+' => true,
-        b'D' | b'd' | b'-' => false,
+        0 | b'I' | b'+' => true,
+        b'D' | b'-' => false,
         _ => {
             refuse(output, "CLIENT_ERROR invalid mode for ma M token");
             return Ok(());
         }
     };
-    let ttl = flags.has(b'T').then(|| hand.service.expires(flags.ttl));
-    let vivify = ttl.unwrap_or_else(|| hand.service.expires(flags.vivify));
+    let ttl = hand.service.expires(flags.ttl);
+    let vivify = hand.service.expires(flags.vivify);
+    // The last of them counts.
+    let mut first = 0;
+    for word in Words(line.flags) {
+        match word.first() {
+            Some(b'T') => first = ttl,
+            Some(b'N') => first = vivify,
+            _ => {}
+        }
+    }
     let step = Step {
         up,
         delta: flags.delta,
-        compare: flags.compare(),
+        // Here, as in packets, 0 is any version.
+        compare: flags.compare().filter(|cas| *cas != 0),
         version: flags.version(),
-        initial: flags.has(b'N').then_some((flags.initial, vivify)),
-        expires: ttl,
+        initial: flags.has(b'N').then_some((flags.initial, first)),
+        expires: flags.has(b'T').then_some(ttl),
     };
-    let (number, head) = match hand.count(key, &step)? {
-        Counted::Done { number, head } => (number, head),
+    let (number, head, before) = match hand.count(key, &step)? {
+        Counted::Done {
+            number,
+            head,
+            before,
+        } => (number, head, before),
         missed @ (Counted::NotFound | Counted::Exists) => {
             output.extend_from_slice(if missed == Counted::Exists {
                 b"EX"
@@ -446,13 +450,17 @@ fn arithmetic(
     } else {
         output.extend_from_slice(b"HD");
     }
+    // What `t` tells is what the flags before it have set.
+    let mut expires = before.unwrap_or(0);
     for word in Words(line.flags) {
         match word.first().copied().unwrap_or_default() {
             b'c' => {
                 output.extend_from_slice(b" c");
                 number::push(output, head.cas);
             }
-            b't' => push_left(output, head.expires, hand.now),
+            b'T' => expires = ttl,
+            b'N' if before.is_none() => expires = vivify,
+            b't' => push_left(output, expires, hand.now),
             letter => Line::echo(letter, word, key, flags.has(b'b'), output),
         }
     }

@@ -4,6 +4,8 @@
 //! build the answer. `mg` that only reads goes to `gets`, in runs; all others are one update each. The flags are those of
 //! memcached 1.6.45; ours beside them is `Yp` (the answer waits until what it acknowledges survives loss of power).
 //! A limit: reads write nothing, so nobody knows when an item was used last; `h` and `l` always tell 0, and so does `me`.
+//! A difference: a line with an opaque word that is too long does nothing (in 1.6.45 an `ma` counts and an `mg` touches, and
+//! then that is refused).
 //! It knows no connection. Errors of a line are told whether or not it is quiet.
 
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
@@ -22,6 +24,8 @@ const WORDS_MAX: usize = 20;
 const OPAQUE_LEN_MAX: usize = 32;
 pub(super) const BAD_FLAG: &str = "CLIENT_ERROR invalid flag";
 const BAD_TOKEN: &str = "CLIENT_ERROR bad token in command line format";
+const BAD_KEY: &str = "CLIENT_ERROR error decoding key";
+const OPAQUE_TOO_LONG: &str = "CLIENT_ERROR opaque token too long";
 
 /// A meta line after the command: the key, and flags that were not looked at yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,6 +124,9 @@ impl<'i> Line<'i> {
             ..Flags::default()
         };
         let mut error = None;
+        if self.key.len() > KEY_LEN_MAX {
+            return Err(BAD_FORMAT);
+        }
         if Words(self.flags).count() > WORDS_MAX - 2 {
             return Err("CLIENT_ERROR options flags are too long");
         }
@@ -127,11 +134,8 @@ impl<'i> Line<'i> {
             let Some((letter, rest)) = word.split_first() else {
                 continue;
             };
-            if letter.is_ascii_digit() {
-                return Err(BAD_FLAG);
-            }
             if !letter.is_ascii_alphabetic() {
-                return Err(BAD_FORMAT);
+                return Err(BAD_FLAG);
             }
             if flags.has(*letter) {
                 return Err("CLIENT_ERROR duplicate flag");
@@ -145,11 +149,8 @@ impl<'i> Line<'i> {
                 b'C' => flags.compare = unsigned(rest, BAD_TOKEN, &mut error),
                 b'E' => flags.version = unsigned(rest, BAD_TOKEN, &mut error),
                 b'F' => {
-                    let client = unsigned(rest, BAD_FORMAT, &mut error);
-                    flags.client = u32::try_from(client).unwrap_or_else(|_| {
-                        error = Some(BAD_FORMAT);
-                        0
-                    });
+                    let client = number::short(rest);
+                    flags.client = or_fault(client, BAD_FORMAT, &mut error);
                 }
                 b'J' => {
                     let what = "CLIENT_ERROR invalid numeric initial value";
@@ -160,8 +161,9 @@ impl<'i> Line<'i> {
                     flags.delta = unsigned(rest, what, &mut error);
                 }
                 b'M' => flags.mode = rest.first().copied().unwrap_or(b'?'),
-                b'O' if word.len() > OPAQUE_LEN_MAX => {
-                    error = Some("CLIENT_ERROR opaque token too long");
+                b'O' if word.len() > OPAQUE_LEN_MAX => error = Some(OPAQUE_TOO_LONG),
+                b'b' if number::from_base64(self.key, &mut [0; KEY_LEN_MAX]).is_none() => {
+                    error = Some(BAD_KEY);
                 }
                 b'Y' if rest != b"p" => return Err(BAD_FLAG),
                 b'O' | b'P' | b'L' | b'Y' | b'b' | b'k' | b's' | b't' | b'c' | b'f' | b'v'
@@ -178,15 +180,11 @@ impl<'i> Line<'i> {
         flags: &Flags,
         room: &'k mut [u8; KEY_LEN_MAX],
     ) -> std::result::Result<&'k [u8], &'static str> {
-        if self.key.len() > KEY_LEN_MAX {
-            return Err(BAD_FORMAT);
-        }
         if !flags.has(b'b') {
             return Ok(self.key);
         }
         let len = number::from_base64(self.key, room);
-        len.and_then(|len| room.get(..len))
-            .ok_or("CLIENT_ERROR error decoding key")
+        len.and_then(|len| room.get(..len)).ok_or(BAD_KEY)
     }
 
     /// Appends what an answer says of every request: the opaque word and the key.
@@ -275,7 +273,7 @@ impl<'i> Line<'i> {
                 number::push(output, number);
             };
             match letter {
-                b'T' | b'N' => expires = after.expires,
+                b'T' => expires = after.expires,
                 b's' => tell(item.data.len() as u64),
                 b'c' => tell(after.cas),
                 b'f' => tell(u64::from(item.head.flags)),
@@ -314,17 +312,21 @@ fn push_left(output: &mut Vec<u8>, expires: u32, now: u32) {
 
 /// A time, which has 31 bits and may have a minus.
 fn signed(digits: &[u8], error: &mut Option<&'static str>) -> i64 {
-    let number = number::signed(digits)
-        .filter(|number| !digits.starts_with(b"+") && i32::try_from(*number).is_ok());
-    number.unwrap_or_else(|| {
-        *error = Some(BAD_TOKEN);
-        0
-    })
+    or_fault(number::int(digits), BAD_TOKEN, error).into()
 }
 
 fn unsigned(digits: &[u8], what: &'static str, error: &mut Option<&'static str>) -> u64 {
-    number::unsigned(digits).unwrap_or_else(|| {
+    or_fault(number::unsigned(digits), what, error)
+}
+
+/// The number; if there is none, that is noted.
+fn or_fault<N: Default>(
+    number: Option<N>,
+    what: &'static str,
+    error: &mut Option<&'static str>,
+) -> N {
+    if number.is_none() {
         *error = Some(what);
-        0
-    })
+    }
+    number.unwrap_or_default()
 }

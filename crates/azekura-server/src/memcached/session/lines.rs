@@ -10,7 +10,7 @@ use super::super::gets::{self, Open};
 use super::super::text::{self, Command, Store, Tool, Walked, Words};
 use super::super::walk::Walk;
 use super::super::watchers::Watch;
-use super::super::{admin, classic, meta, number, operate, sets, watchers};
+use super::super::{admin, classic, meta, operate, sets, watchers};
 use super::{
     COLLECT_MIN, CREDENTIALS_LEN_MAX, Collect, Doing, Session, Step, Transport, push_line,
     push_outcome,
@@ -98,16 +98,16 @@ impl Session {
     fn admit(&mut self, line: &[u8], rest: &[u8], end: usize, output: &mut Vec<u8>) -> Step {
         let mut words = Words(line);
         let is_set = words.next() == Some(b"set");
-        let len = words.nth(3).and_then(number::unsigned);
-        let Some(len) = len.filter(|len| is_set && *len <= text::DATA_LEN_MAX) else {
+        let len = words.nth(3).and_then(text::data_len);
+        let Some(len) = len.filter(|_| is_set) else {
             push_line(output, "CLIENT_ERROR unauthenticated");
             return Step::On(end);
         };
         if len > CREDENTIALS_LEN_MAX {
             push_line(output, "CLIENT_ERROR auth token too long");
-            return self.discard(end, len as usize);
+            return self.discard(end, len);
         }
-        let whole = end + len as usize + 2;
+        let whole = end + len + 2;
         let Some(data) = rest.get(end..whole) else {
             return Step::More(whole - rest.len());
         };
@@ -233,6 +233,7 @@ impl Session {
     ) -> Step {
         let hand = &mut self.hand;
         match command {
+            _ if end < text::LINE_LEN_MIN => push_line(output, text::BAD_FORMAT),
             Command::Swallow { len, answer } => {
                 if let Some(answer) = answer {
                     push_line(output, answer);
@@ -255,14 +256,21 @@ impl Session {
                 });
                 return Step::On(line.len() - keys.len());
             }
-            Command::ShutDown { graceful } => return self.shut_down(graceful, end, output),
+            Command::ShutDown { graceful, noreply } => {
+                return self.shut_down(graceful, noreply, end, output);
+            }
             Command::Operate(Tool::Watch, words) => self.watch(words, output),
             Command::Stats(words) => self.walk(classic::stats, words, output),
             Command::Operate(tool, words) => {
                 let operate = |hand: &mut _, words: &_, output: &mut _| {
                     operate::operate(hand, tool, words, output)
                 };
+                let before = output.len();
                 self.walk(operate, words, output);
+                // What is walked has no such word at its end.
+                if text::is_quiet(words) {
+                    output.truncate(before);
+                }
             }
             Command::Walk(what, words) => self.begin_walk(what, words, output),
             Command::Version => {
@@ -283,19 +291,29 @@ impl Session {
     }
 
     /// `shutdown`.
-    fn shut_down(&mut self, graceful: Option<bool>, end: usize, output: &mut Vec<u8>) -> Step {
+    fn shut_down(
+        &mut self,
+        graceful: Option<bool>,
+        noreply: bool,
+        end: usize,
+        output: &mut Vec<u8>,
+    ) -> Step {
         let service = &self.hand.service;
         let outside = service.outside();
-        let Some(outside) = outside.filter(|_| service.settings.shutdown_enabled) else {
-            push_line(output, "SERVER_ERROR: shutdown not enabled");
-            return Step::On(end);
+        let refused = match (outside, graceful) {
+            (Some(outside), Some(graceful)) if service.settings.shutdown_enabled => {
+                outside.shut_down(graceful);
+                return Step::Close(end);
+            }
+            (Some(_), None) if service.settings.shutdown_enabled => {
+                "CLIENT_ERROR invalid shutdown mode"
+            }
+            _ => "SERVER_ERROR: shutdown not enabled",
         };
-        let Some(graceful) = graceful else {
-            push_line(output, "CLIENT_ERROR invalid shutdown mode");
-            return Step::On(end);
-        };
-        outside.shut_down(graceful);
-        Step::Close(end)
+        if !noreply {
+            push_line(output, refused);
+        }
+        Step::On(end)
     }
 
     /// `keys`, `dump`, `dump_key`.

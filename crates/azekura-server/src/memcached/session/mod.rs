@@ -81,7 +81,7 @@ pub enum Next {
 const COLLECT_MIN: usize = 4 << 10;
 
 /// Most bytes of a user and a password.
-pub(super) const CREDENTIALS_LEN_MAX: u64 = 512;
+pub(super) const CREDENTIALS_LEN_MAX: usize = 512;
 
 /// A step of a session.
 pub(super) enum Step {
@@ -285,7 +285,10 @@ impl Session {
                 if part.is_empty() {
                     return Step::More(1);
                 }
-                if collect.data.try_reserve(part.len()).is_err() {
+                // Where there is none, room for as much again, but never for more than the whole.
+                let lacks_room = collect.data.capacity() - collect.data.len() < part.len();
+                let room = part.len().max(collect.left.min(collect.data.len()));
+                if lacks_room && collect.data.try_reserve_exact(room).is_err() {
                     let left = collect.left as u64;
                     self.doing = Doing::Discard(left);
                     self.hand.tally.one(Count::StoreNoMemory);
