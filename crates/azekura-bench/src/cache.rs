@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Instant;
 
-use azekura::error::{Error, Kind, Result};
+use azekura::error::{Error, Kind, Result, size};
 use azekura::record::cache::CacheDb;
 use clap::Args;
 use serde::Serialize;
@@ -40,7 +40,7 @@ pub struct CachePlan {
     /// Records the cache may hold
     #[arg(long, value_name = "N")]
     pub capacity: u64,
-    /// Lookups; a file is read as often as it is long
+    /// Lookups; of a file, one for each line that is not empty
     #[arg(long, value_name = "N", default_value_t = 10_000_000)]
     pub count: u64,
     /// Distinct keys of zipf and scan
@@ -103,43 +103,43 @@ pub struct Outcome {
 impl CachePlan {
     /// The keys that are asked for, in order, told by number.
     ///
-    /// Errors: `Invalid` for a capacity of zero or an empty trace, `Io` if the file cannot be read.
+    /// Errors: `Invalid` for a capacity of zero or an empty trace, `Io` if the file cannot be read, `Full` if there is no
+    /// memory for the trace.
     pub fn keys(&self) -> Result<Keys> {
-        if self.capacity == 0 || self.keys == 0 {
+        if self.capacity == 0 || self.keys == 0 || self.count == 0 {
             return Err(Error::new(Kind::Invalid, "a cache or a trace for no key")
-                .remedy("--capacity and --keys are at least 1"));
+                .remedy("--capacity, --keys and --count are at least 1"));
         }
         if !(self.theta > 0.0 && self.theta < 5.0) {
             return Err(
                 Error::new(Kind::Invalid, "no such theta").found(self.theta, "above 0, below 5")
             );
         }
+        if let Trace::File(path) = &self.trace {
+            return Keys::of_file(path);
+        }
+        let mut numbers = Vec::new();
+        let room = usize::try_from(self.count).map_err(drop);
+        room.and_then(|count| numbers.try_reserve_exact(count).map_err(drop))
+            .map_err(|()| {
+                Error::new(Kind::Full, "no memory for a trace of so many lookups")
+                    .found(self.count, "8 bytes for each")
+                    .remedy("ask for a lower --count")
+            })?;
         let mut choice = Choice::new(self.seed);
-        let numbers = match &self.trace {
-            Trace::File(path) => return Keys::of_file(path),
-            Trace::Zipf => {
-                let zipf = Zipf::new(self.keys, self.theta);
-                (0..self.count).map(|_| zipf.draw(&mut choice)).collect()
+        let zipf = Zipf::new(self.keys, self.theta);
+        // A third of the time, runs of half the capacity.
+        let run = (self.capacity / 2).max(1);
+        let mut fresh = self.keys;
+        let round = self.capacity.saturating_add(self.capacity.div_ceil(4));
+        numbers.extend((0..self.count).map(|at| match self.trace {
+            Trace::Loop => at % round,
+            Trace::Scan if at % run.saturating_mul(3) / run == 2 => {
+                fresh = fresh.wrapping_add(1);
+                fresh.wrapping_sub(1)
             }
-            Trace::Scan => {
-                let zipf = Zipf::new(self.keys, self.theta);
-                let mut fresh = self.keys;
-                let mut numbers = Vec::with_capacity(self.count as usize);
-                // A third of the time, runs of half the capacity.
-                let run = (self.capacity / 2).max(1);
-                while (numbers.len() as u64) < self.count {
-                    numbers.extend((0..2 * run).map(|_| zipf.draw(&mut choice)));
-                    numbers.extend((0..run).map(|ahead| fresh + ahead));
-                    fresh += run;
-                }
-                numbers.truncate(self.count as usize);
-                numbers
-            }
-            Trace::Loop => {
-                let round = self.capacity + self.capacity.div_ceil(4);
-                (0..self.count).map(|at| at % round).collect()
-            }
-        };
+            _ => zipf.draw(&mut choice),
+        }));
         Ok(Keys {
             numbers,
             words: Vec::new(),
@@ -170,6 +170,10 @@ impl Keys {
                 words.push(line.to_vec());
             }
             numbers.push(number);
+        }
+        if numbers.is_empty() {
+            let empty = Error::new(Kind::Invalid, "a trace without a key").at(path);
+            return Err(empty.found(size(bytes.len() as u64), "a key a line"));
         }
         Ok(Self { numbers, words })
     }
@@ -387,5 +391,45 @@ mod tests {
         assert_eq!((ours.unwrap().count, lru.hits), (5, 1));
         let missing = plan(Trace::File(folder.path().join("none")), 2).keys();
         assert_eq!(missing.err().map(|error| error.kind()), Some(Kind::Io));
+        let blank = folder.path().join("blank");
+        std::fs::write(&blank, "\n\n").unwrap();
+        let blank = plan(Trace::File(blank), 2).keys();
+        assert_eq!(blank.err().map(|error| error.kind()), Some(Kind::Invalid));
+    }
+
+    #[test]
+    fn a_scan_is_two_thirds_zipf_and_one_of_keys_that_come_once() {
+        let keys = plan(Trace::Scan, 100).keys().unwrap().numbers;
+        let zipf = plan(Trace::Zipf, 100).keys().unwrap().numbers;
+        let (mut drawn, mut fresh) = (zipf.into_iter(), 20_000..);
+        for round in keys.chunks(150) {
+            for (at, key) in round.iter().enumerate() {
+                let expected = if at < 100 { drawn.next() } else { fresh.next() };
+                assert_eq!(Some(*key), expected);
+            }
+        }
+        assert_eq!(keys.len(), 300_000);
+    }
+
+    #[test]
+    fn sizes_without_sense_are_errors_and_no_panics() {
+        let of = |trace, capacity, count, keys| {
+            let plan = CachePlan {
+                count,
+                keys,
+                ..plan(trace, capacity)
+            };
+            plan.keys()
+                .map(|keys| keys.numbers.len())
+                .map_err(|error| error.kind())
+        };
+        for trace in [Trace::Zipf, Trace::Scan, Trace::Loop] {
+            assert_eq!(of(trace.clone(), u64::MAX, 1000, u64::MAX), Ok(1000));
+            assert_eq!(of(trace.clone(), 1, 1000, 1), Ok(1000));
+            assert_eq!(of(trace.clone(), 0, 1000, 1), Err(Kind::Invalid));
+            assert_eq!(of(trace.clone(), 1, 1000, 0), Err(Kind::Invalid));
+            assert_eq!(of(trace.clone(), 1, 0, 1), Err(Kind::Invalid));
+            assert_eq!(of(trace, 1, u64::MAX, 1), Err(Kind::Full));
+        }
     }
 }

@@ -26,6 +26,7 @@ use std::mem::ManuallyDrop;
 use std::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, compiler_fence, fence,
 };
+use std::time::Duration;
 
 use crate::weave::{self, Bug, Mutex};
 
@@ -59,6 +60,9 @@ thread_local! {
     static LOCAL: Cell<Option<&'static Participant>> = const { Cell::new(None) };
     static LEAVE: Leave = const { Leave };
 }
+
+/// Between two looks at a thread that stays inside for long.
+const NAP: Duration = Duration::from_micros(100);
 
 /// Gives the thread's lines back when it ends.
 struct Leave;
@@ -348,16 +352,17 @@ fn wait_for(word: impl Fn(&'static Participant) -> &'static AtomicU64) {
         if value.is_multiple_of(2) || std::ptr::eq(participant, own) {
             continue;
         }
-        let mut spins = 0u32;
+        let mut looks = 0u32;
         while word(participant).load(Ordering::Acquire) == value {
             if weave::wait() {
                 continue;
             }
-            spins += 1;
-            if spins < 100 {
-                std::hint::spin_loop();
-            } else {
-                std::thread::yield_now();
+            looks = looks.saturating_add(1);
+            match looks {
+                0..100 => std::hint::spin_loop(),
+                100..1000 => std::thread::yield_now(),
+                // It runs a user's closure, which may take any time: nobody wakes us, as a mark wakes nobody.
+                _ => std::thread::sleep(NAP),
             }
         }
     }

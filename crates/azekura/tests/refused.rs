@@ -25,7 +25,7 @@ use azekura::record::memory::std_hash::StdHashDb;
 use azekura::record::memory::std_tree::StdTreeDb;
 use azekura::record::memory::tiny::{self, TinyDb};
 use azekura::testkit::{ModelDb, Random};
-use azekura::{Edit, Engine, Kind, Result, Verbs};
+use azekura::{Edit, Engine, Kind, Reader, Result, Verbs};
 
 /// Requests below this are never refused.
 const SMALLEST: usize = 8193;
@@ -303,11 +303,13 @@ impl Script {
         // What the engine holds tells how far it came.
         let mut holds = self.holds.clone();
         loop {
+            let mut there = 0;
             let same = holds.iter().all(|(key, value)| {
                 let found = db.get(key).expect("memory is there again");
+                there += u64::from(found.is_some());
                 found.as_ref() == Some(value) || db.promise().evicts && found.is_none()
             });
-            if same && holds.len() as u64 >= db.count() {
+            if same && there == db.count() {
                 break;
             }
             let (key, value) = records.next().expect("records are put in their order");
@@ -485,6 +487,21 @@ fn baby_answers_when_memory_is_refused() {
 #[test]
 fn a_cache_answers_when_memory_is_refused() {
     holds("cache");
+}
+
+#[test]
+fn a_cache_drops_others_for_a_record_whose_memory_is_refused() {
+    let db = CacheDb::new(1 << 20).expect("memory");
+    for number in 0..100u64 {
+        db.put(&number.to_le_bytes(), &[1; 9000]).expect("memory");
+    }
+    LEFT.set(1);
+    REFUSED.set(0);
+    counted(|| db.put(b"new", &[2; 9000])).expect("others gave their memory");
+    LEFT.set(0);
+    assert_eq!(REFUSED.get(), 1);
+    assert!(db.count() < 100, "{} records", db.count());
+    assert_eq!(db.get(b"new").expect("a get"), Some(vec![2; 9000]));
 }
 
 #[test]

@@ -164,6 +164,37 @@ fn an_update_at_the_limit_uses_what_was_freed_before() {
     assert_eq!((asked, db.count()), (put / 600 * 500 + 1, count));
 }
 
+/// A batch is pinned while it is put, and so keeps what it overwrites itself.
+fn a_batch_at_the_limit_uses_what_it_overwrites() {
+    let db = TinyDb::with(&Options {
+        memory_limit: Some(8 << 20),
+    })
+    .expect("a new store");
+    let values: Vec<Vec<u8>> = (0..80).map(|number| vec![number; 1 << 20]).collect();
+    let records: Vec<(&[u8], &[u8])> = values
+        .iter()
+        .map(|value| (&b"key"[..], &value[..]))
+        .collect();
+    db.put_many(&records).expect("room for one after the other");
+    assert_eq!(
+        (db.count(), db.get(b"key").expect("a get")),
+        (1, values.last().cloned())
+    );
+    let others: Vec<[u8; 1]> = (0..20).map(|number| [number]).collect();
+    let records: Vec<(&[u8], &[u8])> = others
+        .iter()
+        .map(|key| (&key[..], &values[0][..]))
+        .collect();
+    let refused = db.put_many(&records).expect_err("no room for all of them");
+    assert_eq!(refused.kind(), Kind::Full);
+    let there = |key: &&[u8; 1]| db.get(&key[..]).expect("a get").is_some();
+    let put = others.iter().take_while(there).count() as u64;
+    assert!(
+        (5..8).contains(&put) && db.count() == put + 1,
+        "those before it"
+    );
+}
+
 fn a_slab_uses_freed_room_again() {
     let slab = Slab::new(None).expect("a slab");
     let mut random = Random::new(5);
@@ -192,5 +223,6 @@ fn room_comes_back() {
     an_emptied_store_gives_its_room_back();
     a_limit_answers_full_and_loses_nothing();
     an_update_at_the_limit_uses_what_was_freed_before();
+    a_batch_at_the_limit_uses_what_it_overwrites();
     a_slab_uses_freed_room_again();
 }

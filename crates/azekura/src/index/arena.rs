@@ -139,6 +139,10 @@ impl Arena {
     /// A chunk that can no longer be found, but may still be looked at.
     pub(super) fn retire(&self, chunk: Chunk<'_>) {
         let mut state = self.state.lock();
+        // Without memory to remember it, it is not used again.
+        if state.limbo.try_reserve(1).is_err() || state.aging.try_reserve(1).is_err() {
+            return;
+        }
         state.limbo.push((chunk.line(), chunk.len()));
         state.limbo_lines += u64::from(chunk.len());
         if state.limbo_lines >= LIMBO_LINES + u64::from(state.end) / LIMBO_SHARE {

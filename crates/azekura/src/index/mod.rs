@@ -332,11 +332,10 @@ impl Index {
         let mut entries = Vec::new();
         chunk.collect(&mut entries);
         let stripe = (from.stripe() as u64) << (hash::KNOWN_BITS - STRIPE_BITS);
-        let mut found: Vec<(u64, Place)> = entries
-            .into_iter()
-            .map(|entry| (stripe | entry >> ADDRESS_BITS, place_of(entry)))
-            .filter(|(known, _)| *known >= from.known())
-            .collect();
+        let mut found: Vec<(u64, Place)> = room::vec(entries.len())?;
+        let known = |entry: u64| (stripe | entry >> ADDRESS_BITS, place_of(entry));
+        let behind = |(known, _): &(u64, Place)| *known >= from.known();
+        found.extend(entries.into_iter().map(known).filter(behind));
         found.sort_unstable();
         Ok((found, from.next_prefix(chunk.depth())))
     }

@@ -12,6 +12,7 @@ use crate::epoch;
 use crate::error::{Kind, Result};
 use crate::index::hash::Hash;
 use crate::index::{Index, Place};
+use crate::room;
 
 /// How far ahead records are asked for.
 const AHEAD: usize = 16;
@@ -86,11 +87,11 @@ impl Scan<'_> {
             .chunk_by_mut(|(a, _), (b, _)| a == b)
             .filter(|alike| alike.len() > 1)
         {
-            let mut keyed = Vec::with_capacity(alike.len());
+            let mut keyed = room::vec(alike.len())?;
             for entry in alike.iter() {
                 let mut keys = (Hash(0), Vec::new());
                 let lent = (self.lend)(entry.1, &mut |key, _| {
-                    keys = (Hash::of_key(key, self.secrets), key.to_vec());
+                    keys = (Hash::of_key(key, self.secrets), room::copy(key)?);
                     Ok(())
                 });
                 if !lent.as_ref().is_err_and(|e| e.kind() == Kind::Corrupted) {

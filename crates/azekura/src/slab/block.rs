@@ -123,8 +123,8 @@ impl std::fmt::Debug for Slab {
 }
 
 impl Slab {
-    /// An empty one that takes at most `limit` bytes of memory (`None`: what the system gives). `Invalid` below a
-    /// mebibyte; `Io` if the system refuses the addresses.
+    /// An empty one that takes at most `limit` bytes of memory (`None`: what the system gives), never more than there are
+    /// places for, a tebibyte. `Invalid` below a mebibyte; `Io` if the system refuses the addresses.
     pub fn new(limit: Option<u64>) -> Result<Self> {
         Self::for_bytes(limit, limit.unwrap_or(u64::MAX))
     }
@@ -132,7 +132,8 @@ impl Slab {
     /// As `new`, for records of about so many `bytes`: the fewer they are, the fewer threads have blocks of their own to
     /// fill.
     pub fn for_bytes(limit: Option<u64>, bytes: u64) -> Result<Self> {
-        let limit = limit.unwrap_or(RESERVED_BYTES - BLOCK);
+        let most = RESERVED_BYTES - BLOCK;
+        let limit = limit.map_or(most, |limit| limit.min(most));
         if limit < 1 << 20 {
             return Err(Error::new(Kind::Invalid, "too little memory for records")
                 .found(size(limit), "1 MiB or more"));

@@ -254,6 +254,8 @@ impl CacheDb {
             }
         }
         self.policy.put_back(sieve);
+        // What was out meanwhile could not be dropped by others.
+        self.settle(pin);
     }
 
     /// How many records there are of the hash that is locked.

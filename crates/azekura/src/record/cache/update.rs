@@ -84,6 +84,7 @@ impl CacheDb {
         expires: Option<u32>,
     ) -> Result<()> {
         if let Some(grew) = self.put_near(key, hash, value, expires) {
+            self.count_timed(expires);
             if self.is_work_due(grew) {
                 self.work();
             }
@@ -103,9 +104,6 @@ impl CacheDb {
         let bytes = charge(key.len(), value.len(), expires.is_some());
         if bytes > self.held.bytes_max.load(Ordering::Relaxed) {
             return None;
-        }
-        if expires.is_some() {
-            self.timed.fetch_add(1, Ordering::Relaxed);
         }
         let draft = near.draft(key, value, expires)?;
         let locked = home.lock()?;
@@ -175,8 +173,12 @@ impl CacheDb {
         {
             let _inside = self.gate.enter();
             let pin = epoch::pin();
+            // Not in the trace's own words: those are not asked for when nobody listens.
             let dropped = (0..DROPPED_FOR_MEMORY).take_while(|_| self.drop_one(&pin));
-            tracing::debug!(dropped = dropped.count(), "the system gives no memory");
+            let dropped = dropped.count();
+            tracing::debug!(dropped, "the system gives no memory");
+            // Others who looked meanwhile for something to drop may have found nothing.
+            self.settle(&pin);
         }
         self.shelf.slab.reclaim();
     }
@@ -185,17 +187,24 @@ impl CacheDb {
         let _inside = self.gate.enter();
         let pin = epoch::pin();
         self.tend(&pin);
-        if expires.is_some() {
-            self.timed.fetch_add(1, Ordering::Relaxed);
-        }
         let place = self.shelf.slab.put(&pin, key, value, expires)?;
         let bytes = charge(key.len(), value.len(), expires.is_some());
         let stored = self.store(&pin, key, hash, place, bytes);
         if stored.is_err() {
             self.shelf.slab.free(&pin, place);
         }
+        self.count_timed(expires);
         self.settle(&pin);
         stored
+    }
+
+    /// Counts a put with a time to live, after it can be found: so a walk for what is expired that passed by it before
+    /// does not count it as gone.
+    #[inline(always)]
+    fn count_timed(&self, expires: Option<u32>) {
+        if expires.is_some() {
+            self.timed.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Points the entry of `key` to `place`.
@@ -289,8 +298,6 @@ impl CacheDb {
         }
         drop(locked);
         self.tell_of_expired(found.as_ref());
-        // What was sifted meanwhile could not be dropped by others.
-        self.settle(&pin);
         Ok(found.is_some_and(|present| !present.is_expired))
     }
 
@@ -324,6 +331,7 @@ impl CacheDb {
         let place = self.prepare(&pin, key, hash, &edit, expires, found.is_some())?;
         self.apply(&pin, &mut locked, found.as_ref(), &edit, place);
         drop(locked);
+        self.count_timed(expires);
         self.tell_of_expired(found.as_ref());
         self.settle(&pin);
         Ok(())
@@ -343,9 +351,6 @@ impl CacheDb {
             return Ok(None);
         };
         self.check(key, value, expires.is_some())?;
-        if expires.is_some() {
-            self.timed.fetch_add(1, Ordering::Relaxed);
-        }
         let place = self.shelf.slab.put(pin, key, value, expires)?;
         if !is_present && let Err(error) = self.policy.admit(pin, hash) {
             self.shelf.slab.free(pin, place);

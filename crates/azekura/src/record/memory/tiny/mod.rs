@@ -169,9 +169,8 @@ impl Engine for TinyDb {
     }
 
     fn put_many(&self, records: &[(&[u8], &[u8])]) -> Result<()> {
-        self.shelf.in_groups(records, |_, _, (key, value), hash| {
-            self.put_hashed(key, hash, value)
-        })
+        let put = |key: &[u8], hash, value: &[u8]| self.put_hashed(key, hash, value);
+        self.shelf.put_each(records, put)
     }
 
     fn clear(&self) -> Result<()> {

@@ -23,6 +23,20 @@ fn verbs_work_on_it() {
     assert_eq!(db.put(&key, b"").unwrap_err().kind(), Kind::TooLarge);
 }
 
+#[test]
+fn a_limit_beyond_all_addresses_is_as_none() {
+    for limit in [1 << 40, 1 << 41, 1 << 48, u64::MAX] {
+        let db = TinyDb::with(&Options {
+            memory_limit: Some(limit),
+        })
+        .unwrap();
+        for key in 0..10_000u64 {
+            db.put(&key.to_le_bytes(), &[7; 100]).unwrap();
+        }
+        assert_eq!(db.get(&77u64.to_le_bytes()).unwrap(), Some(vec![7; 100]));
+    }
+}
+
 /// Threads that overwrite a long value each leave no more behind than waits for readers.
 #[test]
 fn what_many_threads_overwrite_is_used_again() {
