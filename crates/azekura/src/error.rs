@@ -185,6 +185,15 @@ pub fn size(bytes: u64) -> String {
     }
 }
 
+/// Shows two sizes, found and expected: exactly, where they differ and their units would hide it.
+pub fn sizes(found: u64, expected: u64) -> (String, String) {
+    let (one, other) = (size(found), size(expected));
+    if found != expected && one == other {
+        return (format!("{found} bytes"), format!("{expected} bytes"));
+    }
+    (one, other)
+}
+
 /// So many bytes in words: `1 byte`, `8 bytes`.
 pub fn bytes(len: usize) -> String {
     format!("{len} {}", if len == 1 { "byte" } else { "bytes" })
@@ -259,5 +268,10 @@ mod tests {
         assert_eq!(quote(&[b'a'; 70]).len(), 64 + 5);
         assert_eq!(size(4096), "4 KiB");
         assert_eq!(size(5_452_595), "5.2 MiB");
+        let pair = |one: &str, other: &str| (one.into(), other.into());
+        assert_eq!(sizes(4096, 1 << 20), pair("4 KiB", "1 MiB"));
+        assert_eq!(sizes(4096, 4096), pair("4 KiB", "4 KiB"));
+        let alike = pair("1048577 bytes", "1048576 bytes");
+        assert_eq!(sizes((1 << 20) + 1, 1 << 20), alike);
     }
 }

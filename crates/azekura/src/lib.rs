@@ -13,7 +13,7 @@
 //!   engine.rs  verbs/                         the contract, and what is written once above it
 //!     | log/ | index/ | slab/ | node/         logs | hash buckets | records in memory | nodes of trees
 //!   format/ | io/ | epoch.rs | order.rs       values from bytes | bytes at an offset | who looks | order of keys
-//!                     counter.rs                | what threads count together
+//!                     counter.rs keeper.rs      | what threads count together | who does what can wait
 //!   error.rs room.rs | weave.rs               what went wrong, memory refused | where threads may be interleaved
 //! ```
 //!
@@ -26,6 +26,7 @@ pub mod error;
 pub mod format;
 pub mod index;
 pub mod io;
+mod keeper;
 pub mod log;
 pub mod node;
 pub mod object;

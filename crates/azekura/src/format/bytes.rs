@@ -46,6 +46,16 @@ impl<'a> Take<'a> {
         self.array()
     }
 
+    /// A number of things in four bytes, and then the things; nothing is allocated on the number's word.
+    pub fn all<T>(&mut self, mut one: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
+        let count = self.u32()?;
+        let mut all = Vec::new();
+        for _ in 0..count {
+            all.push(one(self)?);
+        }
+        Some(all)
+    }
+
     /// Whether nothing but zeros remain: the rule for reserved bytes.
     pub fn rest_is_zero(&self) -> bool {
         self.0.iter().all(|byte| *byte == 0)
@@ -101,5 +111,12 @@ mod tests {
         assert_eq!(take.bytes(2), Some(&b"xy"[..]));
         assert_eq!(take.u8(), None);
         assert!(take.rest_is_zero());
+        let mut many = Give::default();
+        many.u32(2).u8(5).u8(6);
+        assert_eq!(Take(&many.0).all(Take::u8), Some(vec![5, 6]));
+        many.u32(u32::MAX);
+        let mut take = Take(&many.0);
+        assert_eq!(take.bytes(6).map(<[u8]>::len), Some(6));
+        assert_eq!(take.all(Take::u8), None);
     }
 }

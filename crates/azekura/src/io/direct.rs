@@ -18,6 +18,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 use rustix::fs::{AtFlags, OFlags, StatxFlags, fcntl_getfl, fcntl_setfl, statx};
@@ -37,6 +38,8 @@ pub struct DirectFile {
     alignment: u64,
     /// Held while blocks at the edges of a range are read, changed and written.
     edges: Mutex<()>,
+    /// A size that it had and still has, at least: what others cut off is not seen.
+    seen: AtomicU64,
 }
 
 impl DirectFile {
@@ -76,6 +79,7 @@ impl DirectFile {
             file,
             alignment,
             edges: Mutex::new(()),
+            seen: AtomicU64::new(0),
         })
     }
 
@@ -166,21 +170,28 @@ impl DirectFile {
         self.file.write_at(blocks.start, buffer)
     }
 
+    /// Asks the system for the size only where the one last seen does not do.
     fn within(&self, kind: Kind, offset: u64, len: u64) -> Result<()> {
-        let present = self.size()?;
-        if offset.checked_add(len).is_none_or(|end| end > present) {
-            return Err(self.ends(kind, offset, len));
+        let end = offset.checked_add(len);
+        let is_within = |size| end.is_some_and(|end| end <= size);
+        if is_within(self.seen.load(Relaxed)) {
+            return Ok(());
         }
-        Ok(())
+        let size = self.size()?;
+        self.seen.store(size, Relaxed);
+        if is_within(size) {
+            return Ok(());
+        }
+        Err(self.ends(kind, offset, len))
     }
 }
 
 impl Storage for DirectFile {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.within(Kind::Corrupted, offset, buf.len() as u64)?;
         if self.is_aligned(offset, buf) {
             return self.read_blocks(offset, buf, buf.len());
         }
+        self.within(Kind::Corrupted, offset, buf.len() as u64)?;
         let mut buffer = self.buffer(buf.len())?;
         for (blocks, part) in self.chunks(offset, buf.len() as u64) {
             self.read_blocks(
@@ -245,7 +256,10 @@ impl Storage for DirectFile {
         match size.cmp(&present) {
             Ordering::Equal => Ok(()),
             Ordering::Greater => self.allocate(present, size - present),
-            Ordering::Less => self.file.resize(size),
+            Ordering::Less => {
+                self.seen.store(0, Relaxed);
+                self.file.resize(size)
+            }
         }
     }
 

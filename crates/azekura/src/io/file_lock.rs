@@ -7,7 +7,7 @@
 //!
 //! | byte | lock |
 //! |---|---|
-//! | 2^62 | exclusive: the writer |
+//! | 2^62 | exclusive: the writer; shared: readers of what is not to be written meanwhile |
 //! | 2^62 + 1 | shared: every reader in another process; the writer takes it to cut the file short |
 //!
 //! It does not know what is in the file.
@@ -71,9 +71,12 @@ impl FileLock {
         if taken {
             return Ok(lock);
         }
-        let holder = holder(identity.1)
-            .map(|pid| format!(" by process {pid}"))
-            .unwrap_or_default();
+        if set(file, WRITER, libc::F_RDLCK).unwrap_or(false) {
+            let _ = set(file, WRITER, libc::F_UNLCK);
+            let error = Error::new(Kind::Locked, "it is open for reading, and must not change");
+            return Err(error.at(path).remedy("wait until its readers are done"));
+        }
+        let holder = by_holder(identity.1);
         Err(
             Error::new(Kind::Locked, format!("it is open for writing{holder}"))
                 .at(path)
@@ -86,6 +89,21 @@ impl FileLock {
     /// No lock: another handle of this process holds it.
     pub fn none() -> Self {
         Self { identity: None }
+    }
+
+    /// Keeps writers out, of this process too, as long as `file`, which was opened for reading, is open; `Locked` if there is
+    /// one. Other readers may come.
+    pub(super) fn keep_writers_out(file: &std::fs::File, inode: u64, path: &Path) -> Result<()> {
+        let taken = set(file, WRITER, libc::F_RDLCK)
+            .map_err(|e| Error::io("cannot lock the file for reading", e).at(path))?;
+        if taken {
+            return Ok(());
+        }
+        let error = Error::new(
+            Kind::Locked,
+            format!("it is open for writing{}", by_holder(inode)),
+        );
+        Err(error.at(path).remedy("ask that process, or stop it first"))
     }
 
     /// Gives the lock up, also where a forked child still holds the open file. The system's goes first: who
@@ -152,6 +170,12 @@ fn set(file: &std::fs::File, start: i64, kind: i32) -> std::io::Result<bool> {
             _ => return Err(error),
         }
     }
+}
+
+/// The words for it, if it can be told.
+fn by_holder(inode: u64) -> String {
+    let told = holder(inode).map(|pid| format!(" by process {pid}"));
+    told.unwrap_or_default()
 }
 
 /// The process that has a lock on the inode, as far as the system tells.

@@ -6,15 +6,15 @@
 //! 1. An access that does not lie within its present size is `Invalid`, and reaches nothing.
 //! 2. It lends the map of the storage below, no longer than the limit.
 //! 3. A sync syncs the whole storage below.
+//! 4. Nothing gets past it to the file behind: whoever did would not see that it shrinks.
 //!
 //! It does not know what stands behind it.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Map, Storage};
-use crate::error::{Error, Kind, Result, size};
+use crate::error::{Error, Kind, Result, sizes};
 
 /// See the module's text.
 #[derive(Debug)]
@@ -60,7 +60,11 @@ impl Front {
     }
 }
 
-impl Storage for Front {
+impl super::over::Over for Front {
+    fn below(&self) -> &dyn Storage {
+        self.below.as_ref()
+    }
+
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.within(offset, buf.len() as u64)?;
         self.below.read_at(offset, buf)
@@ -82,9 +86,10 @@ impl Storage for Front {
 
     fn resize(&self, wanted: u64) -> Result<()> {
         if wanted > self.limit {
+            let (found, limit) = sizes(wanted, self.limit);
             return Err(Error::new(Kind::Full, "the room set aside is used up")
                 .at(self.below.path())
-                .found(size(wanted), format!("at most {}", size(self.limit))));
+                .found(found, format!("at most {limit}")));
         }
         let before = self.size.load(Ordering::Acquire);
         if wanted > before {
@@ -93,10 +98,6 @@ impl Storage for Front {
         }
         self.size.store(wanted, Ordering::Release);
         Ok(())
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.below.sync()
     }
 
     fn discard(&self, offset: u64, len: u64) -> Result<()> {
@@ -121,26 +122,6 @@ impl Storage for Front {
     fn copy_range_to(&self, offset: u64, len: u64, target: &dyn Storage) -> Result<()> {
         self.within(offset, len)?;
         self.below.copy_range_to(offset, len, target)
-    }
-
-    fn drop_cache(&self) -> Result<()> {
-        self.below.drop_cache()
-    }
-
-    fn boot_id(&self) -> [u8; 16] {
-        self.below.boot_id()
-    }
-
-    fn entropy(&self) -> u64 {
-        self.below.entropy()
-    }
-
-    fn has_writer(&self) -> bool {
-        self.below.has_writer()
-    }
-
-    fn path(&self) -> &Path {
-        self.below.path()
     }
 }
 

@@ -62,11 +62,7 @@ impl Memory {
 impl Storage for Memory {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.within(offset, buf.len())?;
-        let first = offset & !7;
-        let skip = (offset - first) as usize;
-        let mut words = vec![0; (skip + buf.len()).next_multiple_of(8)];
-        self.map.copy_out(first, &mut words);
-        buf.copy_from_slice(&words[skip..skip + buf.len()]);
+        self.map.copy_out(offset, buf);
         Ok(())
     }
 

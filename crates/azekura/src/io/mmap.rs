@@ -95,6 +95,33 @@ impl Map {
         }))
     }
 
+    /// Maps the first `capacity` bytes of a file, which it has, so that what is stored there is this map's alone, and the
+    /// file keeps its bytes. Costs the pages that are stored into.
+    pub(crate) fn private_of_file(file: impl rustix::fd::AsFd, capacity: u64) -> Result<Arc<Self>> {
+        use rustix::mm::{MapFlags, ProtFlags, mmap};
+        // SAFETY: a fresh mapping at an address the kernel chooses aliases no Rust object.
+        let base = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                capacity as usize,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+                file,
+                0,
+            )
+        }
+        .map_err(|e| Error::io("cannot map the file for a reader", e))?;
+        let base = NonNull::new(base.cast()).expect("mmap does not return null");
+        Ok(Arc::new(Self {
+            base,
+            capacity,
+            writable: true,
+            // What is stored is the memory's alone: it must not be let go of.
+            is_file: false,
+            tap: None,
+        }))
+    }
+
     /// Zeroed private memory of `capacity` bytes, taken page by page as it is touched.
     pub(crate) fn anonymous(capacity: u64, tap: Option<Arc<dyn Tap>>) -> Result<Arc<Self>> {
         use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
@@ -289,10 +316,16 @@ impl Map {
     }
 
     /// Copies bytes out that another process may be writing: the copy may be torn, and the caller
-    /// verifies it. `offset` is a multiple of 8.
+    /// verifies it.
     pub fn copy_out(&self, offset: u64, out: &mut [u8]) {
         self.bound(offset, out.len() as u64);
-        let mut at = offset;
+        let skip = (offset % 8) as usize;
+        let (head, out) = out.split_at_mut(out.len().min((8 - skip) % 8));
+        if !head.is_empty() {
+            let word = self.load_u64(offset - skip as u64).to_le_bytes();
+            head.copy_from_slice(&word[skip..skip + head.len()]);
+        }
+        let mut at = offset + head.len() as u64;
         let mut words = out.chunks_exact_mut(8);
         for word in &mut words {
             word.copy_from_slice(&self.load_u64(at).to_le_bytes());

@@ -17,10 +17,12 @@
 //! It knows nothing of formats, logs or records.
 //!
 //! ```text
-//!   engines -> Storage ----> file   direct   memory   sim (feature testkit)
+//!   engines -> Storage ----> file   direct   memory   overlay   sim (feature testkit)
 //!           |     `-> Map    (one reservation of address space; grows without moving)
 //!           `-> Flight       (many requests at once: the kernel's ring, or threads)
 //! ```
+//!
+//! A storage over another one states what it changes: [`over::Over`].
 
 pub mod aligned;
 pub mod counted;
@@ -31,6 +33,8 @@ pub mod flight;
 pub mod front;
 pub mod memory;
 pub mod mmap;
+pub mod over;
+pub mod overlay;
 pub mod region;
 #[cfg(any(test, feature = "testkit"))]
 pub mod sim;
@@ -95,6 +99,22 @@ pub trait Storage: Send + Sync + Debug {
     /// addresses are reserved. Bytes beyond the present size must not be touched.
     fn map(&self, capacity: u64) -> Result<Arc<Map>>;
 
+    /// The first `capacity` bytes, which it has, in memory of the caller's own: what is stored there stays there. By
+    /// default a copy, which takes the time to read them; `Full` if there is no memory.
+    fn map_private(&self, capacity: u64) -> Result<Arc<Map>> {
+        let map = Map::anonymous(capacity.next_multiple_of(4096).max(4096), None)?;
+        let mut piece = crate::room::vec(capacity.min(1 << 20) as usize)?;
+        let mut at = 0;
+        while at < capacity {
+            let len = (capacity - at).min(1 << 20);
+            piece.resize(len as usize, 0);
+            self.read_at(at, &mut piece)?;
+            map.write(at, &piece);
+            at += len;
+        }
+        Ok(map)
+    }
+
     /// Copies a range to the same offset of `target`, sharing blocks where the system can.
     fn copy_range_to(&self, offset: u64, len: u64, target: &dyn Storage) -> Result<()>;
 
@@ -129,6 +149,9 @@ pub trait Storage: Send + Sync + Debug {
     fn alignment(&self) -> u64 {
         1
     }
+
+    /// A request of `len` bytes goes past it, to the file [`behind`](Self::behind): for those who count.
+    fn passed_by(&self, _is_read: bool, _len: usize) {}
 
     /// The system's file whose bytes it shows, and where in it they begin, for requests that need not go through it
     /// (`flight`). None: all of them do.

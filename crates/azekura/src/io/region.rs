@@ -4,7 +4,6 @@
 //! within is `Invalid` and reaches nothing. It does not lend a map: a map's bytes have no bounds of
 //! their own. A sync syncs the whole storage below, since a device knows nothing smaller.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use super::{Map, Storage};
@@ -47,6 +46,11 @@ impl Region {
         Ok((Self { len: at, ..self }, rest))
     }
 
+    /// Whether it lies as the storage below wants it.
+    fn is_aligned(&self) -> bool {
+        (self.offset | self.len).is_multiple_of(self.below.alignment())
+    }
+
     /// The offset below of a range that lies within.
     fn place(&self, offset: u64, len: u64) -> Result<u64> {
         if offset.checked_add(len).is_none_or(|end| end > self.len) {
@@ -62,7 +66,11 @@ impl Region {
     }
 }
 
-impl Storage for Region {
+impl super::over::Over for Region {
+    fn below(&self) -> &dyn Storage {
+        self.below.as_ref()
+    }
+
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.below
             .read_at(self.place(offset, buf.len() as u64)?, buf)
@@ -94,10 +102,6 @@ impl Storage for Region {
         )
     }
 
-    fn sync(&self) -> Result<()> {
-        self.below.sync()
-    }
-
     fn discard(&self, offset: u64, len: u64) -> Result<()> {
         self.below.discard(self.place(offset, len)?, len)
     }
@@ -120,42 +124,21 @@ impl Storage for Region {
         super::copy_through_memory(self, offset, len, target)
     }
 
-    fn drop_cache(&self) -> Result<()> {
-        self.below.drop_cache()
-    }
-
-    fn boot_id(&self) -> [u8; 16] {
-        self.below.boot_id()
-    }
-
-    fn entropy(&self) -> u64 {
-        self.below.entropy()
-    }
-
-    fn has_writer(&self) -> bool {
-        self.below.has_writer()
-    }
-
     /// That of the storage below, or none if the region does not lie so.
     fn alignment(&self) -> u64 {
-        let below = self.below.alignment();
-        if (self.offset | self.len).is_multiple_of(below) {
-            below
+        if self.is_aligned() {
+            self.below.alignment()
         } else {
             1
         }
     }
 
     fn behind(&self) -> Option<(&std::fs::File, u64)> {
-        if self.alignment() < self.below.alignment() {
+        if !self.is_aligned() {
             return None;
         }
         let (file, start) = self.below.behind()?;
         Some((file, start + self.offset))
-    }
-
-    fn path(&self) -> &Path {
-        self.below.path()
     }
 }
 

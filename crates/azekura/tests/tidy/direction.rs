@@ -20,7 +20,12 @@ const ROWS: &[&[&[&str]]] = &[
         &["slab"],
         &["node"],
     ],
-    &[&["format"], &["io"], &["epoch", "counter"], &["order"]],
+    &[
+        &["format"],
+        &["io"],
+        &["epoch", "counter", "keeper"],
+        &["order"],
+    ],
     &[&["error", "room"], &["weave"]],
 ];
 

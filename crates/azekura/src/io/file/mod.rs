@@ -130,6 +130,17 @@ impl File {
         })
     }
 
+    /// Has nobody open it for writing as long as this handle, which was opened for reading, lives: `Locked` if somebody has.
+    pub fn keep_writers_out(&self) -> Result<()> {
+        let inode = std::os::unix::fs::MetadataExt::ino(
+            &self
+                .file
+                .metadata()
+                .map_err(|error| Error::io("cannot look at the file", error).at(&self.path))?,
+        );
+        FileLock::keep_writers_out(&self.file, inode, &self.path)
+    }
+
     /// The same file opened again, without a lock of its own. `Io` where the system does not tell open files.
     pub(super) fn again(&self) -> Result<Self> {
         let own = format!(
@@ -434,6 +445,10 @@ impl Storage for File {
                 other => return other.map_err(|error| error.at(&self.path)),
             }
         }
+    }
+
+    fn map_private(&self, capacity: u64) -> Result<Arc<Map>> {
+        Map::private_of_file(&self.file, capacity.max(1)).map_err(|error| error.at(&self.path))
     }
 
     fn copy_range_to(&self, offset: u64, len: u64, target: &dyn Storage) -> Result<()> {

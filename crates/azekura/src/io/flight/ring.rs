@@ -338,6 +338,10 @@ impl Flight for Ring {
 
     fn launch(&mut self, request: Request) -> Result<()> {
         self.gate.admit(self.in_flight(), &request.work)?;
+        if let Some((_, buf)) = request.work.place() {
+            let is_read = matches!(request.work, Work::Read { .. });
+            self.gate.storage.passed_by(is_read, buf.len());
+        }
         // There is one: fewer are in flight than there are slots.
         let index = self.free.pop().unwrap_or_default();
         self.slots[index] = Some(Slot {

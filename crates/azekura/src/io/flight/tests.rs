@@ -15,7 +15,7 @@ use crate::io::file::loop_device::LoopDevice;
 use crate::io::memory::Memory;
 use crate::io::region::Region;
 use crate::io::sim::{Fault, Operation, SimDisk};
-use crate::io::{Access, Directory, Map};
+use crate::io::{Access, Directory};
 
 const BLOCK: usize = ALIGNMENT as usize;
 const SIZE: u64 = 1 << 20;
@@ -383,71 +383,27 @@ struct Meeting(Arc<Memory>, Barrier);
 #[derive(Debug)]
 struct Pipe(Arc<Memory>, std::fs::File);
 
-/// Storages that are another's, but for what is said.
-macro_rules! as_another {
-    ($storage:ty { $($own:item)* }) => {
-        impl Storage for $storage {
-            $($own)*
-            fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-                self.0.write_at(offset, bytes)
-            }
-            fn size(&self) -> Result<u64> {
-                self.0.size()
-            }
-            fn resize(&self, size: u64) -> Result<()> {
-                self.0.resize(size)
-            }
-            fn sync(&self) -> Result<()> {
-                self.0.sync()
-            }
-            fn discard(&self, offset: u64, len: u64) -> Result<()> {
-                self.0.discard(offset, len)
-            }
-            fn allocate(&self, offset: u64, len: u64) -> Result<()> {
-                self.0.allocate(offset, len)
-            }
-            fn allocated(&self) -> Result<u64> {
-                self.0.allocated()
-            }
-            fn map(&self, capacity: u64) -> Result<Arc<Map>> {
-                self.0.map(capacity)
-            }
-            fn copy_range_to(&self, offset: u64, len: u64, target: &dyn Storage) -> Result<()> {
-                self.0.copy_range_to(offset, len, target)
-            }
-            fn drop_cache(&self) -> Result<()> {
-                Ok(())
-            }
-            fn boot_id(&self) -> [u8; 16] {
-                self.0.boot_id()
-            }
-            fn entropy(&self) -> u64 {
-                self.0.entropy()
-            }
-            fn path(&self) -> &Path {
-                self.0.path()
-            }
-        }
-    };
-}
+impl crate::io::over::Over for Meeting {
+    fn below(&self) -> &dyn Storage {
+        self.0.as_ref()
+    }
 
-as_another!(Meeting {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         assert!(offset > 0, "the first block is not to be read");
         self.1.wait();
         self.0.read_at(offset, buf)
     }
-});
+}
 
-as_another!(Pipe {
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.0.read_at(offset, buf)
+impl crate::io::over::Over for Pipe {
+    fn below(&self) -> &dyn Storage {
+        self.0.as_ref()
     }
 
     fn behind(&self) -> Option<(&std::fs::File, u64)> {
         Some((&self.1, 0))
     }
-});
+}
 
 fn memory() -> Arc<Memory> {
     Memory::from_bytes(&vec![3; SIZE as usize], SIZE).unwrap()

@@ -541,11 +541,7 @@ impl Storage for SimStorage {
             return Err(failure(Operation::Read, libc::EIO, &self.path).offset(offset));
         }
         self.within(Kind::Corrupted, offset, buf.len() as u64)?;
-        let first = offset & !7;
-        let skip = (offset - first) as usize;
-        let mut words = vec![0; (skip + buf.len()).next_multiple_of(8)];
-        self.file.map.copy_out(first, &mut words);
-        buf.copy_from_slice(&words[skip..skip + buf.len()]);
+        self.file.map.copy_out(offset, buf);
         if fault == Some(Fault::Flip) && !buf.is_empty() {
             let bit = mix(self.disk.seed ^ offset) % (buf.len() as u64 * 8);
             buf[(bit / 8) as usize] ^= 1 << (bit % 8);

@@ -4,18 +4,18 @@
 //! clock of the [`Machine`] goes on until it is done. So a store runs with its real code, and what the clock says
 //! before and after an operation is what the operation takes on such a drive, the processor's work left out.
 //!
-//! Calls of several threads are one after the other to the drive: it is one request at a time. What is stored
-//! through a map is free of charge, as the system would write it at a moment that nobody knows. A call that fails
-//! in the inner storage takes no time.
+//! Calls of several threads are one after the other to the drive: it is one request at a time. A call that fails in the inner
+//! storage takes no time. Bytes that may be mapped are in memory: of a [`Sparse`] storage its mapped part is read for nothing,
+//! and what changed there is written with the next sync; what is stored through other storages' maps is never charged.
 
-use std::path::Path;
+use std::ops::Range;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::{Command, Counts, Drive, Parameters};
+use super::{Command, Counts, Drive, Parameters, Sparse};
 use crate::error::{Error, Kind, Result, size};
-use crate::io::{Map, Storage};
+use crate::io::Storage;
 
 #[derive(Debug)]
 struct State {
@@ -66,6 +66,8 @@ impl Machine {
 #[derive(Debug)]
 pub struct Clocked {
     inner: Arc<dyn Storage>,
+    /// The inner storage, if it knows what of it is in memory.
+    cached: Option<Arc<Sparse>>,
     machine: Arc<Machine>,
     /// Where on the drive the storage begins.
     base: u64,
@@ -76,6 +78,17 @@ impl Clocked {
     pub fn new(inner: Arc<dyn Storage>, machine: Arc<Machine>, base: u64) -> Arc<Self> {
         Arc::new(Self {
             inner,
+            cached: None,
+            machine,
+            base,
+        })
+    }
+
+    /// As [`new`](Self::new), with the mapped part of `inner` in memory.
+    pub fn over(inner: Arc<Sparse>, machine: Arc<Machine>, base: u64) -> Arc<Self> {
+        Arc::new(Self {
+            inner: Arc::clone(&inner) as _,
+            cached: Some(inner),
             machine,
             base,
         })
@@ -103,27 +116,51 @@ impl Clocked {
         self.machine.wait(command, self.base + offset, len);
         Ok(())
     }
+
+    fn is_in_memory(&self, offset: u64) -> bool {
+        let cached = self.cached.as_ref();
+        cached.is_some_and(|cached| cached.is_mapped(offset))
+    }
+
+    /// Has the drive write what waits in memory of a range.
+    fn write_back(&self, within: Range<u64>) -> Result<()> {
+        let cached = self.cached.as_ref();
+        let waiting = cached.map_or_else(Vec::new, |cached| cached.take_waiting(within));
+        waiting
+            .into_iter()
+            .try_for_each(|range| self.charge(Command::Write, range.start, range.end - range.start))
+    }
 }
 
-impl Storage for Clocked {
+impl crate::io::over::Over for Clocked {
+    fn below(&self) -> &dyn Storage {
+        self.inner.as_ref()
+    }
+
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.inner.read_at(offset, buf)?;
+        if self.is_in_memory(offset) {
+            return Ok(());
+        }
         self.charge(Command::Read, offset, buf.len() as u64)
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.inner.write_at(offset, bytes)?;
+        if self.is_in_memory(offset) {
+            return Ok(());
+        }
         self.charge(Command::Write, offset, bytes.len() as u64)
     }
 
     fn write_durably(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.inner.write_durably(offset, bytes)?;
-        self.charge(Command::Write, offset, bytes.len() as u64)?;
+        if self.is_in_memory(offset) {
+            self.write_back(offset..offset + bytes.len() as u64)?;
+        } else {
+            self.charge(Command::Write, offset, bytes.len() as u64)?;
+        }
         self.charge(Command::Flush, 0, 0)
-    }
-
-    fn size(&self) -> Result<u64> {
-        self.inner.size()
     }
 
     fn resize(&self, wanted: u64) -> Result<()> {
@@ -133,51 +170,12 @@ impl Storage for Clocked {
 
     fn sync(&self) -> Result<()> {
         self.inner.sync()?;
+        self.write_back(0..u64::MAX)?;
         self.charge(Command::Flush, 0, 0)
-    }
-
-    fn discard(&self, offset: u64, len: u64) -> Result<()> {
-        self.inner.discard(offset, len)
-    }
-
-    fn allocate(&self, offset: u64, len: u64) -> Result<()> {
-        self.inner.allocate(offset, len)
-    }
-
-    fn allocated(&self) -> Result<u64> {
-        self.inner.allocated()
-    }
-
-    fn map(&self, capacity: u64) -> Result<Arc<Map>> {
-        self.inner.map(capacity)
     }
 
     /// Through memory, so that what is read is charged; what is written is, if the target is on a machine.
     fn copy_range_to(&self, offset: u64, len: u64, target: &dyn Storage) -> Result<()> {
         crate::io::copy_through_memory(self, offset, len, target)
-    }
-
-    fn drop_cache(&self) -> Result<()> {
-        self.inner.drop_cache()
-    }
-
-    fn boot_id(&self) -> [u8; 16] {
-        self.inner.boot_id()
-    }
-
-    fn entropy(&self) -> u64 {
-        self.inner.entropy()
-    }
-
-    fn has_writer(&self) -> bool {
-        self.inner.has_writer()
-    }
-
-    fn take_name(&self) -> Result<()> {
-        self.inner.take_name()
-    }
-
-    fn path(&self) -> &Path {
-        self.inner.path()
     }
 }

@@ -13,11 +13,12 @@
 //!
 //! A range wholly in the write cache is read from there; one partly there costs what the platters cost. A read that
 //! goes on where the last one ended is served by what the drive read ahead. It moves no bytes and knows no errors:
-//! [`Clocked`] puts it below a storage.
+//! [`Clocked`] puts it below a storage, which may be [`Sparse`] where it is large.
 
 mod cache;
 mod clocked;
 mod parameters;
+mod sparse;
 #[cfg(test)]
 mod tests;
 
@@ -27,6 +28,7 @@ use cache::Dirty;
 
 pub use clocked::{Clocked, Machine};
 pub use parameters::{Parameters, Seek, WriteCache};
+pub use sparse::Sparse;
 
 /// What is asked of a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -350,6 +350,36 @@ fn a_storage_on_a_machine_keeps_its_bytes_and_takes_the_drives_time() {
 }
 
 #[test]
+fn what_was_stored_in_memory_is_written_with_the_next_sync() {
+    const PAGE: u64 = 4096;
+    let machine = Machine::new(Parameters::sata_7200().with_capacity(1 << 30));
+    let sparse = Sparse::new(1 << 24, 16 * PAGE).unwrap();
+    let file = Clocked::over(sparse, Arc::clone(&machine), 0);
+    let map = file.map(16 * PAGE).unwrap();
+    map.write(PAGE, &[7; PAGE as usize + 1]);
+    file.write_at(9 * PAGE, &[7]).unwrap();
+    file.read_at(PAGE, &mut [0; 9]).unwrap();
+    assert_eq!((machine.now_ns(), machine.counts()), (0, Counts::default()));
+    let asked = |writes, flushes, reads| Counts {
+        reads,
+        writes,
+        flushes,
+    };
+    file.sync().unwrap();
+    assert_eq!(machine.counts(), asked(2, 1, 0));
+    file.sync().unwrap();
+    assert_eq!(machine.counts(), asked(2, 2, 0));
+    map.write(0, &[7]);
+    file.write_durably(PAGE, &[7]).unwrap();
+    assert_eq!(machine.counts(), asked(3, 3, 0));
+    file.sync().unwrap();
+    assert_eq!(machine.counts(), asked(4, 4, 0));
+    file.write_at(16 * PAGE, &[7]).unwrap();
+    file.read_at(16 * PAGE, &mut [0; 9]).unwrap();
+    assert_eq!(machine.counts(), asked(5, 4, 1));
+}
+
+#[test]
 fn a_storage_ends_where_its_drive_does_and_a_failed_call_takes_no_time() {
     let machine = Machine::new(Parameters::sata_7200().with_capacity(1 << 20));
     let memory = Memory::new(1 << 24).unwrap();

@@ -1,0 +1,79 @@
+//! Storages over another one: what they do not say, they ask of the one below.
+//!
+//! Who implements [`Over`] instead of [`Storage`] states what it changes, and is a storage. Everything that stands here is
+//! asked of the storage below as it came; so whoever changes writes sees to `write_durably` too.
+//!
+//! What lets others past a storage, `behind` and `as_file`, is none unless it is said: what goes there is not seen here.
+
+use std::fmt::Debug;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::file::File;
+use super::{Map, Storage};
+use crate::error::Result;
+
+macro_rules! over {
+    ($(fn $name:ident(&self $(, $argument:ident: $kind:ty)*) -> $result:ty;)*) => {
+        /// See the module's text.
+        pub trait Over: Send + Sync + Debug {
+            /// The storage below.
+            fn below(&self) -> &dyn Storage;
+
+            $(
+                #[doc = concat!("[`Storage::", stringify!($name), "`] of the one below.")]
+                fn $name(&self $(, $argument: $kind)*) -> $result {
+                    self.below().$name($($argument),*)
+                }
+            )*
+
+            /// None: see the module's text.
+            fn behind(&self) -> Option<(&std::fs::File, u64)> {
+                None
+            }
+
+            /// None: see the module's text.
+            fn as_file(&self) -> Option<&File> {
+                None
+            }
+        }
+
+        impl<T: Over> Storage for T {
+            $(
+                fn $name(&self $(, $argument: $kind)*) -> $result {
+                    Over::$name(self $(, $argument)*)
+                }
+            )*
+
+            fn behind(&self) -> Option<(&std::fs::File, u64)> {
+                Over::behind(self)
+            }
+
+            fn as_file(&self) -> Option<&File> {
+                Over::as_file(self)
+            }
+        }
+    };
+}
+
+over! {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
+    fn write_durably(&self, offset: u64, bytes: &[u8]) -> Result<()>;
+    fn size(&self) -> Result<u64>;
+    fn resize(&self, size: u64) -> Result<()>;
+    fn sync(&self) -> Result<()>;
+    fn discard(&self, offset: u64, len: u64) -> Result<()>;
+    fn allocate(&self, offset: u64, len: u64) -> Result<()>;
+    fn allocated(&self) -> Result<u64>;
+    fn map(&self, capacity: u64) -> Result<Arc<Map>>;
+    fn copy_range_to(&self, offset: u64, len: u64, target: &dyn Storage) -> Result<()>;
+    fn drop_cache(&self) -> Result<()>;
+    fn boot_id(&self) -> [u8; 16];
+    fn entropy(&self) -> u64;
+    fn has_writer(&self) -> bool;
+    fn take_name(&self) -> Result<()>;
+    fn path(&self) -> &Path;
+    fn alignment(&self) -> u64;
+    fn passed_by(&self, is_read: bool, len: usize) -> ();
+}
