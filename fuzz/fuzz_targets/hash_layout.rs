@@ -6,10 +6,12 @@
 
 #![no_main]
 
+use azekura::format::checksum::crc;
 use azekura::index::hash::STRIPES;
 use azekura::log::Segment;
+use azekura::log::anchor::Extent;
 use azekura::record::hash::image;
-use azekura::record::hash::layout::{Image, Root, Super, image_crc};
+use azekura::record::hash::layout::{Image, Root, Super, image_seed};
 use azekura::testkit::Random;
 use libfuzzer_sys::fuzz_target;
 
@@ -49,20 +51,24 @@ fuzz_target!(|bytes: &[u8]| {
     for _ in 0..random.below(4) {
         let stripe = random.index(STRIPES);
         made.images[stripe] = Image {
-            offset: random.u64(),
             count: random.u64() as u32 | 1,
-            len: random.u64() as u32,
-            crc: image_crc(7, stripe, bytes),
+            extent: Extent {
+                offset: random.u64(),
+                len: u64::from(random.u64() as u32),
+                crc: crc(image_seed(7, stripe), bytes),
+            },
         };
     }
     for _ in 0..random.below(4) {
-        made.log.push(Segment {
+        made.needed.log.push(Segment {
             index: random.u64() as u32,
             units: random.u64() as u32,
             sequence: random.u64(),
             dead: random.u64(),
         });
-        made.other.push((random.u64() as u32, random.u64() as u32));
+        made.needed
+            .other
+            .push((random.u64() as u32, random.u64() as u32));
     }
     let encoded = made.encode();
     assert_eq!(Root::decode(&encoded), Some(made));

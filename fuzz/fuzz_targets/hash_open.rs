@@ -106,12 +106,12 @@ fn forge(bytes: &mut Vec<u8>, random: &mut Random) -> Option<()> {
             match random.below(8) {
                 0 => root.images[stripe].offset = number,
                 1 => root.images[stripe].count = number as u32,
-                2 => root.log.first_mut()?.index = number as u32,
-                3 => root.log.last_mut()?.units = number as u32,
-                4 => root.log.last_mut()?.sequence = number,
-                5 => root.log.first_mut()?.dead = number,
-                6 => root.other.first_mut()?.0 = number as u32,
-                _ => root.other.last_mut()?.1 = number as u32,
+                2 => root.needed.log.first_mut()?.index = number as u32,
+                3 => root.needed.log.last_mut()?.units = number as u32,
+                4 => root.needed.log.last_mut()?.sequence = number,
+                5 => root.needed.log.first_mut()?.dead = number,
+                6 => root.needed.other.first_mut()?.0 = number as u32,
+                _ => root.needed.other.last_mut()?.1 = number as u32,
             }
         }
         let encoded = root.encode();

@@ -2,22 +2,22 @@
 //!
 //! Sound stores are damaged as the input says; every second one is then given a superblock and a root of impossible numbers with
 //! true checksums, so that what is behind the checksums is reached too. No bytes may lead to a panic, a hang, or a value that was
-//! never put: each value begins with its id.
+//! never put: each value begins with its id. A reader changes no byte of what it looks at.
 //! It does not know which errors are the right ones.
 
 #![no_main]
 
 use std::sync::{Arc, OnceLock};
 
-use azekura::Kind;
 use azekura::format::checksum::crc;
 use azekura::format::superblock::Superblock;
 use azekura::io::Storage;
 use azekura::io::memory::Memory;
 use azekura::object::layout::{ENGINE, ROOT_SEED, Root, Super};
-use azekura::object::{Change, ObjectId, Options, Store};
+use azekura::object::{Change, ObjectId, Options, Store, StoreReader};
 use azekura::testkit::Random;
 use azekura::testkit::damage::{Image, Mutation};
+use azekura::{Kind, Result};
 use libfuzzer_sys::fuzz_target;
 
 const LIMIT: u64 = 1 << 20;
@@ -110,9 +110,9 @@ fn forge(bytes: &mut Vec<u8>, random: &mut Random) -> Option<()> {
                 3 => root.groups.last_mut()?.image = None,
                 4 => root.between.first_mut()?.unit = number,
                 5 => root.strides.first_mut()?.spans.first_mut()?.units = number as u32,
-                6 => root.log.first_mut()?.index = number as u32,
-                7 => root.log.last_mut()?.units = number as u32,
-                8 => root.other.first_mut()?.0 = number as u32,
+                6 => root.needed.log.first_mut()?.index = number as u32,
+                7 => root.needed.log.last_mut()?.units = number as u32,
+                8 => root.needed.other.first_mut()?.0 = number as u32,
                 _ => {
                     let (first, image) = root.leaves.first_mut()?;
                     let image = image.as_mut()?;
@@ -162,9 +162,9 @@ fn forge(bytes: &mut Vec<u8>, random: &mut Random) -> Option<()> {
     Some(())
 }
 
-fn judge(store: &Store) {
+fn judge(get: impl Fn(ObjectId) -> Result<Option<Vec<u8>>>) {
     for id in 0..IDS + 2 {
-        if let Ok(Some(value)) = store.get(ObjectId(id)) {
+        if let Ok(Some(value)) = get(ObjectId(id)) {
             assert!(
                 value.starts_with(&ObjectId(id).to_bytes()),
                 "a value that was never put"
@@ -195,12 +195,21 @@ fuzz_target!(|bytes: &[u8]| {
     let repaired = storage();
     if Store::repair_on(&repaired, None, &mut |_, _| ()).is_ok() {
         let store = Store::open_on(repaired, None, &options()).expect("it was repaired");
-        judge(&store);
+        judge(|id| store.get(id));
     }
+    let looked_at = storage();
+    let reader = StoreReader::open_on(Arc::clone(&looked_at), None);
+    if let Ok(reader) = &reader {
+        judge(|id| reader.get(id));
+        let _ = reader.check(true, &mut |_, _| ());
+    }
+    let mut left = vec![0; damaged.len()];
+    assert!(looked_at.read_at(0, &mut left).is_ok() && left == damaged);
     let Ok(store) = Store::open_on(storage(), None, &options()) else {
+        assert!(reader.is_err(), "a reader opens what a writer does not");
         return;
     };
-    judge(&store);
+    judge(|id| store.get(id));
     let _ = store.check(true, &mut |_, _| ());
     let written = value(3, 7);
     match store.put(ObjectId(3), &written) {

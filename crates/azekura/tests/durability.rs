@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use azekura::io::sim::{Atom, SimDirectory, SimDisk};
-use azekura::io::{Access, Directory, Map, Storage};
+use azekura::io::{Access, Directory, Storage};
 use azekura::record::hash::{HashDb, Options};
 use azekura::testkit::crash::{Config, Counts, Crash, Ledger, explore};
 use azekura::testkit::{Random, round_seed, tried};
@@ -142,13 +142,11 @@ struct Lying {
     syncs: std::sync::atomic::AtomicU64,
 }
 
-impl Storage for Lying {
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.below.read_at(offset, buf)
+impl azekura::io::over::Over for Lying {
+    fn below(&self) -> &dyn Storage {
+        self.below.as_ref()
     }
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.below.write_at(offset, bytes)
-    }
+
     fn write_durably(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let mut present = vec![0; bytes.len()];
         self.below.read_at(offset, &mut present)?;
@@ -158,15 +156,7 @@ impl Storage for Lying {
             _ => self.below.write_durably(offset, bytes),
         }
     }
-    fn take_name(&self) -> Result<()> {
-        self.below.take_name()
-    }
-    fn size(&self) -> Result<u64> {
-        self.below.size()
-    }
-    fn resize(&self, size: u64) -> Result<()> {
-        self.below.resize(size)
-    }
+
     fn sync(&self) -> Result<()> {
         let number = self
             .syncs
@@ -177,39 +167,13 @@ impl Storage for Lying {
             _ => self.below.sync(),
         }
     }
-    fn discard(&self, offset: u64, len: u64) -> Result<()> {
-        self.below.discard(offset, len)
-    }
-    fn allocate(&self, offset: u64, len: u64) -> Result<()> {
-        self.below.allocate(offset, len)
-    }
-    fn allocated(&self) -> Result<u64> {
-        self.below.allocated()
-    }
-    fn map(&self, capacity: u64) -> Result<Arc<Map>> {
-        self.below.map(capacity)
-    }
-    fn copy_range_to(&self, offset: u64, len: u64, target: &dyn Storage) -> Result<()> {
-        self.below.copy_range_to(offset, len, target)
-    }
-    fn drop_cache(&self) -> Result<()> {
-        self.below.drop_cache()
-    }
+
     fn boot_id(&self) -> [u8; 16] {
         if self.bug == Bug::SameBoot {
             [9; 16]
         } else {
             self.below.boot_id()
         }
-    }
-    fn entropy(&self) -> u64 {
-        self.below.entropy()
-    }
-    fn has_writer(&self) -> bool {
-        self.below.has_writer()
-    }
-    fn path(&self) -> &Path {
-        self.below.path()
     }
 }
 

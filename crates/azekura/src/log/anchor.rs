@@ -8,12 +8,16 @@
 //! 3. `Log::recover` from `start`; what it shows is the engine's to understand;
 //! 4. [`Anchor::go_on`]: right behind what was found, or in a new segment of a new epoch.
 //!
-//! It does not write superblocks, and does not know what else they say.
+//! Both superblock and root say it in the bytes of [`Anchor::give`] and [`Needed::give`]. It does not write them, and does
+//! not know what else they say.
+
+#![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
 
 use super::layout::{LogPosition, SegmentHeader};
 use super::recover::{Recovered, Trust};
 use super::{Geometry, Log, Segment, Use};
 use crate::error::{Error, Kind, Result};
+use crate::format::bytes::{Give, Take};
 use crate::format::checksum::crc;
 use crate::io::Storage;
 
@@ -65,6 +69,59 @@ impl Anchor {
             root: None,
             next_sequence: FIRST_SEQUENCE + 1,
         }
+    }
+
+    /// Gives 71 bytes; sizes, salt and the next sequence are not among them:
+    ///
+    /// | size | meaning |
+    /// |---|---|
+    /// | 1, 2 | state: 0 closed cleanly, 1 open for writing (or its writer died); zero |
+    /// | 4 | epoch |
+    /// | 16 | boot id |
+    /// | 4, 4, 8 | where replay begins: index, offset, sequence |
+    /// | 8, 4 | durable at least to: sequence, offset |
+    /// | 4, 8, 8 | root: CRC32C, offset, length (0: there is none) |
+    pub fn give(&self, give: &mut Give) {
+        let root = self.root.unwrap_or_default();
+        give.u8(u8::from(self.open))
+            .u16(0)
+            .u32(self.epoch)
+            .bytes(&self.boot_id)
+            .u32(self.start.0)
+            .u32(self.start.1.offset)
+            .u64(self.start.1.sequence)
+            .u64(self.durable.sequence)
+            .u32(self.durable.offset)
+            .u32(root.crc)
+            .u64(root.offset)
+            .u64(root.len);
+    }
+
+    /// What was given; the next sequence is the caller's to add. `None`: the bytes end before, or say no state.
+    pub fn take(geometry: Geometry, take: &mut Take<'_>) -> Option<Self> {
+        let (state, _zero) = (take.u8()?, take.u16()?);
+        let (epoch, boot_id) = (take.u32()?, take.id()?);
+        let (index, offset, sequence) = (take.u32()?, take.u32()?, take.u64()?);
+        let durable = LogPosition {
+            sequence: take.u64()?,
+            offset: take.u32()?,
+        };
+        let crc = take.u32()?;
+        let root = Extent {
+            offset: take.u64()?,
+            len: take.u64()?,
+            crc,
+        };
+        (state <= 1).then_some(Self {
+            geometry,
+            open: state == 1,
+            epoch,
+            boot_id,
+            start: (index, LogPosition { sequence, offset }),
+            durable,
+            root: (root.len > 0).then_some(root),
+            next_sequence: 0,
+        })
     }
 
     /// Whether a decoded anchor is one that a writer gives: epochs go on counting, also those in sequences; frames begin at
@@ -155,8 +212,10 @@ pub fn read_extent(
     }
     let mut bytes = vec![0; extent.len as usize];
     storage.read_at(extent.offset, &mut bytes)?;
-    if crc(seed, &bytes) != extent.crc {
-        return Err(damaged("is damaged"));
+    let computed = crc(seed, &bytes);
+    if computed != extent.crc {
+        let sums = format!("stored {:08x}, computed {computed:08x}", extent.crc);
+        return Err(damaged("is damaged").detail(sums));
     }
     Ok(bytes)
 }
@@ -176,15 +235,46 @@ pub fn segments_of(storage: &dyn Storage, geometry: Geometry, size: u64) -> Resu
 }
 
 /// The segments a checkpoint needs: of the log, and of its own images and root (index, units).
-#[derive(Clone, Copy, Debug)]
-pub struct Needed<'a> {
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Needed {
     /// Segments of the log.
-    pub log: &'a [Segment],
+    pub log: Vec<Segment>,
     /// Segments of images and roots.
-    pub other: &'a [(u32, u32)],
+    pub other: Vec<(u32, u32)>,
 }
 
-impl Needed<'_> {
+impl Needed {
+    /// Gives both, each with its number before: segments of the log by index (4), units (4), sequence (8), dead bytes (8);
+    /// the others by index (4), units (4).
+    pub fn give(&self, give: &mut Give) {
+        give.u32(self.log.len() as u32);
+        for segment in &self.log {
+            give.u32(segment.index)
+                .u32(segment.units)
+                .u64(segment.sequence)
+                .u64(segment.dead);
+        }
+        give.u32(self.other.len() as u32);
+        for (index, units) in &self.other {
+            give.u32(*index).u32(*units);
+        }
+    }
+
+    /// What was given. `None`: the bytes end before.
+    pub fn take(take: &mut Take<'_>) -> Option<Self> {
+        Some(Self {
+            log: take.all(|take| {
+                Some(Segment {
+                    index: take.u32()?,
+                    units: take.u32()?,
+                    sequence: take.u64()?,
+                    dead: take.u64()?,
+                })
+            })?,
+            other: take.all(|take| Some((take.u32()?, take.u32()?)))?,
+        })
+    }
+
     /// `Corrupted` if one of them lies beyond the `segments` that the storage has.
     pub fn check_within(
         &self,
@@ -211,10 +301,10 @@ impl Needed<'_> {
 
     /// Tells the log.
     pub fn adopt(&self, log: &Log) -> Result<()> {
-        for segment in self.log {
+        for segment in &self.log {
             log.segments().adopt(*segment, Use::Log)?;
         }
-        for &(index, units) in self.other {
+        for &(index, units) in &self.other {
             let segment = Segment {
                 index,
                 units,

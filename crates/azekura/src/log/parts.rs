@@ -14,30 +14,46 @@ use super::{Geometry, Log};
 use crate::error::Result;
 use crate::format::checksum::crc;
 
-/// Runs may take so many segments beyond five fourths of what they hold.
+/// Runs may take so many segments beyond five fourths of what they hold, and so many of a full storage.
 const SPARED: u64 = 4;
+const SPARED_OF_FULL: u64 = 1;
 
-/// Where the next part goes: offset, and the end of its run.
+/// Where the next part goes.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Parts(Option<(u64, u64)>);
+pub struct Parts {
+    /// Offset, and the end of its run.
+    at: Option<(u64, u64)>,
+    together: u32,
+}
 
 /// A run of segments: how many, and how many bytes of it are needed.
 type Runs = BTreeMap<u32, (u32, u64)>;
 
 impl Parts {
+    /// Runs that are begun from now on have so many segments, where as many neighbours are free and the storage is not full.
+    pub fn keep_together(&mut self, units: u32) {
+        self.together = units;
+    }
+
+    /// The next part goes to the free segment nearest to the storage's front.
+    pub fn start_new_run(&mut self) {
+        self.at = None;
+    }
+
     /// Makes sure that the next `len` bytes stand in one run. `Full` if there is no room.
     pub fn make_room(&mut self, log: &Log, len: u64) -> Result<()> {
-        if self.0.is_some_and(|(at, end)| end - at >= len) {
+        if self.at.is_some_and(|(at, end)| end - at >= len) {
             return Ok(());
         }
         let geometry = log.geometry();
-        let units = len.div_ceil(geometry.segment_size()).max(1) as u32;
-        let index = log
-            .segments()
-            .space()
-            .take(units, 0, Use::Other, Claim::Checkpoint)?;
+        let least = len.div_ceil(geometry.segment_size()).max(1) as u32;
+        let mut space = log.segments().space();
+        let together = least.max(self.together);
+        let spacious = !log.segments().is_full() && space.has(together);
+        let units = if spacious { together } else { least };
+        let index = space.take(units, 0, Use::Other, Claim::Checkpoint)?;
         let offset = geometry.offset_of(index);
-        self.0 = Some((offset, offset + (u64::from(units) << geometry.shift)));
+        self.at = Some((offset, offset + (u64::from(units) << geometry.shift)));
         Ok(())
     }
 
@@ -45,14 +61,14 @@ impl Parts {
     pub fn write(&mut self, log: &Log, bytes: &[u8], seed: u32) -> Result<Extent> {
         let len = bytes.len() as u64;
         self.make_room(log, len)?;
-        let Some((offset, end)) = self.0 else {
+        let Some((offset, end)) = self.at else {
             unreachable!("room was made")
         };
         if let Err(error) = log.storage().write_at(offset, bytes) {
             log.poison();
             return Err(error);
         }
-        self.0 = Some(((offset + len).next_multiple_of(8).min(end), end));
+        self.at = Some(((offset + len).next_multiple_of(8).min(end), end));
         Ok(Extent {
             offset,
             len,
@@ -62,12 +78,12 @@ impl Parts {
 
     /// A byte of the run that is being filled.
     fn here(self) -> Option<u64> {
-        self.0.map(|(at, end)| at.min(end - 1))
+        self.at.map(|(at, end)| at.min(end - 1))
     }
 }
 
 /// The runs, and what of each is needed by `parts`.
-fn runs<'e>(log: &Log, parts: impl IntoIterator<Item = &'e Extent>) -> Runs {
+fn runs(log: &Log, parts: impl IntoIterator<Item = Extent>) -> Runs {
     let other = log.segments().in_use(Use::Other);
     let mut runs: Runs = other
         .iter()
@@ -89,31 +105,38 @@ fn add(runs: &mut Runs, geometry: Geometry, offset: u64, len: u64) {
 
 /// The segments of runs that a checkpoint with these parts, and a root still to be written to `writing`, needs: index,
 /// units.
-pub fn needed(log: &Log, parts: &[Extent], writing: Parts) -> Vec<(u32, u32)> {
-    let mut runs = runs(log, parts);
-    if let Some(offset) = writing.here() {
-        add(&mut runs, log.geometry(), offset, 1);
-    }
-    let live = runs.into_iter().filter(|(_, (_, live))| *live > 0);
-    live.map(|(index, (units, _))| (index, units)).collect()
+pub fn needed(
+    log: &Log,
+    parts: impl IntoIterator<Item = Extent>,
+    writing: Parts,
+) -> Vec<(u32, u32)> {
+    by_need(log, parts, writing, true)
 }
 
 /// Frees the runs of which `parts`, all that the last durable checkpoint needs, holds nothing, but the one that is being
 /// filled.
-pub fn release_idle<'e>(log: &Log, parts: impl IntoIterator<Item = &'e Extent>, writing: Parts) {
-    let mut runs = runs(log, parts);
-    if let Some(offset) = writing.here() {
-        add(&mut runs, log.geometry(), offset, 1);
-    }
-    let idle: Vec<(u32, u32)> = runs
-        .into_iter()
-        .filter(|(_, (_, live))| *live == 0)
-        .map(|(index, (units, _))| (index, units))
-        .collect();
+pub fn release_idle(log: &Log, parts: impl IntoIterator<Item = Extent>, writing: Parts) {
+    let idle = by_need(log, parts, writing, false);
     for (index, _) in &idle {
         log.segments().retire(*index);
     }
     log.segments().release(&idle);
+}
+
+/// Runs that hold something of `parts` or are being filled, if `needed`; else the others.
+fn by_need(
+    log: &Log,
+    parts: impl IntoIterator<Item = Extent>,
+    writing: Parts,
+    needed: bool,
+) -> Vec<(u32, u32)> {
+    let mut runs = runs(log, parts);
+    if let Some(offset) = writing.here() {
+        add(&mut runs, log.geometry(), offset, 1);
+    }
+    runs.retain(|_, (_, live)| (*live > 0) == needed);
+    let runs = runs.into_iter();
+    runs.map(|(index, (units, _))| (index, units)).collect()
 }
 
 /// Runs that hold little of what is needed.
@@ -140,13 +163,15 @@ impl Sparse {
 
 /// The runs to be emptied, so that all take at most five fourths of what they hold, and a few segments: those less than
 /// three fourths full, if they take more than that now; else none.
-pub fn sparse<'e>(log: &Log, parts: impl IntoIterator<Item = &'e Extent>) -> Sparse {
+pub fn sparse(log: &Log, parts: impl IntoIterator<Item = Extent>) -> Sparse {
     let geometry = log.geometry();
     let mut runs = runs(log, parts);
     let size = |units: u32| u64::from(units) << geometry.shift;
     let taken: u64 = runs.values().map(|(units, _)| size(*units)).sum();
     let live: u64 = runs.values().map(|(_, live)| live).sum();
-    if taken <= live + live / 4 + SPARED * geometry.segment_size() {
+    let is_full = log.segments().is_full();
+    let spared = if is_full { SPARED_OF_FULL } else { SPARED };
+    if taken <= live + live / 4 + spared * geometry.segment_size() {
         runs.clear();
     }
     runs.retain(|_, (units, live)| *live < size(*units) / 4 * 3);

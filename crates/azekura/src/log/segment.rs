@@ -128,6 +128,8 @@ struct Free {
     checkpoint_need: u32,
     /// Of these, neighbours.
     root_units: u32,
+    /// Whether so much is kept whatever part of the storage it is.
+    keeps_whole: bool,
     /// The storage could not be grown when it last should.
     was_full: bool,
 }
@@ -204,6 +206,20 @@ impl Segments {
     pub fn keep_for_checkpoint(&self, units: u32, root_units: u32) {
         let mut space = self.space();
         (space.free.checkpoint_need, space.free.root_units) = (units, root_units);
+        self.alarm_if_full(&space);
+    }
+
+    /// As `keep_for_checkpoint`, and all of it, whatever part of the storage that is: where nothing but a checkpoint gives
+    /// room back, a store that has none for it stands still for ever.
+    pub fn keep_whole_for_checkpoint(&self, units: u32, root_units: u32) {
+        let mut space = self.space();
+        let free = &mut *space.free;
+        free.keeps_whole = true;
+        (free.checkpoint_need, free.root_units) = (units, root_units);
+        self.alarm_if_full(&space);
+    }
+
+    fn alarm_if_full(&self, space: &Space<'_>) {
         // Who comes next sees to it, before it finds no room.
         if space.left_for(Claim::Growth) == 0 {
             self.raise(FULL);

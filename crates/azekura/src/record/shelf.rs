@@ -15,7 +15,7 @@ use super::limits::Limits;
 use super::scan::{Lend, Scan};
 use crate::engine::{Bookmark, Visit};
 use crate::epoch::{self, Brief, Pin};
-use crate::error::Result;
+use crate::error::{Kind, Result};
 use crate::index::hash::Hash;
 use crate::index::{Approached, Blank, Glance, Index, Locked, Place, Slot};
 use crate::slab::{Near, Record, Slab};
@@ -198,6 +198,32 @@ impl Shelf {
     ) -> Result<()> {
         let prefetch = |place| self.prefetch(place);
         group::in_groups(&self.index, &self.secrets, prefetch, items, each)
+    }
+
+    /// Calls `put` with every record, in groups. A group's pin keeps what the group overwrites; so a record for which there
+    /// is no room is put once more when nothing is pinned.
+    #[inline(always)]
+    pub(super) fn put_each(
+        &self,
+        records: &[(&[u8], &[u8])],
+        put: impl Fn(&[u8], Hash, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let mut done = 0;
+        loop {
+            let left = &records[done..];
+            let many = self.in_groups(left, |_, _, (key, value), hash| {
+                put(key, hash, value)?;
+                done += 1;
+                Ok(())
+            });
+            match (many, records.get(done)) {
+                (Err(error), Some((key, value))) if error.kind() == Kind::Full => {
+                    put(key, self.hash(key), value)?;
+                    done += 1;
+                }
+                (many, _) => return many,
+            }
+        }
     }
 
     /// As [`group::bring_near`].

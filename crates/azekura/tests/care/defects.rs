@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use azekura::io::memory::Memory;
 use azekura::io::sim::{Fault, Operation, SimDisk};
-use azekura::io::{Access, Directory, Map, Storage};
+use azekura::io::{Access, Directory, Storage};
 use azekura::object::{Options, Store};
 use azekura::testkit::crash::{Config, Counts, Crash, Ledger, explore};
 use azekura::testkit::tried;
@@ -403,50 +403,24 @@ impl Sectors {
     }
 }
 
-impl Storage for Sectors {
+impl azekura::io::over::Over for Sectors {
+    fn below(&self) -> &dyn Storage {
+        self.0.as_ref()
+    }
+
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         Self::check(offset, buf);
         self.0.read_at(offset, buf)
     }
+
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         Self::check(offset, bytes);
         self.0.write_at(offset, bytes)
     }
-    fn size(&self) -> Result<u64> {
-        self.0.size()
-    }
-    fn resize(&self, size: u64) -> Result<()> {
-        self.0.resize(size)
-    }
-    fn sync(&self) -> Result<()> {
-        self.0.sync()
-    }
-    fn discard(&self, offset: u64, len: u64) -> Result<()> {
-        self.0.discard(offset, len)
-    }
-    fn allocate(&self, offset: u64, len: u64) -> Result<()> {
-        self.0.allocate(offset, len)
-    }
-    fn allocated(&self) -> Result<u64> {
-        self.0.allocated()
-    }
-    fn map(&self, capacity: u64) -> Result<Arc<Map>> {
-        self.0.map(capacity)
-    }
-    fn copy_range_to(&self, offset: u64, len: u64, target: &dyn Storage) -> Result<()> {
-        self.0.copy_range_to(offset, len, target)
-    }
-    fn drop_cache(&self) -> Result<()> {
-        self.0.drop_cache()
-    }
-    fn boot_id(&self) -> [u8; 16] {
-        self.0.boot_id()
-    }
-    fn entropy(&self) -> u64 {
-        self.0.entropy()
-    }
-    fn path(&self) -> &Path {
-        self.0.path()
+
+    fn write_durably(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        Self::check(offset, bytes);
+        self.0.write_durably(offset, bytes)
     }
 }
 

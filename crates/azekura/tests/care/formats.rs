@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use azekura::format::frame::FrameKind;
-use azekura::log::anchor::{Anchor, Extent};
+use azekura::log::anchor::{Anchor, Extent, Needed};
 use azekura::log::{Geometry, LogPosition, Segment};
 use azekura::object::extent::{self, PACKED, Seal};
 use azekura::object::index::{EXTENT, Entry, Image};
@@ -263,13 +263,15 @@ fn the_bytes_of_superblock_and_root_are_as_they_were() {
             count: 6,
             live: 4,
         }],
-        log: vec![Segment {
-            index: 1,
-            units: 2,
-            sequence: 3,
-            dead: 4,
-        }],
-        other: vec![(5, 6)],
+        needed: Needed {
+            log: vec![Segment {
+                index: 1,
+                units: 2,
+                sequence: 3,
+                dead: 4,
+            }],
+            other: vec![(5, 6)],
+        },
     };
     assert_eq!([super_bytes, hex(&root.encode())], GOLDEN_CHECKPOINT);
     assert_eq!(Root::decode(&root.encode()), Some(root));

@@ -357,3 +357,124 @@ fn of_two_devices_each_alone_or_with_a_stranger_is_a_clear_error() {
     assert_eq!(contents(&store), before);
     assert!(store.check(true, &mut |_, _| {}).unwrap().is_sound());
 }
+
+/// Fills it with objects of `len` bytes until it is full; how many there are.
+fn full_of(store: &Store, from: u64, len: usize) -> u64 {
+    for n in from.. {
+        match store.put(id(n), &value(n, len)) {
+            Err(error) if error.kind() == Kind::Full => {
+                assert_eq!(store.head(id(n)).unwrap(), None, "a refused put is there");
+                return n;
+            }
+            stored => drop(stored.unwrap()),
+        }
+    }
+    unreachable!("a store is full before numbers end")
+}
+
+#[test]
+fn a_store_whose_journal_was_full_of_small_objects_takes_more_when_it_has_grown() {
+    let (_, store) = store_with(&options());
+    let large = full_of(&store, 0, 4000);
+    let count = full_of(&store, large, 1500);
+    assert!(count > large);
+    store.grow(Some(3 << 20)).unwrap();
+    store.put(id(count), &value(count, 1500)).unwrap();
+    store.put(id(count + 1), &value(count + 1, 4000)).unwrap();
+    for n in 0..count + 2 {
+        let len = if n < large || n > count { 4000 } else { 1500 };
+        assert!(store.get(id(n)).unwrap() == Some(value(n, len)), "{n}");
+    }
+    store.check_room().unwrap();
+}
+
+#[test]
+fn room_that_a_copy_kept_is_found_by_small_objects_that_waited_for_it() {
+    let (_, store) = store_with(&options());
+    let large = full_of(&store, 0, 4000);
+    let target = azekura::io::sim::SimDisk::new(1).directory();
+    let mut count = None;
+    let copied = store.copy_in(&target, std::path::Path::new("copy.azo"), &mut |_, _| {
+        count.get_or_insert_with(|| {
+            assert_eq!(store.remove_range(id(0), Some(id(90))).unwrap(), 90);
+            full_of(&store, large, 1500)
+        });
+    });
+    copied.unwrap();
+    let count = count.unwrap();
+    store.put(id(count), &value(count, 1500)).unwrap();
+    store.put(id(count + 1), &value(count + 1, 4000)).unwrap();
+    assert_eq!(store.count(), count + 2 - 90);
+}
+
+#[test]
+fn a_journal_far_too_small_refuses_objects_and_never_a_removal() {
+    for kibibytes in [80, 84, 100, 128, 256, 512] {
+        for len in [3000, 1500, 30] {
+            let (memory, store) = store_with(&Options {
+                capacity: 8 << 20,
+                journal_size: Some(kibibytes << 10),
+                small_max: if len == 3000 { 0 } else { 2048 },
+                ..options()
+            });
+            let what = format!("{kibibytes} KiB of journal, objects of {len} bytes");
+            // Their order is not that of their ids: every checkpoint changes every leaf.
+            let scattered = |n: u64| ObjectId(u128::from(n.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+            let mut count = 0;
+            while count < 20_000 {
+                match store.put(scattered(count), &value(count, len)) {
+                    Err(error) => {
+                        assert_eq!(error.kind(), Kind::Full, "{what}");
+                        let there = store.head(scattered(count)).unwrap();
+                        assert_eq!(there, None, "{what}: a refused put is there");
+                        break;
+                    }
+                    Ok(_) => count += 1,
+                }
+            }
+            assert!(count >= 20, "{count} with {what}");
+            store.close().unwrap();
+            let store = opened(&memory.to_vec());
+            for n in 0..count {
+                assert!(store.remove(scattered(n)).unwrap(), "{what}");
+            }
+            store.put(id(1), &value(1, len)).unwrap();
+            store.check_room().unwrap();
+            store.close().unwrap();
+        }
+    }
+}
+
+#[test]
+fn batches_leave_room_for_the_checkpoint_that_they_need() {
+    for (kibibytes, len) in [(100, 50), (256, 400), (512, 2000)] {
+        let (_, store) = store_with(&Options {
+            capacity: 8 << 20,
+            journal_size: Some(kibibytes << 10),
+            ..options()
+        });
+        let mut random = Random::new(7);
+        let mut count = 0;
+        loop {
+            let ids: Vec<ObjectId> = (0..len)
+                .map(|_| ObjectId(u128::from(random.u64()) << 64))
+                .collect();
+            let changes: Vec<Change<'_>> =
+                ids.iter().map(|id| Change::Put(*id, b"batched")).collect();
+            match store.apply(&changes) {
+                Ok(sequences) => count += sequences.len() as u64,
+                Err(error) => {
+                    assert_eq!(error.kind(), Kind::Full);
+                    break;
+                }
+            }
+        }
+        assert_eq!(store.count(), count);
+        store.checkpoint().unwrap();
+        for id in contents(&store).into_keys() {
+            assert!(store.remove(id).unwrap(), "{kibibytes} KiB");
+        }
+        store.put(id(1), &value(1, 3000)).unwrap();
+        store.check_room().unwrap();
+    }
+}

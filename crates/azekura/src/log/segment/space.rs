@@ -23,7 +23,9 @@ use crate::error::{Error, Kind, Result};
 
 /// Segments between one claim and the next.
 const STEP: u32 = 2;
-/// A small store's reserve takes at most this part of its capacity.
+/// Where the need is kept whole, a storage of fewer segments has steps of one.
+const SMALL: u32 = 64;
+/// A small store's reserve takes at most this part of its capacity, where it is not kept whole.
 const PART_OF_CAPACITY: u32 = 4;
 
 /// What a segment is taken for; the later, the deeper it reaches into the reserve.
@@ -42,12 +44,12 @@ pub enum Claim {
 }
 
 impl Claim {
-    /// Segments it leaves, if a checkpoint may need so many.
-    fn leaves(self, checkpoint: u32) -> u32 {
+    /// Segments it leaves, if a checkpoint may need so many, and between one claim and the next there are `step`.
+    fn leaves(self, checkpoint: u32, step: u32) -> u32 {
         match self {
-            Self::Growth => checkpoint + checkpoint / 4 + 3 * STEP,
-            Self::Exchange => checkpoint + checkpoint / 8 + 2 * STEP,
-            Self::Removal => checkpoint + STEP,
+            Self::Growth => checkpoint + checkpoint / 4 + 3 * step,
+            Self::Exchange => checkpoint + checkpoint / 8 + 2 * step,
+            Self::Removal => checkpoint + step,
             Self::Cleaning => checkpoint,
             Self::Checkpoint => 0,
         }
@@ -153,15 +155,27 @@ impl Space<'_> {
 
     /// The store is not full any more once growth can go on for some segments.
     pub(super) fn ease(&self) {
-        if self.left_for(Claim::Growth) >= STEP {
+        if self.left_for(Claim::Growth) >= self.step() {
             self.segments.settle(FULL);
         }
     }
 
     /// Segments that `claim` leaves.
     pub(super) fn left_by(&self, claim: Claim) -> u32 {
-        let wanted = claim.leaves(self.free.checkpoint_need);
+        let wanted = claim.leaves(self.free.checkpoint_need, self.step());
+        if self.free.keeps_whole {
+            return wanted;
+        }
         wanted.min(self.segments.limit / PART_OF_CAPACITY)
+    }
+
+    /// Segments between one claim and the next.
+    fn step(&self) -> u32 {
+        if self.free.keeps_whole && self.segments.limit < SMALL {
+            1
+        } else {
+            STEP
+        }
     }
 
     fn count(&self) -> u32 {

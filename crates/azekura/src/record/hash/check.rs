@@ -10,13 +10,13 @@ use std::collections::HashSet;
 use rapidhash::v3::RapidSecrets;
 
 use super::Core;
-use super::layout::{Image, root_crc};
+use super::layout::{Image, ROOT_SEED};
 use crate::engine::CheckReport;
 use crate::epoch;
 use crate::error::Result;
 use crate::index::Index;
 use crate::index::hash::{Hash, STRIPES};
-use crate::log::anchor::Extent;
+use crate::log::anchor::{Extent, read_extent};
 use crate::log::layout::{FIRST_FRAME, Link};
 use crate::log::{Address, Log, LogPosition, Segment, Stop, Use};
 
@@ -61,7 +61,7 @@ impl Checked<'_> {
         let mut report = CheckReport::default();
         let segments = self.log.segments().in_use(Use::Log);
         let total = segments.len() as u64 + STRIPES as u64;
-        self.check_checkpoint(&mut report)?;
+        self.check_checkpoint(&mut report);
         for (done, segment) in segments.iter().enumerate() {
             progress(done as u64, total);
             self.check_segment(segment, &mut report)?;
@@ -121,27 +121,22 @@ impl Checked<'_> {
         }
     }
 
-    fn check_checkpoint(&self, report: &mut CheckReport) -> Result<()> {
+    fn check_checkpoint(&self, report: &mut CheckReport) {
         let storage = self.log.storage();
         let salt = self.log.geometry().salt;
         if let Some(root) = self.root {
-            let mut bytes = vec![0; root.len as usize];
-            storage.read_at(root.offset, &mut bytes)?;
             report.bytes += root.len;
-            if root_crc(salt, &bytes) != root.crc {
-                report.note(format!(
-                    "the checkpoint's root at offset {:#x} is damaged",
-                    root.offset
-                ));
+            let what = "the root of the checkpoint";
+            if let Err(error) = read_extent(storage.as_ref(), root, salt ^ ROOT_SEED, what) {
+                report.note(error.to_string());
             }
         }
         for (stripe, image) in self.images.iter().enumerate() {
             match Core::read_image(storage.as_ref(), salt, stripe, *image) {
-                Ok(_) => report.bytes += u64::from(image.len),
+                Ok(_) => report.bytes += image.extent.len,
                 Err(error) => report.note(error.to_string()),
             }
         }
-        Ok(())
     }
 
     fn check_stripe(&self, stripe: usize, report: &mut CheckReport) -> Result<()> {

@@ -17,16 +17,16 @@
 //! free for those still to be written: a file holds little more than one generation. The last part
 //! has the new P; only that one releases segments of the log.
 
-use std::collections::BTreeMap;
-
 use super::Core;
 use super::image;
-use super::layout::{ENGINE, Image, Root, Super, image_crc, root_crc};
+use super::layout::{ENGINE, Image, ROOT_SEED, Root, Super, image_seed};
 use crate::error::{Error, Kind, Result};
 use crate::format::superblock::Superblock;
 use crate::index::hash::STRIPES;
-use crate::log::anchor::Extent;
-use crate::log::{Claim, Geometry, LogPosition, Segment, Use};
+use crate::io::Storage;
+use crate::log::anchor::{Extent, Needed, read_extent, remedy};
+use crate::log::parts::{self, Parts};
+use crate::log::{Geometry, LogPosition, Segment, Use};
 
 /// Into how many parts a large checkpoint is cut, and how many segments of images a part has at least.
 const PARTS: u64 = 8;
@@ -34,7 +34,7 @@ const PART_SEGMENTS_MIN: u64 = 4;
 /// In how many runs of neighbouring segments the images of a large file stand at least, and how many segments such
 /// a run has at most.
 const RUNS: u64 = 4;
-const RUN_SEGMENTS_MAX: u32 = 8;
+const RUN_SEGMENTS_MAX: u64 = 8;
 
 /// Bytes of a record in an image, about (`image`).
 const ENTRY_LEN: u64 = 6;
@@ -55,8 +55,8 @@ pub(super) struct Checkpoint {
     pub(super) images: Vec<Image>,
     /// Segments of the log, as its root lists them.
     pub(super) log: Vec<Segment>,
-    /// Where the next image goes: offset, and the end of its run.
-    pub(super) writing: Option<(u64, u64)>,
+    /// Where the next image goes.
+    pub(super) parts: Parts,
     /// `Log::appended` at the last checkpoint.
     pub(super) appended: u64,
 }
@@ -64,13 +64,26 @@ pub(super) struct Checkpoint {
 impl Checkpoint {
     /// Bytes of all images.
     fn images_len(&self) -> u64 {
-        self.images.iter().map(|image| u64::from(image.len)).sum()
+        self.images.iter().map(|image| image.extent.len).sum()
     }
 
-    /// The next image goes to the free segment nearest to the file's front.
-    pub(super) fn start_new_run(&mut self) {
-        self.writing = None;
+    fn root(&self) -> Option<Extent> {
+        self.superblock.as_ref().and_then(|(_, last)| last.root)
     }
+
+    /// Images stand in neighbours where there are some: among segments of the log they would be held in memory with
+    /// them, by huge pages.
+    fn keep_together(&mut self, geometry: Geometry) {
+        let wanted = (self.images_len() / RUNS) >> geometry.shift;
+        self.parts
+            .keep_together(wanted.min(RUN_SEGMENTS_MAX) as u32);
+    }
+}
+
+/// Where there are images, with the stripe.
+fn present(images: &[Image]) -> impl Iterator<Item = (usize, Extent)> + '_ {
+    let present = images.iter().enumerate().filter(|(_, i)| !i.is_empty());
+    present.map(|(stripe, image)| (stripe, image.extent))
 }
 
 /// Segments that a checkpoint may need of a file whose last one has `images_len` bytes of images in `taken` segments, and
@@ -87,7 +100,7 @@ pub(super) fn need(
     let images = images_len.max(count * ENTRY_LEN);
     let parts = images.min(2 * part_len(geometry, images));
     let root = root_units(geometry, (STRIPES + log) as u64 * 24);
-    let run = ((images / RUNS) >> geometry.shift).min(u64::from(RUN_SEGMENTS_MAX)) as u32;
+    let run = ((images / RUNS) >> geometry.shift).min(RUN_SEGMENTS_MAX) as u32;
     let sparse = units(images + images / 4) + 1 + root;
     let needed = units(parts) + run + root + sparse.saturating_sub(taken);
     (needed, root)
@@ -183,7 +196,7 @@ impl Core {
         stripes.extend(self.stripes_in_sparse_runs(&state, &stripes));
         if self.log.segments().is_full() {
             // Run by run, so that each is free as soon as may be.
-            stripes.sort_unstable_by_key(|stripe| state.images[*stripe].offset);
+            stripes.sort_unstable_by_key(|stripe| state.images[*stripe].extent.offset);
         }
         if let Err(error) = self.write_checkpoint(&mut state, moment, &stripes, part_len) {
             for stripe in changed {
@@ -191,8 +204,8 @@ impl Core {
             }
             // What it wrote is nobody's, and its room is wanted: it may have failed for want of it.
             if !self.log.is_poisoned() {
-                state.start_new_run();
-                self.release_old_runs(&state);
+                state.parts.start_new_run();
+                self.release_images(&state);
             }
             return Err(error);
         }
@@ -200,7 +213,7 @@ impl Core {
         self.keep_for_checkpoint(&state);
         *self.replay_from.lock() = start.1;
         self.log.segments().release(&retired);
-        self.release_old_runs(&state);
+        self.release_images(&state);
         Ok(())
     }
 
@@ -219,6 +232,7 @@ impl Core {
         let mut images = state.images.clone();
         let mut entries = Vec::new();
         let mut written = 0;
+        state.keep_together(self.log.geometry());
         for &stripe in stripes {
             if written >= part_len {
                 let before = Moment {
@@ -227,7 +241,7 @@ impl Core {
                     log: state.log.clone(),
                 };
                 self.publish(state, images.clone(), before)?;
-                self.release_old_runs(state);
+                self.release_images(state);
                 self.log.segments().reap_patiently(part_len / 2);
                 written = 0;
             }
@@ -238,14 +252,12 @@ impl Core {
                 Image::default()
             } else {
                 let bytes = image::encode(&mut entries);
-                let offset = self.write_part(state, &bytes)?;
-                let crc = image_crc(salt, stripe, &bytes);
-                written += bytes.len() as u64;
+                let seed = image_seed(salt, stripe);
+                let extent = state.parts.write(&self.log, &bytes, seed)?;
+                written += extent.len;
                 Image {
-                    offset,
                     count: entries.len() as u32,
-                    len: bytes.len() as u32,
-                    crc,
+                    extent,
                 }
             };
         }
@@ -275,174 +287,62 @@ impl Core {
         let Moment { start, count, log } = moment;
         let geometry = self.log.geometry();
         // The root lists its own run too: it is taken before the list is made.
-        let room = (images.iter().filter(|i| !i.is_empty()).count() * 24
+        let room = (present(&images).count() * 24
             + log.len() * 24
             + self.log.segments().in_use(Use::Other).len() * 8
             + 64) as u64;
-        let size = geometry.segment_size();
-        let images_at = state.writing;
-        let stands_alone = room > size;
-        if stands_alone {
-            // An image beside it would hold its whole run when the root is long replaced.
-            state.start_new_run();
-            self.room_for(state, u64::from(root_units(geometry, room)) * size)?;
+        // A long one stands alone: an image beside it would hold its whole run when the root is long replaced.
+        let mut alone = Parts::default();
+        let (writing, room) = if room > geometry.segment_size() {
+            let units = u64::from(root_units(geometry, room));
+            (&mut alone, units << geometry.shift)
         } else {
-            self.room_for(state, room)?;
-        }
+            (&mut state.parts, room)
+        };
+        writing.make_room(&self.log, room)?;
         // Only runs that this checkpoint needs: the others are free once it is durable, and a recovery
         // may find anything in them.
-        let other = self.live_in_runs(&images, None, state.writing);
-        let needed = other.into_iter().filter(|(_, (_, live))| *live > 0);
-        let other = needed.map(|(index, (units, _))| (index, units)).collect();
-        let root = Root { images, log, other };
-        let bytes = root.encode();
-        let offset = self.write_part(state, &bytes)?;
-        if stands_alone {
-            state.writing = images_at;
-        }
-        let crc = root_crc(geometry.salt, &bytes);
+        let extents = present(&images).map(|(_, extent)| extent);
+        let other = parts::needed(&self.log, extents, *writing);
+        let needed = Needed { log, other };
+        let root = Root { images, needed };
+        let extent = writing.write(&self.log, &root.encode(), geometry.salt ^ ROOT_SEED)?;
         self.sync_storage()?;
         payload.start = start;
         payload.durable = self.log.durable();
-        payload.root = Some(Extent {
-            offset,
-            len: bytes.len() as u64,
-            crc,
-        });
+        payload.root = Some(extent);
         payload.next_sequence = self.log.next_sequence();
         payload.count = count;
         self.write_super(state, payload)?;
         state.images = root.images;
-        state.log = root.log;
+        state.log = root.needed.log;
+        state.keep_together(geometry);
         Ok(())
     }
 
-    /// Makes sure that the next `len` bytes stand in one run.
-    fn room_for(&self, state: &mut Checkpoint, len: u64) -> Result<()> {
-        if state.writing.is_some_and(|(at, end)| end - at >= len) {
-            return Ok(());
-        }
-        let geometry = self.log.geometry();
-        let least = len.div_ceil(geometry.segment_size()).max(1) as u32;
-        // Neighbours where there are some: images among segments of the log would be held in memory with them,
-        // by huge pages.
-        let wanted = (state.images_len() / RUNS) >> geometry.shift;
-        let mut space = self.log.segments().space();
-        let together = (wanted as u32).clamp(least, RUN_SEGMENTS_MAX.max(least));
-        let spacious = !self.log.segments().is_full() && space.has(together);
-        let units = if spacious { together } else { least };
-        let index = space.take(units, 0, Use::Other, Claim::Checkpoint)?;
-        drop(space);
-        let offset = geometry.offset_of(index);
-        state.writing = Some((offset, offset + (u64::from(units) << geometry.shift)));
-        Ok(())
-    }
-
-    fn write_part(&self, state: &mut Checkpoint, bytes: &[u8]) -> Result<u64> {
-        self.room_for(state, bytes.len() as u64)?;
-        let Some((at, end)) = state.writing else {
-            unreachable!("room was made")
-        };
-        if let Err(error) = self.log.storage().write_at(at, bytes) {
-            self.log.poison();
-            return Err(error);
-        }
-        state.writing = Some(((at + bytes.len() as u64).next_multiple_of(8).min(end), end));
-        Ok(at)
-    }
-
-    /// Bytes that a checkpoint needs of each run of images, by index of the run.
-    fn live_in_runs(
-        &self,
-        images: &[Image],
-        root: Option<Extent>,
-        writing: Option<(u64, u64)>,
-    ) -> BTreeMap<u32, (u32, u64)> {
-        let geometry = self.log.geometry();
-        let other = self.log.segments().in_use(Use::Other);
-        let mut runs: BTreeMap<u32, (u32, u64)> = other
-            .iter()
-            .map(|segment| (segment.index, (segment.units, 0)))
-            .collect();
-        let mut add = |offset: u64, len: u64| {
-            if let Some((index, _)) = geometry.locate(offset)
-                && let Some((_, (_, live))) = runs.range_mut(..=index).next_back()
-            {
-                *live += len;
-            }
-        };
-        for image in images.iter().filter(|image| !image.is_empty()) {
-            add(image.offset, u64::from(image.len));
-        }
-        if let Some(root) = root {
-            add(root.offset, root.len);
-        }
-        if let Some((at, end)) = writing {
-            add(at.min(end - 1), 1);
-        }
-        runs
-    }
-
-    /// As `live_in_runs`, of the last checkpoint.
-    fn live_runs(&self, state: &Checkpoint) -> BTreeMap<u32, (u32, u64)> {
-        let root = state.superblock.as_ref().and_then(|(_, last)| last.root);
-        self.live_in_runs(&state.images, root, state.writing)
-    }
-
-    /// Stripes to write again so that runs which hold little become free: as long as the runs take more
-    /// than five fourths of what they hold, and a few segments. Of a full store, than what they will hold when the
-    /// `changed` ones are gone.
+    /// Stripes to write again so that runs which hold little become free. Of a full store, runs that will hold little
+    /// when the `changed` ones are gone.
     fn stripes_in_sparse_runs(&self, state: &Checkpoint, changed: &[usize]) -> Vec<usize> {
-        let geometry = self.log.geometry();
         let is_full = self.log.segments().is_full();
-        let mut runs = self.live_runs(state);
-        for image in changed.iter().map(|stripe| state.images[*stripe]) {
-            if is_full
-                && let Some((index, _)) = geometry.locate(image.offset)
-                && let Some((_, (_, live))) = runs.range_mut(..=index).next_back()
-            {
-                *live = live.saturating_sub(u64::from(image.len));
-            }
-        }
-        let size = |units: u32| u64::from(units) << geometry.shift;
-        let taken: u64 = runs.values().map(|(units, _)| size(*units)).sum();
-        let live: u64 = runs.values().map(|(_, live)| live).sum();
-        let spared = if is_full { 1 } else { 4 };
-        if taken <= live + live / 4 + spared * geometry.segment_size() {
-            return Vec::new();
-        }
-        let sparse = |offset: u64| {
-            let run = geometry
-                .locate(offset)
-                .and_then(|(index, _)| runs.range(..=index).next_back());
-            run.is_some_and(|(_, (units, live))| *live < size(*units) / 4 * 3)
-        };
-        (0..STRIPES)
-            .filter(|stripe| {
-                let image = &state.images[*stripe];
-                !image.is_empty() && sparse(image.offset) && changed.binary_search(stripe).is_err()
-            })
+        let stays = |stripe: usize| changed.binary_search(&stripe).is_err();
+        let counted = present(&state.images).filter(|(stripe, _)| !is_full || stays(*stripe));
+        let counted = counted.map(|(_, extent)| extent).chain(state.root());
+        let sparse = parts::sparse(&self.log, counted);
+        present(&state.images)
+            .filter(|(stripe, extent)| sparse.holds(extent.offset) && stays(*stripe))
+            .map(|(stripe, _)| stripe)
             .collect()
     }
 
     /// Frees the runs that the checkpoint just made does not need.
-    fn release_old_runs(&self, state: &Checkpoint) {
-        let segments = self.log.segments();
-        let idle: Vec<(u32, u32)> = self
-            .live_runs(state)
-            .into_iter()
-            .filter(|(_, (_, live))| *live == 0)
-            .map(|(index, (units, _))| (index, units))
-            .collect();
-        for (index, _) in &idle {
-            segments.retire(*index);
-        }
-        segments.release(&idle);
+    fn release_images(&self, state: &Checkpoint) {
+        let images = present(&state.images).map(|(_, extent)| extent);
+        parts::release_idle(&self.log, images.chain(state.root()), state.parts);
     }
 
     /// Reads a stripe's image and verifies it.
     pub(super) fn read_image(
-        storage: &dyn crate::io::Storage,
+        storage: &dyn Storage,
         salt: u32,
         stripe: usize,
         image: Image,
@@ -450,34 +350,14 @@ impl Core {
         if image.is_empty() {
             return Ok(Vec::new());
         }
-        let damaged = |detail: String| {
-            Error::new(Kind::Corrupted, "a part of the index checkpoint is damaged")
+        let what = "a part of the index checkpoint";
+        let bytes = read_extent(storage, image.extent, image_seed(salt, stripe), what)?;
+        image::decode(&bytes, image.count).ok_or_else(|| {
+            Error::new(Kind::Corrupted, format!("{what} is damaged"))
                 .at(storage.path())
-                .offset(image.offset)
-                .detail(detail)
-                .remedy(format!(
-                    "run `azekura repair {} NEW-FILE`",
-                    storage.path().display()
-                ))
-        };
-        let size = storage.size()?;
-        if image
-            .offset
-            .checked_add(u64::from(image.len))
-            .is_none_or(|end| end > size)
-        {
-            return Err(damaged(format!("{} bytes exceed the file", image.len)));
-        }
-        let mut bytes = vec![0; image.len as usize];
-        storage.read_at(image.offset, &mut bytes)?;
-        let computed = image_crc(salt, stripe, &bytes);
-        if computed != image.crc {
-            return Err(damaged(format!(
-                "stored {:08x}, computed {computed:08x}",
-                image.crc
-            )));
-        }
-        image::decode(&bytes, image.count)
-            .ok_or_else(|| damaged(format!("it does not hold {} entries", image.count)))
+                .offset(image.extent.offset)
+                .detail(format!("it does not hold {} entries", image.count))
+                .remedy(remedy(storage))
+        })
     }
 }

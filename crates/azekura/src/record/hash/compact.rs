@@ -106,12 +106,12 @@ impl Core {
         }
         let first_free = self.log.segments().first_free().unwrap_or(u32::MAX);
         let mut state = self.checkpoint.lock();
-        state.start_new_run();
+        state.parts.start_new_run();
         for (stripe, image) in state.images.iter().enumerate() {
             let index = self
                 .log
                 .geometry()
-                .locate(image.offset)
+                .locate(image.extent.offset)
                 .map_or(0, |(index, _)| index);
             if !image.is_empty() && index > first_free {
                 self.index.mark_dirty(stripe);

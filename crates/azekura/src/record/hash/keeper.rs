@@ -1,4 +1,4 @@
-//! The keeper: one thread per open file that does what need not be done by a writer.
+//! What the keeper of an open file does.
 //!
 //! It wakes when a segment was filled, and for the sync interval: prepares the next segments, checkpoints
 //! when the log behind the last checkpoint has grown long, cleans when the log has outgrown its
@@ -7,13 +7,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
 use super::Core;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Kind, Result};
+use crate::keeper::Keeper;
 
 /// Segments kept ready for appenders.
 const PREPARED: usize = 6;
@@ -28,63 +28,11 @@ const IDLE: Duration = Duration::from_millis(50);
 const HELD_BACK: Duration = Duration::from_millis(50);
 const HELD_BACK_TIMES: usize = 4;
 
-/// Wakes the keeper.
-#[derive(Debug, Default)]
-pub(super) struct Bell {
-    state: Mutex<Ring>,
-    rang: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct Ring {
-    rung: bool,
-    stop: bool,
-}
-
-impl Bell {
-    fn ring(&self) {
-        let mut state = self.state.lock();
-        if !state.rung {
-            state.rung = true;
-            self.rang.notify_one();
-        }
-    }
-
-    fn stop(&self) {
-        self.state.lock().stop = true;
-        self.rang.notify_one();
-    }
-}
-
-pub(super) struct Keeper {
-    core: Arc<Core>,
-    thread: JoinHandle<()>,
-}
-
-impl Keeper {
-    /// `Io` if the system gives no thread.
-    pub(super) fn start(core: &Arc<Core>) -> Result<Self> {
-        let own = Arc::clone(core);
-        let thread = std::thread::Builder::new()
-            .name("azekura-keeper".into())
-            .spawn(move || own.keep())
-            .map_err(|error| {
-                Error::io("cannot start the keeper's thread", error)
-                    .at(core.log.storage().path())
-                    .remedy("allow this user more processes, or open without background work")
-            })?;
-        Ok(Self {
-            core: Arc::clone(core),
-            thread,
-        })
-    }
-
-    pub(super) fn stop(self) {
-        self.core.bell.stop();
-        if self.thread.join().is_err() {
-            tracing::error!("the keeper panicked");
-        }
-    }
+/// `Io` if the system gives no thread.
+pub(super) fn start(core: &Arc<Core>) -> Result<Keeper> {
+    let own = Arc::clone(core);
+    let path = core.log.storage().path();
+    Keeper::start("azekura-keeper", path, &core.bell, move || own.keep())
 }
 
 impl Core {
@@ -93,8 +41,7 @@ impl Core {
         let (mut rung, mut idle) = (false, false);
         let mut synced = Instant::now();
         loop {
-            let stopped = self.bell.state.lock().stop;
-            if stopped {
+            if self.bell.rang().stop {
                 return;
             }
             let debt = match self.keeper_step(rung, idle) {
@@ -127,20 +74,14 @@ impl Core {
                 }
                 interval.saturating_sub(synced.elapsed())
             });
-            let mut state = self.bell.state.lock();
-            if !state.rung && !state.stop && !warming {
-                let left = match (left, debt) {
-                    (None, false) => None,
-                    (None, true) => Some(IDLE),
-                    (Some(left), debt) => Some(if debt { left.min(IDLE) } else { left }),
-                };
-                match left {
-                    None => self.bell.rang.wait(&mut state),
-                    Some(left) => _ = self.bell.rang.wait_for(&mut state, left),
-                }
-            }
-            idle = debt && !state.rung;
-            rung = std::mem::take(&mut state.rung);
+            let left = match (warming, left, debt) {
+                (true, ..) => Some(Duration::ZERO),
+                (_, None, false) => None,
+                (_, None, true) => Some(IDLE),
+                (_, Some(left), debt) => Some(if debt { left.min(IDLE) } else { left }),
+            };
+            rung = self.bell.wait(left).work;
+            idle = debt && !rung;
         }
     }
 
@@ -158,13 +99,11 @@ impl Core {
             if !self.step(paced)? {
                 return Ok(paced && self.is_over_bound());
             }
-            {
-                let state = self.bell.state.lock();
-                if state.stop {
-                    return Ok(false);
-                }
-                paced |= state.rung;
+            let rang = self.bell.rang();
+            if rang.stop {
+                return Ok(false);
             }
+            paced |= rang.work;
             if rung {
                 self.log.segments().prepare(PREPARED)?;
             }

@@ -43,8 +43,8 @@ use super::Compression;
 use crate::format::bytes::{Give, Take};
 use crate::format::checksum::crc;
 use crate::index::hash::{ADDRESS_BITS, STRIPES};
+use crate::log::Geometry;
 use crate::log::anchor::{Anchor, Extent, Needed};
-use crate::log::{Geometry, LogPosition, Segment};
 
 /// The engine's word in the superblock.
 pub const ENGINE: [u8; 8] = *b"hash\0\0\0\0";
@@ -89,26 +89,13 @@ impl std::ops::DerefMut for Super {
 impl Super {
     /// The payload's bytes.
     pub fn encode(&self) -> Vec<u8> {
-        let root = self.root.unwrap_or_default();
         let mut give = Give::default();
         give.u32(self.geometry.shift)
             .u32(self.geometry.salt)
             .u64(self.hash_seed)
-            .u8(self.compression as u8)
-            .u8(u8::from(self.open))
-            .u16(0)
-            .u32(self.epoch)
-            .bytes(&self.boot_id)
-            .u32(self.start.0)
-            .u32(self.start.1.offset)
-            .u64(self.start.1.sequence)
-            .u64(self.durable.sequence)
-            .u32(self.durable.offset)
-            .u32(root.crc)
-            .u64(root.offset)
-            .u64(root.len)
-            .u64(self.count)
-            .u64(self.next_sequence);
+            .u8(self.compression as u8);
+        self.anchor.give(&mut give);
+        give.u64(self.count).u64(self.next_sequence);
         give.0
     }
 
@@ -121,36 +108,10 @@ impl Super {
         };
         let hash_seed = take.u64()?;
         let compression = Compression::from_byte(take.u8()?)?;
-        let open = take.u8()?;
-        let _zero = take.u16()?;
-        let epoch = take.u32()?;
-        let boot_id = take.id()?;
-        let (index, offset, sequence) = (take.u32()?, take.u32()?, take.u64()?);
-        let durable = LogPosition {
-            sequence: take.u64()?,
-            offset: take.u32()?,
-        };
-        let crc = take.u32()?;
-        let root = Extent {
-            offset: take.u64()?,
-            len: take.u64()?,
-            crc,
-        };
-        let (count, next_sequence) = (take.u64()?, take.u64()?);
-        let anchor = Anchor {
-            geometry,
-            open: open == 1,
-            epoch,
-            boot_id,
-            start: (index, LogPosition { sequence, offset }),
-            durable,
-            root: (root.len > 0).then_some(root),
-            next_sequence,
-        };
-        let sound = SHIFTS.contains(&geometry.shift)
-            && open <= 1
-            && anchor.is_sound()
-            && count <= COUNT_MAX;
+        let mut anchor = Anchor::take(geometry, &mut take)?;
+        let count = take.u64()?;
+        anchor.next_sequence = take.u64()?;
+        let sound = SHIFTS.contains(&geometry.shift) && anchor.is_sound() && count <= COUNT_MAX;
         sound.then_some(Self {
             anchor,
             hash_seed,
@@ -163,14 +124,10 @@ impl Super {
 /// Where a stripe's entries are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Image {
-    /// Offset in the file.
-    pub offset: u64,
     /// Number of entries; 0: there is no image.
     pub count: u32,
-    /// Bytes of the image.
-    pub len: u32,
-    /// CRC32C of its bytes.
-    pub crc: u32,
+    /// Its bytes.
+    pub extent: Extent,
 }
 
 impl Image {
@@ -180,17 +137,9 @@ impl Image {
     }
 }
 
-/// The checksum of a stripe's image.
-pub fn image_crc(salt: u32, stripe: usize, bytes: &[u8]) -> u32 {
-    crc(
-        crc(salt ^ IMAGE_SEED, &(stripe as u32).to_le_bytes()),
-        bytes,
-    )
-}
-
-/// The checksum of a root.
-pub fn root_crc(salt: u32, bytes: &[u8]) -> u32 {
-    crc(salt ^ ROOT_SEED, bytes)
+/// The seed of the checksum of a stripe's image.
+pub fn image_seed(salt: u32, stripe: usize) -> u32 {
+    crc(salt ^ IMAGE_SEED, &(stripe as u32).to_le_bytes())
 }
 
 /// A checkpoint's root.
@@ -198,10 +147,8 @@ pub fn root_crc(salt: u32, bytes: &[u8]) -> u32 {
 pub struct Root {
     /// By stripe; `STRIPES` of them.
     pub images: Vec<Image>,
-    /// Segments of the log.
-    pub log: Vec<Segment>,
-    /// Segments of images and roots: index, units.
-    pub other: Vec<(u32, u32)>,
+    /// Segments of the log, of images and of roots.
+    pub needed: Needed,
 }
 
 impl Root {
@@ -209,16 +156,7 @@ impl Root {
     pub fn new() -> Self {
         Self {
             images: vec![Image::default(); STRIPES],
-            log: Vec::new(),
-            other: Vec::new(),
-        }
-    }
-
-    /// The segments it needs.
-    pub fn needed(&self) -> Needed<'_> {
-        Needed {
-            log: &self.log,
-            other: &self.other,
+            needed: Needed::default(),
         }
     }
 
@@ -236,21 +174,11 @@ impl Root {
             give.u16(stripe as u16)
                 .u16(0)
                 .u32(image.count)
-                .u32(image.len)
-                .u32(image.crc)
-                .u64(image.offset);
+                .u32(image.extent.len as u32)
+                .u32(image.extent.crc)
+                .u64(image.extent.offset);
         }
-        give.u32(self.log.len() as u32);
-        for segment in &self.log {
-            give.u32(segment.index)
-                .u32(segment.units)
-                .u64(segment.sequence)
-                .u64(segment.dead);
-        }
-        give.u32(self.other.len() as u32);
-        for (index, units) in &self.other {
-            give.u32(*index).u32(*units);
-        }
+        self.needed.give(&mut give);
         give.0
     }
 
@@ -261,28 +189,12 @@ impl Root {
         for _ in 0..take.u32()? {
             let stripe = usize::from(take.u16()?);
             let _zero = take.u16()?;
-            let (count, len) = (take.u32()?, take.u32()?);
+            let (count, len) = (take.u32()?, u64::from(take.u32()?));
             let (crc, offset) = (take.u32()?, take.u64()?);
-            *root.images.get_mut(stripe)? = Image {
-                offset,
-                count,
-                len,
-                crc,
-            };
+            let extent = Extent { offset, len, crc };
+            *root.images.get_mut(stripe)? = Image { count, extent };
         }
-        for _ in 0..take.u32()? {
-            let (index, units) = (take.u32()?, take.u32()?);
-            let (sequence, dead) = (take.u64()?, take.u64()?);
-            root.log.push(Segment {
-                index,
-                units,
-                sequence,
-                dead,
-            });
-        }
-        for _ in 0..take.u32()? {
-            root.other.push((take.u32()?, take.u32()?));
-        }
+        root.needed = Needed::take(&mut take)?;
         take.0.is_empty().then_some(root)
     }
 }
@@ -291,6 +203,7 @@ impl Root {
 #[expect(clippy::indexing_slicing, reason = "tests")]
 mod tests {
     use super::*;
+    use crate::log::{LogPosition, Segment};
 
     fn sample() -> Super {
         let anchor = Anchor {
@@ -364,25 +277,19 @@ mod tests {
     #[test]
     fn a_root_comes_back_and_no_prefix_of_it_does() {
         let mut root = Root::new();
-        root.images[3] = Image {
-            offset: 4096,
-            count: 5,
-            len: 7,
-            crc: 6,
+        let image = |count, offset, len, crc| {
+            let extent = Extent { offset, len, crc };
+            Image { count, extent }
         };
-        root.images[4095] = Image {
-            offset: 8192,
-            count: 7,
-            len: 9,
-            crc: 8,
-        };
-        root.log.push(Segment {
+        root.images[3] = image(5, 4096, 7, 6);
+        root.images[4095] = image(7, 8192, 9, 8);
+        root.needed.log.push(Segment {
             index: 0,
             units: 1,
             sequence: 1 << 32,
             dead: 99,
         });
-        root.other.push((1, 2));
+        root.needed.other.push((1, 2));
         let bytes = root.encode();
         assert_eq!(Root::decode(&bytes), Some(root));
         for len in 0..bytes.len() {

@@ -71,6 +71,7 @@ use crate::error::Result;
 use crate::format::frame::Frame;
 use crate::index::Index;
 use crate::index::hash::Hash;
+use crate::keeper::{Bell, Keeper};
 use crate::log::{Log, LogPosition, Use};
 use crate::record::gate::Gate;
 use crate::record::scan;
@@ -159,7 +160,7 @@ impl Default for Options {
 /// An open hash file. See the module's text.
 pub struct HashDb {
     core: Arc<Core>,
-    keeper: Option<keeper::Keeper>,
+    keeper: Option<Keeper>,
 }
 
 /// What the threads of a process share of an open file.
@@ -184,7 +185,7 @@ struct Core {
     checkpoint: Mutex<checkpoint::Checkpoint>,
     /// When `Log::appended` reaches this, the keeper is woken. Relaxed: a late wake is harmless.
     wake_at: AtomicU64,
-    bell: keeper::Bell,
+    bell: Arc<Bell>,
     /// One thread cleans at a time.
     cleaning: Mutex<clean::Pace>,
     /// Where replay would begin; segments before may be cleaned.

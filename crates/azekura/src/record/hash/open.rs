@@ -155,11 +155,11 @@ impl HashDb {
         let size = storage.size()?;
         let geometry = last.geometry;
         let segments = segments_of(storage.as_ref(), geometry, size)?;
-        root.needed()
+        root.needed
             .check_within(storage.as_ref(), geometry, segments)?;
         storage.resize(size.max(geometry.offset_of(segments as u32)))?;
         let log = open_log(&storage, geometry, options)?;
-        root.needed().adopt(&log)?;
+        root.needed.adopt(&log)?;
         let trust = last.trust(&log);
         if last.open && !trust.trusted {
             storage.drop_cache()?;
@@ -205,7 +205,7 @@ impl HashDb {
         let mut state = Checkpoint {
             superblock: Some((sequence, last.clone())),
             images: root.images,
-            log: root.log,
+            log: root.needed.log,
             ..Checkpoint::default()
         };
         if resumes {
@@ -221,7 +221,7 @@ impl HashDb {
         core.keep_for_checkpoint(&core.checkpoint.lock());
         let core = Arc::new(core);
         let background = core.options.background;
-        let keeper = background.then(|| keeper::Keeper::start(&core));
+        let keeper = background.then(|| keeper::start(&core));
         let keeper = keeper.transpose()?;
         Ok(Self { core, keeper })
     }
@@ -299,7 +299,7 @@ fn build(log: Arc<Log>, index: Index, options: &Options, payload: &Super) -> Res
         frame_len: AtomicUsize::new(64),
         checkpoint: Mutex::new(Checkpoint::default()),
         wake_at: AtomicU64::new(0),
-        bell: keeper::Bell::default(),
+        bell: Arc::default(),
         cleaning: Mutex::default(),
         replay_from: Mutex::new(payload.start.1),
         suspect: Mutex::new(Vec::new()),
@@ -367,10 +367,15 @@ pub(super) fn read_root(storage: &dyn Storage, last: &Super) -> Result<Root> {
 }
 
 fn keep_for_next_checkpoint(log: &Log, root: &Root, count: u64) {
-    let images_len = root.images.iter().map(|image| u64::from(image.len)).sum();
-    let taken = root.other.iter().map(|(_, units)| units).sum();
-    let (units, neighbours) =
-        checkpoint::need(log.geometry(), images_len, count, root.log.len(), taken);
+    let images_len = root.images.iter().map(|image| image.extent.len).sum();
+    let taken = root.needed.other.iter().map(|(_, units)| units).sum();
+    let (units, neighbours) = checkpoint::need(
+        log.geometry(),
+        images_len,
+        count,
+        root.needed.log.len(),
+        taken,
+    );
     log.segments().keep_for_checkpoint(units, neighbours);
 }
 

@@ -199,9 +199,9 @@ impl View {
         let map = storage.map(size.next_multiple_of(4096).max(1 << 40))?;
         let log = Arc::new(Log::new(Arc::clone(storage), map, geometry)?);
         let segments = segments_of(storage.as_ref(), geometry, size)?;
-        root.needed()
+        root.needed
             .check_within(storage.as_ref(), geometry, segments)?;
-        root.needed().adopt(&log)?;
+        root.needed.adopt(&log)?;
         let trust = last.trust(&log);
         let mut replay = Replay::new(RapidSecrets::seed(last.hash_seed));
         let found = log.recover(last.start, trust, &mut |address, frame| {

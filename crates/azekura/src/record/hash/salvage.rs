@@ -27,7 +27,7 @@ pub(super) fn find_segments(
 ) -> Vec<Segment> {
     let geometry = last.geometry;
     let count = size.saturating_sub(geometry.offset_of(0)) >> geometry.shift;
-    let mut segments = root.log.clone();
+    let mut segments = root.needed.log.clone();
     segments.retain(|segment| {
         let end = geometry.offset_of(segment.index.saturating_add(segment.units));
         if end > size {
@@ -40,8 +40,9 @@ pub(super) fn find_segments(
         end <= size
     });
     // Free segments still carry their old header: only those behind P are news.
-    let is_news =
-        |header: &SegmentHeader| root.log.is_empty() || header.sequence > last.start.1.sequence;
+    let is_news = |header: &SegmentHeader| {
+        root.needed.log.is_empty() || header.sequence > last.start.1.sequence
+    };
     for index in 0..count as u32 {
         let is_known = |s: &Segment| (s.index..s.index + s.units).contains(&index);
         if let Some(header) = header_at(storage, geometry, index)
