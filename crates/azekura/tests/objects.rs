@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use azekura::io::sim::{Atom, Fault, Operation, SimDisk};
-use azekura::io::{Access, Directory, Map, Storage};
+use azekura::io::{Access, Directory, Storage};
 use azekura::object::{Change, ObjectId, Options, Store};
 use azekura::testkit::crash::{Config, Counts, Crash, Ledger, explore};
 use azekura::testkit::{Random, round_seed, tried};
@@ -128,60 +128,30 @@ struct Lying {
     bug: Bug,
 }
 
-impl Storage for Lying {
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.below.read_at(offset, buf)
+impl azekura::io::over::Over for Lying {
+    fn below(&self) -> &dyn Storage {
+        self.below.as_ref()
     }
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.below.write_at(offset, bytes)
-    }
+
     fn write_durably(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         match self.bug {
             Bug::SyncsDropped | Bug::DurableWritesCached => self.below.write_at(offset, bytes),
             _ => self.below.write_durably(offset, bytes),
         }
     }
-    fn size(&self) -> Result<u64> {
-        self.below.size()
-    }
-    fn resize(&self, size: u64) -> Result<()> {
-        self.below.resize(size)
-    }
+
     fn sync(&self) -> Result<()> {
         match self.bug {
             Bug::SyncsDropped => Ok(()),
             _ => self.below.sync(),
         }
     }
-    fn discard(&self, offset: u64, len: u64) -> Result<()> {
-        self.below.discard(offset, len)
-    }
-    fn allocate(&self, offset: u64, len: u64) -> Result<()> {
-        self.below.allocate(offset, len)
-    }
-    fn allocated(&self) -> Result<u64> {
-        self.below.allocated()
-    }
-    fn map(&self, capacity: u64) -> Result<Arc<Map>> {
-        self.below.map(capacity)
-    }
-    fn copy_range_to(&self, offset: u64, len: u64, target: &dyn Storage) -> Result<()> {
-        self.below.copy_range_to(offset, len, target)
-    }
-    fn drop_cache(&self) -> Result<()> {
-        self.below.drop_cache()
-    }
+
     fn boot_id(&self) -> [u8; 16] {
         match self.bug {
             Bug::SameBoot => [7; 16],
             _ => self.below.boot_id(),
         }
-    }
-    fn entropy(&self) -> u64 {
-        self.below.entropy()
-    }
-    fn path(&self) -> &Path {
-        self.below.path()
     }
 }
 
@@ -443,6 +413,44 @@ fn every_crash_leaves_of_each_object_a_state_it_had() {
     );
 }
 
+/// Objects that are written and read in pieces, several of which are at the device at once.
+#[test]
+fn crashes_within_long_objects_leave_each_whole() {
+    let value = |version, len| Value { version, len };
+    let steps = [
+        Step::Put(1, value(1, 3_200_000)),
+        Step::Sync,
+        Step::Put(1, value(2, 2_200_000)),
+        Step::Put(2, value(3, 4 << 20)),
+        Step::Batch(vec![
+            (1, Some(value(4, 2_500_000))),
+            (3, Some(value(5, 70_000))),
+        ]),
+        Step::Remove(2),
+        Step::Sync,
+    ];
+    let options = Options {
+        capacity: 20 << 20,
+        journal_size: Some(256 << 10),
+        background: false,
+        ..Options::default()
+    };
+    let mut config = Config::new(round_seed()).quick(24);
+    config.recovery_one_in = 64;
+    config.recovery_cuts_max = 8;
+    config.limits.exhaustive = 8;
+    config.limits.singles = 6;
+    config.limits.random = 6;
+    let effects = effects(&steps);
+    let counts = explore(
+        &config,
+        |disk, ledger| run(disk, ledger, &steps, Bug::None, &options),
+        |crash| verify(crash, &effects, Bug::None, &options),
+    );
+    tried(&format!("{counts:?}"));
+    assert!(counts.crash_states > 200, "{counts:?}");
+}
+
 #[test]
 fn planted_bugs_are_seen() {
     for bug in [
@@ -527,6 +535,66 @@ fn small_objects_move_into_packs_and_their_room_comes_back() {
         );
     }
     assert_eq!(after.count(), 40);
+}
+
+/// A journal that is small beside what its checkpoints tell of many small objects: the reserve was less than a checkpoint that
+/// tells all of them anew, so none could be made any more, and no room came back.
+#[test]
+fn a_journal_full_of_small_objects_is_refused_opened_and_emptied() {
+    for (seed, len, journal) in [(1, 900, 192), (2, 40, 1 << 10), (3, 200, 4 << 10)] {
+        let disk = SimDisk::new(seed);
+        let options = Options {
+            capacity: 64 << 20,
+            journal_size: Some(journal << 10),
+            ..options()
+        };
+        let mut random = Random::new(seed);
+        let mut store = create(&disk, Bug::None, &options).unwrap();
+        // In any order, so that every checkpoint changes every leaf.
+        let mut kept = Vec::new();
+        let mut refused = 0;
+        while refused < 60 {
+            let id = ObjectId(u128::from(random.below(u64::MAX)) << 40);
+            match store.put(id, &vec![len as u8; len]) {
+                Ok(_) => kept.push(id),
+                Err(error) => {
+                    assert_eq!(error.kind(), azekura::Kind::Full);
+                    refused += 1;
+                }
+            }
+            if refused > 0 && refused % 20 == 0 {
+                refused += 1;
+                let killed = disk.kill_state(disk.events());
+                let after = open(&killed, Bug::None, &options).unwrap();
+                assert_eq!(after.count(), kept.len() as u64);
+                after.check_room().unwrap();
+                drop(after);
+                drop(store);
+                store = open(&disk, Bug::None, &options).unwrap();
+            }
+        }
+        store.checkpoint().unwrap();
+        let least = journal as usize * 5;
+        assert!(kept.len() > least, "{} of {len} bytes", kept.len());
+        let (gone, stay) = kept.split_at(kept.len() / 2);
+        for id in gone {
+            assert!(store.remove(*id).unwrap());
+        }
+        store.checkpoint().unwrap();
+        for (n, id) in gone.iter().enumerate().take(gone.len() / 2) {
+            let put = store.put(*id, &vec![1; len]);
+            assert!(put.is_ok(), "{n} of {}: {put:?}", gone.len());
+        }
+        store.close().unwrap();
+        let store = open(&disk, Bug::None, &options).unwrap();
+        for id in stay {
+            assert_eq!(store.get(*id).unwrap(), Some(vec![len as u8; len]));
+        }
+        tried(&format!(
+            "{} objects of {len} bytes fill the journal",
+            kept.len()
+        ));
+    }
 }
 
 /// A put over a packed object failed, and the journal was told what held instead: the place in the pack. Replay counted the

@@ -2,7 +2,7 @@
 //! names the device and, where there is one, the object, with an exit code for scripts.
 //! Checks, repairs and copies of them have their own tests.
 
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 
 use crate::program::{Place, Ran, lines};
 
@@ -608,25 +608,29 @@ fn journal_and_values_may_be_apart_and_belong_together() {
         .error(9);
 }
 
-/// Holds the store as another process would: a put that waits for its value.
-#[test]
-fn a_store_that_another_process_has_open_is_locked() {
-    let place = Place::with_objects();
+/// Has another process hold the store: a put that waits for its value. And what somebody who comes is told.
+fn held(place: &Place) -> (Child, String) {
     let hold = || {
         let mut command = place.command(&["object", "put", "s.azo", "1", "-"]);
         command.stdin(Stdio::piped()).spawn().expect("it starts")
     };
     let mut holder = hold();
-    let refused = loop {
+    loop {
         let ran = place.object(&["list", "s.azo"]);
         if ran.code != 0 {
-            break ran.error(6);
+            return (holder, ran.error(6));
         }
         // The list may have been there first: then the holder was refused.
         if holder.try_wait().expect("a state").is_some() {
             holder = hold();
         }
-    };
+    }
+}
+
+#[test]
+fn a_store_that_another_process_has_open_is_locked() {
+    let place = Place::with_objects();
+    let (mut holder, refused) = held(&place);
     assert!(
         refused.starts_with("locked: ") && refused.contains(" at s.azo"),
         "{refused}"
@@ -634,4 +638,33 @@ fn a_store_that_another_process_has_open_is_locked() {
     drop(holder.stdin.take());
     assert!(holder.wait().expect("the holder ends").success());
     assert_eq!(place.object(&["get", "s.azo", "1"]).ok(), "");
+}
+
+#[test]
+fn commands_that_only_look_change_no_byte_of_a_store_that_was_killed() {
+    let place = Place::with_objects();
+    place.write("file", bytes(100_000, 1));
+    place
+        .object(&["put", "s.azo", "1", "file", "2", "file"])
+        .ok();
+    let (mut holder, _) = held(&place);
+    holder.kill().expect("it is killed");
+    holder.wait().expect("it ends");
+    let before = place.read("s.azo");
+    for command in [
+        &["get", "s.azo", "1", "--output", "same"][..],
+        &["head", "s.azo", "1", "2"],
+        &["list", "s.azo"],
+        &["usage", "s.azo"],
+        &["stats", "s.azo"],
+        &["journal", "s.azo"],
+        &["check", "s.azo"],
+        &["scrub", "s.azo"],
+    ] {
+        place.object(command).ok();
+        assert!(place.read("s.azo") == before, "{command:?}");
+    }
+    assert_eq!(place.read("same"), bytes(100_000, 1));
+    place.object(&["remove", "s.azo", "1"]).ok();
+    assert!(place.read("s.azo") != before);
 }

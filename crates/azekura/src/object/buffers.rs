@@ -47,9 +47,18 @@ impl Buffers {
     /// Takes one back.
     pub(super) fn give(&self, buf: AlignedBuf) {
         let mut kept = self.kept.lock();
-        let held: usize = kept.iter().map(AlignedBuf::capacity).sum();
-        if held + buf.capacity() <= KEPT_MAX {
+        if bytes(&kept) + buf.capacity() <= KEPT_MAX {
             kept.push(buf);
         }
     }
+
+    /// Bytes that are kept.
+    #[cfg(test)]
+    pub(super) fn held(&self) -> usize {
+        bytes(&self.kept.lock())
+    }
+}
+
+fn bytes(kept: &[AlignedBuf]) -> usize {
+    kept.iter().map(AlignedBuf::capacity).sum()
 }

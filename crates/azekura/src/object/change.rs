@@ -10,14 +10,16 @@
 //!
 //! A put whose write failed is *voided*: the journal is told so, since all of the extent may have arrived.
 
-use super::extent::{self, BATCHED, PIECE, Seal, UNIT};
+use super::extent::{self, BATCHED, CHUNK, PIECE, Seal, UNIT};
 use super::id::ObjectId;
 use super::index::{EXTENT, Entry};
 use super::layout::Record;
+use super::long;
 use super::space::Span;
+use super::times::Watch;
 use super::{Core, Store, Stored};
 use crate::engine::Durability;
-use crate::error::{Error, Kind, Result, size};
+use crate::error::{Error, Kind, Result, sizes};
 use crate::io::aligned::AlignedBuf;
 use crate::log::Claim;
 
@@ -142,11 +144,15 @@ impl Core {
         self.work_is_due()
     }
 
-    /// Counts a change; whether it is acknowledged only after a sync.
+    /// Counts a change; whether it is acknowledged only after a sync. The first one since the last sync has the keeper wake for
+    /// the interval's: whoever counts it knows that it is, however many are counted meanwhile.
     pub(super) fn owes_sync(&self, durability: Durability) -> bool {
         let unsynced = self
             .unsynced
             .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        if unsynced == 0 && self.options.sync_interval.is_some() {
+            self.bell.ring();
+        }
         let is_due = self
             .options
             .sync_every
@@ -159,52 +165,76 @@ impl Core {
         if self.is_small(value.len()) {
             return self.put_small(id, value);
         }
-        let (placed, buf) = self.begin(id, value, 0)?;
-        let written = self.data.write_at(self.offset_of(placed.span), &buf);
-        self.buffers.give(buf);
-        self.finish(placed, written)
+        let mut watch = Watch::start();
+        let placed = self.place(id, value.len() as u64)?;
+        let written = self.write(&placed, value, 0, &mut watch);
+        let stored = self.finish(placed, written);
+        self.times.put.record(&watch);
+        stored
     }
 
-    /// The first step. The bytes to be written, which go back to `buffers` afterwards.
-    pub(super) fn begin(
-        &self,
-        id: ObjectId,
-        value: &[u8],
-        flags: u32,
-    ) -> Result<(Placed, AlignedBuf)> {
-        let len = value.len() as u64;
+    /// The first step, with the bytes to be written, which go back to `buffers` afterwards.
+    pub(super) fn begin(&self, id: ObjectId, value: &[u8]) -> Result<(Placed, AlignedBuf)> {
+        let placed = self.place(id, value.len() as u64)?;
+        match self.buffers.take(extent::bytes(value.len() as u64)) {
+            Ok(mut buf) => {
+                let seal = self.seal_of(&placed);
+                seal.encode(&mut buf, placed.sequence, 0, value);
+                Ok((placed, buf))
+            }
+            Err(error) => {
+                self.void(placed)?;
+                Err(error)
+            }
+        }
+    }
+
+    fn seal_of(&self, placed: &Placed) -> Seal {
+        Seal::new(self.salt, placed.entry.place, placed.id)
+    }
+
+    /// Writes the extent: one write, or a run of them.
+    fn write(&self, placed: &Placed, value: &[u8], flags: u32, watch: &mut Watch) -> Result<()> {
+        let (seal, sequence) = (self.seal_of(placed), placed.sequence);
+        let (from, len) = (self.offset_of(placed.span), value.len() as u64);
+        let bytes = extent::bytes(len);
+        if bytes as u64 > long::ONE_MAX {
+            let stretch = self.stretch(from..from + bytes as u64);
+            let mut encode = |at: u64, piece: &mut [u8]| {
+                seal.encode_from(at / CHUNK as u64, piece, sequence, flags, value);
+            };
+            return watch.device(|| stretch.write(&mut encode));
+        }
+        let mut buf = self.buffers.take(bytes)?;
+        seal.encode(&mut buf, sequence, flags, value);
+        let written = watch.device(|| self.data.write_at(from, &buf));
+        self.buffers.give(buf);
+        written
+    }
+
+    /// The first step: room for an object of `len` bytes.
+    fn place(&self, id: ObjectId, len: u64) -> Result<Placed> {
         if len > self.len_max() {
+            let (found, most) = sizes(len, self.len_max());
             return Err(
                 Error::new(Kind::TooLarge, format!("object {id} exceeds the limit"))
                     .at(self.data.path())
-                    .found(size(len), format!("at most {}", size(self.len_max())))
+                    .found(found, format!("at most {most}"))
                     .remedy("store it in parts, or make a store with larger groups"),
             );
         }
         self.index.prepare(id)?;
-        let units = extent::units(len) as u32;
-        let mut buf = self.buffers.take((u64::from(units) * UNIT) as usize)?;
-        let (span, sequence) = match self.find_room(units) {
-            Ok(found) => found,
-            Err(error) => {
-                self.buffers.give(buf);
-                return Err(error);
-            }
-        };
-        let place = span.unit * (UNIT / PIECE);
-        let seal = Seal::new(self.salt, place, id);
-        seal.encode(&mut buf, sequence, flags, value);
-        let placed = Placed {
+        let (span, sequence) = self.find_room(extent::units(len) as u32)?;
+        Ok(Placed {
             id,
             sequence,
             span,
             entry: Entry {
-                place,
+                place: span.unit * (UNIT / PIECE),
                 len: len as u32,
                 kind: EXTENT,
             },
-        };
-        Ok((placed, buf))
+        })
     }
 
     fn find_room(&self, units: u32) -> Result<(Span, u64)> {
@@ -382,16 +412,14 @@ impl Core {
         let mut placed = Vec::with_capacity(changes.len());
         let written = changes.iter().try_for_each(|change| match change {
             Change::Put(id, value) => {
-                let (put, buf) = self.begin(*id, value, BATCHED)?;
+                let put = self.place(*id, value.len() as u64)?;
                 placed.push(put);
-                let written = self.data.write_at(self.offset_of(put.span), &buf);
-                self.buffers.give(buf);
-                written
+                self.write(&put, value, BATCHED, &mut Watch::start())
             }
             Change::Remove(id) => self.index.prepare(*id),
         });
         let result = written
-            .and_then(|()| self.make_journal_room(Claim::Exchange))
+            .and_then(|()| self.make_batch_room(placed.len() as u64))
             .and_then(|()| {
                 let _inside = self.gate.read();
                 self.end_batch(changes, &placed)
@@ -442,6 +470,19 @@ impl Core {
             }
         }
         Ok(sequences)
+    }
+
+    /// Room in the journal for a batch, and for the next checkpoint with so many objects more. `Full` if there is none.
+    fn make_batch_room(&self, puts: u64) -> Result<()> {
+        if puts == 0 {
+            return self.make_journal_room(Claim::Exchange);
+        }
+        self.keep_for_checkpoint(puts);
+        let made = self.make_journal_room(Claim::Growth).and_then(|()| {
+            self.keep_for_checkpoint(puts);
+            self.log.admit(Claim::Growth)
+        });
+        made.inspect_err(|_| self.keep_for_checkpoint(0))
     }
 
     /// A checkpoint, if the journal has no room left for this claim.

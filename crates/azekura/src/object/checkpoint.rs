@@ -15,40 +15,51 @@
 //! It does not decide when.
 
 use super::Core;
-use super::index::{Image, JOURNAL, Shot};
+use super::index::{ENTRY_SIZE, Image, JOURNAL, LEAF_SIZE_MAX, Shot};
 use super::layout::{ENGINE, LEAF_SEED, LIST_SEED, ROOT_SEED, Root, Super, encode_runs};
 use super::space::Told;
 use crate::error::Result;
 use crate::format::checksum::crc;
 use crate::format::superblock::Superblock;
-use crate::log::anchor::Extent;
+use crate::log::anchor::{Extent, Needed};
 use crate::log::parts::{self, Parts};
-use crate::log::{Geometry, Segment, Use};
+use crate::log::{Claim, Geometry, Segment, Use};
 
 /// The last checkpoint.
 #[derive(Debug, Default)]
 pub(super) struct Checkpoint {
     /// The superblock as it stands on storage.
     pub(super) superblock: Option<(u64, Super)>,
+    /// Whether it was made here: one that was found may be damaged where nobody has looked yet.
+    pub(super) is_own: bool,
     /// Images it needs: of leaves and lists.
     pub(super) images: Vec<Extent>,
     /// Where the next image goes.
     pub(super) parts: Parts,
     /// `Log::appended` when it was begun.
     pub(super) appended: u64,
+    /// If small objects stayed in the journal for want of room: units that were within reach then.
+    pub(super) reach: Option<u64>,
 }
 
 /// Bytes of an object in the images and the root, about.
 const OBJECT_LEN: u64 = 26;
+/// Entries of a leaf that was split.
+const LEAF_LEN_MIN: u64 = LEAF_SIZE_MAX / ENTRY_SIZE as u64 / 2;
 /// Bytes that a root takes for each leaf or group, at most.
 const PART_LEN: u64 = 48;
 
 /// Segments that a checkpoint may need of a store of `count` objects, `leaves` leaves and `groups` groups, and how many of them
 /// in a row.
-pub(super) fn need(geometry: Geometry, count: u64, leaves: u64, groups: u64) -> (u32, u32) {
-    let units = |len: u64| len.div_ceil(geometry.segment_size()) as u32;
+fn need(geometry: Geometry, count: u64, leaves: u64, groups: u64) -> (u32, u32) {
+    let size = geometry.segment_size();
+    let units = |len: u64| len.div_ceil(size) as u32;
     let root = units((leaves + leaves / 8 + groups + 64) * PART_LEN);
-    (units(count * OBJECT_LEN) + root + 2, root)
+    // An image does not begin in one run and end in another: what is left at the end of a run is half of one.
+    let images = count * OBJECT_LEN;
+    let ends = images * (LEAF_SIZE_MAX / 2).min(size * 2 / 5) / size;
+    // Waiting puts take the rest of a segment and at most one more.
+    (units(images + ends) + root + 3, root)
 }
 
 /// The seed of a leaf's image.
@@ -89,16 +100,20 @@ impl Core {
         Ok(())
     }
 
-    /// See the module's text.
+    /// See the module's text. Does nothing if nothing was changed since the last one.
     pub(super) fn make_checkpoint(&self) -> Result<()> {
         let mut state = self.checkpoint.lock();
         self.log.healthy()?;
         self.log.segments().reap();
+        if self.is_told(&state) {
+            return Ok(());
+        }
         let appended = self.log.appended();
-        let kept_from = self.move_small()?;
+        let (kept_from, reach) = self.move_small()?;
         let mut moment = {
             let _alone = self.gate.write();
-            self.tell_waiting()?;
+            // What the reserve is for: without a checkpoint there would never be room again.
+            self.tell_waiting(Claim::Checkpoint)?;
             let mut room = self.room.lock();
             let start = self.log.end();
             let (told, lists) = room.space.tell();
@@ -108,9 +123,13 @@ impl Core {
                 between: room.space.between().collect(),
                 under_way: room.puts(),
                 packs: room.packs.all().collect(),
-                log: self.journal_from(kept_from.sequence),
+                needed: Needed {
+                    log: self.journal_from(kept_from.sequence),
+                    other: Vec::new(),
+                },
                 ..Root::default()
             };
+            self.index.join();
             let shots = self.index.snapshot(true);
             Moment {
                 start,
@@ -123,16 +142,18 @@ impl Core {
         if let Err(error) = self.write_checkpoint(&mut state, &mut moment) {
             self.index.soil(&moment.shots);
             self.room.lock().space.soil(&moment.told);
-            state.parts = Parts::default();
+            state.parts.start_new_run();
             if !self.log.is_poisoned() {
                 self.release_images(&state);
             }
             return Err(error);
         }
         state.appended = appended;
+        state.is_own = true;
+        state.reach = reach;
         self.release_journal(kept_from.sequence);
         self.release_images(&state);
-        self.keep_for_checkpoint(&state);
+        self.keep_for_checkpoint(0);
         Ok(())
     }
 
@@ -181,7 +202,7 @@ impl Core {
             + 8 * self.log.segments().in_use(Use::Other).len() as u64
             + 64;
         state.parts.make_room(&self.log, room)?;
-        root.other = parts::needed(&self.log, &images, state.parts);
+        root.needed.other = parts::needed(&self.log, images.iter().copied(), state.parts);
         let bytes = root.encode();
         let extent = state
             .parts
@@ -246,23 +267,38 @@ impl Core {
         segments.release(&retired);
     }
 
-    /// Has the journal keep so many free segments as the next checkpoint may need.
-    pub(super) fn keep_for_checkpoint(&self, state: &Checkpoint) {
-        let groups = match &state.superblock {
-            Some((_, last)) => last.units.div_ceil(u64::from(last.group_units)),
-            None => 0,
+    /// Has the journal keep so many free segments as the next checkpoint may need, if there are `more` objects by then; to be
+    /// called as they become more.
+    pub(super) fn keep_for_checkpoint(&self, more: u64) {
+        let units = self.room.lock().space.units();
+        let groups = units.div_ceil(u64::from(self.group_units));
+        let count = self.index.count() + more;
+        // New ones stand in leaves that are half full, at worst.
+        let leaves = self.index.leaves() as u64 + more / LEAF_LEN_MIN;
+        let (units, root) = need(self.log.geometry(), count, leaves, groups);
+        self.log.segments().keep_whole_for_checkpoint(units, root);
+    }
+
+    /// Whether the last checkpoint tells all that there is, and another one would find no more room for small objects.
+    fn is_told(&self, state: &Checkpoint) -> bool {
+        let Some((_, last)) = &state.superblock else {
+            return false;
         };
-        let leaves = self.index.leaves() as u64;
-        let (units, root) = need(self.log.geometry(), self.index.count(), leaves, groups);
-        self.log.segments().keep_for_checkpoint(units, root);
+        let (units, reach) = {
+            let room = self.room.lock();
+            (room.space.units(), room.space.within_reach())
+        };
+        let is_at_end = last.start == self.log.end() && last.units == units;
+        let has_no_more_room = state.reach.is_none_or(|before| reach <= before);
+        state.is_own && is_at_end && has_no_more_room && !self.has_waiting()
     }
 }
 
 /// All that the last checkpoint needs in segments of its own.
-fn needed_images(state: &Checkpoint) -> Vec<&Extent> {
+fn needed_images(state: &Checkpoint) -> impl Iterator<Item = Extent> + '_ {
     let root = state
         .superblock
         .as_ref()
         .and_then(|(_, last)| last.anchor.root.as_ref());
-    state.images.iter().chain(root).collect()
+    state.images.iter().chain(root).copied()
 }

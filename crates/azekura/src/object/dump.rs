@@ -7,7 +7,7 @@ use super::layout::Record;
 use super::{Core, Store};
 use crate::error::{Error, Kind, Result};
 use crate::log::layout::{FIRST_FRAME, Link};
-use crate::log::{LogPosition, Stop};
+use crate::log::{Claim, LogPosition, Stop};
 
 /// Where the walk met damage: offset on the device, and what.
 type Damage = (u64, String);
@@ -20,7 +20,7 @@ impl Store {
         core.log.healthy()?;
         {
             let _inside = core.gate.read();
-            match core.tell_waiting() {
+            match core.tell_waiting(Claim::Removal) {
                 // What has no room waits on.
                 Err(error) if error.kind() == Kind::Full => {}
                 told => told?,

@@ -107,6 +107,11 @@ pub fn units(len: u64) -> u64 {
     physical(len, chunks(len), UNIT) / UNIT
 }
 
+/// Its bytes.
+pub fn bytes(len: u64) -> usize {
+    (units(len) * UNIT) as usize
+}
+
 /// Bytes that an object of `len` bytes takes in a pack.
 pub fn packed_size(len: u64) -> u64 {
     physical(len, chunks(len), PIECE)
@@ -177,32 +182,39 @@ impl Seal {
     pub fn encode(&self, extent: &mut [u8], sequence: u64, flags: u32, value: &[u8]) {
         let len = value.len() as u64;
         debug_assert_eq!(extent.len() as u64, physical(len, chunks(len), self.grain));
-        let header = self.header(sequence, value.len() as u32, flags);
-        let mut rest = value;
-        for (chunk, bytes) in extent.chunks_mut(CHUNK).enumerate() {
+        self.encode_from(0, extent, sequence, flags, value);
+    }
+
+    /// Fills `chunks`, some of an extent from chunk `first` on, with what they hold of the whole value.
+    pub fn encode_from(
+        &self,
+        first: u64,
+        chunks: &mut [u8],
+        sequence: u64,
+        flags: u32,
+        value: &[u8],
+    ) {
+        for (chunk, bytes) in (first..).zip(chunks.chunks_mut(CHUNK)) {
             let Some((body, trailer)) = bytes.split_last_chunk_mut::<TRAILER_LEN>() else {
                 unreachable!("a chunk has a unit or more")
             };
-            let room = if chunk == 0 {
-                let Some((head, room)) = body.split_at_mut_checked(HEADER_LEN) else {
+            let mut room = &mut *body;
+            if chunk == 0 {
+                let Some((head, rest)) = room.split_at_mut_checked(HEADER_LEN) else {
                     unreachable!("a chunk has a unit or more")
                 };
-                head.copy_from_slice(&header);
-                room
-            } else {
-                &mut *body
-            };
-            let len = rest.len().min(room.len());
-            if let (Some((now, later)), Some((filled, padding))) =
-                (rest.split_at_checked(len), room.split_at_mut_checked(len))
-            {
-                filled.copy_from_slice(now);
-                padding.fill(0);
-                rest = later;
+                head.copy_from_slice(&self.header(sequence, value.len() as u32, flags));
+                room = rest;
             }
-            *trailer = self.trailer(chunk as u64, sequence, body);
+            let held = value_range(value.len() as u64, chunk);
+            let held = value.get(held.start as usize..held.end as usize);
+            let held = held.unwrap_or_default();
+            if let Some((filled, padding)) = room.split_at_mut_checked(held.len()) {
+                filled.copy_from_slice(held);
+                padding.fill(0);
+            }
+            *trailer = self.trailer(chunk, sequence, body);
         }
-        debug_assert!(rest.is_empty());
     }
 
     fn trailer(&self, chunk: u64, sequence: u64, body: &[u8]) -> [u8; TRAILER_LEN] {
@@ -237,44 +249,89 @@ impl Seal {
         range: &Range<u64>,
         out: &mut Vec<u8>,
     ) -> Result<u64, Fault> {
-        let of = chunks_of(len, range);
-        let mut put: Option<u64> = None;
-        for (chunk, bytes) in of.clone().zip(read.chunks(CHUNK)) {
-            let end = physical(len, chunk + 1, self.grain);
-            let physical = end - physical(len, chunk, self.grain);
-            let (body, trailer) = bytes
-                .get(..physical as usize)
-                .and_then(|bytes| bytes.split_last_chunk::<TRAILER_LEN>())
-                .ok_or(Fault::Chunk(chunk))?;
-            let low = u64::from_le_bytes(*trailer) >> 32;
-            if self.trailer(chunk, low, body) != *trailer {
-                return Err(Fault::Chunk(chunk));
-            }
-            let mut value = body;
-            let mut sequence = low;
-            if chunk == 0 {
-                let (head, rest) = body
-                    .split_first_chunk::<HEADER_LEN>()
-                    .ok_or(Fault::Header)?;
-                let header = Header::decode(head, self.salt, self.place).ok_or(Fault::Header)?;
-                if header.id != self.id || u64::from(header.len) != len {
-                    return Err(Fault::Header);
-                }
-                sequence = header.sequence;
-                value = rest;
-            }
-            match put {
-                Some(first) if first as u32 != low as u32 => return Err(Fault::Mixed(chunk)),
-                Some(_) => {}
-                None => put = Some(sequence),
-            }
-            let held = value_range(len, chunk);
-            let from = range.start.max(held.start) - held.start;
-            let to = range.end.min(held.end).saturating_sub(held.start);
-            let wanted = value.get(from as usize..to.max(from) as usize);
-            out.extend_from_slice(wanted.ok_or(Fault::Chunk(chunk))?);
+        let mut reading = self.reading(len, range);
+        reading.take(read, out)?;
+        reading.sequence()
+    }
+
+    /// As `decode`, of chunks that come in one after the other.
+    pub fn reading(&self, len: u64, range: &Range<u64>) -> Reading {
+        Reading {
+            seal: *self,
+            len,
+            range: range.clone(),
+            chunks: chunks_of(len, range),
+            put: None,
         }
-        put.ok_or(Fault::Chunk(of.start))
+    }
+}
+
+/// A value whose chunks come in.
+#[derive(Debug)]
+pub struct Reading {
+    seal: Seal,
+    len: u64,
+    range: Range<u64>,
+    /// Those to come.
+    chunks: Range<u64>,
+    /// The put that the first one is of.
+    put: Option<u64>,
+}
+
+impl Reading {
+    /// Appends what of the range the chunks in `read` hold: the next ones, all of them whole.
+    pub fn take(&mut self, read: &[u8], out: &mut Vec<u8>) -> Result<(), Fault> {
+        for (chunk, bytes) in self.chunks.clone().zip(read.chunks(CHUNK)) {
+            self.chunks.start = chunk + 1;
+            self.take_chunk(chunk, bytes, out)?;
+        }
+        Ok(())
+    }
+
+    fn take_chunk(&mut self, chunk: u64, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), Fault> {
+        let (seal, len) = (&self.seal, self.len);
+        let end = physical(len, chunk + 1, seal.grain);
+        let physical = end - physical(len, chunk, seal.grain);
+        let (body, trailer) = bytes
+            .get(..physical as usize)
+            .and_then(|bytes| bytes.split_last_chunk::<TRAILER_LEN>())
+            .ok_or(Fault::Chunk(chunk))?;
+        let low = u64::from_le_bytes(*trailer) >> 32;
+        if seal.trailer(chunk, low, body) != *trailer {
+            return Err(Fault::Chunk(chunk));
+        }
+        let mut value = body;
+        let mut sequence = low;
+        if chunk == 0 {
+            let (head, rest) = body
+                .split_first_chunk::<HEADER_LEN>()
+                .ok_or(Fault::Header)?;
+            let header = Header::decode(head, seal.salt, seal.place).ok_or(Fault::Header)?;
+            if header.id != seal.id || u64::from(header.len) != len {
+                return Err(Fault::Header);
+            }
+            sequence = header.sequence;
+            value = rest;
+        }
+        match self.put {
+            Some(first) if first as u32 != low as u32 => return Err(Fault::Mixed(chunk)),
+            Some(_) => {}
+            None => self.put = Some(sequence),
+        }
+        let held = value_range(len, chunk);
+        let from = self.range.start.max(held.start) - held.start;
+        let to = self.range.end.min(held.end).saturating_sub(held.start);
+        let wanted = value.get(from as usize..to.max(from) as usize);
+        out.extend_from_slice(wanted.ok_or(Fault::Chunk(chunk))?);
+        Ok(())
+    }
+
+    /// The sequence of the put, its lower half if the first chunk is not among those wanted.
+    pub fn sequence(&self) -> Result<u64, Fault> {
+        match self.put {
+            Some(put) if self.chunks.is_empty() => Ok(put),
+            _ => Err(Fault::Chunk(self.chunks.start)),
+        }
     }
 }
 

@@ -5,7 +5,8 @@
 //!                         --> leaf: cold (its image is on storage, and comes in when it is needed)
 //!                         --> leaf: ...
 //! ```
-//! 1. Leaves cover all ids, each once; a leaf's first id never changes, so a place in the order stays one.
+//! 1. Leaves cover all ids, each once; a leaf's first id never changes. Where neighbours hold little they are joined at a
+//!    checkpoint: ids that come and go in order leave nothing behind.
 //! 2. A leaf's memory is as long as its entries, but for a few: a half filled leaf wastes nothing.
 //! 3. A snapshot shares the leaves; whoever changes one that is shared changes a copy.
 //! 4. A changed leaf is dirty until a snapshot for a checkpoint was taken of it.
@@ -25,6 +26,10 @@ use crate::room;
 
 /// Entries of a leaf; a full one is split in the middle, or behind its last entry if that is where it grows.
 const LEAF_LEN: usize = 1024;
+/// Neighbours that hold so few entries together become one leaf: it is not soon split again.
+const JOINED_LEN: usize = LEAF_LEN / 4;
+/// Bytes of a leaf's image, at most.
+pub const LEAF_SIZE_MAX: u64 = (LEAF_LEN * ENTRY_SIZE) as u64;
 /// Entries for which a growing leaf has room in advance.
 const SPARE: usize = 24;
 /// Bytes of a packed entry.
@@ -425,6 +430,20 @@ impl Index {
         Ok(())
     }
 
+    /// Joins neighbouring leaves that are in memory and hold little. What finds no memory stays as it is.
+    pub fn join(&self) {
+        let mut directory = self.directory.write();
+        let mut kept = 0;
+        for at in 1..directory.len() {
+            let (low, high) = directory.split_at_mut(at);
+            if !low[kept].take_in(&mut high[0]) {
+                kept += 1;
+                directory.swap(kept, at);
+            }
+        }
+        directory.truncate(kept + 1);
+    }
+
     /// The entries of one leaf from id `from` on.
     pub fn page(&self, from: ObjectId) -> Result<Page> {
         self.with_leaf(from, |leaf, end| {
@@ -514,6 +533,28 @@ impl Slot {
                 dirty: false,
             }),
         }
+    }
+}
+
+impl Slot {
+    /// Takes over the entries of the leaf behind it, if both hold little; whether it did.
+    fn take_in(&mut self, next: &mut Self) -> bool {
+        let (own, next) = (self.held.get_mut(), next.held.get_mut());
+        let (State::Warm(low), State::Warm(high)) = (&own.state, &next.state) else {
+            return false;
+        };
+        let len = low.len() + high.len();
+        if len > JOINED_LEN {
+            return false;
+        }
+        let Ok(mut entries) = room::vec(len) else {
+            return false;
+        };
+        entries.extend_from_slice(&low.0);
+        entries.extend_from_slice(&high.0);
+        own.dirty |= !high.is_empty();
+        own.state = State::Warm(Arc::new(Leaf(entries)));
+        true
     }
 }
 

@@ -15,6 +15,8 @@ use crate::log::{Address, Claim, Entry};
 
 /// Records of puts that wait, at most.
 const BATCH: usize = 256;
+/// Bytes that one takes in the journal, at most.
+const WAITING_LEN: u64 = 64;
 
 /// Puts that ended and that the journal does not know.
 #[derive(Debug, Default)]
@@ -51,28 +53,35 @@ impl Core {
     pub(super) fn tell_later(&self, record: Record) -> Result<()> {
         let mut batch = self.batch.lock();
         batch.0.push(record);
-        if batch.0.len() >= BATCH {
-            self.tell_batch(&mut batch)?;
+        let segment_holds = self.log.geometry().segment_size() / WAITING_LEN;
+        if batch.0.len() >= BATCH.min(segment_holds as usize) {
+            // Room for them was asked for when they began; what replaces what was there is not refused.
+            self.tell_batch(&mut batch, Claim::Removal)?;
         }
         Ok(())
     }
 
+    /// Whether there is something that the journal was not told.
+    pub(super) fn has_waiting(&self) -> bool {
+        !self.batch.lock().0.is_empty()
+    }
+
     /// Tells all that waits.
-    pub(super) fn tell_waiting(&self) -> Result<()> {
+    pub(super) fn tell_waiting(&self, claim: Claim) -> Result<()> {
         let mut batch = self.batch.lock();
         if batch.0.is_empty() {
             return Ok(());
         }
-        self.tell_batch(&mut batch)
+        self.tell_batch(&mut batch, claim)
     }
 
-    fn tell_batch(&self, batch: &mut Batch) -> Result<()> {
+    fn tell_batch(&self, batch: &mut Batch, claim: Claim) -> Result<()> {
+        self.keep_for_checkpoint(0);
         // Whatever has ended before was put into the batch before.
         let floor = self.room.lock().floor();
         let mut told = 0;
         for record in &batch.0 {
-            // Room for them was asked for when they began; what replaces what was there is not refused.
-            match self.tell(record, Claim::Removal) {
+            match self.tell(record, claim) {
                 Ok(()) => told += 1,
                 Err(error) => {
                     batch.0.drain(..told);
@@ -81,7 +90,7 @@ impl Core {
             }
         }
         batch.0.clear();
-        self.tell(&Record::Settled(floor), Claim::Removal)?;
+        self.tell(&Record::Settled(floor), claim)?;
         self.room.lock().space.settle(floor);
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The keeper: one thread per open store, for what is due now and then.
+//! What the keeper of an open store does.
 //!
 //! It sleeps until it is rung, or for the sync interval: checkpoints when the journal behind the last one has grown long, and
 //! syncs what the interval promises. Where nothing was changed it does nothing. Without it, whoever changes something does
@@ -6,61 +6,20 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
-
 use super::Core;
-use crate::error::{Error, Result};
+use crate::error::{Kind, Result};
+use crate::keeper::Keeper;
 
 /// Bytes of journal between two checkpoints, at most: what an open after a crash replays.
 const INTERVAL_MAX: u64 = 64 << 20;
 
-/// Wakes the keeper.
-#[derive(Debug, Default)]
-pub(super) struct Bell {
-    state: Mutex<Ring>,
-    rang: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct Ring {
-    rung: bool,
-    stop: bool,
-}
-
-#[derive(Debug)]
-pub(super) struct Keeper {
-    core: Arc<Core>,
-    thread: JoinHandle<()>,
-}
-
-impl Keeper {
-    /// `Io` if the system gives no thread.
-    pub(super) fn start(core: &Arc<Core>) -> Result<Self> {
-        let own = Arc::clone(core);
-        let thread = std::thread::Builder::new()
-            .name("azekura-object".into())
-            .spawn(move || own.keep())
-            .map_err(|error| {
-                Error::io("cannot start the keeper's thread", error)
-                    .at(core.data.path())
-                    .remedy("allow this user more processes, or open without background work")
-            })?;
-        Ok(Self {
-            core: Arc::clone(core),
-            thread,
-        })
-    }
-
-    pub(super) fn stop(self) {
-        self.core.bell.state.lock().stop = true;
-        self.core.bell.rang.notify_one();
-        if self.thread.join().is_err() {
-            tracing::error!("the keeper panicked");
-        }
-    }
+/// `Io` if the system gives no thread.
+pub(super) fn start(core: &Arc<Core>) -> Result<Keeper> {
+    let own = Arc::clone(core);
+    let path = core.data.path();
+    Keeper::start("azekura-object", path, &core.bell, move || own.keep())
 }
 
 impl Core {
@@ -73,17 +32,9 @@ impl Core {
                     return;
                 }
             }
-            let mut state = self.bell.state.lock();
-            if !state.stop && !state.rung {
-                match self.until_sync(synced) {
-                    None => self.bell.rang.wait(&mut state),
-                    Some(left) => _ = self.bell.rang.wait_for(&mut state, left),
-                }
-            }
-            if state.stop {
+            if self.bell.wait(self.until_sync(synced)).stop {
                 return;
             }
-            state.rung = false;
         }
     }
 
@@ -108,19 +59,17 @@ impl Core {
     /// After a change.
     pub(super) fn work_is_due(&self) -> Result<()> {
         if self.options.background {
-            let first =
-                self.options.sync_interval.is_some() && self.unsynced.load(Ordering::Relaxed) == 1;
-            if first || self.is_checkpoint_due() {
-                let mut state = self.bell.state.lock();
-                if !state.rung {
-                    state.rung = true;
-                    self.bell.rang.notify_one();
-                }
+            if self.is_checkpoint_due() {
+                self.bell.ring();
             }
             return Ok(());
         }
         if self.is_checkpoint_due() {
-            self.make_checkpoint()?;
+            match self.make_checkpoint() {
+                // The change was made. Who finds no room in the journal tries again.
+                Err(error) if error.kind() == Kind::Full => {}
+                other => return other,
+            }
         }
         Ok(())
     }
@@ -134,5 +83,39 @@ impl Core {
             .as_ref()
             .map_or(0, |(_, last)| last.journal_size);
         self.log.appended() - state.appended >= INTERVAL_MAX.min(size / 4)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::time::Duration;
+
+    use super::super::{Options, Store};
+    use crate::engine::Durability;
+    use crate::io::sim::SimDisk;
+
+    #[test]
+    fn of_changes_that_are_counted_at_once_one_wakes_the_keeper_for_the_interval() {
+        let options = Options {
+            capacity: 8 << 20,
+            sync_interval: Some(Duration::from_secs(1)),
+            background: false,
+            ..Options::default()
+        };
+        let directory = SimDisk::new(4).directory();
+        let name = Path::new("kept.azo");
+        let store = Store::create_in(&directory, name, &options, &mut |_, _| {}).unwrap();
+        for _ in 0..2 {
+            // Two threads that change something: both count before either goes on.
+            assert!(!store.core.owes_sync(Durability::Process));
+            assert!(!store.core.owes_sync(Durability::Process));
+            store.core.work_is_due().unwrap();
+            assert!(store.core.bell.rang().work);
+            store.core.bell.wait(Some(Duration::ZERO));
+            assert!(!store.core.owes_sync(Durability::Process));
+            assert!(!store.core.bell.rang().work, "it is awake already");
+            store.sync().unwrap();
+        }
     }
 }

@@ -85,7 +85,7 @@ use crate::error::Result;
 use crate::format::bytes::{Give, Take};
 use crate::format::frame::{Frame, FrameKind};
 use crate::log::anchor::{Anchor, Extent, Needed};
-use crate::log::{Address, Geometry, LogPosition, Segment};
+use crate::log::{Address, Geometry, LogPosition};
 use crate::room;
 
 /// The engine's word in the superblock.
@@ -146,7 +146,6 @@ impl DerefMut for Super {
 impl Super {
     /// The payload's bytes.
     pub fn encode(&self) -> Vec<u8> {
-        let root = self.root.unwrap_or_default();
         let mut give = Give::default();
         give.u32(self.geometry.shift)
             .u32(self.geometry.salt)
@@ -156,21 +155,9 @@ impl Super {
             .u64(self.units)
             .u32(self.group_units)
             .u32(self.alignment)
-            .u8(self.devices)
-            .u8(u8::from(self.open))
-            .u16(0)
-            .u32(self.epoch)
-            .bytes(&self.boot_id)
-            .u32(self.start.0)
-            .u32(self.start.1.offset)
-            .u64(self.start.1.sequence)
-            .u64(self.durable.sequence)
-            .u32(self.durable.offset)
-            .u32(root.crc)
-            .u64(root.offset)
-            .u64(root.len)
-            .u64(self.next_sequence)
-            .u64(self.sequence);
+            .u8(self.devices);
+        self.anchor.give(&mut give);
+        give.u64(self.next_sequence).u64(self.sequence);
         if let Some((from, to)) = self.doubt {
             for at in [from, to] {
                 give.u64(at.sequence).u32(at.offset);
@@ -189,30 +176,9 @@ impl Super {
         let identity = take.id()?;
         let (journal_size, data_offset, units) = (take.u64()?, take.u64()?, take.u64()?);
         let (group_units, alignment) = (take.u32()?, take.u32()?);
-        let (devices, open, _zero) = (take.u8()?, take.u8()?, take.u16()?);
-        let (epoch, boot_id) = (take.u32()?, take.id()?);
-        let (index, offset, sequence) = (take.u32()?, take.u32()?, take.u64()?);
-        let durable = LogPosition {
-            sequence: take.u64()?,
-            offset: take.u32()?,
-        };
-        let crc = take.u32()?;
-        let root = Extent {
-            offset: take.u64()?,
-            len: take.u64()?,
-            crc,
-        };
-        let next_sequence = take.u64()?;
-        let anchor = Anchor {
-            geometry,
-            open: open == 1,
-            epoch,
-            boot_id,
-            start: (index, LogPosition { sequence, offset }),
-            durable,
-            root: (root.len > 0).then_some(root),
-            next_sequence,
-        };
+        let devices = take.u8()?;
+        let mut anchor = Anchor::take(geometry, &mut take)?;
+        anchor.next_sequence = take.u64()?;
         let own = Self {
             anchor,
             identity,
@@ -227,7 +193,6 @@ impl Super {
         };
         let end = units.checked_mul(UNIT)?.checked_add(data_offset)?;
         let sound = SHIFTS.contains(&geometry.shift)
-            && open <= 1
             && own.anchor.is_sound()
             && journal_size >= geometry.offset_of(2)
             && data_offset.is_multiple_of(UNIT)
@@ -322,10 +287,8 @@ pub struct Root {
     pub under_way: Vec<UnderWay>,
     /// Packs of small objects.
     pub packs: Vec<Pack>,
-    /// Segments of the journal.
-    pub log: Vec<Segment>,
-    /// Segments of images and roots: index, units.
-    pub other: Vec<(u32, u32)>,
+    /// Segments of the journal, of images and of roots.
+    pub needed: Needed,
 }
 
 /// Sequences of changes are below it.
@@ -351,19 +314,6 @@ fn give_spans(give: &mut Give, spans: &[Span]) {
     for span in spans {
         give_span(give, *span);
     }
-}
-
-/// A number of things, and then the things; nothing is allocated on the number's word.
-fn take_all<T>(
-    take: &mut Take<'_>,
-    mut one: impl FnMut(&mut Take<'_>) -> Option<T>,
-) -> Option<Vec<T>> {
-    let count = take.u32()?;
-    let mut all = Vec::new();
-    for _ in 0..count {
-        all.push(one(take)?);
-    }
-    Some(all)
 }
 
 fn give_extent(give: &mut Give, extent: Option<Extent>) {
@@ -394,7 +344,7 @@ fn give_stride(give: &mut Give, stride: &Stride) {
 fn take_stride(take: &mut Take<'_>) -> Option<Stride> {
     Some(Stride {
         sequence: take_sequence(take)?,
-        spans: take_all(take, take_span)?,
+        spans: take.all(take_span)?,
     })
 }
 
@@ -404,14 +354,6 @@ impl Root {
         let leaves = self.leaves.iter().filter_map(|(_, image)| image.as_ref());
         let lists = self.groups.iter().filter_map(|told| told.image);
         leaves.map(|image| image.extent).chain(lists)
-    }
-
-    /// The segments it needs.
-    pub fn needed(&self) -> Needed<'_> {
-        Needed {
-            log: &self.log,
-            other: &self.other,
-        }
     }
 
     /// The root's bytes.
@@ -446,17 +388,7 @@ impl Root {
             give_span(&mut give, pack.span);
             give.u32(pack.count).u32(pack.live);
         }
-        give.u32(self.log.len() as u32);
-        for segment in &self.log {
-            give.u32(segment.index)
-                .u32(segment.units)
-                .u64(segment.sequence)
-                .u64(segment.dead);
-        }
-        give.u32(self.other.len() as u32);
-        for (index, units) in &self.other {
-            give.u32(*index).u32(*units);
-        }
+        self.needed.give(&mut give);
         give.0
     }
 
@@ -465,7 +397,7 @@ impl Root {
         let mut take = Take(bytes);
         let root = Self {
             sequence: take_sequence(&mut take)?,
-            leaves: take_all(&mut take, |take| {
+            leaves: take.all(|take| {
                 let first = ObjectId::from_bytes(take.id()?);
                 let (count, usage) = (take.u32()?, take.u64()?);
                 let image = some(take_extent(take)?).map(|extent| Image {
@@ -476,36 +408,28 @@ impl Root {
                 });
                 Some((first, image))
             })?,
-            groups: take_all(&mut take, |take| {
+            groups: take.all(|take| {
                 Some(Told {
                     free: take.u32()?,
                     image: some(take_extent(take)?),
                 })
             })?,
-            strides: take_all(&mut take, take_stride)?,
-            between: take_all(&mut take, take_span)?,
-            under_way: take_all(&mut take, |take| {
+            strides: take.all(take_stride)?,
+            between: take.all(take_span)?,
+            under_way: take.all(|take| {
                 Some(UnderWay {
                     sequence: take_sequence(take)?,
                     span: take_span(take)?,
                 })
             })?,
-            packs: take_all(&mut take, |take| {
+            packs: take.all(|take| {
                 Some(Pack {
                     span: take_span(take)?,
                     count: take.u32()?,
                     live: take.u32()?,
                 })
             })?,
-            log: take_all(&mut take, |take| {
-                Some(Segment {
-                    index: take.u32()?,
-                    units: take.u32()?,
-                    sequence: take.u64()?,
-                    dead: take.u64()?,
-                })
-            })?,
-            other: take_all(&mut take, |take| Some((take.u32()?, take.u32()?)))?,
+            needed: Needed::take(&mut take)?,
         };
         let ordered = root.leaves.is_sorted_by(|a, b| a.0 < b.0)
             && root.leaves.first().is_none_or(|(first, _)| first.0 == 0);

@@ -11,6 +11,8 @@
 //! | remove, of one or a range | | one frame, no access |
 //! | sync, or [`Durability::Power`] | one flush, shared by all who wait | |
 //!
+//! What is longer than 2 MiB moves in pieces, in one run of accesses (`long`).
+//!
 //! ```text
 //!   put:  id's turn -> room + sequence -> write the extent -> index -> (journal, batched)
 //!                       |                   |                   `-> the old extent goes to limbo
@@ -47,6 +49,7 @@ pub mod extent;
 pub mod id;
 pub mod index;
 pub mod layout;
+mod long;
 pub mod queue;
 pub mod runs;
 pub mod served;
@@ -64,6 +67,7 @@ mod journal;
 mod keeper;
 mod open;
 mod read;
+mod reader;
 mod recover;
 mod repair;
 mod salvage;
@@ -71,6 +75,7 @@ mod scrub;
 mod settle;
 mod small;
 mod stats;
+mod times;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -81,6 +86,7 @@ use crate::engine::Durability;
 use crate::error::{Error, Kind, Result};
 use crate::io::Storage;
 use crate::io::counted::Counts;
+use crate::keeper::{Bell, Keeper};
 use crate::log::Log;
 
 use buffers::Buffers;
@@ -97,16 +103,19 @@ pub use change::Change;
 pub use check::{CheckReport, Finding};
 pub use id::ObjectId;
 pub use read::{Listed, Usage};
+pub use reader::StoreReader;
 pub use repair::Repaired;
 pub use scrub::{Scrubbed, Step};
 pub use served::Served;
+pub use times::{Times, Took};
 
 /// How a store is made and opened. What was decided when it was made is not asked again.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// When made: bytes of file, journal and data together. A device is taken whole.
     pub capacity: u64,
-    /// When made: bytes of the journal; `None`: a 64th of the capacity, at least 4 MiB. It has to hold 60 bytes an object.
+    /// When made: bytes of the journal; `None`: a 64th of the capacity, at least 4 MiB. It has to hold 80 bytes an object,
+    /// 100 and more below 4 MiB.
     pub journal_size: Option<u64>,
     /// When made: bytes of an allocation group, a power of two; `None`: a 16th of the capacity or less, 64 MiB at least and
     /// 1 GiB at most. No object is larger than a group.
@@ -158,7 +167,7 @@ pub struct Stored {
 #[derive(Debug)]
 pub struct Store {
     core: Arc<Core>,
-    keeper: Option<keeper::Keeper>,
+    keeper: Option<Keeper>,
 }
 
 /// Room and order: under one lock, so that a stride holds no sequence before its own.
@@ -203,12 +212,14 @@ struct Core {
     devices: u8,
     options: Options,
     counts: Arc<Counts>,
+    times: times::Clocks,
     // Each with its own rules.
     index: Index,
     turns: Arc<Turns>,
     buffers: Buffers,
+    flights: long::Flights,
     commit: Commit,
-    bell: keeper::Bell,
+    bell: Arc<Bell>,
     /// Shared by whatever ends a change; alone by the moment of a checkpoint or snapshot.
     gate: RwLock<()>,
     batch: Mutex<Batch>,
@@ -278,11 +289,15 @@ impl Core {
     fn sync(&self) -> Result<()> {
         self.log.healthy()?;
         self.unsynced.store(0, std::sync::atomic::Ordering::Relaxed);
-        self.commit.share(|| {
+        let mut watch = times::Watch::start();
+        let synced = self.commit.share(|| {
             let buried = self.room.lock().space.buried();
-            self.flush_devices().inspect_err(|_| self.log.poison())?;
+            let flushed = watch.device(|| self.flush_devices());
+            flushed.inspect_err(|_| self.log.poison())?;
             self.room.lock().space.absolve(buried)
-        })
+        });
+        self.times.sync.record(&watch);
+        synced
     }
 
     /// Data first: what the journal says is then true of it.

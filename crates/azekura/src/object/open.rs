@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicU64;
 
 use parking_lot::{Mutex, RwLock};
 
-use super::checkpoint::{self, Checkpoint, leaf_seed, list_seed};
+use super::checkpoint::{Checkpoint, leaf_seed, list_seed};
 use super::extent::UNIT;
 use super::index::{self, Entry, Image, Index, Leaf};
 use super::layout::{
@@ -21,7 +21,7 @@ use super::runs::Runs;
 use super::small::Packs;
 use super::space::{self, Space};
 use super::{Core, ObjectId, Options, Room, Store, keeper};
-use crate::error::{Error, Kind, Result, size};
+use crate::error::{Error, Kind, Result, sizes};
 use crate::format::superblock::{self, Superblock};
 use crate::io::counted::{Counted, Counts};
 use crate::io::direct::DirectFile;
@@ -82,7 +82,7 @@ impl Store {
         options: &Options,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Self> {
-        let plan = Plan::new(options, journal.size()?, data.as_deref())?;
+        let plan = Plan::new(options, journal.as_ref(), data.as_deref())?;
         // Whatever it was: it is no store until the new superblock is there.
         journal.write_at(0, &vec![0; superblock::SIZE as usize])?;
         journal.sync()?;
@@ -124,13 +124,14 @@ impl Store {
         if let Some(data) = &data {
             write_label(data.as_ref(), &payload)?;
         }
-        let core = build(log, target, counts, options, &payload, None);
+        let core = build(log, target, counts, options, &payload, None)?;
         core.flush_devices()?;
         let mut state = Checkpoint::default();
         // Both slots: there is never one alone.
         core.write_super(&mut state, payload.clone())?;
         core.write_super(&mut state, payload)?;
         *core.checkpoint.lock() = state;
+        core.keep_for_checkpoint(0);
         Self::start(core)
     }
 
@@ -163,16 +164,16 @@ impl Store {
         let counted = Counted::over(Arc::clone(journal), &counts);
         let front = Front::new(counted, last.journal_size, last.journal_size)?;
         let segments = segments_of(front.as_ref(), geometry, last.journal_size)?;
-        root.needed()
+        root.needed
             .check_within(front.as_ref(), geometry, segments)?;
         let log = open_log(front, geometry, last.journal_size)?;
-        root.needed().adopt(&log)?;
+        root.needed.adopt(&log)?;
         let target = data_of(journal, data, options);
         let trust = last.trust(&log);
         if last.open && !trust.trusted {
             journal.drop_cache()?;
         }
-        let core = build(log, target, counts, options, &last, Some(root));
+        let core = build(log, target, counts, options, &last, Some(root))?;
         let mut replay = Replay::new(root, last.open);
         replay.at_least(last.sequence);
         let found = core.log.recover(last.start, trust, &mut |address, frame| {
@@ -214,7 +215,7 @@ impl Store {
         // It may be in the cache only, with its older slot, where the next one goes, the one the device has.
         core.log
             .write_durably(found_super.slot_offset(), &found_super.encode())?;
-        core.keep_for_next_checkpoint(&last);
+        core.keep_for_checkpoint(0);
         core.log.segments().finish_adoption()?;
         last.go_on(&core.log, trust, found)?;
         last.open = true;
@@ -240,12 +241,9 @@ impl Store {
     }
 
     fn start(core: Core) -> Result<Self> {
-        core.keep_for_checkpoint(&core.checkpoint.lock());
         let core = Arc::new(core);
         let background = core.options.background;
-        let keeper = background
-            .then(|| keeper::Keeper::start(&core))
-            .transpose()?;
+        let keeper = background.then(|| keeper::start(&core)).transpose()?;
         Ok(Self { core, keeper })
     }
 
@@ -281,6 +279,13 @@ impl Drop for Store {
 }
 
 impl Core {
+    /// Of a store that nobody changes there is nothing to close.
+    pub(super) fn forget_to_close(&self) {
+        if let Some((_, last)) = &mut self.checkpoint.lock().superblock {
+            last.open = false;
+        }
+    }
+
     pub(super) fn close(&self) -> Result<()> {
         self.log.healthy()?;
         self.make_checkpoint()?;
@@ -292,13 +297,6 @@ impl Core {
         payload.durable = self.log.end().1;
         payload.next_sequence = self.log.next_sequence();
         self.write_super(&mut state, payload)
-    }
-
-    pub(super) fn keep_for_next_checkpoint(&self, last: &Super) {
-        let groups = last.units.div_ceil(u64::from(last.group_units));
-        let leaves = self.index.leaves() as u64;
-        let (units, root) = checkpoint::need(last.geometry, self.index.count(), leaves, groups);
-        self.log.segments().keep_for_checkpoint(units, root);
     }
 }
 
@@ -312,11 +310,14 @@ struct Plan {
 }
 
 impl Plan {
-    fn new(options: &Options, journal: u64, data: Option<&dyn Storage>) -> Result<Self> {
-        let invalid = |what: &str, found: u64, expected: &str| {
-            Error::new(Kind::Invalid, what).found(size(found), expected)
+    fn new(options: &Options, journal: &dyn Storage, data: Option<&dyn Storage>) -> Result<Self> {
+        let invalid = |what: &str, at: &dyn Storage, found: String, expected: String| {
+            let error = Error::new(Kind::Invalid, what).at(at.path());
+            error.found(found, expected)
         };
         let data_size = data.map(Storage::size).transpose()?;
+        let (device, journal_device) = (data.unwrap_or(journal), journal);
+        let journal = journal.size()?;
         let whole = data_size.unwrap_or(journal);
         let journal_size = match (options.journal_size, data_size) {
             (Some(told), _) => told,
@@ -325,10 +326,12 @@ impl Plan {
         };
         let journal_size = journal_size.next_multiple_of(UNIT);
         if journal_size > journal {
+            let (found, most) = sizes(journal_size, journal);
             return Err(invalid(
                 "the journal does not fit",
-                journal_size,
-                &size(journal),
+                journal_device,
+                found,
+                most,
             ));
         }
         let shift = (journal_size / 64)
@@ -345,26 +348,30 @@ impl Plan {
             part.clamp(GROUP_MIN, GROUP_MAX)
         });
         if !group.is_power_of_two() || !(UNIT..=1 << 40).contains(&group) {
+            let expected = "one of 4 KiB to 1 TiB".into();
+            let found = format!("{group} bytes");
             return Err(invalid(
                 "a group is a power of two",
-                group,
-                "4 KiB to 1 TiB",
+                device,
+                found,
+                expected,
             ));
         }
         let least = Geometry { shift, salt: 0 }.offset_of(16);
         if journal_size < least {
+            let (found, least) = sizes(journal_size, least);
+            let least = format!("{least} or more");
             return Err(invalid(
                 "the journal is too small",
-                journal_size,
-                &format!("{} or more", size(least)),
+                journal_device,
+                found,
+                least,
             ));
         }
         if units < 16 {
-            return Err(invalid(
-                "the store is too small",
-                whole,
-                &format!("{} or more", size(data_offset + 16 * UNIT)),
-            ));
+            let (found, least) = sizes(whole, data_offset + 16 * UNIT);
+            let least = format!("{least} or more");
+            return Err(invalid("the store is too small", device, found, least));
         }
         Ok(Self {
             journal_size,
@@ -421,7 +428,7 @@ pub(super) fn build(
     options: &Options,
     payload: &Super,
     root: Option<&Root>,
-) -> Core {
+) -> Result<Core> {
     let storage = Arc::clone(log.storage());
     let salt = payload.geometry.salt;
     let source = Images::new(&storage, salt, payload.units);
@@ -435,10 +442,11 @@ pub(super) fn build(
     );
     let alignment = data.alignment();
     let leaves = told.map_or_else(Vec::new, |root| root.leaves.clone());
-    Core {
+    Ok(Core {
         log,
         data: Counted::over(data, &counts),
         counts,
+        times: super::times::Clocks::new()?,
         salt,
         data_offset: payload.data_offset,
         group_units: payload.group_units,
@@ -447,8 +455,9 @@ pub(super) fn build(
         index: Index::new(leaves, Box::new(source)),
         turns: Arc::default(),
         buffers: super::buffers::Buffers::new(alignment),
+        flights: super::long::Flights::default(),
         commit: super::commit::Commit::default(),
-        bell: keeper::Bell::default(),
+        bell: Arc::default(),
         gate: RwLock::new(()),
         batch: Mutex::default(),
         room: Mutex::new(Room {
@@ -459,7 +468,7 @@ pub(super) fn build(
         }),
         checkpoint: Mutex::default(),
         unsynced: AtomicU64::new(0),
-    }
+    })
 }
 
 /// Images of a checkpoint.
@@ -605,13 +614,19 @@ fn check_devices(journal: &dyn Storage, data: Option<&dyn Storage>, last: &Super
     let there = device.size()?;
     let needed = last.offset_of(last.units);
     let journal_size = journal.size()?;
-    if there < needed || journal_size < last.journal_size {
-        return Err(
-            Error::new(Kind::Corrupted, "the device is shorter than the store")
-                .at(device.path())
-                .found(size(there.min(journal_size)), size(needed))
-                .remedy("restore its size, or run `azekura object repair`"),
-        );
+    for (device, there, needed) in [
+        (device, there, needed),
+        (journal, journal_size, last.journal_size),
+    ] {
+        if there < needed {
+            let (found, expected) = sizes(there, needed);
+            return Err(
+                Error::new(Kind::Corrupted, "the device is shorter than the store")
+                    .at(device.path())
+                    .found(found, expected)
+                    .remedy("restore its size, or run `azekura object repair`"),
+            );
+        }
     }
     Ok(())
 }

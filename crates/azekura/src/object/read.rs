@@ -1,6 +1,6 @@
 //! Reading: the whole of an object or a part, its length, lists and sums of ranges.
 //!
-//! A get is one read of exactly the chunks that hold what is wanted, and every byte of them is verified. No lock is held
+//! A get is one read of exactly the chunks that hold what is wanted (of many, a run of reads: `long`), and every byte of them is verified. No lock is held
 //! over the read: if the object was changed meanwhile and its room used again, what was read does not verify as this
 //! object's put, and the look is repeated; the last time in the object's turn, when nobody changes it.
 
@@ -9,6 +9,8 @@ use std::ops::Range;
 use super::extent::{self, Fault, PIECE, Seal, UNIT};
 use super::id::ObjectId;
 use super::index::{Entry, JOURNAL, PACKED};
+use super::long::{self, Stretch};
+use super::times::Watch;
 use super::{Core, Store};
 use crate::epoch;
 use crate::error::{Error, Kind, Result};
@@ -179,11 +181,44 @@ impl Core {
                 return Ok(read.ok_or(Fault::Header));
             }
         };
+        let mut watch = Watch::start();
+        if sought.size as u64 > long::ONE_MAX {
+            let read = watch.device(|| self.read_long(&sought));
+            self.times.get.record(&watch);
+            return read;
+        }
         let mut buf = self.buffers.take(sought.size)?;
-        let read = self.data.read_at(sought.offset, &mut buf);
+        let read = watch.device(|| self.data.read_at(sought.offset, &mut buf));
         let decoded = read.and_then(|()| sought.decode(&buf));
         self.buffers.give(buf);
+        self.times.get.record(&watch);
         decoded
+    }
+
+    /// In pieces, which are verified while the next ones are read.
+    fn read_long(&self, sought: &Sought) -> Result<std::result::Result<Read, Fault>> {
+        let mut value = room::vec(sought.value_len())?;
+        let mut reading = sought.seal.reading(sought.len, &sought.wanted);
+        let mut verified = Ok(());
+        let bytes = sought.offset..sought.offset + sought.size as u64;
+        self.stretch(bytes).read(&mut |piece| {
+            if verified.is_ok() {
+                verified = reading.take(piece, &mut value);
+            }
+        })?;
+        Ok(verified
+            .and_then(|()| reading.sequence())
+            .map(|sequence| (value, sequence)))
+    }
+
+    /// A part of the data's device.
+    pub(super) fn stretch(&self, bytes: Range<u64>) -> Stretch<'_> {
+        Stretch {
+            storage: &self.data,
+            flights: &self.flights,
+            buffers: &self.buffers,
+            bytes,
+        }
     }
 
     /// Where the bytes of `range` are; if that is in the journal, which bytes they are.
@@ -231,9 +266,13 @@ impl Core {
 }
 
 impl Sought {
+    fn value_len(&self) -> usize {
+        (self.wanted.end - self.wanted.start) as usize
+    }
+
     /// Verifies what was read there, and copies what is wanted.
     pub(super) fn decode(&self, units: &[u8]) -> Result<std::result::Result<Read, Fault>> {
-        let mut value = room::vec((self.wanted.end - self.wanted.start) as usize)?;
+        let mut value = room::vec(self.value_len())?;
         let own = &units[self.own.clone()];
         let decoded = self.seal.decode(own, self.len, &self.wanted, &mut value);
         Ok(decoded.map(|sequence| (value, sequence)))

@@ -64,10 +64,19 @@ pub(super) struct Replay {
     untold: Vec<(ObjectId, u64, Entry)>,
     /// The journal tells a put that is not there.
     is_untrue: bool,
+    /// Doubted batches of which something is not there.
+    pending: Vec<Pending>,
     /// Records replayed, and extents found by the scan.
     pub(super) records: u64,
     pub(super) found: u64,
 }
+
+/// A doubted batch that may have happened: its changes that nothing later replaced, and whether each is there. What is not may
+/// have been replaced, and its room used again; a batch of which all the rest is there has happened.
+type Pending = Vec<(Change, bool)>;
+
+/// Of which object, by which sequence, to which place.
+type Change = (ObjectId, u64, Option<Entry>);
 
 impl Replay {
     pub(super) fn new(root: &Root, found_open: bool) -> Self {
@@ -94,7 +103,21 @@ impl Replay {
 
     /// Whether the journal tells a put that is not there.
     pub(super) fn is_untrue(&self) -> bool {
-        self.is_untrue
+        self.is_untrue || !self.pending.is_empty()
+    }
+
+    /// Objects `first` to `last` were changed: what batches in doubt have of them from before counts no more.
+    fn supersede(&mut self, sequence: u64, first: ObjectId, last: ObjectId) {
+        for batch in &mut self.pending {
+            batch.retain(|((id, of, _), _)| *of > sequence || !(first..=last).contains(id));
+        }
+    }
+
+    /// A batch of which nothing is missing any more.
+    fn take_whole(&mut self) -> Option<Pending> {
+        let is_whole = |batch: &Pending| batch.iter().all(|(_, is_there)| *is_there);
+        let at = self.pending.iter().position(is_whole)?;
+        Some(self.pending.remove(at))
     }
 
     /// Whether a change with this sequence is later than all that is known of the object.
@@ -175,7 +198,8 @@ impl Core {
                     self.replay_set(replay, id, None)?;
                 }
                 replay.ranges.push((sequence, first, last));
-                Ok(())
+                replay.supersede(sequence, first, last);
+                self.replay_whole(replay)
             }
             Record::Batch(records) => self.replay_batch(replay, records, doubted),
             Record::Opened(stride) => {
@@ -197,18 +221,39 @@ impl Core {
 
     fn replay_batch(&self, replay: &mut Replay, records: Vec<Record>, doubted: bool) -> Result<()> {
         if doubted {
+            let mut batch: Pending = Vec::with_capacity(records.len());
             for record in &records {
-                if let Record::Put(id, sequence, entry) = record
-                    && !self.is_there(*id, Some(*sequence), *entry)?
-                {
-                    replay.is_untrue = true;
-                    return Ok(());
+                let (change, is_there) = match record {
+                    Record::Put(id, sequence, entry) => {
+                        let is_there = self.is_there(*id, Some(*sequence), *entry)?;
+                        ((*id, *sequence, Some(*entry)), is_there)
+                    }
+                    Record::Removed(id, sequence) => ((*id, *sequence, None), true),
+                    _ => continue,
+                };
+                replay.next = replay.next.max(change.1 + 1);
+                if replay.is_latest(change.0, change.1) {
+                    batch.push((change, is_there));
                 }
             }
+            replay.pending.push(batch);
+            return self.replay_whole(replay);
         }
         records
             .into_iter()
             .try_for_each(|record| self.replay(replay, record, false))
+    }
+
+    /// Replays the batches of which nothing is missing any more.
+    fn replay_whole(&self, replay: &mut Replay) -> Result<()> {
+        while let Some(batch) = replay.take_whole() {
+            for ((id, sequence, entry), _) in batch {
+                replay.latest.insert(id, sequence);
+                self.replay_set(replay, id, entry)?;
+                replay.supersede(sequence, id, id);
+            }
+        }
+        Ok(())
     }
 
     fn replay_put(
@@ -219,7 +264,9 @@ impl Core {
         entry: Entry,
     ) -> Result<()> {
         replay.latest.insert(id, sequence);
-        self.replay_set(replay, id, Some(entry))
+        self.replay_set(replay, id, Some(entry))?;
+        replay.supersede(sequence, id, id);
+        self.replay_whole(replay)
     }
 
     fn replay_removal(&self, replay: &mut Replay, id: ObjectId, sequence: u64) -> Result<()> {
@@ -228,7 +275,9 @@ impl Core {
             return Ok(());
         }
         replay.latest.insert(id, sequence);
-        self.replay_set(replay, id, None)
+        self.replay_set(replay, id, None)?;
+        replay.supersede(sequence, id, id);
+        self.replay_whole(replay)
     }
 
     fn replay_set(&self, replay: &mut Replay, id: ObjectId, entry: Option<Entry>) -> Result<()> {
@@ -349,7 +398,8 @@ impl Core {
     pub(super) fn tell_found(&self, replay: &mut Replay) -> Result<()> {
         let inside = self.gate.read();
         for (id, sequence, entry) in replay.untold.drain(..) {
-            self.tell(&Record::Put(id, sequence, entry), Claim::Removal)?;
+            // A store that cannot be opened could not be emptied either.
+            self.tell(&Record::Put(id, sequence, entry), Claim::Checkpoint)?;
         }
         drop(inside);
         Ok(())

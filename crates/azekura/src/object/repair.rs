@@ -382,6 +382,7 @@ fn rebuilt(
     let found = find_segments(&reader, count);
     let kept: Vec<Segment> = known
         .root
+        .needed
         .log
         .iter()
         .copied()
@@ -403,8 +404,8 @@ fn rebuilt(
         .max();
     last.epoch = last.epoch.max((newest.unwrap_or(0) >> 32) as u32) + 1;
     let target = data_of(journal, data, options);
-    let core = build(log, target, counts, options, &last, Some(&known.root));
-    core.keep_for_next_checkpoint(&last);
+    let core = build(log, target, counts, options, &last, Some(&known.root))?;
+    core.keep_for_checkpoint(0);
     core.log.segments().finish_adoption()?;
     core.log.begin(None, u64::from(last.epoch) << 32, None);
     core.log.open_first()?;
@@ -416,7 +417,6 @@ fn rebuilt(
         images: known.root.images().collect(),
         ..Checkpoint::default()
     };
-    core.keep_for_checkpoint(&state);
     *core.checkpoint.lock() = state;
     core.room.lock().sequence = behind(latest)?;
     find(&core, &facts)?;
@@ -433,7 +433,7 @@ fn keep<'s>(log: &Log, known: &Known, of_journal: impl Iterator<Item = &'s Segme
     for segment in of_journal {
         log.segments().adopt(*segment, Use::Log).ok();
     }
-    for &(index, units) in &known.root.other {
+    for &(index, units) in &known.root.needed.other {
         let segment = Segment {
             index,
             units,

@@ -78,6 +78,7 @@ impl Core {
     pub(super) fn put_small(&self, id: ObjectId, value: &[u8]) -> Result<Stored> {
         self.log.healthy()?;
         self.index.prepare(id)?;
+        self.keep_for_checkpoint(0);
         self.make_journal_room(Claim::Growth)?;
         let _inside = self.gate.read();
         let sequence = self.room.lock().next();
@@ -123,17 +124,21 @@ impl Core {
         Ok(Some((bytes, u64::from_le_bytes(*sequence))))
     }
 
-    /// Moves small objects out of the journal; where it must be kept from.
-    pub(super) fn move_small(&self) -> Result<LogPosition> {
+    /// Moves small objects out of the journal; where it must be kept from. If some stayed for want of room, also how many units
+    /// were within reach.
+    pub(super) fn move_small(&self) -> Result<(LogPosition, Option<u64>)> {
         let (end, shots) = {
             let _alone = self.gate.write();
             (self.log.end().1, self.index.snapshot(false)?)
         };
         match self.move_all(&shots) {
-            Ok(true) => Ok(end),
-            Ok(false) => self.oldest_small(&shots, end),
+            Ok(true) => Ok((end, None)),
+            Ok(false) => Ok((self.oldest_small(&shots, end)?, None)),
             // There is no room for packs: what is in the journal stays there.
-            Err(error) if error.kind() == Kind::Full => self.oldest_small(&shots, end),
+            Err(error) if error.kind() == Kind::Full => {
+                let reach = self.room.lock().space.within_reach();
+                Ok((self.oldest_small(&shots, end)?, Some(reach)))
+            }
             Err(error) => Err(error),
         }
     }

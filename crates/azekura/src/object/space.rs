@@ -6,7 +6,8 @@
 //!                             ^stride-->
 //!   freed by an update or a removal --> limbo --a sync--> its group
 //! ```
-//! 1. Writes go forward: a stride is 64 MiB where so much is free in one group, so new objects and updates alike stream.
+//! 1. Writes go forward: a stride is 64 MiB where so much is free in one group, and the next one is in the same group while that
+//!    has room in a row; so new objects and updates alike stream.
 //! 2. Room that an object leaves is *in limbo* until a sync that began later has ended: what freed it is durable then.
 //! 3. A stride is told to the journal before anything is written in it, with the sequence from which on its objects count: a
 //!    recovery scans strides, never the disk.
@@ -86,6 +87,8 @@ pub struct Space {
     units: u64,
     /// What is left of the open stride, in order.
     left: VecDeque<Span>,
+    /// The group of the last stride.
+    last: Option<usize>,
     /// Strides in which there may be objects that the journal does not tell, oldest first; the last is open.
     strides: VecDeque<Stride>,
     /// Oldest first.
@@ -131,6 +134,7 @@ impl Space {
             group_units,
             units,
             left: VecDeque::new(),
+            last: None,
             strides: VecDeque::new(),
             limbo: VecDeque::new(),
             absolved: 0,
@@ -215,12 +219,12 @@ impl Space {
         self.add(span)
     }
 
-    /// Opens a stride in the emptiest group that has a run of `units`; what the last one left goes back.
+    /// Opens a stride in the next group that has a run of `units`; what the last one left goes back.
     fn open_stride(&mut self, units: u32, sequence: u64) -> Result<bool> {
         for span in std::mem::take(&mut self.left) {
             self.add(span)?;
         }
-        while let Some(at) = self.emptiest(units) {
+        while let Some(at) = self.next_group(units) {
             let limit = self.limit(at);
             let group = &mut self.groups[at];
             let runs = group.warm(self.source.as_ref(), at, limit)?;
@@ -242,10 +246,22 @@ impl Space {
                 })
                 .collect();
             self.left.extend(&spans);
+            self.last = Some(at);
             self.strides.push_back(Stride { sequence, spans });
             return Ok(true);
         }
         Ok(false)
+    }
+
+    /// The group of the last stride as long as it has a quarter of one in a row, so that an arm stays where it is; then the
+    /// emptiest. Of equally empty ones each would else give one stride in turn.
+    fn next_group(&self, units: u32) -> Option<usize> {
+        let worth = units.max(STRIDE_UNITS.min(self.group_units) / 4);
+        let has_room = |at: &usize| {
+            let group = self.groups.get(*at);
+            group.is_some_and(|group| group.longest_at_most.min(group.free) >= worth)
+        };
+        self.last.filter(has_room).or_else(|| self.emptiest(units))
     }
 
     fn emptiest(&self, units: u32) -> Option<usize> {
@@ -260,6 +276,14 @@ impl Space {
     /// Puts units into limbo: an object that was there is gone.
     pub fn bury(&mut self, span: Span) {
         self.limbo.push_back(span);
+    }
+
+    /// Units that are free, or would be after a sync: no pin keeps them.
+    pub fn within_reach(&self) -> u64 {
+        let first_pin = self.pins.iter().min().copied().unwrap_or(u64::MAX);
+        let absolved = first_pin.saturating_sub(self.absolved);
+        let limbo = self.limbo.iter().zip(0..absolved);
+        self.free() + limbo.map(|(span, _)| u64::from(span.units)).sum::<u64>()
     }
 
     /// How many spans ever went into limbo: to be given to [`absolve`](Self::absolve) when a sync that begins after this

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use super::extent::UNIT;
 use super::id::ObjectId;
 use super::index::{EXTENT, JOURNAL};
+use super::times::Times;
 use super::{Core, Store};
 use crate::error::Result;
 
@@ -28,8 +29,14 @@ impl Store {
     /// | `syncs` | group commits since opening |
     /// | `device_reads`, `device_read_bytes` | since opening, of all devices |
     /// | `device_writes`, `device_write_bytes`, `device_syncs` | the same; stores into the journal's mapped memory are no writes |
+    /// | `put_device_p50_ns`, ... | of `put`, `get` and `sync`, of the `device`'s part and the `own` one: `count`, `p50_ns`, `p99_ns`, `p999_ns`, `max_ns`, as [`times`](Self::times) has them; none of what did not happen |
     pub fn stats(&self) -> Result<Vec<(&'static str, u64)>> {
         self.core.stats()
+    }
+
+    /// How long direct calls took since the store was opened. Copies six histograms; `Full` if there is no memory.
+    pub fn times(&self) -> Result<Times> {
+        self.core.times.times()
     }
 }
 
@@ -60,7 +67,7 @@ impl Core {
             .sum();
         let counts = &self.counts;
         let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-        Ok(vec![
+        let mut figures = vec![
             ("objects", self.index.count()),
             ("bytes", bytes),
             ("extent_bytes", extent_bytes),
@@ -85,6 +92,50 @@ impl Core {
             ("device_writes", load(&counts.writes)),
             ("device_write_bytes", load(&counts.bytes_written)),
             ("device_syncs", load(&counts.syncs)),
-        ])
+        ];
+        figures.extend(self.times.times()?.figures());
+        Ok(figures)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Options;
+    use super::*;
+    use crate::io::memory::Memory;
+
+    #[test]
+    fn calls_that_need_the_device_are_timed_in_two_parts() {
+        let memory = Memory::from_bytes(&vec![0; 8 << 20], 8 << 20).unwrap();
+        let options = Options {
+            background: false,
+            ..Options::default()
+        };
+        let store = Store::create_on(memory, None, &options, &mut |_, _| {}).unwrap();
+        let names = |store: &Store| -> Vec<&'static str> {
+            let all = store.stats().unwrap();
+            all.into_iter().map(|(name, _)| name).collect()
+        };
+        assert!(!names(&store).iter().any(|name| name.ends_with("_ns")));
+        for n in 0..5 {
+            store.put(ObjectId(n), &[7; 5000]).unwrap();
+        }
+        // Neither is an access.
+        store.put(ObjectId(9), &[7; 50]).unwrap();
+        store.get(ObjectId(9)).unwrap();
+        store.get(ObjectId(1)).unwrap();
+        store.sync().unwrap();
+        let times = store.times().unwrap();
+        let counts = [&times.put, &times.get, &times.sync]
+            .map(|took| (took.device.count(), took.own.count()));
+        assert_eq!(counts, [(5, 5), (1, 1), (1, 1)]);
+        let timed = names(&store);
+        for name in ["put_device_p50_ns", "get_own_p999_ns", "sync_device_max_ns"] {
+            assert!(timed.contains(&name), "{name}");
+        }
+        assert_eq!(
+            timed.iter().filter(|name| name.ends_with("_count")).count(),
+            6
+        );
     }
 }

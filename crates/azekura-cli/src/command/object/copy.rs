@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use azekura::Result;
+use azekura::{Durability, Result};
 
 use super::place::Place;
 use crate::exit::Outcome;
@@ -25,8 +25,9 @@ impl Copy {
     pub(crate) fn run(&self, _: &mut Output<'_>) -> Result<Outcome> {
         refuse_existing(&self.target)?;
         let progress = Progress::work("copying");
-        self.place
-            .look(|store| store.copy_to(&self.target, &mut progress.report()))?;
+        self.place.with(Durability::Process, |store| {
+            store.copy_to(&self.target, &mut progress.report())
+        })?;
         Ok(Outcome::Yes)
     }
 }

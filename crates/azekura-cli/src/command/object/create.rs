@@ -34,7 +34,7 @@ pub(crate) struct Create {
     /// Room for journal and values; with --data, for the values. A block device is taken whole
     #[arg(long, value_parser = parse_size, value_name = "SIZE")]
     capacity: Option<u64>,
-    /// Room for the journal: 60 bytes for each object [default: a 64th of the capacity, but 4MiB]
+    /// Room for the journal: 80 bytes for each object [default: a 64th of the capacity, but 4MiB]
     #[arg(long, value_parser = parse_size, value_name = "SIZE")]
     journal_size: Option<u64>,
     /// Unit of the room, a power of two: no object is larger [default: 64MiB to 1GiB]

@@ -3,7 +3,7 @@
 //! It does not look at values, but for the sequences that `--sequence` asks for.
 
 use azekura::Result;
-use azekura::object::{ObjectId, Store};
+use azekura::object::{ObjectId, StoreReader};
 use serde_json::json;
 
 use super::place::{self, Place};
@@ -43,7 +43,7 @@ impl Head {
     }
 
     /// Whether there is such an object.
-    fn show(&self, store: &Store, id: ObjectId, out: &mut Output<'_>) -> Result<bool> {
+    fn show(&self, store: &StoreReader, id: ObjectId, out: &mut Output<'_>) -> Result<bool> {
         let Some(len) = store.head(id)? else {
             return Ok(false);
         };

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use azekura::io::file::File;
 use azekura::io::{Access, Storage};
-use azekura::object::{ObjectId, Options, Store};
+use azekura::object::{ObjectId, Options, Store, StoreReader};
 use azekura::{Durability, Error, Kind, Result};
 
 /// An open file or device, as stores share it.
@@ -55,9 +55,21 @@ impl Place {
     ) -> Result<T> {
         let options = Options {
             durability,
+            ..Options::default()
+        };
+        self.with_options(&options, work)
+    }
+
+    /// As [`with`](Self::with), told how.
+    pub(crate) fn with_options<T>(
+        &self,
+        options: &Options,
+        work: impl FnOnce(&Store) -> Result<T>,
+    ) -> Result<T> {
+        let options = Options {
             // There is nobody to wait for a command but its user.
             background: false,
-            ..Options::default()
+            ..options.clone()
         };
         let (journal, data) = self.storages()?;
         let store =
@@ -67,22 +79,26 @@ impl Place {
         Ok(done)
     }
 
-    /// As [`with`](Self::with), for commands that change nothing.
-    pub(crate) fn look<T>(&self, work: impl FnOnce(&Store) -> Result<T>) -> Result<T> {
-        self.with(Durability::Process, work)
+    /// Opens the store, has `work` look at it, and leaves the file as it was.
+    pub(crate) fn look<T>(&self, work: impl FnOnce(&StoreReader) -> Result<T>) -> Result<T> {
+        let store = StoreReader::open(&self.store, self.data.as_deref())
+            .map_err(|error| made_first(error).at(&self.store))?;
+        work(&store)
     }
 }
 
 fn open(path: &Path) -> Result<Shared> {
-    let file = File::open(path, Access::Write).map_err(|error| {
-        let is_missing = |e: &std::io::Error| e.kind() == std::io::ErrorKind::NotFound;
-        if error.system().is_some_and(is_missing) {
-            error.remedy("check the path, or make the store with `azekura object create`")
-        } else {
-            error
-        }
-    })?;
+    let file = File::open(path, Access::Write).map_err(made_first)?;
     Ok(Arc::new(file))
+}
+
+fn made_first(error: Error) -> Error {
+    let is_missing = |e: &std::io::Error| e.kind() == std::io::ErrorKind::NotFound;
+    if error.system().is_some_and(is_missing) {
+        error.remedy("check the path, or make the store with `azekura object create`")
+    } else {
+        error
+    }
 }
 
 /// The ids that arguments name.

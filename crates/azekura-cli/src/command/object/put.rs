@@ -7,13 +7,13 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use azekura::object::{Change, ObjectId, Store};
+use azekura::object::{Change, ObjectId, Options, Store};
 use azekura::{Error, Kind, Result};
 
 use super::place::{self, Place};
 use crate::exit::Outcome;
 use crate::output::{Output, counted};
-use crate::store::Writing;
+use crate::store::{Writing, parse_size};
 use crate::whole;
 
 /// Store values, replacing what was there
@@ -33,6 +33,9 @@ pub(crate) struct Put {
     /// Store nothing unless the object's sequence is this one (see head); the exit code is then 1
     #[arg(long, value_name = "SEQUENCE", conflicts_with = "no_overwrite")]
     expect: Option<u64>,
+    /// Keep values of up to so many bytes (64KiB at most) in the journal, and later many in one extent; 0: none
+    #[arg(long, value_parser = parse_size, value_name = "SIZE", default_value = "2KiB")]
+    small_max: u64,
     #[command(flatten)]
     writing: Writing,
 }
@@ -40,7 +43,12 @@ pub(crate) struct Put {
 impl Put {
     pub(crate) fn run(&self, _: &mut Output<'_>) -> Result<Outcome> {
         let (ids, sources) = self.pairs()?;
-        let stored = self.place.with(self.writing.durability(), |store| {
+        let options = Options {
+            durability: self.writing.durability(),
+            small_max: self.small_max,
+            ..Options::default()
+        };
+        let stored = self.place.with_options(&options, |store| {
             let values = self.values(&ids, &sources, store.len_max())?;
             self.store(store, &ids, &values)
         })?;

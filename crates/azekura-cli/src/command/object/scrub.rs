@@ -4,7 +4,7 @@
 
 use azekura::Result;
 use azekura::error::size;
-use azekura::object::{ObjectId, Scrubbed, Step, Store};
+use azekura::object::{ObjectId, Scrubbed, Step, StoreReader};
 
 use super::place::Place;
 use crate::exit::Outcome;
@@ -41,7 +41,12 @@ impl Scrub {
         })
     }
 
-    fn scrub(&self, store: &Store, first: ObjectId, out: &mut Output<'_>) -> Result<Scrubbed> {
+    fn scrub(
+        &self,
+        store: &StoreReader,
+        first: ObjectId,
+        out: &mut Output<'_>,
+    ) -> Result<Scrubbed> {
         let progress = Progress::new("scrubbing", store.count());
         let mut printed = Ok(());
         let mut count = 0;

@@ -172,3 +172,31 @@ fn entries_come_back_from_their_bytes() {
         assert_eq!(Entry::unpack(&whole.pack(id)), (id, whole));
     }
 }
+
+#[test]
+fn ids_that_came_and_went_leave_no_leaves_behind() {
+    let (index, kept) = index();
+    for n in 0..100_000u128 {
+        index.set(ObjectId(n), Some(entry(3))).unwrap();
+        if n >= 2000 && n != 70_000 {
+            let gone = n - 2000;
+            index
+                .set(ObjectId(gone), (gone % 30_000 == 0).then(|| entry(4)))
+                .unwrap();
+        }
+    }
+    store(&index, &kept);
+    let before = walk(&index);
+    assert_eq!(before.len(), 2000 + 4 + 1);
+    assert!(index.leaves() > 90);
+    index.join();
+    assert!(index.leaves() < 12, "{} leaves", index.leaves());
+    assert_eq!(walk(&index), before);
+    // What was joined is told anew, and comes back.
+    let images = store(&index, &kept);
+    let again = Index::new(images, Box::new(Kept(kept)));
+    assert_eq!(walk(&again), before);
+    assert_eq!(again.count(), before.len() as u64);
+    index.set(ObjectId(40_000), Some(entry(9))).unwrap();
+    assert_eq!(index.get(ObjectId(40_000)).unwrap(), Some(entry(9)));
+}

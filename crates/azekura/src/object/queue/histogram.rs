@@ -4,6 +4,7 @@
 //! up to 584 years. Recording costs one addition; a histogram takes 8 KiB. It does not know what took the time. The idea
 //! is `HdrHistogram`'s.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::error::Result;
@@ -37,6 +38,46 @@ fn end_of(bucket: usize) -> u64 {
     let power = coarse - 1;
     let next = u128::from((1 << FINE) + fine + 1) << power;
     (next - 1) as u64
+}
+
+/// A histogram into which threads record at once: relaxed sums, so a snapshot may lack what is being recorded.
+#[derive(Debug)]
+pub struct Tally {
+    buckets: Box<[AtomicU64]>,
+    /// Nanoseconds.
+    sum: AtomicU64,
+    max: AtomicU64,
+}
+
+impl Tally {
+    /// Without any durations. Errors: `Full`.
+    pub fn new() -> Result<Self> {
+        Ok(Self {
+            buckets: room::collect((0..BUCKETS).map(|_| AtomicU64::new(0)))?.into_boxed_slice(),
+            sum: AtomicU64::new(0),
+            max: AtomicU64::new(0),
+        })
+    }
+
+    /// Counts one.
+    pub fn record(&self, took: Duration) {
+        let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        self.buckets[bucket(nanos)].fetch_add(1, Ordering::Relaxed);
+        self.sum.fetch_add(nanos, Ordering::Relaxed);
+        self.max.fetch_max(nanos, Ordering::Relaxed);
+    }
+
+    /// What was recorded. Errors: `Full`.
+    pub fn snapshot(&self) -> Result<Histogram> {
+        let load = |number: &AtomicU64| number.load(Ordering::Relaxed);
+        let buckets = room::collect(self.buckets.iter().map(load))?;
+        Ok(Histogram {
+            count: buckets.iter().sum(),
+            buckets: buckets.into_boxed_slice(),
+            sum: Duration::from_nanos(load(&self.sum)),
+            max: Duration::from_nanos(load(&self.max)),
+        })
+    }
 }
 
 impl Histogram {

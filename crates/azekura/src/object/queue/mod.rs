@@ -33,7 +33,7 @@ use crate::error::{Error, Kind, Result};
 use conflict::Conflicts;
 pub use conflict::Touches;
 pub use failing::{Detector, Health, Remedy, Signs};
-pub use histogram::Histogram;
+pub use histogram::{Histogram, Tally};
 pub use overload::{Limits, Policy};
 use overload::{Overload, Verdict};
 

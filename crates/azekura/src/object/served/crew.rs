@@ -204,7 +204,7 @@ impl Crew {
         let at_once = if core.is_small(value.len()) {
             core.put_small(id, value)
         } else {
-            match core.begin(id, value, 0) {
+            match core.begin(id, value) {
                 Ok((placed, buf)) => {
                     let putting = Putting {
                         ticket,
@@ -242,15 +242,16 @@ impl Crew {
         let (Some(flight), Some(at)) = (&mut self.flight, self.free.pop()) else {
             unreachable!("nothing begins while no token is free, but what has just landed")
         };
+        let in_flight = self.flying.len() - self.free.len();
+        let place = offset.saturating_sub(self.store.core.data_offset) / PIECE;
+        // Before it goes: nobody finds more at the device than is counted.
+        self.shared.launches(place, is_put, in_flight);
         let token = at as u64;
         if let Err(error) = flight.launch(Request { token, work }) {
             self.free.push(at);
             return Some((error, flying));
         }
         self.flying[at] = Some(flying);
-        let in_flight = self.flying.len() - self.free.len();
-        let place = offset.saturating_sub(self.store.core.data_offset) / PIECE;
-        self.shared.launched(place, is_put, in_flight);
         None
     }
 

@@ -136,7 +136,8 @@ impl Served {
             .found(size(data.alignment()), format!("at most {}", size(UNIT)))
             .remedy("call the store directly"));
         }
-        let flight = flight::open(data, options.depth, options.means)?;
+        let flight = flight::open(data, options.depth, options.means)
+            .map_err(|error| error.at(data.path()))?;
         let shared = Arc::new(Shared {
             state: Mutex::new(State {
                 queue: Queue::new(options.queue)?,
@@ -269,7 +270,7 @@ impl Shared {
     }
 
     /// Something begins at `place` of the device, in pieces.
-    fn launched(&self, place: u64, is_put: bool, in_flight: usize) {
+    fn launches(&self, place: u64, is_put: bool, in_flight: usize) {
         let mut state = self.state.lock();
         state.head = place;
         if is_put {

@@ -115,6 +115,17 @@ fn strides_are_scanned_until_what_is_in_them_is_settled() {
 }
 
 #[test]
+fn a_group_is_filled_before_the_next_one_is_begun() {
+    let mut space = space(1 << 18, 1 << 16);
+    let of_stride = 1 << 14;
+    for n in 0..16 {
+        let found = space.take(of_stride, n).unwrap().unwrap();
+        assert_eq!(found.span.unit, n * u64::from(of_stride));
+        assert!(found.opened);
+    }
+}
+
+#[test]
 fn the_emptiest_group_comes_next_and_what_does_not_fit_is_refused() {
     let mut space = space(512, 128);
     let all: Vec<Span> = (0..4)

@@ -3,14 +3,13 @@
 //! A closed gate holds who comes, and says how many stand before it. Writes may be told to fail, or to panic. Nothing here
 //! depends on time, but that what hangs fails.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
 use crate::error::{Error, Kind, Result};
-use crate::io::{Map, Storage};
+use crate::io::Storage;
 
 /// Nothing waits so long but what hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -86,10 +85,11 @@ impl Gated {
     }
 }
 
-impl Storage for Gated {
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.below.read_at(offset, buf)
+impl crate::io::over::Over for Gated {
+    fn below(&self) -> &dyn Storage {
+        self.below.as_ref()
     }
+
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.writes.pass();
         assert!(!*self.panics.lock(), "a planted panic");
@@ -98,45 +98,10 @@ impl Storage for Gated {
         }
         self.below.write_at(offset, bytes)
     }
-    fn write_durably(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.below.write_durably(offset, bytes)
-    }
-    fn size(&self) -> Result<u64> {
-        self.below.size()
-    }
-    fn resize(&self, size: u64) -> Result<()> {
-        self.below.resize(size)
-    }
+
     fn sync(&self) -> Result<()> {
         *self.synced.lock() += 1;
         self.syncs.pass();
         self.below.sync()
-    }
-    fn discard(&self, offset: u64, len: u64) -> Result<()> {
-        self.below.discard(offset, len)
-    }
-    fn allocate(&self, offset: u64, len: u64) -> Result<()> {
-        self.below.allocate(offset, len)
-    }
-    fn allocated(&self) -> Result<u64> {
-        self.below.allocated()
-    }
-    fn map(&self, capacity: u64) -> Result<Arc<Map>> {
-        self.below.map(capacity)
-    }
-    fn copy_range_to(&self, offset: u64, len: u64, target: &dyn Storage) -> Result<()> {
-        self.below.copy_range_to(offset, len, target)
-    }
-    fn drop_cache(&self) -> Result<()> {
-        self.below.drop_cache()
-    }
-    fn boot_id(&self) -> [u8; 16] {
-        self.below.boot_id()
-    }
-    fn entropy(&self) -> u64 {
-        self.below.entropy()
-    }
-    fn path(&self) -> &Path {
-        self.below.path()
     }
 }

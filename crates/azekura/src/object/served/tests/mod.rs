@@ -6,6 +6,7 @@
 
 mod crash;
 mod gated;
+mod late;
 mod model;
 
 use std::future::Future;
@@ -98,6 +99,41 @@ fn as_many_are_in_flight_as_may_and_the_rest_waits() {
     }
     let metrics = served.metrics();
     assert_eq!((metrics.counters.done, metrics.times.count()), (20, 20));
+}
+
+#[test]
+fn the_stores_figures_count_requests_by_any_means() {
+    for means in [Means::Threads, Means::Best] {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::create(folder.path().join(NAME), &store_options(8 << 20)).unwrap();
+        let options = Options {
+            means,
+            ..Options::default()
+        };
+        let served = Served::start(Arc::new(store), &options).unwrap();
+        let figures = || {
+            let all = served.store().stats().unwrap();
+            let of = |name| all.iter().find(|(found, _)| *found == name).unwrap().1;
+            [
+                of("device_writes"),
+                of("device_write_bytes"),
+                of("device_reads"),
+                of("device_read_bytes"),
+            ]
+        };
+        let before = figures();
+        for n in 0..10 {
+            served.put(id(n), value(n, 5000)).wait().unwrap();
+            assert_eq!(served.get(id(n)).wait().unwrap(), Some(value(n, 5000)));
+        }
+        let asked = figures();
+        let more: Vec<u64> = before
+            .iter()
+            .zip(asked)
+            .map(|(old, new)| new - old)
+            .collect();
+        assert_eq!(more, [10, 81_920, 10, 81_920], "{}", served.means());
+    }
 }
 
 #[test]
