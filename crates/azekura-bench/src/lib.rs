@@ -122,6 +122,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         .map_err(|error| Error::new(Kind::Invalid, error.to_string()))?;
     match bench {
         Bench::Record(RecordArguments { engine, plan }) => {
+            engine.check(&plan)?;
             let mut output = Output::new(plan.json);
             engine.record(&plan, &mut |phase| output.phase(&phase))?;
             output.finish()

@@ -206,7 +206,7 @@ pub fn run<S: Store>(plan: &MixedPlan, recipe: Recipe) -> Result<Phase> {
         file_bytes: files.map(|files| files.0),
         allocated_bytes: files.map(|files| files.1),
         hits: Some(verified),
-        durability: Some(plan.durability),
+        durability: S::PERSISTENT.then_some(plan.durability),
         digest: Some(format!("{digest:016x}")),
         ..Phase::default()
     };

@@ -5,11 +5,11 @@
 //! million operations. It does not know how a phase is run.
 
 use std::ffi::{OsStr, OsString};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use azekura::engine::Durability;
 use azekura::error::{Error, Kind, Result};
-use clap::{Args, ValueEnum};
+use clap::{Args, Command, ValueEnum};
 use serde::{Deserialize, Serialize};
 
 use crate::engines::memory::{Baby, Cache, StdHash, StdTree, Tiny};
@@ -17,6 +17,7 @@ use crate::engines::{hash::Hash, none::Nothing};
 use crate::mixed::{self, MixedPlan, Recipe};
 use crate::opens::{self, OpenPlan};
 use crate::report::Phase;
+use crate::target::Target;
 use crate::workload;
 
 /// Most operations of all threads together: key numbers stay below 2^31, as in Tkrzw's tool.
@@ -64,6 +65,21 @@ macro_rules! with_target {
 impl Engine {
     /// What is measured if nothing is said.
     pub const DEFAULT: Self = Self::Hash;
+
+    /// `Invalid` if `plan` asks that records survive a power cut which the engine keeps in memory.
+    ///
+    /// For plans that a user wrote. A suite runs such a row on an engine in memory as if nothing had been
+    /// asked, so that all its engines read the same; no durability is reported then.
+    pub fn check(self, plan: &Plan) -> Result<()> {
+        let persistent = with_target!(self, T => T::PERSISTENT, none => Nothing::PERSISTENT);
+        if persistent || plan.durability != Survives::Power {
+            return Ok(());
+        }
+        Err(
+            Error::new(Kind::Invalid, "no write survives a power cut in memory")
+                .remedy("leave --durability out, or choose an engine in a file"),
+        )
+    }
 
     /// Runs the phases of `plan`; `emit` is shown each result as it is there.
     pub fn record(self, plan: &Plan, emit: &mut dyn FnMut(Phase) -> Result<()>) -> Result<()> {
@@ -259,6 +275,35 @@ pub(crate) fn word(choice: &impl ValueEnum) -> String {
     value.get_name().to_owned()
 }
 
+/// The plan that a line of flags says.
+pub(crate) fn read_flags<P: Args>(line: &str) -> std::result::Result<P, clap::Error> {
+    let command = P::augment_args(Command::new("plan").no_binary_name(true));
+    let said = command.try_get_matches_from(line.split_whitespace())?;
+    P::from_arg_matches(&said)
+}
+
+/// `Invalid`: flags that contradict each other, or ask for nothing.
+pub(crate) fn refused(what: &str, remedy: &str) -> Result<()> {
+    Err(Error::new(Kind::Invalid, what).remedy(remedy))
+}
+
+/// `Invalid` if there is a store at `path` though the phase `first` makes it, or none though it does not.
+pub(crate) fn fits(path: &Path, first: &str, creates: bool) -> Result<()> {
+    match (creates, path.exists()) {
+        (true, true) => {
+            let what = format!("a first phase `{first}` makes a new store");
+            Err(Error::new(Kind::Invalid, what)
+                .at(path)
+                .found("a file", "none")
+                .remedy("remove it or choose another path"))
+        }
+        (false, false) => Err(Error::new(Kind::Invalid, "there is no store to measure")
+            .at(path)
+            .remedy(format!("begin with the phase `{first}`"))),
+        _ => Ok(()),
+    }
+}
+
 /// `Invalid` unless `value` of `flag` lies in the range.
 pub(crate) fn between(flag: &str, value: u64, least: u64, most: u64) -> Result<()> {
     if (least..=most).contains(&value) {
@@ -270,24 +315,31 @@ pub(crate) fn between(flag: &str, value: u64, least: u64, most: u64) -> Result<(
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-
-    #[derive(Parser)]
-    #[command(no_binary_name = true)]
-    struct Line {
-        #[command(flatten)]
-        plan: Plan,
-    }
 
     #[test]
     fn a_plan_comes_back_from_its_flags() {
         let said = "--path a/b --count 7 --threads 2 --order zipfian --ops set,get-shuffled,iterate \
                     --value-size 9 --batch 3 --misses 50 --seed 4 --durability power --latency --json";
-        let flags = Line::parse_from(said.split_whitespace()).plan.flags();
+        let flags = read_flags::<Plan>(said).unwrap().flags();
         let expected: Vec<OsString> = said.split_whitespace().map(OsString::from).collect();
         assert_eq!(flags, expected);
-        assert_eq!(Line::parse_from(&flags).plan.flags(), flags);
+        let again = flags.join(OsStr::new(" ")).into_string().unwrap();
+        assert_eq!(read_flags::<Plan>(&again).unwrap().flags(), flags);
+    }
+
+    #[test]
+    fn only_engines_in_files_are_asked_to_survive_a_power_cut() {
+        let power = read_flags::<Plan>("--durability power").unwrap();
+        for &engine in Engine::value_variants() {
+            let refused = engine.check(&power).map_err(|error| error.kind());
+            let expected = if engine == Engine::Hash {
+                Ok(())
+            } else {
+                Err(Kind::Invalid)
+            };
+            assert_eq!(refused, expected, "{}", engine.word());
+            engine.check(&read_flags::<Plan>("").unwrap()).unwrap();
+        }
     }
 }

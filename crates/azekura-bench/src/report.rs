@@ -8,6 +8,7 @@ use std::io::Write;
 
 use azekura::error::{Error, Kind, Result, size};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::measure::{Device, Percentiles};
@@ -111,7 +112,7 @@ pub struct Phase {
     /// Requests to make everything durable that the device completed meanwhile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub syncs: Option<u64>,
-    /// What an acknowledged write survived.
+    /// What an acknowledged write survived; nothing, if it is absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub durability: Option<Survives>,
     /// A sum over everything read, equal for engines that answered equally.
@@ -144,12 +145,17 @@ impl Phase {
 
     /// A phase from a line of JSON; `Invalid` if it is none.
     pub fn from_json(line: &str) -> Result<Self> {
-        serde_json::from_str(line).map_err(|error| {
-            Error::new(Kind::Invalid, "not a result")
-                .key(line.as_bytes())
-                .detail(error.to_string())
-        })
+        read(line)
     }
+}
+
+/// A result from a line of JSON; `Invalid` if it is none.
+pub(crate) fn read<T: DeserializeOwned>(line: &str) -> Result<T> {
+    serde_json::from_str(line).map_err(|error| {
+        Error::new(Kind::Invalid, "not a result")
+            .key(line.as_bytes())
+            .detail(error.to_string())
+    })
 }
 
 /// Standard output, as a table or as JSON lines.

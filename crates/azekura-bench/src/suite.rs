@@ -9,9 +9,9 @@
 //! people. It does not know who is compared with whom.
 
 use azekura::error::{Error, Kind, Result};
-use clap::{Parser, ValueEnum};
+use clap::ValueEnum;
 
-use crate::plan::{Op, Plan};
+use crate::plan::{Op, Plan, read_flags};
 
 /// The suites this crate carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -72,13 +72,6 @@ impl Row {
     }
 }
 
-#[derive(Parser)]
-#[command(no_binary_name = true)]
-struct Line {
-    #[command(flatten)]
-    plan: Plan,
-}
-
 fn parse(text: &str) -> Result<Vec<Row>> {
     let lines = text
         .lines()
@@ -98,8 +91,8 @@ fn row(number: usize, line: &str) -> Result<Row> {
     let &[name, flags, asked] = parts.as_slice() else {
         return Err(wrong("three parts are expected"));
     };
-    let Line { plan } = Line::try_parse_from(flags.split_whitespace())
-        .map_err(|error| wrong("flags").detail(error.to_string()))?;
+    let plan =
+        read_flags::<Plan>(flags).map_err(|error| wrong("flags").detail(error.to_string()))?;
     let mut asked_private = None;
     let asked = match asked {
         "-" => Vec::new(),

@@ -7,7 +7,6 @@
 //!
 //! Values read are compared with what was written: a difference ends the run with `Corrupted`.
 
-use std::path::Path;
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
@@ -18,7 +17,7 @@ use indicatif::ProgressBar;
 use crate::engines::none::Nothing;
 use crate::generate::{Choice, Key, Keys, Source, Values, Zipf, fold};
 use crate::measure::{self, Device, Latency, Memory, Percentiles};
-use crate::plan::{Op, Order, Plan};
+use crate::plan::{Op, Order, Plan, fits};
 use crate::report::{self, Phase};
 use crate::target::{Setup, Target};
 
@@ -120,18 +119,7 @@ fn check_place(plan: &Plan) -> Result<()> {
         return Ok(());
     };
     let creates = plan.ops.first() == Some(&Op::Set);
-    match (creates, Path::exists(path)) {
-        (true, true) => Err(
-            Error::new(Kind::Invalid, "a first phase `set` makes a new store")
-                .at(path)
-                .found("a file", "none")
-                .remedy("remove it or choose another path"),
-        ),
-        (false, false) => Err(Error::new(Kind::Invalid, "there is no store to measure")
-            .at(path)
-            .remedy("begin with the phase `set`")),
-        _ => Ok(()),
-    }
+    fits(path, "set", creates)
 }
 
 fn source(plan: &Plan) -> Source {
@@ -273,7 +261,7 @@ fn phase<T: Target>(plan: &Plan, op: Op, tally: &Tally, took: Duration, cpu: f64
         cpu_seconds: cpu,
         latency_us: tally.latency.percentiles(),
         hits: (op != Op::Set).then_some(tally.hits),
-        durability: Some(plan.durability),
+        durability: T::PERSISTENT.then_some(plan.durability),
         digest: (!op.writes()).then(|| format!("{:016x}", tally.digest)),
         ..Phase::default()
     }
@@ -453,21 +441,13 @@ impl<T: Target> Worker<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
     use crate::engines::faulty::{Bug, Faulty};
     use crate::engines::memory::StdHash;
-    use crate::plan::Engine;
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        plan: Plan,
-    }
+    use crate::plan::{Engine, read_flags};
 
     fn plan(flags: &str) -> Plan {
-        Line::parse_from(["x"].into_iter().chain(flags.split_whitespace())).plan
+        read_flags(flags).unwrap()
     }
 
     fn phases<T: Target>(plan: &Plan) -> Vec<Phase> {

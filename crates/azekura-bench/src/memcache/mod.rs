@@ -36,7 +36,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::generate::{Choice, Values, Zipf};
 use crate::measure::{Latency, cpu_seconds};
-use crate::plan::{Order, word};
+use crate::plan::{Order, between, refused, word};
 use crate::report::{self, Output, Phase};
 use crate::tls::Trust;
 use client::Client;
@@ -178,38 +178,33 @@ impl FromStr for Address {
 impl MemcachePlan {
     /// Whether the flags fit together; `Invalid` if they do not.
     fn check(&self) -> Result<()> {
-        let fail = |what: &str, remedy: &str| {
-            Err(Error::new(Kind::Invalid, what.to_owned()).remedy(remedy.to_owned()))
-        };
         if self.connections == 0 || self.depth == 0 || self.batch == 0 || self.records == 0 {
-            return fail(
+            return refused(
                 "a load of nothing",
                 "--connections, --depth, --batch and --records are at least 1",
             );
         }
         if self.threads == 0 || self.threads > self.connections {
-            return fail(
+            return refused(
                 "a thread without a connection",
                 "--threads is from 1 to --connections",
             );
         }
-        if self.sets > 100 {
-            return fail("more sets than requests", "--sets is a percentage");
-        }
+        between("--sets", self.sets, 0, 100)?;
         if self.rate == Some(0) {
-            return fail(
+            return refused(
                 "a rate of nothing",
                 "--rate is at least 1; without it each connection waits",
             );
         }
         if self.authority.is_some() && !matches!(self.address, Address::Tls(..)) {
-            return fail(
+            return refused(
                 "certificates are of encrypted connections only",
                 "leave out --authority, or say tls: before the address",
             );
         }
         if self.order == Some(Order::Shuffled) {
-            return fail(
+            return refused(
                 "no order of this load",
                 "--order is sequential, random or zipfian",
             );
@@ -225,7 +220,7 @@ impl MemcachePlan {
         }
         let plain = |byte: u8| byte.is_ascii_graphic();
         if !self.key_prefix.bytes().all(plain) {
-            return fail(
+            return refused(
                 "no prefix of a key",
                 "--key-prefix is of printable characters, without spaces",
             );
@@ -452,17 +447,9 @@ fn due(start: Instant, index: u64, rate: f64) -> Instant {
 mod tests {
     use super::wire::Keys;
     use super::*;
-    use clap::Parser;
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        plan: MemcachePlan,
-    }
-
+    use crate::plan::read_flags;
     fn plan(flags: &str) -> MemcachePlan {
-        let words = std::iter::once("x").chain(flags.split_whitespace());
-        Line::try_parse_from(words).unwrap().plan
+        read_flags(flags).unwrap()
     }
 
     #[test]

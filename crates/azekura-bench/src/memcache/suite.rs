@@ -11,12 +11,13 @@
 //! A rival that is not installed is left out, and that is said. It knows nothing of how a server works.
 
 use azekura::error::{Error, Kind, Result};
-use clap::{Args, Parser};
+use clap::Args;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::servers::Program;
 use super::{Load, MemcachePlan, Operation};
 use crate::measure::{Memory, median};
+use crate::plan::read_flags;
 use crate::report::{Phase, line};
 
 /// The workloads.
@@ -76,13 +77,6 @@ struct Row {
     cpu: Option<f64>,
 }
 
-#[derive(Parser)]
-#[command(no_binary_name = true)]
-struct Line {
-    #[command(flatten)]
-    plan: MemcachePlan,
-}
-
 fn rows(text: &str) -> Result<Vec<Row>> {
     let lines = text
         .lines()
@@ -95,7 +89,7 @@ fn rows(text: &str) -> Result<Vec<Row>> {
             let &[name, flags, asked] = parts.as_slice() else {
                 return Err(wrong());
             };
-            let Line { plan } = Line::try_parse_from(flags.split_whitespace())
+            let plan = read_flags::<MemcachePlan>(flags)
                 .map_err(|error| wrong().detail(error.to_string()))?;
             let (mut rate, mut cpu) = (None, None);
             for one in asked.split(',') {

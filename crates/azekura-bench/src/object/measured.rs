@@ -4,14 +4,14 @@
 //! the published tool's figures. What does not apply is absent. A row always tells its class of durability.
 //! It measures nothing.
 
-use azekura::error::{Error, Kind, Result, size};
+use azekura::error::{Error, Result, size};
 use serde::{Deserialize, Serialize};
 
 use super::forget::Forgot;
 use super::store::{Class, Counters};
 use super::summary::{Summary, Tally};
 use crate::measure::Device;
-use crate::report::line;
+use crate::report::{line, read};
 
 /// What a phase took. Sizes are in bytes, memory is growth since before the first phase.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -109,11 +109,7 @@ pub struct Measured {
 impl Measured {
     /// A phase from a line of JSON; `Invalid` if it is none.
     pub fn from_json(line: &str) -> Result<Self> {
-        serde_json::from_str(line).map_err(|error| {
-            Error::new(Kind::Invalid, "not a result")
-                .key(line.as_bytes())
-                .detail(error.to_string())
-        })
+        read(line)
     }
 
     /// Fills in what the device did, and what the store counted before and after.
@@ -256,6 +252,8 @@ pub(super) fn duration(seconds: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use azekura::Kind;
+
     use super::*;
 
     #[test]

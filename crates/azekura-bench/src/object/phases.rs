@@ -337,23 +337,15 @@ pub(super) fn is_stream(path: Option<&PathBuf>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
     use crate::object::operation::Method;
     use crate::object::store::Class;
     use crate::object::stores::Engine;
-
-    #[derive(Parser)]
-    #[command(no_binary_name = true)]
-    struct Line {
-        #[command(flatten)]
-        plan: ObjectPlan,
-    }
+    use crate::plan::read_flags;
 
     fn phases(engine: Engine, path: &Path, flags: &str) -> Result<Vec<Measured>> {
         let flags = format!("--json --count 50 --value-size 4KiB {flags}");
-        let plan = Line::try_parse_from(flags.split_whitespace()).unwrap().plan;
+        let plan = read_flags::<ObjectPlan>(&flags).unwrap();
         let (path, sample) = (Some(path.to_path_buf()), Some(plan.sample.unwrap_or(20)));
         let plan = ObjectPlan {
             path,
@@ -443,7 +435,7 @@ mod tests {
         }
         array.add(&Operation::Get { key: "c".into() }).unwrap();
         array.finish().unwrap();
-        let plan = Line::try_parse_from(["--json"]).unwrap().plan;
+        let plan = read_flags::<ObjectPlan>("--json").unwrap();
         let plan = ObjectPlan {
             path: Some(folder.path().join("s")),
             workload: Some(workload),

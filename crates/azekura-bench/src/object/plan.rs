@@ -4,13 +4,14 @@
 //! figure. It does not know how a phase is run.
 
 use std::ffi::{OsStr, OsString};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use azekura::error::{Error, Kind, Result};
+use azekura::error::Result;
 use clap::Args;
 
 use super::phases::{Op, is_stream};
 use super::store::Class;
+use crate::plan::{between, fits, refused};
 
 /// Reads `64KiB`, `1MiB`, `2GiB`, `1TiB` or a plain number of bytes.
 pub fn parse_size(text: &str) -> std::result::Result<u64, String> {
@@ -141,29 +142,19 @@ impl ObjectPlan {
 
     /// Refuses what contradicts itself: `Invalid`.
     pub fn check(&self) -> Result<()> {
-        let wrong = |what: &str, remedy: &str| {
-            Err(Error::new(Kind::Invalid, what.to_owned()).remedy(remedy.to_owned()))
-        };
-        if self.depth == 0 || self.depth > 4096 {
-            return wrong(
-                "so many operations cannot be outstanding",
-                "--depth from 1 to 4096",
-            );
-        }
+        between("--depth", self.depth as u64, 1, 4096)?;
+        between("--generation", self.generation, 0, u32::MAX.into())?;
         if self.count == 0 {
-            return wrong("a population of nothing", "--count 1 or more");
-        }
-        if self.generation >> 32 != 0 {
-            return wrong("a generation has 32 bits", "--generation below 4294967296");
+            return refused("a population of nothing", "--count 1 or more");
         }
         if self.json && is_stream(self.results.as_ref()) {
-            return wrong(
+            return refused(
                 "two kinds of JSON on standard output",
                 "--json or --results -, not both",
             );
         }
         if self.ops.iter().skip(1).any(|&op| op == Op::Put) {
-            return wrong(
+            return refused(
                 "only the first phase can be `put`",
                 "leave it out: `update` stores again",
             );
@@ -172,19 +163,10 @@ impl ObjectPlan {
             return Ok(());
         };
         let creates = self.ops.first() == Some(&Op::Put);
-        match (self.workload.is_some(), creates, Path::exists(path)) {
-            (false, true, true) => Err(Error::new(
-                Kind::Invalid,
-                "a first phase `put` makes a new store",
-            )
-            .at(path)
-            .found("a file", "none")
-            .remedy("remove it or choose another path")),
-            (false, false, false) => Err(Error::new(Kind::Invalid, "there is no store to measure")
-                .at(path)
-                .remedy("begin with the phase `put`")),
-            _ => Ok(()),
+        if self.workload.is_some() {
+            return Ok(());
         }
+        fits(path, "put", creates)
     }
 
     /// The flags that say this plan, for another process.
@@ -237,18 +219,12 @@ impl ObjectPlan {
 
 #[cfg(test)]
 mod tests {
+    use azekura::Kind;
+
     use super::*;
-    use clap::Parser;
-
-    #[derive(Parser)]
-    #[command(no_binary_name = true)]
-    struct Line {
-        #[command(flatten)]
-        plan: ObjectPlan,
-    }
-
+    use crate::plan::read_flags;
     fn plan(flags: &str) -> ObjectPlan {
-        Line::try_parse_from(flags.split_whitespace()).unwrap().plan
+        read_flags(flags).unwrap()
     }
 
     #[test]
@@ -260,11 +236,8 @@ mod tests {
             "--workload w --generation 3 --results r",
         ] {
             let first = plan(flags);
-            let words = first
-                .flags()
-                .into_iter()
-                .map(|word| word.into_string().unwrap());
-            let again = Line::try_parse_from(words).unwrap().plan;
+            let words = first.flags().join(OsStr::new(" "));
+            let again = plan(&words.into_string().unwrap());
             assert_eq!(again.flags(), first.flags(), "{flags}");
             let filled = ObjectPlan {
                 sample: first.sample.or(again.sample),

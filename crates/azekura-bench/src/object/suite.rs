@@ -246,21 +246,19 @@ fn steps(
     value_size: u64,
 ) -> Result<Vec<Measured>> {
     let step = plan.step(path, candidate.class, value_size);
-    let among = |ops: &[Op]| -> Vec<Op> {
-        let asked = |op: &&Op| **op == Op::Put || plan.tables.contains(op);
-        ops.iter().filter(asked).copied().collect()
+    let run = |op: Op| {
+        if op != Op::Put && !plan.tables.contains(&op) {
+            return Ok(Vec::new());
+        }
+        let step = ObjectPlan {
+            ops: vec![op],
+            ..step.clone()
+        };
+        start(&candidate.store, &step)
     };
     let mut found = Vec::new();
-    for ops in [among(&[Op::Put]), among(&[Op::Update]), among(&[Op::Get])] {
-        if !ops.is_empty() {
-            found.extend(start(
-                &candidate.store,
-                &ObjectPlan {
-                    ops,
-                    ..step.clone()
-                },
-            )?);
-        }
+    for op in [Op::Put, Op::Update, Op::Get] {
+        found.extend(run(op)?);
     }
     if plan.tables.contains(&Op::Load) {
         let ways: &[bool] = if plan.warm { &[false] } else { &[true, false] };
@@ -280,37 +278,20 @@ fn steps(
             found.extend(phases);
         }
     }
-    let ops = among(&[Op::Delete]);
-    if !ops.is_empty() {
-        found.extend(start(
-            &candidate.store,
-            &ObjectPlan {
-                ops,
-                ..step.clone()
-            },
-        )?);
-    }
+    found.extend(run(Op::Delete)?);
     Ok(found)
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
     use crate::object::phases;
     use crate::object::stores::Engine;
     use crate::object::table::ratio;
-
-    #[derive(Parser)]
-    #[command(no_binary_name = true)]
-    struct Line {
-        #[command(flatten)]
-        plan: SuitePlan,
-    }
+    use crate::plan::read_flags;
 
     fn plan(flags: &str) -> SuitePlan {
-        Line::try_parse_from(flags.split_whitespace()).unwrap().plan
+        read_flags(flags).unwrap()
     }
 
     /// The steps in this process.

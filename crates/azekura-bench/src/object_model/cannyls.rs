@@ -19,12 +19,13 @@ use std::collections::{BTreeSet, HashMap};
 use azekura::error::Result;
 use azekura::io::sim::drive::{Command, Counts, Parameters};
 
-use super::Pattern;
 use super::host::Host;
+use super::{Pattern, call_ns};
 use crate::plan::Survives;
 
 const BLOCK: u64 = 512;
-const CAPACITY: u64 = 2048 << 30;
+/// The capacity of the published run.
+pub const CAPACITY: u64 = 2048 << 30;
 /// Where the ring begins: behind the header and the ring's own.
 const RING: u64 = 2 * BLOCK;
 const PUT_RECORD: u64 = 28;
@@ -48,6 +49,8 @@ struct Filled {
 #[derive(Debug)]
 pub struct Cannyls {
     host: Host,
+    capacity: u64,
+    tick_ns: u64,
     interval: u64,
     countdown: u64,
     /// Where in the ring the next record goes, and what of it is on the disk.
@@ -68,6 +71,8 @@ impl Cannyls {
     pub fn new(parameters: Parameters, interval: u64) -> Self {
         Self {
             host: Host::new(parameters),
+            capacity: CAPACITY,
+            tick_ns: TICK_NS,
             interval,
             countdown: interval,
             tail: 0,
@@ -79,13 +84,30 @@ impl Cannyls {
         }
     }
 
+    /// The same store with another capacity, and called directly: nobody polls, and the processor takes its part, as for
+    /// azekura's own.
+    #[must_use]
+    pub fn direct(mut self, capacity: u64) -> Self {
+        self.capacity = capacity;
+        self.tick_ns = 0;
+        self
+    }
+
+    /// The caller has its answer for what began at `start`.
+    const fn answer(&mut self, start: u64, len: u64) {
+        if self.tick_ns == 0 {
+            self.host.pass(call_ns(len));
+        }
+        self.host.poll(start, self.tick_ns);
+    }
+
     const fn blocks(len: u64) -> u64 {
         (len + 2).div_ceil(BLOCK)
     }
 
     /// Where the values begin, in bytes.
-    const fn values() -> u64 {
-        (RING + (CAPACITY - BLOCK) / 100).next_multiple_of(BLOCK)
+    const fn values(&self) -> u64 {
+        (RING + (self.capacity - BLOCK) / 100).next_multiple_of(BLOCK)
     }
 
     fn place(&self, key: u64) -> Option<(u64, u64)> {
@@ -193,25 +215,23 @@ impl Pattern for Cannyls {
         let place = self.allocate(blocks);
         self.host.wait(
             Command::Write,
-            Self::values() + place * BLOCK,
+            self.values() + place * BLOCK,
             blocks * BLOCK,
         );
         self.append(PUT_RECORD, grew);
         self.moved.insert(key, Some((place, blocks)));
-        self.host.poll(start, TICK_NS);
+        self.answer(start, len);
         Ok(())
     }
 
     fn get(&mut self, key: u64) -> Result<()> {
-        let start = self.host.now_ns();
+        let (start, mut len) = (self.host.now_ns(), 0);
         if let Some((place, blocks)) = self.place(key) {
-            self.host.wait(
-                Command::Read,
-                Self::values() + place * BLOCK,
-                blocks * BLOCK,
-            );
+            let offset = self.values() + place * BLOCK;
+            len = blocks * BLOCK;
+            self.host.wait(Command::Read, offset, len);
         }
-        self.host.poll(start, TICK_NS);
+        self.answer(start, len);
         Ok(())
     }
 
@@ -222,7 +242,7 @@ impl Pattern for Cannyls {
             self.holes.insert((blocks, place));
             self.moved.insert(key, None);
         }
-        self.host.poll(start, TICK_NS);
+        self.answer(start, 0);
         Ok(())
     }
 }

@@ -35,7 +35,7 @@ const PAUSE_NS: u64 = 200_000_000;
 const WAITING_MAX: u64 = 128 << 20;
 /// The processor's part of a PUT, fitted to the medians of the published run: to make a file, and to copy a MiB.
 const MAKE_NS: u64 = 65_000;
-const COPY_NS_PER_MIB: u64 = 620_000;
+pub(super) const COPY_NS_PER_MIB: u64 = 620_000;
 
 /// Files on a disk.
 #[derive(Debug)]

@@ -2,20 +2,23 @@
 //!
 //! ```text
 //!   run(plan, pattern) -> phases       published: the tables of 2018, and the replay beside them
-//!        `-- Pattern: Cannyls, Files (what they would ask: host -> drive)
-//!                     a real store on `Clocked` storage (what it does ask)
+//!        `-- Pattern: Cannyls, Files (what they would ask: host -> drive)      beside: stores side by side, as ratios
+//!                     Azekura (a real store on `Clocked` storage: what it does ask)
 //! ```
 //!
-//! A [`Pattern`] is anything with a virtual clock. The geometry is always the full one, a terabyte on the whole disk;
-//! `scale` divides how many operations are run on it. So seeks are as long as they were, and the arm's time, which is
-//! what a spinning disk sells, needs neither the disk nor the hours. Times are of the disk alone, but where a pattern
-//! says that it adds a processor's.
+//! A [`Pattern`] is anything with a virtual clock. Replays have the full geometry, a terabyte on the whole disk; `scale`
+//! divides how many operations are run on it. A real store has a part of the disk and of the objects, with as many
+//! operations: seeks are as long as they were, since the arm passes the same share of its way. So the arm's time, which is
+//! what a spinning disk sells, needs neither the disk nor the hours. Times are of the disk alone, but where a pattern says
+//! that it adds a processor's.
 //!
 //! It measures nothing of this machine, and writes no byte.
 
+pub mod beside;
 mod cannyls;
 mod files;
 mod host;
+mod own;
 pub mod published;
 #[cfg(test)]
 mod tests;
@@ -26,9 +29,10 @@ use std::time::Duration;
 use azekura::error::Result;
 use azekura::io::sim::drive::Counts;
 
-pub use cannyls::Cannyls;
+pub use cannyls::{CAPACITY, Cannyls};
 pub use files::Files;
 pub use host::Host;
+pub use own::Azekura;
 
 use crate::generate::Choice;
 use crate::measure::Latency;
@@ -37,6 +41,12 @@ use crate::report::Phase;
 
 /// How long a disk has nothing to do between two phases: what it had in its cache is on the platters then.
 const BETWEEN_NS: u64 = 600_000_000_000;
+
+/// The processor's part of a direct call that copies `len` bytes: a guess for the call, and the pace at which files were copied
+/// on the published machine.
+const fn call_ns(len: u64) -> u64 {
+    10_000 + len * files::COPY_NS_PER_MIB / (1 << 20)
+}
 
 /// A store, or what one would do, in virtual time. Keys are numbers; an operation returns when its caller would have
 /// its answer, and `now_ns` says when that is. A real store stands on `Clocked` storages, and its time and commands
@@ -102,6 +112,23 @@ impl Plan {
             warm: (2 << 30) / size,
             new: count(population),
             operations: count(population / 100).min(population / 100),
+            think_ns_per_mib: 0,
+            seed: 2018,
+        }
+    }
+
+    /// One of `part` objects of a column of the published run, for stores on a drive and in a capacity divided by `part`, and
+    /// as many operations as were run, divided by `scale`; but no object twice in a phase.
+    pub fn of_part(size: u64, part: u64, scale: u64) -> Self {
+        let whole = published::population(size);
+        let population = (whole / part.max(1)).max(1);
+        let warm = ((2 << 30) / size / scale.max(1)).min(population / 2);
+        Self {
+            size,
+            population,
+            warm,
+            new: population - warm,
+            operations: (whole / 100 / scale.max(1)).clamp(1, population),
             think_ns_per_mib: 0,
             seed: 2018,
         }

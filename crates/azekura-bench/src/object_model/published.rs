@@ -135,6 +135,12 @@ pub fn rate(phase: &Phase) -> f64 {
         .map_or(phase.ops_per_second, |bytes| bytes / MIB as f64)
 }
 
+/// Sorts phases by their operation; those of one stay as they are.
+pub fn sort(phases: &mut [Phase]) {
+    let order = ["put new", "put update", "get", "delete"];
+    phases.sort_by_key(|phase| order.iter().position(|op| *op == phase.op));
+}
+
 /// Phases as a table in Markdown: each figure of the model, and what it is of the published one.
 pub fn table(phases: &[Phase]) -> String {
     let mut text = String::from(

@@ -1,13 +1,9 @@
 //! That the model says of `CannyLS` what the published run measured, where it can.
 //!
-//! Everything runs in virtual time on the full geometry, with a part of the operations; expected figures are the
-//! published ones and the drives' turns. The seed is the plan's.
+//! And that the real store asks the drive for what it promises. Everything runs in virtual time, replays on the full geometry
+//! with a part of the operations; expected figures are the published ones and the drives' turns. The seed is the plan's.
 
-use std::sync::Arc;
-
-use azekura::io::Storage;
-use azekura::io::memory::Memory;
-use azekura::io::sim::drive::{Clocked, Machine, Parameters};
+use azekura::io::sim::drive::Parameters;
 
 use super::published::{ROWS, SIZES, rate, row_of, table};
 use super::*;
@@ -174,94 +170,92 @@ fn files_that_are_synced_wait_for_their_journal_twice() {
     assert_eq!(phases[0].durability, Some(Survives::Power));
 }
 
-/// A store that is real as far as it goes: each object at a place of its own, in a storage on a machine.
-struct Places {
-    machine: Arc<Machine>,
-    file: Arc<Clocked>,
-    len: u64,
+/// All phases of `pattern` on a part of the objects.
+fn on_part(plan: &Plan, pattern: &mut dyn Pattern) -> Vec<Phase> {
+    let mut phases = Vec::new();
+    run(plan, pattern, &mut |phase| {
+        phases.push(phase);
+        Ok(())
+    })
+    .unwrap();
+    phases
 }
 
-impl Pattern for Places {
-    fn name(&self) -> &'static str {
-        "places"
-    }
+/// The geometry of a ten thousandth: a thousand objects of 100 KiB.
+fn small(disk: &Parameters) -> (Parameters, u64, Plan) {
+    let part = 10_000;
+    let plan = Plan::of_part(SIZES[0], part, 100);
+    let disk = disk.clone().with_capacity(disk.capacity / part);
+    (disk, CAPACITY / part, plan)
+}
 
-    fn survives(&self) -> Survives {
-        Survives::Power
-    }
-
-    fn now_ns(&self) -> u64 {
-        self.machine.now_ns()
-    }
-
-    fn pass(&mut self, ns: u64) -> Result<()> {
-        self.machine.pass(ns);
-        Ok(())
-    }
-
-    fn counts(&self) -> Counts {
-        self.machine.counts()
-    }
-
-    fn fill(&mut self, first: u64, count: u64, len: u64) -> Result<()> {
-        (first..first + count).try_for_each(|key| self.put(key, len))
-    }
-
-    fn put(&mut self, key: u64, len: u64) -> Result<()> {
-        self.len = len;
-        self.file
-            .write_durably(key * len, &vec![key as u8; len as usize])
-    }
-
-    fn get(&mut self, key: u64) -> Result<()> {
-        let mut value = vec![0; self.len as usize];
-        self.file.read_at(key * self.len, &mut value)?;
-        assert!(value.iter().all(|byte| *byte == key as u8));
-        Ok(())
-    }
-
-    fn remove(&mut self, key: u64) -> Result<()> {
-        self.file.write_durably(key * self.len, &[0; 512])
+#[test]
+fn the_real_store_asks_for_one_access_an_operation() {
+    for power in [false, true] {
+        let (disk, capacity, plan) = small(&Parameters::published());
+        let mut own = Azekura::new(disk, capacity, power).unwrap();
+        let [new, update, get, delete] = on_part(&plan, &mut own).try_into().unwrap();
+        let count = |phase: &Phase, of: Option<u64>| of.unwrap() as f64 / phase.count as f64;
+        for put in [&new, &update] {
+            assert_eq!(put.device_reads, Some(0));
+            let writes = count(put, put.device_writes);
+            assert!((1.0..1.1).contains(&writes), "{writes}: {}", put.to_json());
+        }
+        assert_eq!(get.device_reads, Some(get.count));
+        assert_eq!((get.device_writes, get.syncs), (Some(0), Some(0)));
+        // Updates go as far inward as there is room.
+        assert!(near(median_ms(&get), 9.9, 15.0), "{}", get.to_json());
+        let (puts, removals) = (count(&update, update.syncs), count(&delete, delete.syncs));
+        if power {
+            assert!((1.0..1.1).contains(&puts), "{}", update.to_json());
+            // A removal is a page of the journal and a flush.
+            assert!((1.0..1.1).contains(&removals), "{}", delete.to_json());
+        } else {
+            assert!(puts < 0.1 && removals < 0.1, "{}", update.to_json());
+        }
+        assert_eq!(own.store().count(), plan.population - delete.count);
+        own.store().check_room().unwrap();
     }
 }
 
 #[test]
-fn a_real_store_on_a_small_drive_sees_the_seeks_of_a_large_one() {
-    let (size, population) = (SIZES[0], 500);
-    let machine = Machine::new(Parameters::published().with_capacity(3 * size * population));
-    let memory = Memory::new(size * population).unwrap();
-    let file = Clocked::new(memory, Arc::clone(&machine), 0);
-    file.resize(size * population).unwrap();
-    let plan = Plan {
-        size,
-        population,
-        warm: 10,
-        new: 100,
-        operations: 300,
-        think_ns_per_mib: 0,
-        seed: 1,
-    };
-    let mut phases = Vec::new();
-    run(
+fn updates_that_go_forward_are_as_fast_as_new_puts_and_twice_as_fast_as_those_in_place() {
+    // So small a cache that what waits there cannot hide the arm.
+    let mut disk = Parameters::sata_7200();
+    disk.cache.bytes = 8 << 20;
+    let (disk, capacity, plan) = small(&disk);
+    let own = on_part(
         &plan,
-        &mut Places {
-            machine,
-            file,
-            len: size,
-        },
-        &mut |phase| {
-            phases.push(phase);
-            Ok(())
-        },
-    )
-    .unwrap();
-    let get = &phases[2];
-    assert_eq!(
-        (get.count, get.device_reads, get.device_writes),
-        (300, Some(300), Some(0))
+        &mut Azekura::new(disk.clone(), capacity, false).unwrap(),
     );
-    assert!(near(median_ms(get), 9.848, 10.0), "{}", get.to_json());
-    assert_eq!(phases[0].syncs, Some(100));
+    let theirs = on_part(&plan, &mut Cannyls::new(disk, 4096).direct(capacity));
+    assert!(
+        rate(&own[1]) > 0.9 * rate(&own[0]),
+        "{} and {}",
+        own[1].to_json(),
+        own[0].to_json()
+    );
+    assert!(
+        rate(&own[1]) > 2.0 * rate(&theirs[1]),
+        "{} and {}",
+        own[1].to_json(),
+        theirs[1].to_json()
+    );
+}
+
+#[test]
+fn stores_side_by_side_have_one_class_and_show_what_ours_is_of_theirs() {
+    let phases = beside::run_all(&Parameters::sata_7200(), 10_000, 1000, true).unwrap();
+    assert_eq!(phases.len(), 3 * SIZES.len() * 4);
+    assert!(
+        phases
+            .iter()
+            .all(|phase| phase.durability == Some(Survives::Power))
+    );
+    let text = beside::table(&phases);
+    assert_eq!(text.lines().count(), 2 + phases.len());
+    let ratios = text.lines().filter(|line| line.contains("x |")).count();
+    assert_eq!(ratios, phases.len() * 2 / 3, "{text}");
 }
 
 #[test]

@@ -19,6 +19,12 @@ struct Azekura {
     class: Class,
 }
 
+/// Values shorter than this are small, and have a journal of their own length.
+const SMALL: u64 = 4096;
+const JOURNAL_MIN: u64 = 64 << 20;
+/// Bytes of journal for a small object: twice its entry in the index, and some.
+const JOURNAL_LEN: u64 = 72;
+
 /// Opens or makes the store. Errors: those of [`Store::create`] and [`Store::open`], and `Invalid` for the class
 /// `none`.
 pub fn open(setup: &Setup) -> Result<Box<dyn Objects>> {
@@ -35,6 +41,10 @@ pub fn open(setup: &Setup) -> Result<Box<dyn Objects>> {
             Durability::Process
         },
         sync_every: (class == Class::Buffered).then_some(INTERVAL),
+        // Small values are many: what tells of them needs more than the part of the store that is set aside otherwise.
+        journal_size: (setup.value_size < SMALL)
+            .then(|| JOURNAL_MIN + setup.objects * JOURNAL_LEN)
+            .map(|size| size.next_multiple_of(1 << 20)),
         ..Options::default()
     };
     let store = if setup.create {
