@@ -292,7 +292,7 @@ fn verify(
         let candidates: Vec<Option<usize>> = candidates
             .filter(|at| {
                 let value = at.and_then(|at| effects[at][&n]);
-                found == value.map(Value::bytes)
+                found == value.map(|value| value.bytes().into())
             })
             .collect();
         if candidates.is_empty() {
@@ -357,7 +357,7 @@ fn verify(
     let store = open(crash.disk, bug, options)
         .map_err(|error| format!("it does not open again: {error}"))?;
     for n in 0..IDS + 2 {
-        if store.get(id(n)).map_err(|error| error.to_string())? != Some(more.bytes()) {
+        if store.get(id(n)).map_err(|error| error.to_string())? != Some(more.bytes().into()) {
             return Err(format!("object {n}, put afterwards, is not there"));
         }
     }
@@ -513,7 +513,7 @@ fn small_objects_move_into_packs_and_their_room_comes_back() {
         empty - sparse
     );
     for n in 0..400 {
-        let wanted = (n % 10 == 0).then(|| value(n, 0));
+        let wanted = (n % 10 == 0).then(|| value(n, 0).into());
         assert_eq!(store.get(id(n)).unwrap(), wanted);
     }
     // Updates of packed ones, and what a death leaves of them.
@@ -524,10 +524,10 @@ fn small_objects_move_into_packs_and_their_room_comes_back() {
     let after = open(&killed, Bug::None, &options).unwrap();
     after.check_room().unwrap();
     for n in (0..400).step_by(10) {
-        assert_eq!(after.get(id(n)).unwrap(), Some(value(n, 1)));
+        assert_eq!(after.get(id(n)).unwrap(), Some(value(n, 1).into()));
         assert_eq!(
             after.get_range(id(n), 5..9).unwrap(),
-            Some(value(n, 1)[5..9].to_vec())
+            Some(value(n, 1)[5..9].to_vec().into())
         );
         assert_eq!(
             after.sequence(id(n)).unwrap(),
@@ -588,7 +588,7 @@ fn a_journal_full_of_small_objects_is_refused_opened_and_emptied() {
         store.close().unwrap();
         let store = open(&disk, Bug::None, &options).unwrap();
         for id in stay {
-            assert_eq!(store.get(*id).unwrap(), Some(vec![len as u8; len]));
+            assert_eq!(store.get(*id).unwrap(), Some(vec![len as u8; len].into()));
         }
         tried(&format!(
             "{} objects of {len} bytes fill the journal",
@@ -611,7 +611,7 @@ fn a_failed_put_over_a_packed_object_leaves_it_its_room() {
     disk.faults().fail(Operation::Write, next, Fault::Error);
     assert!(store.put(id(1), &vec![7; 9000]).is_err());
     assert_eq!(disk.faults().struck(), 1);
-    assert_eq!(store.get(id(1)).unwrap(), Some(small.clone()));
+    assert_eq!(store.get(id(1)).unwrap(), Some(small.clone().into()));
     store.put(id(2), &vec![8; 5000]).unwrap();
     let killed = disk.kill_state(disk.events());
     let store = open(&killed, Bug::None, &options).unwrap();
@@ -625,7 +625,7 @@ fn a_failed_put_over_a_packed_object_leaves_it_its_room() {
         store.remove_range(id(100), None).unwrap();
         store.sync().unwrap();
     }
-    assert_eq!(store.get(id(1)).unwrap(), Some(small));
-    assert_eq!(store.get(id(2)).unwrap(), Some(vec![8; 5000]));
+    assert_eq!(store.get(id(1)).unwrap(), Some(small.into()));
+    assert_eq!(store.get(id(2)).unwrap(), Some(vec![8; 5000].into()));
     store.check_room().unwrap();
 }

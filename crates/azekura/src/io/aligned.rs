@@ -14,7 +14,8 @@ use crate::room;
 /// Least alignment that fits nearly every file system and device, whatever they claim.
 pub const ALIGNMENT: u64 = 4096;
 
-/// Bytes at an address that is a multiple of an alignment.
+/// Bytes at an address that is a multiple of an alignment; by default none.
+#[derive(Default)]
 pub struct AlignedBuf {
     /// Never grows, so its bytes stay where they are.
     bytes: Vec<u8>,

@@ -294,10 +294,6 @@ impl Storage for DirectFile {
         Err(Error::new(Kind::Invalid, "a direct file is not mapped").at(self.file.path()))
     }
 
-    fn copy_range_to(&self, offset: u64, len: u64, target: &dyn Storage) -> Result<()> {
-        super::copy_through_memory(self, offset, len, target)
-    }
-
     fn drop_cache(&self) -> Result<()> {
         self.file.drop_cache()
     }

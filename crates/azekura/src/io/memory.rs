@@ -112,14 +112,6 @@ impl Storage for Memory {
         Ok(Arc::clone(&self.map))
     }
 
-    fn copy_range_to(&self, offset: u64, len: u64, target: &dyn Storage) -> Result<()> {
-        super::copy_through_memory(self, offset, len, target)
-    }
-
-    fn drop_cache(&self) -> Result<()> {
-        Ok(())
-    }
-
     fn boot_id(&self) -> [u8; 16] {
         [1; 16]
     }

@@ -116,11 +116,15 @@ pub trait Storage: Send + Sync + Debug {
     }
 
     /// Copies a range to the same offset of `target`, sharing blocks where the system can.
-    fn copy_range_to(&self, offset: u64, len: u64, target: &dyn Storage) -> Result<()>;
+    fn copy_range_to(&self, offset: u64, len: u64, target: &dyn Storage) -> Result<()> {
+        copy_through_memory(self, offset, len, target)
+    }
 
-    /// Forgets cached clean pages, so that the next read comes from the device. Called after a
+    /// Forgets cached clean pages, if it has any, so that the next read comes from the device. Called after a
     /// failed sync, when cache and device may differ, before anything is mapped.
-    fn drop_cache(&self) -> Result<()>;
+    fn drop_cache(&self) -> Result<()> {
+        Ok(())
+    }
 
     /// Identifies the running system since its start: equal ids mean that no power was lost since.
     fn boot_id(&self) -> [u8; 16];
@@ -167,7 +171,7 @@ pub trait Storage: Send + Sync + Debug {
 
 /// Copies a range between storages that the system cannot copy itself.
 fn copy_through_memory(
-    from: &dyn Storage,
+    from: &(impl Storage + ?Sized),
     offset: u64,
     len: u64,
     target: &dyn Storage,

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use super::extent::UNIT;
 use super::id::ObjectId;
 use super::index::{JOURNAL, Leaf};
-use super::{Core, Options, Store};
+use super::{Core, Options, Store, Value};
 use crate::engine::Durability;
 use crate::error::{Error, Kind, Result};
 use crate::io::Directory;
@@ -31,7 +31,7 @@ struct Pinned<'c> {
     pin: u64,
     leaves: Vec<Arc<Leaf>>,
     /// Objects that were in the journal.
-    small: Vec<(ObjectId, Vec<u8>)>,
+    small: Vec<(ObjectId, Value)>,
 }
 
 impl Drop for Pinned<'_> {

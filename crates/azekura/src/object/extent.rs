@@ -239,22 +239,36 @@ impl Seal {
         *header.0.first_chunk().unwrap_or(&[0; HEADER_LEN])
     }
 
-    /// Appends bytes `range` of the value of `len` bytes to `out`; `read` begins with the chunk that
-    /// [`chunks_of`] says and holds them all. Returns the sequence of the put, its lower half if the first chunk is not
-    /// among them.
+    /// Verifies `read`, which begins with the chunk that [`chunks_of`] says and holds all that have some of bytes `range` of
+    /// the value of `len` bytes, and moves those of the later chunks up, over the trailers between. Returns where the bytes
+    /// are then, and the sequence of the put, its lower half if the first chunk is not among them.
     pub fn decode(
         &self,
-        read: &[u8],
+        read: &mut [u8],
         len: u64,
         range: &Range<u64>,
-        out: &mut Vec<u8>,
-    ) -> Result<u64, Fault> {
+    ) -> Result<(Range<usize>, u64), Fault> {
         let mut reading = self.reading(len, range);
-        reading.take(read, out)?;
-        reading.sequence()
+        let mut whole: Option<Range<usize>> = None;
+        for begin in (0..read.len()).step_by(CHUNK) {
+            let Some(held) = reading.verify(read.get(begin..).unwrap_or_default())? else {
+                break;
+            };
+            let held = begin + held.start..begin + held.end;
+            match &mut whole {
+                None => whole = Some(held),
+                Some(whole) => {
+                    let to = whole.end;
+                    whole.end += held.len();
+                    read.copy_within(held, to);
+                }
+            }
+        }
+        let sequence = reading.sequence()?;
+        Ok((whole.unwrap_or_default(), sequence))
     }
 
-    /// As `decode`, of chunks that come in one after the other.
+    /// A value whose chunks are read one after the other.
     pub fn reading(&self, len: u64, range: &Range<u64>) -> Reading {
         Reading {
             seal: *self,
@@ -281,14 +295,20 @@ pub struct Reading {
 impl Reading {
     /// Appends what of the range the chunks in `read` hold: the next ones, all of them whole.
     pub fn take(&mut self, read: &[u8], out: &mut Vec<u8>) -> Result<(), Fault> {
-        for (chunk, bytes) in self.chunks.clone().zip(read.chunks(CHUNK)) {
-            self.chunks.start = chunk + 1;
-            self.take_chunk(chunk, bytes, out)?;
+        for bytes in read.chunks(CHUNK) {
+            let Some(held) = self.verify(bytes)? else {
+                break;
+            };
+            out.extend_from_slice(bytes.get(held).unwrap_or_default());
         }
         Ok(())
     }
 
-    fn take_chunk(&mut self, chunk: u64, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), Fault> {
+    /// Verifies the next chunk, with which `bytes` begins. Returns where in it are bytes of the range; `None` behind the last.
+    fn verify(&mut self, bytes: &[u8]) -> Result<Option<Range<usize>>, Fault> {
+        let Some(chunk) = self.chunks.next() else {
+            return Ok(None);
+        };
         let (seal, len) = (&self.seal, self.len);
         let end = physical(len, chunk + 1, seal.grain);
         let physical = end - physical(len, chunk, seal.grain);
@@ -300,18 +320,13 @@ impl Reading {
         if seal.trailer(chunk, low, body) != *trailer {
             return Err(Fault::Chunk(chunk));
         }
-        let mut value = body;
-        let mut sequence = low;
+        let (mut head_len, mut sequence) = (0, low);
         if chunk == 0 {
-            let (head, rest) = body
-                .split_first_chunk::<HEADER_LEN>()
-                .ok_or(Fault::Header)?;
-            let header = Header::decode(head, seal.salt, seal.place).ok_or(Fault::Header)?;
+            let header = Header::decode(body, seal.salt, seal.place).ok_or(Fault::Header)?;
             if header.id != seal.id || u64::from(header.len) != len {
                 return Err(Fault::Header);
             }
-            sequence = header.sequence;
-            value = rest;
+            (head_len, sequence) = (HEADER_LEN, header.sequence);
         }
         match self.put {
             Some(first) if first as u32 != low as u32 => return Err(Fault::Mixed(chunk)),
@@ -321,9 +336,9 @@ impl Reading {
         let held = value_range(len, chunk);
         let from = self.range.start.max(held.start) - held.start;
         let to = self.range.end.min(held.end).saturating_sub(held.start);
-        let wanted = value.get(from as usize..to.max(from) as usize);
-        out.extend_from_slice(wanted.ok_or(Fault::Chunk(chunk))?);
-        Ok(())
+        Ok(Some(
+            head_len + from as usize..head_len + to.max(from) as usize,
+        ))
     }
 
     /// The sequence of the put, its lower half if the first chunk is not among those wanted.
@@ -457,14 +472,15 @@ mod tests {
                 for end in cuts.into_iter().filter(|cut| (start..=len).contains(cut)) {
                     let range = start..end;
                     let of = bytes_of(len, &chunks_of(len, &range));
+                    let read = &mut bytes[of.start as usize..of.end as usize].to_vec();
                     let mut out = Vec::new();
-                    let read = &bytes[of.start as usize..of.end as usize];
-                    let sequence = SEAL.decode(read, len, &range, &mut out).unwrap();
+                    let mut reading = SEAL.reading(len, &range);
+                    reading.take(read, &mut out).unwrap();
+                    assert_eq!(reading.sequence(), Ok(9));
+                    let (found, sequence) = SEAL.decode(read, len, &range).unwrap();
                     assert_eq!(sequence, 9);
-                    assert!(
-                        out == value(len)[start as usize..end as usize],
-                        "{len} {range:?}"
-                    );
+                    let wanted = &value(len)[start as usize..end as usize];
+                    assert!(read[found] == *wanted && out == *wanted, "{len} {range:?}");
                 }
             }
         }
@@ -475,7 +491,7 @@ mod tests {
         for len in [0, 5000, FIRST_LEN + 1] {
             let bytes = extent(SEAL, len, 9);
             let refused = |seal: Seal, bytes: &[u8], len: u64| {
-                let read = seal.decode(bytes, len, &(0..len), &mut Vec::new());
+                let read = seal.decode(&mut bytes.to_vec(), len, &(0..len));
                 assert!(read.is_err(), "{len}");
             };
             refused(Seal { salt: 8, ..SEAL }, &bytes, len);
@@ -507,15 +523,14 @@ mod tests {
             let mut bytes = vec![0xee; packed_size(len) as usize];
             assert!(bytes.len() as u64 <= len + 72 + 63 && bytes.len().is_multiple_of(64));
             seal.encode(&mut bytes, 5, PACKED, &value(len));
-            let mut out = Vec::new();
-            assert_eq!(seal.decode(&bytes, len, &(0..len), &mut out), Ok(5));
-            assert_eq!(out, value(len));
+            let (found, sequence) = seal.decode(&mut bytes, len, &(0..len)).unwrap();
+            assert_eq!((&bytes[found], sequence), (&value(len)[..], 5));
             let header = Header::decode(&bytes, 7, 3).unwrap();
             assert_eq!(header.flags, PACKED);
             bytes.resize((units(len) * UNIT) as usize, 0);
             if bytes.len() as u64 > packed_size(len) {
                 let other = Seal::new(7, 3, ObjectId(9));
-                assert!(other.decode(&bytes, len, &(0..len), &mut out).is_err());
+                assert!(other.decode(&mut bytes, len, &(0..len)).is_err());
             }
         }
     }
@@ -528,8 +543,9 @@ mod tests {
         mixed[CHUNK..2 * CHUNK].copy_from_slice(&later[CHUNK..2 * CHUNK]);
         let read = |range: Range<u64>| {
             let of = bytes_of(len, &chunks_of(len, &range));
-            let bytes = &mixed[of.start as usize..of.end as usize];
-            SEAL.decode(bytes, len, &range, &mut Vec::new())
+            let bytes = &mut mixed[of.start as usize..of.end as usize].to_vec();
+            SEAL.decode(bytes, len, &range)
+                .map(|(_, sequence)| sequence)
         };
         assert_eq!(read(0..len), Err(Fault::Mixed(1)));
         assert_eq!(read(FIRST_LEN..len), Err(Fault::Mixed(2)));

@@ -184,12 +184,12 @@ mod tests {
             disk.faults().fail(Operation::Write, next, Fault::Error);
             let failed = store.put(ObjectId(1), &value(2)).unwrap_err();
             assert_eq!(failed.kind(), Kind::Io);
-            assert!(store.get(ObjectId(1)).unwrap() == Some(value(1)));
+            assert!(store.get(ObjectId(1)).unwrap() == Some(value(1).into()));
             let next = disk.faults().count(Operation::Read) + piece;
             disk.faults().fail(Operation::Read, next, Fault::Error);
             assert!(store.get(ObjectId(1)).is_err());
         }
         assert!(store.put(ObjectId(1), &value(3)).unwrap().replaced);
-        assert!(store.get(ObjectId(1)).unwrap() == Some(value(3)));
+        assert!(store.get(ObjectId(1)).unwrap() == Some(value(3).into()));
     }
 }

@@ -76,6 +76,7 @@ mod settle;
 mod small;
 mod stats;
 mod times;
+mod value;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -108,6 +109,7 @@ pub use repair::Repaired;
 pub use scrub::{Scrubbed, Step};
 pub use served::Served;
 pub use times::{Times, Took};
+pub use value::Value;
 
 /// How a store is made and opened. What was decided when it was made is not asked again.
 #[derive(Clone, Debug)]
@@ -216,7 +218,7 @@ struct Core {
     // Each with its own rules.
     index: Index,
     turns: Arc<Turns>,
-    buffers: Buffers,
+    buffers: Arc<Buffers>,
     flights: long::Flights,
     commit: Commit,
     bell: Arc<Bell>,

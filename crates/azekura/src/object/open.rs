@@ -454,7 +454,7 @@ pub(super) fn build(
         options: options.clone(),
         index: Index::new(leaves, Box::new(source)),
         turns: Arc::default(),
-        buffers: super::buffers::Buffers::new(alignment),
+        buffers: Arc::new(super::buffers::Buffers::new(alignment)),
         flights: super::long::Flights::default(),
         commit: super::commit::Commit::default(),
         bell: Arc::default(),

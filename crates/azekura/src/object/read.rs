@@ -11,9 +11,11 @@ use super::id::ObjectId;
 use super::index::{Entry, JOURNAL, PACKED};
 use super::long::{self, Stretch};
 use super::times::Watch;
+use super::value::Value;
 use super::{Core, Store};
 use crate::epoch;
 use crate::error::{Error, Kind, Result};
+use crate::io::aligned::AlignedBuf;
 use crate::room;
 
 /// Looks without the object's turn.
@@ -56,18 +58,18 @@ pub(super) struct Sought {
 }
 
 /// What a read gives: the bytes, and the put's sequence (its lower half, unless the first chunk was read).
-pub(super) type Read = (Vec<u8>, u64);
+pub(super) type Read = (Value, u64);
 
 impl Store {
     /// The value of object `id`; `None`: there is none. One read of the device. `Corrupted` if it does not verify, with
     /// the device, the offset and the id.
-    pub fn get(&self, id: ObjectId) -> Result<Option<Vec<u8>>> {
+    pub fn get(&self, id: ObjectId) -> Result<Option<Value>> {
         self.get_range(id, 0..u64::MAX)
     }
 
     /// The bytes of object `id` that lie in `range`: fewer where it ends earlier, none behind its end. One read of the
     /// chunks of 64 KiB that hold them, which are verified.
-    pub fn get_range(&self, id: ObjectId, range: Range<u64>) -> Result<Option<Vec<u8>>> {
+    pub fn get_range(&self, id: ObjectId, range: Range<u64>) -> Result<Option<Value>> {
         Ok(self.core.read(id, &range)?.map(|(bytes, _)| bytes))
     }
 
@@ -178,7 +180,9 @@ impl Core {
             Ok(sought) => sought,
             Err(wanted) => {
                 let read = self.read_journal(&epoch::pin(), id, entry, &wanted)?;
-                return Ok(read.ok_or(Fault::Header));
+                return Ok(read
+                    .map(|(bytes, sequence)| (Value::from(bytes), sequence))
+                    .ok_or(Fault::Header));
             }
         };
         let mut watch = Watch::start();
@@ -189,8 +193,7 @@ impl Core {
         }
         let mut buf = self.buffers.take(sought.size)?;
         let read = watch.device(|| self.data.read_at(sought.offset, &mut buf));
-        let decoded = read.and_then(|()| sought.decode(&buf));
-        self.buffers.give(buf);
+        let decoded = read.and_then(|()| self.decode(&sought, buf));
         self.times.get.record(&watch);
         decoded
     }
@@ -208,7 +211,27 @@ impl Core {
         })?;
         Ok(verified
             .and_then(|()| reading.sequence())
-            .map(|sequence| (value, sequence)))
+            .map(|sequence| (Value::from(value), sequence)))
+    }
+
+    /// Verifies what was read into `buf`.
+    pub(super) fn decode(
+        &self,
+        sought: &Sought,
+        mut buf: AlignedBuf,
+    ) -> Result<std::result::Result<Read, Fault>> {
+        let own = sought.own.clone();
+        let units = &mut buf[own.clone()];
+        match sought.seal.decode(units, sought.len, &sought.wanted) {
+            Ok((bytes, sequence)) => {
+                let bytes = own.start + bytes.start..own.start + bytes.end;
+                Ok(Ok((Value::of(buf, bytes, &self.buffers)?, sequence)))
+            }
+            Err(fault) => {
+                self.buffers.give(buf);
+                Ok(Err(fault))
+            }
+        }
     }
 
     /// A part of the data's device.
@@ -268,13 +291,5 @@ impl Core {
 impl Sought {
     fn value_len(&self) -> usize {
         (self.wanted.end - self.wanted.start) as usize
-    }
-
-    /// Verifies what was read there, and copies what is wanted.
-    pub(super) fn decode(&self, units: &[u8]) -> Result<std::result::Result<Read, Fault>> {
-        let mut value = room::vec(self.value_len())?;
-        let own = &units[self.own.clone()];
-        let decoded = self.seal.decode(own, self.len, &self.wanted, &mut value);
-        Ok(decoded.map(|sequence| (value, sequence)))
     }
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use super::layout::Record;
 use super::open::read_super;
-use super::{CheckReport, Listed, ObjectId, Options, Scrubbed, Step, Store, Usage};
+use super::{CheckReport, Listed, ObjectId, Options, Scrubbed, Step, Store, Usage, Value};
 use crate::error::Result;
 use crate::io::file::File;
 use crate::io::overlay::Overlay;
@@ -60,12 +60,12 @@ impl StoreReader {
     }
 
     /// As [`Store::get`].
-    pub fn get(&self, id: ObjectId) -> Result<Option<Vec<u8>>> {
+    pub fn get(&self, id: ObjectId) -> Result<Option<Value>> {
         self.0.get(id)
     }
 
     /// As [`Store::get_range`].
-    pub fn get_range(&self, id: ObjectId, range: Range<u64>) -> Result<Option<Vec<u8>>> {
+    pub fn get_range(&self, id: ObjectId, range: Range<u64>) -> Result<Option<Value>> {
         self.0.get_range(id, range)
     }
 
@@ -159,7 +159,7 @@ mod tests {
             })
             .unwrap();
         ids.into_iter()
-            .map(|id| (id, reader.get(id).unwrap().unwrap()))
+            .map(|id| (id, reader.get(id).unwrap().unwrap().into()))
             .collect()
     }
 

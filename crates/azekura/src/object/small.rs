@@ -256,10 +256,10 @@ impl Core {
                     kind: PACKED,
                 };
                 if self.index.get(header.id)? == Some(from) {
-                    let mut value = room::vec(len as usize)?;
                     let seal = Seal::packed(self.salt, place, header.id);
-                    if let Ok(sequence) = seal.decode(&buf[at..], len, &(0..len), &mut value) {
-                        let id = header.id;
+                    let packed = &mut buf[at..];
+                    if let Ok((bytes, sequence)) = seal.decode(packed, len, &(0..len)) {
+                        let (id, value) = (header.id, room::copy(&packed[bytes])?);
                         visit(Moved {
                             id,
                             from,

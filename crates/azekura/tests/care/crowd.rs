@@ -257,7 +257,10 @@ fn a_store_at_its_limit_gives_back_what_is_removed_and_takes_as_much_again() {
         let store = super::opened(&memory.to_vec());
         assert_eq!(store.count(), now.len() as u64);
         for (n, (version, len)) in &now {
-            assert_eq!(store.get(id(*n)).unwrap(), Some(value(*version, *len)));
+            assert_eq!(
+                store.get(id(*n)).unwrap(),
+                Some(value(*version, *len).into())
+            );
         }
         store.remove_range(id(0), None).unwrap();
         store.sync().unwrap();
@@ -336,7 +339,8 @@ fn is_after(store: &Store, thread: u64, count: u64) -> bool {
     }
     (0..6).all(|slot| {
         let put = now.get(&slot).copied().flatten();
-        store.get(of_thread(thread, slot)).unwrap() == put.map(|(version, len)| value(version, len))
+        store.get(of_thread(thread, slot)).unwrap()
+            == put.map(|(version, len)| value(version, len).into())
     })
 }
 

@@ -57,7 +57,10 @@ fn work(disk: &SimDisk, ledger: &Ledger, steps: &[Do], swallows: bool) {
         // What was there is still read, until the new value is there.
         if let (Some(n), Some(Ok(before)), Do::Put(_, version, len)) = (of, before, *step) {
             let now = store.get(id(n)).unwrap();
-            assert!(now == before || now == Some(value(version, len)), "{error}");
+            assert!(
+                now == before || now == Some(value(version, len).into()),
+                "{error}"
+            );
         }
         return;
     }
@@ -130,7 +133,7 @@ fn a_read_that_fails_or_lies_is_an_error_or_the_right_bytes() {
                     disk.faults().fail(Operation::Read, next, fault);
                 }
                 match store.get(id(n)) {
-                    Ok(found) => assert_eq!(found, Some(value(n, 9000 * n as usize))),
+                    Ok(found) => assert_eq!(found, Some(value(n, 9000 * n as usize).into())),
                     Err(error) => {
                         refused += 1;
                         assert!(
@@ -141,7 +144,7 @@ fn a_read_that_fails_or_lies_is_an_error_or_the_right_bytes() {
                 }
                 disk.faults().clear();
                 let found = store.get(id(n)).unwrap();
-                assert_eq!(found, Some(value(n, 9000 * n as usize)));
+                assert_eq!(found, Some(value(n, 9000 * n as usize).into()));
             }
         }
     }

@@ -148,7 +148,7 @@ fn use_all(store: &Store) {
     if store.put(id(3), &written).is_ok()
         && let Ok(found) = store.get(id(3))
     {
-        assert_eq!(found, Some(written));
+        assert_eq!(found, Some(written.into()));
     }
     let _ = store.remove(id(5));
     let _ = store.sync();

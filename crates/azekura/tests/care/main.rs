@@ -76,6 +76,6 @@ fn contents(store: &Store) -> BTreeMap<ObjectId, Vec<u8>> {
             true
         })
         .unwrap();
-    let get = |id| (id, store.get(id).unwrap().unwrap());
+    let get = |id| (id, store.get(id).unwrap().unwrap().into());
     ids.into_iter().map(get).collect()
 }

@@ -207,10 +207,13 @@ fn a_store_grows_while_it_is_used_and_never_shrinks() {
     for bytes in [killed, memory.to_vec()] {
         let store = opened(&bytes);
         assert_eq!(store.count(), count + 1);
-        assert_eq!(store.get(id(1000)).unwrap(), Some(value(1000, 60_000)));
+        assert_eq!(
+            store.get(id(1000)).unwrap(),
+            Some(value(1000, 60_000).into())
+        );
         store.check_room().unwrap();
         for (id, value) in &before {
-            assert_eq!(store.get(*id).unwrap().as_ref(), Some(value));
+            assert_eq!(store.get(*id).unwrap().as_deref(), Some(&value[..]));
         }
         // A device that shrank.
         let error = store.close().map(|()| {
@@ -383,7 +386,10 @@ fn a_store_whose_journal_was_full_of_small_objects_takes_more_when_it_has_grown(
     store.put(id(count + 1), &value(count + 1, 4000)).unwrap();
     for n in 0..count + 2 {
         let len = if n < large || n > count { 4000 } else { 1500 };
-        assert!(store.get(id(n)).unwrap() == Some(value(n, len)), "{n}");
+        assert!(
+            store.get(id(n)).unwrap() == Some(value(n, len).into()),
+            "{n}"
+        );
     }
     store.check_room().unwrap();
 }

@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
-use azekura::object::{ObjectId, StoreReader};
+use azekura::object::{ObjectId, StoreReader, Value};
 use azekura::{Error, Kind, Result};
 
 use super::place::{self, Place};
@@ -51,7 +51,7 @@ impl Get {
         Ok(Outcome::Yes)
     }
 
-    fn read(&self, store: &StoreReader, id: ObjectId) -> Result<Option<Vec<u8>>> {
+    fn read(&self, store: &StoreReader, id: ObjectId) -> Result<Option<Value>> {
         let Some(range) = &self.range else {
             return store.get(id);
         };

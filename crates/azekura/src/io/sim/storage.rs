@@ -657,10 +657,6 @@ impl Storage for SimStorage {
         Ok(Arc::clone(&self.file.map))
     }
 
-    fn copy_range_to(&self, offset: u64, len: u64, target: &dyn Storage) -> Result<()> {
-        crate::io::copy_through_memory(self, offset, len, target)
-    }
-
     fn drop_cache(&self) -> Result<()> {
         self.disk.evict(&self.disk.state(), &self.file);
         Ok(())

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use super::super::change::last_before;
 use super::super::queue::{Ask, Deadline, Touches};
-use super::super::{Listed, ObjectId, Stored, Usage};
+use super::super::{Listed, ObjectId, Stored, Usage, Value};
 use super::Served;
 use super::pending::{Pending, Promise, pair};
 use crate::engine::Durability;
@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 #[derive(Debug)]
 pub(super) enum Verb {
     Put(ObjectId, Vec<u8>, Promise<Stored>),
-    Get(ObjectId, Range<u64>, Promise<Option<Vec<u8>>>),
+    Get(ObjectId, Range<u64>, Promise<Option<Value>>),
     Head(ObjectId, Promise<Option<u64>>),
     Remove(ObjectId, Promise<bool>),
     /// First id, and the one behind the last.
@@ -160,12 +160,12 @@ impl Served {
     }
 
     /// As [`Store::get`](super::super::Store::get).
-    pub fn get(&self, id: ObjectId) -> AskedRead<'_, Option<Vec<u8>>> {
+    pub fn get(&self, id: ObjectId) -> AskedRead<'_, Option<Value>> {
         self.get_range(id, 0..u64::MAX)
     }
 
     /// As [`Store::get_range`](super::super::Store::get_range).
-    pub fn get_range(&self, id: ObjectId, range: Range<u64>) -> AskedRead<'_, Option<Vec<u8>>> {
+    pub fn get_range(&self, id: ObjectId, range: Range<u64>) -> AskedRead<'_, Option<Value>> {
         Asked::new(self, |promise| Verb::Get(id, range, promise))
     }
 

@@ -18,7 +18,7 @@ use super::super::extent::PIECE;
 use super::super::queue::{Next, Ticket};
 use super::super::read::{LOOKS, Sought};
 use super::super::turns::Turn;
-use super::super::{Listed, ObjectId, Store, Stored};
+use super::super::{Listed, ObjectId, Store, Stored, Value};
 use super::Shared;
 use super::ask::{Job, Verb};
 use super::pending::Promise;
@@ -62,7 +62,7 @@ struct Getting {
     ticket: Ticket,
     id: ObjectId,
     range: Range<u64>,
-    promise: Promise<Option<Vec<u8>>>,
+    promise: Promise<Option<Value>>,
     looks: usize,
     /// The device's time so far; `None`: it was not needed.
     took: Option<Duration>,
@@ -269,10 +269,10 @@ impl Crew {
             }
             Flying::Get(mut getting, sought) => {
                 getting.took = Some(getting.took.unwrap_or_default() + landed.took);
+                let core = &self.store.core;
                 let read = landed
                     .result
-                    .map(|()| sought.decode(buf.as_deref().unwrap_or_default()));
-                self.give(buf);
+                    .map(|()| core.decode(&sought, buf.unwrap_or_default()));
                 match read {
                     Err(error) => self.end_get(getting, Err(error), true),
                     Ok(Err(error)) => self.end_get(getting, Err(error), false),
@@ -347,7 +347,7 @@ impl Crew {
         }
     }
 
-    fn end_get(&self, getting: Getting, read: Result<Option<Vec<u8>>>, failed: bool) {
+    fn end_get(&self, getting: Getting, read: Result<Option<Value>>, failed: bool) {
         match getting.took {
             Some(took) => self.shared.done(getting.ticket, took, failed),
             None => self.shared.done_without(getting.ticket),

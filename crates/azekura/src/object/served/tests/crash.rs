@@ -81,7 +81,7 @@ fn verify(
             .iter()
             .take_while(|sent| sent.before <= at);
         let is_old = last.is_none() && found.is_none();
-        if !is_old && !may.any(|sent| sent.value == found) {
+        if !is_old && !may.any(|sent| sent.value.as_deref() == found.as_deref()) {
             let len = found.map(|found| found.len());
             return Err(format!(
                 "object {n} has {len:?} bytes after {at} events, which is no state it had"

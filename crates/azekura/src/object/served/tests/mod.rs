@@ -95,7 +95,10 @@ fn as_many_are_in_flight_as_may_and_the_rest_waits() {
     storage.writes.open();
     for (n, pending) in (0..).zip(pending) {
         assert!(!pending.wait().unwrap().replaced);
-        assert_eq!(served.store().get(id(n)).unwrap(), Some(value(n, 5000)));
+        assert_eq!(
+            served.store().get(id(n)).unwrap(),
+            Some(value(n, 5000).into())
+        );
     }
     let metrics = served.metrics();
     assert_eq!((metrics.counters.done, metrics.times.count()), (20, 20));
@@ -124,7 +127,10 @@ fn the_stores_figures_count_requests_by_any_means() {
         let before = figures();
         for n in 0..10 {
             served.put(id(n), value(n, 5000)).wait().unwrap();
-            assert_eq!(served.get(id(n)).wait().unwrap(), Some(value(n, 5000)));
+            assert_eq!(
+                served.get(id(n)).wait().unwrap(),
+                Some(value(n, 5000).into())
+            );
         }
         let asked = figures();
         let more: Vec<u64> = before
@@ -187,7 +193,7 @@ fn stopping_fails_what_waits_and_finishes_what_flies() {
     drop(served);
     for (n, flying) in (0..).zip(flying) {
         flying.wait().unwrap();
-        assert_eq!(store.get(id(n)).unwrap(), Some(value(n, 5000)));
+        assert_eq!(store.get(id(n)).unwrap(), Some(value(n, 5000).into()));
     }
     assert_eq!(store.count(), 4);
     // The store is open.
@@ -214,7 +220,7 @@ fn dropping_answers_everybody_and_keeps_what_was_acknowledged() {
         for (n, pending) in (0..).zip(pending) {
             assert!(pending.is_there());
             let wanted = match pending.wait() {
-                Ok(_) => Some(value(n, 3000 + n as usize)),
+                Ok(_) => Some(value(n, 3000 + n as usize).into()),
                 Err(error) => {
                     assert_eq!(error.kind(), Kind::Poisoned, "{error}");
                     None
@@ -241,11 +247,17 @@ fn a_put_whose_write_fails_leaves_the_old_object() {
         faults.fail(Operation::Write, faults.count(Operation::Write), fault);
         let error = served.put(id(1), value(2, 9000)).wait().unwrap_err();
         assert_eq!(error.kind(), Kind::Io);
-        assert_eq!(served.get(id(1)).wait().unwrap(), Some(value(1, 9000)));
+        assert_eq!(
+            served.get(id(1)).wait().unwrap(),
+            Some(value(1, 9000).into())
+        );
         let killed = open_on(&disk.kill_state(disk.events()), &options);
-        assert_eq!(killed.get(id(1)).unwrap(), Some(value(1, 9000)));
+        assert_eq!(killed.get(id(1)).unwrap(), Some(value(1, 9000).into()));
         assert!(served.put(id(1), value(3, 9000)).wait().unwrap().replaced);
-        assert_eq!(served.get(id(1)).wait().unwrap(), Some(value(3, 9000)));
+        assert_eq!(
+            served.get(id(1)).wait().unwrap(),
+            Some(value(3, 9000).into())
+        );
         assert_eq!(served.metrics().counters.failed, 1);
         store.check_room().unwrap();
     }
@@ -278,7 +290,10 @@ fn a_storage_that_panics_fails_the_request_alone() {
     assert!(served.put(id(1), value(1, 9000)).wait().is_err());
     *storage.panics.lock() = false;
     served.put(id(1), value(2, 9000)).wait().unwrap();
-    assert_eq!(served.get(id(1)).wait().unwrap(), Some(value(2, 9000)));
+    assert_eq!(
+        served.get(id(1)).wait().unwrap(),
+        Some(value(2, 9000).into())
+    );
 }
 
 #[test]
@@ -295,7 +310,10 @@ fn damage_is_an_error_that_names_the_object() {
     // Looked at as often as it may have moved, and once in its turn.
     assert_eq!(faults.count(Operation::Read) - reads, 4);
     faults.clear();
-    assert_eq!(served.get(id(1)).wait().unwrap(), Some(value(1, 9000)));
+    assert_eq!(
+        served.get(id(1)).wait().unwrap(),
+        Some(value(1, 9000).into())
+    );
 }
 
 #[test]
@@ -408,7 +426,10 @@ fn futures_need_no_runtime() {
             let stored = served.put(id(n), wanted.clone()).await?;
             assert_eq!(stored.replaced, round > 0);
             let deadline = Deadline::Immediate;
-            assert_eq!(served.get(id(n)).deadline(deadline).await?, Some(wanted));
+            assert_eq!(
+                served.get(id(n)).deadline(deadline).await?,
+                Some(wanted.into())
+            );
         }
         served.remove(id(n)).await
     };
@@ -443,7 +464,7 @@ fn many_threads_wait_and_call_the_store_besides() {
                     assert_eq!(found, vec![by as u8; 3000 + 500 * by]);
                     let durable = served.put(own, bytes.clone());
                     durable.durability(Durability::Power).wait().unwrap();
-                    assert_eq!(served.store().get(own).unwrap(), Some(bytes));
+                    assert_eq!(served.store().get(own).unwrap(), Some(bytes.into()));
                 }
             });
         }

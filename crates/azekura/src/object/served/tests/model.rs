@@ -54,14 +54,14 @@ fn step(served: &Served, model: &mut Model, random: &mut Random, version: u64) -
         }
         8..12 => {
             let get = served.get(id(n)).deadline(deadline).prioritized();
-            expect(get.send(), model.get(&n).cloned(), what)
+            expect(get.send(), model.get(&n).cloned().map(Into::into), what)
         }
         12..14 => {
             let (from, to) = (random.below(30_000), random.below(90_000));
             let get = served.get_range(id(n), from..to).deadline(deadline);
             let wanted = model.get(&n).map(|bytes| {
                 let to = bytes.len().min(to as usize);
-                bytes[to.min(from as usize)..to].to_vec()
+                bytes[to.min(from as usize)..to].to_vec().into()
             });
             expect(get.send(), wanted, what)
         }
@@ -120,7 +120,10 @@ fn compare(served: &Served, seed: u64, steps: u64) {
     let counters = served.metrics().counters;
     assert_eq!(counters.enqueued, counters.done);
     for n in 0..IDS {
-        assert_eq!(served.store().get(id(n)).unwrap(), model.get(&n).cloned());
+        assert_eq!(
+            served.store().get(id(n)).unwrap(),
+            model.get(&n).cloned().map(Into::into)
+        );
     }
     served.store().check_room().unwrap();
 }
