@@ -9,15 +9,16 @@
 //! Through the device the answer is asked for again and again, without the pauses of 100 us that the
 //! published figures contain: for 100 us, then every 50.
 
+use std::io::Read;
 use std::sync::{Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use azekura::error::Result;
-use azekura_bench::object::store::{Class, Found, Objects, Setup};
+use azekura_bench::object::store::{Class, Draft, Found, Objects, Setup};
 use cannyls::deadline::Deadline;
 use cannyls::device::{Device, DeviceBuilder, DeviceHandle};
-use cannyls::lump::LumpId;
+use cannyls::lump::{LumpData, LumpId};
 use cannyls::nvm::FileNvm;
 use cannyls::storage::{Storage, StorageBuilder};
 use futures::{Async, Future};
@@ -60,6 +61,20 @@ pub(super) fn open(setup: &Setup) -> Result<Box<dyn Objects>> {
     Ok(Box::new(Cannyls { storage, class }))
 }
 
+/// Its own aligned memory, and where it goes.
+struct Drafted<'s>(&'s Cannyls, LumpData);
+
+impl Draft for Drafted<'_> {
+    fn fill(&mut self, from: &mut dyn Read) -> Result<()> {
+        let filled = from.read_exact(self.1.as_bytes_mut());
+        filled.map_err(|error| failed("fill", error))
+    }
+    fn put(self: Box<Self>, id: u128) -> Result<Option<bool>> {
+        let new = self.0.storage().put(&LumpId::new(id), &self.1);
+        Ok(Some(!new.map_err(|error| failed("put", error))?))
+    }
+}
+
 impl Cannyls {
     fn storage(&self) -> MutexGuard<'_, Direct> {
         self.storage
@@ -75,6 +90,11 @@ impl Objects for Cannyls {
         let data = data.map_err(|error| failed("allocate", error))?;
         let new = storage.put(&LumpId::new(id), &data);
         Ok(Some(!new.map_err(|error| failed("put", error))?))
+    }
+    fn draft(&self, len: u64) -> Result<Option<Box<dyn Draft + '_>>> {
+        let data = self.storage().allocate_lump_data(len as usize);
+        let data = data.map_err(|error| failed("allocate", error))?;
+        Ok(Some(Box::new(Drafted(self, data))))
     }
     fn get(&self, id: u128) -> Result<Option<Found<'_>>> {
         let found = self.storage().get(&LumpId::new(id));

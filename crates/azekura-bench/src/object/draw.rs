@@ -143,21 +143,64 @@ const fn first_word(id: u128) -> u64 {
 
 /// Fills `value` with what generation `generation` of the object `id` is.
 pub fn fill(id: u128, generation: u64, value: &mut [u8]) {
-    let first = first_word(id);
-    if value.len() < 8 {
-        let len = value.len();
-        value.copy_from_slice(&first.to_le_bytes()[..len]);
-        return;
+    Making::new(id, generation, value.len() as u64).go_on(value);
+}
+
+/// A value that is made piece by piece. All pieces but the last have whole words of 8 bytes.
+#[derive(Debug)]
+pub struct Making {
+    /// Until it is there.
+    first: Option<u64>,
+    state: u64,
+    left: u64,
+}
+
+impl Making {
+    /// Of `len` bytes, of generation `generation` of the object `id`.
+    pub fn new(id: u128, generation: u64, len: u64) -> Self {
+        let first = first_word(id);
+        Self {
+            // A value without a whole word tells no generation.
+            first: Some(if len < 8 { first } else { first ^ generation }),
+            state: mix(first ^ mix(mix(generation ^ GOLDEN) ^ len)),
+            left: len,
+        }
     }
-    let mut state = mix(first ^ mix(mix(generation ^ GOLDEN) ^ value.len() as u64));
-    let (words, rest) = value.as_chunks_mut();
-    for word in &mut *words {
-        *word = mix(state).to_le_bytes();
-        state = state.wrapping_add(GOLDEN);
+
+    fn go_on(&mut self, piece: &mut [u8]) {
+        let mut state = self.state;
+        let (words, rest) = piece.as_chunks_mut();
+        for word in &mut *words {
+            *word = mix(state).to_le_bytes();
+            state = state.wrapping_add(GOLDEN);
+        }
+        self.state = state;
+        let len = rest.len();
+        rest.copy_from_slice(&mix(state).to_le_bytes()[..len]);
+        if let Some(first) = self.first.take() {
+            let len = piece.len().min(8);
+            piece[..len].copy_from_slice(&first.to_le_bytes()[..len]);
+        }
     }
-    words[0] = (first ^ generation).to_le_bytes();
-    let len = rest.len();
-    rest.copy_from_slice(&mix(state).to_le_bytes()[..len]);
+}
+
+impl std::io::Read for Making {
+    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+        let len = self.left.min(buf.len() as u64) as usize;
+        if len < 8 && self.left > len as u64 {
+            return Err(std::io::Error::other("a piece has less than a word"));
+        }
+        let len = if self.left > len as u64 {
+            len - len % 8
+        } else {
+            len
+        };
+        if len > 0 {
+            self.go_on(&mut buf[..len]);
+        }
+        self.left -= len as u64;
+        Ok(len)
+    }
 }
 
 /// Whether `value` is some generation of the object `id`. `scratch` is overwritten.
@@ -212,6 +255,27 @@ mod tests {
                 .iter()
                 .all(|key| !all.contains(key))
         );
+    }
+
+    #[test]
+    fn a_value_made_in_pieces_is_the_same() {
+        for len in [0, 1, 7, 8, 9, 100, 65_464, 65_473, 200_003] {
+            let mut whole = vec![0; len];
+            fill(77, 3, &mut whole);
+            let (mut making, mut pieces) = (Making::new(77, 3, len as u64), Vec::new());
+            let mut piece = [0; 1003];
+            loop {
+                let read = std::io::Read::read(&mut making, &mut piece).unwrap();
+                if read == 0 {
+                    break;
+                }
+                pieces.extend_from_slice(&piece[..read]);
+            }
+            assert!(pieces == whole, "{len}");
+        }
+        let mut whole = [0; 20];
+        fill(1, 2, &mut whole);
+        assert!(is_value_of(1, &whole, &mut Vec::new()));
     }
 
     #[test]

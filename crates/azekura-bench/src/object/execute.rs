@@ -19,7 +19,7 @@ use azekura::io::aligned::{ALIGNMENT, AlignedBuf};
 
 use super::draw;
 use super::operation::{Operation, Outcome};
-use super::store::Objects;
+use super::store::{Draft, Objects};
 
 /// How a workload is run.
 #[derive(Clone, Copy, Debug)]
@@ -32,10 +32,21 @@ pub struct Load {
     pub verify: bool,
     /// Which generation of values puts store.
     pub generation: u64,
+    /// Whether values are made in the store's memory, where it has such.
+    pub drafts: bool,
 }
 
 /// Longest value that is made: an object is at most as large.
 const VALUE_SIZE_MAX: u64 = 512 << 20;
+
+/// A value to be put.
+enum Made<'s> {
+    /// In the worker's buffer.
+    Here(std::ops::Range<usize>),
+    /// In the store's.
+    There(Box<dyn Draft + 's>),
+    Nothing,
+}
 
 /// What a thread needs that is its own.
 struct Worker {
@@ -99,9 +110,9 @@ impl Worker {
         begin: Instant,
     ) -> Result<Outcome> {
         let id = draw::id_of(operation.key())?;
-        let value = match &operation {
-            Operation::Put { value, .. } => self.make(id, load.generation, value.size)?,
-            _ => 0..0,
+        let made = match &operation {
+            Operation::Put { value, .. } => self.make(store, id, load, value.size)?,
+            _ => Made::Nothing,
         };
         let start = match load.rate {
             None => Instant::now(),
@@ -109,7 +120,11 @@ impl Worker {
         };
         let mut found = None;
         let done = match &operation {
-            Operation::Put { .. } => store.put(id, &self.value[value]),
+            Operation::Put { .. } => match made {
+                Made::Here(range) => store.put(id, &self.value[range]),
+                Made::There(draft) => draft.put(id),
+                Made::Nothing => unreachable!("the value of a put was made"),
+            },
             Operation::Get { .. } => store.get(id).map(|got| {
                 found = got;
                 Some(found.is_some())
@@ -134,8 +149,13 @@ impl Worker {
         })
     }
 
-    /// Makes a value in the buffer: where it is there.
-    fn make(&mut self, id: u128, generation: u64, size: u64) -> Result<std::ops::Range<usize>> {
+    fn make<'s>(
+        &mut self,
+        store: &'s dyn Objects,
+        id: u128,
+        load: &Load,
+        size: u64,
+    ) -> Result<Made<'s>> {
         if size > VALUE_SIZE_MAX {
             return Err(
                 Error::new(Kind::TooLarge, "a value has at most 512 MiB").found(
@@ -144,12 +164,18 @@ impl Worker {
                 ),
             );
         }
+        if load.drafts
+            && let Some(mut draft) = store.draft(size)?
+        {
+            draft.fill(&mut draw::Making::new(id, load.generation, size))?;
+            return Ok(Made::There(draft));
+        }
         let len = size as usize;
         if self.value.len() < len {
             self.value = AlignedBuf::zeroed(len.next_multiple_of(ALIGNMENT as usize), ALIGNMENT)?;
         }
-        draw::fill(id, generation, &mut self.value[..len]);
-        Ok(0..len)
+        draw::fill(id, load.generation, &mut self.value[..len]);
+        Ok(Made::Here(0..len))
     }
 
     fn verify(&mut self, id: u128, key: &str, found: &[u8]) -> Result<()> {
@@ -224,6 +250,7 @@ mod tests {
         rate: None,
         verify: true,
         generation: 3,
+        drafts: false,
     };
 
     fn put(key: &str) -> Operation {

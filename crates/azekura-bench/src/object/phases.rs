@@ -237,6 +237,7 @@ impl Runner<'_> {
             rate: plan.rate,
             verify: !plan.no_verify,
             generation,
+            drafts: plan.drafts,
         };
         let (device, own) = (self.device(), store.counters());
         let (cpu, start) = (measure::cpu_seconds(), Instant::now());

@@ -93,6 +93,9 @@ pub struct ObjectPlan {
     /// Do not compare the values that are read with those that were put
     #[arg(long)]
     pub no_verify: bool,
+    /// Make each value in memory of the store, where it has a call for that, so that it is put without a copy
+    #[arg(long)]
+    pub drafts: bool,
     /// Before each phase, make the system forget what it keeps of the store (as root: of all files)
     #[arg(long)]
     pub cold: bool,
@@ -206,6 +209,7 @@ impl ObjectPlan {
         for (flag, on) in [
             ("--fill", self.fill),
             ("--no-verify", self.no_verify),
+            ("--drafts", self.drafts),
             ("--cold", self.cold),
             ("--json", self.json),
         ] {
@@ -232,7 +236,7 @@ mod tests {
         for flags in [
             "",
             "--path a/b --count 5 --sample 2 --ops get,load --key-size 8 --value-size 1MiB --seed x \
-             --depth 4 --rate 0.5 --durability power --capacity 1GiB --fill --no-verify --cold --json",
+             --depth 4 --rate 0.5 --durability power --capacity 1GiB --fill --no-verify --drafts --cold --json",
             "--workload w --generation 3 --results r",
         ] {
             let first = plan(flags);

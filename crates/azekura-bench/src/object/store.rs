@@ -6,6 +6,7 @@
 //! of the comparison. It does not know workloads or clocks.
 
 use std::fmt;
+use std::io::Read;
 use std::path::PathBuf;
 
 use azekura::error::{Error, Kind, Result};
@@ -109,11 +110,25 @@ impl Counters {
 /// A value that was read.
 pub type Found<'s> = Box<dyn AsRef<[u8]> + 's>;
 
+/// Memory of a store, in which a value is made that is put without a copy.
+pub trait Draft {
+    /// Makes the value in it.
+    fn fill(&mut self, from: &mut dyn Read) -> Result<()>;
+
+    /// As [`Objects::put`].
+    fn put(self: Box<Self>, id: u128) -> Result<Option<bool>>;
+}
+
 /// One open store of large values. Methods are called by many threads at once.
 pub trait Objects: Send + Sync {
     /// Stores `value` under `id`, replacing what is there: whether something was; `None` if the store does
     /// not tell.
     fn put(&self, id: u128, value: &[u8]) -> Result<Option<bool>>;
+
+    /// Memory for a value of `len` bytes, if the store has a call for it.
+    fn draft(&self, _len: u64) -> Result<Option<Box<dyn Draft + '_>>> {
+        Ok(None)
+    }
 
     /// Reads the value of `id`, if it is there, and hands it over in whatever memory the store has it in.
     fn get(&self, id: u128) -> Result<Option<Found<'_>>>;

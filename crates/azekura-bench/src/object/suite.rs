@@ -92,6 +92,9 @@ pub struct SuitePlan {
     /// Do not compare the values that are read with those that were put
     #[arg(long)]
     pub no_verify: bool,
+    /// Make each value in memory of the store, where it has a call for that, so that it is put without a copy
+    #[arg(long)]
+    pub drafts: bool,
     /// Where stores are made and removed; the system's folder for temporary files, if not said
     #[arg(long, value_name = "FOLDER")]
     pub folder: Option<PathBuf>,
@@ -139,6 +142,7 @@ impl SuitePlan {
             capacity: None,
             fill: self.fill,
             no_verify: self.no_verify,
+            drafts: self.drafts,
             cold: !self.warm,
             workload: None,
             generation: 0,

@@ -137,7 +137,7 @@ pub(super) fn last_before(first: ObjectId, end: Option<ObjectId>) -> Option<Obje
 
 impl Core {
     /// After a change: what its durability asks for, and what the store wants done now and then.
-    fn settle(&self, durability: Durability) -> Result<()> {
+    pub(super) fn settle(&self, durability: Durability) -> Result<()> {
         if self.owes_sync(durability) {
             self.sync()?;
         }
@@ -189,7 +189,7 @@ impl Core {
         }
     }
 
-    fn seal_of(&self, placed: &Placed) -> Seal {
+    pub(super) fn seal_of(&self, placed: &Placed) -> Seal {
         Seal::new(self.salt, placed.entry.place, placed.id)
     }
 
@@ -213,15 +213,9 @@ impl Core {
     }
 
     /// The first step: room for an object of `len` bytes.
-    fn place(&self, id: ObjectId, len: u64) -> Result<Placed> {
+    pub(super) fn place(&self, id: ObjectId, len: u64) -> Result<Placed> {
         if len > self.len_max() {
-            let (found, most) = sizes(len, self.len_max());
-            return Err(
-                Error::new(Kind::TooLarge, format!("object {id} exceeds the limit"))
-                    .at(self.data.path())
-                    .found(found, format!("at most {most}"))
-                    .remedy("store it in parts, or make a store with larger groups"),
-            );
+            return Err(self.too_large(format!("object {id}"), len));
         }
         self.index.prepare(id)?;
         let (span, sequence) = self.find_room(extent::units(len) as u32)?;
@@ -235,6 +229,15 @@ impl Core {
                 kind: EXTENT,
             },
         })
+    }
+
+    #[cold]
+    pub(super) fn too_large(&self, what: impl std::fmt::Display, len: u64) -> Error {
+        let (found, most) = sizes(len, self.len_max());
+        Error::new(Kind::TooLarge, format!("{what} exceeds the limit"))
+            .at(self.data.path())
+            .found(found, format!("at most {most}"))
+            .remedy("store it in parts, or make a store with larger groups")
     }
 
     fn find_room(&self, units: u32) -> Result<(Span, u64)> {

@@ -140,6 +140,24 @@ fn value_range(len: u64, chunk: u64) -> Range<u64> {
     start.min(len)..end.min(len)
 }
 
+/// Which bytes of chunk `chunk` are the value's.
+fn room_of(chunk: u64, len: u64) -> Range<usize> {
+    let start = if chunk == 0 { HEADER_LEN } else { 0 };
+    let held = value_range(len, chunk);
+    start..start + (held.end - held.start) as usize
+}
+
+/// Where in its extent the bytes of a value of `len` bytes from `at` on are, up to the next trailer.
+pub fn room(extent: &mut [u8], len: u64, at: u64) -> &mut [u8] {
+    let chunk = chunk_of(at);
+    let room = room_of(chunk, len);
+    let within = (at - value_range(len, chunk).start) as usize;
+    let begin = chunk as usize * CHUNK;
+    extent
+        .get_mut(begin + room.start + within..begin + room.end)
+        .unwrap_or_default()
+}
+
 /// The seeds of one put's checksums.
 #[derive(Clone, Copy, Debug)]
 pub struct Seal {
@@ -185,7 +203,7 @@ impl Seal {
         self.encode_from(0, extent, sequence, flags, value);
     }
 
-    /// Fills `chunks`, some of an extent from chunk `first` on, with what they hold of the whole value.
+    /// Fills `chunks`, some of an extent from chunk `first` on, with what they hold of the whole value, and signs them.
     pub fn encode_from(
         &self,
         first: u64,
@@ -194,23 +212,29 @@ impl Seal {
         flags: u32,
         value: &[u8],
     ) {
+        let len = value.len() as u64;
+        // One by one: what was copied is near when it is summed.
+        for (chunk, bytes) in (first..).zip(chunks.chunks_mut(CHUNK)) {
+            let held = value_range(len, chunk);
+            if let Some(held) = value.get(held.start as usize..held.end as usize)
+                && let Some(room) = bytes.get_mut(room_of(chunk, len))
+            {
+                room.copy_from_slice(held);
+            }
+            self.sign(chunk, bytes, sequence, flags, len);
+        }
+    }
+
+    /// Adds header, padding and trailers to `chunks`, some of an extent from chunk `first` on, in which the value's bytes are.
+    pub fn sign(&self, first: u64, chunks: &mut [u8], sequence: u64, flags: u32, len: u64) {
         for (chunk, bytes) in (first..).zip(chunks.chunks_mut(CHUNK)) {
             let Some((body, trailer)) = bytes.split_last_chunk_mut::<TRAILER_LEN>() else {
                 unreachable!("a chunk has a unit or more")
             };
-            let mut room = &mut *body;
-            if chunk == 0 {
-                let Some((head, rest)) = room.split_at_mut_checked(HEADER_LEN) else {
-                    unreachable!("a chunk has a unit or more")
-                };
-                head.copy_from_slice(&self.header(sequence, value.len() as u32, flags));
-                room = rest;
+            if let (0, Some(head)) = (chunk, body.first_chunk_mut()) {
+                *head = self.header(sequence, len as u32, flags);
             }
-            let held = value_range(value.len() as u64, chunk);
-            let held = value.get(held.start as usize..held.end as usize);
-            let held = held.unwrap_or_default();
-            if let Some((filled, padding)) = room.split_at_mut_checked(held.len()) {
-                filled.copy_from_slice(held);
+            if let Some(padding) = body.get_mut(room_of(chunk, len).end..) {
                 padding.fill(0);
             }
             *trailer = self.trailer(chunk, sequence, body);
@@ -350,12 +374,16 @@ impl Reading {
     }
 }
 
-/// Which chunks hold bytes `range` of a value of `len` bytes; at least one.
-pub fn chunks_of(len: u64, range: &Range<u64>) -> Range<u64> {
-    let chunk_of = |at: u64| match at.checked_sub(FIRST_LEN) {
+/// Which chunk holds byte `at` of a value that is longer.
+fn chunk_of(at: u64) -> u64 {
+    match at.checked_sub(FIRST_LEN) {
         None => 0,
         Some(behind) => 1 + behind / NEXT_LEN,
-    };
+    }
+}
+
+/// Which chunks hold bytes `range` of a value of `len` bytes; at least one.
+pub fn chunks_of(len: u64, range: &Range<u64>) -> Range<u64> {
     let first = chunk_of(range.start.min(len.saturating_sub(1)));
     let last = chunk_of(
         range

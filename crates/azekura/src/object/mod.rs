@@ -61,6 +61,7 @@ mod change;
 mod check;
 mod checkpoint;
 mod copy;
+mod draft;
 mod dump;
 mod grow;
 mod journal;
@@ -102,6 +103,7 @@ use turns::Turns;
 
 pub use change::Change;
 pub use check::{CheckReport, Finding};
+pub use draft::Draft;
 pub use id::ObjectId;
 pub use read::{Listed, Usage};
 pub use reader::StoreReader;

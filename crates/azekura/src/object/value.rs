@@ -107,9 +107,11 @@ mod tests {
             let mut buf = buffers.take(65_536).unwrap();
             buf[bytes.clone()].fill(7);
             let value = Value::of(buf, bytes.clone(), &buffers).unwrap();
-            assert!(value == vec![7; bytes.len()]);
+            let wanted = vec![7; bytes.len()];
+            assert!(value == wanted);
             assert_eq!(buffers.held() == 0, is_lent, "{bytes:?}");
-            assert!(Vec::from(value) == vec![7; bytes.len()]);
+            let copied: Vec<u8> = value.into();
+            assert!(copied == wanted);
             assert!(buffers.held() >= 65_536, "{bytes:?}");
         }
     }

@@ -5,11 +5,13 @@
 //! journal by default. All else is default, but that with `--fill` all of the file is written when it is
 //! made. It knows nothing of how the store works.
 
+use std::io::Read;
+
 use azekura::engine::Durability;
 use azekura::error::Result;
 use azekura::object::{ObjectId, Options, Store};
 
-use crate::object::store::{Class, Found, Objects, Setup};
+use crate::object::store::{Class, Draft, Found, Objects, Setup};
 
 /// Changes between two syncs in the class `buffered`.
 const INTERVAL: u64 = 4096;
@@ -55,10 +57,26 @@ pub fn open(setup: &Setup) -> Result<Box<dyn Objects>> {
     Ok(Box::new(Azekura { store, class }))
 }
 
+struct Drafted<'s>(&'s Store, azekura::object::Draft);
+
+impl Draft for Drafted<'_> {
+    fn fill(&mut self, from: &mut dyn Read) -> Result<()> {
+        self.1.fill_from(from)
+    }
+    fn put(self: Box<Self>, id: u128) -> Result<Option<bool>> {
+        let stored = self.0.put_draft(ObjectId(id), self.1)?;
+        Ok(Some(stored.replaced))
+    }
+}
+
 impl Objects for Azekura {
     fn put(&self, id: u128, value: &[u8]) -> Result<Option<bool>> {
         let stored = self.store.put(ObjectId(id), value)?;
         Ok(Some(stored.replaced))
+    }
+    fn draft(&self, len: u64) -> Result<Option<Box<dyn Draft + '_>>> {
+        let draft = self.store.draft(len)?;
+        Ok(Some(Box::new(Drafted(&self.store, draft))))
     }
     fn get(&self, id: u128) -> Result<Option<Found<'_>>> {
         let found = self.store.get(ObjectId(id))?;

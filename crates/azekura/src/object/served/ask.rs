@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use super::super::change::last_before;
 use super::super::queue::{Ask, Deadline, Touches};
-use super::super::{Listed, ObjectId, Stored, Usage, Value};
+use super::super::{Draft, Listed, ObjectId, Stored, Usage, Value};
 use super::Served;
 use super::pending::{Pending, Promise, pair};
 use crate::engine::Durability;
@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 /// What is asked for, and who is to be answered.
 #[derive(Debug)]
 pub(super) enum Verb {
-    Put(ObjectId, Vec<u8>, Promise<Stored>),
+    Put(ObjectId, Content, Promise<Stored>),
     Get(ObjectId, Range<u64>, Promise<Option<Value>>),
     Head(ObjectId, Promise<Option<u64>>),
     Remove(ObjectId, Promise<bool>),
@@ -27,6 +27,13 @@ pub(super) enum Verb {
     List(ObjectId, Option<ObjectId>, usize, Promise<Vec<Listed>>),
     Usage(ObjectId, Option<ObjectId>, Promise<Usage>),
     Sync(Promise<()>),
+}
+
+/// What is put.
+#[derive(Debug)]
+pub(super) enum Content {
+    Bytes(Vec<u8>),
+    Draft(Draft),
 }
 
 /// A request in the queue.
@@ -156,7 +163,14 @@ impl<T, const CHANGES: bool> IntoFuture for Asked<'_, T, CHANGES> {
 impl Served {
     /// As [`Store::put`](super::super::Store::put).
     pub fn put(&self, id: ObjectId, value: impl Into<Vec<u8>>) -> AskedChange<'_, Stored> {
-        Asked::new(self, |promise| Verb::Put(id, value.into(), promise))
+        let content = Content::Bytes(value.into());
+        Asked::new(self, |promise| Verb::Put(id, content, promise))
+    }
+
+    /// As [`Store::put_draft`](super::super::Store::put_draft), of a draft of [`store`](Self::store).
+    pub fn put_draft(&self, id: ObjectId, draft: Draft) -> AskedChange<'_, Stored> {
+        let content = Content::Draft(draft);
+        Asked::new(self, |promise| Verb::Put(id, content, promise))
     }
 
     /// As [`Store::get`](super::super::Store::get).

@@ -18,9 +18,9 @@ use super::super::extent::PIECE;
 use super::super::queue::{Next, Ticket};
 use super::super::read::{LOOKS, Sought};
 use super::super::turns::Turn;
-use super::super::{Listed, ObjectId, Store, Stored, Value};
+use super::super::{Core, Listed, ObjectId, Store, Stored, Value};
 use super::Shared;
-use super::ask::{Job, Verb};
+use super::ask::{Content, Job, Verb};
 use super::pending::Promise;
 use super::syncer::{Owed, Syncer};
 use crate::engine::Durability;
@@ -135,7 +135,7 @@ impl Crew {
     fn begin(&mut self, ticket: Ticket, job: Job) {
         let Job { verb, durability } = job;
         match verb {
-            Verb::Put(id, value, promise) => self.put(ticket, id, &value, durability, promise),
+            Verb::Put(id, content, promise) => self.put(ticket, id, content, durability, promise),
             Verb::Get(id, range, promise) => self.look(Getting {
                 ticket,
                 id,
@@ -195,28 +195,25 @@ impl Crew {
         &mut self,
         ticket: Ticket,
         id: ObjectId,
-        value: &[u8],
+        content: Content,
         durability: Durability,
         promise: Promise<Stored>,
     ) {
         let core = &self.store.core;
         let turn = core.turns.take_one(id);
-        let at_once = if core.is_small(value.len()) {
-            core.put_small(id, value)
-        } else {
-            match core.begin(id, value) {
-                Ok((placed, buf)) => {
-                    let putting = Putting {
-                        ticket,
-                        placed,
-                        turn,
-                        durability,
-                        promise,
-                    };
-                    return self.launch_put(putting, buf);
-                }
-                Err(error) => Err(error),
+        let at_once = match begun(core, id, content) {
+            Ok(Begun::Flies(placed, buf)) => {
+                let putting = Putting {
+                    ticket,
+                    placed,
+                    turn,
+                    durability,
+                    promise,
+                };
+                return self.launch_put(putting, buf);
             }
+            Ok(Begun::IsThere(stored)) => Ok(stored),
+            Err(error) => Err(error),
         };
         drop(turn);
         self.shared.done_without(ticket);
@@ -401,6 +398,30 @@ impl Drop for Crew {
         }
         self.shared.close();
     }
+}
+
+/// A put that began.
+enum Begun {
+    /// It was small.
+    IsThere(Stored),
+    Flies(Placed, AlignedBuf),
+}
+
+fn begun(core: &Core, id: ObjectId, content: Content) -> Result<Begun> {
+    let (placed, buf) = match content {
+        Content::Bytes(value) if core.is_small(value.len()) => {
+            return core.put_small(id, &value).map(Begun::IsThere);
+        }
+        Content::Bytes(value) => core.begin(id, &value)?,
+        Content::Draft(mut draft) => {
+            core.accept(&draft)?;
+            if let Some(value) = draft.small(core) {
+                return core.put_small(id, value).map(Begun::IsThere);
+            }
+            core.begin_draft(id, draft)?
+        }
+    };
+    Ok(Begun::Flies(placed, buf))
 }
 
 fn list(

@@ -358,6 +358,27 @@ fn the_urgent_goes_first() {
 }
 
 #[test]
+fn drafts_are_put_as_values_are() {
+    let store = create_on(&SimDisk::new(8), &store_options(4 << 20));
+    let served = Served::start(store, &threads(1)).unwrap();
+    for len in [100, 9000, 100_000] {
+        let mut draft = served.store().draft(len as u64).unwrap();
+        draft.fill_from(&mut &value(1, len)[..]).unwrap();
+        served.put_draft(id(1), draft).wait().unwrap();
+        assert_eq!(
+            served.get(id(1)).wait().unwrap(),
+            Some(value(1, len).into())
+        );
+    }
+    for len in [100, 9000] {
+        let unfilled = served.store().draft(len).unwrap();
+        let error = served.put_draft(id(2), unfilled).wait().unwrap_err();
+        assert_eq!(error.kind(), Kind::Invalid);
+    }
+    assert_eq!(served.store().count(), 1);
+}
+
+#[test]
 fn what_cannot_be_is_refused() {
     let disk = SimDisk::new(7);
     let store = create_on(&disk, &store_options(4 << 20));
