@@ -284,7 +284,11 @@ impl Core {
             .map(|object| extent::packed_size(object.value.len() as u64))
             .sum();
         let units = size.div_ceil(UNIT) as u32;
+        // Before there is room that would have to be given back.
+        let mut entries = room::vec(objects.len())?;
+        let mut buf = self.buffers.take((u64::from(units) * UNIT) as usize)?;
         let Some((span, sequence)) = self.take_room(units, Claim::Cleaning)? else {
+            self.buffers.give(buf);
             // No run is that long: two that are shorter.
             let (low, high) = objects.split_at(objects.len() / 2);
             if !low.is_empty() {
@@ -300,8 +304,6 @@ impl Core {
             }
             return Err(self.full(u64::from(units)));
         };
-        let mut entries = room::vec(objects.len())?;
-        let mut buf = self.buffers.take((u64::from(units) * UNIT) as usize)?;
         let mut at = 0;
         for object in objects {
             let place = (span.unit * UNIT + at) / PIECE;
@@ -317,11 +319,11 @@ impl Core {
             at = end;
         }
         buf[at as usize..].fill(0);
-        let written = self.data.write_at(self.offset_of(span), &buf);
+        let mut result = self.data.write_at(self.offset_of(span), &buf);
         self.buffers.give(buf);
         let _inside = self.gate.read();
         let mut live = 0;
-        if written.is_ok() {
+        if result.is_ok() {
             let count = objects.len() as u32;
             // As if all were there, so that one that goes meanwhile is counted.
             let pack = Pack {
@@ -331,19 +333,21 @@ impl Core {
             };
             self.room.lock().packs.0.insert(span.unit, pack);
             for (object, entry) in objects.iter().zip(&entries) {
-                if self.index.exchange(object.id, object.from, *entry)? {
-                    live += 1;
-                    self.room.lock().leave(object.from);
-                } else {
-                    self.room.lock().leave(*entry);
-                }
+                let exchanged = self.index.exchange(object.id, object.from, *entry);
+                let is_packed = matches!(exchanged, Ok(true));
+                live += u32::from(is_packed);
+                self.room
+                    .lock()
+                    .leave(if is_packed { object.from } else { *entry });
+                // Those that memory was refused for stay where they are.
+                result = result.and(exchanged.map(drop));
             }
         } else {
             self.room.lock().space.bury(span);
         }
         self.room.lock().under_way.remove(&sequence);
         tracing::trace!(live, "packed");
-        written
+        result
     }
 }
 
