@@ -53,7 +53,8 @@ impl DirectFile {
         Self::with(File::open(path, access)?)
     }
 
-    /// A second handle on an open file, past the cache. It has no lock of its own: who holds the first is the writer.
+    /// A second handle on an open file, past the cache. Who holds the first is the writer; who opens the file next waits until
+    /// the last request of this one has landed.
     pub fn beside(file: &File) -> Result<Self> {
         Self::with(file.again()?)
     }

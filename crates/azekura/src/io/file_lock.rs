@@ -9,6 +9,10 @@
 //! |---|---|
 //! | 2^62 | exclusive: the writer; shared: readers of what is not to be written meanwhile |
 //! | 2^62 + 1 | shared: every reader in another process; the writer takes it to cut the file short |
+//! | 2^62 + 2 | shared: handles of a writer whose requests may outlive their process, until the last one has landed |
+//!
+//! A process that is killed leaves requests of a ring behind, which the system carries to their end, and only then gives up
+//! the open file they are of. Who opens the file next waits for them: what they write must not meet what it writes.
 //!
 //! It does not know what is in the file.
 
@@ -17,6 +21,7 @@
 use std::collections::BTreeSet;
 use std::os::fd::AsRawFd;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
@@ -25,6 +30,9 @@ use crate::error::{Error, Kind, Result};
 
 const WRITER: i64 = 1 << 62;
 const READERS: i64 = WRITER + 1;
+const FLIGHTS: i64 = WRITER + 2;
+/// How long requests of a dead process are waited for.
+const LANDING_MAX: Duration = Duration::from_mins(1);
 
 static WRITERS: Mutex<BTreeSet<(u64, u64)>> = Mutex::new(BTreeSet::new());
 
@@ -69,7 +77,7 @@ impl FileLock {
         let taken = set(file, WRITER, libc::F_WRLCK)
             .map_err(|e| Error::io("cannot lock the file", e).at(path))?;
         if taken {
-            return Ok(lock);
+            return await_flights(file, path).map(|()| lock);
         }
         if set(file, WRITER, libc::F_RDLCK).unwrap_or(false) {
             let _ = set(file, WRITER, libc::F_UNLCK);
@@ -86,9 +94,12 @@ impl FileLock {
 }
 
 impl FileLock {
-    /// No lock: another handle of this process holds it.
-    pub fn none() -> Self {
-        Self { identity: None }
+    /// Of another handle of the writer, whose requests may outlive the process.
+    pub fn of_flights(file: &std::fs::File, path: &Path) -> Result<Self> {
+        let taken = set(file, FLIGHTS, libc::F_RDLCK);
+        let taken = taken.map_err(|e| Error::io("cannot lock the file", e).at(path))?;
+        debug_assert!(taken, "nobody has it alone");
+        Ok(Self { identity: None })
     }
 
     /// Keeps writers out, of this process too, as long as `file`, which was opened for reading, is open; `Locked` if there is
@@ -97,7 +108,7 @@ impl FileLock {
         let taken = set(file, WRITER, libc::F_RDLCK)
             .map_err(|e| Error::io("cannot lock the file for reading", e).at(path))?;
         if taken {
-            return Ok(());
+            return await_flights(file, path);
         }
         let error = Error::new(
             Kind::Locked,
@@ -109,7 +120,7 @@ impl FileLock {
     /// Gives the lock up, also where a forked child still holds the open file. The system's goes first: who
     /// passes the list then finds the file free.
     pub fn release(&mut self, file: &std::fs::File) {
-        for byte in [WRITER, READERS] {
+        for byte in [WRITER, READERS, FLIGHTS] {
             let _ = set(file, byte, libc::F_UNLCK);
         }
         if let Some(identity) = self.identity.take() {
@@ -138,7 +149,26 @@ pub(super) fn without_readers<T>(file: &std::fs::File, cut: impl FnOnce() -> T) 
 
 /// Whether another open file has the writer's lock.
 pub(super) fn has_writer(file: &std::fs::File) -> bool {
-    let mut lock = byte(WRITER, libc::F_WRLCK);
+    is_held(file, WRITER)
+}
+
+/// Returns when requests of a process that is gone have landed; `Locked` if they do not.
+fn await_flights(file: &std::fs::File, path: &Path) -> Result<()> {
+    let start = Instant::now();
+    while is_held(file, FLIGHTS) {
+        if start.elapsed() > LANDING_MAX {
+            let what = "requests of a process that is gone are still at the device";
+            let error = Error::new(Kind::Locked, what).at(path);
+            return Err(error.remedy("open it again when the device has done them"));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+/// Whether another open file has a lock of this byte.
+fn is_held(file: &std::fs::File, start: i64) -> bool {
+    let mut lock = byte(start, libc::F_WRLCK);
     // SAFETY: the descriptor is open for the duration of the borrow; the call fills one `flock`.
     let asked = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
     asked == 0 && i32::from(lock.l_type) != libc::F_UNLCK
@@ -296,6 +326,27 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(File::open(&path, Access::Write).is_ok());
+    }
+
+    #[test]
+    fn who_opens_a_file_waits_for_what_its_last_writer_left_in_flight() {
+        let (_folder, path) = new_file();
+        let writer = File::open(&path, Access::Write).unwrap();
+        let flights = writer.again().unwrap();
+        drop(writer);
+        let (landed, after) = (Duration::from_millis(100), Instant::now());
+        let lands = std::thread::spawn(move || {
+            std::thread::sleep(landed);
+            drop(flights);
+        });
+        drop(File::open(&path, Access::Write).unwrap());
+        assert!(after.elapsed() >= landed);
+        lands.join().unwrap();
+        // Within a process handles come and go.
+        let writer = File::open(&path, Access::Write).unwrap();
+        let two = [writer.again().unwrap(), writer.again().unwrap()];
+        drop((two, writer));
+        File::open(&path, Access::Write).unwrap().sync().unwrap();
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! | 1 alone for a moment: tell what waits; share the leaves, copy the changed lists, note the journal's end | the old checkpoint |
 //! | 2 write images of what changed, then the root, to segments of their own | the old one |
 //! | 3 sync: the data, then journal, images and root | the old one |
-//! | 4 write the superblock over its older slot, durably: replay begins at the noted end | the old one or the new |
+//! | 4 write the superblock over its older slot, then over the other, durably: replay begins at the noted end | the old one or the new |
 //! | 5 release the journal before it, and images that only the old one needed | the new one |
 //!
 //! All of it is as of one moment, since leaves are shared and not written while they are changed. Images stand in runs of
@@ -82,21 +82,21 @@ struct Moment {
 }
 
 impl Core {
-    /// Writes a superblock so that it is durable, and makes it current in memory.
-    pub(super) fn write_super(&self, state: &mut Checkpoint, payload: Super) -> Result<()> {
-        let sequence = state
-            .superblock
-            .as_ref()
-            .map_or(0, |(sequence, _)| *sequence)
-            + 1;
-        let block = Superblock {
-            engine: ENGINE,
-            sequence,
-            payload: payload.encode(),
-        };
-        self.log
-            .write_durably(block.slot_offset(), &block.encode())?;
-        state.superblock = Some((sequence, payload));
+    /// Writes a superblock to both slots, one after the other, so that it is durable, and makes it current in memory. So
+    /// each of them says all, and whether the store is open: if one is damaged, nothing is lost or believed that is over.
+    pub(super) fn write_super(&self, state: &mut Checkpoint, payload: &Super) -> Result<()> {
+        for _ in 0..2 {
+            let last = state.superblock.as_ref();
+            let sequence = last.map_or(0, |(sequence, _)| *sequence) + 1;
+            let block = Superblock {
+                engine: ENGINE,
+                sequence,
+                payload: payload.encode(),
+            };
+            self.log
+                .write_durably(block.slot_offset(), &block.encode())?;
+            state.superblock = Some((sequence, payload.clone()));
+        }
         Ok(())
     }
 
@@ -215,7 +215,7 @@ impl Core {
         payload.next_sequence = self.log.next_sequence();
         payload.sequence = root.sequence;
         payload.units = self.room.lock().space.units();
-        self.write_super(state, payload)?;
+        self.write_super(state, &payload)?;
         state.images = images;
         self.index.placed(&root.leaves);
         let mut room = self.room.lock();

@@ -127,9 +127,7 @@ impl Store {
         let core = build(log, target, counts, options, &payload, None)?;
         core.flush_devices()?;
         let mut state = Checkpoint::default();
-        // Both slots: there is never one alone.
-        core.write_super(&mut state, payload.clone())?;
-        core.write_super(&mut state, payload)?;
+        core.write_super(&mut state, &payload)?;
         *core.checkpoint.lock() = state;
         core.keep_for_checkpoint(0);
         Self::start(core)
@@ -233,7 +231,7 @@ impl Store {
             images: root.images().collect(),
             ..Checkpoint::default()
         };
-        core.write_super(&mut state, last)?;
+        core.write_super(&mut state, &last)?;
         *core.checkpoint.lock() = state;
         core.tell_found(&mut replay)?;
         tracing::debug!(records = replay.records, found = replay.found, "opened");
@@ -296,7 +294,7 @@ impl Core {
         payload.open = false;
         payload.durable = self.log.end().1;
         payload.next_sequence = self.log.next_sequence();
-        self.write_super(&mut state, payload)
+        self.write_super(&mut state, &payload)
     }
 }
 

@@ -502,3 +502,42 @@ fn a_synced_batch_stays_when_the_room_of_an_object_replaced_since_is_used_again(
     ));
     assert!(states > 100, "{states}");
 }
+
+/// A store was closed and opened again, objects were put and synced, and the process died.
+/// The superblock that said it was open had rotted; the other one said that it was closed.
+/// What had been put since was not looked for: it was gone, and its room was given to others.
+#[test]
+fn either_superblock_alone_tells_that_the_store_is_open() {
+    let (memory, store) = super::store_with(&options());
+    for n in 0..3 {
+        store.put(id(n), &value(n, 9000)).unwrap();
+    }
+    store.close().unwrap();
+    let storage = Arc::clone(&memory) as Arc<dyn Storage>;
+    let store = Store::open_on(storage, None, &options()).unwrap();
+    let put = |from: u64, to: u64| {
+        for n in from..to {
+            store
+                .put_with(id(n), &value(n, 9000), Durability::Power)
+                .unwrap();
+        }
+    };
+    put(3, 30);
+    let opened_once = memory.to_vec();
+    store.checkpoint().unwrap();
+    put(30, 50);
+    for (killed, count) in [(opened_once, 30), (memory.to_vec(), 50)] {
+        for slot in 0..2 {
+            for at in [0, 8, 24, 40, 100] {
+                let mut rotten = killed.clone();
+                rotten[slot * 4096 + at] ^= 16;
+                let after = opened(&rotten);
+                assert_eq!(after.count(), count, "slot {slot}, byte {at}");
+                for n in 0..count {
+                    assert_eq!(after.get(id(n)).unwrap(), Some(value(n, 9000).into()));
+                }
+                after.check_room().unwrap();
+            }
+        }
+    }
+}

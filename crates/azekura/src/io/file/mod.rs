@@ -141,7 +141,7 @@ impl File {
         FileLock::keep_writers_out(&self.file, inode, &self.path)
     }
 
-    /// The same file opened again, without a lock of its own. `Io` where the system does not tell open files.
+    /// The same file opened again, for requests that may outlive the process (`file_lock`). `Io` where the system does not tell open files.
     pub(super) fn again(&self) -> Result<Self> {
         let own = format!(
             "/proc/self/fd/{}",
@@ -153,11 +153,12 @@ impl File {
             .custom_flags(libc::O_CLOEXEC)
             .open(own)
             .map_err(|error| self.error("cannot open the file again", error, 0))?;
+        let lock = FileLock::of_flights(&file, &self.path)?;
         Ok(Self {
             file,
             path: self.path.clone(),
             access: self.access,
-            lock: FileLock::none(),
+            lock,
             nameless: Mutex::new(None),
             replaces: false,
             device: self.device,
@@ -388,7 +389,9 @@ impl Storage for File {
         }
         let present = self.size()?;
         if wanted > present {
-            self.allocate(present, wanted - present)?;
+            // Some file systems keep what they found before the rest was refused.
+            self.allocate(present, wanted - present)
+                .inspect_err(|_| drop(self.file.set_len(present)))?;
             // Where the file system does not allocate, the size is all there is.
             if self.size()? < wanted {
                 self.file
