@@ -94,11 +94,13 @@ impl FileLock {
 }
 
 impl FileLock {
-    /// Of another handle of the writer, whose requests may outlive the process.
-    pub fn of_flights(file: &std::fs::File, path: &Path) -> Result<Self> {
-        let taken = set(file, FLIGHTS, libc::F_RDLCK);
-        let taken = taken.map_err(|e| Error::io("cannot lock the file", e).at(path))?;
-        debug_assert!(taken, "nobody has it alone");
+    /// Of another handle, whose requests may outlive the process; those of a reader change nothing.
+    pub fn of_flights(file: &std::fs::File, access: Access, path: &Path) -> Result<Self> {
+        if access == Access::Write {
+            let taken = set(file, FLIGHTS, libc::F_RDLCK);
+            let taken = taken.map_err(|e| Error::io("cannot lock the file", e).at(path))?;
+            debug_assert!(taken, "nobody has it alone");
+        }
         Ok(Self { identity: None })
     }
 

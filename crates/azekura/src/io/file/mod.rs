@@ -153,7 +153,7 @@ impl File {
             .custom_flags(libc::O_CLOEXEC)
             .open(own)
             .map_err(|error| self.error("cannot open the file again", error, 0))?;
-        let lock = FileLock::of_flights(&file, &self.path)?;
+        let lock = FileLock::of_flights(&file, self.access, &self.path)?;
         Ok(Self {
             file,
             path: self.path.clone(),
