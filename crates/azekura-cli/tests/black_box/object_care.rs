@@ -166,7 +166,8 @@ fn a_grown_store_has_more_room_and_none_shrinks() {
         .object(&["grow", "s.azo", "--capacity", "48MiB"])
         .error(3);
     assert!(
-        error.starts_with("invalid: a store does not shrink at s.azo (found 48 MiB, expected "),
+        error.starts_with("invalid: a store does not shrink at s.azo (found 48 MiB, expected ")
+            && error.ends_with("; make a smaller one, and put the objects there"),
         "{error}"
     );
     let error = place

@@ -35,10 +35,10 @@ use super::space::{self, Span, Told};
 use super::{Core, Options, Store};
 use crate::error::{Error, Kind, Result, size};
 use crate::format::superblock::{self, Superblock};
+use crate::io::Storage;
 use crate::io::counted::Counted;
 use crate::io::file::File;
 use crate::io::front::Front;
-use crate::io::{Access, Storage};
 use crate::log::anchor::segments_of;
 use crate::log::{Log, Segment, Use};
 
@@ -81,7 +81,7 @@ impl Repaired {
 impl Store {
     /// Repairs the store in a file, in place. See [`repair_on`](Self::repair_on).
     pub fn repair(path: impl AsRef<Path>, progress: &mut dyn FnMut(u64, u64)) -> Result<Repaired> {
-        let journal: Arc<dyn Storage> = Arc::new(File::open(path, Access::Write)?);
+        let journal: Arc<dyn Storage> = Arc::new(File::open_alone(path)?);
         Self::repair_on(&journal, None, progress)
     }
 
@@ -151,13 +151,14 @@ fn check_label(data: Option<&dyn Storage>, last: &Super, report: &mut Repaired) 
         if last.devices == 2 {
             return Err(
                 Error::new(Kind::Mismatch, "the store has its data on another device")
-                    .remedy("give both devices"),
+                    .remedy("give both devices: --data"),
             );
         }
         return Ok(());
     };
     if last.devices != 2 {
-        return Err(Error::new(Kind::Mismatch, "the store has one device").at(data.path()));
+        let error = Error::new(Kind::Mismatch, "the store has one device").at(data.path());
+        return Err(error.remedy("leave the other one out: no --data"));
     }
     let mut slots = [0; 2].map(|_| vec![0; superblock::SLOT_SIZE as usize]);
     let mut whole = 0;

@@ -361,6 +361,24 @@ fn of_two_devices_each_alone_or_with_a_stranger_is_a_clear_error() {
     assert!(store.check(true, &mut |_, _| {}).unwrap().is_sound());
 }
 
+#[test]
+fn no_rate_and_no_size_of_a_journal_overflows() {
+    let (_, store) = store_with(&options());
+    let error = store.scrub(ObjectId(0), Some(0), &mut |_| true);
+    assert_eq!(error.unwrap_err().kind(), Kind::Invalid);
+    for size in [u64::MAX, u64::MAX - 4095, u64::MAX - 4096, 1 << 40] {
+        let options = Options {
+            journal_size: Some(size),
+            ..options()
+        };
+        let memory = Memory::new(8 << 20).unwrap();
+        memory.resize(8 << 20).unwrap();
+        let error = Store::create_on(memory, None, &options, &mut |_, _| {}).unwrap_err();
+        assert_eq!(error.kind(), Kind::Invalid, "{error}");
+        assert!(error.to_string().contains("the journal does not fit"));
+    }
+}
+
 /// Fills it with objects of `len` bytes until it is full; how many there are.
 fn full_of(store: &Store, from: u64, len: usize) -> u64 {
     for n in from.. {
