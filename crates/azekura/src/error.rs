@@ -146,6 +146,21 @@ impl Error {
         self
     }
 
+    /// Without a remedy: where it is told as a finding, it is being seen to.
+    pub(crate) fn without_remedy(mut self) -> Self {
+        self.0.remedy = None;
+        self
+    }
+
+    /// Another remedy, if it has the one that was `told`.
+    pub(crate) fn remedy_instead(self, told: &str, remedy: &str) -> Self {
+        if self.0.remedy.as_deref() == Some(told) {
+            self.remedy(remedy)
+        } else {
+            self
+        }
+    }
+
     /// What the caller should do next.
     pub fn kind(&self) -> Kind {
         self.0.kind

@@ -31,8 +31,9 @@ pub struct Measured {
     pub rate: Option<f64>,
     /// Operations.
     pub count: u64,
-    /// Bytes of a key.
-    pub key_size: u64,
+    /// Bytes of a key, if all have as many.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_size: Option<u64>,
     /// Bytes of a value, if all have as many.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value_size: Option<u64>,
@@ -123,7 +124,7 @@ impl Measured {
     }
 
     /// Fills in what the results come to.
-    pub(super) fn sum_up(&mut self, tally: Tally, value_size: Option<u64>, key_size: u64) {
+    pub(super) fn sum_up(&mut self, tally: Tally, value_size: Option<u64>, key_size: Option<u64>) {
         // No value is moved by a removal.
         let moved = value_size.filter(|_| self.op != "delete");
         let summary = tally.finish(moved);
@@ -148,10 +149,13 @@ impl Measured {
     fn table(&self) -> String {
         let class = self.durability.map_or("-", Class::word);
         let value = self.value_size.map_or_else(|| "-".into(), size);
+        let key = self
+            .key_size
+            .map_or_else(|| "-".into(), |size| format!("{size} B"));
         let cold = self.cold.map_or("", |_| ", cold");
         let mut text = format!(
-            "{}: {} {} of {value}, keys of {} B, durability {class}, depth {}{cold}\n",
-            self.engine, self.count, self.op, self.key_size, self.depth
+            "{}: {} {} of {value}, keys of {key}, durability {class}, depth {}{cold}\n",
+            self.engine, self.count, self.op, self.depth
         );
         if let Some(first) = self.first_get_seconds {
             text += &load_line(self.open_seconds, first, self.seconds);
@@ -264,7 +268,7 @@ mod tests {
             durability: Some(Class::Power),
             depth: 2,
             count: 4,
-            key_size: 16,
+            key_size: Some(16),
             value_size: Some(4096),
             cold: Some(Forgot::Pages),
             seconds: 2.0,

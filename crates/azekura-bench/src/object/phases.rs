@@ -255,7 +255,7 @@ impl Runner<'_> {
         self.memory(&mut phase);
         store.close()?;
         self.files(&mut phase)?;
-        phase.sum_up(tally, plan.value_size_of(op), plan.key_size as u64);
+        phase.sum_up(tally, plan.value_size_of(op), plan.key_size_of(op));
         phase.failure = failure;
         Ok(phase)
     }
@@ -278,7 +278,7 @@ impl Runner<'_> {
         phase.seconds = start.elapsed().as_secs_f64();
         phase.cpu_seconds = measure::cpu_seconds() - cpu;
         phase.count = 1;
-        phase.key_size = self.plan.key_size as u64;
+        phase.key_size = self.plan.key_size_of(Op::Load.word());
         phase.value_size = Some(self.plan.value_size);
         phase.hits = Some(u64::from(there));
         self.files(&mut phase)?;

@@ -138,6 +138,11 @@ impl ObjectPlan {
         (op != "workload").then_some(self.value_size)
     }
 
+    /// Bytes of the keys of a phase, if all have as many: those of a workload have what they have.
+    pub fn key_size_of(&self, op: &str) -> Option<u64> {
+        (op != "workload").then_some(self.key_size as u64)
+    }
+
     /// Whether nothing but results may be printed.
     pub fn quiet(&self) -> bool {
         self.json || is_stream(self.results.as_ref())

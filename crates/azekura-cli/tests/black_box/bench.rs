@@ -99,6 +99,10 @@ fn a_workload_is_piped_through_a_run_to_a_summary_and_to_plots() {
         &gets,
     );
     assert_eq!(found.matches("\"exists\":true,\"error\":null").count(), 30);
+    // How long keys and values of a workload are, it alone knows.
+    let table = run("bench object --engine files --path s --workload -", &gets);
+    let title = "30 workload of -, keys of -, durability ";
+    assert!(table.contains(title), "{table}");
     let summary = run("bench object summary --value-size 2KiB", &found);
     for part in [
         "\"oks\": 30",

@@ -166,7 +166,8 @@ fn a_grown_store_has_more_room_and_none_shrinks() {
         .object(&["grow", "s.azo", "--capacity", "48MiB"])
         .error(3);
     assert!(
-        error.starts_with("invalid: a store does not shrink at s.azo (found 48 MiB, expected "),
+        error.starts_with("invalid: a store does not shrink at s.azo (found 48 MiB, expected ")
+            && error.ends_with("; make a smaller one, and put the objects there"),
         "{error}"
     );
     let error = place
@@ -177,6 +178,83 @@ fn a_grown_store_has_more_room_and_none_shrinks() {
     assert_eq!(figures["data_bytes"], 60 << 20);
     let verdict = place.object(&["check", "s.azo"]).ok();
     assert!(verdict.starts_with("sound: 10 objects"), "{verdict}");
+}
+
+#[test]
+fn a_repair_names_values_that_it_cannot_mend() {
+    let place = filled();
+    damage(&place, "s.azo", 9);
+    let ran = place.object(&["repair", "s.azo"]);
+    assert_eq!((ran.code, ran.err.as_str()), (8, ""), "{ran:?}");
+    let said = ran.text();
+    let named = format!("damaged: corrupted: object {ID} does not verify at s.azo offset 0x");
+    assert!(said.starts_with(&named), "{said}");
+    let summary = "\n10 objects, 0 of them in doubt, 0 losses, 1 damaged and not to be mended\n";
+    assert!(said.ends_with(summary), "{said}");
+    let ran = place.object(&["repair", "s.azo", "--json"]);
+    assert_eq!(ran.code, 8);
+    assert_eq!(json(&ran.text())["damaged"], 1);
+}
+
+#[test]
+fn a_check_counts_the_superblocks_that_are_on_the_device() {
+    for slot in [0, 4096] {
+        let place = filled();
+        let mut bytes = place.read("s.azo");
+        bytes[slot..slot + 4096].fill(0);
+        place.write("s.azo", bytes);
+        let report = json(&place.object(&["check", "s.azo", "--json"]).ok());
+        // A crash leaves it so, and the next change mends it.
+        assert_eq!(
+            (&report["sound"], &report["superblocks"]),
+            (&true.into(), &1.into())
+        );
+        let said = place.object(&["check", "s.azo", "--quick"]).ok();
+        assert!(
+            said.starts_with("note: 1 of 2 superblocks are whole; the next change writes"),
+            "{said}"
+        );
+        place.object(&["put", "s.azo", "1", "--value", "x"]).ok();
+        let report = json(&place.object(&["check", "s.azo", "--json"]).ok());
+        assert_eq!(report["superblocks"], 2);
+    }
+}
+
+#[test]
+fn a_label_that_was_zeroed_is_written_again_and_no_strangers_device_gets_one() {
+    let place = filled();
+    place
+        .object(&["create", "two", "--data", "data", "--capacity", "16MiB"])
+        .ok();
+    place
+        .object(&["put", "two", "--data", "data", "1", "v4"])
+        .ok();
+    let mut bytes = place.read("data");
+    bytes[..8192].fill(0);
+    place.write("data", &bytes);
+    bytes.fill(0);
+    bytes[65_536..65_544].copy_from_slice(b"_BHRfS_M");
+    place.write("stranger", &bytes);
+    let error = place
+        .object(&["repair", "two", "--data", "stranger"])
+        .error(7);
+    assert!(
+        error.starts_with(
+            "mismatch: the device has no label, and nothing of this store at stranger; "
+        ),
+        "{error}"
+    );
+    assert!(place.read("stranger") == bytes);
+    let ran = place.object(&["repair", "two", "--data", "data"]);
+    assert_eq!(ran.code, 8, "{ran:?}");
+    assert_eq!(
+        ran.text(),
+        "lost: the label of data was damaged\n1 object, 0 of them in doubt, 1 loss\n"
+    );
+    place
+        .object(&["get", "two", "1", "--data", "data", "-o", "out"])
+        .ok();
+    assert!(place.read("out") == value(4));
 }
 
 /// Everything but superblocks and values is gone: the journal, and the index in it.

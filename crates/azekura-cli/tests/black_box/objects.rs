@@ -422,6 +422,98 @@ fn a_store_that_cannot_be_made_leaves_nothing() {
 }
 
 #[test]
+fn what_is_too_small_or_forgotten_is_told_with_what_helps() {
+    let place = Place::new();
+    let smaller = "or its journal smaller: --journal-size";
+    let (no_journal, no_room) = (
+        format!("(found 4 MiB, expected 1 MiB); make the store larger, {smaller}, 72 KiB or more"),
+        format!("or more); make it larger, {smaller}"),
+    );
+    for (arguments, ends) in [
+        (&["--capacity", "1MiB"][..], &no_journal[..]),
+        (&["--capacity", "4MiB"], &no_room),
+        (
+            &["--capacity", "48MiB", "--journal-size", "64KiB"],
+            "expected 72 KiB or more); make it larger: --journal-size",
+        ),
+        (
+            &[
+                "--capacity",
+                "48MiB",
+                "--journal-size",
+                "18446744073709551615",
+            ],
+            "; make the store larger, or its journal smaller: --journal-size, 72 KiB or more",
+        ),
+    ] {
+        let error = place.object(&[&["create", "new"], arguments].concat());
+        let error = error.error(3);
+        assert!(error.ends_with(ends), "{arguments:?}: {error}");
+        assert!(place.names().is_empty());
+    }
+    let small = ["--capacity", "1MiB", "--journal-size", "72KiB"];
+    let one = [&["create", "one"][..], &small].concat();
+    place.object(&one).ok();
+    place
+        .object(&["create", "two", "--data", "data", "--capacity", "8MiB"])
+        .ok();
+    place.write("empty", "");
+    let first = "; it is a store, or the journal of one: give it first, and no other, or its data with --data";
+    for (arguments, ends) in [
+        (
+            &["two"][..],
+            " at two (found 1, expected 2); give the device of its data, too: --data",
+        ),
+        (
+            &["one", "--data", "data"],
+            " at one (found 2, expected 1); leave the other device out: no --data",
+        ),
+        (
+            &["data", "--data", "two"],
+            "; it is the data of a store: give the store's journal first, and this with --data",
+        ),
+        (&["two", "--data", "one"], first),
+        (
+            &["empty"],
+            " at empty; remove it, and make a store there with `azekura object create`",
+        ),
+    ] {
+        let error = place.object(&[&["list"], arguments].concat()).error(7);
+        assert!(error.ends_with(ends), "{arguments:?}: {error}");
+    }
+    for (arguments, ends) in [
+        (&["two"][..], "; give both devices: --data"),
+        (
+            &["one", "--data", "data"],
+            "; leave the other one out: no --data",
+        ),
+    ] {
+        let error = place.object(&[&["repair"], arguments].concat()).error(7);
+        assert!(error.ends_with(ends), "{arguments:?}: {error}");
+    }
+}
+
+#[test]
+fn a_rate_of_nothing_and_small_values_that_are_not_are_refused() {
+    let place = Place::with_objects();
+    let refused = |arguments: &[&str], words: &str| {
+        let ran = place.object(arguments);
+        assert!(ran.code == 3 && ran.err.contains(words), "{ran:?}");
+    };
+    refused(
+        &["scrub", "s.azo", "--rate", "0"],
+        "a rate is more than nothing",
+    );
+    let put = ["put", "s.azo", "1", "--value", "x", "--small-max"];
+    for size in ["1MiB", "64KiB", "65465"] {
+        refused(&[&put[..], &[size]].concat(), "at most 65464 B");
+    }
+    assert_eq!(place.object(&["list", "s.azo"]).ok(), "");
+    place.object(&[&put[..], &["65464"]].concat()).ok();
+    place.object(&["scrub", "s.azo", "--rate", "1MiB"]).ok();
+}
+
+#[test]
 fn files_that_are_no_object_store_are_refused_and_left_alone() {
     let place = Place::with_store();
     place.write("text", "just text, longer than a magic\n");
@@ -635,6 +727,15 @@ fn a_store_that_another_process_has_open_is_locked() {
         refused.starts_with("locked: ") && refused.contains(" at s.azo"),
         "{refused}"
     );
+    // Who would write is told what helps: an object store that is open is not read either.
+    for command in [
+        &["put", "s.azo", "2", "--value", "x"][..],
+        &["repair", "s.azo"],
+    ] {
+        let refused = place.object(command).error(6);
+        let remedy = " at s.azo; ask the program that has it open, or stop it";
+        assert!(refused.ends_with(remedy), "{command:?}: {refused}");
+    }
     drop(holder.stdin.take());
     assert!(holder.wait().expect("the holder ends").success());
     assert_eq!(place.object(&["get", "s.azo", "1"]).ok(), "");

@@ -36,6 +36,9 @@ const LANDING_MAX: Duration = Duration::from_mins(1);
 
 static WRITERS: Mutex<BTreeSet<(u64, u64)>> = Mutex::new(BTreeSet::new());
 
+/// What to do about another writer.
+pub(super) const OR_READ_ONLY: &str = "open it read-only, or stop that process";
+
 /// Held as long as the file is open.
 #[derive(Debug)]
 pub struct FileLock {
@@ -88,7 +91,7 @@ impl FileLock {
         Err(
             Error::new(Kind::Locked, format!("it is open for writing{holder}"))
                 .at(path)
-                .remedy("open it read-only, or stop that process"),
+                .remedy(OR_READ_ONLY),
         )
     }
 }

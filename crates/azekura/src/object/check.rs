@@ -45,7 +45,8 @@ pub struct Finding {
 /// What a check looked at, and what it found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckReport {
-    /// Slots of superblocks and labels that are whole.
+    /// Slots of superblocks and labels that are whole. A reader counts those it found. That one superblock is not whole is no
+    /// damage: a crash leaves it so, and the next open for writing writes it again.
     pub superblocks: u64,
     /// Images that are whole, of leaves and lists, and the root.
     pub images: u64,
@@ -236,7 +237,7 @@ impl Core {
         Ok(())
     }
 
-    fn check_objects(
+    pub(super) fn check_objects(
         &self,
         report: &mut CheckReport,
         progress: &mut dyn FnMut(u64, u64),

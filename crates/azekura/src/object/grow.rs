@@ -39,7 +39,7 @@ impl Core {
                     size(wanted.min(there)),
                     format!("at least {}", size(needed)),
                 )
-                .remedy("copy it to a smaller one"));
+                .remedy("make a smaller one, and put the objects there"));
         }
         if wanted > there {
             self.data.resize(wanted)?;

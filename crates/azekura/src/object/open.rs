@@ -21,13 +21,13 @@ use super::runs::Runs;
 use super::small::Packs;
 use super::space::{self, Space};
 use super::{Core, ObjectId, Options, Room, Store, keeper};
-use crate::error::{Error, Kind, Result, sizes};
+use crate::error::{Error, Kind, Result, size, sizes};
 use crate::format::superblock::{self, Superblock};
 use crate::io::counted::{Counted, Counts};
 use crate::io::direct::DirectFile;
 use crate::io::file::{File, Files};
 use crate::io::front::Front;
-use crate::io::{Access, Directory, Storage};
+use crate::io::{Directory, Storage};
 use crate::log::anchor::{Anchor, Extent, FIRST_SEQUENCE, read_extent, segments_of};
 use crate::log::{Geometry, Log};
 
@@ -67,7 +67,7 @@ impl Store {
     /// Opens the store in a file or on a device; after a crash, recovers. `Locked` if it is open anywhere, `Mismatch` if it
     /// is no object store of a known version.
     pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
-        Self::open_on(Arc::new(File::open(path, Access::Write)?), None, options)
+        Self::open_on(Arc::new(File::open_alone(path)?), None, options)
     }
 
     /// Makes a store on storages of the size they have: the journal's, and the data's if that is another. What was there is
@@ -322,16 +322,23 @@ impl Plan {
             (None, Some(_)) => journal,
             (None, None) => (journal / JOURNAL_PART).max(JOURNAL_MIN),
         };
-        let journal_size = journal_size.next_multiple_of(UNIT);
-        if journal_size > journal {
+        let Some(journal_size) = journal_size
+            .checked_next_multiple_of(UNIT)
+            .filter(|size| *size <= journal)
+        else {
             let (found, most) = sizes(journal_size, journal);
-            return Err(invalid(
-                "the journal does not fit",
-                journal_device,
-                found,
-                most,
-            ));
-        }
+            let error = invalid("the journal does not fit", journal_device, found, most);
+            let least = size(
+                Geometry {
+                    shift: *SHIFTS.start(),
+                    salt: 0,
+                }
+                .offset_of(16),
+            );
+            return Err(error.remedy(format!(
+                "make the store larger, or its journal smaller: --journal-size, {least} or more"
+            )));
+        };
         let shift = (journal_size / 64)
             .max(1)
             .ilog2()
@@ -359,17 +366,17 @@ impl Plan {
         if journal_size < least {
             let (found, least) = sizes(journal_size, least);
             let least = format!("{least} or more");
-            return Err(invalid(
-                "the journal is too small",
-                journal_device,
-                found,
-                least,
-            ));
+            let error = invalid("the journal is too small", journal_device, found, least);
+            return Err(error.remedy("make it larger: --journal-size"));
         }
         if units < 16 {
             let (found, least) = sizes(whole, data_offset + 16 * UNIT);
             let least = format!("{least} or more");
-            return Err(invalid("the store is too small", device, found, least));
+            let remedy = match data_size {
+                Some(_) => "make it larger",
+                None => "make it larger, or its journal smaller: --journal-size",
+            };
+            return Err(invalid("the store is too small", device, found, least).remedy(remedy));
         }
         Ok(Self {
             journal_size,
@@ -537,13 +544,30 @@ fn to_repair(error: Error, storage: &dyn Storage) -> Error {
 pub(super) fn read_super(storage: &dyn Storage) -> Result<(u64, Super)> {
     let mut head = vec![0; storage.size()?.min(superblock::SIZE) as usize];
     storage.read_at(0, &mut head)?;
-    let block = Superblock::current(&head, &ENGINE).map_err(|error| error.at(storage.path()))?;
+    let block = Superblock::current(&head, &ENGINE)
+        .map_err(|error| other_place(error, &head).at(storage.path()))?;
     let payload = Super::decode(&block.payload).ok_or_else(|| {
         Error::new(Kind::Corrupted, "the superblock holds impossible values")
             .at(storage.path())
             .offset(block.slot_offset())
     })?;
     Ok((block.sequence, payload))
+}
+
+/// What to do about a place that begins with `head`, and not with what was looked for.
+pub(super) fn other_place(error: Error, head: &[u8]) -> Error {
+    let is = |engine| Superblock::current(head, engine).is_ok();
+    if head.is_empty() {
+        error.remedy("remove it, and make a store there with `azekura object create`")
+    } else if is(&DATA) {
+        error.remedy(
+            "it is the data of a store: give the store's journal first, and this with --data",
+        )
+    } else if is(&ENGINE) {
+        error.remedy("it is a store, or the journal of one: give it first, and no other, or its data with --data")
+    } else {
+        error
+    }
 }
 
 /// The root of the last checkpoint; of a store without one, an empty one.
@@ -589,7 +613,8 @@ fn check_devices(journal: &dyn Storage, data: Option<&dyn Storage>, last: &Super
         (Some(data), 2) => {
             let mut head = vec![0; data.size()?.min(superblock::SIZE) as usize];
             data.read_at(0, &mut head)?;
-            let label = Superblock::current(&head, &DATA).map_err(|error| error.at(data.path()))?;
+            let label = Superblock::current(&head, &DATA)
+                .map_err(|error| other_place(error, &head).at(data.path()))?;
             let of = layout::decode_label(&label.payload).map(|(identity, _)| identity);
             if of != Some(last.identity) {
                 return Err(
@@ -602,10 +627,16 @@ fn check_devices(journal: &dyn Storage, data: Option<&dyn Storage>, last: &Super
         }
         (found, devices) => {
             let found = 1 + u8::from(found.is_some());
+            let remedy = if devices == 2 {
+                "give the device of its data, too: --data"
+            } else {
+                "leave the other device out: no --data"
+            };
             return Err(
                 Error::new(Kind::Mismatch, "the store has another number of devices")
                     .at(journal.path())
-                    .found(found, devices),
+                    .found(found, devices)
+                    .remedy(remedy),
             );
         }
     };

@@ -11,17 +11,22 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::layout::Record;
+use super::layout::{ENGINE, Record, Super};
 use super::open::read_super;
 use super::{CheckReport, Listed, ObjectId, Options, Scrubbed, Step, Store, Usage, Value};
 use crate::error::Result;
+use crate::format::superblock::{SIZE, SLOT_SIZE, Superblock};
 use crate::io::file::File;
 use crate::io::overlay::Overlay;
 use crate::io::{Access, Storage};
 
 /// A store that is only looked at. Shapes, limits, errors and costs of its verbs are those of [`Store`]'s of the same name.
 #[derive(Debug)]
-pub struct StoreReader(Store);
+pub struct StoreReader {
+    store: Store,
+    /// Superblocks that were not whole before it was opened, which wrote both in memory.
+    torn: u64,
+}
 
 impl StoreReader {
     /// Opens the store in a file or on a device for reading; `data` is the other one of a store on two. After a crash, recovers
@@ -39,6 +44,7 @@ impl StoreReader {
     /// As [`open`](Self::open), on storages that nobody changes meanwhile.
     pub fn open_on(journal: Arc<dyn Storage>, data: Option<Arc<dyn Storage>>) -> Result<Self> {
         let (_, last) = read_super(journal.as_ref())?;
+        let torn = torn(journal.as_ref(), &last)?;
         let overlay = Overlay::new(journal, last.journal_size)?;
         let options = Options {
             background: false,
@@ -46,37 +52,37 @@ impl StoreReader {
         };
         let store = Store::open_on(overlay, data, &options)?;
         store.core.forget_to_close();
-        Ok(Self(store))
+        Ok(Self { store, torn })
     }
 
     /// As [`Store::count`].
     pub fn count(&self) -> u64 {
-        self.0.count()
+        self.store.count()
     }
 
     /// As [`Store::len_max`].
     pub fn len_max(&self) -> u64 {
-        self.0.len_max()
+        self.store.len_max()
     }
 
     /// As [`Store::get`].
     pub fn get(&self, id: ObjectId) -> Result<Option<Value>> {
-        self.0.get(id)
+        self.store.get(id)
     }
 
     /// As [`Store::get_range`].
     pub fn get_range(&self, id: ObjectId, range: Range<u64>) -> Result<Option<Value>> {
-        self.0.get_range(id, range)
+        self.store.get_range(id, range)
     }
 
     /// As [`Store::head`].
     pub fn head(&self, id: ObjectId) -> Result<Option<u64>> {
-        self.0.head(id)
+        self.store.head(id)
     }
 
     /// As [`Store::sequence`].
     pub fn sequence(&self, id: ObjectId) -> Result<Option<u64>> {
-        self.0.sequence(id)
+        self.store.sequence(id)
     }
 
     /// As [`Store::list`].
@@ -86,32 +92,34 @@ impl StoreReader {
         end: Option<ObjectId>,
         visit: &mut dyn FnMut(Listed) -> bool,
     ) -> Result<()> {
-        self.0.list(first, end, visit)
+        self.store.list(first, end, visit)
     }
 
     /// As [`Store::usage`].
     pub fn usage(&self, first: ObjectId, end: Option<ObjectId>) -> Result<Usage> {
-        self.0.usage(first, end)
+        self.store.usage(first, end)
     }
 
     /// As [`Store::stats`].
     pub fn stats(&self) -> Result<Vec<(&'static str, u64)>> {
-        self.0.stats()
+        self.store.stats()
     }
 
     /// As [`Store::journal`].
     pub fn journal(&self, visit: &mut dyn FnMut(u64, &Record) -> bool) -> Result<()> {
-        self.0.journal(visit)
+        self.store.journal(visit)
     }
 
-    /// As [`Store::check`]; what recovery wrote is checked as it is in memory.
+    /// As [`Store::check`]; what recovery wrote is checked as it is in memory, but superblocks are counted as they were found.
     pub fn check(&self, deep: bool, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
-        self.0.check(deep, progress)
+        let mut report = self.store.check(deep, progress)?;
+        report.superblocks = report.superblocks.saturating_sub(self.torn);
+        Ok(report)
     }
 
     /// As [`Store::check_room`].
     pub fn check_room(&self) -> Result<()> {
-        self.0.check_room()
+        self.store.check_room()
     }
 
     /// As [`Store::scrub`].
@@ -121,8 +129,21 @@ impl StoreReader {
         bytes_per_second: Option<u64>,
         visit: &mut dyn FnMut(Step) -> bool,
     ) -> Result<Scrubbed> {
-        self.0.scrub(from, bytes_per_second, visit)
+        self.store.scrub(from, bytes_per_second, visit)
     }
+}
+
+/// How many of both superblocks are not whole.
+fn torn(storage: &dyn Storage, last: &Super) -> Result<u64> {
+    let mut head = vec![0; SIZE as usize];
+    storage.read_at(0, &mut head)?;
+    let is_whole = |slot: &&[u8]| {
+        let block = Superblock::current(slot, &ENGINE).ok();
+        let of = block.and_then(|block| Super::decode(&block.payload));
+        of.is_some_and(|of| of.identity == last.identity)
+    };
+    let slots = head.chunks(SLOT_SIZE as usize);
+    Ok(slots.filter(|slot| !is_whole(slot)).count() as u64)
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@
 //! | leaves and lists, or the root | extents, by a scan | whether an object was removed before the checkpoint: it may come back |
 //! | the journal | extents, by a scan | removals and batches that stood there: they may be undone |
 //! | an extent | | its object is lost: reading it stays an error |
+//! | both labels of a second device | the superblock, if an object there vouches for the device | nothing |
 //! | a small object's frame in the journal | | the object is lost, and taken out |
 //!
 //! Packs are made anew from the small objects that stand together. What is doubtful or lost is counted and listed. An extent
@@ -17,17 +18,25 @@
 //!
 //! A crash in here leaves the damaged store as it was, to be repaired again: the superblock is written last, and what it needs
 //! is not written over before. Both superblocks gone is the end: without the salt nothing can be told from other bytes.
+//!
+//! A device without a label may be a stranger's, and one with something else in its place is refused. So a repair is tried in
+//! memory first: only if an object is found on the device where one must be, it gets a label, and is written to.
+//!
+//! At the end all objects are read: what does not verify is told, and stays.
 
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::check::{CheckReport, Finding};
 use super::checkpoint::Checkpoint;
 use super::extent::{self, BATCHED, Header, UNIT};
 use super::id::ObjectId;
-use super::index::{self, EXTENT, Entry, PACKED};
+use super::index::{self, EXTENT, Entry, JOURNAL, PACKED};
 use super::layout::{DATA, Pack, Root, Super, decode_label};
-use super::open::{Images, build, data_of, open_log, read_root, read_super, write_label};
+use super::open::{
+    Images, build, data_of, open_log, other_place, read_root, read_super, write_label,
+};
 use super::recover::behind;
 use super::salvage::{Facts, Met, find_segments};
 use super::settle::units_of;
@@ -35,10 +44,11 @@ use super::space::{self, Span, Told};
 use super::{Core, Options, Store};
 use crate::error::{Error, Kind, Result, size};
 use crate::format::superblock::{self, Superblock};
+use crate::io::Storage;
 use crate::io::counted::Counted;
 use crate::io::file::File;
 use crate::io::front::Front;
-use crate::io::{Access, Storage};
+use crate::io::overlay::Overlay;
 use crate::log::anchor::segments_of;
 use crate::log::{Log, Segment, Use};
 
@@ -47,6 +57,10 @@ const EPOCHS_END: u32 = u32::MAX - (1 << 16);
 
 /// Lines and ids are listed up to this many.
 const LISTED_MAX: usize = 1000;
+/// So many objects are looked for on a device that has no label.
+const WITNESSES: u64 = 1000;
+/// And so many bytes, where there are none: others leave their marks there.
+const MARKS: u64 = 1 << 20;
 
 /// What a repair did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -61,6 +75,10 @@ pub struct Repaired {
     pub doubted: Vec<ObjectId>,
     /// One line per loss; at most 1000.
     pub lost: Vec<String>,
+    /// Objects that do not verify, and that nothing can mend.
+    pub damaged: u64,
+    /// One line for each, unless it is among the losses; at most 1000.
+    pub damage: Vec<String>,
 }
 
 impl Repaired {
@@ -68,6 +86,11 @@ impl Repaired {
         if self.lost.len() < LISTED_MAX {
             self.lost.push(what);
         }
+    }
+
+    /// What is damaged is lost. Its remedy is what goes on here.
+    fn lose_to(&mut self, error: Error) {
+        self.lose(error.without_remedy().to_string());
     }
 
     fn doubt(&mut self, id: ObjectId) {
@@ -81,12 +104,12 @@ impl Repaired {
 impl Store {
     /// Repairs the store in a file, in place. See [`repair_on`](Self::repair_on).
     pub fn repair(path: impl AsRef<Path>, progress: &mut dyn FnMut(u64, u64)) -> Result<Repaired> {
-        let journal: Arc<dyn Storage> = Arc::new(File::open(path, Access::Write)?);
+        let journal: Arc<dyn Storage> = Arc::new(File::open_alone(path)?);
         Self::repair_on(&journal, None, progress)
     }
 
     /// Makes a store whose checkpoint or journal is damaged openable again, and leaves it closed. `progress` is told units
-    /// scanned, of how many. Costs a read of all data where the index is damaged.
+    /// scanned and then objects verified, of how many. Costs a read of all objects, and of all data where the index is damaged.
     ///
     /// Errors: `Mismatch` or `Corrupted` if neither superblock can be read, or the devices are not of one store.
     pub fn repair_on(
@@ -94,7 +117,7 @@ impl Store {
         data: Option<&Arc<dyn Storage>>,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Repaired> {
-        let (sequence, mut last) = read_super(journal.as_ref())?;
+        let (sequence, last) = read_super(journal.as_ref())?;
         if last.epoch.max((last.next_sequence >> 32) as u32) > EPOCHS_END {
             return Err(
                 Error::new(Kind::Corrupted, "the epochs of the journal are used up")
@@ -103,11 +126,33 @@ impl Store {
             );
         }
         let mut report = Repaired::default();
-        check_label(data.map(AsRef::as_ref), &last, &mut report)?;
+        let label = check_label(data.map(AsRef::as_ref), &last, &mut report)?;
+        if let Some(data) = data.filter(|_| label != Label::Ours) {
+            // Whatever it is, nothing of it is written over.
+            let journal: Arc<dyn Storage> = Overlay::new(Arc::clone(journal), last.journal_size)?;
+            let kept: Arc<dyn Storage> = Overlay::new(Arc::clone(data), superblock::SIZE)?;
+            let (trial, at) = (Some(label), (sequence, last.clone()));
+            Self::repair_at(&journal, Some(&kept), at, report.clone(), trial, progress)?;
+            write_label(data.as_ref(), &last)?;
+        }
+        Self::repair_at(journal, data, (sequence, last), report, None, progress)
+    }
+
+    /// Repairs what this superblock tells of; of a `trial` only whether the data's device is the store's.
+    fn repair_at(
+        journal: &Arc<dyn Storage>,
+        data: Option<&Arc<dyn Storage>>,
+        (sequence, mut last): (u64, Super),
+        mut report: Repaired,
+        trial: Option<Label>,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Repaired> {
         let root = read_root(journal.as_ref(), &last);
         let shrunk = fit(journal, data, &mut last, &mut report)?;
         let options = Options {
             background: false,
+            // Not past what keeps a trial in memory.
+            direct: trial.is_none(),
             ..Options::default()
         };
         let images = Images::new(journal, last.geometry.salt, last.units);
@@ -120,13 +165,13 @@ impl Store {
             root.groups.fill(Told::default());
             let at = (sequence, last.clone());
             match Self::open_at(journal, data, &options, at, &root) {
-                Ok(store) => return store.core.finish_repair(report),
+                Ok(store) => return store.core.finish_repair(report, trial, progress),
                 Err(error) if error.kind() == Kind::Corrupted => {}
                 Err(error) => return Err(error),
             }
         }
         let root = root.unwrap_or_else(|error| {
-            report.lose(error.to_string());
+            report.lose_to(error);
             Root {
                 sequence: last.sequence,
                 ..Root::default()
@@ -141,29 +186,41 @@ impl Store {
             &known,
             |core, facts| core.salvage(&known, facts, &mut report, progress),
         )?;
-        core.finish_repair(report)
+        core.finish_repair(report, trial, progress)
     }
 }
 
-/// A label that is damaged is written again; one of another store is an error.
-fn check_label(data: Option<&dyn Storage>, last: &Super, report: &mut Repaired) -> Result<()> {
+/// What the place of a label holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Label {
+    /// This store's, or none is needed.
+    Ours,
+    /// A damaged one, of whatever store.
+    Damaged,
+    /// Zeros.
+    Blank,
+}
+
+/// A label that is damaged in one slot is written again; one of another store, or something else, is an error.
+fn check_label(data: Option<&dyn Storage>, last: &Super, report: &mut Repaired) -> Result<Label> {
     let Some(data) = data else {
         if last.devices == 2 {
             return Err(
                 Error::new(Kind::Mismatch, "the store has its data on another device")
-                    .remedy("give both devices"),
+                    .remedy("give both devices: --data"),
             );
         }
-        return Ok(());
+        return Ok(Label::Ours);
     };
     if last.devices != 2 {
-        return Err(Error::new(Kind::Mismatch, "the store has one device").at(data.path()));
+        let error = Error::new(Kind::Mismatch, "the store has one device").at(data.path());
+        return Err(error.remedy("leave the other one out: no --data"));
     }
-    let mut slots = [0; 2].map(|_| vec![0; superblock::SLOT_SIZE as usize]);
-    let mut whole = 0;
-    for (slot, bytes) in slots.iter_mut().enumerate() {
-        data.read_at(slot as u64 * superblock::SLOT_SIZE, bytes)?;
-        match Superblock::current(bytes, &DATA) {
+    let mut head = vec![0; superblock::SIZE as usize];
+    data.read_at(0, &mut head)?;
+    let (mut whole, mut damaged, mut other) = (0, 0, None);
+    for slot in head.chunks(superblock::SLOT_SIZE as usize) {
+        match Superblock::current(slot, &DATA) {
             Ok(label) => {
                 let of = decode_label(&label.payload).map(|(identity, _)| identity);
                 if of != Some(last.identity) {
@@ -175,22 +232,29 @@ fn check_label(data: Option<&dyn Storage>, last: &Super, report: &mut Repaired) 
                 }
                 whole += 1;
             }
-            Err(error) if error.kind() == Kind::Corrupted => {}
-            // A slot that is no slot at all: damaged, if the other one is ours.
-            Err(_) if whole > 0 || slot == 0 => {}
-            Err(error) => return Err(error.at(data.path())),
+            Err(error) if error.kind() == Kind::Corrupted => damaged += 1,
+            Err(_) if slot.iter().all(|byte| *byte == 0) => {}
+            // A slot that is no slot at all: damaged, if the other one is one.
+            Err(error) => other = Some(error),
         }
     }
-    if whole == 0 {
-        report.lose(format!(
-            "the label of {} was damaged",
-            data.path().display()
-        ));
+    if whole > 0 {
+        if whole < 2 {
+            write_label(data, last)?;
+        }
+        return Ok(Label::Ours);
     }
-    if whole < 2 {
-        write_label(data, last)?;
+    if let Some(error) = other.filter(|_| damaged == 0) {
+        return Err(other_place(error, &head).at(data.path()));
     }
-    Ok(())
+    report.lose(format!(
+        "the label of {} was damaged",
+        data.path().display()
+    ));
+    Ok(match damaged {
+        0 => Label::Blank,
+        _ => Label::Damaged,
+    })
 }
 
 /// Makes the store as small as its device is now; whether it had to.
@@ -273,7 +337,7 @@ impl Known {
             root: Root::default(),
         };
         for (at, error) in lost_leaves(images, &root) {
-            report.lose(error.to_string());
+            report.lose_to(error);
             known.is_lost[at] = true;
             root.leaves[at].1 = None;
         }
@@ -315,7 +379,7 @@ impl Known {
                 });
                 self.dead.extend(spans);
             }
-            Err(error) => report.lose(error.to_string()),
+            Err(error) => report.lose_to(error),
         }
     }
 
@@ -558,13 +622,62 @@ impl Core {
         Ok(holds)
     }
 
-    /// What no object has is free; then a checkpoint, which makes it a store again.
-    fn finish_repair(&self, mut report: Repaired) -> Result<Repaired> {
+    /// What no object has is free; then a checkpoint, which makes it a store again. A trial ends before.
+    fn finish_repair(
+        &self,
+        mut report: Repaired,
+        trial: Option<Label>,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Repaired> {
+        if let Some(label) = trial {
+            self.forget_to_close();
+            self.vouch(label)?;
+            return Ok(report);
+        }
         self.settle_room(&mut report)?;
         self.make_checkpoint()?;
         report.objects = self.index.count();
+        let mut found = CheckReport::default();
+        self.check_objects(&mut found, progress)?;
+        report.damaged = found.found;
+        for Finding { object, what, .. } in found.findings {
+            let name = object.map(|id| id.to_string()).unwrap_or_default();
+            if !report.lost.iter().any(|line| line.contains(&name)) {
+                report.damage.push(what);
+            }
+        }
         self.close()?;
         Ok(report)
+    }
+
+    /// `Mismatch` unless an object is found on the data's device where the store has one; or there is none to be found, and
+    /// nothing else either.
+    fn vouch(&self, label: Label) -> Result<()> {
+        let (mut wanted, mut found) = (0, false);
+        self.each_in(ObjectId(0), ObjectId(u128::MAX), |id, entry| {
+            if !found && entry.kind != JOURNAL && wanted < WITNESSES {
+                wanted += 1;
+                found = matches!(self.read_entry(id, entry, &(0..1)), Ok(Ok(_)));
+            }
+            Ok(())
+        })?;
+        let is_empty = || {
+            let there = self.data.size()?.saturating_sub(self.data_offset);
+            let mut bytes = vec![0; there.min(MARKS) as usize];
+            self.data.read_at(self.data_offset, &mut bytes)?;
+            Ok(bytes.iter().all(|byte| *byte == 0))
+        };
+        if found || wanted == 0 && (label == Label::Damaged || is_empty()?) {
+            return Ok(());
+        }
+        Err(Error::new(
+            Kind::Mismatch,
+            "the device has no label, and nothing of this store",
+        )
+        .at(self.data.path())
+        .remedy(
+            "give the device of its data; if it is this one, all of that is gone: restore a backup",
+        ))
     }
 }
 

@@ -13,7 +13,7 @@ use super::extent::{Fault, chunks_of};
 use super::id::ObjectId;
 use super::index::Entry;
 use super::{Core, Store};
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 
 /// Bytes of a value that are read and verified at once.
 const PIECE: u64 = 4 << 20;
@@ -44,7 +44,7 @@ pub enum Step {
 
 impl Store {
     /// Reads and verifies all objects from id `from` on, at most `bytes_per_second` (`None`: as fast as it goes), and tells
-    /// `visit` of each, until it says no. Objects of a window are visited in the order of places; one that was stopped within a
+    /// `visit` of each, until it says no. `Invalid` if that is nothing. Objects of a window are visited in the order of places; one that was stopped within a
     /// window begins with that window again.
     pub fn scrub(
         &self,
@@ -52,6 +52,11 @@ impl Store {
         bytes_per_second: Option<u64>,
         visit: &mut dyn FnMut(Step) -> bool,
     ) -> Result<Scrubbed> {
+        if bytes_per_second == Some(0) {
+            let error = Error::new(Kind::Invalid, "a scrub of no bytes a second never ends");
+            let error = error.at(self.core.data.path());
+            return Err(error.remedy("give it a rate, or none to read as fast as it goes"));
+        }
         self.core
             .scrub(from, bytes_per_second, &Monotonic::new(), visit)
     }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use azekura::Kind;
-use azekura::io::Storage;
 use azekura::io::memory::Memory;
+use azekura::io::{Access, Storage};
 use azekura::object::layout::Record;
 use azekura::object::{Change, ObjectId, Options, Step, Store};
 use azekura::testkit::Random;
@@ -359,6 +359,164 @@ fn of_two_devices_each_alone_or_with_a_stranger_is_a_clear_error() {
     let store = open(&journal, Some(&data)).unwrap();
     assert_eq!(contents(&store), before);
     assert!(store.check(true, &mut |_, _| {}).unwrap().is_sound());
+}
+
+#[test]
+fn a_label_that_is_gone_is_written_again_if_an_object_vouches_for_the_device() {
+    let device = |size| {
+        let memory = Memory::new(8 << 20).unwrap();
+        memory.resize(size).unwrap();
+        memory
+    };
+    let options = Options {
+        journal_size: None,
+        ..options()
+    };
+    let (journal, data) = (device(256 << 10), device(1 << 20));
+    let shared = |memory: &Arc<Memory>| -> Arc<dyn Storage> { Arc::clone(memory) as _ };
+    let repair = |data: &Arc<Memory>| {
+        Store::repair_on(&shared(&journal), Some(&shared(data)), &mut |_, _| {})
+    };
+    let open = || Store::open_on(shared(&journal), Some(shared(&data)), &options);
+    let store = Store::create_on(
+        shared(&journal),
+        Some(shared(&data)),
+        &options,
+        &mut |_, _| {},
+    )
+    .unwrap();
+    filled(&store);
+    // As a death leaves it: what the journal says last is held against the data.
+    store.put(id(30), &value(30, 9000)).unwrap();
+    let before = contents(&store);
+    let (as_journal, as_data) = (journal.to_vec(), data.to_vec());
+    drop(store);
+    let put_back = |bytes: &[u8], memory: &Memory| memory.write_at(0, bytes).unwrap();
+    put_back(&as_journal, &journal);
+    put_back(&as_data, &data);
+
+    // Somebody else's: zeros where a label would be, and more behind; or something else there.
+    let (stranger, other) = (device(1 << 20), device(1 << 20));
+    stranger.write_at(64 << 10, b"_BHRfS_M").unwrap();
+    other.write_at(4096, b"something else").unwrap();
+    for wrong in [&stranger, &other, &device(1 << 20)] {
+        let held = wrong.to_vec();
+        let error = repair(wrong).unwrap_err();
+        assert_eq!(error.kind(), Kind::Mismatch, "{error}");
+        assert!(wrong.to_vec() == held && journal.to_vec() == as_journal);
+    }
+    // Something was written over a part of the label.
+    let zeros = vec![0; 8192];
+    data.write_at(0, &zeros).unwrap();
+    data.write_at(100, b"something else").unwrap();
+    let held = data.to_vec();
+    assert_eq!(repair(&data).unwrap_err().kind(), Kind::Mismatch);
+    assert!(data.to_vec() == held && journal.to_vec() == as_journal);
+
+    data.write_at(0, &zeros).unwrap();
+    assert_eq!(open().unwrap_err().kind(), Kind::Mismatch);
+    let report = repair(&data).unwrap();
+    assert_eq!((report.lost.len(), report.doubtful), (1, 0), "{report:?}");
+    let store = open().unwrap();
+    assert_eq!(contents(&store), before);
+    let report = store.check(true, &mut |_, _| {}).unwrap();
+    assert!(report.is_sound() && report.superblocks == 4);
+    store.close().unwrap();
+    // The index gone, too: objects are found by a scan, and one of them vouches.
+    journal
+        .write_at(8192, &vec![0; (256 << 10) - 8192])
+        .unwrap();
+    data.write_at(0, &zeros).unwrap();
+    let as_journal = journal.to_vec();
+    assert_eq!(repair(&stranger).unwrap_err().kind(), Kind::Mismatch);
+    assert!(journal.to_vec() == as_journal);
+    let report = repair(&data).unwrap();
+    assert!(report.objects > 5, "{report:?}");
+    assert!(
+        open()
+            .unwrap()
+            .check(true, &mut |_, _| {})
+            .unwrap()
+            .is_sound()
+    );
+}
+
+#[test]
+fn a_store_without_objects_gets_its_label_only_where_nothing_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let [journal, data] = ["journal", "data"].map(|name| folder.path().join(name));
+    let devices = || {
+        let open = |path| Arc::new(azekura::io::file::File::open(path, Access::Write).unwrap());
+        let (journal, data): (Arc<dyn Storage>, Arc<dyn Storage>) = (open(&journal), open(&data));
+        (journal, data)
+    };
+    for (path, size) in [(&journal, 256 << 10), (&data, 1 << 20)] {
+        std::fs::File::create(path).unwrap().set_len(size).unwrap();
+    }
+    let options = Options {
+        journal_size: None,
+        ..options()
+    };
+    let (first, second) = devices();
+    let store = Store::create_on(first, Some(second), &options, &mut |_, _| {}).unwrap();
+    store.close().unwrap();
+    for at in [Some(64 << 10), None] {
+        let (journal, data) = devices();
+        data.write_at(0, &vec![0; 1 << 20]).unwrap();
+        if let Some(at) = at {
+            data.write_at(at, b"_BHRfS_M").unwrap();
+        }
+        let repaired = Store::repair_on(&journal, Some(&data), &mut |_, _| {});
+        match at {
+            Some(_) => assert_eq!(repaired.unwrap_err().kind(), Kind::Mismatch),
+            None => assert_eq!(repaired.unwrap().lost.len(), 1),
+        }
+    }
+    let (first, second) = devices();
+    Store::open_on(first, Some(second), &options).unwrap();
+}
+
+#[test]
+fn a_repair_tells_of_damaged_values_and_gives_no_advice_in_a_loss() {
+    let (memory, store) = store_with(&options());
+    filled(&store);
+    store.close().unwrap();
+    let bytes = memory.to_vec();
+    let wanted = &value(100, 70_000)[..32];
+    let at = bytes.windows(32).position(|found| found == wanted).unwrap();
+    memory.write_at(at as u64, &[!bytes[at]]).unwrap();
+    let shared: Arc<dyn Storage> = Arc::clone(&memory) as _;
+    let repair = || Store::repair_on(&shared, None, &mut |_, _| {}).unwrap();
+    for _ in 0..2 {
+        let report = repair();
+        assert_eq!((report.lost.len(), report.damaged), (0, 1), "{report:?}");
+        assert!(report.damage[0].contains(&id(4).to_string()), "{report:?}");
+    }
+    // The index gone: what is found is told without the advice to do what is being done.
+    memory.write_at(8192, &vec![0; (64 << 10) - 8192]).unwrap();
+    let report = repair();
+    assert!(!report.lost.is_empty());
+    for line in &report.lost {
+        assert!(!line.contains("object repair"), "{line}");
+    }
+}
+
+#[test]
+fn no_rate_and_no_size_of_a_journal_overflows() {
+    let (_, store) = store_with(&options());
+    let error = store.scrub(ObjectId(0), Some(0), &mut |_| true);
+    assert_eq!(error.unwrap_err().kind(), Kind::Invalid);
+    for size in [u64::MAX, u64::MAX - 4095, u64::MAX - 4096, 1 << 40] {
+        let options = Options {
+            journal_size: Some(size),
+            ..options()
+        };
+        let memory = Memory::new(8 << 20).unwrap();
+        memory.resize(8 << 20).unwrap();
+        let error = Store::create_on(memory, None, &options, &mut |_, _| {}).unwrap_err();
+        assert_eq!(error.kind(), Kind::Invalid, "{error}");
+        assert!(error.to_string().contains("the journal does not fit"));
+    }
 }
 
 /// Fills it with objects of `len` bytes until it is full; how many there are.

@@ -63,6 +63,13 @@ impl Check {
             let findings = counted(hidden, "finding", "findings");
             out.line(format_args!("and {findings} more"))?;
         }
+        let superblocks = if self.place.data().is_some() { 4 } else { 2 };
+        if report.is_sound() && report.superblocks < superblocks {
+            let whole = report.superblocks;
+            out.line(format_args!(
+                "note: {whole} of {superblocks} superblocks are whole; the next change writes the other one again"
+            ))?;
+        }
         let verdict = if report.is_sound() {
             "sound"
         } else {

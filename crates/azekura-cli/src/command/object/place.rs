@@ -6,8 +6,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use azekura::io::Storage;
 use azekura::io::file::File;
-use azekura::io::{Access, Storage};
 use azekura::object::{ObjectId, Options, Store, StoreReader};
 use azekura::{Durability, Error, Kind, Result};
 
@@ -88,7 +88,7 @@ impl Place {
 }
 
 fn open(path: &Path) -> Result<Shared> {
-    let file = File::open(path, Access::Write).map_err(made_first)?;
+    let file = File::open_alone(path).map_err(made_first)?;
     Ok(Arc::new(file))
 }
 

@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
+use azekura::object::extent::PACKED_LEN_MAX;
 use azekura::object::{Change, ObjectId, Options, Store};
 use azekura::{Error, Kind, Result};
 
@@ -33,11 +34,19 @@ pub(crate) struct Put {
     /// Store nothing unless the object's sequence is this one (see head); the exit code is then 1
     #[arg(long, value_name = "SEQUENCE", conflicts_with = "no_overwrite")]
     expect: Option<u64>,
-    /// Keep values of up to so many bytes (64KiB at most) in the journal, and later many in one extent; 0: none
-    #[arg(long, value_parser = parse_size, value_name = "SIZE", default_value = "2KiB")]
+    /// Keep values of up to so many bytes (65464 at most) in the journal, and later many in one extent; 0: none
+    #[arg(long, value_parser = parse_small, value_name = "SIZE", default_value = "2KiB")]
     small_max: u64,
     #[command(flatten)]
     writing: Writing,
+}
+
+/// A size of a value that may stand with others in one extent.
+fn parse_small(text: &str) -> std::result::Result<u64, String> {
+    match parse_size(text)? {
+        small if small > PACKED_LEN_MAX => Err(format!("at most {PACKED_LEN_MAX} B")),
+        small => Ok(small),
+    }
 }
 
 impl Put {

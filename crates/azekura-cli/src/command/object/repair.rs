@@ -1,6 +1,6 @@
 //! `object repair`: makes a damaged store one that opens again, where it is, and says what was lost.
-//! Values stay where they are; what says where they are is made anew. The exit code is 8 if something was lost or is in
-//! doubt.
+//! Values stay where they are; what says where they are is made anew. The exit code is 8 if something was lost, is in doubt,
+//! or does not verify: a damaged value is told, and stays.
 //! It does not guess: an object comes back only if its bytes verify.
 
 use azekura::Result;
@@ -37,11 +37,13 @@ impl Repair {
                 "doubtful": report.doubtful,
                 "doubted": doubted.collect::<Vec<_>>(),
                 "lost": report.lost,
+                "damaged": report.damaged,
+                "damage": report.damage,
             }))?;
         } else {
             print(&report, out)?;
         }
-        let whole = report.lost.is_empty() && report.doubtful == 0;
+        let whole = report.lost.is_empty() && report.doubtful == 0 && report.damaged == 0;
         Ok(if whole {
             Outcome::Yes
         } else {
@@ -57,8 +59,15 @@ fn print(report: &Repaired, out: &mut Output<'_>) -> Result<()> {
     for id in &report.doubted {
         out.line(format_args!("in doubt: {id}"))?;
     }
+    for damage in &report.damage {
+        out.line(format_args!("damaged: {damage}"))?;
+    }
+    let damaged = match report.damaged {
+        0 => String::new(),
+        damaged => format!(", {damaged} damaged and not to be mended"),
+    };
     out.line(format_args!(
-        "{}, {} of them in doubt, {}",
+        "{}, {} of them in doubt, {}{damaged}",
         counted(report.objects, "object", "objects"),
         report.doubtful,
         counted(report.lost.len() as u64, "loss", "losses")

@@ -12,13 +12,21 @@ use crate::output::{Output, counted};
 use crate::progress::Progress;
 use crate::store::parse_size;
 
+/// A size of something: with nothing a second it would never end.
+fn parse_rate(text: &str) -> std::result::Result<u64, String> {
+    match parse_size(text)? {
+        0 => Err("a rate is more than nothing".into()),
+        rate => Ok(rate),
+    }
+}
+
 /// Read and verify all objects, slowly
 #[derive(clap::Args)]
 pub(crate) struct Scrub {
     #[command(flatten)]
     place: Place,
     /// Read no more than this each second
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_rate)]
     rate: Option<u64>,
     /// Begin with this id
     #[arg(long, value_name = "ID")]

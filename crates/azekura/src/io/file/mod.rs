@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate};
 use rustix::io::{Errno, ReadWriteFlags};
 
-use super::file_lock::{FileLock, without_readers};
+use super::file_lock::{FileLock, OR_READ_ONLY, without_readers};
 use super::{Access, Map, Storage};
 use crate::error::{Error, Kind, Result, size};
 use device::{Device, device_at, whole_blocks};
@@ -74,6 +74,12 @@ impl File {
         let mut options = OpenOptions::new();
         options.read(true).write(access == Access::Write);
         Self::with(path.as_ref(), &mut options, access, refused)
+    }
+
+    /// As [`open`](Self::open) for writing, of what nobody reads while it is written, as an object store: `Locked` says so.
+    pub fn open_alone(path: impl AsRef<Path>) -> Result<Self> {
+        let ask = "ask the program that has it open, or stop it";
+        Self::open(path, Access::Write).map_err(|error| error.remedy_instead(OR_READ_ONLY, ask))
     }
 
     fn with(

@@ -13,8 +13,11 @@
 //!    Who waits for that is overtaken by others as often as need be.
 //! 4. What an urgent request waits for is as urgent: it goes in the place of the urgent one.
 //! 5. Too many requests, for too long, are met as `overload` says.
-//! 6. A request whose deadline has passed is done all the same, or fails at once if `fail_late` says so: a blocked one, too.
-//! 7. Everything taken comes out of `pop` once. A stopped queue fails what waits, and refuses what comes.
+//! 6. A request whose deadline has passed is done all the same, or fails at once if `fail_late` says so: a blocked one, too,
+//!    and while the device takes nothing.
+//! 7. Everything taken comes out once. A stopped queue fails what waits, and refuses what comes.
+//! 8. While the device takes nothing, what needs none may go ([`pop_at_once`](Queue::pop_at_once)), by rules 1, 3 and 4 among
+//!    its like. That overtakes nobody: nobody else could have gone.
 //!
 //! It does not know what requests are, nor how they are carried: `io::flight` does that. The classes and the policies are
 //! `CannyLS`'s; the sweep is the elevator of every disk.
@@ -60,6 +63,8 @@ pub struct Ask {
     pub place: u64,
     /// Until when.
     pub deadline: Deadline,
+    /// Whether it is done at once, without the device.
+    pub at_once: bool,
     /// Exempt from the policy of long queues, not from their limit.
     pub prioritized: bool,
 }
@@ -187,6 +192,29 @@ struct Due {
 struct Turn {
     place: u64,
     overtaken: u32,
+    at_once: bool,
+}
+
+/// Requests that wait for no other.
+#[derive(Debug, Default)]
+struct Ready {
+    turns: BTreeMap<Due, Turn>,
+    /// Of these, those that are done at once.
+    at_once: BTreeSet<Due>,
+}
+
+impl Ready {
+    fn insert(&mut self, due: Due, turn: Turn) {
+        if turn.at_once {
+            self.at_once.insert(due);
+        }
+        self.turns.insert(due, turn);
+    }
+
+    fn remove(&mut self, due: Due) -> Option<Turn> {
+        self.at_once.remove(&due);
+        self.turns.remove(&due)
+    }
 }
 
 /// A request that waits.
@@ -198,6 +226,7 @@ struct Waiting<T> {
     deadline: Option<Duration>,
     came: Duration,
     place: u64,
+    at_once: bool,
     prioritized: bool,
 }
 
@@ -207,8 +236,7 @@ pub struct Queue<T> {
     options: Options,
     /// All of them, by number: in the order in which they came.
     waiting: BTreeMap<u64, Waiting<T>>,
-    /// Those that wait for no other.
-    ready: BTreeMap<Due, Turn>,
+    ready: Ready,
     /// Own deadlines of those that wait, where late ones fail.
     dated: BTreeSet<(Duration, u64)>,
     conflicts: Conflicts,
@@ -233,7 +261,7 @@ impl<T> Queue<T> {
                 ..options
             },
             waiting: BTreeMap::new(),
-            ready: BTreeMap::new(),
+            ready: Ready::default(),
             dated: BTreeSet::new(),
             conflicts: Conflicts::default(),
             head: 0,
@@ -278,6 +306,7 @@ impl<T> Queue<T> {
             deadline: (class == 1).then_some(deadline),
             came: now,
             place: ask.place,
+            at_once: ask.at_once,
             prioritized: ask.prioritized,
         };
         if self.options.fail_late && class == 1 {
@@ -320,7 +349,7 @@ impl<T> Queue<T> {
                 match self.waiting.get_mut(before) {
                     Some(waiting) if waiting.due <= wanted => continue,
                     Some(waiting) => {
-                        if let Some(turn) = self.ready.remove(&waiting.due) {
+                        if let Some(turn) = self.ready.remove(waiting.due) {
                             self.ready.insert(wanted, turn);
                         }
                         waiting.due = wanted;
@@ -335,6 +364,19 @@ impl<T> Queue<T> {
 
     /// What goes at `now`; `None` if nothing waits, or all of it for what is in flight.
     pub fn pop(&mut self, now: Duration) -> Option<Next<T>> {
+        self.next(now, Self::choose)
+    }
+
+    /// What goes at `now`, while the device takes nothing: what fails, and what is done at once.
+    pub fn pop_at_once(&mut self, now: Duration) -> Option<Next<T>> {
+        self.next(now, |queue| queue.ready.at_once.first().copied())
+    }
+
+    fn next(
+        &mut self,
+        now: Duration,
+        choose: impl FnOnce(&mut Self) -> Option<Due>,
+    ) -> Option<Next<T>> {
         if self.is_stopped {
             let (number, _) = self.waiting.first_key_value()?;
             return self.fail(*number, Failure::Stopped);
@@ -343,8 +385,7 @@ impl<T> Queue<T> {
         if let Some((_, number)) = earliest.filter(|(deadline, _)| *deadline < now) {
             return self.fail(number, Failure::Late);
         }
-        let due = self.choose()?;
-        let number = due.number;
+        let number = choose(self)?.number;
         let prioritized = self.waiting.get(&number)?.prioritized;
         let others = self.waiting.len() - 1;
         match self.overload.at_dequeue(now, others, prioritized) {
@@ -356,7 +397,9 @@ impl<T> Queue<T> {
             }
         }
         let waiting = self.take(number)?;
-        self.head = waiting.place;
+        if !waiting.at_once {
+            self.head = waiting.place;
+        }
         self.in_flight += 1;
         self.counters.dequeued += 1;
         self.waits.record(now.saturating_sub(waiting.came));
@@ -365,7 +408,7 @@ impl<T> Queue<T> {
 
     /// Who is next by rules 1 and 2. Counts whom it overtakes.
     fn choose(&mut self) -> Option<Due> {
-        let (first, _) = self.ready.first_key_value()?;
+        let (first, _) = self.ready.turns.first_key_value()?;
         let (class, until) = (
             first.class,
             first.deadline.saturating_add(self.options.window),
@@ -373,7 +416,7 @@ impl<T> Queue<T> {
         let near = |due: &Due| due.class == class && due.deadline <= until;
         let (mut above, mut lowest) = (None, None);
         let nearer = |best: Option<(u64, Due)>, place| best.is_none_or(|(other, _)| place < other);
-        for (due, turn) in self.ready.iter().take(self.options.breadth) {
+        for (due, turn) in self.ready.turns.iter().take(self.options.breadth) {
             if !near(due) {
                 break;
             }
@@ -389,7 +432,7 @@ impl<T> Queue<T> {
             }
         }
         let (_, chosen) = above.or(lowest)?;
-        for (_, turn) in self.ready.range_mut(..chosen) {
+        for (_, turn) in self.ready.turns.range_mut(..chosen) {
             turn.overtaken += 1;
         }
         Some(chosen)
@@ -398,7 +441,7 @@ impl<T> Queue<T> {
     /// Takes a request out of what waits.
     fn take(&mut self, number: u64) -> Option<Waiting<T>> {
         let waiting = self.waiting.remove(&number)?;
-        self.ready.remove(&waiting.due);
+        self.ready.remove(waiting.due);
         if let Some(deadline) = waiting.deadline {
             self.dated.remove(&(deadline, number));
         }
@@ -508,6 +551,7 @@ impl<T> Waiting<T> {
         Turn {
             place: self.place,
             overtaken: 0,
+            at_once: self.at_once,
         }
     }
 }

@@ -26,6 +26,7 @@ fn ask(id: u128, place: u64, deadline: Deadline) -> Ask {
         writes: false,
         place,
         deadline,
+        at_once: false,
         prioritized: false,
     }
 }
@@ -336,6 +337,59 @@ fn a_late_request_leaves_those_behind_it_where_they_are() {
     assert!(queue.pop(at(2000)).is_none());
     queue.done(at(2000), flies, Duration::ZERO, false);
     assert_eq!(drain(&mut queue, at(2000)), ["behind it", "comes now"]);
+    assert!(queue.conflicts.is_empty());
+}
+
+#[test]
+fn while_the_device_takes_nothing_late_ones_fail_and_what_needs_none_goes() {
+    let mut queue = queue(|options| options.fail_late = true);
+    let at_once = |id, deadline| Ask {
+        at_once: true,
+        ..ask(id, 0, deadline)
+    };
+    queue.push(at(0), write(7), "flies").unwrap();
+    let (flies, _) = run(&mut queue, at(0)).unwrap();
+    let dated = Deadline::Within(SECOND);
+    for (ask, name) in [
+        (ask(1, 0, Deadline::Immediate), "needs it"),
+        (at_once(2, Deadline::Infinity), "whenever"),
+        (at_once(7, Deadline::Immediate), "behind what flies"),
+        (at_once(3, dated), "dated"),
+        (ask(4, 0, dated), "late"),
+        (write(8), "a write"),
+        (at_once(8, Deadline::Immediate), "behind a write"),
+    ] {
+        queue.push(at(0), ask, name).unwrap();
+    }
+    let pop = |queue: &mut Queue<&'static str>, now| match queue.pop_at_once(now) {
+        Some(Next::Run(ticket, request)) => {
+            queue.done_without(ticket);
+            Some((None, request))
+        }
+        Some(Next::Fails(failure, request)) => Some((Some(failure), request)),
+        None => None,
+    };
+    assert_eq!(pop(&mut queue, at(0)), Some((None, "dated")));
+    assert_eq!(pop(&mut queue, at(0)), Some((None, "whenever")));
+    assert_eq!(pop(&mut queue, at(1000)), None);
+    let late = Some((Some(Failure::Late), "late"));
+    assert_eq!(pop(&mut queue, at(1001)), late);
+    assert_eq!(pop(&mut queue, at(1001)), None);
+    queue.done(at(1001), flies, Duration::ZERO, false);
+    let freed = Some((None, "behind what flies"));
+    assert_eq!(pop(&mut queue, at(1001)), freed);
+    assert_eq!(pop(&mut queue, at(1001)), None);
+    let left = ["a write", "needs it", "behind a write"];
+    let mut gone = drain(&mut queue, at(1001));
+    gone.sort_unstable();
+    let mut wanted = left.to_vec();
+    wanted.sort_unstable();
+    assert_eq!(gone, wanted);
+    // A stopped queue gives all of it.
+    queue.push(at(1001), write(9), "stopped").unwrap();
+    queue.stop();
+    let stopped = Some((Some(Failure::Stopped), "stopped"));
+    assert_eq!(pop(&mut queue, at(1001)), stopped);
     assert!(queue.conflicts.is_empty());
 }
 

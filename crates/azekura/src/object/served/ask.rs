@@ -67,6 +67,11 @@ impl Verb {
         )
     }
 
+    /// Whether it is done without the data's device.
+    fn at_once(&self) -> bool {
+        !matches!(self, Self::Put(..) | Self::Get(..))
+    }
+
     /// Answers with an error.
     pub(super) fn fail(self, error: Error) {
         match self {
@@ -106,6 +111,7 @@ impl<'s, T, const CHANGES: bool> Asked<'s, T, CHANGES> {
             writes: verb.writes(),
             place: 0,
             deadline: Deadline::Infinity,
+            at_once: verb.at_once(),
             prioritized: false,
         };
         let durability = served.store.core.options.durability;

@@ -6,6 +6,9 @@
 //! | get | where the object is | verified; if it moved meanwhile, looked for again, at last in its turn |
 //! | all others, and small objects | done at once | |
 //!
+//! While as many fly as may, late requests fail and what touches no data is done all the same; a small object waits, since only
+//! its beginning tells that it is one.
+//!
 //! The order of calls at the end of a change is the store's own: its turn ends before its sync is waited for. A crash leaves
 //! what it leaves of direct calls by as many threads.
 
@@ -108,19 +111,22 @@ impl Crew {
         for _ in 0..BURST {
             let mut state = self.shared.state.lock();
             state.asleep = false;
-            let is_stopped = state.queue.is_stopped();
-            // What a stopped queue gives needs no flight.
-            let may = is_stopped || !self.free.is_empty();
             let now = self.shared.now();
-            let next = if may { state.queue.pop(now) } else { None };
+            let next = if self.free.is_empty() {
+                state.queue.pop_at_once(now)
+            } else {
+                state.queue.pop(now)
+            };
             let Some(next) = next else {
                 if state.leaving && self.free.len() == self.flying.len() {
                     return ControlFlow::Break(());
                 }
                 state.asleep = true;
-                let late = state.queue.next_late().filter(|_| may && !is_stopped);
                 // Late is later than the deadline.
-                let wait = late.map(|at| at.saturating_sub(now) + Duration::from_micros(1));
+                let wait = state.queue.next_late().map(|at| {
+                    at.saturating_sub(now)
+                        .saturating_add(Duration::from_micros(1))
+                });
                 return ControlFlow::Continue(wait);
             };
             drop(state);

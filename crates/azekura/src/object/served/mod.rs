@@ -13,6 +13,7 @@
 //!    next one.
 //! 4. Every request is answered once, also if the device fails, the queue is stopped, or a thread panics.
 //! 5. While nothing is asked, nothing runs: no polling, no timer but for late requests, where they fail.
+//! 6. What needs no access to the data waits for none: not while the device is slow, and as many fly as may.
 //!
 //! | what stops it | what waits | what flies |
 //! |---|---|---|

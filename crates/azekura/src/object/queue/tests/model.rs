@@ -72,6 +72,17 @@ impl Model {
         }
     }
 
+    /// Who has to be next while the device takes nothing.
+    fn next_at_once(&self) -> Option<u64> {
+        let may = |at: &usize| {
+            let known = &self.0[*at];
+            known.state == State::Waits && known.ask.at_once && !self.is_blocked(*at)
+        };
+        let next = (0..self.0.len()).filter(may);
+        let next = next.min_by_key(|at| (self.0[*at].due, self.0[*at].number));
+        next.map(|at| self.0[at].number)
+    }
+
     /// Who has to be next: by looking at all.
     fn next(&mut self, head: u64, options: &Options) -> Option<u64> {
         let free = |at: &usize| self.0[*at].state == State::Waits && !self.is_blocked(*at);
@@ -129,6 +140,7 @@ fn random_ask(dice: &mut u64) -> Ask {
         writes: below(dice, 3) == 0,
         place: below(dice, 100),
         deadline,
+        at_once: below(dice, 4) == 0,
         prioritized: false,
     }
 }
@@ -169,7 +181,10 @@ fn random_requests_go_as_the_model_says() {
                     });
                     number += 1;
                 }
-                1 => pop_both(&mut queue, &mut model, now, &mut head, &mut flying),
+                1 => {
+                    let takes = below(&mut dice, 3) > 0;
+                    pop_both(&mut queue, &mut model, now, takes, &mut head, &mut flying);
+                }
                 _ if !flying.is_empty() => {
                     let at = below(&mut dice, flying.len() as u64) as usize;
                     let (ticket, number) = flying.swap_remove(at);
@@ -198,10 +213,15 @@ fn pop_both(
     queue: &mut Queue<u64>,
     model: &mut Model,
     now: Duration,
+    takes: bool,
     head: &mut u64,
     flying: &mut Vec<(Ticket, u64)>,
 ) {
     let options = queue.options;
+    let pop = |queue: &mut Queue<u64>| match takes {
+        true => queue.pop(now),
+        false => queue.pop_at_once(now),
+    };
     let late = |known: &&mut Known| {
         let is_late = known.deadline.is_some_and(|deadline| deadline < now);
         options.fail_late && known.state == State::Waits && is_late
@@ -210,13 +230,19 @@ fn pop_both(
     if let Some(late) = late.min_by_key(|known| (known.deadline, known.number)) {
         late.state = State::Gone;
         let number = late.number;
-        let next = queue.pop(now);
+        let next = pop(queue);
         assert!(matches!(next, Some(Next::Fails(Failure::Late, told)) if told == number));
         model.bury();
         return;
     }
-    let wanted = model.next(*head, &options);
-    let gone = run(queue, now);
+    let wanted = match takes {
+        true => model.next(*head, &options),
+        false => model.next_at_once(),
+    };
+    let gone = pop(queue).map(|next| match next {
+        Next::Run(ticket, number) => (ticket, number),
+        Next::Fails(failure, _) => panic!("{failure:?}"),
+    });
     assert_eq!(gone.as_ref().map(|(_, number)| *number), wanted);
     let Some((ticket, number)) = gone else {
         return;
@@ -226,7 +252,9 @@ fn pop_both(
         .iter()
         .position(|known| known.number == number)
         .unwrap();
-    *head = model.0[at].ask.place;
+    if !model.0[at].ask.at_once {
+        *head = model.0[at].ask.place;
+    }
     model.0[at].state = State::Flies;
     let flies = &model.0[at];
     let others = model

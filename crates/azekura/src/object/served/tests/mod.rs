@@ -340,6 +340,66 @@ fn late_requests_fail_where_they_should() {
 }
 
 #[test]
+fn late_requests_fail_in_time_while_all_that_may_fly_hangs() {
+    let mut options = threads(2);
+    options.queue.fail_late = true;
+    let (_folder, storage, served) = gated(&options);
+    storage.writes.close();
+    let flying = [1, 2].map(|n| served.put(id(n), value(n, 9000)).send());
+    storage.writes.await_waiting(2);
+    let dated = |n: u64, millis| {
+        let put = served.put(id(n), value(n, 9000));
+        let deadline = Deadline::Within(std::time::Duration::from_millis(millis));
+        put.deadline(deadline).send()
+    };
+    // The second is due before the one that the thread waits for.
+    let late = [dated(3, 60), dated(4, 5)];
+    for late in late {
+        // The gate is still closed.
+        let error = late.wait().unwrap_err();
+        assert!(error.to_string().contains("deadline"), "{error}");
+    }
+    assert_eq!(storage.writes.waiting(), 2);
+    storage.writes.open();
+    for flying in flying {
+        flying.wait().unwrap();
+    }
+    assert_eq!(served.metrics().counters.late, 2);
+    assert_eq!(served.store().count(), 2);
+}
+
+#[test]
+fn what_needs_no_access_is_done_while_all_that_may_fly_hangs() {
+    let (_folder, storage, served) = gated(&threads(2));
+    for n in 0..4 {
+        served.put(id(n), value(n, 9000)).wait().unwrap();
+    }
+    storage.writes.close();
+    let flying = [0, 1].map(|n| served.put(id(n), value(9, 9500)).send());
+    storage.writes.await_waiting(2);
+    let waits = served.put(id(2), value(9, 9500)).send();
+    // The gate is still closed.
+    assert_eq!(served.head(id(3)).wait().unwrap(), Some(9000));
+    assert!(served.remove(id(3)).wait().unwrap());
+    assert_eq!(served.usage(id(3), None).wait().unwrap().count, 0);
+    assert_eq!(served.list(id(3), None, 9).wait().unwrap(), []);
+    // What touches the same objects keeps its order.
+    let heads = [0, 2].map(|n| served.head(id(n)).deadline(Deadline::Immediate).send());
+    let removed = served.remove_range(id(0), None).send();
+    assert_eq!(served.head(id(7)).wait().unwrap(), None);
+    assert!(heads.iter().all(|head| !head.is_there()) && !removed.is_there());
+    assert_eq!(storage.writes.waiting(), 2);
+    storage.writes.open();
+    for pending in flying.into_iter().chain([waits]) {
+        pending.wait().unwrap();
+    }
+    for head in heads {
+        assert_eq!(head.wait().unwrap(), Some(9500));
+    }
+    assert_eq!(removed.wait().unwrap(), 3);
+}
+
+#[test]
 fn the_urgent_goes_first() {
     let (_folder, storage, served) = gated(&threads(1));
     storage.writes.close();
