@@ -1,6 +1,6 @@
 //! azekura: a storage system made of interlocked logs.
 //!
-//! Three shapes of data, one direction of dependencies:
+//! Two shapes of data, one direction of dependencies:
 //!
 //! | family | key | value | engines |
 //! |---|---|---|---|

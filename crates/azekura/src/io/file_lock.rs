@@ -32,7 +32,7 @@ const WRITER: i64 = 1 << 62;
 const READERS: i64 = WRITER + 1;
 const FLIGHTS: i64 = WRITER + 2;
 /// How long requests of a dead process are waited for.
-const LANDING_MAX: Duration = Duration::from_mins(1);
+const LANDING_MAX: Duration = Duration::from_secs(60);
 
 static WRITERS: Mutex<BTreeSet<(u64, u64)>> = Mutex::new(BTreeSet::new());
 
