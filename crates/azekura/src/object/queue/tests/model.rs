@@ -218,9 +218,12 @@ fn pop_both(
     flying: &mut Vec<(Ticket, u64)>,
 ) {
     let options = queue.options;
-    let pop = |queue: &mut Queue<u64>| match takes {
-        true => queue.pop(now),
-        false => queue.pop_at_once(now),
+    let pop = |queue: &mut Queue<u64>| {
+        if takes {
+            queue.pop(now)
+        } else {
+            queue.pop_at_once(now)
+        }
     };
     let late = |known: &&mut Known| {
         let is_late = known.deadline.is_some_and(|deadline| deadline < now);
@@ -235,9 +238,10 @@ fn pop_both(
         model.bury();
         return;
     }
-    let wanted = match takes {
-        true => model.next(*head, &options),
-        false => model.next_at_once(),
+    let wanted = if takes {
+        model.next(*head, &options)
+    } else {
+        model.next_at_once()
     };
     let gone = pop(queue).map(|next| match next {
         Next::Run(ticket, number) => (ticket, number),
