@@ -44,8 +44,8 @@ pub enum Step {
 
 impl Store {
     /// Reads and verifies all objects from id `from` on, at most `bytes_per_second` (`None`: as fast as it goes), and tells
-    /// `visit` of each, until it says no. `Invalid` if that is nothing. Objects of a window are visited in the order of places; one that was stopped within a
-    /// window begins with that window again.
+    /// `visit` of each, until it says no. `Invalid` if the rate is 0. Objects of a window are visited in the order of places; one
+    /// that was stopped within a window begins with that window again.
     pub fn scrub(
         &self,
         from: ObjectId,
