@@ -435,7 +435,7 @@ fn crashes_within_long_objects_leave_each_whole() {
         background: false,
         ..Options::default()
     };
-    let mut config = Config::new(round_seed()).quick(24);
+    let mut config = Config::new(round_seed()).quick(40);
     config.recovery_one_in = 64;
     config.recovery_cuts_max = 8;
     config.limits.exhaustive = 8;
