@@ -122,7 +122,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         .map_err(|error| Error::new(Kind::Invalid, error.to_string()))?;
     match bench {
         Bench::Record(RecordArguments { engine, plan }) => {
-            engine.check(&plan)?;
+            engine.check(plan.durability)?;
             let mut output = Output::new(plan.json);
             engine.record(&plan, &mut |phase| output.phase(&phase))?;
             output.finish()
@@ -144,6 +144,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
 }
 
 fn mix(engine: Engine, plan: &MixedPlan, recipe: Recipe) -> Result<()> {
+    engine.check(plan.durability)?;
     let mut output = Output::new(plan.json);
     output.phase(&engine.mix(plan, recipe)?)?;
     output.finish()
