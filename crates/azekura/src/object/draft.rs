@@ -43,7 +43,8 @@ impl Store {
         })
     }
 
-    /// As [`put`](Self::put), of a draft of this store that was filled: nothing is copied, unless the object is small.
+    /// As [`put`](Self::put), of a draft of this store that was filled: nothing is copied, unless the object is small. One write
+    /// of whatever length, which is summed before.
     /// `Invalid` if bytes are missing, or if it is another store's.
     pub fn put_draft(&self, id: ObjectId, draft: Draft) -> Result<Stored> {
         self.put_draft_with(id, draft, self.core.options.durability)

@@ -66,7 +66,7 @@ impl File {
     }
 
     /// Opens a file or a block device. `Locked` if `access` is `Write` and it is open for writing anywhere, or the
-    /// device is mounted.
+    /// device is mounted. Waits for what a writer that was killed left in flight, a minute at most.
     pub fn open(path: impl AsRef<Path>, access: Access) -> Result<Self> {
         if let Some(device) = device_at(path.as_ref()) {
             return Self::open_device(path.as_ref(), &device, access);
