@@ -241,11 +241,15 @@ impl Core {
     }
 
     fn find_room(&self, units: u32) -> Result<(Span, u64)> {
-        for attempt in 0..3 {
+        let mut is_synced = false;
+        for attempt in 0..4 {
             match self.take_room(units, Claim::Growth) {
                 Ok(Some(found)) => return Ok(found),
                 // What is in limbo is free after a sync.
-                Ok(None) if attempt == 0 && self.room.lock().space.in_limbo() > 0 => self.sync()?,
+                Ok(None) if !is_synced && self.room.lock().space.in_limbo() > 0 => {
+                    self.sync()?;
+                    is_synced = true;
+                }
                 Ok(None) => return Err(self.full(u64::from(units))),
                 // The journal has no room before a checkpoint gives some back.
                 Err(error) if error.kind() == Kind::Full && attempt < 2 => {

@@ -44,6 +44,8 @@ pub(super) struct Checkpoint {
 
 /// Bytes of an object in the images and the root, about.
 const OBJECT_LEN: u64 = 26;
+/// Spans in limbo that a root tells without a sync before: they take less than the parts that are kept room for and not there.
+const LIMBO_MAX: usize = 128;
 /// Entries of a leaf that was split.
 const LEAF_LEN_MIN: u64 = LEAF_SIZE_MAX / ENTRY_SIZE as u64 / 2;
 /// Bytes that a root takes for each leaf or group, at most.
@@ -88,16 +90,20 @@ impl Core {
         for _ in 0..2 {
             let last = state.superblock.as_ref();
             let sequence = last.map_or(0, |(sequence, _)| *sequence) + 1;
-            let block = Superblock {
-                engine: ENGINE,
-                sequence,
-                payload: payload.encode(),
-            };
-            self.log
-                .write_durably(block.slot_offset(), &block.encode())?;
+            self.write_slot(sequence, payload)?;
             state.superblock = Some((sequence, payload.clone()));
         }
         Ok(())
+    }
+
+    /// Writes the slot of this sequence, so that it is durable.
+    pub(super) fn write_slot(&self, sequence: u64, payload: &Super) -> Result<()> {
+        let block = Superblock {
+            engine: ENGINE,
+            sequence,
+            payload: payload.encode(),
+        };
+        self.log.write_durably(block.slot_offset(), &block.encode())
     }
 
     /// See the module's text. Does nothing if nothing was changed since the last one.
@@ -110,6 +116,10 @@ impl Core {
         }
         let appended = self.log.appended();
         let (kept_from, reach) = self.move_small()?;
+        // The root tells each span in limbo, in one row with all else; behind a sync they are the groups'.
+        if self.room.lock().space.spans_in_limbo() > LIMBO_MAX {
+            self.sync()?;
+        }
         let mut moment = {
             let _alone = self.gate.write();
             // What the reserve is for: without a checkpoint there would never be room again.

@@ -263,7 +263,7 @@ impl Store {
         self.core.make_checkpoint()
     }
 
-    /// The longest value that fits, in bytes: 512 MiB, or what an allocation group holds.
+    /// The longest value that fits, in bytes: 512 MiB, or what an allocation group holds, or an empty store.
     pub fn len_max(&self) -> u64 {
         self.core.len_max()
     }
@@ -271,8 +271,9 @@ impl Store {
 
 impl Core {
     fn len_max(&self) -> u64 {
+        let units = self.room.lock().space.units();
         // Each chunk has a header or a trailer of less than 128 bytes.
-        let group = u64::from(self.group_units) * extent::UNIT;
+        let group = units.min(u64::from(self.group_units)) * extent::UNIT;
         let chunks = group / extent::CHUNK as u64 + 1;
         (group - group.min(chunks * 8 + 64)).min(extent::LEN_MAX)
     }

@@ -205,14 +205,8 @@ impl Store {
             core.scan_strides(&mut replay)?;
         }
         core.free_the_rest(&mut replay)?;
-        let found_super = Superblock {
-            engine: ENGINE,
-            sequence,
-            payload: last.encode(),
-        };
         // It may be in the cache only, with its older slot, where the next one goes, the one the device has.
-        core.log
-            .write_durably(found_super.slot_offset(), &found_super.encode())?;
+        core.write_slot(sequence, &last)?;
         core.keep_for_checkpoint(0);
         core.log.segments().finish_adoption()?;
         last.go_on(&core.log, trust, found)?;

@@ -183,6 +183,11 @@ impl Space {
         self.limbo.iter().map(|span| u64::from(span.units)).sum()
     }
 
+    /// Spans that are in limbo.
+    pub fn spans_in_limbo(&self) -> usize {
+        self.limbo.len()
+    }
+
     /// Room for `units`, at most a group's; `None` if no run is that long. What is found belongs to objects of
     /// `sequence` or later.
     pub fn take(&mut self, units: u32, sequence: u64) -> Result<Option<Found>> {

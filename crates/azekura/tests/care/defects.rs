@@ -541,3 +541,37 @@ fn either_superblock_alone_tells_that_the_store_is_open() {
         }
     }
 }
+
+/// A full store was emptied, filled and emptied again, and nobody synced.
+/// What had been left was told span by span in one row of the journal, for which no room was kept.
+/// Removals were refused in a full store, and so was the checkpoint that would have given them room.
+#[test]
+fn removals_find_room_however_long_nobody_syncs() {
+    let options = Options {
+        capacity: 400 << 20,
+        journal_size: Some(2 << 20),
+        group_size: None,
+        small_max: 0,
+        durability: Durability::Process,
+        ..options()
+    };
+    let memory = Memory::new(400 << 20).unwrap();
+    memory.resize(options.capacity).unwrap();
+    let store = Store::create_on(memory, None, &options, &mut |_, _| {}).unwrap();
+    let value = value(1, 2100);
+    for round in 0..3 {
+        let mut count = 0;
+        while store.put(id(count), &value).is_ok() {
+            count += 1;
+        }
+        assert!(count > 10_000, "round {round}: {count}");
+        for n in 0..count {
+            assert!(
+                store.remove(id(n)).unwrap(),
+                "round {round}: {n} of {count}"
+            );
+        }
+    }
+    store.check_room().unwrap();
+    store.close().unwrap();
+}

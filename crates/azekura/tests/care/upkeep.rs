@@ -642,3 +642,22 @@ fn batches_leave_room_for_the_checkpoint_that_they_need() {
         store.check_room().unwrap();
     }
 }
+
+#[test]
+fn the_longest_value_fits_into_an_empty_store() {
+    for (capacity, group_size) in [(16 << 20, None), (8 << 20, Some(1 << 20))] {
+        let options = Options {
+            capacity,
+            group_size,
+            ..options()
+        };
+        let memory = Memory::new(16 << 20).unwrap();
+        memory.resize(capacity).unwrap();
+        let store = Store::create_on(memory, None, &options, &mut |_, _| {}).unwrap();
+        let longest = value(1, store.len_max() as usize);
+        store.put(id(1), &longest).unwrap();
+        assert!(store.get(id(1)).unwrap().unwrap() == longest);
+        let error = store.put(id(2), &[longest, vec![0]].concat()).unwrap_err();
+        assert_eq!(error.kind(), Kind::TooLarge, "{error}");
+    }
+}
