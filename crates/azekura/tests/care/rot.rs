@@ -67,9 +67,14 @@ fn open(bytes: &[u8]) -> azekura::Result<Store> {
     Store::open_on(storage_of(bytes), None, &options())
 }
 
-/// What is wrong with what an opened store says; `report`: it was repaired.
-fn judge(store: &Store, image: &Image, report: Option<&Repaired>) -> Result<(), String> {
-    let may_lose = report.is_some_and(|report| !report.lost.is_empty());
+/// What is wrong with what an opened store says; `report`: it was repaired; `is_unsure`: an object may be an older one.
+fn judge(
+    store: &Store,
+    image: &Image,
+    report: Option<&Repaired>,
+    is_unsure: bool,
+) -> Result<(), String> {
+    let may_lose = is_unsure || report.is_some_and(|report| !report.lost.is_empty());
     let mut listed = BTreeSet::new();
     let walk = store.list(ObjectId(0), None, &mut |object| {
         listed.insert(object.id);
@@ -122,12 +127,17 @@ struct Tally {
     doubtful: u64,
 }
 
-fn try_bytes(bytes: &[u8], image: &Image, tally: &mut Tally) -> Result<(), String> {
+fn try_bytes(
+    bytes: &[u8],
+    image: &Image,
+    tally: &mut Tally,
+    is_unsure: bool,
+) -> Result<(), String> {
     tally.flips += 1;
     match open(bytes) {
         Ok(store) => {
             tally.opened += 1;
-            judge(&store, image, None)
+            judge(&store, image, None, is_unsure)
         }
         Err(error) if [Kind::Corrupted, Kind::Mismatch].contains(&error.kind()) => {
             tally.repaired += 1;
@@ -141,7 +151,8 @@ fn try_bytes(bytes: &[u8], image: &Image, tally: &mut Tally) -> Result<(), Strin
             tally.doubtful += report.doubtful;
             let store = Store::open_on(storage, None, &options())
                 .map_err(|failed| format!("it does not open after a repair: {failed}"))?;
-            judge(&store, image, Some(&report)).map_err(|what| format!("{what}; {report:?}"))?;
+            judge(&store, image, Some(&report), is_unsure)
+                .map_err(|what| format!("{what}; {report:?}"))?;
             let report = store
                 .check(false, &mut |_, _| {})
                 .map_err(|error| error.to_string())?;
@@ -181,7 +192,9 @@ fn a_flipped_bit_is_an_error_or_nothing_and_repair_brings_the_store_back() {
                 let mask = 1 << random.below(8);
                 let mut bytes = image.bytes.clone();
                 bytes[at] ^= mask;
-                if let Err(what) = try_bytes(&bytes, &image, &mut tally) {
+                // What the journal was not told yet is a write that never ended.
+                let is_unsure = at >= JOURNAL && seed % 2 == 1;
+                if let Err(what) = try_bytes(&bytes, &image, &mut tally, is_unsure) {
                     panic!("seed {seed}, bit {mask:#x} at {at:#x}: {what}");
                 }
             }
@@ -207,7 +220,7 @@ fn lost_blocks_are_an_error_or_nothing_and_repair_brings_the_store_back() {
             for fill in [0, 0xff] {
                 let mut bytes = image.bytes.clone();
                 bytes[range.clone()].fill(fill);
-                if let Err(what) = try_bytes(&bytes, &image, &mut tally) {
+                if let Err(what) = try_bytes(&bytes, &image, &mut tally, false) {
                     panic!("seed {seed}, block {block} filled with {fill:#x}: {what}");
                 }
             }
@@ -230,7 +243,7 @@ fn a_repair_of_a_leaf_is_exact_where_the_lists_are_whole() {
     for at in leaves {
         let mut bytes = image.bytes.clone();
         bytes[at + 20] ^= 1;
-        try_bytes(&bytes, &image, &mut tally).unwrap();
+        try_bytes(&bytes, &image, &mut tally, false).unwrap();
         if let Err(error) = open(&bytes).and_then(|store| store.check(false, &mut |_, _| {})) {
             assert_eq!(error.kind(), Kind::Corrupted);
         }
@@ -284,14 +297,14 @@ fn with_the_root_lost_removed_objects_may_come_back_and_are_named() {
 fn an_object_with_another_value_or_none_is_seen() {
     let mut image = image(9, 40, true);
     let store = open(&image.bytes).unwrap();
-    judge(&store, &image, None).unwrap();
+    judge(&store, &image, None, false).unwrap();
     let (id, bytes) = image.now.pop_first().unwrap();
-    let seen = judge(&store, &image, None).unwrap_err();
+    let seen = judge(&store, &image, None, false).unwrap_err();
     assert!(seen.contains("instead of None"), "{seen}");
     image.now.insert(id, [&bytes[..], b"more"].concat());
-    judge(&store, &image, None).unwrap_err();
+    judge(&store, &image, None, false).unwrap_err();
     image.once.remove(&id);
-    let seen = judge(&store, &image, None).unwrap_err();
+    let seen = judge(&store, &image, None, false).unwrap_err();
     assert!(seen.contains("was never there"), "{seen}");
 }
 
@@ -305,6 +318,6 @@ fn a_store_whose_device_shrank_keeps_what_is_left() {
     let report = Store::repair_on(&storage, None, &mut |_, _| {}).unwrap();
     assert!(!report.lost.is_empty());
     let store = Store::open_on(storage, None, &options()).unwrap();
-    judge(&store, &image, Some(&report)).unwrap();
+    judge(&store, &image, Some(&report), false).unwrap();
     store.check_room().unwrap();
 }
