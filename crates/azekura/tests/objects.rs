@@ -479,7 +479,7 @@ fn planted_bugs_are_seen() {
 fn small_objects_move_into_packs_and_their_room_comes_back() {
     let disk = SimDisk::new(3);
     let options = Options {
-        journal_size: Some(128 << 10),
+        journal_size: Some(144 << 10),
         ..options()
     };
     let store = create(&disk, Bug::None, &options).unwrap();

@@ -426,7 +426,7 @@ fn what_is_too_small_or_forgotten_is_told_with_what_helps() {
     let place = Place::new();
     let smaller = "or its journal smaller: --journal-size";
     let (no_journal, no_room) = (
-        format!("(found 4 MiB, expected 1 MiB); make the store larger, {smaller}, 80 KiB or more"),
+        format!("(found 4 MiB, expected 1 MiB); make the store larger, {smaller}, 144 KiB or more"),
         format!("or more); make it larger, {smaller}"),
     );
     for (arguments, ends) in [
@@ -434,7 +434,7 @@ fn what_is_too_small_or_forgotten_is_told_with_what_helps() {
         (&["--capacity", "4MiB"], &no_room),
         (
             &["--capacity", "48MiB", "--journal-size", "64KiB"],
-            "expected 80 KiB or more); make it larger: --journal-size",
+            "expected 144 KiB or more); make it larger: --journal-size",
         ),
         (
             &[
@@ -443,7 +443,7 @@ fn what_is_too_small_or_forgotten_is_told_with_what_helps() {
                 "--journal-size",
                 "18446744073709551615",
             ],
-            "; make the store larger, or its journal smaller: --journal-size, 80 KiB or more",
+            "; make the store larger, or its journal smaller: --journal-size, 144 KiB or more",
         ),
     ] {
         let error = place.object(&[&["create", "new"], arguments].concat());

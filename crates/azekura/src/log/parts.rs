@@ -161,12 +161,13 @@ impl Sparse {
     }
 }
 
-/// The runs to be emptied, so that all take at most five fourths of what they hold, and a few segments: those less than
-/// three fourths full, if they take more than that now; else none.
+/// The runs to be emptied, so that all that hold something of `parts`, which are to stay, take at most five fourths of what they
+/// hold, and a few segments: those less than three fourths full, if they take more than that now; else none.
 pub fn sparse(log: &Log, parts: impl IntoIterator<Item = Extent>) -> Sparse {
     let geometry = log.geometry();
     let mut runs = runs(log, parts);
     let size = |units: u32| u64::from(units) << geometry.shift;
+    runs.retain(|_, (_, live)| *live > 0);
     let taken: u64 = runs.values().map(|(units, _)| size(*units)).sum();
     let live: u64 = runs.values().map(|(_, live)| live).sum();
     let is_full = log.segments().is_full();

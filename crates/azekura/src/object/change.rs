@@ -464,7 +464,12 @@ impl Core {
             };
             records.push(record);
         }
-        self.tell(&Record::Batch(records), Claim::Exchange)?;
+        let claim = if placed.is_empty() {
+            Claim::Removal
+        } else {
+            Claim::Exchange
+        };
+        self.tell(&Record::Batch(records), claim)?;
         let mut puts = placed.iter();
         for change in changes {
             let entry = match change {

@@ -15,9 +15,9 @@
 //! It does not decide when.
 
 use super::Core;
-use super::index::{ENTRY_SIZE, Image, JOURNAL, LEAF_SIZE_MAX, Shot};
-use super::layout::{ENGINE, LEAF_SEED, LIST_SEED, ROOT_SEED, Root, Super, encode_runs};
-use super::space::Told;
+use super::index::{ENTRY_SIZE, Image, JOURNAL, Shot};
+use super::layout::{ENGINE, LEAF_SEED, LIST_SEED, ROOT_SEED, Root, Super, encode_runs, list_size};
+use super::space::{Breadth, List, Told};
 use crate::error::Result;
 use crate::format::checksum::crc;
 use crate::format::superblock::Superblock;
@@ -42,26 +42,53 @@ pub(super) struct Checkpoint {
     pub(super) reach: Option<u64>,
 }
 
-/// Bytes of an object in the images and the root, about.
-const OBJECT_LEN: u64 = 26;
-/// Spans in limbo that a root tells without a sync before: they take less than the parts that are kept room for and not there.
+/// Spans in limbo that a root tells without a sync before.
 const LIMBO_MAX: usize = 128;
-/// Entries of a leaf that was split.
-const LEAF_LEN_MIN: u64 = LEAF_SIZE_MAX / ENTRY_SIZE as u64 / 2;
 /// Bytes that a root takes for each leaf or group, at most.
 const PART_LEN: u64 = 48;
+/// Bytes that it takes for a span, a pack, a put under way, at most.
+const SPAN_LEN: u64 = 20;
+/// A leaf's image takes at most this part of a segment, so that little is left at a segment's end.
+const LEAF_PART: u64 = 8;
 
-/// Segments that a checkpoint may need of a store of `count` objects, `leaves` leaves and `groups` groups, and how many of them
-/// in a row.
-fn need(geometry: Geometry, count: u64, leaves: u64, groups: u64) -> (u32, u32) {
-    let size = geometry.segment_size();
-    let units = |len: u64| len.div_ceil(size) as u32;
-    let root = units((leaves + leaves / 8 + groups + 64) * PART_LEN);
-    // An image does not begin in one run and end in another: what is left at the end of a run is half of one.
-    let images = count * OBJECT_LEN;
-    let ends = images * (LEAF_SIZE_MAX / 2).min(size * 2 / 5) / size;
-    // Waiting puts take the rest of a segment and at most one more.
-    (units(images + ends) + root + 3, root)
+/// What a checkpoint may have to tell.
+struct Load {
+    count: u64,
+    leaves: u64,
+    /// Entries of a leaf, at most.
+    leaf_len: u64,
+    packs: u64,
+    under_way: u64,
+    room: Breadth,
+}
+
+impl Load {
+    /// Segments that a checkpoint may need for it, and how many of them in a row. A removal makes neither more: a run, or a span
+    /// in limbo, is less than an object.
+    fn need(&self, geometry: Geometry) -> (u32, u32) {
+        let size = geometry.segment_size();
+        let units = |len: u64| len.div_ceil(size) as u32;
+        // A checkpoint syncs first if more are in limbo: then they are in the lists, unless something pins them.
+        let (limbo, freed) = match self.room.is_pinned {
+            true => (self.room.limbo, 0),
+            false => (LIMBO_MAX as u64, self.room.limbo),
+        };
+        let parts = (self.leaves + self.leaves / 8 + self.room.groups + 64) * PART_LEN;
+        let spans = limbo + self.room.spans + self.packs + self.under_way;
+        let root = units(parts + spans * SPAN_LEN);
+        // A part does not begin in one run and end in another: of a run less is left than the next part takes.
+        let leaf = (self.leaf_len * ENTRY_SIZE as u64 + 8).min(size / 2);
+        let leaves = self.count * ENTRY_SIZE as u64 + self.leaves * 8;
+        let ends = leaves * leaf / (size - leaf);
+        let lists = 2 * (self.room.lists + freed * list_size(1, u32::MAX) as u64);
+        // Waiting puts take the rest of a segment and at most one more.
+        (units(leaves + ends + lists) + root + 3, root)
+    }
+}
+
+/// Bytes of a leaf's image, at most, in a journal of such segments.
+pub(super) fn leaf_image_max(geometry: Geometry) -> u64 {
+    geometry.segment_size() / LEAF_PART
 }
 
 /// The seed of a leaf's image.
@@ -79,7 +106,7 @@ struct Moment {
     start: (u32, crate::log::LogPosition),
     shots: Vec<Shot>,
     told: Vec<Told>,
-    lists: Vec<(usize, super::runs::Runs)>,
+    lists: Vec<List>,
     root: Root,
 }
 
@@ -110,7 +137,7 @@ impl Core {
     pub(super) fn make_checkpoint(&self) -> Result<()> {
         let mut state = self.checkpoint.lock();
         self.log.healthy()?;
-        self.log.segments().reap();
+        self.reap();
         if self.is_told(&state) {
             return Ok(());
         }
@@ -126,6 +153,9 @@ impl Core {
             self.tell_waiting(Claim::Checkpoint)?;
             let mut room = self.room.lock();
             let start = self.log.end();
+            // The root says what has ended, whether or not anything waited to be told.
+            let floor = room.floor();
+            room.space.settle(floor);
             let (told, lists) = room.space.tell();
             let root = Root {
                 sequence: room.sequence,
@@ -163,15 +193,30 @@ impl Core {
         state.reach = reach;
         self.release_journal(kept_from.sequence);
         self.release_images(&state);
+        self.reap();
         self.keep_for_checkpoint(0);
         Ok(())
+    }
+
+    /// Frees segments that nobody looks at any more. Where room is short who looks is given time to go.
+    fn reap(&self) {
+        let segments = self.log.segments();
+        if segments.is_full() {
+            segments.reap_patiently(self.log.geometry().segment_size());
+        } else {
+            segments.reap();
+        }
     }
 
     fn write_checkpoint(&self, state: &mut Checkpoint, moment: &mut Moment) -> Result<()> {
         let Some((_, mut payload)) = state.superblock.clone() else {
             unreachable!("an open store has a superblock")
         };
-        let sparse = parts::sparse(&self.log, needed_images(state));
+        // What is written anyway leaves its runs.
+        let leaves = moment.shots.iter().filter(|shot| !shot.dirty);
+        let leaves = leaves.filter_map(|shot| shot.image.map(|image| image.extent));
+        let lists = moment.told.iter().filter_map(|told| told.image);
+        let sparse = parts::sparse(&self.log, leaves.chain(lists));
         let mut leaves = Vec::with_capacity(moment.shots.len());
         for (at, shot) in moment.shots.iter().enumerate() {
             let end = moment.shots.get(at + 1).map(|shot| shot.first);
@@ -187,10 +232,10 @@ impl Core {
             };
             leaves.push((shot.first, image));
         }
-        for (at, runs) in &moment.lists {
-            let bytes = encode_runs(runs);
-            let seed = list_seed(self.salt, *at as u32);
-            moment.told[*at].image = Some(state.parts.write(&self.log, &bytes, seed)?);
+        for list in &moment.lists {
+            let bytes = encode_runs(&list.runs, list.limit);
+            let seed = list_seed(self.salt, list.group as u32);
+            moment.told[list.group].image = Some(state.parts.write(&self.log, &bytes, seed)?);
         }
         for (at, told) in moment.told.iter_mut().enumerate() {
             if let Some(image) = told.image.filter(|image| sparse.holds(image.offset)) {
@@ -280,12 +325,21 @@ impl Core {
     /// Has the journal keep so many free segments as the next checkpoint may need, if there are `more` objects by then; to be
     /// called as they become more.
     pub(super) fn keep_for_checkpoint(&self, more: u64) {
-        let units = self.room.lock().space.units();
-        let groups = units.div_ceil(u64::from(self.group_units));
-        let count = self.index.count() + more;
-        // New ones stand in leaves that are half full, at worst.
-        let leaves = self.index.leaves() as u64 + more / LEAF_LEN_MIN;
-        let (units, root) = need(self.log.geometry(), count, leaves, groups);
+        let leaf_len = self.index.leaf_len_max() as u64;
+        let (room, packs, under_way) = {
+            let room = self.room.lock();
+            (room.space.breadth(), room.packs.len(), room.under_way.len())
+        };
+        let load = Load {
+            count: self.index.count() + more,
+            // New ones stand in leaves that are half full, at worst.
+            leaves: self.index.leaves() as u64 + more / (leaf_len / 2),
+            leaf_len,
+            packs: packs as u64,
+            under_way: under_way as u64,
+            room,
+        };
+        let (units, root) = load.need(self.log.geometry());
         self.log.segments().keep_whole_for_checkpoint(units, root);
     }
 

@@ -46,7 +46,7 @@ impl Core {
         }
         let units = (wanted.min(PLACES_END) - self.data_offset) / UNIT;
         if units > before {
-            self.room.lock().space.grow(units);
+            self.room.lock().space.grow(units)?;
             drop(state);
             self.make_checkpoint()?;
         }

@@ -1,7 +1,7 @@
 //! Where every object is: sorted leaves of packed entries, 25 bytes each, in the order of ids.
 //!
 //! ```text
-//!   directory (first ids) --> leaf: id place len | id place len | ...   at most LEAF_LEN entries, sorted
+//!   directory (first ids) --> leaf: id place len | id place len | ...   at most `len_max` entries, sorted
 //!                         --> leaf: cold (its image is on storage, and comes in when it is needed)
 //!                         --> leaf: ...
 //! ```
@@ -24,12 +24,11 @@ use crate::error::Result;
 use crate::log::anchor::Extent;
 use crate::room;
 
-/// Entries of a leaf; a full one is split in the middle, or behind its last entry if that is where it grows.
-const LEAF_LEN: usize = 1024;
-/// Neighbours that hold so few entries together become one leaf: it is not soon split again.
-const JOINED_LEN: usize = LEAF_LEN / 4;
-/// Bytes of a leaf's image, at most.
-pub const LEAF_SIZE_MAX: u64 = (LEAF_LEN * ENTRY_SIZE) as u64;
+/// Entries of a leaf at most, whatever the store, and at least.
+const LEAF_LEN_MAX: usize = 1024;
+const LEAF_LEN_MIN: usize = 40;
+/// Neighbours that hold this part of a leaf together become one: it is not soon split again.
+const JOINED_PART: usize = 4;
 /// Entries for which a growing leaf has room in advance.
 const SPARE: usize = 24;
 /// Bytes of a packed entry.
@@ -155,7 +154,7 @@ impl Leaf {
         let ends = packed
             .last()
             .is_none_or(|entry| end.is_none_or(|end| id_of(entry) < end));
-        (rest.is_empty() && rising && begins && ends && packed.len() <= LEAF_LEN).then(|| {
+        (rest.is_empty() && rising && begins && ends && packed.len() <= LEAF_LEN_MAX).then(|| {
             let mut entries = room::vec(packed.len())?;
             entries.extend_from_slice(packed);
             Ok(Self(entries))
@@ -227,6 +226,8 @@ pub struct Index {
     directory: RwLock<Vec<Slot>>,
     source: Box<dyn Source>,
     count: AtomicU64,
+    /// Entries of a leaf; a full one is split in the middle, or behind its last entry if that is where it grows.
+    len_max: usize,
 }
 
 impl std::fmt::Debug for Index {
@@ -247,8 +248,14 @@ pub struct Page {
 }
 
 impl Index {
-    /// An index of these leaves, cold ones, by their first ids; the first id is 0.
-    pub fn new(leaves: Vec<(ObjectId, Option<Image>)>, source: Box<dyn Source>) -> Self {
+    /// An index of these leaves, cold ones, by their first ids; the first id is 0. New leaves' images are of `image_max` bytes
+    /// at most, but have room for 40 entries, and no more than for 1024.
+    pub fn new(
+        leaves: Vec<(ObjectId, Option<Image>)>,
+        source: Box<dyn Source>,
+        image_max: u64,
+    ) -> Self {
+        let len_max = (image_max as usize / ENTRY_SIZE).clamp(LEAF_LEN_MIN, LEAF_LEN_MAX);
         let mut slots: Vec<Slot> = Vec::with_capacity(leaves.len().max(1));
         let mut count = 0;
         for (first, image) in leaves {
@@ -262,6 +269,7 @@ impl Index {
             directory: RwLock::new(slots),
             source,
             count: AtomicU64::new(count),
+            len_max,
         }
     }
 
@@ -345,7 +353,7 @@ impl Index {
             let mut held = slot.held.write();
             let leaf = self.warm(&mut held, slot.first, end)?;
             let found = leaf.find(id);
-            if entry.is_some() && found.is_err() && leaf.len() >= LEAF_LEN {
+            if entry.is_some() && found.is_err() && leaf.len() >= self.len_max {
                 drop(held);
                 drop(directory);
                 self.split(id)?;
@@ -360,7 +368,7 @@ impl Index {
             let Some(leaf) = Arc::get_mut(leaf) else {
                 unreachable!("the copy is not shared")
             };
-            let old = change(leaf, id, entry, found)?;
+            let old = change(leaf, id, entry, found, self.len_max)?;
             held.dirty = true;
             match (old, entry) {
                 (None, Some(_)) => _ = self.count.fetch_add(1, Ordering::Relaxed),
@@ -404,7 +412,7 @@ impl Index {
         let State::Warm(leaf) = &held.state else {
             return Ok(());
         };
-        if leaf.len() < LEAF_LEN {
+        if leaf.len() < self.len_max {
             return Ok(());
         }
         // Where ids come in order, full leaves stay behind.
@@ -433,10 +441,11 @@ impl Index {
     /// Joins neighbouring leaves that are in memory and hold little. What finds no memory stays as it is.
     pub fn join(&self) {
         let mut directory = self.directory.write();
+        let joined_len = self.len_max / JOINED_PART;
         let mut kept = 0;
         for at in 1..directory.len() {
             let (low, high) = directory.split_at_mut(at);
-            if !low[kept].take_in(&mut high[0]) {
+            if !low[kept].take_in(&mut high[0], joined_len) {
                 kept += 1;
                 directory.swap(kept, at);
             }
@@ -513,6 +522,11 @@ impl Index {
         }
     }
 
+    /// Entries of a leaf at most, of those that are made here.
+    pub fn leaf_len_max(&self) -> usize {
+        self.len_max
+    }
+
     /// How many leaves there are.
     pub fn leaves(&self) -> usize {
         self.directory.read().len()
@@ -537,14 +551,14 @@ impl Slot {
 }
 
 impl Slot {
-    /// Takes over the entries of the leaf behind it, if both hold little; whether it did.
-    fn take_in(&mut self, next: &mut Self) -> bool {
+    /// Takes over the entries of the leaf behind it, if both hold no more than `len_max`; whether it did.
+    fn take_in(&mut self, next: &mut Self, len_max: usize) -> bool {
         let (own, next) = (self.held.get_mut(), next.held.get_mut());
         let (State::Warm(low), State::Warm(high)) = (&own.state, &next.state) else {
             return false;
         };
         let len = low.len() + high.len();
-        if len > JOINED_LEN {
+        if len > len_max {
             return false;
         }
         let Ok(mut entries) = room::vec(len) else {
@@ -578,13 +592,14 @@ fn change(
     id: ObjectId,
     entry: Option<Entry>,
     found: std::result::Result<usize, usize>,
+    len_max: usize,
 ) -> Result<Option<Entry>> {
     let old = found.ok().map(|at| Entry::unpack(&leaf.0[at]).1);
     match (entry, found) {
         (Some(entry), Ok(at)) => leaf.0[at] = entry.pack(id),
         (Some(entry), Err(at)) => {
             if leaf.0.len() == leaf.0.capacity() {
-                let len = (leaf.0.len() + SPARE).min(LEAF_LEN).max(leaf.0.len() + 1);
+                let len = (leaf.0.len() + SPARE).min(len_max).max(leaf.0.len() + 1);
                 room::exactly(&mut leaf.0, len)?;
             }
             leaf.0.insert(at, entry.pack(id));

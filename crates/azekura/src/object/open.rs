@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicU64;
 
 use parking_lot::{Mutex, RwLock};
 
-use super::checkpoint::{Checkpoint, leaf_seed, list_seed};
+use super::checkpoint::{Checkpoint, leaf_image_max, leaf_seed, list_seed};
 use super::extent::UNIT;
 use super::index::{self, Entry, Image, Index, Leaf};
 use super::layout::{
@@ -33,6 +33,8 @@ use crate::log::{Geometry, Log};
 
 /// A journal has so many bytes at least, unless it is told otherwise.
 const JOURNAL_MIN: u64 = 4 << 20;
+/// And so many segments, whatever it is told: half of them are kept for checkpoints.
+const SEGMENTS_MIN: u32 = 32;
 /// And this part of the capacity.
 const JOURNAL_PART: u64 = 64;
 /// Sizes of allocation groups, unless told otherwise.
@@ -327,7 +329,7 @@ impl Plan {
                     shift: *SHIFTS.start(),
                     salt: 0,
                 }
-                .offset_of(16),
+                .offset_of(SEGMENTS_MIN),
             );
             return Err(error.remedy(format!(
                 "make the store larger, or its journal smaller: --journal-size, {least} or more"
@@ -356,7 +358,7 @@ impl Plan {
                 expected,
             ));
         }
-        let least = Geometry { shift, salt: 0 }.offset_of(16);
+        let least = Geometry { shift, salt: 0 }.offset_of(SEGMENTS_MIN);
         if journal_size < least {
             let (found, least) = sizes(journal_size, least);
             let least = format!("{least} or more");
@@ -451,7 +453,7 @@ pub(super) fn build(
         group_units: payload.group_units,
         devices: payload.devices,
         options: options.clone(),
-        index: Index::new(leaves, Box::new(source)),
+        index: Index::new(leaves, Box::new(source), leaf_image_max(payload.geometry)),
         turns: Arc::default(),
         buffers: Arc::new(super::buffers::Buffers::new(alignment)),
         flights: super::long::Flights::default(),

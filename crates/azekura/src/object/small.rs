@@ -47,6 +47,11 @@ impl Packs {
         self.0.values().copied()
     }
 
+    /// How many.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// The object at `place` is gone; the room of the pack, if that was its last.
     pub(super) fn drop_one(&mut self, place: u64) -> Option<Span> {
         let unit = place * PIECE / UNIT;

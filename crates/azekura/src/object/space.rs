@@ -18,6 +18,7 @@
 
 use std::collections::VecDeque;
 
+use super::layout::list_size;
 use super::runs::{Run, Runs};
 use crate::error::{Error, Kind, Result};
 use crate::log::anchor::Extent;
@@ -56,6 +57,32 @@ pub struct Told {
     pub free: u32,
     /// Their list; `None` if all are free, or none is.
     pub image: Option<Extent>,
+}
+
+/// How much a checkpoint has to tell of the room.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Breadth {
+    /// Groups.
+    pub groups: u64,
+    /// Bytes of all groups' lists.
+    pub lists: u64,
+    /// Spans in limbo.
+    pub limbo: u64,
+    /// Whether some of them stay there whoever syncs.
+    pub is_pinned: bool,
+    /// Spans of strides, and what the device has grown by.
+    pub spans: u64,
+}
+
+/// A group's list, to be written.
+#[derive(Clone, Debug)]
+pub struct List {
+    /// Which group.
+    pub group: usize,
+    /// Its units.
+    pub limit: u32,
+    /// Those that are free.
+    pub runs: Runs,
 }
 
 #[derive(Debug)]
@@ -100,6 +127,8 @@ pub struct Space {
     /// The device has grown by these; they are free when a checkpoint has told so.
     coming: Vec<Span>,
     free: u64,
+    /// Bytes of all groups' lists.
+    lists: u64,
 }
 
 impl std::fmt::Debug for Space {
@@ -141,6 +170,7 @@ impl Space {
             pins: Vec::new(),
             coming: Vec::new(),
             free: 0,
+            lists: 0,
         };
         for at in 0..count {
             let limit = space.limit(at);
@@ -151,7 +181,9 @@ impl Space {
                 },
                 Some(told) => told.get(at).copied().unwrap_or_default(),
             };
-            space.groups.push(Group::new(told, limit));
+            let group = Group::new(told, limit);
+            space.lists += group.list_size(limit);
+            space.groups.push(group);
             space.free += u64::from(told.free);
         }
         space
@@ -186,6 +218,18 @@ impl Space {
     /// Spans that are in limbo.
     pub fn spans_in_limbo(&self) -> usize {
         self.limbo.len()
+    }
+
+    /// How much there is to be told of it.
+    pub fn breadth(&self) -> Breadth {
+        let strides = self.strides.iter().map(|stride| stride.spans.len());
+        Breadth {
+            groups: self.groups.len() as u64,
+            lists: self.lists,
+            limbo: self.limbo.len() as u64,
+            is_pinned: !self.pins.is_empty(),
+            spans: (self.left.len() + self.coming.len() + strides.sum::<usize>()) as u64,
+        }
     }
 
     /// Room for `units`, at most a group's; `None` if no run is that long. What is found belongs to objects of
@@ -232,8 +276,10 @@ impl Space {
         while let Some(at) = self.next_group(units) {
             let limit = self.limit(at);
             let group = &mut self.groups[at];
+            let before = group.list_size(limit);
             let runs = group.warm(self.source.as_ref(), at, limit)?;
             let taken = runs.take_from(units, STRIDE_UNITS, STRIDE_RUNS);
+            self.lists = self.lists - before + group.list_size(limit);
             group.longest_at_most = group.longest_at_most.min(runs_longest(group));
             if taken.is_empty() {
                 continue;
@@ -329,7 +375,9 @@ impl Space {
         self.each_group(span, |space, at, run| {
             let limit = space.limit(at);
             let group = &mut space.groups[at];
+            let before = group.list_size(limit);
             let added = group.warm(space.source.as_ref(), at, limit)?.add(run)?;
+            space.lists = space.lists - before + group.list_size(limit);
             group.free += added;
             group.longest_at_most = limit;
             group.dirty |= added > 0;
@@ -343,7 +391,9 @@ impl Space {
         self.each_group(span, |space, at, run| {
             let limit = space.limit(at);
             let group = &mut space.groups[at];
+            let before = group.list_size(limit);
             let removed = group.warm(space.source.as_ref(), at, limit)?.remove(run)?;
+            space.lists = space.lists - before + group.list_size(limit);
             group.free -= removed;
             group.dirty |= removed > 0;
             space.free -= u64::from(removed);
@@ -394,7 +444,7 @@ impl Space {
 
     /// What a checkpoint says of each group, and of which the list is to be written: all that changed since the last one.
     /// Limbo and what is left of the stride are not free in it.
-    pub fn tell(&mut self) -> (Vec<Told>, Vec<(usize, Runs)>) {
+    pub fn tell(&mut self) -> (Vec<Told>, Vec<List>) {
         let mut told = Vec::with_capacity(self.groups.len());
         let mut lists = Vec::new();
         for at in 0..self.groups.len() {
@@ -410,7 +460,11 @@ impl Space {
                     && group.free < limit
                     && let Some(runs) = &group.runs
                 {
-                    lists.push((at, runs.clone()));
+                    lists.push(List {
+                        group: at,
+                        limit,
+                        runs: runs.clone(),
+                    });
                 }
                 group.dirty = false;
             }
@@ -440,13 +494,21 @@ impl Space {
     }
 
     /// More units at the end: the device has grown. They are free when a checkpoint is durable that was told of them
-    /// ([`arrive`](Self::arrive)): what stands there before could not be found again.
-    pub fn grow(&mut self, units: u64) {
+    /// ([`arrive`](Self::arrive)): what stands there before could not be found again. Brings the last
+    /// group's list in.
+    pub fn grow(&mut self, units: u64) -> Result<()> {
         let before = self.units;
+        // What is told of the last group means one of so many units.
+        if let Some(last) = self.groups.len().checked_sub(1) {
+            let limit = self.limit(last);
+            let group = &mut self.groups[last];
+            group.warm(self.source.as_ref(), last, limit)?;
+            group.dirty = true;
+            self.lists -= group.list_size(limit);
+        }
         self.units = units.max(before);
-        // What meant all of the last group does not any more.
-        if let Some(last) = self.groups.last_mut() {
-            last.dirty |= last.image.is_none();
+        if let Some(last) = self.groups.len().checked_sub(1) {
+            self.lists += self.groups[last].list_size(self.limit(last));
         }
         let count = self.units.div_ceil(u64::from(self.group_units)) as usize;
         while self.groups.len() < count {
@@ -458,6 +520,7 @@ impl Space {
             self.coming.push(Span { unit, units });
             unit += u64::from(units);
         }
+        Ok(())
     }
 
     /// A checkpoint that tells all groups is durable.
@@ -514,6 +577,14 @@ impl Group {
             longest_at_most: told.free,
             image: told.image,
             dirty: false,
+        }
+    }
+
+    /// Bytes of its list.
+    fn list_size(&self, limit: u32) -> u64 {
+        match (&self.runs, self.image) {
+            (Some(runs), _) => list_size(runs.as_slice().len(), limit) as u64,
+            (None, image) => image.map_or(0, |image| image.len),
         }
     }
 

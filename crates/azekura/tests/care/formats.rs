@@ -24,10 +24,13 @@ fn folder() -> PathBuf {
     root.unwrap().join("fixtures/object")
 }
 
+/// Of a store that is made now. Those there are have 80 and 160 KiB.
+const CAPACITY: usize = 224 << 10;
+
 fn small_store() -> Options {
     Options {
-        capacity: 160 << 10,
-        journal_size: Some(80 << 10),
+        capacity: CAPACITY as u64,
+        journal_size: Some(144 << 10),
         group_size: Some(32 << 10),
         small_max: 500,
         background: false,
@@ -88,7 +91,7 @@ fn make(name: &str) -> (Vec<u8>, BTreeMap<ObjectId, Vec<u8>>) {
     } else {
         memory.to_vec()
     };
-    (bytes[..160 << 10].to_vec(), all)
+    (bytes[..CAPACITY].to_vec(), all)
 }
 
 /// Whether these bytes are a store that holds what is listed, and takes more.

@@ -573,7 +573,7 @@ fn room_that_a_copy_kept_is_found_by_small_objects_that_waited_for_it() {
 
 #[test]
 fn a_journal_far_too_small_refuses_objects_and_never_a_removal() {
-    for kibibytes in [80, 84, 100, 128, 256, 512] {
+    for kibibytes in [144, 148, 160, 192, 256, 512] {
         for len in [3000, 1500, 30] {
             let (memory, store) = store_with(&Options {
                 capacity: 8 << 20,
@@ -611,7 +611,7 @@ fn a_journal_far_too_small_refuses_objects_and_never_a_removal() {
 
 #[test]
 fn batches_leave_room_for_the_checkpoint_that_they_need() {
-    for (kibibytes, len) in [(100, 50), (256, 400), (512, 2000)] {
+    for (kibibytes, len) in [(144, 50), (256, 400), (512, 2000)] {
         let (_, store) = store_with(&Options {
             capacity: 8 << 20,
             journal_size: Some(kibibytes << 10),

@@ -22,7 +22,7 @@ impl Source for Kept {
 
 fn index() -> (Index, Arc<RwLock<Vec<Vec<u8>>>>) {
     let kept = Arc::new(RwLock::new(Vec::new()));
-    let index = Index::new(Vec::new(), Box::new(Kept(Arc::clone(&kept))));
+    let index = Index::new(Vec::new(), Box::new(Kept(Arc::clone(&kept))), u64::MAX);
     (index, kept)
 }
 
@@ -92,7 +92,7 @@ fn random_changes_with_reopening_agree_with_an_ordered_map() {
         assert_eq!(index.count(), model.len() as u64);
         if round % 9_000 == 0 {
             let images = store(&index, &kept);
-            index = Index::new(images, Box::new(Kept(Arc::clone(&kept))));
+            index = Index::new(images, Box::new(Kept(Arc::clone(&kept))), u64::MAX);
         }
     }
     assert!(index.leaves() > 10);
@@ -194,7 +194,7 @@ fn ids_that_came_and_went_leave_no_leaves_behind() {
     assert_eq!(walk(&index), before);
     // What was joined is told anew, and comes back.
     let images = store(&index, &kept);
-    let again = Index::new(images, Box::new(Kept(kept)));
+    let again = Index::new(images, Box::new(Kept(kept)), u64::MAX);
     assert_eq!(walk(&again), before);
     assert_eq!(again.count(), before.len() as u64);
     index.set(ObjectId(40_000), Some(entry(9))).unwrap();
