@@ -1,4 +1,5 @@
 //! Findings of checks and scrubs, as JSON has them, and what can be done about them.
+//! Promises: what is told of one names its device, and offset and object where it has them.
 //! It does not know who found them.
 
 use azekura::object::Finding;
