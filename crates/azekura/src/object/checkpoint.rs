@@ -23,6 +23,7 @@ use crate::format::checksum::crc;
 use crate::format::superblock::Superblock;
 use crate::log::anchor::{Extent, Needed};
 use crate::log::parts::{self, Parts};
+use crate::log::segment::left_by_growth;
 use crate::log::{Claim, Geometry, Segment, Use};
 
 /// The last checkpoint.
@@ -63,15 +64,31 @@ struct Load {
 }
 
 impl Load {
+    /// Of a store of one object.
+    fn of_few(groups: u64) -> Self {
+        Self {
+            count: 1,
+            leaves: 1,
+            leaf_len: 1,
+            packs: 0,
+            under_way: 1,
+            room: Breadth {
+                groups,
+                ..Breadth::default()
+            },
+        }
+    }
+
     /// Segments that a checkpoint may need for it, and how many of them in a row. A removal makes neither more: a run, or a span
     /// in limbo, is less than an object.
     fn need(&self, geometry: Geometry) -> (u32, u32) {
         let size = geometry.segment_size();
         let units = |len: u64| len.div_ceil(size) as u32;
         // A checkpoint syncs first if more are in limbo: then they are in the lists, unless something pins them.
-        let (limbo, freed) = match self.room.is_pinned {
-            true => (self.room.limbo, 0),
-            false => (LIMBO_MAX as u64, self.room.limbo),
+        let (limbo, freed) = if self.room.is_pinned {
+            (self.room.limbo, 0)
+        } else {
+            (LIMBO_MAX as u64, self.room.limbo)
         };
         let parts = (self.leaves + self.leaves / 8 + self.room.groups + 64) * PART_LEN;
         let spans = limbo + self.room.spans + self.packs + self.under_way;
@@ -89,6 +106,23 @@ impl Load {
 /// Bytes of a leaf's image, at most, in a journal of such segments.
 pub(super) fn leaf_image_max(geometry: Geometry) -> u64 {
     geometry.segment_size() / LEAF_PART
+}
+
+/// Segments of the least journal of all, and so many groups as it tells.
+pub(super) const LEAST: u32 = 32;
+const FEW: u64 = 64;
+/// Of more groups, segments besides those kept and a root, in which a store of a few objects lives.
+const LIVING: u32 = 6;
+
+/// Bytes of the smallest journal with which a store of `groups` groups takes its first objects, of segments of this size.
+pub(super) fn least_journal(geometry: Geometry, groups: u64) -> u64 {
+    if groups <= FEW {
+        return geometry.offset_of(LEAST);
+    }
+    let (units, _) = Load::of_few(groups).need(geometry);
+    let root = (groups * PART_LEN).div_ceil(geometry.segment_size()) as u32;
+    let least = |limit| left_by_growth(units, limit) + root + LIVING;
+    geometry.offset_of(least(least(0)))
 }
 
 /// The seed of a leaf's image.

@@ -3,6 +3,7 @@
 //! Promises: a store that a command opened is closed before the command answers, and a close that fails is an error.
 //! It does not know what is done with the store.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -45,6 +46,16 @@ impl Place {
         let journal = open(&self.store)?;
         let data = self.data.as_deref().map(open).transpose()?;
         Ok((journal, data))
+    }
+
+    /// Refuses a store that is not there, before anything is done for it.
+    pub(crate) fn refuse_missing(&self) -> Result<()> {
+        for path in [Some(self.path()), self.data()].into_iter().flatten() {
+            if fs::metadata(path).is_err() {
+                open(path)?;
+            }
+        }
+        Ok(())
     }
 
     /// Opens the store, has `work` done, and closes it.
