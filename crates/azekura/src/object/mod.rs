@@ -10,6 +10,7 @@
 //! | head | | |
 //! | remove, of one or a range | | one frame, no access |
 //! | sync, or [`Durability::Power`] | one flush, shared by all who wait | |
+//! | snapshot | | |
 //!
 //! What is longer than 2 MiB moves in pieces, in one run of accesses (`long`).
 //!
@@ -41,6 +42,8 @@
 //!
 //! The ideas: extents that certify themselves are Haystack's needles; next-fit over emptied groups is what a log-structured file
 //! system would do that never cleans; the exact index in memory over a journal is `CannyLS`'s.
+//!
+//! All objects as at one moment, while others change them: [`Snapshot`].
 //!
 //! It knows nothing of records and blocks. Requests with deadlines, many at once: `served`, by the order that `queue` gives.
 
@@ -75,6 +78,7 @@ mod salvage;
 mod scrub;
 mod settle;
 mod small;
+mod snapshot;
 mod stats;
 mod times;
 mod value;
@@ -110,6 +114,7 @@ pub use reader::StoreReader;
 pub use repair::Repaired;
 pub use scrub::{Scrubbed, Step};
 pub use served::Served;
+pub use snapshot::Snapshot;
 pub use times::{Times, Took};
 pub use value::Value;
 

@@ -95,14 +95,7 @@ impl Store {
         while let Some(from) = next.filter(|from| end.is_none_or(|end| *from < end)) {
             let page = self.core.index.page(from)?;
             for (id, entry) in page.entries {
-                let len = u64::from(entry.len);
-                let device_bytes = entry.device_bytes();
-                let listed = Listed {
-                    id,
-                    len,
-                    device_bytes,
-                };
-                if end.is_some_and(|end| id >= end) || !visit(listed) {
+                if end.is_some_and(|end| id >= end) || !visit(Listed::of(id, entry)) {
                     return Ok(());
                 }
             }
@@ -115,12 +108,28 @@ impl Store {
     pub fn usage(&self, first: ObjectId, end: Option<ObjectId>) -> Result<Usage> {
         let mut usage = Usage::default();
         self.list(first, end, &mut |listed| {
-            usage.count += 1;
-            usage.bytes += listed.len;
-            usage.device_bytes += listed.device_bytes;
+            usage.add(listed);
             true
         })?;
         Ok(usage)
+    }
+}
+
+impl Listed {
+    pub(super) fn of(id: ObjectId, entry: Entry) -> Self {
+        Self {
+            id,
+            len: u64::from(entry.len),
+            device_bytes: entry.device_bytes(),
+        }
+    }
+}
+
+impl Usage {
+    pub(super) fn add(&mut self, listed: Listed) {
+        self.count += 1;
+        self.bytes += listed.len;
+        self.device_bytes += listed.device_bytes;
     }
 }
 
