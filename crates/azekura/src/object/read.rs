@@ -168,14 +168,21 @@ impl Core {
             .map(|(_, sequence)| sequence))
     }
 
-    fn read_in_turn(&self, id: ObjectId, range: &Range<u64>) -> Result<Option<Read>> {
-        let (_pin, entry) = self.find(id)?;
-        let Some(entry) = entry else {
-            return Ok(None);
-        };
-        let read = self.read_entry(id, entry, range)?;
-        read.map(Some)
-            .map_err(|fault| self.damaged(id, entry, fault))
+    /// Nobody changes it then, but a small one may move: what is elsewhere when it was read is looked for there.
+    pub(super) fn read_in_turn(&self, id: ObjectId, range: &Range<u64>) -> Result<Option<Read>> {
+        loop {
+            let (_pin, entry) = self.find(id)?;
+            let Some(entry) = entry else {
+                return Ok(None);
+            };
+            match self.read_entry(id, entry, range)? {
+                Ok(read) => return Ok(Some(read)),
+                Err(fault) if self.index.get(id)? == Some(entry) => {
+                    return Err(self.damaged(id, entry, fault));
+                }
+                Err(_) => {}
+            }
+        }
     }
 
     /// Reads and verifies what an entry tells; the caller is pinned since before it got the entry.
