@@ -67,6 +67,7 @@ impl Core {
             journal_size: Some(last.journal_size),
             group_size: Some(u64::from(self.group_units) * UNIT),
             fill: false,
+            overwrite: false,
             durability: Durability::Process,
             small_max: self.options.small_max,
             sync_interval: None,

@@ -70,6 +70,7 @@ mod grow;
 mod journal;
 mod keeper;
 mod open;
+mod paths;
 mod read;
 mod reader;
 mod recover;
@@ -120,8 +121,12 @@ pub use value::Value;
 
 /// How a store is made and opened. What was decided when it was made is not asked again.
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each says yes or no to a thing of its own"
+)]
 pub struct Options {
-    /// When made: bytes of file, journal and data together. A device is taken whole.
+    /// When made: bytes of file, journal and data together; of a store on two places, of the data. A device is taken whole.
     pub capacity: u64,
     /// When made: bytes of the journal; `None`: a 64th of the capacity, at least 4 MiB. It has to hold 80 bytes an object,
     /// 100 and more below 4 MiB.
@@ -132,6 +137,8 @@ pub struct Options {
     /// When made: write all of the room once. Direct writes into room that a file system has merely set aside cost twice as
     /// much and more, the first time.
     pub fill: bool,
+    /// When made: take a device that is not blank. What is on it is lost.
+    pub overwrite: bool,
     /// What an acknowledged change survives.
     pub durability: Durability,
     /// Objects of so many bytes at most go to the journal first, and then into packs; 0: none. At most 64 KiB less 72 bytes.
@@ -153,6 +160,7 @@ impl Default for Options {
             journal_size: None,
             group_size: None,
             fill: false,
+            overwrite: false,
             durability: Durability::Process,
             small_max: 2048,
             sync_interval: None,
