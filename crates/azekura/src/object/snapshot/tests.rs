@@ -377,6 +377,47 @@ fn a_full_store_has_snapshots_too_and_takes_removals_meanwhile() {
 }
 
 #[test]
+fn a_journal_that_fills_while_one_lives_empties_when_it_is_dropped() {
+    let store = store(&options(1 << 20, 3 << 20));
+    let empty = free(&store);
+    let lens = [200, 1500, 3000, 9000];
+    for n in 0.. {
+        let len = lens[n as usize % 4];
+        if store.put(id(n), &value(n, len)).is_err() {
+            break;
+        }
+    }
+    let snapshot = store.snapshot().unwrap();
+    let before: Vec<_> = snapshot.values(ObjectId(0), None).collect();
+    // A limit: nothing that is removed gives room, small objects stay in the journal, and it takes no more removals either.
+    let mut random = Random::new(round_seed());
+    let refused = (0..100_000).find_map(|_| {
+        let n = random.below(snapshot.count());
+        if random.one_in(2) {
+            return store.remove(id(n)).err();
+        }
+        // Mostly there is no room.
+        let _ = store.put(id(n), &value(n, lens[random.index(4)]));
+        None
+    });
+    assert_eq!(refused.map(|error| error.kind()), Some(Kind::Full));
+    for (n, object) in (0..).zip(&before) {
+        assert_eq!(
+            snapshot.get(id(n)).unwrap(),
+            object.as_ref().ok().map(|(_, value)| value.to_vec().into())
+        );
+    }
+    drop(snapshot);
+    for n in 0..before.len() as u64 {
+        store.remove(id(n)).unwrap();
+        store.put(id(n), &value(n, 100)).unwrap();
+    }
+    store.remove_range(ObjectId(0), None).unwrap();
+    store.checkpoint().unwrap();
+    assert_eq!(free(&store), empty);
+}
+
+#[test]
 fn it_may_be_read_when_the_store_is_closed_and_keeps_others_out() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(NAME);
