@@ -344,6 +344,28 @@ fn what_is_left_keeps_its_room_until_the_snapshot_is_dropped() {
 }
 
 #[test]
+fn objects_that_move_in_pieces_stay_too() {
+    let store = store(&Options {
+        group_size: Some(8 << 20),
+        ..options(256 << 10, 24 << 20)
+    });
+    let long = |version| value(version, 3_000_000);
+    store.put(id(0), &long(0)).unwrap();
+    let snapshot = store.snapshot().unwrap();
+    // Until there is no room but the one that is pinned.
+    let refused = (1..20).find_map(|version| {
+        store.sync().unwrap();
+        store.put(id(0), &long(version)).err()
+    });
+    assert_eq!(refused.unwrap().kind(), Kind::Full);
+    assert!(snapshot.get(id(0)).unwrap() == Some(long(0).into()));
+    let part = snapshot.get_range(id(0), 2_900_000..u64::MAX).unwrap();
+    assert!(part.unwrap() == long(0)[2_900_000..]);
+    drop(snapshot);
+    store.put(id(0), &long(20)).unwrap();
+}
+
+#[test]
 fn a_full_store_has_snapshots_too_and_takes_removals_meanwhile() {
     let store = store(&options(1 << 20, 2 << 20));
     let empty = free(&store);
