@@ -122,22 +122,13 @@ impl Store {
     /// put, and one frame of the journal, with which they happen. The sequences, in the order of `changes`.
     pub fn apply(&self, changes: &[Change<'_>]) -> Result<Vec<u64>> {
         let ids: Vec<ObjectId> = changes.iter().map(Change::id).collect();
-        refuse_twice(&ids)?;
+        self.core.refuse_twice(&ids)?;
         let turn = self.core.turns.take(ids);
         let sequences = self.core.apply(changes)?;
         drop(turn);
         self.core.settle(self.core.options.durability)?;
         Ok(sequences)
     }
-}
-
-/// A batch changes each of its objects once.
-pub(super) fn refuse_twice(ids: &[ObjectId]) -> Result<()> {
-    let distinct: std::collections::HashSet<_> = ids.iter().collect();
-    if distinct.len() < ids.len() {
-        return Err(Error::new(Kind::Invalid, "a batch changes an object twice"));
-    }
-    Ok(())
 }
 
 /// The last id of a range, if there is any in it.
@@ -433,6 +424,18 @@ impl Core {
                 visit(id, entry)?;
             }
             next = page.next;
+        }
+        Ok(())
+    }
+
+    /// A batch changes each of its objects once.
+    pub(super) fn refuse_twice(&self, ids: &[ObjectId]) -> Result<()> {
+        let mut distinct = std::collections::HashSet::new();
+        if let Some(id) = ids.iter().find(|id| !distinct.insert(**id)) {
+            let what = format!("a batch changes object {id} twice");
+            return Err(Error::new(Kind::Invalid, what)
+                .at(self.data.path())
+                .remedy("give its last change alone"));
         }
         Ok(())
     }

@@ -23,7 +23,7 @@ use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::change::{Part, Placed, refuse_twice};
+use super::super::change::{Part, Placed};
 use super::super::extent::{BATCHED, PIECE};
 use super::super::queue::{Next, Ticket};
 use super::super::read::{LOOKS, Read, Sought};
@@ -354,7 +354,9 @@ impl Crew {
         let core = &self.store.core;
         let count = changes.len();
         let ids: Vec<ObjectId> = changes.iter().map(|(id, _)| *id).collect();
-        let room = refuse_twice(&ids).and_then(|()| Ok((room::vec(count)?, room::vec(count)?)));
+        let room = core
+            .refuse_twice(&ids)
+            .and_then(|()| Ok((room::vec(count)?, room::vec(count)?)));
         let (parts, left) = match room {
             Ok((parts, left)) => (parts, VecDeque::from(left)),
             Err(error) => {
