@@ -12,7 +12,8 @@ use clap::{ArgMatches, Command, CommandFactory as _, FromArgMatches as _, Parser
 use crate::command::Subcommand;
 use crate::exit;
 
-/// azekura stores records, a byte key and a byte value each, in one file.
+/// azekura stores records, a byte key and a byte value each, in one file, and objects, large values
+/// under 128-bit ids, in a file or on block devices.
 #[derive(Parser)]
 #[command(
     name = "azekura",
@@ -47,7 +48,10 @@ Examples:
   azekura list users.azh --items 10
   azekura search users.azh ^a --mode regex
   azekura export users.azh tsv > users.tsv
-  azekura copy users.azh backup.azh && azekura check backup.azh";
+  azekura copy users.azh backup.azh && azekura check backup.azh
+  azekura object create photos.azo --capacity 10GiB
+  azekura object put photos.azo 2a cat.jpg
+  azekura object get photos.azo 2a --output same.jpg";
 
 /// The whole command line.
 pub(crate) fn command() -> Command {
@@ -67,7 +71,7 @@ pub(crate) fn command() -> Command {
             "{{about}}\n\n{{usage-heading}} {{usage}}\n\n{text}Options:\n{{options}}{{after-help}}"
         ))
         .after_help(format!(
-            "{EXAMPLES}\n\n{}\n`azekura COMMAND --help` tells more.",
+            "{EXAMPLES}\n\n{}\n`azekura COMMAND --help` and `azekura object COMMAND --help` tell more.",
             exit::table()
         ))
 }

@@ -60,7 +60,7 @@ pub(crate) const CODES: [(u8, &str); 11] = [
     (0, "done; found; true"),
     (
         1,
-        "no: the record is absent or present already, or nothing matched",
+        "no: the record or object is absent or present already, or nothing matched",
     ),
     (
         USAGE,

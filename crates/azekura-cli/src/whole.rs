@@ -13,19 +13,53 @@ use azekura::io::Storage as _;
 use azekura::io::file::{self, File};
 use azekura::{Error, Kind, Result};
 
+/// Bytes that are read between two reports.
+const PIECE: u64 = 1 << 20;
+
 /// Writes the results of a command; an error of its writer is for the closure to name.
 pub(crate) type Write<'w> = dyn FnMut(&mut dyn io::Write) -> Result<()> + 'w;
 
 /// The bytes of a file or of standard input (`-`), at most one more than `limit`: whoever stores them refuses that.
 pub(crate) fn read(source: &Path, limit: u64) -> Result<Vec<u8>> {
-    let mut value = Vec::new();
+    read_told(source, limit, &mut |_| ())
+}
+
+/// As [`read`]; `progress` is told how many bytes there are so far.
+pub(crate) fn read_told(
+    source: &Path,
+    limit: u64,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Vec<u8>> {
     let bound = limit.saturating_add(1);
-    if source == Path::new("-") {
-        io::stdin().lock().take(bound).read_to_end(&mut value)
+    let read = if is_standard_input(source) {
+        read_from(io::stdin().lock().take(bound), 0, progress)
     } else {
-        fs::File::open(source).and_then(|file| file.take(bound).read_to_end(&mut value))
+        let expected = len_of(source).unwrap_or(0).min(bound);
+        fs::File::open(source).and_then(|file| read_from(file.take(bound), expected, progress))
+    };
+    read.map_err(|error| Error::io("cannot read the value", error).at(source))
+}
+
+/// How long a source is, if that can be told before it is read.
+pub(crate) fn len_of(source: &Path) -> Option<u64> {
+    let found = fs::metadata(source).ok().filter(fs::Metadata::is_file)?;
+    (!is_standard_input(source)).then_some(found.len())
+}
+
+fn is_standard_input(source: &Path) -> bool {
+    source == Path::new("-")
+}
+
+fn read_from(
+    mut from: impl io::Read,
+    expected: u64,
+    progress: &mut dyn FnMut(u64),
+) -> io::Result<Vec<u8>> {
+    let mut value = Vec::new();
+    value.try_reserve_exact(expected as usize)?;
+    while from.by_ref().take(PIECE).read_to_end(&mut value)? > 0 {
+        progress(value.len() as u64);
     }
-    .map_err(|error| Error::io("cannot read the value", error).at(source))?;
     Ok(value)
 }
 

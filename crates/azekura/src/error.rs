@@ -139,6 +139,15 @@ impl Error {
         self
     }
 
+    /// Adds whose it is, before the detail.
+    pub(crate) fn of(self, whose: impl fmt::Display) -> Self {
+        let detail = match &self.0.detail {
+            Some(detail) => format!("{whose}; {detail}"),
+            None => whose.to_string(),
+        };
+        self.detail(detail)
+    }
+
     /// Adds what the user can do.
     #[must_use]
     pub fn remedy(mut self, remedy: impl Into<String>) -> Self {
@@ -154,11 +163,16 @@ impl Error {
 
     /// Another remedy, if it has the one that was `told`.
     pub(crate) fn remedy_instead(self, told: &str, remedy: &str) -> Self {
-        if self.0.remedy.as_deref() == Some(told) {
+        if self.has_remedy(told) {
             self.remedy(remedy)
         } else {
             self
         }
+    }
+
+    /// Whether it has the remedy that was `told`.
+    pub(crate) fn has_remedy(&self, told: &str) -> bool {
+        self.0.remedy.as_deref() == Some(told)
     }
 
     /// What the caller should do next.

@@ -559,6 +559,12 @@ fn a_journal_full_of_small_objects_is_refused_opened_and_emptied() {
                 Ok(_) => kept.push(id),
                 Err(error) => {
                     assert_eq!(error.kind(), azekura::Kind::Full);
+                    let said = error.to_string();
+                    assert!(
+                        said.starts_with("full: the journal is full at objects.azo (")
+                            && said.ends_with("with a larger journal: --journal-size"),
+                        "{said}"
+                    );
                     refused += 1;
                 }
             }

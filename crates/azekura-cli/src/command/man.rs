@@ -1,4 +1,4 @@
-//! `man`: prints a manual page, of the whole or of one command, generated from the definitions.
+//! `man`: prints a manual page, of the whole or of one command (`azekura man object put`), generated from the definitions.
 //! `azekura man > azekura.1` makes the file that `man` reads.
 //! It does not know the commands.
 
@@ -11,8 +11,9 @@ use crate::output::{self, Output};
 /// Print the manual page
 #[derive(clap::Args)]
 pub(crate) struct Man {
-    /// The command it is about; without it, the whole program
-    command: Option<String>,
+    /// The command it is about, with its own command if it has some; without it, the whole program
+    #[arg(value_name = "COMMAND")]
+    commands: Vec<String>,
 }
 
 impl Man {
@@ -20,13 +21,21 @@ impl Man {
         let mut all = args::command();
         // Building hands names and versions down to the subcommands.
         all.build();
-        let page = match &self.command {
+        let mut page = &all;
+        for (at, name) in self.commands.iter().enumerate() {
+            page = page.find_subcommand(name).ok_or_else(|| {
+                let path = self.commands[..=at].join(" ");
+                Error::new(Kind::Invalid, format!("no command {path:?}"))
+                    .remedy("`azekura --help` lists them")
+            })?;
+        }
+        let page = if self.commands.is_empty() {
             // The name of the page stands before this.
-            None => all.about("store records, a byte key and a byte value each, in one file"),
-            Some(name) => all
-                .find_subcommand(name)
-                .cloned()
-                .ok_or_else(|| Error::new(Kind::Invalid, format!("no command {name:?}")))?,
+            all.about(
+                "store records, a byte key and a byte value each, in one file, and large objects",
+            )
+        } else {
+            page.clone()
         };
         clap_mangen::Man::new(page)
             .source(concat!("azekura ", env!("CARGO_PKG_VERSION")))

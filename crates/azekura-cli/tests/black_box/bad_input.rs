@@ -258,7 +258,7 @@ fn places_where_nothing_can_be_made_or_read_are_named() {
 fn a_file_whose_beginning_is_gone_is_damaged_and_says_what_is_left_to_do() {
     let place = Place::with_store();
     let start = place.read("s.azh")[..100].to_vec();
-    refused(&start, 8, "corrupted: both superblocks are damaged");
+    refused(&start, 8, "corrupted: the file is too short for a store");
     place.write("s.azh", &start);
     let error = place.run(&["repair", "s.azh", "new.azh"]).error(8);
     assert!(error.contains("; restore a backup"), "{error}");

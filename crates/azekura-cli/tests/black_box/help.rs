@@ -69,10 +69,52 @@ fn every_command_has_help_a_manual_page_and_a_place_in_the_document() {
         );
     }
     place.run(&["man", "nonsense"]).error(3);
+    place.run(&["man", "object", "nonsense"]).error(3);
     let page = place.run(&["man"]).ok();
     assert!(
         page.contains(".TH azekura 1") && page.contains("Exit codes"),
         "{page}"
+    );
+}
+
+#[test]
+fn every_command_of_objects_has_an_example_its_exit_codes_and_a_manual_page() {
+    let place = Place::new();
+    let all = place.run(&["object", "--help"]).ok();
+    let listed = all.split("Commands:\n").nth(1).expect("commands");
+    let listed = listed.split("\n\n").next().expect("an end");
+    let names: Vec<&str> = listed
+        .lines()
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|name| *name != "help")
+        .collect();
+    assert_eq!(names.len(), 15, "{all}");
+    let main = place.run(&["--help"]).ok();
+    assert!(main.contains("objects, large values"), "{main}");
+    for name in names {
+        let help = place.run(&["object", name, "--help"]).ok();
+        assert!(
+            help.contains(&format!("azekura object {name} photos.azo")),
+            "{help}"
+        );
+        assert!(
+            help.contains("Example") && help.contains("Exit codes: "),
+            "{help}"
+        );
+        assert!(
+            help.contains(&format!("Usage: azekura object {name}")),
+            "{help}"
+        );
+        let page = place.run(&["man", "object", name]).ok();
+        assert!(
+            page.contains(&format!("azekura\\-object\\-{}", name.replace('-', "\\-"))),
+            "{page}"
+        );
+    }
+    let help = place.run(&["object", "remove-range", "--help"]).ok();
+    assert!(
+        help.contains("give --first, --end or both, or --all"),
+        "{help}"
     );
 }
 

@@ -2,7 +2,7 @@
 //! names the device and, where there is one, the object, with an exit code for scripts.
 //! Checks, repairs and copies of them have their own tests.
 
-use std::process::{Child, Stdio};
+use azekura::object::{ObjectId, Options, Store};
 
 use crate::program::{Place, Ran, lines};
 
@@ -109,6 +109,12 @@ fn a_part_of_an_object_is_got_and_one_beyond_its_end_is_refused() {
             "{error}"
         );
     }
+    let ran = place.object(&["get", "s.azo", "ab", "--range", "0..=3"]);
+    assert!(
+        ran.code == 2 && ran.err.contains("0..4 for 0..=3"),
+        "{}",
+        ran.err
+    );
     for range in ["5..4", "x..", "9"] {
         let ran = place.object(&["get", "s.azo", "ab", "--range", range]);
         assert_eq!(ran.code, 2, "{range}");
@@ -172,7 +178,12 @@ fn several_puts_are_one_change_and_conditions_hold_one_back() {
         1
     );
     let ran = expect(sequence + 1);
-    assert_eq!(ran.err, present);
+    let other = format!(
+        "azekura: another sequence: {:032} (found {sequence}, expected {})\n",
+        1,
+        sequence + 1
+    );
+    assert_eq!(ran.err, other);
     ran.no();
     let ran = place.object(&["put", "s.azo", "1", "--value", "new", "--no-overwrite"]);
     assert_eq!(ran.err, present);
@@ -286,8 +297,8 @@ fn values_over_the_limit_and_full_stores_are_refused_and_the_rest_stays() {
         let error = place.run_with(command, input).error(4);
         assert!(
             error.starts_with(&format!(
-                "too large: object {ID} exceeds the limit at s.azo (at most "
-            )),
+                "too large: object {ID} exceeds the limit at s.azo (found 1 MiB, expected at most "
+            )) && error.ends_with("or make a store with larger groups: --group-size"),
             "{error}"
         );
     }
@@ -301,8 +312,13 @@ fn values_over_the_limit_and_full_stores_are_refused_and_the_rest_stays() {
     };
     assert!(stored > 0, "{error}");
     assert!(
-        error.starts_with("full: no room for the object in one piece at s.azo (found ")
-            && error.ends_with("; remove objects, or grow the store"),
+        error.starts_with(&format!(
+            "full: no room for object {:032x} in one piece at s.azo (found ",
+            stored + 2
+        )) && error.contains(" free in all, ")
+            && error.ends_with(
+                " of it in a row, expected 704 KiB in a row); remove objects, or grow the store"
+            ),
         "{error}"
     );
     let list = place.object(&["list", "s.azo"]).ok();
@@ -404,7 +420,30 @@ fn a_store_that_cannot_be_made_leaves_nothing() {
         (
             &["new.azo", "--capacity", "48MiB", "--group-size", "3MiB"],
             3,
-            "a group is a power of two at new.azo",
+            "a group is a power of two at new.azo (found 3 MiB, 3145728 bytes, expected ",
+        ),
+        (
+            &[
+                "new.azo",
+                "--capacity",
+                "400MiB",
+                "--journal-size",
+                "80KiB",
+                "--group-size",
+                "1MiB",
+            ],
+            3,
+            "the journal is too small for so many groups at new.azo (found 80 KiB, and 400 groups of 1 MiB, expected ",
+        ),
+        (
+            &["/dev/null", "--capacity", "48MiB"],
+            3,
+            "no store can be made there at /dev/null (found a character device, expected a new name or a block device)",
+        ),
+        (
+            &[".", "--capacity", "48MiB"],
+            3,
+            "no store can be made there at . (found a folder, ",
         ),
         (&["new.azo", "--capacity", "3000000TiB"], 5, " at new.azo"),
         (
@@ -540,6 +579,8 @@ fn files_that_are_no_object_store_are_refused_and_left_alone() {
         ),
     ] {
         let before = place.read(file);
+        let remedied = place.object(&["list", file]).error(7).contains("; ");
+        assert!(remedied, "{file}");
         for command in [
             &["get", file, "1"][..],
             &["put", file, "1", "--value", "x"],
@@ -585,6 +626,12 @@ fn a_store_whose_file_was_cut_is_refused_and_told_what_is_missing() {
         error,
         "corrupted: the device is shorter than the store at s.azo (found 40 MiB, expected 48 MiB); \
          restore its size, or run `azekura object repair`"
+    );
+    place.write("short", &place.read("s.azo")[..100]);
+    assert_eq!(
+        place.object(&["get", "short", "1"]).error(8),
+        "corrupted: the file is too short for a store at short (found 100 bytes, expected 8192 or more); \
+         restore a backup: what is cut off told where everything is"
     );
     file.set_len(48 << 20).expect("a file is made longer");
     assert_eq!(place.object(&["get", "s.azo", "1"]).ok(), "x");
@@ -700,29 +747,20 @@ fn journal_and_values_may_be_apart_and_belong_together() {
         .error(9);
 }
 
-/// Has another process hold the store: a put that waits for its value. And what somebody who comes is told.
-fn held(place: &Place) -> (Child, String) {
-    let hold = || {
-        let mut command = place.command(&["object", "put", "s.azo", "1", "-"]);
-        command.stdin(Stdio::piped()).spawn().expect("it starts")
+/// Holds the store, as another program would.
+fn held(place: &Place) -> Store {
+    let options = Options {
+        background: false,
+        ..Options::default()
     };
-    let mut holder = hold();
-    loop {
-        let ran = place.object(&["list", "s.azo"]);
-        if ran.code != 0 {
-            return (holder, ran.error(6));
-        }
-        // The list may have been there first: then the holder was refused.
-        if holder.try_wait().expect("a state").is_some() {
-            holder = hold();
-        }
-    }
+    Store::open(place.path("s.azo"), &options).expect("nobody has it open")
 }
 
 #[test]
 fn a_store_that_another_process_has_open_is_locked() {
     let place = Place::with_objects();
-    let (mut holder, refused) = held(&place);
+    let holder = held(&place);
+    let refused = place.object(&["list", "s.azo"]).error(6);
     assert!(
         refused.starts_with("locked: ") && refused.contains(" at s.azo"),
         "{refused}"
@@ -736,9 +774,43 @@ fn a_store_that_another_process_has_open_is_locked() {
         let remedy = " at s.azo; ask the program that has it open, or stop it";
         assert!(refused.ends_with(remedy), "{command:?}: {refused}");
     }
-    drop(holder.stdin.take());
-    assert!(holder.wait().expect("the holder ends").success());
+    holder.put(ObjectId(1), b"").expect("room");
+    holder.close().expect("a close");
     assert_eq!(place.object(&["get", "s.azo", "1"]).ok(), "");
+}
+
+/// The put had the store open while it waited for its value: the get was refused as locked.
+#[test]
+fn an_object_goes_through_a_pipe_to_another_store_and_within_one() {
+    let place = Place::with_objects();
+    place
+        .object(&["create", "t.azo", "--capacity", "48MiB"])
+        .ok();
+    let value = bytes(700_000, 8);
+    place.write("file", &value);
+    place.object(&["put", "s.azo", "1", "file"]).ok();
+    for store in ["s.azo", "t.azo"] {
+        let program = env!("CARGO_BIN_EXE_azekura");
+        let line =
+            format!("{program} object get s.azo 1 | {program} object put {store} 2 - && echo done");
+        let ran = std::process::Command::new("sh")
+            .args(["-c", &line])
+            .current_dir(place.path("."))
+            .output()
+            .expect("a shell");
+        assert_eq!(
+            (&ran.stdout[..], &ran.stderr[..]),
+            (&b"done\n"[..], &b""[..])
+        );
+        place.object(&["get", store, "2", "-o", "out"]).ok();
+        assert!(place.read("out") == value, "{store}");
+    }
+    // What is not there is told before anything is read.
+    let error = place.object(&["put", "missing", "1", "nowhere"]).error(9);
+    assert!(
+        error.ends_with("make the store with `azekura object create`"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -748,10 +820,14 @@ fn commands_that_only_look_change_no_byte_of_a_store_that_was_killed() {
     place
         .object(&["put", "s.azo", "1", "file", "2", "file"])
         .ok();
-    let (mut holder, _) = held(&place);
-    holder.kill().expect("it is killed");
-    holder.wait().expect("it ends");
+    let holder = held(&place);
+    holder
+        .put(ObjectId(3), b"not in a checkpoint")
+        .expect("room");
     let before = place.read("s.azo");
+    holder.close().expect("a close");
+    // As its death would have left it.
+    place.write("s.azo", &before);
     for command in [
         &["get", "s.azo", "1", "--output", "same"][..],
         &["head", "s.azo", "1", "2"],

@@ -19,7 +19,7 @@
 
 use super::bytes::{Give, Take};
 use super::checksum::crc;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, bytes, quote};
 
 /// Bytes of a slot.
 pub const SLOT_SIZE: u64 = 4096;
@@ -133,16 +133,26 @@ impl Superblock {
             return Error::new(Kind::Mismatch, "the file is empty")
                 .remedy("create a store there with `azekura create` after removing it");
         }
+        let is_one = head.len() as u64 == SLOT_SIZE;
         if slots.iter().any(|slot| slot.starts_with(&MAGIC)) {
-            return Error::new(Kind::Corrupted, "both superblocks are damaged")
-                .offset(0)
-                .remedy(
-                    "restore a backup: without one of them nothing tells where the records are",
-                );
+            if !is_one && (head.len() as u64) < SIZE {
+                return Error::new(Kind::Corrupted, "the file is too short for a store")
+                    .found(bytes(head.len()), format!("{SIZE} or more"))
+                    .remedy("restore a backup: what is cut off told where everything is");
+            }
+            let what = if is_one {
+                "the superblock is damaged"
+            } else {
+                "both superblocks are damaged"
+            };
+            return Error::new(Kind::Corrupted, what).offset(0).remedy(
+                "restore a backup: without one of both superblocks nothing tells where anything is",
+            );
         }
         let start = head.get(..head.len().min(8)).unwrap_or_default();
         Error::new(Kind::Mismatch, "not an azekura file")
-            .found(crate::error::quote(start), crate::error::quote(&MAGIC))
+            .found(quote(start), quote(&MAGIC))
+            .remedy("it is no store: check the path")
     }
 }
 
@@ -223,6 +233,47 @@ mod tests {
         assert!(
             error.to_string().contains("found hash, expected tree"),
             "{error}"
+        );
+    }
+
+    #[test]
+    fn what_is_too_short_or_damaged_is_told_apart_and_a_newer_version_is_no_damage() {
+        let say = |bytes: &[u8]| {
+            let error = Superblock::current(bytes, b"hash\0\0\0\0").unwrap_err();
+            error.to_string()
+        };
+        let mut bytes = head(&[block(4), block(5)]);
+        for len in [100, 5000] {
+            let mut cut = bytes[..len].to_vec();
+            cut[40] ^= 1;
+            let wanted = format!(
+                "corrupted: the file is too short for a store (found {len} bytes, expected 8192 or more); restore"
+            );
+            assert!(say(&cut).starts_with(&wanted), "{}", say(&cut));
+        }
+        bytes[40] ^= 1;
+        let one = say(&bytes[..4096]);
+        assert!(
+            one.starts_with("corrupted: the superblock is damaged offset 0x0; "),
+            "{one}"
+        );
+        bytes[4096 + 40] ^= 1;
+        let both = say(&bytes);
+        assert!(
+            both.starts_with("corrupted: both superblocks are damaged"),
+            "{both}"
+        );
+        // One slot of a newer release, the other one damaged, or both torn.
+        bytes[4096 + 12] = 7;
+        let newer = say(&bytes);
+        assert!(
+            newer.contains("newer format (found version 7, expected at most 1)"),
+            "{newer}"
+        );
+        let foreign = say(b"PK\x03\x04 and so on");
+        assert!(
+            foreign.ends_with("; it is no store: check the path"),
+            "{foreign}"
         );
     }
 

@@ -28,7 +28,7 @@ use crate::epoch;
 use crate::error::{Error, Kind, Result};
 use crate::io::{Map, Storage};
 
-pub use space::Claim;
+pub use space::{Claim, REMEDY, left_by_growth};
 
 /// Sizes and salt, fixed when the file is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

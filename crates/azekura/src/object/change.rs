@@ -58,6 +58,20 @@ impl Store {
     ///
     /// One aligned write, and a flush if the store's durability is `Power`. `TooLarge` above [`len_max`](Self::len_max);
     /// `Full` if no free room is that long: the old object stays.
+    ///
+    /// ```
+    /// use azekura::object::{ObjectId, Options, Store};
+    ///
+    /// # fn main() -> azekura::Result<()> {
+    /// # let memory = azekura::io::memory::Memory::from_bytes(&vec![0; 16 << 20], 16 << 20)?;
+    /// # let store = Store::create_on(memory, None, &Options::default(), &mut |_, _| ())?;
+    /// let first = store.put(ObjectId(0x2a), b"a cat, in many bytes")?;
+    /// let second = store.put(ObjectId(0x2a), b"a dog")?;
+    /// assert!(!first.replaced && second.replaced && first.sequence < second.sequence);
+    /// assert_eq!(store.get(ObjectId(0x2a))?.as_deref(), Some(&b"a dog"[..]));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn put(&self, id: ObjectId, value: &[u8]) -> Result<Stored> {
         self.put_with(id, value, self.core.options.durability)
     }
@@ -120,6 +134,22 @@ impl Store {
 
     /// Makes all `changes`: after a crash all of them happened or none. Ids must be distinct (`Invalid`). One write for each
     /// put, and one frame of the journal, with which they happen. The sequences, in the order of `changes`.
+    ///
+    /// ```
+    /// use azekura::object::{Change, ObjectId, Options, Store};
+    ///
+    /// # fn main() -> azekura::Result<()> {
+    /// # let memory = azekura::io::memory::Memory::from_bytes(&vec![0; 16 << 20], 16 << 20)?;
+    /// # let store = Store::create_on(memory, None, &Options::default(), &mut |_, _| ())?;
+    /// store.put(ObjectId(1), b"a draft")?;
+    /// store.apply(&[
+    ///     Change::Put(ObjectId(2), b"the text"),
+    ///     Change::Remove(ObjectId(1)),
+    /// ])?;
+    /// assert_eq!((store.head(ObjectId(1))?, store.head(ObjectId(2))?), (None, Some(8)));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn apply(&self, changes: &[Change<'_>]) -> Result<Vec<u64>> {
         let ids: Vec<ObjectId> = changes.iter().map(Change::id).collect();
         self.core.refuse_twice(&ids)?;
@@ -231,7 +261,7 @@ impl Core {
             return Err(self.too_large(format!("object {id}"), len));
         }
         self.index.prepare(id)?;
-        let (span, sequence) = self.find_room(extent::units(len) as u32)?;
+        let (span, sequence) = self.find_room(id, extent::units(len) as u32)?;
         Ok(Placed {
             id,
             sequence,
@@ -253,7 +283,7 @@ impl Core {
             .remedy("store it in parts, or make a store with larger groups")
     }
 
-    fn find_room(&self, units: u32) -> Result<(Span, u64)> {
+    fn find_room(&self, id: ObjectId, units: u32) -> Result<(Span, u64)> {
         let mut is_synced = false;
         for attempt in 0..4 {
             match self.take_room(units, Claim::Growth) {
@@ -263,7 +293,7 @@ impl Core {
                     self.sync()?;
                     is_synced = true;
                 }
-                Ok(None) => return Err(self.full(u64::from(units))),
+                Ok(None) => break,
                 // The journal has no room before a checkpoint gives some back.
                 Err(error) if error.kind() == Kind::Full && attempt < 2 => {
                     match self.make_checkpoint() {
@@ -274,12 +304,12 @@ impl Core {
                 Err(error) => return Err(error),
             }
         }
-        Err(self.full(u64::from(units)))
+        Err(self.full(format_args!("object {id}"), u64::from(units)))
     }
 
     pub(super) fn take_room(&self, units: u32, claim: Claim) -> Result<Option<(Span, u64)>> {
         self.log.healthy()?;
-        self.log.admit(claim)?;
+        self.admit(claim)?;
         let mut room = self.room.lock();
         let sequence = room.sequence;
         let Some(found) = room.space.take(units, sequence)? else {
@@ -511,14 +541,14 @@ impl Core {
         self.keep_for_checkpoint(puts);
         let made = self.make_journal_room(Claim::Growth).and_then(|()| {
             self.keep_for_checkpoint(puts);
-            self.log.admit(Claim::Growth)
+            self.admit(Claim::Growth)
         });
         made.inspect_err(|_| self.keep_for_checkpoint(0))
     }
 
     /// A checkpoint, if the journal has no room left for this claim.
     pub(super) fn make_journal_room(&self, claim: Claim) -> Result<()> {
-        match self.log.admit(claim) {
+        match self.admit(claim) {
             Err(error) if error.kind() == Kind::Full => match self.make_checkpoint() {
                 Err(error) if error.kind() != Kind::Full => Err(error),
                 _ => Ok(()),

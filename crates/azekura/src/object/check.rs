@@ -29,6 +29,9 @@ use crate::log::Address;
 /// Findings are listed up to this many; then it is clear that a repair is due.
 const FINDINGS_MAX: usize = 1000;
 
+/// What helps where anything but a value is damaged.
+const REPAIR: &str = "run `azekura object repair`";
+
 /// Something that is not as it must be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
@@ -273,15 +276,19 @@ impl Core {
 
     /// What is told of an object that does not verify.
     pub(super) fn finding(&self, id: ObjectId, entry: index::Entry, error: &Error) -> Finding {
-        let device = match entry.kind {
-            JOURNAL => self.log.storage().path(),
-            _ => self.data.path(),
-        };
         Finding {
-            device: device.to_owned(),
+            device: self.device_of(entry).to_owned(),
             offset: Some(self.offset_of_entry(entry)),
             object: Some(id),
             what: error.to_string(),
+        }
+    }
+
+    /// The device on which an object is.
+    pub(super) fn device_of(&self, entry: index::Entry) -> &Path {
+        match entry.kind {
+            JOURNAL => self.log.storage().path(),
+            _ => self.data.path(),
         }
     }
 
@@ -323,7 +330,8 @@ impl Core {
                     Error::new(Kind::Corrupted, format!("room on the device {what}"))
                         .at(self.data.path())
                         .offset(self.data_offset + at.min(span.unit) * UNIT)
-                        .detail(format!("before or at {of}")),
+                        .detail(format!("before or at {of}"))
+                        .remedy(REPAIR),
                 );
             }
             at = span.end();
@@ -332,7 +340,8 @@ impl Core {
             return Err(
                 Error::new(Kind::Corrupted, "room on the device is nobody's")
                     .at(self.data.path())
-                    .offset(self.data_offset + at * UNIT),
+                    .offset(self.data_offset + at * UNIT)
+                    .remedy(REPAIR),
             );
         }
         Ok(())
@@ -343,5 +352,9 @@ impl Core {
 fn read_slot(storage: &dyn Storage, offset: u64, engine: [u8; 8]) -> Result<Superblock> {
     let mut slot = vec![0; superblock::SLOT_SIZE as usize];
     storage.read_at(offset, &mut slot)?;
-    Superblock::current(&slot, &engine).map_err(|error| error.at(storage.path()).offset(offset))
+    Superblock::current(&slot, &engine).map_err(|error| {
+        let error = error.at(storage.path()).offset(offset);
+        // The other slot is whole, or nobody would be here.
+        error.remedy(REPAIR)
+    })
 }

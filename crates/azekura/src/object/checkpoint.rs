@@ -23,6 +23,7 @@ use crate::format::checksum::crc;
 use crate::format::superblock::Superblock;
 use crate::log::anchor::{Extent, Needed};
 use crate::log::parts::{self, Parts};
+use crate::log::segment::left_by_growth;
 use crate::log::{Claim, Geometry, Segment, Use};
 
 /// The last checkpoint.
@@ -62,6 +63,23 @@ fn need(geometry: Geometry, count: u64, leaves: u64, groups: u64) -> (u32, u32) 
     let ends = images * (LEAF_SIZE_MAX / 2).min(size * 2 / 5) / size;
     // Waiting puts take the rest of a segment and at most one more.
     (units(images + ends) + root + 3, root)
+}
+
+/// Segments of the least journal of all, and so many groups as it tells.
+pub(super) const LEAST: u32 = 16;
+const FEW: u64 = 64;
+/// Of more groups, segments besides those kept and a root, in which a store of a few objects lives.
+const LIVING: u32 = 6;
+
+/// Bytes of the smallest journal with which a store of `groups` groups takes its first objects, of segments of this size.
+pub(super) fn least_journal(geometry: Geometry, groups: u64) -> u64 {
+    if groups <= FEW {
+        return geometry.offset_of(LEAST);
+    }
+    let (units, _) = need(geometry, 1, 1, groups);
+    let root = (groups * PART_LEN).div_ceil(geometry.segment_size()) as u32;
+    let least = |limit| left_by_growth(units, limit) + root + LIVING;
+    geometry.offset_of(least(least(0)))
 }
 
 /// The seed of a leaf's image.

@@ -30,6 +30,21 @@ pub struct Draft {
 impl Store {
     /// Memory for a value of `len` bytes, to be filled and given to [`put_draft`](Self::put_draft). No access. `TooLarge` above
     /// [`len_max`](Self::len_max), `Full` if the system gives no memory.
+    ///
+    /// ```
+    /// use azekura::object::{ObjectId, Options, Store};
+    ///
+    /// # fn main() -> azekura::Result<()> {
+    /// # let memory = azekura::io::memory::Memory::from_bytes(&vec![0; 16 << 20], 16 << 20)?;
+    /// # let store = Store::create_on(memory, None, &Options::default(), &mut |_, _| ())?;
+    /// let mut file = &b"what a file or a socket gives"[..];
+    /// let mut draft = store.draft(file.len() as u64)?;
+    /// draft.fill_from(&mut file)?;
+    /// store.put_draft(ObjectId(0x2a), draft)?;
+    /// assert_eq!(store.head(ObjectId(0x2a))?, Some(29));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn draft(&self, len: u64) -> Result<Draft> {
         if len > self.len_max() {
             return Err(self.core.too_large("the draft", len));

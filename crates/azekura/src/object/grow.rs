@@ -9,6 +9,7 @@
 //! Nothing is put into the new room before the checkpoint is durable: an open at the old size could not find it. Stores do not
 //! shrink.
 
+use super::checkpoint::least_journal;
 use super::extent::UNIT;
 use super::layout::PLACES_END;
 use super::{Core, Store};
@@ -45,10 +46,30 @@ impl Core {
             self.data.resize(wanted)?;
         }
         let units = (wanted.min(PLACES_END) - self.data_offset) / UNIT;
+        let journal_size = state
+            .superblock
+            .as_ref()
+            .map_or(0, |(_, last)| last.journal_size);
+        let groups = units.div_ceil(u64::from(self.group_units));
+        let least = least_journal(self.log.geometry(), groups);
+        if units > before && journal_size < least {
+            if wanted > there {
+                self.data.resize(there)?;
+            }
+            let what = "the journal is too small for so many groups";
+            return Err(Error::new(Kind::Invalid, what)
+                .at(self.log.storage().path())
+                .found(
+                    format!("{}, and {groups} groups", size(journal_size)),
+                    format!("{} or more", size(least)),
+                )
+                .remedy("make a store with a larger journal, and put the objects there"));
+        }
         if units > before {
             self.room.lock().space.grow(units);
             drop(state);
-            self.make_checkpoint()?;
+            self.make_checkpoint()
+                .map_err(|error| self.of_journal(error))?;
         }
         Ok(units.max(before) * UNIT)
     }

@@ -9,8 +9,9 @@
 use super::Core;
 use super::layout::Record;
 use crate::epoch;
-use crate::error::Result;
+use crate::error::{Error, Kind, Result, size};
 use crate::format::frame::FrameKind;
+use crate::log::segment::REMEDY;
 use crate::log::{Address, Claim, Entry};
 
 /// Records of puts that wait, at most.
@@ -45,8 +46,36 @@ impl Core {
         };
         let pin = epoch::pin();
         let mark = pin.briefly();
-        let appended = self.log.append(&mark, &entry, claim)?;
-        Ok(appended.address)
+        let appended = self.log.append(&mark, &entry, claim);
+        Ok(appended.map_err(|error| self.of_journal(error))?.address)
+    }
+
+    /// Whether the journal has room for this claim. `Full` if not.
+    pub(super) fn admit(&self, claim: Claim) -> Result<()> {
+        self.log
+            .admit(claim)
+            .map_err(|error| self.of_journal(error))
+    }
+
+    /// What the log says of a store that is full, of the journal: it is the only part that the log knows.
+    #[cold]
+    pub(super) fn of_journal(&self, error: Error) -> Error {
+        if !error.has_remedy(REMEDY) {
+            return error;
+        }
+        let mapped = self.log.map().capacity();
+        let room = size(match self.devices {
+            1 => mapped.min(self.data_offset),
+            _ => mapped,
+        });
+        let objects = match self.index.count() {
+            1 => "1 object".to_owned(),
+            count => format!("{count} objects"),
+        };
+        Error::new(Kind::Full, "the journal is full")
+            .at(self.log.storage().path())
+            .detail(format!("{room} for {objects}"))
+            .remedy("remove objects, or make a store with a larger journal: --journal-size")
     }
 
     /// Tells it with the next batch, or now if the batch is full. The caller has the gate.

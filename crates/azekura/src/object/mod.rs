@@ -90,7 +90,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 
 use crate::engine::Durability;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, size};
 use crate::io::Storage;
 use crate::io::counted::Counts;
 use crate::keeper::{Bell, Keeper};
@@ -273,7 +273,8 @@ impl Store {
 
     /// Makes a checkpoint now: the next open replays nothing. Costs a write of all changed leaves, and two syncs.
     pub fn checkpoint(&self) -> Result<()> {
-        self.core.make_checkpoint()
+        let made = self.core.make_checkpoint();
+        made.map_err(|error| self.core.of_journal(error))
     }
 
     /// The longest value that fits, in bytes: 512 MiB, or what an allocation group holds, or an empty store.
@@ -327,15 +328,20 @@ impl Core {
     }
 
     #[cold]
-    fn full(&self, units: u64) -> Error {
-        let room = self.room.lock();
-        let free = room.space.free() * extent::UNIT;
-        Error::new(Kind::Full, "no room for the object in one piece")
+    fn full(&self, whom: impl std::fmt::Display, units: u64) -> Error {
+        let mut room = self.room.lock();
+        let free = size(room.space.free() * extent::UNIT);
+        let found = match room.space.fragments() {
+            Ok((longest, _)) => {
+                let longest = size(u64::from(longest) * extent::UNIT);
+                format!("{free} free in all, {longest} of it in a row")
+            }
+            // A list that cannot be read has its own error, where it is needed.
+            Err(_) => format!("{free} free in all"),
+        };
+        Error::new(Kind::Full, format!("no room for {whom} in one piece"))
             .at(self.data.path())
-            .found(
-                format!("{} free in all", crate::error::size(free)),
-                format!("{} in a row", crate::error::size(units * extent::UNIT)),
-            )
+            .found(found, format!("{} in a row", size(units * extent::UNIT)))
             .remedy("remove objects, or grow the store")
     }
 }

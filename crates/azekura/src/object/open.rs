@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicU64;
 
 use parking_lot::{Mutex, RwLock};
 
-use super::checkpoint::{Checkpoint, leaf_seed, list_seed};
+use super::checkpoint::{Checkpoint, LEAST, leaf_seed, least_journal, list_seed};
 use super::extent::UNIT;
 use super::index::{self, Entry, Image, Index, Leaf};
 use super::layout::{
@@ -266,7 +266,8 @@ impl Core {
 
     pub(super) fn close(&self) -> Result<()> {
         self.log.healthy()?;
-        self.make_checkpoint()?;
+        self.make_checkpoint()
+            .map_err(|error| self.of_journal(error))?;
         let mut state = self.checkpoint.lock();
         let Some((_, mut payload)) = state.superblock.clone() else {
             return Ok(());
@@ -313,16 +314,13 @@ impl Plan {
                     shift: *SHIFTS.start(),
                     salt: 0,
                 }
-                .offset_of(16),
+                .offset_of(LEAST),
             );
             return Err(error.remedy(format!(
                 "make the store larger, or its journal smaller: --journal-size, {least} or more"
             )));
         };
-        let shift = (journal_size / 64)
-            .max(1)
-            .ilog2()
-            .clamp(*SHIFTS.start(), 20);
+        let shift = shift_of(journal_size);
         let data_offset = match data_size {
             Some(_) => superblock::SIZE,
             None => journal_size,
@@ -334,7 +332,7 @@ impl Plan {
         });
         if !group.is_power_of_two() || !(UNIT..=1 << 40).contains(&group) {
             let expected = "one of 4 KiB to 1 TiB".into();
-            let found = format!("{group} bytes");
+            let found = format!("{}, {group} bytes", size(group));
             return Err(invalid(
                 "a group is a power of two",
                 device,
@@ -342,7 +340,7 @@ impl Plan {
                 expected,
             ));
         }
-        let least = Geometry { shift, salt: 0 }.offset_of(16);
+        let least = Geometry { shift, salt: 0 }.offset_of(LEAST);
         if journal_size < least {
             let (found, least) = sizes(journal_size, least);
             let least = format!("{least} or more");
@@ -358,6 +356,15 @@ impl Plan {
             };
             return Err(invalid("the store is too small", device, found, least).remedy(remedy));
         }
+        let groups = units.div_ceil(group / UNIT);
+        let least = least_journal_size(journal_size, groups);
+        if journal_size < least {
+            let (found, least) = sizes(journal_size, least);
+            let found = format!("{found}, and {groups} groups of {}", size(group));
+            let what = "the journal is too small for so many groups";
+            let error = invalid(what, journal_device, found, format!("{least} or more"));
+            return Err(error.remedy("make it larger: --journal-size, or the groups: --group-size"));
+        }
         Ok(Self {
             journal_size,
             shift,
@@ -365,6 +372,26 @@ impl Plan {
             units,
             group_units: (group / UNIT) as u32,
         })
+    }
+}
+
+/// A segment is a 64th of the journal, or as near to that as one may be.
+fn shift_of(journal_size: u64) -> u32 {
+    let part = (journal_size / 64).max(1).ilog2();
+    part.clamp(*SHIFTS.start(), 20)
+}
+
+/// The least journal for so many groups, of those that are not smaller than this one.
+fn least_journal_size(journal_size: u64, groups: u64) -> u64 {
+    let mut size = journal_size;
+    loop {
+        // In longer segments a checkpoint takes more.
+        let shift = shift_of(size);
+        let least = least_journal(Geometry { shift, salt: 0 }, groups);
+        if least <= size {
+            return size;
+        }
+        size = least;
     }
 }
 
@@ -530,6 +557,7 @@ pub(super) fn read_super(storage: &dyn Storage) -> Result<(u64, Super)> {
         Error::new(Kind::Corrupted, "the superblock holds impossible values")
             .at(storage.path())
             .offset(block.slot_offset())
+            .remedy("restore a backup")
     })?;
     Ok((block.sequence, payload))
 }
@@ -539,6 +567,12 @@ pub(super) fn other_place(error: Error, head: &[u8]) -> Error {
     let is = |engine| Superblock::current(head, engine).is_ok();
     if head.is_empty() {
         error.remedy("remove it, and make a store there with `azekura object create`")
+    } else if head.iter().all(|byte| *byte == 0) {
+        error.remedy(
+            "it is blank: check the path, or make a store there with `azekura object create`",
+        )
+    } else if is(b"hash\0\0\0\0") {
+        error.remedy("it holds records: `azekura get` and its like are for these")
     } else if is(&DATA) {
         error.remedy(
             "it is the data of a store: give the store's journal first, and this with --data",

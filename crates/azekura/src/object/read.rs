@@ -69,6 +69,21 @@ impl Store {
 
     /// The bytes of object `id` that lie in `range`: fewer where it ends earlier, none behind its end. One read of the
     /// chunks of 64 KiB that hold them, which are verified.
+    ///
+    /// ```
+    /// use azekura::object::{ObjectId, Options, Store};
+    ///
+    /// # fn main() -> azekura::Result<()> {
+    /// # let memory = azekura::io::memory::Memory::from_bytes(&vec![0; 16 << 20], 16 << 20)?;
+    /// # let store = Store::create_on(memory, None, &Options::default(), &mut |_, _| ())?;
+    /// store.put(ObjectId(0x2a), b"a cat, in many bytes")?;
+    /// assert_eq!(store.get_range(ObjectId(0x2a), 2..5)?.as_deref(), Some(&b"cat"[..]));
+    /// // It ends earlier.
+    /// assert_eq!(store.get_range(ObjectId(0x2a), 15..99)?.as_deref(), Some(&b"bytes"[..]));
+    /// assert!(store.get_range(ObjectId(0x2b), 0..1)?.is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn get_range(&self, id: ObjectId, range: Range<u64>) -> Result<Option<Value>> {
         Ok(self.core.read(id, &range)?.map(|(bytes, _)| bytes))
     }
@@ -195,7 +210,12 @@ impl Core {
         let sought = match self.locate(id, entry, range) {
             Ok(sought) => sought,
             Err(wanted) => {
-                let read = self.read_journal(&epoch::pin(), id, entry, &wanted)?;
+                let read = self.read_journal(&epoch::pin(), id, entry, &wanted);
+                let read = read.map_err(|error| match error.kind() {
+                    // The log does not know objects.
+                    Kind::Corrupted => self.damaged(id, entry, Fault::Chunk(0)),
+                    _ => error,
+                })?;
                 return Ok(read
                     .map(|(bytes, sequence)| (Value::from(bytes), sequence))
                     .ok_or(Fault::Header));
@@ -205,10 +225,11 @@ impl Core {
         if sought.size as u64 > long::ONE_MAX {
             let read = watch.device(|| self.read_long(&sought));
             self.times.get.record(&watch);
-            return read;
+            return read.map_err(|error| self.unread(id, &sought, error));
         }
         let mut buf = self.buffers.take(sought.size)?;
         let read = watch.device(|| self.data.read_at(sought.offset, &mut buf));
+        let read = read.map_err(|error| self.unread(id, &sought, error));
         let decoded = read.and_then(|()| self.decode(&sought, buf));
         self.times.get.record(&watch);
         decoded
@@ -294,11 +315,18 @@ impl Core {
         })
     }
 
+    /// The device refused to read what is an object's.
+    #[cold]
+    fn unread(&self, id: ObjectId, sought: &Sought, error: Error) -> Error {
+        let error = error.at(self.data.path()).offset(sought.offset);
+        error.of(format_args!("object {id}"))
+    }
+
     #[cold]
     pub(super) fn damaged(&self, id: ObjectId, entry: Entry, fault: Fault) -> Error {
         Error::new(Kind::Corrupted, format!("object {id} does not verify"))
-            .at(self.data.path())
-            .offset(self.data_offset + entry.place * PIECE)
+            .at(self.device_of(entry))
+            .offset(self.offset_of_entry(entry))
             .detail(fault.to_string())
             .remedy("restore it from a copy, or remove it; `azekura object check` finds all such")
     }

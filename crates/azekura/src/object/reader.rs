@@ -132,6 +132,17 @@ impl StoreReader {
     ) -> Result<Scrubbed> {
         self.store.scrub(from, bytes_per_second, visit)
     }
+
+    /// As [`Store::scrub_range`].
+    pub fn scrub_range(
+        &self,
+        from: ObjectId,
+        end: Option<ObjectId>,
+        bytes_per_second: Option<u64>,
+        visit: &mut dyn FnMut(Step) -> bool,
+    ) -> Result<Scrubbed> {
+        self.store.scrub_range(from, end, bytes_per_second, visit)
+    }
 }
 
 /// How many of both superblocks are not whole.

@@ -8,7 +8,7 @@
 //! | lists of free room | the index | nothing |
 //! | leaves of the index | extents that lie in no free room, by a scan of the data | nothing, if the lists are whole |
 //! | leaves and lists, or the root | extents, by a scan | whether an object was removed before the checkpoint: it may come back |
-//! | the journal | extents, by a scan | removals and batches that stood there: they may be undone |
+//! | the journal | extents, by a scan | what stood there: small objects may be lost or older, removals and batches undone |
 //! | an extent | | its object is lost: reading it stays an error |
 //! | both labels of a second device | the superblock, if an object there vouches for the device | nothing |
 //! | a small object's frame in the journal | | the object is lost, and taken out |
@@ -627,7 +627,8 @@ impl Core {
             return Ok(report);
         }
         self.settle_room(&mut report)?;
-        self.make_checkpoint()?;
+        self.make_checkpoint()
+            .map_err(|error| self.of_journal(error))?;
         report.objects = self.index.count();
         let mut found = CheckReport::default();
         self.check_objects(&mut found, progress)?;

@@ -61,6 +61,58 @@ pub(super) struct Facts {
     pub(super) small: HashMap<ObjectId, (u64, Vec<u8>)>,
 }
 
+/// Where a segment cannot be read, and which changes may have stood there.
+#[derive(Debug, Default)]
+struct Gap {
+    /// Its first byte, if there is one.
+    offset: Option<u64>,
+    /// The latest change that was told before it.
+    before: Option<u64>,
+    /// The first one behind its end.
+    behind: Option<u64>,
+}
+
+impl Gap {
+    /// Here nothing can be read. What lies between two such places may be anything's.
+    fn open(&mut self, offset: u64) {
+        self.offset.get_or_insert(offset);
+        self.behind = None;
+    }
+
+    /// Here a record stands. Puts with extents are told late, in no order.
+    fn pass(&mut self, record: &Record) {
+        let at_once = match record {
+            Record::Small(_, sequence, _)
+            | Record::Removed(_, sequence)
+            | Record::RangeRemoved(sequence, ..) => *sequence,
+            _ => return,
+        };
+        if self.offset.is_none() {
+            self.before = self.before.max(Some(at_once));
+        } else {
+            self.behind.get_or_insert(at_once);
+        }
+    }
+
+    /// What is told of it.
+    fn line(&self) -> Option<String> {
+        let offset = self.offset?;
+        let which = match (self.before, self.behind) {
+            (Some(before), Some(behind)) => {
+                let most = behind.saturating_sub(before + 1);
+                format!("between sequences {before} and {behind}, {most} at most,")
+            }
+            (Some(before), None) => format!("behind sequence {before}"),
+            (None, Some(behind)) => format!("before sequence {behind}"),
+            (None, None) => "that stood there".to_owned(),
+        };
+        Some(format!(
+            "the journal cannot be read at offset {offset:#x}: of the changes {which} small objects may be lost or \
+             older, and removals and batches undone"
+        ))
+    }
+}
+
 /// Shows the records of a segment that verify, and each place behind them where there is none.
 fn each_frame(
     log: &Log,
@@ -181,32 +233,34 @@ impl Facts {
 
     fn lose(&mut self, offset: u64, what: &str) {
         self.damage.push(format!(
-            "the journal's segment at offset {offset:#x} {what}: removals and batches behind it may be undone"
+            "the journal's segment at offset {offset:#x} {what}: small objects behind it may be lost or older, and \
+             removals and batches undone"
         ));
     }
 
     /// Every frame of a segment that verifies, over holes and damage.
     fn read_segment(&mut self, log: &Log, segment: Segment, trust: Trust, begins: LogPosition) {
-        let mut damaged: Option<u64> = None;
+        let mut gap = Gap::default();
         each_frame(log, segment, &mut |position, address, frame| {
             let told = Told {
                 is_durable: trust.trusted || position < trust.durable,
                 is_before: position < begins,
             };
             match frame.map(|frame| Record::decode(address, &frame)) {
-                Some(Some(record)) => self.note(record, told),
-                Some(None) => _ = damaged.get_or_insert(address.offset()),
+                Some(Some(record)) => {
+                    gap.pass(&record);
+                    self.note(record, told);
+                }
+                Some(None) => gap.open(address.offset()),
                 None => {
                     let is_blank = log.map().load_u64(address.offset()) == 0;
                     if !is_blank || position < trust.durable && position >= begins {
-                        damaged.get_or_insert(address.offset());
+                        gap.open(address.offset());
                     }
                 }
             }
         });
-        if let Some(offset) = damaged {
-            self.lose(offset, "cannot be read there");
-        }
+        self.damage.extend(gap.line());
     }
 
     fn note(&mut self, record: Record, told: Told) {

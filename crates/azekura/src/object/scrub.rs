@@ -52,13 +52,25 @@ impl Store {
         bytes_per_second: Option<u64>,
         visit: &mut dyn FnMut(Step) -> bool,
     ) -> Result<Scrubbed> {
+        self.scrub_range(from, None, bytes_per_second, visit)
+    }
+
+    /// As [`scrub`](Self::scrub), of the objects before `end` (`None`: to the last one).
+    pub fn scrub_range(
+        &self,
+        from: ObjectId,
+        end: Option<ObjectId>,
+        bytes_per_second: Option<u64>,
+        visit: &mut dyn FnMut(Step) -> bool,
+    ) -> Result<Scrubbed> {
         if bytes_per_second == Some(0) {
             let error = Error::new(Kind::Invalid, "a scrub of no bytes a second never ends");
             let error = error.at(self.core.data.path());
             return Err(error.remedy("give it a rate, or none to read as fast as it goes"));
         }
-        self.core
-            .scrub(from, bytes_per_second, &Monotonic::new(), visit)
+        let clock = Monotonic::new();
+        let pace = &mut Pace::new(&clock, bytes_per_second);
+        self.core.scrub(from, end, pace, visit)
     }
 }
 
@@ -129,15 +141,16 @@ impl Core {
     fn scrub(
         &self,
         from: ObjectId,
-        bytes_per_second: Option<u64>,
-        clock: &dyn Clock,
+        end: Option<ObjectId>,
+        pace: &mut Pace<'_>,
         visit: &mut dyn FnMut(Step) -> bool,
     ) -> Result<Scrubbed> {
-        let mut pace = Pace::new(clock, bytes_per_second);
         let mut done = Scrubbed::default();
         let mut next = Some(from);
-        while let Some(window) = next {
+        while let Some(window) = next.filter(|next| end.is_none_or(|end| *next < end)) {
             let mut page = self.index.page(window)?;
+            page.entries
+                .retain(|(id, _)| end.is_none_or(|end| *id < end));
             page.entries.sort_unstable_by_key(|(_, entry)| entry.place);
             for (id, entry) in page.entries {
                 let step = match self.verify(id, &mut |bytes| pace.spend(bytes)) {

@@ -302,7 +302,7 @@ impl Core {
                     return self.pack(objects);
                 }
             }
-            return Err(self.full(u64::from(units)));
+            return Err(self.full("a pack of small objects", u64::from(units)));
         };
         let mut at = 0;
         for object in objects {

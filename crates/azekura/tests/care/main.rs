@@ -9,6 +9,7 @@
 //! | `faults` | does a failing write, sync or read lose anything it must not? |
 //! | `forged` | do impossible numbers under right checksums do any harm? |
 //! | `formats` | are the bytes as they were, and do older files open? |
+//! | `words` | do refusals name object, file and place, and what would do? |
 //! | `crowd` | threads, full stores, kills: do single objects stay single? |
 //!
 //! Values are made of a version and a length, so that any mixture is seen.
@@ -21,6 +22,7 @@ mod forged;
 mod formats;
 mod rot;
 mod upkeep;
+mod words;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

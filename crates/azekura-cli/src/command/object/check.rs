@@ -4,16 +4,24 @@
 
 use azekura::Result;
 use azekura::error::size;
-use azekura::object::{CheckReport, Finding};
-use serde_json::{Value, json};
+use azekura::object::CheckReport;
+use serde_json::json;
 
+use super::finding;
 use super::place::Place;
 use crate::exit::Outcome;
 use crate::output::{Output, counted};
 use crate::progress::Progress;
 
+const HELP: &str = "\
+Example:
+  azekura object check photos.azo
+
+Exit codes: 6 the store is in use; 8 damage was found. `azekura --help` lists all.";
+
 /// Verify a store, all of it
 #[derive(clap::Args)]
+#[command(after_help = HELP)]
 pub(crate) struct Check {
     #[command(flatten)]
     place: Place,
@@ -42,7 +50,7 @@ impl Check {
                 "verified": report.verified,
                 "bytes": report.bytes,
                 "found": report.found,
-                "damage": report.findings.iter().map(finding).collect::<Vec<_>>(),
+                "damage": report.findings.iter().map(finding::told).collect::<Vec<_>>(),
             }))?;
         } else {
             self.print(&report, out)?;
@@ -79,22 +87,17 @@ impl Check {
         if self.quick {
             out.line(format_args!(
                 "{verdict}: {objects}, their values not looked at"
-            ))
+            ))?;
         } else {
             let (verified, bytes) = (report.verified, size(report.bytes));
             out.line(format_args!(
                 "{verdict}: {objects}, {verified} of them and {bytes} verified"
-            ))
+            ))?;
         }
+        if report.is_sound() {
+            return Ok(());
+        }
+        let is_of_objects = report.findings.iter().all(|found| found.object.is_some());
+        out.line(finding::remedy(&self.place, is_of_objects))
     }
-}
-
-/// A finding as JSON has it.
-fn finding(finding: &Finding) -> Value {
-    json!({
-        "device": finding.device.display().to_string(),
-        "offset": finding.offset,
-        "object": finding.object.map(|id| id.to_string()),
-        "what": finding.what,
-    })
 }

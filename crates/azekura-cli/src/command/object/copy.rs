@@ -12,8 +12,16 @@ use crate::output::Output;
 use crate::progress::Progress;
 use crate::store::refuse_existing;
 
+const HELP: &str = "\
+Example:
+  azekura object copy photos.azo backup.azo
+
+Exit codes: 3 the target exists; 5 no room; 6 the store is in use; 8 an object does not verify.
+`azekura --help` lists all.";
+
 /// Copy a store to a new file
 #[derive(clap::Args)]
+#[command(after_help = HELP)]
 pub(crate) struct Copy {
     #[command(flatten)]
     place: Place,

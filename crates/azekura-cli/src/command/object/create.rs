@@ -3,6 +3,8 @@
 //! it is blank, or `--force` is given.
 //! It does not know what will be stored.
 
+use std::fs;
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 
 use azekura::io::file::is_device;
@@ -15,8 +17,19 @@ use crate::output::Output;
 use crate::progress::Progress;
 use crate::store::{parse_size, refuse_existing};
 
+const HELP: &str = "\
+Examples:
+  azekura object create photos.azo --capacity 10GiB
+  azekura object create /dev/nvme0n1p3 --data /dev/sdb
+
+Sizes are numbers with B, KiB, MiB, GiB or TiB. Journal and groups do not change later.
+
+Exit codes: 3 sizes that do not fit, something there already, or neither file nor block device;
+5 no room on the file system; 6 the device is in use. `azekura --help` lists all.";
+
 /// Make a new, empty store
 #[derive(clap::Args)]
+#[command(after_help = HELP)]
 pub(crate) struct Create {
     /// The store to make: a new file, by convention NAME.azo, or a block device
     #[command(flatten)]
@@ -24,10 +37,12 @@ pub(crate) struct Create {
     /// Room for journal and values; with --data, for the values. A block device is taken whole
     #[arg(long, value_parser = parse_size, value_name = "SIZE")]
     capacity: Option<u64>,
-    /// Room for the journal: 80 bytes for each object [default: a 64th of the capacity, but 4MiB]
+    /// Room for the journal: 80 bytes for each object, 100 and more below 4MiB
+    /// [default: a 64th of the capacity, at least 4MiB; with --data, of a device all of it]
     #[arg(long, value_parser = parse_size, value_name = "SIZE")]
     journal_size: Option<u64>,
-    /// Unit of the room, a power of two: no object is larger [default: 64MiB to 1GiB]
+    /// Unit of the room, a power of two: no object is larger
+    /// [default: a 16th of the capacity or less, at least 64MiB and at most 1GiB]
     #[arg(long, value_parser = parse_size, value_name = "SIZE")]
     group_size: Option<u64>,
     /// Write all of the room once: takes its time, and makes the first writes as fast as later ones
@@ -40,6 +55,9 @@ pub(crate) struct Create {
 
 impl Create {
     pub(crate) fn run(&self, _: &mut Output<'_>) -> Result<Outcome> {
+        for path in [Some(self.place.path()), self.place.data()] {
+            path.map_or(Ok(()), refuse_others)?;
+        }
         self.refuse_capacity(self.place.device())?;
         for path in [Some(self.place.path()), self.place.data()] {
             if let Some(path) = path.filter(|path| !is_device(path)) {
@@ -85,4 +103,26 @@ impl Create {
             _ => Ok(()),
         }
     }
+}
+
+/// Refuses what can be neither made nor taken whole.
+fn refuse_others(path: &Path) -> Result<()> {
+    let Ok(found) = fs::metadata(path).map(|found| found.file_type()) else {
+        return Ok(());
+    };
+    let what = if found.is_char_device() {
+        "a character device"
+    } else if found.is_dir() {
+        "a folder"
+    } else if found.is_fifo() {
+        "a named pipe"
+    } else if found.is_socket() {
+        "a socket"
+    } else {
+        return Ok(());
+    };
+    Err(Error::new(Kind::Invalid, "no store can be made there")
+        .at(path)
+        .found(what, "a new name or a block device")
+        .remedy("choose another name"))
 }

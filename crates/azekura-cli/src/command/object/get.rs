@@ -12,11 +12,22 @@ use azekura::{Error, Kind, Result};
 use super::place::{self, Place};
 use crate::exit::Outcome;
 use crate::output::Output;
+use crate::progress::{Progress, Waiting};
 use crate::store::parse_size;
 use crate::whole;
 
+const HELP: &str = "\
+Examples:
+  azekura object get photos.azo 2a --output cat.jpg
+  azekura object get photos.azo 2a --range 1MiB..2MiB | xxd
+  azekura object get photos.azo 2a | azekura object put others.azo 2a -
+
+Exit codes: 1 there is no such object; 3 the range ends behind the object; 6 the store is in use;
+8 the object does not verify. `azekura --help` lists all.";
+
 /// Write the bytes of an object to standard output or a file
 #[derive(clap::Args)]
+#[command(after_help = HELP)]
 pub(crate) struct Get {
     #[command(flatten)]
     place: Place,
@@ -26,7 +37,7 @@ pub(crate) struct Get {
     /// The file to write
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// The bytes from A to before B; A.. to the end, ..B from the beginning
+    /// The bytes from A to before B, sizes as 64KiB; A.. to the end, ..B from the beginning
     #[arg(long, value_name = "A..B", value_parser = parse_range)]
     range: Option<Range<u64>>,
 }
@@ -39,12 +50,14 @@ impl Get {
             return Ok(Outcome::No);
         };
         match &self.output {
-            None => out.bytes(&bytes)?,
+            None => in_pieces(&bytes, &mut |piece| out.bytes(piece))?,
             Some(target) => {
                 let refused = "cannot write the object";
                 whole::write(target, refused, &mut |to| {
-                    to.write_all(&bytes)
-                        .map_err(|error| Error::io(refused, error).at(target))
+                    in_pieces(&bytes, &mut |piece| {
+                        to.write_all(piece)
+                            .map_err(|error| Error::io(refused, error).at(target))
+                    })
                 })?;
             }
         }
@@ -52,11 +65,12 @@ impl Get {
     }
 
     fn read(&self, store: &StoreReader, id: ObjectId) -> Result<Option<Value>> {
-        let Some(range) = &self.range else {
-            return store.get(id);
-        };
         let Some(len) = store.head(id)? else {
             return Ok(None);
+        };
+        let Some(range) = &self.range else {
+            let _waiting = Waiting::new("reading", len);
+            return store.get(id);
         };
         let end = if range.end == u64::MAX {
             len
@@ -74,13 +88,33 @@ impl Get {
                 format!("no more than 0..{len}"),
             ));
         }
+        let _waiting = Waiting::new("reading", end - range.start);
         store.get_range(id, range.start..end)
     }
+}
+
+/// Bytes that are written between two reports.
+const PIECE: usize = 1 << 20;
+
+/// Writes `bytes`, and shows how far it is.
+fn in_pieces(bytes: &[u8], write: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    let progress = Progress::patient("writing", bytes.len() as u64);
+    let mut done = 0;
+    for piece in bytes.chunks(PIECE) {
+        write(piece)?;
+        done += piece.len() as u64;
+        progress.set(done);
+    }
+    Ok(())
 }
 
 /// Reads `A..B`, `A..` and `..B`; both are sizes.
 fn parse_range(text: &str) -> std::result::Result<Range<u64>, String> {
     let (start, end) = text.split_once("..").ok_or("a range is A..B, A.. or ..B")?;
+    if end.starts_with('=') {
+        let says = "a range is A..B, A.. or ..B, and B is the first byte behind it: 0..4 for 0..=3";
+        return Err(says.into());
+    }
     let read = |part: &str, open: u64| match part {
         "" => Ok(open),
         told => parse_size(told),
@@ -102,6 +136,7 @@ mod tests {
         assert_eq!(parse_range("5.."), Ok(5..u64::MAX));
         assert_eq!(parse_range("..1KiB"), Ok(0..1024));
         assert_eq!(parse_range(".."), Ok(0..u64::MAX));
+        assert!(parse_range("0..=3").is_err_and(|says| says.contains("0..4 for 0..=3")));
         for wrong in ["", "5", "8..5", "5..8..9", "a..b", "-1..3"] {
             assert!(parse_range(wrong).is_err(), "{wrong}");
         }

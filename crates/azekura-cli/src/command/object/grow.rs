@@ -10,8 +10,16 @@ use crate::exit::Outcome;
 use crate::output::Output;
 use crate::store::parse_size;
 
+const HELP: &str = "\
+Example:
+  azekura object grow photos.azo --capacity 20GiB
+
+Exit codes: 3 less than there is, or too much for the journal; 5 no room on the file system;
+6 the store is in use. `azekura --help` lists all.";
+
 /// Give a store more room
 #[derive(clap::Args)]
+#[command(after_help = HELP)]
 pub(crate) struct Grow {
     #[command(flatten)]
     place: Place,

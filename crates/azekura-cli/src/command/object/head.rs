@@ -10,8 +10,15 @@ use super::place::{self, Place};
 use crate::exit::Outcome;
 use crate::output::Output;
 
+const HELP: &str = "\
+Example:
+  azekura object head photos.azo 2a --sequence
+
+Exit codes: 1 one of the objects is not there; 6 the store is in use. `azekura --help` lists all.";
+
 /// Print the lengths of objects
 #[derive(clap::Args)]
+#[command(after_help = HELP)]
 pub(crate) struct Head {
     #[command(flatten)]
     place: Place,

@@ -10,8 +10,15 @@ use super::place::Place;
 use crate::exit::Outcome;
 use crate::output::Output;
 
+const HELP: &str = "\
+Example:
+  azekura object journal photos.azo
+
+Exit codes: 6 the store is in use; 8 damage was found. `azekura --help` lists all.";
+
 /// Print what the journal says since the last checkpoint
 #[derive(clap::Args)]
+#[command(after_help = HELP)]
 pub(crate) struct Journal {
     #[command(flatten)]
     place: Place,

@@ -10,8 +10,15 @@ use super::place::{Ids, Place};
 use crate::exit::Outcome;
 use crate::output::Output;
 
+const HELP: &str = "\
+Example:
+  azekura object list photos.azo --first 2a --limit 10
+
+Exit codes: 3 an id that is none; 6 the store is in use. `azekura --help` lists all.";
+
 /// Print ids and lengths of objects: a line each
 #[derive(clap::Args)]
+#[command(after_help = HELP)]
 pub(crate) struct List {
     #[command(flatten)]
     place: Place,

@@ -11,6 +11,7 @@
 mod check;
 mod copy;
 mod create;
+mod finding;
 mod get;
 mod grow;
 mod head;

@@ -3,8 +3,10 @@
 //! Promises: a store that a command opened is closed before the command answers, and a close that fails is an error.
 //! It does not know what is done with the store.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
+use azekura::io::file::File;
 use azekura::object::{ObjectId, Options, Store, StoreReader};
 use azekura::{Durability, Error, Kind, Result};
 
@@ -32,6 +34,16 @@ impl Place {
     /// Where a value is.
     pub(crate) fn device(&self) -> &Path {
         self.data.as_deref().unwrap_or(&self.store)
+    }
+
+    /// Refuses a store that is not there, before anything is done for it.
+    pub(crate) fn refuse_missing(&self) -> Result<()> {
+        for path in [Some(self.path()), self.data()].into_iter().flatten() {
+            if fs::metadata(path).is_err() {
+                File::open_alone(path).map_err(made_first)?;
+            }
+        }
+        Ok(())
     }
 
     /// Opens the store, has `work` done, and closes it.

@@ -1,24 +1,39 @@
 //! `object put`: stores values from files, a pipe or the command line, replacing what was there.
 //! Several are one change: after a crash all of them are there or none. `--no-overwrite` and `--expect` store one value if
 //! the object is as it was thought to be; otherwise the answer is no.
+//! Values are read before the store is opened, so that what is in it may come from another command through a pipe.
 //! It does not know what the values mean.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use azekura::object::extent::PACKED_LEN_MAX;
+use azekura::error::{size, sizes};
+use azekura::object::extent::{LEN_MAX, PACKED_LEN_MAX};
 use azekura::object::{Change, ObjectId, Options, Store};
 use azekura::{Error, Kind, Result};
 
 use super::place::{self, Place};
 use crate::exit::Outcome;
 use crate::output::{Output, counted};
+use crate::progress::{Progress, Waiting};
 use crate::store::{Writing, parse_size};
 use crate::whole;
 
+const HELP: &str = "\
+Examples:
+  azekura object put photos.azo 2a cat.jpg
+  azekura object put photos.azo 2b dog.jpg 2c cow.jpg      both or none
+  tar c folder | azekura object put backups.azo 7 -
+
+Values are read before the store is opened, so one of its own objects may come through a pipe.
+
+Exit codes: 1 a condition does not hold; 4 a value is too long; 5 no room; 6 the store is in use.
+`azekura --help` lists all.";
+
 /// Store values, replacing what was there
 #[derive(clap::Args)]
+#[command(after_help = HELP)]
 pub(crate) struct Put {
     #[command(flatten)]
     place: Place,
@@ -57,8 +72,12 @@ impl Put {
             small_max: self.small_max,
             ..Options::default()
         };
+        self.place.refuse_missing()?;
+        let values = self.values(&sources)?;
         let stored = self.place.with_options(&options, |store| {
-            let values = self.values(&ids, &sources, store.len_max())?;
+            self.refuse_long(&ids, &sources, &values, store.len_max())?;
+            let bytes = values.iter().map(|value| value.len() as u64).sum();
+            let _waiting = Waiting::new("storing", bytes);
             self.store(store, &ids, &values)
         })?;
         Ok(Outcome::of(stored))
@@ -114,22 +133,48 @@ impl Put {
         Ok((ids, sources))
     }
 
-    /// The values, each as long as an object may be.
-    fn values(&self, ids: &[ObjectId], sources: &[&Path], limit: u64) -> Result<Vec<Vec<u8>>> {
+    /// The values, each no longer than any object may be, and a byte.
+    fn values(&self, sources: &[&Path]) -> Result<Vec<Vec<u8>>> {
+        let total = sources.iter().filter_map(|source| whole::len_of(source));
+        let progress = Progress::patient("reading", total.sum());
+        let mut done = 0;
         let told = self.value.iter().map(|value| Ok(value.as_bytes().to_vec()));
-        let read = sources.iter().map(|source| whole::read(source, limit));
-        let values: Vec<Vec<u8>> = told.chain(read).collect::<Result<_>>()?;
-        for (id, value) in ids.iter().zip(&values) {
-            if value.len() as u64 > limit {
-                return Err(
-                    Error::new(Kind::TooLarge, format!("object {id} exceeds the limit"))
-                        .at(self.place.device())
-                        .detail(format!("at most {limit} B fit"))
-                        .remedy("store it in parts, or make a store with larger groups"),
-                );
+        let read = sources.iter().map(|source| {
+            let read = whole::read_told(source, LEN_MAX, &mut |len| progress.set(done + len))?;
+            done += read.len() as u64;
+            Ok(read)
+        });
+        told.chain(read).collect()
+    }
+
+    /// `TooLarge` for a value that the store does not take.
+    fn refuse_long(
+        &self,
+        ids: &[ObjectId],
+        sources: &[&Path],
+        values: &[Vec<u8>],
+        limit: u64,
+    ) -> Result<()> {
+        for (at, (id, value)) in ids.iter().zip(values).enumerate() {
+            let read = value.len() as u64;
+            if read <= limit {
+                continue;
             }
+            let told = sources.get(at).and_then(|source| whole::len_of(source));
+            let (found, most) = match told {
+                Some(len) => sizes(len.max(read), limit),
+                // The rest of it was not read.
+                None if read > LEN_MAX => (format!("over {}", size(LEN_MAX)), size(limit)),
+                None => sizes(read, limit),
+            };
+            return Err(
+                Error::new(Kind::TooLarge, format!("object {id} exceeds the limit"))
+                    .at(self.place.device())
+                    .found(found, format!("at most {most}"))
+                    .remedy("store it in parts, or make a store with larger groups: --group-size"),
+            );
         }
-        Ok(values)
+        Ok(())
     }
 
     /// Whether they were stored.
@@ -140,9 +185,14 @@ impl Put {
             }
             let stored = store.compare_and_put(*id, self.expect, value)?;
             if stored.is_none() {
-                match store.sequence(*id)? {
-                    None => eprintln!("azekura: absent: {id}"),
-                    Some(there) => eprintln!("azekura: present already: {id} of sequence {there}"),
+                match (store.sequence(*id)?, self.expect) {
+                    (None, _) => eprintln!("azekura: absent: {id}"),
+                    (Some(found), Some(expected)) => eprintln!(
+                        "azekura: another sequence: {id} (found {found}, expected {expected})"
+                    ),
+                    (Some(found), None) => {
+                        eprintln!("azekura: present already: {id} of sequence {found}");
+                    }
                 }
             }
             return Ok(stored.is_some());

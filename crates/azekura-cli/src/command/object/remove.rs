@@ -11,8 +11,15 @@ use crate::exit::Outcome;
 use crate::output::Output;
 use crate::store::Writing;
 
+const HELP: &str = "\
+Example:
+  azekura object remove photos.azo 2a 2b
+
+Exit codes: 1 one of the objects was not there; 6 the store is in use. `azekura --help` lists all.";
+
 /// Remove objects
 #[derive(clap::Args)]
+#[command(after_help = HELP)]
 pub(crate) struct Remove {
     #[command(flatten)]
     place: Place,

@@ -9,8 +9,17 @@ use crate::exit::Outcome;
 use crate::output::{Output, counted};
 use crate::store::Writing;
 
-/// Remove all objects of a range of ids
+const HELP: &str = "\
+Examples:
+  azekura object remove-range photos.azo --first 2a --end 30
+  azekura object remove-range photos.azo --all
+
+Exit codes: 1 there were none; 3 neither --first nor --end nor --all; 6 the store is in use.
+`azekura --help` lists all.";
+
+/// Remove all objects of a range of ids: give --first, --end or both, or --all
 #[derive(clap::Args)]
+#[command(after_help = HELP)]
 pub(crate) struct RemoveRange {
     #[command(flatten)]
     place: Place,

@@ -12,8 +12,18 @@ use crate::exit::Outcome;
 use crate::output::{Output, counted};
 use crate::progress::Progress;
 
+const HELP: &str = "\
+Example:
+  cp photos.azo before.azo && azekura object repair photos.azo
+
+Where the checkpoint is lost, objects that had been removed may come back: they are told as in doubt.
+
+Exit codes: 6 the store is in use; 8 something is lost, in doubt or damaged.
+`azekura --help` lists all.";
+
 /// Make a damaged store whole again, in its place
 #[derive(clap::Args)]
+#[command(after_help = HELP)]
 pub(crate) struct Repair {
     #[command(flatten)]
     place: Place,
@@ -59,6 +69,10 @@ fn print(report: &Repaired, out: &mut Output<'_>) -> Result<()> {
     for id in &report.doubted {
         out.line(format_args!("in doubt: {id}"))?;
     }
+    let hidden = report.doubtful.saturating_sub(report.doubted.len() as u64);
+    if hidden > 0 {
+        out.line(format_args!("in doubt: {hidden} more"))?;
+    }
     for damage in &report.damage {
         out.line(format_args!("damaged: {damage}"))?;
     }
@@ -71,5 +85,12 @@ fn print(report: &Repaired, out: &mut Output<'_>) -> Result<()> {
         counted(report.objects, "object", "objects"),
         report.doubtful,
         counted(report.lost.len() as u64, "loss", "losses")
-    ))
+    ))?;
+    if report.doubtful > 0 {
+        out.line(
+            "objects in doubt may have been removed or replaced before: what knew that is lost; \
+             look at them, and remove those that should not be there",
+        )?;
+    }
+    Ok(())
 }

@@ -4,9 +4,11 @@
 
 use azekura::Result;
 use azekura::error::size;
-use azekura::object::{ObjectId, Scrubbed, Step, StoreReader};
+use azekura::object::{Finding, ObjectId, Scrubbed, Step, StoreReader};
+use serde_json::json;
 
-use super::place::Place;
+use super::finding;
+use super::place::{Ids, Place};
 use crate::exit::Outcome;
 use crate::output::{Output, counted};
 use crate::progress::Progress;
@@ -20,28 +22,51 @@ fn parse_rate(text: &str) -> std::result::Result<u64, String> {
     }
 }
 
+const HELP: &str = "\
+Example:
+  azekura object scrub photos.azo --rate 20MiB
+
+Exit codes: 6 the store is in use; 8 damage was found. `azekura --help` lists all.";
+
 /// Read and verify all objects, slowly
 #[derive(clap::Args)]
+#[command(after_help = HELP)]
 pub(crate) struct Scrub {
     #[command(flatten)]
     place: Place,
     /// Read no more than this each second
     #[arg(long, value_name = "SIZE", value_parser = parse_rate)]
     rate: Option<u64>,
-    /// Begin with this id
-    #[arg(long, value_name = "ID")]
-    first: Option<String>,
+    #[command(flatten)]
+    ids: Ids,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
 }
 
 impl Scrub {
     pub(crate) fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
-        let first = self.first.as_deref().map_or(Ok(ObjectId(0)), str::parse)?;
-        let done = self.place.look(|store| self.scrub(store, first, out))?;
-        let objects = counted(done.objects, "object", "objects");
-        let (bytes, damaged) = (size(done.bytes), done.damaged);
-        out.line(format_args!(
-            "{objects} read, {bytes} verified, {damaged} damaged"
-        ))?;
+        let range = self.ids.read()?;
+        let mut findings = Vec::new();
+        let done = self.place.look(|store| {
+            self.scrub(store, range, &mut |finding| {
+                if self.json {
+                    findings.push(finding::told(&finding));
+                    return Ok(());
+                }
+                out.line_now(format_args!("damage: {}", finding.what))
+            })
+        })?;
+        if self.json {
+            out.json(&json!({
+                "objects": done.objects,
+                "bytes": done.bytes,
+                "damaged": done.damaged,
+                "damage": findings,
+            }))?;
+        } else {
+            self.print(done, out)?;
+        }
         Ok(if done.damaged == 0 {
             Outcome::Yes
         } else {
@@ -49,23 +74,40 @@ impl Scrub {
         })
     }
 
+    fn print(&self, done: Scrubbed, out: &mut Output<'_>) -> Result<()> {
+        let objects = counted(done.objects, "object", "objects");
+        let (bytes, damaged) = (size(done.bytes), done.damaged);
+        out.line(format_args!(
+            "{objects} read, {bytes} verified, {damaged} damaged"
+        ))?;
+        if damaged > 0 {
+            out.line(finding::remedy(&self.place, true))?;
+        }
+        Ok(())
+    }
+
     fn scrub(
         &self,
         store: &StoreReader,
-        first: ObjectId,
-        out: &mut Output<'_>,
+        (first, end): (ObjectId, Option<ObjectId>),
+        tell: &mut dyn FnMut(Finding) -> Result<()>,
     ) -> Result<Scrubbed> {
-        let progress = Progress::new("scrubbing", store.count());
-        let mut printed = Ok(());
+        let total = if self.ids.is_told() {
+            store.usage(first, end)?.count
+        } else {
+            store.count()
+        };
+        let progress = Progress::new("scrubbing", total);
+        let mut told = Ok(());
         let mut count = 0;
-        let done = store.scrub(first, self.rate, &mut |step| {
+        let done = store.scrub_range(first, end, self.rate, &mut |step| {
             count += 1;
             progress.set(count);
             if let Step::Damaged(finding) = step {
-                printed = out.line_now(format_args!("damage: {}", finding.what));
+                told = tell(finding);
             }
-            printed.is_ok()
+            told.is_ok()
         })?;
-        printed.map(|()| done)
+        told.map(|()| done)
     }
 }

@@ -10,8 +10,15 @@ use crate::exit::Outcome;
 use crate::figures;
 use crate::output::Output;
 
+const HELP: &str = "\
+Example:
+  azekura object usage photos.azo --first 2a --end 30
+
+Exit codes: 3 an id that is none; 6 the store is in use. `azekura --help` lists all.";
+
 /// Print what objects take: how many, bytes of their values, bytes on the device
 #[derive(clap::Args)]
+#[command(after_help = HELP)]
 pub(crate) struct Usage {
     #[command(flatten)]
     place: Place,

@@ -28,6 +28,9 @@ const SMALL: u32 = 64;
 /// A small store's reserve takes at most this part of its capacity, where it is not kept whole.
 const PART_OF_CAPACITY: u32 = 4;
 
+/// What helps where there are records; an engine that keeps other things says so itself.
+pub const REMEDY: &str = "remove records, or give the store more room";
+
 /// What a segment is taken for; the later, the deeper it reaches into the reserve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Claim {
@@ -56,6 +59,16 @@ impl Claim {
     }
 }
 
+/// Segments that growth leaves, if a checkpoint may need so many and all of it is kept, of a storage of at most `limit`.
+pub fn left_by_growth(checkpoint: u32, limit: u32) -> u32 {
+    Claim::Growth.leaves(checkpoint, whole_step(limit))
+}
+
+/// Segments between one claim and the next, where the need is kept whole.
+fn whole_step(limit: u32) -> u32 {
+    if limit < SMALL { 1 } else { STEP }
+}
+
 impl Space<'_> {
     /// Hands out `units` neighbouring segments, zeroed for the log, lowest first, prepared ones to the log only
     /// as long as there are others; grows the storage if there are none, or fewer than are to be left. `Full` if
@@ -69,6 +82,7 @@ impl Space<'_> {
             self.find(units, claim).ok_or_else(|| {
                 Error::new(Kind::Full, "no room for a segment after growing")
                     .at(self.segments.storage.path())
+                    .remedy(REMEDY)
             })?
         };
         for unit in index..index + units {
@@ -113,7 +127,7 @@ impl Space<'_> {
         }
         self.grow_for(units, claim).map_err(|error| {
             if error.kind() == Kind::Full {
-                error.remedy("remove records, or give the store more room")
+                error.remedy(REMEDY)
             } else {
                 error
             }
@@ -171,8 +185,8 @@ impl Space<'_> {
 
     /// Segments between one claim and the next.
     fn step(&self) -> u32 {
-        if self.free.keeps_whole && self.segments.limit < SMALL {
-            1
+        if self.free.keeps_whole {
+            whole_step(self.segments.limit)
         } else {
             STEP
         }
