@@ -41,6 +41,9 @@ impl Change<'_> {
     }
 }
 
+/// An object of a batch, and its put, if it is not removed.
+pub(super) type Part = (ObjectId, Option<Placed>);
+
 /// A put that has room and is to be written.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Placed {
@@ -83,7 +86,7 @@ impl Store {
     }
 
     /// Stores `value` if the object's sequence is `expected` (`None`: if there is no such object). `None`: it is not, and
-    /// nothing changed. One read more than a put, of the object's first chunk.
+    /// nothing changed. One read more than a put, of the object's first chunk; none if nothing is expected or there.
     pub fn compare_and_put(
         &self,
         id: ObjectId,
@@ -91,7 +94,11 @@ impl Store {
         value: &[u8],
     ) -> Result<Option<Stored>> {
         let turn = self.core.turns.take_one(id);
-        if self.core.sequence_in_turn(id)? != expected {
+        let is_expected = match expected {
+            Some(_) => self.core.sequence_in_turn(id)? == expected,
+            None => self.core.index.get(id)?.is_none(),
+        };
+        if !is_expected {
             return Ok(None);
         }
         let stored = self.core.put(id, value)?;
@@ -145,13 +152,7 @@ impl Store {
     /// ```
     pub fn apply(&self, changes: &[Change<'_>]) -> Result<Vec<u64>> {
         let ids: Vec<ObjectId> = changes.iter().map(Change::id).collect();
-        let mut distinct = std::collections::HashSet::new();
-        if let Some(id) = ids.iter().find(|id| !distinct.insert(**id)) {
-            let what = format!("a batch changes object {id} twice");
-            return Err(Error::new(Kind::Invalid, what)
-                .at(self.core.data.path())
-                .remedy("give its last change alone"));
-        }
+        self.core.refuse_twice(&ids)?;
         let turn = self.core.turns.take(ids);
         let sequences = self.core.apply(changes)?;
         drop(turn);
@@ -209,17 +210,26 @@ impl Core {
     /// The first step, with the bytes to be written, which go back to `buffers` afterwards.
     pub(super) fn begin(&self, id: ObjectId, value: &[u8]) -> Result<(Placed, AlignedBuf)> {
         let placed = self.place(id, value.len() as u64)?;
-        match self.buffers.take(extent::bytes(value.len() as u64)) {
-            Ok(mut buf) => {
-                let seal = self.seal_of(&placed);
-                seal.encode(&mut buf, placed.sequence, 0, value);
-                Ok((placed, buf))
-            }
+        match self.extent_of(&placed, 0, value) {
+            Ok(buf) => Ok((placed, buf)),
             Err(error) => {
                 self.void(placed)?;
                 Err(error)
             }
         }
+    }
+
+    /// The bytes to be written of a put that has room.
+    pub(super) fn extent_of(
+        &self,
+        placed: &Placed,
+        flags: u32,
+        value: &[u8],
+    ) -> Result<AlignedBuf> {
+        let mut buf = self.buffers.take(extent::bytes(value.len() as u64))?;
+        let seal = self.seal_of(placed);
+        seal.encode(&mut buf, placed.sequence, flags, value);
+        Ok(buf)
     }
 
     pub(super) fn seal_of(&self, placed: &Placed) -> Seal {
@@ -448,25 +458,49 @@ impl Core {
         Ok(())
     }
 
+    /// A batch changes each of its objects once.
+    pub(super) fn refuse_twice(&self, ids: &[ObjectId]) -> Result<()> {
+        let mut distinct = std::collections::HashSet::new();
+        if let Some(id) = ids.iter().find(|id| !distinct.insert(**id)) {
+            let what = format!("a batch changes object {id} twice");
+            return Err(Error::new(Kind::Invalid, what)
+                .at(self.data.path())
+                .remedy("give its last change alone"));
+        }
+        Ok(())
+    }
+
     fn apply(&self, changes: &[Change<'_>]) -> Result<Vec<u64>> {
-        let mut placed = Vec::with_capacity(changes.len());
+        let mut parts: Vec<Part> = Vec::with_capacity(changes.len());
         let written = changes.iter().try_for_each(|change| match change {
             Change::Put(id, value) => {
                 let put = self.place(*id, value.len() as u64)?;
-                placed.push(put);
+                parts.push((*id, Some(put)));
                 self.write(&put, value, BATCHED, &mut Watch::start())
             }
-            Change::Remove(id) => self.index.prepare(*id),
+            Change::Remove(id) => {
+                parts.push((*id, None));
+                self.index.prepare(*id)
+            }
         });
+        self.finish_batch(&parts, written)
+    }
+
+    /// The last step of a batch, as its writes went; its sequences. In the turn of all its objects.
+    pub(super) fn finish_batch(&self, parts: &[Part], written: Result<()>) -> Result<Vec<u64>> {
+        if parts.is_empty() {
+            return written.map(|()| Vec::new());
+        }
+        let puts = parts.iter().filter_map(|(_, put)| *put);
         let result = written
-            .and_then(|()| self.make_batch_room(placed.len() as u64))
+            .and_then(|()| self.make_batch_room(puts.clone().count() as u64))
             .and_then(|()| {
                 let _inside = self.gate.read();
-                self.end_batch(changes, &placed)
+                self.end_batch(parts)
             });
         // Without its frame none of its extents counts: nothing need be voided.
         let mut room = self.room.lock();
-        for put in placed {
+        for put in puts {
             room.under_way.remove(&put.sequence);
             if result.is_err() {
                 room.space.bury(put.span);
@@ -476,40 +510,28 @@ impl Core {
     }
 
     /// The frame with which a batch happens, and the index.
-    fn end_batch(&self, changes: &[Change<'_>], placed: &[Placed]) -> Result<Vec<u64>> {
-        let mut puts = placed.iter();
-        let mut records = Vec::with_capacity(changes.len());
-        let mut sequences = Vec::with_capacity(changes.len());
-        for change in changes {
-            let record = match change {
-                Change::Put(..) => {
-                    let Some(put) = puts.next() else {
-                        unreachable!("every put of the batch was placed")
-                    };
-                    sequences.push(put.sequence);
-                    Record::Put(put.id, put.sequence, put.entry)
-                }
-                Change::Remove(id) => {
-                    let sequence = self.room.lock().next();
-                    sequences.push(sequence);
-                    Record::Removed(*id, sequence)
-                }
+    fn end_batch(&self, parts: &[Part]) -> Result<Vec<u64>> {
+        let mut records = Vec::with_capacity(parts.len());
+        let mut sequences = Vec::with_capacity(parts.len());
+        for (id, put) in parts {
+            let (sequence, record) = if let Some(put) = put {
+                (put.sequence, Record::Put(*id, put.sequence, put.entry))
+            } else {
+                let sequence = self.room.lock().next();
+                (sequence, Record::Removed(*id, sequence))
             };
+            sequences.push(sequence);
             records.push(record);
         }
-        let claim = if placed.is_empty() {
+        let is_removal = parts.iter().all(|(_, put)| put.is_none());
+        let claim = if is_removal {
             Claim::Removal
         } else {
             Claim::Exchange
         };
         self.tell(&Record::Batch(records), claim)?;
-        let mut puts = placed.iter();
-        for change in changes {
-            let entry = match change {
-                Change::Put(..) => puts.next().map(|put| put.entry),
-                Change::Remove(_) => None,
-            };
-            let set = self.index.set(change.id(), entry);
+        for (id, put) in parts {
+            let set = self.index.set(*id, put.map(|put| put.entry));
             if let Some(old) = set.inspect_err(|_| self.log.poison())? {
                 self.room.lock().leave(old);
             }

@@ -131,6 +131,18 @@ impl Leaf {
         self.0.iter().map(Entry::unpack)
     }
 
+    /// The entries from id `first` on, in order.
+    pub fn entries_from(&self, first: ObjectId) -> impl Iterator<Item = (ObjectId, Entry)> + '_ {
+        let at = self.find(first).unwrap_or_else(|at| at);
+        self.0[at..].iter().map(Entry::unpack)
+    }
+
+    /// Where object `id` is.
+    pub fn get(&self, id: ObjectId) -> Option<Entry> {
+        let at = self.find(id).ok()?;
+        Some(Entry::unpack(&self.0[at]).1)
+    }
+
     /// How many.
     pub fn len(&self) -> usize {
         self.0.len()
@@ -219,6 +231,13 @@ pub struct Shot {
     pub image: Option<Image>,
     /// Whether it was changed since.
     pub dirty: bool,
+}
+
+impl Shot {
+    /// Whether some of its objects may be in the journal: a leaf that was not changed is as its image.
+    pub fn may_be_in_journal(&self) -> bool {
+        self.dirty || self.image.is_some_and(|image| image.in_journal)
+    }
 }
 
 /// See the module's text.
@@ -322,9 +341,7 @@ impl Index {
 
     /// Where object `id` is.
     pub fn get(&self, id: ObjectId) -> Result<Option<Entry>> {
-        self.with_leaf(id, |leaf, _| {
-            leaf.find(id).ok().map(|at| Entry::unpack(&leaf.0[at]).1)
-        })
+        self.with_leaf(id, |leaf, _| leaf.get(id))
     }
 
     /// Where object `id` is, if that can be told at once: without storage, and without waiting for others.
@@ -334,8 +351,7 @@ impl Index {
         let State::Warm(leaf) = &held.state else {
             return None;
         };
-        let at = leaf.find(id).ok()?;
-        Some(Entry::unpack(&leaf.0[at]).1)
+        leaf.get(id)
     }
 
     /// Sees to it that a later change of `id` needs no memory and no storage.

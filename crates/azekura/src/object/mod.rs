@@ -10,6 +10,7 @@
 //! | head | | |
 //! | remove, of one or a range | | one frame, no access |
 //! | sync, or [`Durability::Power`] | one flush, shared by all who wait | |
+//! | snapshot | | |
 //!
 //! What is longer than 2 MiB moves in pieces, in one run of accesses (`long`).
 //!
@@ -42,6 +43,8 @@
 //! The ideas: extents that certify themselves are Haystack's needles; next-fit over emptied groups is what a log-structured file
 //! system would do that never cleans; the exact index in memory over a journal is `CannyLS`'s.
 //!
+//! All objects as at one moment, while others change them: [`Snapshot`].
+//!
 //! It knows nothing of records and blocks. Requests with deadlines, many at once: `served`, by the order that `queue` gives.
 
 pub mod commit;
@@ -67,6 +70,7 @@ mod grow;
 mod journal;
 mod keeper;
 mod open;
+mod paths;
 mod read;
 mod reader;
 mod recover;
@@ -75,6 +79,7 @@ mod salvage;
 mod scrub;
 mod settle;
 mod small;
+mod snapshot;
 mod stats;
 mod times;
 mod value;
@@ -110,13 +115,18 @@ pub use reader::StoreReader;
 pub use repair::Repaired;
 pub use scrub::{Scrubbed, Step};
 pub use served::Served;
+pub use snapshot::Snapshot;
 pub use times::{Times, Took};
 pub use value::Value;
 
 /// How a store is made and opened. What was decided when it was made is not asked again.
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each says yes or no to a thing of its own"
+)]
 pub struct Options {
-    /// When made: bytes of file, journal and data together. A device is taken whole.
+    /// When made: bytes of file, journal and data together; of a store on two places, of the data. A device is taken whole.
     pub capacity: u64,
     /// When made: bytes of the journal; `None`: a 64th of the capacity, at least 4 MiB. It has to hold 80 bytes an object,
     /// 100 and more below 4 MiB.
@@ -127,6 +137,8 @@ pub struct Options {
     /// When made: write all of the room once. Direct writes into room that a file system has merely set aside cost twice as
     /// much and more, the first time.
     pub fill: bool,
+    /// When made: take a device that is not blank. What is on it is lost.
+    pub overwrite: bool,
     /// What an acknowledged change survives.
     pub durability: Durability,
     /// Objects of so many bytes at most go to the journal first, and then into packs; 0: none. At most 64 KiB less 72 bytes.
@@ -148,6 +160,7 @@ impl Default for Options {
             journal_size: None,
             group_size: None,
             fill: false,
+            overwrite: false,
             durability: Durability::Process,
             small_max: 2048,
             sync_interval: None,

@@ -25,16 +25,15 @@ use crate::error::{Error, Kind, Result, size, sizes};
 use crate::format::superblock::{self, Superblock};
 use crate::io::counted::{Counted, Counts};
 use crate::io::direct::DirectFile;
-use crate::io::file::{File, Files};
 use crate::io::front::Front;
 use crate::io::{Directory, Storage};
 use crate::log::anchor::{Anchor, Extent, FIRST_SEQUENCE, read_extent, segments_of};
 use crate::log::{Geometry, Log};
 
 /// A journal has so many bytes at least, unless it is told otherwise.
-const JOURNAL_MIN: u64 = 4 << 20;
+pub(super) const JOURNAL_MIN: u64 = 4 << 20;
 /// And this part of the capacity.
-const JOURNAL_PART: u64 = 64;
+pub(super) const JOURNAL_PART: u64 = 64;
 /// Sizes of allocation groups, unless told otherwise.
 const GROUP_MIN: u64 = 64 << 20;
 const GROUP_MAX: u64 = 1 << 30;
@@ -42,14 +41,7 @@ const GROUP_MAX: u64 = 1 << 30;
 const FILL: usize = 4 << 20;
 
 impl Store {
-    /// Makes a store in a new file. `Invalid` if there is something of that name; `Full` if the file system has no room.
-    /// Costs the writing of the whole file if it is to be filled, and syncs.
-    pub fn create(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
-        let (directory, name) = Files::of(path.as_ref());
-        Self::create_in(&directory, name, options, &mut |_, _| {})
-    }
-
-    /// As [`create`](Self::create), in any directory; `progress` is told bytes filled, of how many.
+    /// As [`create`](Self::create) of a file, in any directory; `progress` is told bytes filled, of how many.
     pub fn create_in(
         directory: &dyn Directory,
         name: &Path,
@@ -62,12 +54,6 @@ impl Store {
         storage.take_name()?;
         directory.sync()?;
         Ok(store)
-    }
-
-    /// Opens the store in a file or on a device; after a crash, recovers. `Locked` if it is open anywhere, `Mismatch` if it
-    /// is no object store of a known version.
-    pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
-        Self::open_on(Arc::new(File::open_alone(path)?), None, options)
     }
 
     /// Makes a store on storages of the size they have: the journal's, and the data's if that is another. What was there is

@@ -110,14 +110,7 @@ impl Store {
         while let Some(from) = next.filter(|from| end.is_none_or(|end| *from < end)) {
             let page = self.core.index.page(from)?;
             for (id, entry) in page.entries {
-                let len = u64::from(entry.len);
-                let device_bytes = entry.device_bytes();
-                let listed = Listed {
-                    id,
-                    len,
-                    device_bytes,
-                };
-                if end.is_some_and(|end| id >= end) || !visit(listed) {
+                if end.is_some_and(|end| id >= end) || !visit(Listed::of(id, entry)) {
                     return Ok(());
                 }
             }
@@ -130,12 +123,28 @@ impl Store {
     pub fn usage(&self, first: ObjectId, end: Option<ObjectId>) -> Result<Usage> {
         let mut usage = Usage::default();
         self.list(first, end, &mut |listed| {
-            usage.count += 1;
-            usage.bytes += listed.len;
-            usage.device_bytes += listed.device_bytes;
+            usage.add(listed);
             true
         })?;
         Ok(usage)
+    }
+}
+
+impl Listed {
+    pub(super) fn of(id: ObjectId, entry: Entry) -> Self {
+        Self {
+            id,
+            len: u64::from(entry.len),
+            device_bytes: entry.device_bytes(),
+        }
+    }
+}
+
+impl Usage {
+    pub(super) fn add(&mut self, listed: Listed) {
+        self.count += 1;
+        self.bytes += listed.len;
+        self.device_bytes += listed.device_bytes;
     }
 }
 
@@ -174,14 +183,21 @@ impl Core {
             .map(|(_, sequence)| sequence))
     }
 
-    fn read_in_turn(&self, id: ObjectId, range: &Range<u64>) -> Result<Option<Read>> {
-        let (_pin, entry) = self.find(id)?;
-        let Some(entry) = entry else {
-            return Ok(None);
-        };
-        let read = self.read_entry(id, entry, range)?;
-        read.map(Some)
-            .map_err(|fault| self.damaged(id, entry, fault))
+    /// Nobody changes it then, but a small one may move: what is elsewhere when it was read is looked for there.
+    pub(super) fn read_in_turn(&self, id: ObjectId, range: &Range<u64>) -> Result<Option<Read>> {
+        loop {
+            let (_pin, entry) = self.find(id)?;
+            let Some(entry) = entry else {
+                return Ok(None);
+            };
+            match self.read_entry(id, entry, range)? {
+                Ok(read) => return Ok(Some(read)),
+                Err(fault) if self.index.get(id)? == Some(entry) => {
+                    return Err(self.damaged(id, entry, fault));
+                }
+                Err(_) => {}
+            }
+        }
     }
 
     /// Reads and verifies what an entry tells; the caller is pinned since before it got the entry.

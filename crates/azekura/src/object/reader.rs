@@ -29,7 +29,8 @@ pub struct StoreReader {
 }
 
 impl StoreReader {
-    /// Opens the store in a file or on a device for reading; `data` is the other one of a store on two. After a crash, recovers
+    /// Opens the store in a file or on a device for reading; `data` is the other one of a store on two, as of
+    /// [`Store::open_with_data`]. After a crash, recovers
     /// in memory, which takes the pages of the journal that recovery changes. `Locked` if it is open for writing anywhere,
     /// `Mismatch` if it is no object store of a known version.
     pub fn open(path: impl AsRef<Path>, data: Option<&Path>) -> Result<Self> {

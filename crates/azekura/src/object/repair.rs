@@ -25,7 +25,6 @@
 //! At the end all objects are read: what does not verify is told, and stays.
 
 use std::collections::HashMap;
-use std::path::Path;
 use std::sync::Arc;
 
 use super::check::{CheckReport, Finding};
@@ -46,7 +45,6 @@ use crate::error::{Error, Kind, Result, size};
 use crate::format::superblock::{self, Superblock};
 use crate::io::Storage;
 use crate::io::counted::Counted;
-use crate::io::file::File;
 use crate::io::front::Front;
 use crate::io::overlay::Overlay;
 use crate::log::anchor::segments_of;
@@ -102,12 +100,6 @@ impl Repaired {
 }
 
 impl Store {
-    /// Repairs the store in a file, in place. See [`repair_on`](Self::repair_on).
-    pub fn repair(path: impl AsRef<Path>, progress: &mut dyn FnMut(u64, u64)) -> Result<Repaired> {
-        let journal: Arc<dyn Storage> = Arc::new(File::open_alone(path)?);
-        Self::repair_on(&journal, None, progress)
-    }
-
     /// Makes a store whose checkpoint or journal is damaged openable again, and leaves it closed. `progress` is told units
     /// scanned and then objects verified, of how many. Costs a read of all objects, and of all data where the index is damaged.
     ///

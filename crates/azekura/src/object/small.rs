@@ -172,7 +172,7 @@ impl Core {
     fn oldest_small(&self, shots: &[Shot], end: LogPosition) -> Result<LogPosition> {
         let mut oldest = end;
         for (at, shot) in shots.iter().enumerate() {
-            if !shot.dirty && shot.image.is_none_or(|image| !image.in_journal) {
+            if !shot.may_be_in_journal() {
                 continue;
             }
             let next = shots.get(at + 1).map(|shot| shot.first);
@@ -195,7 +195,7 @@ impl Core {
         let mut all = true;
         for (at, shot) in shots.iter().enumerate() {
             let end = shots.get(at + 1).map(|shot| shot.first);
-            if !shot.dirty && shot.image.is_none_or(|image| !image.in_journal) {
+            if !shot.may_be_in_journal() {
                 continue;
             }
             let leaf = self.index.leaf_of(shot, end)?;

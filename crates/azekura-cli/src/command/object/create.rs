@@ -6,10 +6,8 @@
 use std::fs;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
-use std::sync::Arc;
 
-use azekura::io::file::{File, remove, sync_directory};
-use azekura::io::{Access, Storage};
+use azekura::io::file::is_device;
 use azekura::object::{Options, Store};
 use azekura::{Error, Kind, Result};
 
@@ -18,12 +16,6 @@ use crate::exit::Outcome;
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::store::{parse_size, refuse_existing};
-
-/// What is looked at of a device, at each end of it: file systems, partitions and stores leave their marks there.
-const MARKS: u64 = 1 << 20;
-/// A journal has this part of the capacity, and so much at least, unless it is told otherwise.
-const JOURNAL_PART: u64 = 64;
-const JOURNAL_MIN: u64 = 4 << 20;
 
 const HELP: &str = "\
 Examples:
@@ -63,29 +55,37 @@ pub(crate) struct Create {
 
 impl Create {
     pub(crate) fn run(&self, _: &mut Output<'_>) -> Result<Outcome> {
-        let (store, data) = (self.place.path(), self.place.data());
-        if data == Some(store) {
-            return Err(
-                Error::new(Kind::Invalid, "journal and values need two places")
-                    .at(store)
-                    .remedy("leave --data out"),
-            );
+        for path in [Some(self.place.path()), self.place.data()] {
+            path.map_or(Ok(()), refuse_others)?;
         }
-        refuse_others(store)?;
-        data.map_or(Ok(()), refuse_others)?;
         self.refuse_capacity(self.place.device())?;
-        let Some(data) = data else {
-            let one = self.prepare(store, self.capacity)?;
-            return self.make(&one, None).map(|()| Outcome::Yes);
-        };
-        // What need not be made is refused before anything is.
-        if !is_device(store) {
-            refuse_existing(store)?;
+        for path in [Some(self.place.path()), self.place.data()] {
+            if let Some(path) = path.filter(|path| !is_device(path)) {
+                refuse_existing(path)?;
+            }
         }
-        let data = self.prepare(data, self.capacity)?;
-        let part = (data.storage.size()? / JOURNAL_PART).max(JOURNAL_MIN);
-        let journal = self.prepare(store, self.journal_size.or(Some(part)))?;
-        self.make(&journal, Some(&data))?;
+        let mut options = Options {
+            journal_size: self.journal_size,
+            group_size: self.group_size,
+            fill: self.fill,
+            overwrite: self.force,
+            background: false,
+            ..Options::default()
+        };
+        // A device has the one it has.
+        if let Some(capacity) = self.capacity {
+            options.capacity = capacity;
+        }
+        let progress = Progress::bytes("filling", 0);
+        let store = Store::create_with_data(
+            self.place.path(),
+            self.place.data(),
+            &options,
+            &mut progress.report(),
+        )
+        .map_err(|error| error.at(self.place.device()))?;
+        drop(progress);
+        store.close()?;
         Ok(Outcome::Yes)
     }
 
@@ -103,81 +103,6 @@ impl Create {
             _ => Ok(()),
         }
     }
-
-    /// A new file of `size` without a name, or the blank device.
-    fn prepare(&self, path: &Path, size: Option<u64>) -> Result<New> {
-        if is_device(path) {
-            let device = File::open(path, Access::Write)?;
-            if !self.force {
-                refuse_marks(&device, path)?;
-            }
-            return Ok(New {
-                storage: Arc::new(device),
-                is_file: false,
-            });
-        }
-        refuse_existing(path)?;
-        let file = File::create_nameless(path)?;
-        if let Some(size) = size {
-            file.resize(size)?;
-        }
-        Ok(New {
-            storage: Arc::new(file),
-            is_file: true,
-        })
-    }
-
-    fn make(&self, journal: &New, data: Option<&New>) -> Result<()> {
-        let options = Options {
-            // Two places are taken whole.
-            journal_size: self.journal_size.filter(|_| data.is_none()),
-            group_size: self.group_size,
-            fill: self.fill,
-            background: false,
-            ..Options::default()
-        };
-        let progress = Progress::bytes("filling", 0);
-        let store = Store::create_on(
-            Arc::clone(&journal.storage),
-            data.map(|data| Arc::clone(&data.storage)),
-            &options,
-            &mut progress.report(),
-        )
-        .map_err(|error| error.at(self.place.device()))?;
-        drop(progress);
-        store.close()?;
-        // The journal last: what has its name is whole.
-        if let Some(data) = data {
-            data.appear()?;
-        }
-        journal.appear().inspect_err(|_| {
-            if let Some(data) = data.filter(|data| data.is_file) {
-                // Without its journal it is nothing.
-                let _ = remove(data.storage.path());
-            }
-        })
-    }
-}
-
-/// A storage that is to become one of a store.
-struct New {
-    storage: Arc<dyn Storage>,
-    is_file: bool,
-}
-
-impl New {
-    /// Gives a file its name.
-    fn appear(&self) -> Result<()> {
-        if self.is_file {
-            self.storage.take_name()?;
-            sync_directory(self.storage.path())?;
-        }
-        Ok(())
-    }
-}
-
-fn is_device(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device())
 }
 
 /// Refuses what can be neither made nor taken whole.
@@ -200,20 +125,4 @@ fn refuse_others(path: &Path) -> Result<()> {
         .at(path)
         .found(what, "a new name or a block device")
         .remedy("choose another name"))
-}
-
-/// Refuses a device on which something was written, as far as its ends show.
-fn refuse_marks(device: &File, path: &Path) -> Result<()> {
-    let size = device.size()?;
-    let mut bytes = vec![0; MARKS.min(size) as usize];
-    for offset in [0, size - bytes.len() as u64] {
-        device.read_at(offset, &mut bytes)?;
-        if let Some(at) = bytes.iter().position(|byte| *byte != 0) {
-            return Err(Error::new(Kind::Invalid, "the device is not blank")
-                .at(path)
-                .offset(offset + at as u64)
-                .remedy("choose another one, or lose what is on it: --force"));
-        }
-    }
-    Ok(())
 }

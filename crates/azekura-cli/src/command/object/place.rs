@@ -5,15 +5,10 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use azekura::io::Storage;
 use azekura::io::file::File;
 use azekura::object::{ObjectId, Options, Store, StoreReader};
 use azekura::{Durability, Error, Kind, Result};
-
-/// An open file or device, as stores share it.
-pub(crate) type Shared = Arc<dyn Storage>;
 
 /// The file or device of a store, or both of them.
 #[derive(clap::Args, Clone, Debug)]
@@ -41,18 +36,11 @@ impl Place {
         self.data.as_deref().unwrap_or(&self.store)
     }
 
-    /// The file or device of the journal, and that of the values, if it is another.
-    pub(crate) fn storages(&self) -> Result<(Shared, Option<Shared>)> {
-        let journal = open(&self.store)?;
-        let data = self.data.as_deref().map(open).transpose()?;
-        Ok((journal, data))
-    }
-
     /// Refuses a store that is not there, before anything is done for it.
     pub(crate) fn refuse_missing(&self) -> Result<()> {
         for path in [Some(self.path()), self.data()].into_iter().flatten() {
             if fs::metadata(path).is_err() {
-                open(path)?;
+                File::open_alone(path).map_err(made_first)?;
             }
         }
         Ok(())
@@ -82,9 +70,8 @@ impl Place {
             background: false,
             ..options.clone()
         };
-        let (journal, data) = self.storages()?;
-        let store =
-            Store::open_on(journal, data, &options).map_err(|error| error.at(&self.store))?;
+        let store = Store::open_with_data(&self.store, self.data(), &options)
+            .map_err(|error| made_first(error).at(&self.store))?;
         let done = work(&store)?;
         store.close()?;
         Ok(done)
@@ -92,18 +79,14 @@ impl Place {
 
     /// Opens the store, has `work` look at it, and leaves the file as it was.
     pub(crate) fn look<T>(&self, work: impl FnOnce(&StoreReader) -> Result<T>) -> Result<T> {
-        let store = StoreReader::open(&self.store, self.data.as_deref())
+        let store = StoreReader::open(&self.store, self.data())
             .map_err(|error| made_first(error).at(&self.store))?;
         work(&store)
     }
 }
 
-fn open(path: &Path) -> Result<Shared> {
-    let file = File::open_alone(path).map_err(made_first)?;
-    Ok(Arc::new(file))
-}
-
-fn made_first(error: Error) -> Error {
+/// What to do if there is nothing at a store's path.
+pub(crate) fn made_first(error: Error) -> Error {
     let is_missing = |e: &std::io::Error| e.kind() == std::io::ErrorKind::NotFound;
     if error.system().is_some_and(is_missing) {
         error.remedy("check the path, or make the store with `azekura object create`")

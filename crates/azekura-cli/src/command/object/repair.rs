@@ -7,7 +7,7 @@ use azekura::Result;
 use azekura::object::{Repaired, Store};
 use serde_json::json;
 
-use super::place::Place;
+use super::place::{Place, made_first};
 use crate::exit::Outcome;
 use crate::output::{Output, counted};
 use crate::progress::Progress;
@@ -34,10 +34,10 @@ pub(crate) struct Repair {
 
 impl Repair {
     pub(crate) fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
-        let (journal, data) = self.place.storages()?;
+        let (path, data) = (self.place.path(), self.place.data());
         let progress = Progress::work("repairing");
-        let report = Store::repair_on(&journal, data.as_ref(), &mut progress.report())
-            .map_err(|error| error.at(self.place.path()))?;
+        let report = Store::repair_with_data(path, data, &mut progress.report())
+            .map_err(|error| made_first(error).at(path))?;
         drop(progress);
         if self.json {
             let doubted = report.doubted.iter().map(ToString::to_string);

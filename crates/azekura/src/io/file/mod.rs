@@ -274,6 +274,11 @@ pub(super) fn write_zeros(storage: &dyn Storage, from: u64, to: u64) -> Result<(
     Ok(())
 }
 
+/// Whether a block device is there: by its path, or by a link that only the system's administrator can make.
+pub fn is_device(path: &Path) -> bool {
+    device_at(path).is_some()
+}
+
 /// Whether there is a file of that name. Looking before it is opened keeps a pipe or a device from blocking
 /// or being opened at all: anything but a file is `Mismatch`.
 fn present(path: &Path) -> Result<bool> {

@@ -20,6 +20,10 @@ pub(super) enum Verb {
     Put(ObjectId, Content, Promise<Stored>),
     Get(ObjectId, Range<u64>, Promise<Option<Value>>),
     Head(ObjectId, Promise<Option<u64>>),
+    Sequence(ObjectId, Promise<Option<u64>>),
+    /// The sequence that is expected, and the value.
+    CompareAndPut(ObjectId, Option<u64>, Vec<u8>, Promise<Option<Stored>>),
+    Apply(Vec<Batched>, Promise<Vec<u64>>),
     Remove(ObjectId, Promise<bool>),
     /// First id, and the one behind the last.
     RemoveRange(ObjectId, Option<ObjectId>, Promise<u64>),
@@ -27,7 +31,11 @@ pub(super) enum Verb {
     List(ObjectId, Option<ObjectId>, usize, Promise<Vec<Listed>>),
     Usage(ObjectId, Option<ObjectId>, Promise<Usage>),
     Sync(Promise<()>),
+    Checkpoint(Promise<()>),
 }
+
+/// One change of a batch: the object's value; `None`: it is removed.
+pub(super) type Batched = (ObjectId, Option<Vec<u8>>);
 
 /// What is put.
 #[derive(Debug)]
@@ -46,30 +54,42 @@ pub(super) struct Job {
 impl Verb {
     fn touches(&self) -> Touches {
         match self {
-            Self::Put(id, ..) | Self::Get(id, ..) | Self::Head(id, _) | Self::Remove(id, _) => {
-                Touches::One(id.0)
-            }
+            Self::Put(id, ..)
+            | Self::Get(id, ..)
+            | Self::Head(id, _)
+            | Self::Sequence(id, _)
+            | Self::CompareAndPut(id, ..)
+            | Self::Remove(id, _) => Touches::One(id.0),
+            Self::Apply(changes, _) => Touches::Many(changes.iter().map(|(id, _)| id.0).collect()),
             Self::RemoveRange(first, end, _)
             | Self::List(first, end, ..)
             | Self::Usage(first, end, _) => match last_before(*first, *end) {
                 Some(last) => Touches::Range(first.0..=last.0),
                 None => Touches::Many(Vec::new()),
             },
-            // What it makes durable was acknowledged before.
-            Self::Sync(_) => Touches::Many(Vec::new()),
+            // What they make durable was acknowledged before.
+            Self::Sync(_) | Self::Checkpoint(_) => Touches::Many(Vec::new()),
         }
     }
 
     fn writes(&self) -> bool {
         matches!(
             self,
-            Self::Put(..) | Self::Remove(..) | Self::RemoveRange(..)
+            Self::Put(..)
+                | Self::CompareAndPut(..)
+                | Self::Apply(..)
+                | Self::Remove(..)
+                | Self::RemoveRange(..)
         )
     }
 
     /// Whether it is done without the data's device.
     fn at_once(&self) -> bool {
-        !matches!(self, Self::Put(..) | Self::Get(..))
+        match self {
+            Self::Put(..) | Self::Get(..) | Self::Sequence(..) | Self::CompareAndPut(..) => false,
+            Self::Apply(changes, _) => changes.iter().all(|(_, value)| value.is_none()),
+            _ => true,
+        }
     }
 
     /// Answers with an error.
@@ -77,12 +97,14 @@ impl Verb {
         match self {
             Self::Put(.., promise) => promise.keep(Err(error)),
             Self::Get(.., promise) => promise.keep(Err(error)),
-            Self::Head(_, promise) => promise.keep(Err(error)),
+            Self::Head(_, promise) | Self::Sequence(_, promise) => promise.keep(Err(error)),
+            Self::CompareAndPut(.., promise) => promise.keep(Err(error)),
+            Self::Apply(_, promise) => promise.keep(Err(error)),
             Self::Remove(_, promise) => promise.keep(Err(error)),
             Self::RemoveRange(.., promise) => promise.keep(Err(error)),
             Self::List(.., promise) => promise.keep(Err(error)),
             Self::Usage(.., promise) => promise.keep(Err(error)),
-            Self::Sync(promise) => promise.keep(Err(error)),
+            Self::Sync(promise) | Self::Checkpoint(promise) => promise.keep(Err(error)),
         }
     }
 }
@@ -194,6 +216,31 @@ impl Served {
         Asked::new(self, |promise| Verb::Head(id, promise))
     }
 
+    /// As [`Store::sequence`](super::super::Store::sequence).
+    pub fn sequence(&self, id: ObjectId) -> AskedRead<'_, Option<u64>> {
+        Asked::new(self, |promise| Verb::Sequence(id, promise))
+    }
+
+    /// As [`Store::compare_and_put`](super::super::Store::compare_and_put): if nothing is `expected`, only where there is no such
+    /// object.
+    pub fn compare_and_put(
+        &self,
+        id: ObjectId,
+        expected: Option<u64>,
+        value: impl Into<Vec<u8>>,
+    ) -> AskedChange<'_, Option<Stored>> {
+        let value = value.into();
+        Asked::new(self, |promise| {
+            Verb::CompareAndPut(id, expected, value, promise)
+        })
+    }
+
+    /// As [`Store::apply`](super::super::Store::apply): each object gets its value, or is removed where there is none. Their
+    /// writes fly one for one with what else may go, as many at once as may; each value is dropped when it flies.
+    pub fn apply(&self, changes: Vec<(ObjectId, Option<Vec<u8>>)>) -> AskedChange<'_, Vec<u64>> {
+        Asked::new(self, |promise| Verb::Apply(changes, promise))
+    }
+
     /// As [`Store::remove`](super::super::Store::remove).
     pub fn remove(&self, id: ObjectId) -> AskedChange<'_, bool> {
         Asked::new(self, |promise| Verb::Remove(id, promise))
@@ -223,5 +270,10 @@ impl Served {
     /// As [`Store::sync`](super::super::Store::sync): of what was acknowledged before it is sent.
     pub fn sync(&self) -> AskedRead<'_, ()> {
         Asked::new(self, Verb::Sync)
+    }
+
+    /// As [`Store::checkpoint`](super::super::Store::checkpoint): made beside all else, one for all who ask meanwhile.
+    pub fn checkpoint(&self) -> AskedRead<'_, ()> {
+        Asked::new(self, Verb::Checkpoint)
     }
 }

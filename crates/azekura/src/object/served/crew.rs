@@ -3,8 +3,14 @@
 //! | a request | before it flies | when it landed |
 //! |---|---|---|
 //! | put | turn; room, sequence, the extent's bytes | the object is there; or voided, and the old one is |
-//! | get | where the object is | verified; if it moved meanwhile, looked for again, at last in its turn |
+//! | get, sequence | where the object is | verified; if it moved meanwhile, looked for again, at last in its turn |
+//! | compare and put | turn; a read as of a sequence, if one is expected | the read: compared, and then as a put |
+//! | batch | turn of all; room and a sequence for each put | the last write: its frame is told, and all of it is there |
+//! | sync, checkpoint | | made by a thread for many |
 //! | all others, and small objects | done at once | |
+//!
+//! The writes of a batch begin as tokens are free, one for each other request that goes meanwhile: a long batch holds nobody up
+//! for long. A write that fails ends it; what flies of it lands first, and its room is left.
 //!
 //! While as many fly as may, late requests fail and what touches no data is done all the same; a small object waits, since only
 //! its beginning tells that it is one.
@@ -12,18 +18,19 @@
 //! The order of calls at the end of a change is the store's own: its turn ends before its sync is waited for. A crash leaves
 //! what it leaves of direct calls by as many threads.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::change::Placed;
-use super::super::extent::PIECE;
+use super::super::change::{Part, Placed};
+use super::super::extent::{BATCHED, PIECE};
 use super::super::queue::{Next, Ticket};
-use super::super::read::{LOOKS, Sought};
+use super::super::read::{LOOKS, Read, Sought};
 use super::super::turns::Turn;
 use super::super::{Core, Listed, ObjectId, Store, Stored, Value};
 use super::Shared;
-use super::ask::{Content, Job, Verb};
+use super::ask::{Batched, Content, Job, Verb};
 use super::pending::Promise;
 use super::syncer::{Owed, Syncer};
 use crate::engine::Durability;
@@ -40,34 +47,97 @@ pub(super) struct Crew {
     store: Arc<Store>,
     shared: Arc<Shared>,
     syncer: Syncer,
+    checkpointer: Syncer,
     /// `None`: it is of no more use.
     flight: Option<Box<dyn Flight>>,
     /// What is in flight, by token.
     flying: Vec<Option<Flying>>,
     /// Tokens of nothing.
     free: Vec<usize>,
+    /// Batches with writes that fly or are still to be begun, by number, oldest first.
+    batches: BTreeMap<u64, Batching>,
+    next_batch: u64,
+    /// Whether a write of a batch takes the next token, if one waits.
+    is_parts_turn: bool,
 }
 
 enum Flying {
-    Put(Putting),
+    Put(Putting, Placed),
     Get(Getting, Sought),
+    /// A write of this batch.
+    Part(u64),
 }
 
+/// A put in its turn.
 struct Putting {
     ticket: Ticket,
-    placed: Placed,
     turn: Turn,
     durability: Durability,
-    promise: Promise<Stored>,
+    awaited: Awaited,
+    /// The device's time so far; `None`: it was not needed.
+    took: Option<Duration>,
+}
+
+/// Who waits for a put.
+enum Awaited {
+    Put(Promise<Stored>),
+    CompareAndPut(Promise<Option<Stored>>),
 }
 
 struct Getting {
     ticket: Ticket,
     id: ObjectId,
     range: Range<u64>,
-    promise: Promise<Option<Value>>,
+    wanted: Wanted,
     looks: usize,
-    /// The device's time so far; `None`: it was not needed.
+    /// As of a put.
+    took: Option<Duration>,
+}
+
+impl Getting {
+    fn new(ticket: Ticket, id: ObjectId, range: Range<u64>, wanted: Wanted) -> Self {
+        Self {
+            ticket,
+            id,
+            range,
+            wanted,
+            looks: 0,
+            took: None,
+        }
+    }
+}
+
+/// What is read for.
+enum Wanted {
+    Value(Promise<Option<Value>>),
+    Sequence(Promise<Option<u64>>),
+    Comparison(Box<Comparing>),
+}
+
+/// A put that is made if the object has the sequence. The turn is there.
+struct Comparing {
+    expected: u64,
+    value: Vec<u8>,
+    turn: Turn,
+    durability: Durability,
+    promise: Promise<Option<Stored>>,
+}
+
+/// A batch, in the turn of its objects.
+struct Batching {
+    ticket: Ticket,
+    parts: Vec<Part>,
+    /// Puts that do not fly yet.
+    left: VecDeque<(Placed, Vec<u8>)>,
+    /// How many do.
+    flying: usize,
+    written: Result<()>,
+    /// Whether it was the device that failed.
+    failed: bool,
+    turn: Turn,
+    durability: Durability,
+    promise: Promise<Vec<u64>>,
+    /// Of the write that took longest.
     took: Option<Duration>,
 }
 
@@ -82,10 +152,14 @@ impl Crew {
         Ok(Self {
             store: Arc::clone(store),
             shared: Arc::clone(shared),
-            syncer: Syncer::start(store, shared)?,
+            syncer: Syncer::start("sync", store, shared, Store::sync)?,
+            checkpointer: Syncer::start("checkpoint", store, shared, Store::checkpoint)?,
             flight: Some(flight),
             flying: room::collect((0..depth).map(|_| None))?,
             free: room::collect((0..depth).rev())?,
+            batches: BTreeMap::new(),
+            next_batch: 0,
+            is_parts_turn: false,
         })
     }
 
@@ -109,15 +183,24 @@ impl Crew {
     /// Begins what may go; how long to wait then for what flies or comes, unless this was all.
     fn begin_what_may(&mut self) -> ControlFlow<(), Option<Duration>> {
         for _ in 0..BURST {
+            let launched = self.is_parts_turn && self.launch_part();
+            self.is_parts_turn &= !launched;
+            let has_token = !self.free.is_empty();
             let mut state = self.shared.state.lock();
             state.asleep = false;
             let now = self.shared.now();
-            let next = if self.free.is_empty() {
-                state.queue.pop_at_once(now)
-            } else {
+            let next = if has_token {
                 state.queue.pop(now)
+            } else {
+                state.queue.pop_at_once(now)
             };
+            // One for one, wherever there is a token.
+            let was_parts_turn = self.is_parts_turn;
+            self.is_parts_turn |= has_token;
             let Some(next) = next else {
+                if launched || was_parts_turn != self.is_parts_turn {
+                    continue;
+                }
                 if state.leaving && self.free.len() == self.flying.len() {
                     return ControlFlow::Break(());
                 }
@@ -141,19 +224,67 @@ impl Crew {
     fn begin(&mut self, ticket: Ticket, job: Job) {
         let Job { verb, durability } = job;
         match verb {
-            Verb::Put(id, content, promise) => self.put(ticket, id, content, durability, promise),
-            Verb::Get(id, range, promise) => self.look(Getting {
-                ticket,
-                id,
-                range,
-                promise,
-                looks: 0,
-                took: None,
-            }),
+            Verb::Get(id, range, promise) => {
+                self.look(Getting::new(ticket, id, range, Wanted::Value(promise)));
+            }
+            Verb::Sequence(id, promise) => {
+                self.look(Getting::new(ticket, id, 0..0, Wanted::Sequence(promise)));
+            }
+            Verb::Put(id, content, promise) => {
+                let turn = self.store.core.turns.take_one(id);
+                let putting = Putting {
+                    ticket,
+                    turn,
+                    durability,
+                    awaited: Awaited::Put(promise),
+                    took: None,
+                };
+                self.put(putting, id, content);
+            }
+            Verb::CompareAndPut(id, expected, value, promise) => {
+                let turn = self.store.core.turns.take_one(id);
+                if let Some(expected) = expected {
+                    let comparing = Comparing {
+                        expected,
+                        value,
+                        turn,
+                        durability,
+                        promise,
+                    };
+                    let wanted = Wanted::Comparison(Box::new(comparing));
+                    return self.look(Getting::new(ticket, id, 0..0, wanted));
+                }
+                let found = self.store.core.index.get(id);
+                if let Ok(None) = found {
+                    let putting = Putting {
+                        ticket,
+                        turn,
+                        durability,
+                        awaited: Awaited::CompareAndPut(promise),
+                        took: None,
+                    };
+                    return self.put(putting, id, Content::Bytes(value));
+                }
+                drop(turn);
+                self.shared.done_without(ticket);
+                promise.keep(found.map(|_| None));
+            }
+            Verb::Apply(changes, promise) => self.apply(ticket, changes, durability, promise),
             Verb::Sync(promise) => self.syncer.owe(Owed {
                 ticket: Some(ticket),
                 tell: Box::new(move |synced| promise.keep(synced)),
             }),
+            Verb::Checkpoint(promise) => {
+                let shared = Arc::clone(&self.shared);
+                self.checkpointer.owe(Owed {
+                    ticket: None,
+                    // It is many accesses: it says nothing of how long one takes.
+                    tell: Box::new(move |made| {
+                        shared.done_without(ticket);
+                        promise.keep(made);
+                    }),
+                });
+            }
             at_once => {
                 // Whoever waits behind it goes before the answer, but not before it is done.
                 let answer = self.at_once(at_once, durability);
@@ -191,48 +322,139 @@ impl Crew {
                 let usage = store.usage(first, end);
                 Box::new(move || promise.keep(usage))
             }
-            Verb::Put(..) | Verb::Get(..) | Verb::Sync(_) => {
-                unreachable!("it is not done at once")
-            }
+            _ => unreachable!("it is not done at once"),
         }
     }
 
-    fn put(
+    fn put(&mut self, putting: Putting, id: ObjectId, content: Content) {
+        match begun(&self.store.core, id, content) {
+            Ok(Begun::Flies(placed, buf)) => self.launch_put(putting, placed, buf),
+            Ok(Begun::IsThere(stored)) => self.answer_put(putting, Ok(stored), false),
+            Err(error) => self.answer_put(putting, Err(error), false),
+        }
+    }
+
+    fn launch_put(&mut self, putting: Putting, placed: Placed, buf: AlignedBuf) {
+        let offset = self.store.core.offset_of(placed.span);
+        let work = Work::Write { offset, buf };
+        let flying = Flying::Put(putting, placed);
+        if let Some((error, Flying::Put(putting, placed))) = self.launch(flying, work) {
+            self.end_put(putting, placed, Err(error), None);
+        }
+    }
+
+    /// Begins a batch, but for its writes.
+    fn apply(
         &mut self,
         ticket: Ticket,
-        id: ObjectId,
-        content: Content,
+        changes: Vec<Batched>,
         durability: Durability,
-        promise: Promise<Stored>,
+        promise: Promise<Vec<u64>>,
     ) {
         let core = &self.store.core;
-        let turn = core.turns.take_one(id);
-        let at_once = match begun(core, id, content) {
-            Ok(Begun::Flies(placed, buf)) => {
-                let putting = Putting {
-                    ticket,
-                    placed,
-                    turn,
-                    durability,
-                    promise,
-                };
-                return self.launch_put(putting, buf);
+        let count = changes.len();
+        let ids: Vec<ObjectId> = changes.iter().map(|(id, _)| *id).collect();
+        let room = core
+            .refuse_twice(&ids)
+            .and_then(|()| Ok((room::vec(count)?, room::vec(count)?)));
+        let (parts, left) = match room {
+            Ok((parts, left)) => (parts, VecDeque::from(left)),
+            Err(error) => {
+                self.shared.done_without(ticket);
+                return promise.keep(Err(error));
             }
-            Ok(Begun::IsThere(stored)) => Ok(stored),
-            Err(error) => Err(error),
         };
-        drop(turn);
-        self.shared.done_without(ticket);
-        let changed = at_once.is_ok();
-        self.acknowledge(at_once, changed, durability, promise);
+        let mut batching = Batching {
+            ticket,
+            parts,
+            left,
+            flying: 0,
+            written: Ok(()),
+            failed: false,
+            turn: core.turns.take(ids),
+            durability,
+            promise,
+            took: None,
+        };
+        for (id, value) in changes {
+            let begun = match value {
+                Some(value) => core.place(id, value.len() as u64).map(|placed| {
+                    batching.left.push_back((placed, value));
+                    Some(placed)
+                }),
+                None => core.index.prepare(id).map(|()| None),
+            };
+            match begun {
+                Ok(put) => batching.parts.push((id, put)),
+                Err(error) => {
+                    batching.left.clear();
+                    batching.written = Err(error);
+                    break;
+                }
+            }
+        }
+        if batching.left.is_empty() {
+            return self.end_batch(batching);
+        }
+        self.batches.insert(self.next_batch, batching);
+        self.next_batch += 1;
     }
 
-    fn launch_put(&mut self, putting: Putting, buf: AlignedBuf) {
-        let offset = self.store.core.offset_of(putting.placed.span);
-        let work = Work::Write { offset, buf };
-        if let Some((error, Flying::Put(putting))) = self.launch(Flying::Put(putting), work) {
-            self.end_put(putting, Err(error), None);
+    /// Begins the next write of a batch, if one waits and there is a token for it; whether one did.
+    fn launch_part(&mut self) -> bool {
+        if self.free.is_empty() {
+            return false;
         }
+        let mut waiting = self.batches.iter_mut();
+        let waiting = waiting.find_map(|(number, batching)| {
+            let part = batching.left.pop_front()?;
+            batching.flying += 1;
+            Some((*number, part))
+        });
+        let Some((number, (placed, value))) = waiting else {
+            return false;
+        };
+        let core = &self.store.core;
+        let offset = core.offset_of(placed.span);
+        let launched = match core.extent_of(&placed, BATCHED, &value) {
+            Ok(buf) => self.launch(Flying::Part(number), Work::Write { offset, buf }),
+            Err(error) => Some((error, Flying::Part(number))),
+        };
+        if let Some((error, _)) = launched {
+            self.end_part(number, Err(error), None);
+        }
+        true
+    }
+
+    /// A write of a batch has landed, or could not be begun.
+    fn end_part(&mut self, number: u64, written: Result<()>, took: Option<Duration>) {
+        let Some(batching) = self.batches.get_mut(&number) else {
+            return;
+        };
+        batching.flying -= 1;
+        batching.took = batching.took.max(took);
+        if written.is_err() {
+            batching.failed |= took.is_some();
+            batching.left.clear();
+        }
+        if batching.written.is_ok() {
+            batching.written = written;
+        }
+        if batching.flying == 0
+            && batching.left.is_empty()
+            && let Some(batching) = self.batches.remove(&number)
+        {
+            self.end_batch(batching);
+        }
+    }
+
+    fn end_batch(&self, batching: Batching) {
+        let core = &self.store.core;
+        let sequences = core.finish_batch(&batching.parts, batching.written);
+        drop(batching.turn);
+        self.done(batching.ticket, batching.took, batching.failed);
+        let changed = sequences.is_ok() && !batching.parts.is_empty();
+        self.acknowledge(sequences, changed, batching.durability, batching.promise);
     }
 
     /// A request takes off. What cannot comes back.
@@ -241,7 +463,7 @@ impl Crew {
             Work::Read { offset, .. } | Work::Write { offset, .. } => *offset,
             Work::WriteDurably { .. } | Work::Sync => 0,
         };
-        let is_put = matches!(flying, Flying::Put(_));
+        let is_put = matches!(flying, Flying::Put(..) | Flying::Part(_));
         let (Some(flight), Some(at)) = (&mut self.flight, self.free.pop()) else {
             unreachable!("nothing begins while no token is free, but what has just landed")
         };
@@ -266,9 +488,13 @@ impl Crew {
         self.free.push(at);
         let buf = landed.work.into_buf();
         match flying {
-            Flying::Put(putting) => {
+            Flying::Put(putting, placed) => {
                 self.give(buf);
-                self.end_put(putting, landed.result, Some(landed.took));
+                self.end_put(putting, placed, landed.result, Some(landed.took));
+            }
+            Flying::Part(number) => {
+                self.give(buf);
+                self.end_part(number, landed.result, Some(landed.took));
             }
             Flying::Get(mut getting, sought) => {
                 getting.took = Some(getting.took.unwrap_or_default() + landed.took);
@@ -279,7 +505,7 @@ impl Crew {
                 match read {
                     Err(error) => self.end_get(getting, Err(error), true),
                     Ok(Err(error)) => self.end_get(getting, Err(error), false),
-                    Ok(Ok(Ok((bytes, _)))) => self.end_get(getting, Ok(Some(bytes)), false),
+                    Ok(Ok(Ok(read))) => self.end_get(getting, Ok(Some(read)), false),
                     // It was changed meanwhile, or it is damaged.
                     Ok(Ok(Err(_))) => self.look(getting),
                 }
@@ -293,16 +519,42 @@ impl Crew {
         }
     }
 
-    fn end_put(&self, putting: Putting, written: Result<()>, took: Option<Duration>) {
-        let failed = written.is_err();
-        let stored = self.store.core.finish(putting.placed, written);
-        drop(putting.turn);
-        match took {
-            Some(took) => self.shared.done(putting.ticket, took, failed),
-            None => self.shared.done_without(putting.ticket),
+    fn end_put(
+        &self,
+        mut putting: Putting,
+        placed: Placed,
+        written: Result<()>,
+        took: Option<Duration>,
+    ) {
+        let failed = written.is_err() && took.is_some();
+        let stored = self.store.core.finish(placed, written);
+        if let Some(took) = took {
+            putting.took = Some(putting.took.unwrap_or_default() + took);
         }
+        self.answer_put(putting, stored, failed);
+    }
+
+    fn answer_put(&self, putting: Putting, stored: Result<Stored>, failed: bool) {
+        drop(putting.turn);
+        self.done(putting.ticket, putting.took, failed);
         let changed = stored.is_ok();
-        self.acknowledge(stored, changed, putting.durability, putting.promise);
+        match putting.awaited {
+            Awaited::Put(promise) => {
+                self.acknowledge(stored, changed, putting.durability, promise);
+            }
+            Awaited::CompareAndPut(promise) => {
+                let stored = stored.map(Some);
+                self.acknowledge(stored, changed, putting.durability, promise);
+            }
+        }
+    }
+
+    /// A request is done that needed the device for so long, or not at all.
+    fn done(&self, ticket: Ticket, took: Option<Duration>, failed: bool) {
+        match took {
+            Some(took) => self.shared.done(ticket, took, failed),
+            None => self.shared.done_without(ticket),
+        }
     }
 
     /// Looks for an object, and has its bytes read.
@@ -323,17 +575,17 @@ impl Crew {
             }
             // In the journal, which is memory.
             match core.read_entry(id, entry, range) {
-                Ok(Ok((bytes, _))) => return self.end_get(getting, Ok(Some(bytes)), false),
+                Ok(Ok(read)) => return self.end_get(getting, Ok(Some(read)), false),
                 Ok(Err(_)) => {}
                 Err(error) => return self.end_get(getting, Err(error), false),
             }
         }
-        let read = self.store.core.read_at_last(getting.id, &getting.range);
-        self.end_get(
-            getting,
-            read.map(|read| read.map(|(bytes, _)| bytes)),
-            false,
-        );
+        let core = &self.store.core;
+        let read = match getting.wanted {
+            Wanted::Comparison(_) => core.read_in_turn(getting.id, &getting.range),
+            _ => core.read_at_last(getting.id, &getting.range),
+        };
+        self.end_get(getting, read, false);
     }
 
     fn launch_get(&mut self, getting: Getting, sought: Sought) {
@@ -350,12 +602,44 @@ impl Crew {
         }
     }
 
-    fn end_get(&self, getting: Getting, read: Result<Option<Value>>, failed: bool) {
-        match getting.took {
-            Some(took) => self.shared.done(getting.ticket, took, failed),
-            None => self.shared.done_without(getting.ticket),
+    fn end_get(&mut self, getting: Getting, read: Result<Option<Read>>, failed: bool) {
+        let Getting {
+            ticket, id, took, ..
+        } = getting;
+        match getting.wanted {
+            Wanted::Value(promise) => {
+                self.done(ticket, took, failed);
+                promise.keep(read.map(|read| read.map(|(bytes, _)| bytes)));
+            }
+            Wanted::Sequence(promise) => {
+                self.done(ticket, took, failed);
+                promise.keep(read.map(|read| read.map(|(_, sequence)| sequence)));
+            }
+            Wanted::Comparison(comparing) => {
+                let Comparing {
+                    expected,
+                    value,
+                    turn,
+                    durability,
+                    promise,
+                } = *comparing;
+                if let Ok(Some((_, sequence))) = &read
+                    && *sequence == expected
+                {
+                    let putting = Putting {
+                        ticket,
+                        turn,
+                        durability,
+                        awaited: Awaited::CompareAndPut(promise),
+                        took,
+                    };
+                    return self.put(putting, id, Content::Bytes(value));
+                }
+                drop(turn);
+                self.done(ticket, took, failed);
+                promise.keep(read.map(|_| None));
+            }
         }
-        getting.promise.keep(read);
     }
 
     /// Answers for a change: at once, or after a sync.
@@ -389,9 +673,14 @@ impl Crew {
         let lost = || Error::new(Kind::Io, "requests could not be carried");
         for flying in flying.into_iter().flatten() {
             match flying {
-                Flying::Put(putting) => self.end_put(putting, Err(lost()), None),
+                Flying::Put(putting, placed) => self.end_put(putting, placed, Err(lost()), None),
                 Flying::Get(getting, _) => self.end_get(getting, Err(lost()), false),
+                Flying::Part(_) => {}
             }
+        }
+        for (_, mut batching) in std::mem::take(&mut self.batches) {
+            batching.written = Err(lost());
+            self.end_batch(batching);
         }
     }
 }

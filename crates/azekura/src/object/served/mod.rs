@@ -2,13 +2,14 @@
 //!
 //! ```text
 //!   callers --> queue --pop--> thread --> flight ==> the data's device     puts and gets, `depth` at once
-//!     ^         (order,          |  `---> the store, inline                what needs no access, and small objects
-//!     |          overload,       |  `---> syncer: one sync for many        what is to survive loss of power
-//!     `--answer-- failing) <-----'
+//!     ^         (order,          |  |---> the store, inline                what needs no access, and small objects
+//!     |          overload,       |  |---> syncer: one sync for many        what is to survive loss of power
+//!     `--answer-- failing) <-----'  `---> another one for checkpoints
 //! ```
 //! 1. What touches one object is done in the order in which it was sent; else the order is the queue's (`queue`).
 //! 2. A put is begun, written and ended by the store's own steps, so requests and direct calls may be mixed. One whose write
-//!    fails leaves the old object. It has its object's turn from begin to end; where a direct call has it, all wait.
+//!    fails leaves the old object, and of a batch all of them. It has its object's turn from begin to end; where a direct call has
+//!    it, all wait.
 //! 3. A change is acknowledged when it survives what its durability says. Changes that landed while a sync was made share the
 //!    next one.
 //! 4. Every request is answered once, also if the device fails, the queue is stopped, or a thread panics.
@@ -124,7 +125,7 @@ struct State {
 }
 
 impl Served {
-    /// Begins to serve `store`, with two threads of its own. `Invalid` if the depth is 0, the means cannot be had, or the
+    /// Begins to serve `store`, with three threads of its own. `Invalid` if the depth is 0, the means cannot be had, or the
     /// device takes only blocks longer than 4 KiB; `Io` or `Full` if the system gives no threads or no memory.
     pub fn start(store: Arc<Store>, options: &Options) -> Result<Self> {
         let data = &store.core.data;
@@ -208,7 +209,7 @@ impl Served {
 
     fn enqueue(&self, mut ask: Ask, job: Job) {
         let glanced = match &job.verb {
-            Verb::Get(id, ..) => self
+            Verb::Get(id, ..) | Verb::Sequence(id, _) => self
                 .store
                 .core
                 .index
@@ -218,7 +219,7 @@ impl Served {
         };
         let mut state = self.shared.state.lock();
         ask.place = match &job.verb {
-            Verb::Put(..) => state.last_put,
+            Verb::Put(..) | Verb::Apply(..) => state.last_put,
             _ => glanced.map_or(state.head, |entry| entry.place),
         };
         let now = self.shared.now();

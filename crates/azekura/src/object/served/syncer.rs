@@ -1,7 +1,8 @@
-//! Syncs for many: a thread that makes one for all who ask for it meanwhile.
+//! Syncs and checkpoints for many: a thread that makes one for all who ask for it meanwhile.
 //!
 //! A sync is more than a request to the device: the journal's mark moves, and room comes out of limbo. So it is the store's
 //! own, shared with its direct callers, and made beside the flight: other requests go on. While nobody asks, none is made.
+//! A checkpoint takes longer, and has a thread of its own: who waits for a sync does not wait for it.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -14,9 +15,9 @@ use super::super::queue::Ticket;
 use super::{Shared, no_thread};
 use crate::error::{Error, Result};
 
-/// Who waits for a sync.
+/// Who waits for one.
 pub(super) struct Owed {
-    /// Of a request that is one.
+    /// Of a request that is one, whose time tells of the device.
     pub(super) ticket: Option<Ticket>,
     /// Is told how it went.
     pub(super) tell: Box<dyn FnOnce(Result<()>) + Send>,
@@ -28,8 +29,10 @@ struct State {
     ended: bool,
 }
 
-#[derive(Default)]
 struct Desk {
+    /// What is made here, in one word.
+    what: &'static str,
+    make: fn(&Store) -> Result<()>,
     state: Mutex<State>,
     came: Condvar,
 }
@@ -41,25 +44,35 @@ pub(super) struct Syncer {
 }
 
 impl Syncer {
-    /// `Io` if the system gives no thread.
-    pub(super) fn start(store: &Arc<Store>, shared: &Arc<Shared>) -> Result<Self> {
-        let desk = Arc::new(Desk::default());
+    /// What is made is a `what`, by `make`. `Io` if the system gives no thread.
+    pub(super) fn start(
+        what: &'static str,
+        store: &Arc<Store>,
+        shared: &Arc<Shared>,
+        make: fn(&Store) -> Result<()>,
+    ) -> Result<Self> {
+        let desk = Arc::new(Desk {
+            what,
+            make,
+            state: Mutex::default(),
+            came: Condvar::new(),
+        });
         let (own, store, shared) = (Arc::clone(&desk), Arc::clone(store), Arc::clone(shared));
         let thread = std::thread::Builder::new()
-            .name("azekura-sync".into())
+            .name(format!("azekura-{what}"))
             .spawn(move || {
                 let closing = Closing(&own);
                 closing.0.serve(&store, &shared);
             });
-        let thread =
-            thread.map_err(|error| no_thread(error, "cannot start the thread for syncs"))?;
+        let thread = thread
+            .map_err(|error| no_thread(error, &format!("cannot start the thread for {what}s")))?;
         Ok(Self {
             desk,
             thread: Some(thread),
         })
     }
 
-    /// Somebody waits for a sync that begins from now on. If there can be none, nobody is told.
+    /// Somebody waits for one that begins from now on. If there can be none, nobody is told.
     pub(super) fn owe(&self, owed: Owed) {
         let mut state = self.desk.state.lock();
         if !state.ended {
@@ -78,7 +91,7 @@ impl Drop for Syncer {
             .take()
             .is_some_and(|thread| thread.join().is_err())
         {
-            tracing::error!("the thread for syncs panicked");
+            tracing::error!("the thread for {}s panicked", self.desk.what);
         }
     }
 }
@@ -109,23 +122,24 @@ impl Desk {
                 return;
             }
             let begun = Instant::now();
-            let mut result = store.sync();
+            let mut result = (self.make)(store);
             let took = begun.elapsed();
             for Owed { ticket, tell } in owed {
                 if let Some(ticket) = ticket {
                     shared.done(ticket, took, result.is_err());
                 }
-                let next = again(&result);
+                let next = self.again(&result);
                 tell(std::mem::replace(&mut result, next));
             }
         }
     }
-}
 
-/// The same result for the next one.
-fn again(result: &Result<()>) -> Result<()> {
-    let Err(error) = result else {
-        return Ok(());
-    };
-    Err(Error::new(error.kind(), "the sync failed that many shared").detail(error.to_string()))
+    /// The same result for the next one.
+    fn again(&self, result: &Result<()>) -> Result<()> {
+        let Err(error) = result else {
+            return Ok(());
+        };
+        let what = format!("the {} failed that many shared", self.what);
+        Err(Error::new(error.kind(), what).detail(error.to_string()))
+    }
 }

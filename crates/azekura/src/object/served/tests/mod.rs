@@ -2,8 +2,9 @@
 //! syncs, and answers everybody, whatever fails or ends.
 //!
 //! What is in flight is decided by gates (`gated`), not by chance; order and answers are held against a map (`model`), and what
-//! ends leave against a history (`crash`).
+//! ends leave against a history (`crash`). Batches, comparisons and checkpoints: `batches`.
 
+mod batches;
 mod crash;
 mod gated;
 mod late;

@@ -39,7 +39,7 @@ fn step(served: &Served, model: &mut Model, random: &mut Random, version: u64) -
     let n = random.below(IDS);
     let end = (!random.one_in(4)).then(|| n + random.below(4));
     let what = format!("version {version}, object {n}");
-    match random.below(20) {
+    match random.below(26) {
         0..8 => {
             let len = match random.below(8) {
                 0 => 66_000 + random.index(20_000),
@@ -98,7 +98,40 @@ fn step(served: &Served, model: &mut Model, random: &mut Random, version: u64) -
                 assert_eq!((usage.count, usage.bytes), (all.len() as u64, bytes as u64));
             })
         }
-        _ => expect(served.sync().deadline(deadline).send(), (), what),
+        19 => expect(served.sync().deadline(deadline).send(), (), what),
+        20 => expect(served.checkpoint().deadline(deadline).send(), (), what),
+        21 | 22 => {
+            let bytes = value(version, random.index(12_000));
+            let gone = (n + 1 + random.below(IDS - 2)) % IDS;
+            model.insert(n, bytes.clone());
+            model.remove(&gone);
+            let batch = vec![(id(n), Some(bytes)), (id(gone), None)];
+            let apply = served.apply(batch).deadline(deadline);
+            let pending = apply.durability(durability).send();
+            Box::new(move || assert_eq!(pending.wait().unwrap().len(), 2, "{what}"))
+        }
+        23 => {
+            let bytes = value(version, random.index(12_000));
+            let put = served.compare_and_put(id(n), None, bytes.clone());
+            let pending = put.deadline(deadline).durability(durability).send();
+            let is_new = !model.contains_key(&n);
+            model.entry(n).or_insert(bytes);
+            Box::new(move || assert_eq!(pending.wait().unwrap().is_some(), is_new, "{what}"))
+        }
+        _ => {
+            // What was sent before is done first: the sequence is the one that counts.
+            let sequence = served.sequence(id(n)).deadline(deadline).wait().unwrap();
+            assert_eq!(sequence.is_some(), model.contains_key(&n), "{what}");
+            let bytes = value(version, random.index(12_000));
+            let expected = if random.one_in(3) { Some(0) } else { sequence };
+            let put = served.compare_and_put(id(n), expected, bytes.clone());
+            let pending = put.deadline(deadline).durability(durability).send();
+            let is_expected = expected == sequence;
+            if is_expected {
+                model.insert(n, bytes);
+            }
+            Box::new(move || assert_eq!(pending.wait().unwrap().is_some(), is_expected, "{what}"))
+        }
     }
 }
 
