@@ -171,6 +171,7 @@ impl ObjectPlan {
         }
         for other in [&self.workload, &self.path] {
             if let (Some(results), Some(other)) = (&self.results, other)
+                && !is_stream(Some(results))
                 && is_same(results, other)
             {
                 return refused(
@@ -321,6 +322,7 @@ mod tests {
         }
         let large = plan("--value-size 513MiB").check().unwrap_err();
         assert_eq!(large.kind(), Kind::TooLarge);
+        plan("--workload - --results -").check().unwrap();
         plan("").check().unwrap();
     }
 }

@@ -45,7 +45,8 @@ fn started() -> Result<MutexGuard<'static, Watched>> {
         let mut signals = signals.map_err(|error| Error::io("cannot wait for signals", error))?;
         thread::spawn(move || {
             if let Some(signal) = signals.forever().next() {
-                end(&self::watched());
+                let watched = self::watched();
+                end(&watched);
                 // There is nobody left to tell; it ends the process.
                 let _ = emulate_default_handler(signal);
             }
