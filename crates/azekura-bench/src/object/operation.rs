@@ -145,19 +145,20 @@ impl<W: Write> ArrayWriter<W> {
 struct Lines<R> {
     from: R,
     /// Ends of lines that were read.
-    lines: u64,
+    ends: u64,
     /// Bytes read since.
     columns: u64,
 }
 
 impl<R> Lines<R> {
     fn pass(&mut self, bytes: &[u8]) {
-        let ends = bytes.iter().filter(|&&byte| byte == b'\n').count();
-        self.lines += ends as u64;
-        self.columns = match bytes.iter().rposition(|&byte| byte == b'\n') {
-            Some(end) => (bytes.len() - 1 - end) as u64,
-            None => self.columns + bytes.len() as u64,
-        };
+        for &byte in bytes {
+            if byte == b'\n' {
+                (self.ends, self.columns) = (self.ends + 1, 0);
+            } else {
+                self.columns += 1;
+            }
+        }
     }
 }
 
@@ -191,7 +192,7 @@ impl<R: BufRead, T: DeserializeOwned> ArrayReader<R, T> {
         Self {
             from: Lines {
                 from,
-                lines: 0,
+                ends: 0,
                 columns: 0,
             },
             name: name.to_path_buf(),
@@ -223,7 +224,7 @@ impl<R: BufRead, T: DeserializeOwned> ArrayReader<R, T> {
     }
 
     fn wrong(&self, what: &str) -> Error {
-        self.wrong_at((self.from.lines + 1, self.from.columns + 1), what)
+        self.wrong_at((self.from.ends + 1, self.from.columns + 1), what)
     }
 
     fn wrong_at(&self, (line, column): (u64, u64), what: &str) -> Error {
@@ -243,7 +244,7 @@ impl<R: BufRead, T: DeserializeOwned> ArrayReader<R, T> {
         // It has read up to the byte that is wrong, or one past the end.
         let column = self.from.columns.max(1);
         let what = text.strip_suffix(&place).unwrap_or(&text);
-        self.wrong_at((self.from.lines + 1, column), what)
+        self.wrong_at((self.from.ends + 1, column), what)
     }
 
     fn element(&mut self) -> Result<Option<T>> {

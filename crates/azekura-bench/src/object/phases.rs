@@ -707,7 +707,7 @@ mod tests {
                         thin(&path, seen);
                     } else {
                         *seen += 1;
-                        if *seen % 3 == 0 {
+                        if seen.is_multiple_of(3) {
                             std::fs::remove_file(path).unwrap();
                         }
                     }
