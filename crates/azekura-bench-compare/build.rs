@@ -1,6 +1,7 @@
 //! Finds the rivals' libraries and compiles the shim over the one that is written in C++.
 //!
-//! A library that is missing is named together with the package that holds it and the feature that
+//! A library is looked for where the system has it and in the folders of `CPATH`, which the compiler, too, looks through
+//! (and the linker through those of `LIBRARY_PATH`). One that is missing is named together with the package that holds it and the feature that
 //! leaves it out, instead of an error of a compiler or linker. It knows no rival's calls.
 
 use std::path::{Path, PathBuf};
@@ -27,9 +28,11 @@ fn main() {
 
 /// The header, or an end with a message that helps.
 fn header(name: &str, package: &str, feature: &str) -> PathBuf {
-    let found = FOLDERS
-        .iter()
-        .map(|folder| Path::new(folder).join(name))
+    println!("cargo::rerun-if-env-changed=CPATH");
+    let others = std::env::var_os("CPATH").unwrap_or_default();
+    let found = std::env::split_paths(&others)
+        .chain(FOLDERS.map(PathBuf::from))
+        .map(|folder| folder.join(name))
         .find(|path| path.exists());
     let Some(path) = found else {
         println!(

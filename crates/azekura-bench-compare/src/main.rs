@@ -22,6 +22,7 @@ use std::process::ExitCode;
 
 use azekura::error::{Error, Kind, Result};
 use azekura_bench::cache::CachePlan;
+use azekura_bench::object::suite::code_of;
 use azekura_bench::plan::Plan;
 use azekura_bench::report::Output;
 use azekura_bench::suite::Suite;
@@ -207,7 +208,7 @@ fn main() -> ExitCode {
             use std::io::Write;
             // Nobody is left to be told if standard error is gone too.
             let _ = writeln!(std::io::stderr(), "azekura-bench-compare: {error}");
-            ExitCode::FAILURE
+            ExitCode::from(code_of(error.kind()))
         }
     }
 }

@@ -6,20 +6,24 @@
 //! tool does; a get hands over the aligned memory it was read to. All else is default: a hundredth of the
 //! file for the journal, blocks of 512 bytes, `O_DIRECT`. Threads take turns at a lock, as it has none.
 //!
+//! Reads, writes and syncs are counted where it hands them to its file, each as it asks for it.
+//!
 //! Through the device the answer is asked for again and again, without the pauses of 100 us that the
 //! published figures contain: for 100 us, then every 50.
 
-use std::io::Read;
-use std::sync::{Mutex, MutexGuard};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use azekura::error::Result;
-use azekura_bench::object::store::{Class, Draft, Found, Objects, Setup};
+use azekura_bench::object::store::{Class, Counters, Draft, Found, Objects, Setup};
+use cannyls::block::BlockSize;
 use cannyls::deadline::Deadline;
 use cannyls::device::{Device, DeviceBuilder, DeviceHandle};
 use cannyls::lump::{LumpData, LumpId};
-use cannyls::nvm::FileNvm;
+use cannyls::nvm::{FileNvm, NonVolatileMemory};
 use cannyls::storage::{Storage, StorageBuilder};
 use futures::{Async, Future};
 
@@ -30,35 +34,117 @@ const INTERVAL: usize = 4096;
 /// An id that no workload has: its keys are text.
 const NOBODY: u128 = 0;
 
-type Direct = Storage<FileNvm>;
+/// What was asked of the file; each a relaxed sum.
+#[derive(Default)]
+struct Asked {
+    reads: AtomicU64,
+    writes: AtomicU64,
+    syncs: AtomicU64,
+}
 
-fn storage(setup: &Setup) -> Result<(Class, impl FnOnce() -> cannyls::Result<Direct> + use<>)> {
+impl Asked {
+    fn counters(&self) -> Counters {
+        Counters {
+            reads: self.reads.load(Ordering::Relaxed),
+            writes: self.writes.load(Ordering::Relaxed),
+            syncs: self.syncs.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// Its file, counted; the parts it is split into count together.
+struct Counted {
+    file: FileNvm,
+    asked: Arc<Asked>,
+}
+
+impl Read for Counted {
+    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+        self.asked.reads.fetch_add(1, Ordering::Relaxed);
+        self.file.read(buf)
+    }
+}
+
+impl Write for Counted {
+    fn write(&mut self, buf: &[u8]) -> std::io::Result<usize> {
+        self.asked.writes.fetch_add(1, Ordering::Relaxed);
+        self.file.write(buf)
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Seek for Counted {
+    fn seek(&mut self, to: SeekFrom) -> std::io::Result<u64> {
+        self.file.seek(to)
+    }
+}
+
+impl NonVolatileMemory for Counted {
+    fn sync(&mut self) -> cannyls::Result<()> {
+        self.asked.syncs.fetch_add(1, Ordering::Relaxed);
+        self.file.sync()
+    }
+    fn position(&self) -> u64 {
+        self.file.position()
+    }
+    fn capacity(&self) -> u64 {
+        self.file.capacity()
+    }
+    fn block_size(&self) -> BlockSize {
+        self.file.block_size()
+    }
+    fn split(self, position: u64) -> cannyls::Result<(Self, Self)> {
+        let asked = self.asked;
+        let (first, second) = self.file.split(position)?;
+        let of = |file, asked| Self { file, asked };
+        Ok((of(first, Arc::clone(&asked)), of(second, asked)))
+    }
+}
+
+type Direct = Storage<Counted>;
+
+/// The class, what opens the storage, and what is counted of it.
+type Ready<F> = (Class, F, Arc<Asked>);
+
+fn storage(setup: &Setup) -> Result<Ready<impl FnOnce() -> cannyls::Result<Direct> + use<>>> {
     let path = setup.require_path()?.clone();
     let class = setup.require_class("cannyls", &[Class::Buffered, Class::Power])?;
     let (create, capacity) = (setup.create, setup.capacity);
     let interval = if class == Class::Power { 0 } else { INTERVAL };
+    let asked = Arc::<Asked>::default();
+    let counted = Arc::clone(&asked);
     let opened = move || {
+        let asked = counted;
         let mut builder = StorageBuilder::new();
         builder.journal_sync_interval(interval);
         if create {
-            builder.create(FileNvm::create(path, capacity)?)
+            let file = FileNvm::create(path, capacity)?;
+            builder.create(Counted { file, asked })
         } else {
-            builder.open(FileNvm::open(path)?)
+            let file = FileNvm::open(path)?;
+            builder.open(Counted { file, asked })
         }
     };
-    Ok((class, opened))
+    Ok((class, opened, asked))
 }
 
 struct Cannyls {
     storage: Mutex<Direct>,
+    asked: Arc<Asked>,
     class: Class,
 }
 
 /// Opens or makes a storage, to be called directly.
 pub(super) fn open(setup: &Setup) -> Result<Box<dyn Objects>> {
-    let (class, opened) = storage(setup)?;
+    let (class, opened, asked) = storage(setup)?;
     let storage = Mutex::new(opened().map_err(|error| failed("open", error))?);
-    Ok(Box::new(Cannyls { storage, class }))
+    Ok(Box::new(Cannyls {
+        storage,
+        asked,
+        class,
+    }))
 }
 
 /// Its own aligned memory, and where it goes.
@@ -112,18 +198,22 @@ impl Objects for Cannyls {
     fn durability(&self) -> Class {
         self.class
     }
+    fn counters(&self) -> Option<Counters> {
+        Some(self.asked.counters())
+    }
 }
 
 struct Queued {
     /// Behind a lock, since what tells its end is not for many threads.
     device: Mutex<Device>,
     handle: DeviceHandle,
+    asked: Arc<Asked>,
     class: Class,
 }
 
 /// Opens or makes a storage in a thread of its own.
 pub(super) fn open_device(setup: &Setup) -> Result<Box<dyn Objects>> {
-    let (class, opened) = storage(setup)?;
+    let (class, opened, asked) = storage(setup)?;
     let device = DeviceBuilder::new().spawn(opened);
     let handle = device.handle();
     wait(
@@ -136,6 +226,7 @@ pub(super) fn open_device(setup: &Setup) -> Result<Box<dyn Objects>> {
     Ok(Box::new(Queued {
         device: Mutex::new(device),
         handle,
+        asked,
         class,
     }))
 }
@@ -177,6 +268,9 @@ impl Objects for Queued {
     }
     fn durability(&self) -> Class {
         self.class
+    }
+    fn counters(&self) -> Option<Counters> {
+        Some(self.asked.counters())
     }
     fn close(self: Box<Self>) -> Result<()> {
         let device = self.device.into_inner().expect("no thread panics with it");

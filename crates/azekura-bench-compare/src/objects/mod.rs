@@ -216,6 +216,7 @@ mod tests {
                         let errors = phase.summary.as_ref().map_or(0, |summary| summary.errors);
                         assert_eq!(errors, 0, "{what}");
                         assert!(phase.file_bytes.is_some(), "{what}");
+                        assert!(phase.calls.is_some(), "{what}");
                     }
                     let told = |phase: &Measured| {
                         let existence = phase.summary.as_ref().unwrap().existence;
@@ -226,6 +227,19 @@ mod tests {
                     assert!([(0, 0), (30, 0)].contains(&told(&found[3])), "{what}");
                 }
             }
+        }
+    }
+
+    #[test]
+    #[cfg(feature = "cannyls")]
+    fn accesses_of_cannyls_are_counted() {
+        for rival in [Rival::Cannyls, Rival::CannylsDevice] {
+            let found = tiny(rival, Class::Power, "--value-size 40KiB");
+            let counted: Vec<_> = found.iter().map(|phase| phase.store.unwrap()).collect();
+            let what = format!("{} {counted:?}", rival.word());
+            assert!(counted[0].writes >= 40 && counted[0].syncs >= 40, "{what}");
+            assert!((30..35).contains(&counted[2].reads), "{what}");
+            assert_eq!((counted[2].writes, counted[2].syncs), (0, 0), "{what}");
         }
     }
 

@@ -6,7 +6,8 @@
 //! `s + (16 i + w + 1) * 0x9e3779b97f4a7c15`, scaled to a number below 62^8 whose eight digits of base 62,
 //! the lowest first, are the characters. A shuffle draws the first `count` places of the population as
 //! Fisher and Yates do, from the end of the array not yet drawn, with a splitmix64 stream (`Choice`)
-//! of the folded shuffle text. So one seed gives the same keys to the puts and to any sample of them.
+//! of the folded shuffle text. So one seed gives the same keys to the puts and to any sample of them. Nothing keeps
+//! two places from drawing one key, so a population in which that happens is refused: the ids of a population are distinct.
 //!
 //! `azekura-values-1`: a value is made of its key, a generation and its length. Word `w` of it is the
 //! finalizer of `v + w * 0x9e3779b97f4a7c15`, where `v` mixes the three; the first word is the
@@ -42,6 +43,11 @@ fn fold(text: &str) -> Result<u64> {
         .fold(1, |state, word| mix(state ^ u64::from_le_bytes(*word))))
 }
 
+/// A population whose chance of two equal keys is below this has none, as far as anybody will see.
+const CHANCE_MIN: f64 = 1e-9;
+/// With so many expected, nobody need count: 1 population in 8 million would have none.
+const EXPECTED_MAX: f64 = 16.0;
+
 /// Which keys, in which order: a stream of them, each as text.
 pub struct Keys {
     state: u64,
@@ -75,13 +81,52 @@ impl Keys {
             Some(text) => Some(sample(fold(text)?, population as u32, count as u32)),
         };
         let state = fold(seed)?;
-        Ok(Self {
+        let mut keys = Self {
             state,
             key_size,
-            order,
+            order: None,
             next: 0,
             count,
-        })
+        };
+        keys.check_distinct(population)?;
+        keys.order = order;
+        Ok(keys)
+    }
+
+    /// Refuses a population in which two keys are the same. Where there is a chance of that, all are drawn and
+    /// compared, which takes 16 bytes a key meanwhile.
+    fn check_distinct(&self, population: u64) -> Result<()> {
+        let all = 62_f64.powf(self.key_size as f64);
+        let expected = population as f64 * (population as f64 - 1.0) / 2.0 / all;
+        if expected < CHANCE_MIN {
+            return Ok(());
+        }
+        let found = if expected > EXPECTED_MAX {
+            format!("about {:.0}", (population as f64).min(expected))
+        } else {
+            let mut ids: Vec<u128> = (0..population)
+                .map(|place| id_of(&self.key(place)))
+                .collect::<Result<_>>()?;
+            ids.sort_unstable();
+            ids.dedup();
+            let same = population - ids.len() as u64;
+            if same == 0 {
+                return Ok(());
+            }
+            same.to_string()
+        };
+        let what = format!(
+            "{population} keys of {} {} are not distinct",
+            self.key_size,
+            if self.key_size == 1 {
+                "character"
+            } else {
+                "characters"
+            }
+        );
+        Err(Error::new(Kind::Invalid, what)
+            .detail(format!("{found} would be drawn twice"))
+            .remedy("take longer keys, with --key-size: of 16 characters all are distinct"))
     }
 
     /// The key at a place of the population.
@@ -276,6 +321,44 @@ mod tests {
         let mut whole = [0; 20];
         fill(1, 2, &mut whole);
         assert!(is_value_of(1, &whole, &mut Vec::new()));
+    }
+
+    #[test]
+    fn a_population_in_which_two_keys_are_the_same_is_refused() {
+        let keys = |population: u64, key_size| Keys::new("foo", None, population, 1, key_size);
+        for (population, key_size) in [(100, 1), (63, 1), (1000, 2), (1 << 20, 4)] {
+            let error = keys(population, key_size).err().unwrap();
+            assert_eq!(error.kind(), Kind::Invalid);
+            let text = error.to_string();
+            assert!(
+                text.contains("are not distinct") && text.contains("--key-size"),
+                "{text}"
+            );
+        }
+        let text = keys(100, 1).err().unwrap().to_string();
+        assert!(text.contains("100 keys of 1 character are"), "{text}");
+        // One more, or one fewer, than are distinct: what is counted is exact.
+        let distinct = (1..1000)
+            .find(|&population| keys(population, 2).is_err())
+            .unwrap()
+            - 1;
+        let drawn = |count| -> HashSet<String> {
+            let state = fold("foo").unwrap();
+            let (order, next) = (None, 0);
+            let keys = Keys {
+                state,
+                key_size: 2,
+                order,
+                next,
+                count,
+            };
+            keys.collect()
+        };
+        assert!(distinct > 5 && drawn(distinct).len() as u64 == distinct);
+        assert_eq!(drawn(distinct + 1).len() as u64, distinct);
+        for (population, key_size) in [(1, 1), (100_000, 8), (u64::from(u32::MAX), 16)] {
+            keys(population, key_size).unwrap();
+        }
     }
 
     #[test]

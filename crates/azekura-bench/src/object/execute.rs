@@ -37,7 +37,7 @@ pub struct Load {
 }
 
 /// Longest value that is made: an object is at most as large.
-const VALUE_SIZE_MAX: u64 = 512 << 20;
+pub(super) const VALUE_SIZE_MAX: u64 = 512 << 20;
 
 /// A value to be put.
 enum Made<'s> {

@@ -4,9 +4,10 @@
 //! the published tool's figures. What does not apply is absent. A row always tells its class of durability.
 //! It measures nothing.
 
-use azekura::error::{Error, Result, size};
+use azekura::error::{Result, size};
 use serde::{Deserialize, Serialize};
 
+use super::calls::Calls;
 use super::forget::Forgot;
 use super::store::{Class, Counters};
 use super::summary::{Summary, Tally};
@@ -29,8 +30,14 @@ pub struct Measured {
     /// Operations that were due each second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<f64>,
-    /// Operations.
+    /// Operations, whatever came of them.
     pub count: u64,
+    /// Of those, gets and removals that found no object; they and what failed are no part of rates and latencies.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub missing: Option<u64>,
+    /// Of those, what the store refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failed: Option<u64>,
     /// Bytes of a key, if all have as many.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_size: Option<u64>,
@@ -45,7 +52,7 @@ pub struct Measured {
     pub forget_seconds: Option<f64>,
     /// Wall time, without opening, the last sync, and closing; making and comparing values is in it.
     pub seconds: f64,
-    /// Operations per second of it.
+    /// Operations done per second of it.
     pub ops_per_second: f64,
     /// Values' bytes per second of it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -99,12 +106,12 @@ pub struct Measured {
     /// Reads, writes and syncs that the store itself counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub store: Option<Counters>,
+    /// Calls of this process to the system, for whatever store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub calls: Option<Calls>,
     /// The published tool's figures.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub summary: Option<Summary>,
-    /// The first error of the store.
-    #[serde(skip)]
-    pub failure: Option<Error>,
 }
 
 impl Measured {
@@ -131,7 +138,8 @@ impl Measured {
         self.count = summary.oks + summary.errors;
         self.key_size = key_size;
         self.value_size = value_size;
-        self.ops_per_second = self.count as f64 / self.seconds.max(1e-9);
+        (self.missing, self.failed) = (Some(summary.missing), Some(summary.errors));
+        self.ops_per_second = summary.done() as f64 / self.seconds.max(1e-9);
         self.bytes_per_second = moved.map(|size| self.ops_per_second * size as f64);
         self.hits = Some(summary.existence.exists);
         self.summary = Some(summary);
@@ -146,7 +154,7 @@ impl Measured {
     }
 
     /// The lines for people.
-    fn table(&self) -> String {
+    pub(super) fn table(&self) -> String {
         let class = self.durability.map_or("-", Class::word);
         let value = self.value_size.map_or_else(|| "-".into(), size);
         let key = self
@@ -184,8 +192,17 @@ impl Measured {
                 each(Some(own.syncs))
             )
         });
+        let calls = self.calls.map_or_else(String::new, |calls| {
+            format!(
+                "  the process for each {} calls that read, {} that write; {} from devices, {} to devices\n",
+                each(Some(calls.reads)),
+                each(Some(calls.writes)),
+                per_bytes(Some(calls.bytes_read)),
+                per_bytes(Some(calls.bytes_written)),
+            )
+        });
         format!(
-            "  the device  for each {} reads of {}, {} writes of {}, {} flushes\n{own}  \
+            "  the device  for each {} reads of {}, {} writes of {}, {} flushes\n{own}{calls}  \
              took        {:.2} s of processors, {} of memory ({} private), {} of files\n",
             each(self.device_reads),
             per_bytes(self.device_bytes_read),
@@ -213,10 +230,10 @@ pub(super) fn summary_lines(summary: &Summary, sync: Option<f64>) -> String {
     format!(
         "  rate        {:.1} op/s and {} MiB/s of the sum of latencies, {:.1} op/s and {} MiB/s of {} \
          that passed{}\n  latency     min {}  median {}  p95 {}  p99 {}  p99.9 {}  p99.99 {}  max {}\n  \
-         answers     {} done, {} failed; {} existed, {} did not, {} not told\n",
+         answers     {} done, {} failed, {} missing; {} existed, {} did not, {} not told\n",
         summary.ops,
         mib(summary.mib_per_second),
-        (summary.oks + summary.errors) as f64 / summary.wall.max(1e-9),
+        summary.done() as f64 / summary.wall.max(1e-9),
         mib(summary.wall_mib_per_second),
         duration(summary.wall),
         sync.map_or_else(String::new, |sync| format!(
@@ -230,8 +247,9 @@ pub(super) fn summary_lines(summary: &Summary, sync: Option<f64>) -> String {
         duration(latency.p999),
         duration(latency.p9999),
         duration(latency.max),
-        summary.oks,
+        summary.done(),
         summary.errors,
+        summary.missing,
         existence.exists,
         existence.absents,
         existence.unknowns,
@@ -282,6 +300,10 @@ mod tests {
                 writes: 4,
                 syncs: 1,
             }),
+            calls: Some(Calls {
+                reads: 8,
+                ..Calls::default()
+            }),
             summary: Some(Tally::default().finish(None)),
             ..Measured::default()
         };
@@ -292,7 +314,8 @@ mod tests {
              \"key_size\":16,\"value_size\":4096,\"cold\":\"pages\",\"seconds\":2.0,\
              \"ops_per_second\":2.0,\"bytes_per_second\":8192.0,\"open_seconds\":0.5,\
              \"cpu_seconds\":0.0,\"device_writes\":8,\"syncs\":4,\
-             \"store\":{\"reads\":0,\"writes\":4,\"syncs\":1}"
+             \"store\":{\"reads\":0,\"writes\":4,\"syncs\":1},\
+             \"calls\":{\"reads\":8,\"writes\":0,\"bytes_read\":0,\"bytes_written\":0}"
         );
         let again = serde_json::to_string(&Measured::from_json(&json).unwrap()).unwrap();
         assert_eq!(again, json);
@@ -303,6 +326,8 @@ mod tests {
             "durability power",
             "2.00 writes of",
             "1.00 flushes",
+            "the store   for each 0.00 reads, 1.00 writes, 0.25 syncs",
+            "2.00 calls that read",
             ", cold",
         ] {
             assert!(table.contains(part), "{part} in {table}");

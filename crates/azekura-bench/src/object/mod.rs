@@ -10,6 +10,7 @@
 //! The workload, the results and the summary have the shapes of that benchmark's tool, so either program
 //! can take the other's. It knows no rival, and nothing of how a store works.
 
+pub mod calls;
 pub mod draw;
 pub mod execute;
 pub mod forget;
@@ -24,6 +25,8 @@ pub mod stores;
 pub mod suite;
 pub mod summary;
 mod table;
+mod unfinished;
+mod workload;
 
 use std::path::Path;
 
@@ -188,7 +191,8 @@ fn print_workload(workload: &Workload) -> Result<()> {
 
 /// The results on standard input, one by one.
 fn outcomes() -> Result<impl Iterator<Item = Result<Outcome>>> {
-    phases::reader(Path::new("-")).map(ArrayReader::new)
+    let reader = phases::reader(Path::new("-"))?;
+    Ok(ArrayReader::new(reader, Path::new("standard input")))
 }
 
 fn summarize(plan: &SummaryPlan) -> Result<()> {

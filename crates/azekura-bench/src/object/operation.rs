@@ -8,12 +8,14 @@
 //! The shapes are those of `ekvsb`, the tool of the published benchmark, so that either program reads
 //! what the other wrote. Both are read and written one element at a time: ten million of them take no
 //! memory. `start_time` is in seconds since the run began, `elapsed` in seconds; `exists` is null where
-//! the store does not tell. Fields that are not known are skipped.
+//! the store does not tell. Fields that are not known are skipped. What is no such array is an error that names the file, the
+//! line and the column.
 //!
 //! It does not know where keys come from.
 
-use std::io::{BufRead, Write};
+use std::io::{BufRead, Read, Write};
 use std::marker::PhantomData;
+use std::path::{Path, PathBuf};
 
 use azekura::error::{Error, Kind, Result};
 use serde::de::DeserializeOwned;
@@ -103,6 +105,13 @@ pub struct Outcome {
     pub error: Option<serde_json::Value>,
 }
 
+impl Outcome {
+    /// Whether it looked for an object, to read or to remove it, and there was none.
+    pub fn is_missing(&self) -> bool {
+        self.error.is_none() && self.method != Method::Put && self.exists == Some(false)
+    }
+}
+
 /// Writes an array element by element.
 pub struct ArrayWriter<W: Write> {
     out: W,
@@ -132,9 +141,39 @@ impl<W: Write> ArrayWriter<W> {
     }
 }
 
+/// Bytes, and on which line they are.
+struct Lines<R> {
+    from: R,
+    /// Ends of lines that were read.
+    ends: u64,
+    /// Bytes read since.
+    columns: u64,
+}
+
+impl<R> Lines<R> {
+    fn pass(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            if byte == b'\n' {
+                (self.ends, self.columns) = (self.ends + 1, 0);
+            } else {
+                self.columns += 1;
+            }
+        }
+    }
+}
+
+impl<R: Read> Read for Lines<R> {
+    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.from.read(buf)?;
+        self.pass(&buf[..read]);
+        Ok(read)
+    }
+}
+
 /// Reads an array element by element: an iterator that ends after the array, or after the first error.
 pub struct ArrayReader<R, T> {
-    from: R,
+    from: Lines<R>,
+    name: PathBuf,
     state: State,
     read: u64,
     of: PhantomData<fn() -> T>,
@@ -148,10 +187,15 @@ enum State {
 }
 
 impl<R: BufRead, T: DeserializeOwned> ArrayReader<R, T> {
-    /// Nothing is read yet.
-    pub const fn new(from: R) -> Self {
+    /// Nothing is read yet. Errors call it `name`.
+    pub fn new(from: R, name: &Path) -> Self {
         Self {
-            from,
+            from: Lines {
+                from,
+                ends: 0,
+                columns: 0,
+            },
+            name: name.to_path_buf(),
             state: State::Before,
             read: 0,
             of: PhantomData,
@@ -161,21 +205,46 @@ impl<R: BufRead, T: DeserializeOwned> ArrayReader<R, T> {
     /// The next byte that is not blank, left where it is.
     fn peek(&mut self) -> Result<Option<u8>> {
         loop {
-            let failed = |error| Error::io("cannot read JSON", error);
-            let ready = self.from.fill_buf().map_err(failed)?;
+            let failed = |error| Error::io("cannot read JSON", error).at(&self.name);
+            let ready = self.from.from.fill_buf().map_err(failed)?;
             let Some(&byte) = ready.first() else {
                 return Ok(None);
             };
             if !byte.is_ascii_whitespace() {
                 return Ok(Some(byte));
             }
-            self.from.consume(1);
+            self.skip(byte);
         }
     }
 
+    /// Goes past a byte that was looked at.
+    fn skip(&mut self, byte: u8) {
+        self.from.from.consume(1);
+        self.from.pass(&[byte]);
+    }
+
     fn wrong(&self, what: &str) -> Error {
-        Error::new(Kind::Invalid, format!("element {}: {what}", self.read))
+        self.wrong_at((self.from.ends + 1, self.from.columns + 1), what)
+    }
+
+    fn wrong_at(&self, (line, column): (u64, u64), what: &str) -> Error {
+        let what = format!("line {line} column {column}: element {}: {what}", self.read);
+        Error::new(Kind::Invalid, what)
+            .at(&self.name)
             .remedy("give a JSON array, as `azekura bench object workload` writes it")
+    }
+
+    /// What the parser found, which counts lines from where the element began.
+    fn misread(&self, error: &serde_json::Error) -> Error {
+        if let Some(kind) = error.io_error_kind() {
+            return Error::io("cannot read JSON", std::io::Error::from(kind)).at(&self.name);
+        }
+        let text = error.to_string();
+        let place = format!(" at line {} column {}", error.line(), error.column());
+        // It has read up to the byte that is wrong, or one past the end.
+        let column = self.from.columns.max(1);
+        let what = text.strip_suffix(&place).unwrap_or(&text);
+        self.wrong_at((self.from.ends + 1, column), what)
     }
 
     fn element(&mut self) -> Result<Option<T>> {
@@ -184,10 +253,10 @@ impl<R: BufRead, T: DeserializeOwned> ArrayReader<R, T> {
             if found != Some(b'[') {
                 return Err(self.wrong("an array is expected"));
             }
-            self.from.consume(1);
+            self.skip(b'[');
             found = self.peek()?;
         } else if found == Some(b',') {
-            self.from.consume(1);
+            self.skip(b',');
             found = self.peek()?;
             if found == Some(b']') {
                 return Err(self.wrong("an object is expected after a comma"));
@@ -197,7 +266,7 @@ impl<R: BufRead, T: DeserializeOwned> ArrayReader<R, T> {
         }
         match found {
             Some(b']') => {
-                self.from.consume(1);
+                self.skip(b']');
                 match self.peek()? {
                     None => Ok(None),
                     Some(_) => Err(self.wrong("nothing is expected after the array")),
@@ -208,7 +277,7 @@ impl<R: BufRead, T: DeserializeOwned> ArrayReader<R, T> {
                 self.state = State::Inside;
                 let mut one = serde_json::Deserializer::from_reader(&mut self.from);
                 let element = T::deserialize(&mut one);
-                let element = element.map_err(|error| self.wrong(&error.to_string()))?;
+                let element = element.map_err(|error| self.misread(&error))?;
                 self.read += 1;
                 Ok(Some(element))
             }
@@ -263,7 +332,8 @@ mod tests {
             "[{\"PUT\":{\"key\":\"Z3Q0\",\"value\":{\"size\":102400}}},\n\
              {\"GET\":{\"key\":\"Z3Q0\"}},\n{\"DELETE\":{\"key\":\"Z3Q0\"}}]\n"
         );
-        let read: Result<Vec<Operation>> = ArrayReader::new(text.as_bytes()).collect();
+        let read: Result<Vec<Operation>> =
+            ArrayReader::new(text.as_bytes(), Path::new("w")).collect();
         assert_eq!(read.unwrap(), operations);
         assert_eq!(written::<Operation>(&[]), "[]\n");
     }
@@ -286,12 +356,12 @@ mod tests {
              \"elapsed\":0.000125,\"exists\":null,\"error\":null}]\n"
         );
         let more = text.replace("{\"seqno\"", " {\"host\": [1, {}], \"seqno\"");
-        let read: Vec<Outcome> = ArrayReader::new(more.as_bytes())
+        let read: Vec<Outcome> = ArrayReader::new(more.as_bytes(), Path::new("w"))
             .map(Result::unwrap)
             .collect();
         assert_eq!(read, [outcome]);
         let failed = text.replace("\"error\":null", "\"error\":{\"reason\":\"x\"}");
-        let read: Vec<Outcome> = ArrayReader::new(failed.as_bytes())
+        let read: Vec<Outcome> = ArrayReader::new(failed.as_bytes(), Path::new("w"))
             .map(Result::unwrap)
             .collect();
         assert!(read[0].error.is_some());
@@ -319,10 +389,44 @@ mod tests {
             ("[{\"GET\":{\"key\":\"a", "element 0: "),
             ("[{\"FLY\":{\"key\":\"a\"}}]", "element 0: unknown variant"),
         ] {
-            let read: Result<Vec<Operation>> = ArrayReader::new(text.as_bytes()).collect();
+            let read: Result<Vec<Operation>> =
+                ArrayReader::new(text.as_bytes(), Path::new("w")).collect();
             let error = read.unwrap_err();
             assert_eq!(error.kind(), Kind::Invalid);
             assert!(error.to_string().contains(what), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn errors_name_the_file_and_the_line_of_all_it_holds() {
+        let get = "{\"GET\":{\"key\":\"a\"}}";
+        for (text, place) in [
+            (String::new(), "line 1 column 1: element 0: "),
+            (
+                format!("[{get},\n{get},\n\n  oops]"),
+                "line 4 column 3: element 2: ",
+            ),
+            (
+                format!("[{get},\n{}]", get.replace("key", "kex")),
+                "line 2 column 18: element 1: missing field `key`",
+            ),
+            (
+                format!("[{get},\n{{\"GET\":\n{{\"key\":7}}}}]"),
+                "line 3 column 9: element 1: invalid type: integer `7`",
+            ),
+            (
+                format!("[\n{get}\n{get}]"),
+                "line 3 column 1: element 1: a comma",
+            ),
+        ] {
+            let read: Result<Vec<Operation>> =
+                ArrayReader::new(text.as_bytes(), Path::new("put.json")).collect();
+            let error = read.unwrap_err().to_string();
+            assert!(
+                error.starts_with(&format!("invalid: {place}")),
+                "{text}: {error}"
+            );
+            assert!(error.contains(" at put.json"), "{error}");
         }
     }
 }

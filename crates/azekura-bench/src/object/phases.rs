@@ -8,8 +8,9 @@
 //!
 //! It does not know which stores there are.
 
+use std::collections::HashSet;
 use std::fs::File;
-use std::io::{BufReader, BufWriter, Read, Write};
+use std::io::{BufReader, BufWriter, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -17,14 +18,17 @@ use azekura::error::{Error, Kind, Result};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
+use super::calls::Calls;
 use super::draw::Keys;
 use super::execute::{Load, execute};
 use super::forget::forget;
 use super::measured::Measured;
-use super::operation::{ArrayReader, ArrayWriter, Operation, Outcome, ValueOf};
+use super::operation::{ArrayWriter, Operation, Outcome, ValueOf};
 use super::plan::ObjectPlan;
 use super::store::{Open, Setup};
 use super::summary::Tally;
+use super::unfinished::Unfinished;
+use super::workload::Workload;
 use crate::measure::{self, Device, Memory};
 use crate::report::progress;
 
@@ -71,15 +75,17 @@ impl Op {
     }
 }
 
-type Operations = Box<dyn Iterator<Item = Result<Operation>> + Send>;
+/// Operations, one by one.
+pub type Operations = Box<dyn Iterator<Item = Result<Operation>> + Send>;
 type Results = ArrayWriter<Box<dyn Write + Send>>;
 
 /// Runs the phases of `plan` on the store that `open` opens and results call `engine`; `emit` is shown each
 /// phase as it is there.
 ///
 /// Errors: `Invalid` (flags that contradict each other, a store that is there or is not, a workload that is
-/// none), `Corrupted` (a value that is not what was put), and the first error of the store, after the phase in
-/// which it came was shown.
+/// none, objects that were looked for and never put), `Corrupted` (a value that is not what was put, and an object that
+/// is not where this run had put one), and the first error of the store, after the phase in which it came was shown. A
+/// store that the run made is removed then, but not one that was found to be wrong.
 pub fn run(
     engine: &str,
     open: Open,
@@ -87,52 +93,55 @@ pub fn run(
     emit: &mut dyn FnMut(Measured) -> Result<()>,
 ) -> Result<()> {
     plan.check()?;
+    let workload = plan.workload.as_deref().map(Workload::open).transpose()?;
+    let absent = plan.path.as_ref().filter(|path| !path.exists());
+    if let (Some(workload), Some(path)) = (&workload, absent) {
+        workload.fits_a_new_store(path)?;
+    }
     let mut results: Option<Results> = plan.results.as_deref().map(writer).transpose()?;
+    let made = absent.map(|path| Unfinished::at(path)).transpose()?;
     let mut runner = Runner {
         engine,
         open,
         plan,
+        workload: workload.as_ref(),
+        results: &mut results,
+        opened: false,
         before: Memory::now(),
     };
-    if let Some(workload) = &plan.workload {
-        let operations: Operations = Box::new(ArrayReader::new(reader(workload)?));
-        let create = plan.path.as_ref().is_none_or(|path| !path.exists());
-        let mut phase = runner.phase("workload", operations, None, create, true, &mut results)?;
-        let failure = phase.failure.take();
-        emit(phase)?;
-        failure.map_or(Ok(()), Err)?;
-    } else {
-        for (index, &op) in plan.ops.iter().enumerate() {
-            if op == Op::Load {
-                emit(runner.load()?)?;
-                continue;
-            }
-            let create = index == 0 && op == Op::Put;
-            let count = if op == Op::Put {
-                plan.count
-            } else {
-                plan.sample()
-            };
-            let generation = plan.ops[..index]
-                .iter()
-                .filter(|&&before| before.writes())
-                .count();
-            let load = (count, generation as u64);
-            let operations = plan.operations(op)?;
-            let mut phase = runner.phase(
-                op.word(),
-                operations,
-                Some(load),
-                create,
-                op.writes(),
-                &mut results,
-            )?;
-            let failure = phase.failure.take();
-            emit(phase)?;
-            failure.map_or(Ok(()), Err)?;
+    let ran = runner.all(emit);
+    let opened = runner.opened;
+    // What was done is told whole, however it ended.
+    let ran = ran.and(results.map_or(Ok(()), ArrayWriter::finish));
+    let Some(made) = made else { return ran };
+    match ran {
+        Ok(()) => {
+            made.keep();
+            Ok(())
         }
+        Err(error) => Err(given_up(made, opened, error)),
     }
-    results.map_or(Ok(()), ArrayWriter::finish)
+}
+
+/// Removes the store that a run made before it failed, unless it shows what is wrong, or somebody else was there
+/// first.
+fn given_up(made: Unfinished, opened: bool, error: Error) -> Error {
+    let exists = |system: &std::io::Error| system.kind() == ErrorKind::AlreadyExists;
+    let taken =
+        matches!(error.kind(), Kind::Invalid | Kind::Locked) || error.system().is_some_and(exists);
+    if !opened && taken {
+        made.keep();
+        return error;
+    }
+    let path = made.path().to_path_buf();
+    if error.kind() == Kind::Corrupted {
+        made.keep();
+        return error.at(path).remedy("the store is kept, to be looked at");
+    }
+    match made.remove() {
+        Ok(()) => error,
+        Err(_) => error.remedy(format!("remove {}", path.display())),
+    }
 }
 
 impl ObjectPlan {
@@ -173,16 +182,116 @@ struct Runner<'p> {
     engine: &'p str,
     open: Open,
     plan: &'p ObjectPlan,
+    workload: Option<&'p Workload>,
+    results: &'p mut Option<Results>,
+    /// Whether the store was opened, or made, once.
+    opened: bool,
     /// Memory before the first phase.
     before: Option<Memory>,
 }
 
+/// What the device under the store did so far.
+fn device(plan: &ObjectPlan) -> Device {
+    let path = plan.path.as_deref();
+    path.map_or_else(Device::default, Device::now)
+}
+
+/// What did not go as it should in a phase.
+#[derive(Default)]
+struct Faults {
+    failed: u64,
+    /// Key and error of the first that failed.
+    first: Option<(String, serde_json::Value)>,
+    missing: u64,
+    /// Number and key of those that found no object, the first of them.
+    missed: Vec<(u64, String)>,
+}
+
+impl Faults {
+    /// Of so many it is judged whether there ought to have been an object.
+    const MISSED_MAX: usize = 1 << 16;
+
+    fn note(&mut self, outcome: &Outcome) {
+        if let Some(error) = &outcome.error {
+            self.failed += 1;
+            self.first
+                .get_or_insert_with(|| (outcome.key.clone(), error.clone()));
+        } else if outcome.is_missing() {
+            self.missing += 1;
+            if self.missed.len() < Self::MISSED_MAX {
+                self.missed.push((outcome.seqno, outcome.key.clone()));
+            }
+        }
+    }
+}
+
 impl Runner<'_> {
-    fn device(&self) -> Device {
-        self.plan
-            .path
-            .as_deref()
-            .map_or_else(Device::default, Device::now)
+    /// Runs the phases, or the workload, and shows each.
+    fn all(&mut self, emit: &mut dyn FnMut(Measured) -> Result<()>) -> Result<()> {
+        let plan = self.plan;
+        if let Some(workload) = self.workload {
+            let create = plan.path.as_ref().is_none_or(|path| !path.exists());
+            let load = (workload.count(), plan.generation);
+            let operations = workload.operations()?;
+            let (phase, faults) = self.phase("workload", operations, load, create, true)?;
+            // Where several are outstanding, a get may overtake its put.
+            let lost = match plan.depth {
+                1 if !faults.missed.is_empty() => workload.first_lost(&faults.missed)?,
+                _ => None,
+            };
+            let failure = faults.failure(phase.count, lost, true);
+            emit(phase)?;
+            return failure;
+        }
+        for (index, &op) in plan.ops.iter().enumerate() {
+            let put_here = plan.ops[..index].contains(&Op::Put);
+            let (phase, faults) = if op == Op::Load {
+                self.load(index)?
+            } else {
+                let count = if op == Op::Put {
+                    plan.count
+                } else {
+                    plan.sample()
+                };
+                let before = plan.ops[..index].iter();
+                let generation = before.filter(|&&before| before.writes()).count();
+                let load = (count, generation as u64);
+                let operations = plan.operations(op)?;
+                let create = index == 0 && op == Op::Put;
+                self.phase(op.word(), operations, load, create, op.writes())?
+            };
+            let removed = self.removed(index, &faults.missed)?;
+            let lost = faults
+                .missed
+                .iter()
+                .find(|(_, key)| !removed.contains(key.as_str()));
+            let lost = lost.map(|(_, key)| key.clone());
+            let failure = faults.failure(phase.count, lost, put_here);
+            emit(phase)?;
+            failure?;
+        }
+        Ok(())
+    }
+
+    /// Which of these objects the phases before the one at `index` removed and did not put again.
+    fn removed<'k>(&self, index: usize, of: &'k [(u64, String)]) -> Result<HashSet<&'k str>> {
+        let asked: HashSet<&str> = of.iter().map(|(_, key)| key.as_str()).collect();
+        let mut removed = HashSet::new();
+        for &op in &self.plan.ops[..index] {
+            if asked.is_empty() || !matches!(op, Op::Update | Op::Delete) {
+                continue;
+            }
+            for operation in self.plan.operations(op)? {
+                if let Some(&key) = asked.get(operation?.key()) {
+                    if op == Op::Delete {
+                        removed.insert(key);
+                    } else {
+                        removed.remove(key);
+                    }
+                }
+            }
+        }
+        Ok(removed)
     }
 
     /// Makes the system forget the store, if that is asked for, and begins a result.
@@ -203,29 +312,26 @@ impl Runner<'_> {
         })
     }
 
-    /// Runs operations; `load` is how many they are and which generation of values they put, if that is
-    /// known.
+    /// Runs operations: so many, whose puts store that generation of values.
     fn phase(
         &mut self,
         op: &str,
         mut operations: Operations,
-        load: Option<(u64, u64)>,
+        (count, generation): (u64, u64),
         create: bool,
         writes: bool,
-        results: &mut Option<Results>,
-    ) -> Result<Measured> {
+    ) -> Result<(Measured, Faults)> {
         let plan = self.plan;
         let mut phase = self.begin(op, create)?;
         let start = Instant::now();
         let store = (self.open)(&plan.setup(create))?;
         phase.open_seconds = start.elapsed().as_secs_f64();
-        let (count, generation) = load.unwrap_or((0, plan.generation));
+        self.opened = true;
         let bar = progress(op, count, plan.quiet());
-        let (mut tally, mut failure) = (Tally::default(), None);
+        let (mut tally, mut faults) = (Tally::default(), Faults::default());
+        let results = &mut *self.results;
         let mut keep = |outcome: Outcome| {
-            if let (Some(error), None) = (&outcome.error, &failure) {
-                failure = Some(refused(&outcome.key, error));
-            }
+            faults.note(&outcome);
             tally.add(&outcome);
             bar.inc(1);
             results
@@ -239,7 +345,7 @@ impl Runner<'_> {
             generation,
             drafts: plan.drafts,
         };
-        let (device, own) = (self.device(), store.counters());
+        let (before, own, calls) = (device(plan), store.counters(), Calls::now());
         let (cpu, start) = (measure::cpu_seconds(), Instant::now());
         execute(&*store, &mut *operations, &how, &mut keep)?;
         phase.seconds = start.elapsed().as_secs_f64();
@@ -250,22 +356,37 @@ impl Runner<'_> {
             phase.sync_seconds = Some(start.elapsed().as_secs_f64());
         }
         phase.cpu_seconds = measure::cpu_seconds() - cpu;
-        phase.did(&self.device().since(device), own, store.counters());
+        let calls = calls.zip(Calls::now());
+        phase.calls = calls.map(|(before, now)| now.since(before));
+        phase.did(&device(plan).since(before), own, store.counters());
         phase.durability = Some(store.durability());
         self.memory(&mut phase);
         store.close()?;
         self.files(&mut phase)?;
         phase.sum_up(tally, plan.value_size_of(op), plan.key_size_of(op));
-        phase.failure = failure;
-        Ok(phase)
+        Ok((phase, faults))
     }
 
-    /// Opens the store, gets the first object of the sample, and closes.
-    fn load(&mut self) -> Result<Measured> {
+    /// The first object of the sample that is still there, as far as the phases before `index` tell.
+    fn to_load(&self, index: usize) -> Result<String> {
+        const LOOKED_AT: usize = 1000;
+        let keys = self.plan.operations(Op::Load)?.take(LOOKED_AT);
+        let keys: Vec<(u64, String)> = (0..)
+            .zip(keys)
+            .map(|(number, operation)| Ok((number, operation?.into_key())))
+            .collect::<Result<_>>()?;
+        let removed = self.removed(index, &keys)?;
+        let there = keys.iter().find(|(_, key)| !removed.contains(key.as_str()));
+        let key = there.or(keys.first()).map(|(_, key)| key.clone());
+        Ok(key.unwrap_or_default())
+    }
+
+    /// Opens the store, gets an object of the sample, and closes.
+    fn load(&mut self, index: usize) -> Result<(Measured, Faults)> {
         let mut phase = self.begin(Op::Load.word(), false)?;
-        let first = self.plan.operations(Op::Load)?.next().transpose()?;
-        let key = first.map(Operation::into_key).unwrap_or_default();
-        let (cpu, device, start) = (measure::cpu_seconds(), self.device(), Instant::now());
+        let key = self.to_load(index)?;
+        let (before, calls) = (device(self.plan), Calls::now());
+        let (cpu, start) = (measure::cpu_seconds(), Instant::now());
         let store = (self.open)(&self.plan.setup(false))?;
         phase.open_seconds = start.elapsed().as_secs_f64();
         let own = store.counters();
@@ -273,7 +394,9 @@ impl Runner<'_> {
         phase.first_get_seconds = Some(start.elapsed().as_secs_f64());
         phase.durability = Some(store.durability());
         self.memory(&mut phase);
-        phase.did(&self.device().since(device), own, store.counters());
+        let calls = calls.zip(Calls::now());
+        phase.calls = calls.map(|(before, now)| now.since(before));
+        phase.did(&device(self.plan).since(before), own, store.counters());
         store.close()?;
         phase.seconds = start.elapsed().as_secs_f64();
         phase.cpu_seconds = measure::cpu_seconds() - cpu;
@@ -281,8 +404,13 @@ impl Runner<'_> {
         phase.key_size = self.plan.key_size_of(Op::Load.word());
         phase.value_size = Some(self.plan.value_size);
         phase.hits = Some(u64::from(there));
+        phase.missing = Some(u64::from(!there));
         self.files(&mut phase)?;
-        Ok(phase)
+        let mut faults = Faults::default();
+        if !there {
+            (faults.missing, faults.missed) = (1, vec![(0, key)]);
+        }
+        Ok((phase, faults))
     }
 
     fn memory(&self, phase: &mut Measured) {
@@ -302,12 +430,42 @@ impl Runner<'_> {
     }
 }
 
-/// The error of the store, from its result.
-fn refused(key: &str, error: &serde_json::Value) -> Error {
-    let message = error["message"].as_str().unwrap_or("unknown").to_owned();
-    Error::new(Kind::Io, "the store failed")
-        .key(key.as_bytes())
-        .detail(message)
+impl Faults {
+    /// What a run ends with after such a phase of `count` operations: the error of the store, or that an object was not there,
+    /// `lost`, which had been put: by this run, or by one before.
+    fn failure(self, count: u64, lost: Option<String>, put_here: bool) -> Result<()> {
+        if let Some((key, error)) = self.first {
+            let message = error["message"].as_str().unwrap_or("unknown").to_owned();
+            let what = format!("the store failed, {} of {count} times, first", self.failed);
+            let kind = kind_of(error["kind"].as_str().unwrap_or_default());
+            return Err(Error::new(kind, what).key(key.as_bytes()).detail(message));
+        }
+        let Some(key) = lost else { return Ok(()) };
+        let found = format!("{} of {count} found none", self.missing);
+        Err(if put_here {
+            Error::new(Kind::Corrupted, "there is no object where this run put one").detail(found)
+        } else {
+            Error::new(Kind::Invalid, "there is no object")
+                .detail(found)
+                .remedy("begin with the phase `put`, with the same --seed, --count and --key-size")
+        }
+        .key(key.as_bytes()))
+    }
+}
+
+/// The kind of an error that results tell by its word.
+fn kind_of(word: &str) -> Kind {
+    let kinds = [
+        Kind::Invalid,
+        Kind::TooLarge,
+        Kind::Full,
+        Kind::Locked,
+        Kind::Mismatch,
+        Kind::Corrupted,
+        Kind::Poisoned,
+    ];
+    let found = kinds.into_iter().find(|kind| kind.word() == word);
+    found.unwrap_or(Kind::Io)
 }
 
 /// Standard input for `-`.
@@ -339,7 +497,7 @@ pub(super) fn is_stream(path: Option<&PathBuf>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::object::operation::Method;
+    use crate::object::operation::{ArrayReader, Method};
     use crate::object::store::Class;
     use crate::object::stores::Engine;
     use crate::plan::read_flags;
@@ -420,6 +578,66 @@ mod tests {
     }
 
     #[test]
+    fn accesses_are_told_of_every_store_and_are_one_for_each_operation_of_ours() {
+        let folder = tempfile::tempdir().unwrap();
+        for (engine, flags) in [
+            (Engine::Azekura, "--fill --value-size 40KiB"),
+            (
+                Engine::Azekura,
+                "--fill --durability power --value-size 40KiB",
+            ),
+            (Engine::Files, ""),
+            (Engine::Files, "--durability power"),
+        ] {
+            let path = folder.path().join(format!("{engine:?}{}", flags.len()));
+            let flags = format!("--json --count 50 --sample 20 {flags}");
+            let plan = ObjectPlan {
+                path: Some(path),
+                ..read_flags(&flags).unwrap()
+            };
+            let mut found = Vec::new();
+            let mut emit = |phase: Measured| {
+                found.push((phase.store.unwrap(), phase.calls, phase.table()));
+                Ok(())
+            };
+            run("x", engine.open(), &plan, &mut emit).unwrap();
+            let [put, update, get, delete, load] = &found[..] else {
+                panic!("{} phases", found.len());
+            };
+            assert!(
+                put.0.writes >= 50 && update.0.writes >= 20,
+                "{flags}: {put:?} {update:?}"
+            );
+            // Leaves of the index come in with the first of their objects.
+            let leaves = u64::from(engine == Engine::Azekura);
+            assert!(
+                (20..=20 + 3 * leaves).contains(&get.0.reads),
+                "{flags}: {get:?}"
+            );
+            assert_eq!((get.0.writes, get.0.syncs), (0, 0), "{flags}");
+            assert!(delete.0.reads <= 3 * leaves, "{flags}: {delete:?}");
+            assert!(load.0.reads >= 1, "{flags}");
+            let synced = flags.contains("power");
+            assert_eq!(put.0.syncs > 50, synced, "{flags}: {put:?}");
+            if engine == Engine::Azekura {
+                // The journal's segments are little beside the values.
+                assert!(
+                    put.0.writes < 60 && update.0.writes < 30,
+                    "{flags}: {put:?}"
+                );
+                assert!(put.0.syncs < 60, "{flags}: {put:?}");
+            }
+            for (_, calls, table) in &found {
+                assert!(
+                    calls.is_some() && table.contains("  the store   for each "),
+                    "{table}"
+                );
+                assert!(table.contains("  the process for each "), "{table}");
+            }
+        }
+    }
+
+    #[test]
     fn a_workload_from_a_file_makes_the_store_and_its_results_can_be_summed_up() {
         let folder = tempfile::tempdir().unwrap();
         let (workload, results) = (folder.path().join("w"), folder.path().join("r"));
@@ -456,7 +674,7 @@ mod tests {
             (existence.exists, existence.absents, existence.unknowns),
             (2, 1, 2)
         );
-        let found: Vec<Outcome> = ArrayReader::new(reader(&results).unwrap())
+        let found: Vec<Outcome> = ArrayReader::new(reader(&results).unwrap(), &results)
             .map(Result::unwrap)
             .collect();
         assert_eq!(found.len(), 5);
@@ -476,6 +694,132 @@ mod tests {
             "--durability buffered",
         );
         assert_eq!(error.unwrap_err().kind(), Kind::Invalid);
+    }
+
+    #[test]
+    fn an_object_that_was_put_and_is_gone_is_told_and_ends_the_run() {
+        /// Files, of which every third goes when the store is opened again.
+        fn forgetful(setup: &Setup) -> Result<Box<dyn crate::object::store::Objects>> {
+            fn thin(folder: &Path, seen: &mut u32) {
+                for entry in std::fs::read_dir(folder).unwrap() {
+                    let path = entry.unwrap().path();
+                    if path.is_dir() {
+                        thin(&path, seen);
+                    } else {
+                        *seen += 1;
+                        if seen.is_multiple_of(3) {
+                            std::fs::remove_file(path).unwrap();
+                        }
+                    }
+                }
+            }
+            if !setup.create {
+                thin(setup.path.as_ref().unwrap(), &mut 0);
+            }
+            crate::object::stores::files::open(setup)
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s");
+        let plan = |ops: &str| ObjectPlan {
+            path: Some(path.clone()),
+            ..read_flags(&format!(
+                "--json --count 60 --sample 60 --value-size 9 --ops {ops}"
+            ))
+            .unwrap()
+        };
+        let mut found = Vec::new();
+        let mut emit = |phase| {
+            found.push(phase);
+            Ok(())
+        };
+        let error = run("x", forgetful, &plan("put,get"), &mut emit).unwrap_err();
+        assert_eq!(error.kind(), Kind::Corrupted);
+        let text = error.to_string();
+        assert!(text.contains("no object where this run put one"), "{text}");
+        assert!(
+            text.contains("20 of 60 found none") && text.contains("kept"),
+            "{text}"
+        );
+        assert!(path.exists());
+        // Of a store from before it is not known who removed it.
+        let error = run("x", Engine::Files.open(), &plan("get"), &mut emit).unwrap_err();
+        assert_eq!(error.kind(), Kind::Invalid);
+        assert!(error.to_string().contains("--seed"), "{error}");
+        let counts = |phase: &Measured| (phase.count, phase.missing, phase.failed, phase.hits);
+        assert_eq!(counts(&found[1]), (60, Some(20), Some(0), Some(40)));
+        assert_eq!(counts(&found[2]), counts(&found[1]));
+        let summary = found[1].summary.as_ref().unwrap();
+        let rate = summary.done() as f64 / found[1].seconds;
+        assert!((found[1].ops_per_second - rate).abs() < 1e-6 * rate);
+        assert_eq!(summary.done(), 40);
+    }
+
+    #[test]
+    fn what_a_phase_removed_may_be_missed_in_the_next() {
+        let folder = tempfile::tempdir().unwrap();
+        let flags = "--sample 50 --ops put,delete,get,load,update,get";
+        let found = phases(Engine::Files, &folder.path().join("s"), flags).unwrap();
+        let missing: Vec<_> = found.iter().map(|phase| phase.missing.unwrap()).collect();
+        assert_eq!(missing, [0, 0, 50, 1, 0, 0]);
+        // A load looks for one that is there, if any is.
+        let flags = "--sample 49 --ops put,delete,load";
+        let found = phases(Engine::Files, &folder.path().join("t"), flags).unwrap();
+        assert_eq!(found[2].hits, Some(1));
+    }
+
+    #[test]
+    fn a_run_that_fails_removes_the_store_it_made_and_no_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s");
+        // Room for a few of them.
+        let flags = "--json --count 2000 --value-size 64KiB --capacity 16MiB --ops put";
+        let plan = ObjectPlan {
+            path: Some(path.clone()),
+            ..read_flags(flags).unwrap()
+        };
+        let error = run("x", Engine::Azekura.open(), &plan, &mut |_| Ok(())).unwrap_err();
+        assert_eq!(error.kind(), Kind::Full, "{error}");
+        assert!(
+            error.to_string().contains(" of 2000 times, first"),
+            "{error}"
+        );
+        assert!(!path.exists());
+        phases(Engine::Azekura, &path, "--ops put").unwrap();
+        let error = phases(Engine::Azekura, &path, "--ops get --seed other").unwrap_err();
+        assert_eq!(error.kind(), Kind::Invalid, "{error}");
+        assert!(path.exists());
+    }
+
+    #[test]
+    fn a_workload_that_is_none_leaves_no_store_and_no_results() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, results) = (folder.path().join("s"), folder.path().join("r"));
+        let workload = folder.path().join("w.json");
+        let put = "{\"PUT\":{\"key\":\"a\",\"value\":{\"size\":9}}}";
+        let get = "{\"GET\":{\"key\":\"a\"}}";
+        let go = |text: &str| {
+            std::fs::write(&workload, text).unwrap();
+            let plan = ObjectPlan {
+                path: Some(path.clone()),
+                workload: Some(workload.clone()),
+                results: Some(results.clone()),
+                ..read_flags("--json").unwrap()
+            };
+            run("x", Engine::Azekura.open(), &plan, &mut |_| Ok(()))
+        };
+        for (text, part) in [
+            (format!("[{put},\n{put},\n"), "line 3 column 1"),
+            (format!("[{get},{put}]"), "begins with no put"),
+            ("[]".to_owned(), "begins with no put"),
+        ] {
+            let error = go(&text).unwrap_err();
+            assert_eq!(error.kind(), Kind::Invalid, "{error}");
+            assert!(error.to_string().contains(part), "{error}");
+            assert!(!path.exists() && !results.exists(), "{text}");
+        }
+        go(&format!("[{put},{get}]")).unwrap();
+        // The store is there now: what it holds is its own matter.
+        go(&format!("[{get}]")).unwrap();
     }
 
     #[test]

@@ -4,11 +4,13 @@
 //! figure. It does not know how a phase is run.
 
 use std::ffi::{OsStr, OsString};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use azekura::error::Result;
+use azekura::error::{Error, Kind, Result, size};
 use clap::Args;
 
+use super::draw::Keys;
+use super::execute::VALUE_SIZE_MAX;
 use super::phases::{Op, is_stream};
 use super::store::Class;
 use crate::plan::{between, fits, refused};
@@ -167,6 +169,24 @@ impl ObjectPlan {
                 "leave it out: `update` stores again",
             );
         }
+        for other in [&self.workload, &self.path] {
+            if let (Some(results), Some(other)) = (&self.results, other)
+                && !is_stream(Some(results))
+                && is_same(results, other)
+            {
+                return refused(
+                    "the results would be written over what is measured",
+                    "another file for --results",
+                );
+            }
+        }
+        if self.workload.is_none() {
+            Keys::new(&self.seed, None, self.count, self.count, self.key_size)?;
+            if self.value_size > VALUE_SIZE_MAX {
+                return Err(Error::new(Kind::TooLarge, "a value has at most 512 MiB")
+                    .found(size(self.value_size), size(VALUE_SIZE_MAX)));
+            }
+        }
         let Some(path) = &self.path else {
             return Ok(());
         };
@@ -226,10 +246,14 @@ impl ObjectPlan {
     }
 }
 
+/// Whether both are one file, which is there.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let canonical = |path: &Path| path.canonicalize().ok();
+    one == other || canonical(one).is_some_and(|one| canonical(other) == Some(one))
+}
+
 #[cfg(test)]
 mod tests {
-    use azekura::Kind;
-
     use super::*;
     use crate::plan::read_flags;
     fn plan(flags: &str) -> ObjectPlan {
@@ -284,6 +308,11 @@ mod tests {
             "--json --results -",
             "--workload w --generation 5000000000",
             "--path gone/gone --ops get",
+            "--key-size 0",
+            "--key-size 17",
+            "--seed a-text-of-more-than-thirty-two-bytes",
+            "--workload w --results w",
+            "--path s --results s",
         ] {
             assert_eq!(
                 plan(flags).check().unwrap_err().kind(),
@@ -291,6 +320,9 @@ mod tests {
                 "{flags}"
             );
         }
+        let large = plan("--value-size 513MiB").check().unwrap_err();
+        assert_eq!(large.kind(), Kind::TooLarge);
+        plan("--workload - --results -").check().unwrap();
         plan("").check().unwrap();
     }
 }

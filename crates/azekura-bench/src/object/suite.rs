@@ -6,22 +6,30 @@
 //! figure is the median of the rounds'. A ratio is the rate of one store over another's in the same round,
 //! and only of the same class of durability: others are refused.
 //!
+//! Each step is told on standard error when it begins: by a bar if that is a terminal, otherwise by a line. The folder of
+//! a store goes with its last step, and when the suite fails or is interrupted. After a step that failed the tables tell
+//! what there is, and the suite ends with that step's exit code.
+//!
 //! It does not know which stores there are: whoever runs it says how a process is started.
 
+use std::cell::Cell;
 use std::ffi::OsString;
+use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use azekura::error::{Error, Kind, Result};
+use azekura::error::{Error, Kind, Result, size};
 use clap::{Args, ValueEnum};
+use indicatif::ProgressBar;
 
 use super::measured::Measured;
 use super::phases::Op;
 use super::plan::{ObjectPlan, parse_size};
 use super::store::Class;
 use super::table::{costs, render};
-use crate::report::line;
+use super::unfinished::{self, Unfinished};
+use crate::report::{line, progress};
 
 /// Bytes of the values of each store of the published benchmark, which had ten million objects of 100 KiB.
 const WHOLE: f64 = 1e7 * 102_400.0;
@@ -101,6 +109,35 @@ pub struct SuitePlan {
     /// JSON objects of the steps instead of tables
     #[arg(long)]
     pub json: bool,
+    /// Do not tell which step runs
+    #[arg(long)]
+    pub quiet: bool,
+}
+
+/// The kinds of errors in the order of their exit codes, which begin with [`FIRST_CODE`].
+const KINDS: [Kind; 8] = [
+    Kind::Invalid,
+    Kind::TooLarge,
+    Kind::Full,
+    Kind::Locked,
+    Kind::Mismatch,
+    Kind::Corrupted,
+    Kind::Io,
+    Kind::Poisoned,
+];
+const FIRST_CODE: u8 = 3;
+
+/// The exit code of an error of `kind`, as `azekura --help` lists them.
+pub fn code_of(kind: Kind) -> u8 {
+    let place = KINDS.iter().position(|&other| other == kind);
+    FIRST_CODE + place.unwrap_or_default() as u8
+}
+
+/// The kind that an exit code tells; `Io` for one that tells none.
+fn kind_of(code: Option<i32>) -> Kind {
+    let place = code.and_then(|code| usize::try_from(code - i32::from(FIRST_CODE)).ok());
+    let kind = place.and_then(|place| KINDS.get(place)).copied();
+    kind.unwrap_or(Kind::Io)
 }
 
 impl SuitePlan {
@@ -124,6 +161,21 @@ impl SuitePlan {
             return wrong("a suite has stores, rounds, and values of more than nothing");
         }
         Ok(())
+    }
+
+    /// Steps of a store at a size: the puts always, a load cold and warm.
+    fn steps(&self) -> u64 {
+        let loads = if self.warm { 1 } else { 2 };
+        let asked = |op: Op| match op {
+            Op::Put => 1,
+            _ if !self.tables.contains(&op) => 0,
+            Op::Load => loads,
+            _ => 1,
+        };
+        [Op::Put, Op::Update, Op::Get, Op::Delete, Op::Load]
+            .into_iter()
+            .map(asked)
+            .sum()
     }
 
     fn step(&self, path: &Path, class: Class, value_size: u64) -> ObjectPlan {
@@ -160,15 +212,19 @@ pub fn process(words: &[&str], store: &str, plan: &ObjectPlan) -> Result<Vec<Mea
     let program =
         std::env::current_exe().map_err(|error| Error::io("cannot find this program", error))?;
     let flags: Vec<OsString> = plan.flags();
-    let output = Command::new(program)
-        .args(words)
-        .arg(store)
-        .args(flags)
-        .stderr(Stdio::inherit())
-        .output()
-        .map_err(|error| Error::io("cannot start a step", error))?;
+    let mut command = Command::new(program);
+    command.args(words).arg(store).args(flags);
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    let output = unfinished::output(&mut command)?;
     if !output.status.success() {
-        let error = Error::new(Kind::Io, format!("the step of {store} failed"));
+        let ops: Vec<&str> = plan.ops.iter().map(|op| op.word()).collect();
+        let what = format!(
+            "the step {} of {store}, durability {}, values of {}, failed",
+            ops.join(","),
+            plan.durability,
+            size(plan.value_size)
+        );
+        let error = Error::new(kind_of(output.status.code()), what);
         return Err(error.detail(output.status.to_string()));
     }
     String::from_utf8_lossy(&output.stdout)
@@ -178,21 +234,46 @@ pub fn process(words: &[&str], store: &str, plan: &ObjectPlan) -> Result<Vec<Mea
 }
 
 /// A folder that goes away with its content.
-struct Place(PathBuf);
-
-impl Place {
-    fn new(folder: &Path) -> Result<Self> {
-        let path = folder.join(format!("azekura-objects-{}", std::process::id()));
-        std::fs::create_dir(&path)
-            .map_err(|error| Error::io("cannot make a folder for the stores", error).at(&path))?;
-        Ok(Self(path))
-    }
+fn place(folder: &Path) -> Result<Unfinished> {
+    let path = folder.join(format!("azekura-objects-{}", std::process::id()));
+    let failed = |error| Error::io("cannot make a folder for the stores", error).at(&path);
+    std::fs::create_dir(&path).map_err(failed)?;
+    Unfinished::at(&path)
 }
 
-impl Drop for Place {
-    fn drop(&mut self) {
-        // What cannot be removed stays; the results are there.
-        let _ = std::fs::remove_dir_all(&self.0);
+/// Tells which step runs.
+struct Steps {
+    bar: ProgressBar,
+    /// A line for each, where there is no terminal.
+    lines: bool,
+    begun: Cell<u64>,
+    all: u64,
+}
+
+impl Steps {
+    fn of(plan: &SuitePlan) -> Self {
+        let all = plan.rounds * (plan.sizes.len() * plan.stores.len()) as u64 * plan.steps();
+        Self {
+            bar: progress("suite", all, plan.quiet),
+            lines: !plan.quiet && !std::io::stderr().is_terminal(),
+            begun: Cell::new(0),
+            all,
+        }
+    }
+
+    fn begin(&self, candidate: &Candidate, value_size: u64, op: Op) {
+        let begun = self.begun.get();
+        self.begun.set(begun + 1);
+        let Candidate { store, class } = candidate;
+        let what = format!("{store} {class} {} {}", size(value_size), op.word());
+        self.bar.set_position(begun);
+        self.bar.set_message(what.clone());
+        self.bar.tick();
+        if self.lines {
+            // Whoever closed standard error does not want to know.
+            let mut out = std::io::stderr().lock();
+            let _ = writeln!(out, "step {} of {}: {what}", begun + 1, self.all);
+        }
     }
 }
 
@@ -208,8 +289,23 @@ pub(super) struct Run {
 /// Errors: `Invalid` (a scale, a store or a class that is none), and whatever a step reports.
 pub fn run(plan: &SuitePlan, start: Start<'_>) -> Result<()> {
     plan.check()?;
-    let folder = plan.folder.clone().unwrap_or_else(std::env::temp_dir);
     let mut runs = Vec::new();
+    let ran = rounds(plan, start, &mut runs);
+    if plan.json || runs.is_empty() {
+        return ran;
+    }
+    let ours = plan.against.as_ref().unwrap_or(&plan.stores[0].store);
+    for &table in &plan.tables {
+        line(&render(plan, table, &runs, ours))?;
+    }
+    line(&costs(plan, &runs))?;
+    ran
+}
+
+/// Adds to `runs` what was done, to the end or to the first error.
+fn rounds(plan: &SuitePlan, start: Start<'_>, runs: &mut Vec<Run>) -> Result<()> {
+    let folder = plan.folder.clone().unwrap_or_else(std::env::temp_dir);
+    let told = Steps::of(plan);
     for round in 0..plan.rounds {
         for &value_size in &plan.sizes {
             let mut stores: Vec<&Candidate> = plan.stores.iter().collect();
@@ -217,10 +313,13 @@ pub fn run(plan: &SuitePlan, start: Start<'_>) -> Result<()> {
                 stores.reverse();
             }
             for candidate in stores {
-                let place = Place::new(&folder)?;
-                let phases = steps(plan, start, &place.0.join("store"), candidate, value_size)?;
+                let place = place(&folder)?;
+                let path = place.path().join("store");
+                let begin = |op| told.begin(candidate, value_size, op);
+                let phases = steps(plan, start, &begin, &path, candidate, value_size)?;
                 if plan.json {
-                    phases.iter().try_for_each(|phase| phase.print(true))?;
+                    told.bar
+                        .suspend(|| phases.iter().try_for_each(|phase| phase.print(true)))?;
                 }
                 let candidate = candidate.clone();
                 runs.push(Run {
@@ -231,20 +330,15 @@ pub fn run(plan: &SuitePlan, start: Start<'_>) -> Result<()> {
             }
         }
     }
-    if plan.json {
-        return Ok(());
-    }
-    let ours = plan.against.as_ref().unwrap_or(&plan.stores[0].store);
-    for &table in &plan.tables {
-        line(&render(plan, table, &runs, ours))?;
-    }
-    line(&costs(plan, &runs))
+    told.bar.finish_and_clear();
+    Ok(())
 }
 
 /// The steps of one store, in the order of the published benchmark.
 fn steps(
     plan: &SuitePlan,
     start: Start<'_>,
+    begin: &dyn Fn(Op),
     path: &Path,
     candidate: &Candidate,
     value_size: u64,
@@ -258,6 +352,7 @@ fn steps(
             ops: vec![op],
             ..step.clone()
         };
+        begin(op);
         start(&candidate.store, &step)
     };
     let mut found = Vec::new();
@@ -272,9 +367,10 @@ fn steps(
                 cold,
                 ..step.clone()
             };
-            let begin = Instant::now();
+            begin(Op::Load);
+            let started = Instant::now();
             let mut phases = start(&candidate.store, &load)?;
-            let took = begin.elapsed().as_secs_f64();
+            let took = started.elapsed().as_secs_f64();
             for phase in &mut phases {
                 // Making the system forget is no part of a start.
                 phase.process_seconds = Some((took - phase.forget_seconds.unwrap_or(0.0)).max(0.0));
@@ -317,7 +413,10 @@ mod tests {
         for candidate in &suite.stores {
             for &value_size in &suite.sizes {
                 let path = folder.path().join(format!("{}{value_size}", runs.len()));
-                let phases = steps(&suite, &start, &path, candidate, value_size).unwrap();
+                let begun = Cell::new(0);
+                let begin = |_| begun.set(begun.get() + 1);
+                let phases = steps(&suite, &start, &begin, &path, candidate, value_size).unwrap();
+                assert_eq!(begun.get(), suite.steps());
                 let ops: Vec<&str> = phases.iter().map(|phase| phase.op.as_str()).collect();
                 assert_eq!(ops, ["put", "update", "get", "load", "load", "delete"]);
                 assert!(phases[3].cold.is_some() && phases[4].cold.is_none());
@@ -379,6 +478,39 @@ mod tests {
         let suite = plan("--stores files:process --scale 0.01");
         let counts: Vec<u64> = suite.sizes.iter().map(|&size| suite.count(size)).collect();
         assert_eq!(counts, [100_000, 10_000, 1000]);
+    }
+
+    #[test]
+    fn exit_codes_tell_kinds_and_others_tell_that_a_step_failed() {
+        for kind in KINDS {
+            assert_eq!(kind_of(Some(code_of(kind).into())), kind);
+        }
+        assert_eq!((code_of(Kind::Invalid), code_of(Kind::Poisoned)), (3, 10));
+        for code in [None, Some(1), Some(2), Some(11), Some(-9)] {
+            assert_eq!(kind_of(code), Kind::Io);
+        }
+    }
+
+    #[test]
+    fn a_step_that_fails_ends_the_suite_with_its_error_and_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let flags = "--quiet --warm --stores files:process,files:power --sizes 40KiB --scale 1e-6";
+        let suite = SuitePlan {
+            folder: Some(folder.path().to_path_buf()),
+            ..plan(flags)
+        };
+        let failing = |store: &str, plan: &ObjectPlan| {
+            if plan.durability == Class::Power && plan.ops == [Op::Get] {
+                return Err(Error::new(Kind::Full, "by design"));
+            }
+            start(store, plan)
+        };
+        let mut runs = Vec::new();
+        let error = rounds(&suite, &failing, &mut runs).unwrap_err();
+        assert_eq!(error.kind(), Kind::Full);
+        // What was done before is there to be told.
+        assert_eq!((runs.len(), runs[0].phases.len()), (1, 5));
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
     #[test]

@@ -6,6 +6,10 @@
 //! nothing is interpolated. To these come `p999` and `p9999` by the same rule, `wall`, the time that did
 //! pass, and, where the size of a value is known, MiB by each of the two times.
 //!
+//! A result that failed, and a get or a removal of what was not there (`missing`), is counted and is no part of
+//! latencies and rates: it did not do what the others are timed for. There the published tool, which takes all results,
+//! would tell other figures.
+//!
 //! A result leaves 8 bytes here, its latency in nanoseconds: 80 MB for ten million. It measures nothing.
 
 use serde::{Deserialize, Serialize};
@@ -17,6 +21,7 @@ use super::operation::Outcome;
 pub struct Tally {
     latencies_ns: Vec<u64>,
     errors: u64,
+    missing: u64,
     existence: Existence,
     /// When the first began and the last ended.
     span: Option<(f64, f64)>,
@@ -49,10 +54,13 @@ pub struct Latency {
 /// What the results come to.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// Operations that were done.
+    /// Operations that did not fail.
     pub oks: u64,
     /// Operations that failed.
     pub errors: u64,
+    /// Of those that did not fail, gets and removals of what was not there.
+    #[serde(default)]
+    pub missing: u64,
     /// What was there.
     pub existence: Existence,
     /// The sum of all latencies, in seconds.
@@ -73,13 +81,25 @@ pub struct Summary {
 
 const NS: f64 = 1e9;
 
+impl Summary {
+    /// Operations that did what they are timed for.
+    pub const fn done(&self) -> u64 {
+        self.oks.saturating_sub(self.missing)
+    }
+}
+
 impl Tally {
     /// Counts a result.
     pub fn add(&mut self, outcome: &Outcome) {
-        #[expect(clippy::cast_sign_loss, reason = "a negative latency counts as none")]
-        self.latencies_ns
-            .push((outcome.elapsed * NS).round() as u64);
-        self.errors += u64::from(outcome.error.is_some());
+        if outcome.error.is_some() {
+            self.errors += 1;
+        } else if outcome.is_missing() {
+            self.missing += 1;
+        } else {
+            #[expect(clippy::cast_sign_loss, reason = "a negative latency counts as none")]
+            self.latencies_ns
+                .push((outcome.elapsed * NS).round() as u64);
+        }
         match outcome.exists {
             Some(true) => self.existence.exists += 1,
             Some(false) => self.existence.absents += 1,
@@ -105,8 +125,9 @@ impl Tally {
         let per = |amount: f64, seconds: f64| if seconds > 0.0 { amount / seconds } else { 0.0 };
         let mib = value_size.map(|size| count as f64 * size as f64 / f64::from(1 << 20));
         Summary {
-            oks: count - self.errors,
+            oks: count + self.missing,
             errors: self.errors,
+            missing: self.missing,
             existence: self.existence,
             elapsed,
             ops: per(count as f64, elapsed),
@@ -174,6 +195,33 @@ mod tests {
     }
 
     #[test]
+    fn what_failed_and_what_found_nothing_is_counted_and_is_no_throughput() {
+        let mut tally = Tally::default();
+        tally.add(&outcome(0.0, 0.5, None));
+        for method in [Method::Get, Method::Delete] {
+            tally.add(&Outcome {
+                method,
+                ..outcome(0.5, 0.000_001, Some(false))
+            });
+        }
+        // A put of what was not there is new, and no miss.
+        tally.add(&outcome(0.5, 0.5, Some(false)));
+        tally.add(&Outcome {
+            error: Some(serde_json::json!("full")),
+            ..outcome(1.0, 3.0, None)
+        });
+        let found = tally.finish(Some(1 << 20));
+        assert_eq!((found.oks, found.errors, found.missing), (4, 1, 2));
+        assert_eq!((found.done(), found.existence.absents), (2, 3));
+        close(found.elapsed, 1.0);
+        close(found.ops, 2.0);
+        close(found.latency.min, 0.5);
+        close(found.latency.max, 0.5);
+        close(found.wall, 4.0);
+        close(found.wall_mib_per_second.unwrap(), 0.5);
+    }
+
+    #[test]
     fn elapsed_is_the_sum_of_latencies_and_wall_the_time_that_passed() {
         let mut tally = Tally::default();
         tally.add(&outcome(1.0, 0.5, Some(true)));
@@ -191,11 +239,11 @@ mod tests {
             unknowns: 1,
         };
         assert_eq!(found.existence, existence);
-        close(found.elapsed, 4.0);
-        close(found.ops, 0.75);
+        close(found.elapsed, 2.0);
+        close(found.ops, 1.0);
         close(found.wall, 3.0);
-        close(found.mib_per_second.unwrap(), 1.5);
-        close(found.wall_mib_per_second.unwrap(), 2.0);
+        close(found.mib_per_second.unwrap(), 2.0);
+        close(found.wall_mib_per_second.unwrap(), 4.0 / 3.0);
     }
 
     #[test]
@@ -203,7 +251,7 @@ mod tests {
         let text = serde_json::to_string(&of([])).unwrap();
         assert_eq!(
             text,
-            "{\"oks\":0,\"errors\":0,\"existence\":{\"exists\":0,\"absents\":0,\"unknowns\":0},\
+            "{\"oks\":0,\"errors\":0,\"missing\":0,\"existence\":{\"exists\":0,\"absents\":0,\"unknowns\":0},\
              \"elapsed\":0.0,\"ops\":0.0,\"latency\":{\"min\":0.0,\"median\":0.0,\"p95\":0.0,\
              \"p99\":0.0,\"p999\":0.0,\"p9999\":0.0,\"max\":0.0},\"wall\":0.0}"
         );

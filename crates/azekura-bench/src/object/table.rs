@@ -52,7 +52,7 @@ pub(super) fn ratio(ours: &Measured, theirs: &Measured) -> Result<f64> {
 /// of the time that passed.
 fn rate(found: &Measured) -> Option<f64> {
     let summary = found.summary.as_ref()?;
-    let count = (summary.oks + summary.errors) as f64;
+    let count = summary.done() as f64;
     Some(if found.depth == 1 {
         summary.ops
     } else {

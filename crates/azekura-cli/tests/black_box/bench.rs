@@ -131,7 +131,7 @@ fn a_workload_is_piped_through_a_run_to_a_summary_and_to_plots() {
 #[test]
 fn the_suite_of_objects_prints_every_table_with_ratios() {
     let place = Place::new();
-    let arguments = "bench object suite --stores files:process --scale 0.000001 --sizes 100KiB --warm --folder .";
+    let arguments = "bench object suite --stores files:process --scale 0.000001 --sizes 100KiB --warm --quiet --folder .";
     let words: Vec<&str> = arguments.split(' ').collect();
     let said = place.run(&words).ok();
     for part in [
@@ -155,4 +155,135 @@ fn the_suite_of_objects_prints_every_table_with_ratios() {
         .run(&["bench", "object", "suite", "--scale", "0"])
         .error(3);
     assert!(error.contains("scale"), "{error}");
+}
+
+#[test]
+fn the_suite_of_objects_tells_its_steps_and_ends_with_the_code_of_one_that_failed() {
+    let place = Place::new();
+    let suite = |stores: &str| {
+        let arguments = format!(
+            "bench object suite --stores {stores} --scale 0.000001 --sizes 100KiB --warm --folder ."
+        );
+        place.run(&arguments.split(' ').collect::<Vec<_>>())
+    };
+    let ran = suite("files:process");
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let told: Vec<&str> = ran.err.lines().collect();
+    assert_eq!(told.len(), 5, "{told:?}");
+    assert_eq!(told[0], "step 1 of 5: files process 100 KiB put");
+    assert_eq!(told[4], "step 5 of 5: files process 100 KiB delete");
+    // A class that files do not have.
+    let ran = suite("files:process,files:buffered");
+    assert_eq!(ran.code, 3, "{ran:?}");
+    let told = ran.err.lines().last().expect("an error");
+    assert!(
+        told.starts_with("azekura: invalid: the step put of files, durability buffered")
+            && told.contains("exit status: 3"),
+        "{told}"
+    );
+    assert!(ran.text().contains("PUT (new)"), "what was done is told");
+    assert!(place.names().is_empty(), "{:?}", place.names());
+}
+
+#[test]
+fn an_interrupted_suite_of_objects_ends_its_step_and_removes_its_folder() {
+    let place = Place::new();
+    // Steps that last until they are ended.
+    let arguments =
+        "bench object suite --stores files:process --scale 1 --sizes 1KiB --warm --folder .";
+    let mut suite = place
+        .command(&arguments.split(' ').collect::<Vec<_>>())
+        .spawn()
+        .expect("the program starts");
+    let made = || {
+        place
+            .names()
+            .iter()
+            .any(|name| name.starts_with("azekura-objects-"))
+    };
+    let stored = || {
+        let folders = std::fs::read_dir(place.path("."));
+        let mut folders = folders.expect("the directory is listed").flatten();
+        folders.any(|folder| folder.path().join("store").exists())
+    };
+    while !stored() {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    assert!(made());
+    let pid = suite.id().to_string();
+    let sent = std::process::Command::new("kill")
+        .args(["-TERM", &pid])
+        .status();
+    assert!(sent.expect("a signal is sent").success());
+    let status = suite.wait().expect("the program ends");
+    assert_eq!(
+        std::os::unix::process::ExitStatusExt::signal(&status),
+        Some(15),
+        "{status}"
+    );
+    assert!(place.names().is_empty(), "{:?}", place.names());
+}
+
+#[test]
+fn what_should_have_been_found_or_put_makes_the_exit_code_and_leaves_no_store() {
+    let place = Place::new();
+    let run = |command: &str, input: &str| {
+        let words: Vec<&str> = command.split(' ').collect();
+        place.run_with(&words, input.as_bytes())
+    };
+    let (put, get) = (
+        "{\"PUT\":{\"key\":\"a\",\"value\":{\"size\":9}}}",
+        "{\"GET\":{\"key\":\"a\"}}",
+    );
+    // Nothing is made for what is wrong, or looks before it puts.
+    let wrong = format!("[{put},\n{put},\n oops]");
+    let error = run("bench object --path s --workload -", &wrong).error(3);
+    assert!(
+        error.contains("line 3 column 2: element 2") && error.contains("standard input"),
+        "{error}"
+    );
+    let error = run(
+        "bench object --path s --workload -",
+        &format!("[{get},{put}]"),
+    )
+    .error(3);
+    assert!(error.contains("begins with no put"), "{error}");
+    let error = run("bench object --path s --key-size 1 --count 100", "").error(3);
+    assert!(
+        error.contains("100 keys of 1 character are not distinct"),
+        "{error}"
+    );
+    // Puts that find no room are told, in the table and by the code.
+    let full = run(
+        "bench object --path s --count 2000 --value-size 64KiB --capacity 16MiB --ops put",
+        "",
+    );
+    assert_eq!(full.code, 5, "{full:?}");
+    assert!(full.err.contains("of 2000 times, first"), "{}", full.err);
+    let table = full.text();
+    assert!(
+        !table.contains(" 0 failed") && table.contains(" failed, 0 missing"),
+        "{table}"
+    );
+    assert!(place.names().is_empty(), "{:?}", place.names());
+    // And so are gets of what is not there.
+    run(
+        "bench object --path s --count 20 --value-size 4KiB --ops put",
+        "",
+    )
+    .ok();
+    let ran = run(
+        "bench object --path s --count 20 --value-size 4KiB --ops get --sample 20 --seed other",
+        "",
+    );
+    assert_eq!(ran.code, 3, "{ran:?}");
+    assert!(
+        ran.err.contains("there is no object") && ran.err.contains("20 of 20"),
+        "{}",
+        ran.err
+    );
+    let table = ran.text();
+    assert!(table.contains("0 done, 0 failed, 20 missing"), "{table}");
+    assert!(table.contains("rate        0.0 op/s"), "{table}");
+    assert_eq!(place.names(), ["s"]);
 }

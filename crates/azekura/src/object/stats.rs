@@ -11,6 +11,7 @@ use super::index::{EXTENT, JOURNAL};
 use super::times::Times;
 use super::{Core, Store};
 use crate::error::Result;
+use crate::io::counted::Counts;
 
 impl Store {
     /// Figures by name; sizes are bytes, counts since the store was opened where they say so:
@@ -32,6 +33,12 @@ impl Store {
     /// | `put_device_p50_ns`, ... | of `put`, `get` and `sync`, of the `device`'s part and the `own` one: `count`, `p50_ns`, `p99_ns`, `p999_ns`, `max_ns`, as [`times`](Self::times) has them; none of what did not happen |
     pub fn stats(&self) -> Result<Vec<(&'static str, u64)>> {
         self.core.stats()
+    }
+
+    /// What the store asked its devices for since it was opened: `device_reads` and the others of [`stats`](Self::stats) alone.
+    /// Costs nothing, and goes on counting.
+    pub fn accesses(&self) -> &Counts {
+        &self.core.counts
     }
 
     /// How long direct calls took since the store was opened. Copies six histograms; `Full` if there is no memory.
@@ -125,6 +132,11 @@ mod tests {
         store.get(ObjectId(9)).unwrap();
         store.get(ObjectId(1)).unwrap();
         store.sync().unwrap();
+        // The puts, and the journal's part; nothing else reads.
+        let accesses = store.accesses();
+        let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        assert_eq!(load(&accesses.reads), 1);
+        assert!(load(&accesses.writes) >= 5 && load(&accesses.syncs) >= 1);
         let times = store.times().unwrap();
         let counts = [&times.put, &times.get, &times.sync]
             .map(|took| (took.device.count(), took.own.count()));

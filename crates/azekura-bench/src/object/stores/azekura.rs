@@ -6,12 +6,13 @@
 //! made. It knows nothing of how the store works.
 
 use std::io::Read;
+use std::sync::atomic::Ordering;
 
 use azekura::engine::Durability;
 use azekura::error::Result;
 use azekura::object::{ObjectId, Options, Store};
 
-use crate::object::store::{Class, Draft, Found, Objects, Setup};
+use crate::object::store::{Class, Counters, Draft, Found, Objects, Setup};
 
 /// Changes between two syncs in the class `buffered`.
 const INTERVAL: u64 = 4096;
@@ -93,5 +94,13 @@ impl Objects for Azekura {
     }
     fn close(self: Box<Self>) -> Result<()> {
         self.store.close()
+    }
+    fn counters(&self) -> Option<Counters> {
+        let counts = self.store.accesses();
+        Some(Counters {
+            reads: counts.reads.load(Ordering::Relaxed),
+            writes: counts.writes.load(Ordering::Relaxed),
+            syncs: counts.syncs.load(Ordering::Relaxed),
+        })
     }
 }

@@ -8,7 +8,8 @@
 //! what is acknowledged is in the page cache. A crash in the middle leaves a part of the value. With
 //! `power` it is written beside, synced, renamed, and the folder is synced; a folder that is made is synced
 //! into the one above. That alone is comparable with a store that is durable on acknowledge. It does not
-//! tell whether a put replaced something. It knows nothing of other processes in the folder.
+//! tell whether a put replaced something. It counts a read for each value, a write for each, and every sync; what the file
+//! system makes of them it cannot see. It knows nothing of other processes in the folder.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
@@ -18,13 +19,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use azekura::error::{Error, Kind, Result};
 
 use crate::generate::mix;
-use crate::object::store::{Class, Found, Objects, Setup};
+use crate::object::store::{Class, Counters, Found, Objects, Setup};
 
 struct Files {
     root: PathBuf,
     power: bool,
     /// Numbers for the names of files that are being written.
     next: AtomicU64,
+    read: AtomicU64,
+    written: AtomicU64,
+    synced: AtomicU64,
 }
 
 /// Opens or makes the folder. Errors: `Invalid` (no path, a class it does not have, a folder that is there
@@ -43,6 +47,9 @@ pub fn open(setup: &Setup) -> Result<Box<dyn Objects>> {
         root,
         power,
         next: AtomicU64::new(0),
+        read: AtomicU64::new(0),
+        written: AtomicU64::new(0),
+        synced: AtomicU64::new(0),
     }))
 }
 
@@ -51,14 +58,19 @@ fn failed(what: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Err
     move |error| Error::io(what, error).at(path)
 }
 
-fn sync_folder(path: &Path) -> Result<()> {
-    let folder = File::open(path).map_err(failed("cannot open the folder", path))?;
-    folder
-        .sync_all()
-        .map_err(failed("cannot sync the folder", path))
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
 }
 
 impl Files {
+    fn sync_folder(&self, path: &Path) -> Result<()> {
+        let folder = File::open(path).map_err(failed("cannot open the folder", path))?;
+        count(&self.synced);
+        folder
+            .sync_all()
+            .map_err(failed("cannot sync the folder", path))
+    }
+
     fn place(&self, id: u128) -> PathBuf {
         let hash = mix(mix(id as u64) ^ (id >> 64) as u64);
         let [h1, h2, h3, ..] = hash.to_le_bytes();
@@ -80,7 +92,7 @@ impl Files {
             made = fs::create_dir(folder);
         }
         match made {
-            Ok(()) if self.power => sync_folder(above),
+            Ok(()) if self.power => self.sync_folder(above),
             Err(error) if error.kind() != ErrorKind::AlreadyExists => {
                 Err(failed("cannot make a folder", folder)(error))
             }
@@ -111,12 +123,14 @@ impl Objects for Files {
             path.clone()
         };
         let mut file = self.create(&written, folder)?;
+        count(&self.written);
         file.write_all(value)
             .map_err(failed("cannot write", &written))?;
         if self.power {
+            count(&self.synced);
             file.sync_data().map_err(failed("cannot sync", &written))?;
             fs::rename(&written, &path).map_err(failed("cannot rename", &written))?;
-            sync_folder(folder)?;
+            self.sync_folder(folder)?;
         }
         Ok(None)
     }
@@ -129,6 +143,7 @@ impl Objects for Files {
         };
         let size = file.metadata().map_or(0, |meta| meta.len());
         let mut value = Vec::with_capacity(size as usize);
+        count(&self.read);
         file.read_to_end(&mut value)
             .map_err(failed("cannot read", &path))?;
         Ok(Some(Box::new(value)))
@@ -141,13 +156,14 @@ impl Objects for Files {
             removed => removed.map_err(failed("cannot remove", &path))?,
         }
         if self.power {
-            sync_folder(path.parent().unwrap_or(&self.root))?;
+            self.sync_folder(path.parent().unwrap_or(&self.root))?;
         }
         Ok(Some(true))
     }
 
     fn sync(&self) -> Result<()> {
         let root = File::open(&self.root).map_err(failed("cannot open the folder", &self.root))?;
+        count(&self.synced);
         rustix::fs::syncfs(&root)
             .map_err(|error| failed("cannot sync the file system", &self.root)(error.into()))
     }
@@ -158,5 +174,14 @@ impl Objects for Files {
         } else {
             Class::Process
         }
+    }
+
+    fn counters(&self) -> Option<Counters> {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Some(Counters {
+            reads: load(&self.read),
+            writes: load(&self.written),
+            syncs: load(&self.synced),
+        })
     }
 }
