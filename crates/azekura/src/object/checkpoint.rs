@@ -44,7 +44,7 @@ pub(super) struct Checkpoint {
 }
 
 /// Spans in limbo that a root tells without a sync before.
-const LIMBO_MAX: usize = 128;
+const LIMBO_MAX: usize = 32;
 /// Bytes that a root takes for each leaf or group, at most.
 const PART_LEN: u64 = 48;
 /// Bytes that it takes for a span, a pack, a put under way, at most.

@@ -74,6 +74,7 @@ mod paths;
 mod read;
 mod reader;
 mod recover;
+mod renew;
 mod repair;
 mod salvage;
 mod scrub;
@@ -129,7 +130,7 @@ pub struct Options {
     /// When made: bytes of file, journal and data together; of a store on two places, of the data. A device is taken whole.
     pub capacity: u64,
     /// When made: bytes of the journal; `None`: a 64th of the capacity, at least 4 MiB. It has to hold 80 bytes an object,
-    /// 100 and more below 4 MiB.
+    /// 90 below 4 MiB, 250 near the least, 144 KiB.
     pub journal_size: Option<u64>,
     /// When made: bytes of an allocation group, a power of two; `None`: a 16th of the capacity or less, 64 MiB at least and
     /// 1 GiB at most. No object is larger than a group.

@@ -21,7 +21,7 @@ use std::ops::Range;
 use super::extent::{self, HEADER_LEN, Header, PIECE, Seal, UNIT};
 use super::id::ObjectId;
 use super::index::{Entry, JOURNAL, PACKED, Shot};
-use super::layout::{Pack, Record};
+use super::layout::Pack;
 use super::space::Span;
 use super::{Core, Stored};
 use crate::epoch;
@@ -87,17 +87,12 @@ impl Core {
         self.make_journal_room(Claim::Growth)?;
         let _inside = self.gate.read();
         let sequence = self.room.lock().next();
-        let mut stored = room::vec(8 + value.len())?;
-        stored.extend_from_slice(&sequence.to_le_bytes());
-        stored.extend_from_slice(value);
-        let mut entry = Entry {
+        let entry = Entry {
             place: 0,
             len: value.len() as u32,
             kind: JOURNAL,
         };
-        let (kind, key, _) = Record::Small(id, sequence, entry).encode();
-        let address = self.tell_frame(kind, &key, &stored, Claim::Growth)?;
-        entry.place = address.0;
+        let entry = self.tell_small(id, sequence, entry, value, Claim::Growth)?;
         let old = self.index.set(id, Some(entry));
         let old = old.inspect_err(|_| self.log.poison())?;
         if let Some(old) = old {
@@ -139,8 +134,9 @@ impl Core {
         match self.move_all(&shots) {
             Ok(true) => Ok((end, None)),
             Ok(false) => Ok((self.oldest_small(&shots, end)?, None)),
-            // There is no room for packs: what is in the journal stays there.
+            // There is no room for packs: what is in the journal stays there, nearer to its end.
             Err(error) if error.kind() == Kind::Full => {
+                self.renew(&shots)?;
                 let reach = self.room.lock().space.within_reach();
                 Ok((self.oldest_small(&shots, end)?, Some(reach)))
             }

@@ -17,7 +17,7 @@
 //! | to take one | no access, but for leaves that are cold; a checkpoint, if more than 4 MiB of small objects are in the journal |
 //! | a get | one read, as the store's; none of what was in the journal |
 //! | memory | 25 bytes for each object, once the leaf it is in was changed; what was in the journal: 4 MiB, and what was put during the checkpoint. A full store has no room for packs: then up to all of its journal |
-//! | room | what is left while it lives is free after the first sync behind its end; a store that is nearly full may be full meanwhile. One that is quite full packs no small objects then, so that its journal fills, until even removals are refused: the first one behind its end is not |
+//! | room | what is left while it lives is free after the first sync behind its end; a store that is nearly full may be full meanwhile. |
 //!
 //! It does not know who reads it. That forward writes give snapshots for nothing is the idea of file systems that never write in
 //! place.

@@ -402,7 +402,7 @@ fn a_full_store_has_snapshots_too_and_takes_removals_meanwhile() {
 }
 
 #[test]
-fn a_journal_that_fills_while_one_lives_empties_when_it_is_dropped() {
+fn removals_go_on_in_a_full_store_however_long_one_lives() {
     let store = store(&options(1 << 20, 3 << 20));
     let empty = free(&store);
     let lens = [200, 1500, 3000, 9000];
@@ -414,18 +414,18 @@ fn a_journal_that_fills_while_one_lives_empties_when_it_is_dropped() {
     }
     let snapshot = store.snapshot().unwrap();
     let before: Vec<_> = snapshot.values(ObjectId(0), None).collect();
-    // A limit: nothing that is removed gives room, small objects stay in the journal, and it takes no more removals either.
+    // Nothing that is removed gives room, small objects stay in the journal, and it is full of what is over.
     let mut random = Random::new(round_seed());
-    let refused = (0..100_000).find_map(|_| {
+    let mut there = 0;
+    for _ in 0..100_000 {
         let n = random.below(snapshot.count());
         if random.one_in(2) {
-            return store.remove(id(n)).err();
+            there += u32::from(store.remove(id(n)).unwrap());
         }
         // Mostly there is no room.
         let _ = store.put(id(n), &value(n, lens[random.index(4)]));
-        None
-    });
-    assert_eq!(refused.map(|error| error.kind()), Some(Kind::Full));
+    }
+    assert!(there > 20_000, "{there}");
     for (n, object) in (0..).zip(&before) {
         assert_eq!(
             snapshot.get(id(n)).unwrap(),
