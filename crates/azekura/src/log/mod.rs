@@ -38,7 +38,7 @@ pub mod segment;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::epoch::Pin;
+use crate::epoch::{self, Pin};
 use crate::error::{Error, Kind, Result};
 use crate::format::frame::{Frame, Header, NoFrame, same};
 use crate::io::{Map, Storage};
@@ -135,6 +135,8 @@ impl Log {
     /// first.
     pub fn new(storage: Arc<dyn Storage>, map: Arc<Map>, geometry: Geometry) -> Result<Self> {
         let segments = Segments::new(Arc::clone(&storage), Arc::clone(&map), geometry)?;
+        // The first pin of a process takes milliseconds where there are threads: not in somebody's first call.
+        drop(epoch::pin());
         Ok(Self {
             storage,
             map,

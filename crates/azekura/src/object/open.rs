@@ -39,6 +39,8 @@ const GROUP_MIN: u64 = 64 << 20;
 const GROUP_MAX: u64 = 1 << 30;
 /// Bytes written at once where a new store is filled.
 const FILL: usize = 4 << 20;
+/// Bytes of the longest sectors of a device.
+const ALIGNMENT: u32 = UNIT as u32;
 
 impl Store {
     /// As [`create`](Self::create) of a file, in any directory; `progress` is told bytes filled, of how many.
@@ -69,10 +71,11 @@ impl Store {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Self> {
         let plan = Plan::new(options, journal.as_ref(), data.as_deref())?;
+        let target = data_of(&journal, data.as_ref(), options);
+        check_sectors(target.as_ref(), ALIGNMENT)?;
         // Whatever it was: it is no store until the new superblock is there.
         journal.write_at(0, &vec![0; superblock::SIZE as usize])?;
         journal.sync()?;
-        let target = data_of(&journal, data.as_ref(), options);
         if options.fill {
             fill(target.as_ref(), &plan, progress)?;
         }
@@ -102,7 +105,7 @@ impl Store {
             data_offset: plan.data_offset,
             units: plan.units,
             group_units: plan.group_units,
-            alignment: UNIT as u32,
+            alignment: ALIGNMENT,
             devices: if data.is_some() { 2 } else { 1 },
             sequence: 1,
             doubt: None,
@@ -186,6 +189,9 @@ impl Store {
             Ok((found, end))
         });
         let (found, end) = found.map_err(|error| to_repair(error, journal.as_ref()))?;
+        if let Some(stride) = replay.last_stride() {
+            core.room.lock().space.go_on(stride);
+        }
         // Of a store that was closed the checkpoint tells all.
         if last.open {
             core.scan_strides(&mut replay)?;
@@ -409,6 +415,19 @@ fn fill(data: &dyn Storage, plan: &Plan, progress: &mut dyn FnMut(u64, u64)) -> 
     Ok(())
 }
 
+/// A unit is written alone: a longer sector would be read and written again with what stands beside it.
+fn check_sectors(data: &dyn Storage, alignment: u32) -> Result<()> {
+    let (found, most) = (data.alignment(), u64::from(alignment));
+    if found > most {
+        let what = "the device's sectors are longer than those of the store";
+        return Err(Error::new(Kind::Mismatch, what)
+            .at(data.path())
+            .found(size(found), format!("at most {}", size(most)))
+            .remedy("use a device with shorter ones; `azekura object copy` brings a store there"));
+    }
+    Ok(())
+}
+
 /// Where the data is written: past the page cache, if that is wanted and the file system has it.
 pub(super) fn data_of(
     journal: &Arc<dyn Storage>,
@@ -441,6 +460,7 @@ pub(super) fn build(
     payload: &Super,
     root: Option<&Root>,
 ) -> Result<Core> {
+    check_sectors(data.as_ref(), payload.alignment)?;
     let storage = Arc::clone(log.storage());
     let salt = payload.geometry.salt;
     let source = Images::new(&storage, salt, payload.units);

@@ -317,7 +317,7 @@ impl Core {
 
     /// The device refused to read what is an object's.
     #[cold]
-    fn unread(&self, id: ObjectId, sought: &Sought, error: Error) -> Error {
+    pub(super) fn unread(&self, id: ObjectId, sought: &Sought, error: Error) -> Error {
         let error = error.at(self.data.path()).offset(sought.offset);
         error.of(format_args!("object {id}"))
     }

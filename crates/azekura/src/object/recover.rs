@@ -101,6 +101,11 @@ impl Replay {
         self.next = self.next.max(sequence);
     }
 
+    /// The stride that was opened last, as far as is known.
+    pub(super) fn last_stride(&self) -> Option<&Stride> {
+        self.strides.last()
+    }
+
     /// Whether the journal tells a put that is not there.
     pub(super) fn is_untrue(&self) -> bool {
         self.is_untrue || !self.pending.is_empty()

@@ -44,6 +44,11 @@ impl Runs {
         Self(Vec::from_iter((len > 0).then_some(Run { start: 0, len })))
     }
 
+    /// Whether all of `len` units are free.
+    pub fn is_whole(&self, len: u32) -> bool {
+        matches!(self.0[..], [run] if run.len == len)
+    }
+
     /// The runs, in order.
     pub fn as_slice(&self) -> &[Run] {
         &self.0

@@ -304,6 +304,12 @@ impl Space {
         Ok(false)
     }
 
+    /// The last stride of an earlier time was this one: the next is in the same group, while that has room in a row.
+    pub fn go_on(&mut self, stride: &Stride) {
+        let last = stride.spans.last();
+        self.last = last.map(|span| (span.unit / u64::from(self.group_units)) as usize);
+    }
+
     /// The group of the last stride as long as it has a quarter of one in a row, so that an arm stays where it is; then the
     /// emptiest. Of equally empty ones each would else give one stride in turn.
     fn next_group(&self, units: u32) -> Option<usize> {
@@ -580,9 +586,10 @@ impl Group {
         }
     }
 
-    /// Bytes of its list.
+    /// Bytes of its list; of a group that is free as a whole none is written.
     fn list_size(&self, limit: u32) -> u64 {
         match (&self.runs, self.image) {
+            (Some(runs), _) if runs.is_whole(limit) => 0,
             (Some(runs), _) => list_size(runs.as_slice().len(), limit) as u64,
             (None, image) => image.map_or(0, |image| image.len),
         }

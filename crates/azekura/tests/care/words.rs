@@ -210,3 +210,47 @@ fn a_store_without_a_long_piece_tells_the_object_and_the_longest_there_is() {
         "{said}, not {found}"
     );
 }
+
+/// A device of longer sectors than any that is meant.
+#[derive(Debug)]
+struct LongSectors(Arc<dyn Storage>);
+
+impl azekura::io::over::Over for LongSectors {
+    fn below(&self) -> &dyn Storage {
+        self.0.as_ref()
+    }
+
+    fn alignment(&self) -> u64 {
+        16_384
+    }
+}
+
+#[test]
+fn a_device_of_longer_sectors_is_refused_and_nothing_is_written_there() {
+    let memory = Memory::new(8 << 20).unwrap();
+    memory.resize(8 << 20).unwrap();
+    let storage = || Arc::clone(&memory) as Arc<dyn Storage>;
+    let long = || Arc::new(LongSectors(storage())) as Arc<dyn Storage>;
+    let options = Options {
+        journal_size: Some(256 << 10),
+        background: false,
+        ..Options::default()
+    };
+    let store = Store::create_on(storage(), None, &options, &mut |_, _| {}).unwrap();
+    store.put(ObjectId(1), &[1; 9000]).unwrap();
+    store.close().unwrap();
+    let before = memory.to_vec();
+    for refused in [
+        Store::open_on(long(), None, &options),
+        Store::create_on(long(), None, &options, &mut |_, _| {}),
+    ] {
+        let error = refused.unwrap_err();
+        assert_eq!(error.kind(), Kind::Mismatch);
+        let said = error.to_string();
+        assert!(
+            said.contains("sectors are longer than those of the store at memory (found 16 KiB, expected at most 4 KiB)"),
+            "{said}"
+        );
+    }
+    assert!(memory.to_vec() == before);
+}

@@ -501,6 +501,7 @@ impl Crew {
                 let core = &self.store.core;
                 let read = landed
                     .result
+                    .map_err(|error| core.unread(getting.id, &sought, error))
                     .map(|()| core.decode(&sought, buf.unwrap_or_default()));
                 match read {
                     Err(error) => self.end_get(getting, Err(error), true),

@@ -39,10 +39,9 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::Store;
-use super::extent::UNIT;
 use super::index::JOURNAL;
 use super::queue::{self, Ask, Counters, Health, Histogram, Next, Queue, Ticket};
-use crate::error::{Error, Kind, Result, size};
+use crate::error::{Error, Result};
 use crate::io::flight::{self, Means};
 pub use ask::{Asked, AskedChange, AskedRead};
 use ask::{Job, Verb};
@@ -125,19 +124,10 @@ struct State {
 }
 
 impl Served {
-    /// Begins to serve `store`, with three threads of its own. `Invalid` if the depth is 0, the means cannot be had, or the
-    /// device takes only blocks longer than 4 KiB; `Io` or `Full` if the system gives no threads or no memory.
+    /// Begins to serve `store`, with three threads of its own. `Invalid` if the depth is 0, or the means cannot be had;
+    /// `Io` or `Full` if the system gives no threads or no memory.
     pub fn start(store: Arc<Store>, options: &Options) -> Result<Self> {
         let data = &store.core.data;
-        if data.alignment() > UNIT {
-            return Err(Error::new(
-                Kind::Invalid,
-                "the device's blocks are too long for requests",
-            )
-            .at(data.path())
-            .found(size(data.alignment()), format!("at most {}", size(UNIT)))
-            .remedy("call the store directly"));
-        }
         let flight = flight::open(data, options.depth, options.means)
             .map_err(|error| error.at(data.path()))?;
         let shared = Arc::new(Shared {

@@ -154,3 +154,15 @@ fn the_emptiest_group_comes_next_and_what_does_not_fit_is_refused() {
         "goes forward in the stride"
     );
 }
+
+#[test]
+fn a_store_that_is_opened_again_goes_on_where_it_was() {
+    let mut first = space(4096, 1024);
+    let taken = first.take(100, 1).unwrap().unwrap().span;
+    let mut again = space(4096, 1024);
+    // Of equally empty groups the first would be next, of others the emptiest.
+    again.claim(taken).unwrap();
+    again.go_on(first.open().unwrap());
+    let next = again.take(100, 2).unwrap().unwrap().span;
+    assert_eq!(next.unit, taken.end());
+}
