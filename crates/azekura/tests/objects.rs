@@ -663,12 +663,12 @@ fn small_objects_that_are_renewed_in_the_journal_outlive_deaths() {
             count += 1;
         }
         let snapshot = store.snapshot().unwrap();
-        let mut version = 1000;
         for round in 0..12_000 {
             let n = random.below(count);
-            version += 1;
-            let len = *random.choose(&[60, 900]);
-            let value = Value { version, len };
+            let value = Value {
+                version: 10_000 + round,
+                len: *random.choose(&[60, 900]),
+            };
             if random.one_in(2) {
                 assert_eq!(store.remove(id(n)).unwrap(), there.remove(&n).is_some());
             } else if store.put(id(n), &value.bytes()).is_ok() {

@@ -1,5 +1,8 @@
 //! Full stores are emptied: whatever is full, the data or the journal, and however small, removals find room, in any order, and
 //! what is put then finds room, too. Nobody syncs unless the store does.
+//!
+//! Shapes of stores are tried in rounds of filling and emptying, fixed ones and random ones. What snapshots keep is theirs to
+//! test.
 
 use std::ops::Range;
 
