@@ -64,7 +64,9 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Ok(outcome) => outcome.code(),
         Err(error) if output::reader_left(&error) => 0,
         Err(error) => {
-            eprintln!("azekura: {error}");
+            // At once, so that lines of several processes do not mix.
+            let line = format!("azekura: {error}\n");
+            let _ = std::io::stderr().write_all(line.as_bytes());
             exit::code_of(error.kind())
         }
     }

@@ -277,10 +277,15 @@ impl Core {
     #[cold]
     pub(super) fn too_large(&self, what: impl std::fmt::Display, len: u64) -> Error {
         let (found, most) = sizes(len, self.len_max());
+        let remedy = if self.room.lock().space.units() < u64::from(self.group_units) {
+            "store it in parts, or grow the store"
+        } else {
+            "store it in parts, or make a store with larger groups"
+        };
         Error::new(Kind::TooLarge, format!("{what} exceeds the limit"))
             .at(self.data.path())
             .found(found, format!("at most {most}"))
-            .remedy("store it in parts, or make a store with larger groups")
+            .remedy(remedy)
     }
 
     fn find_room(&self, id: ObjectId, units: u32) -> Result<(Span, u64)> {

@@ -42,9 +42,8 @@ impl Core {
                 )
                 .remedy("make a smaller one, and put the objects there"));
         }
-        if wanted > there {
-            self.data.resize(wanted)?;
-        }
+        // Whole units, which any sector divides.
+        let wanted = wanted - wanted % UNIT;
         let units = (wanted.min(PLACES_END) - self.data_offset) / UNIT;
         let journal_size = state
             .superblock
@@ -53,9 +52,6 @@ impl Core {
         let groups = units.div_ceil(u64::from(self.group_units));
         let least = least_journal(self.log.geometry(), groups);
         if units > before && journal_size < least {
-            if wanted > there {
-                self.data.resize(there)?;
-            }
             let what = "the journal is too small for so many groups";
             return Err(Error::new(Kind::Invalid, what)
                 .at(self.log.storage().path())
@@ -64,6 +60,9 @@ impl Core {
                     format!("{} or more", size(least)),
                 )
                 .remedy("make a store with a larger journal, and put the objects there"));
+        }
+        if wanted > there {
+            self.data.resize(wanted)?;
         }
         if units > before {
             self.room.lock().space.grow(units)?;

@@ -604,6 +604,14 @@ pub(super) fn other_place(error: Error, head: &[u8]) -> Error {
     }
 }
 
+/// As `other_place`, of the data of a store: what was there may be told again.
+fn other_data(error: Error, head: &[u8]) -> Error {
+    if head.iter().any(|byte| *byte != 0) {
+        return other_place(error, head);
+    }
+    error.remedy("check the path; if it is the store's, its label is lost: run `azekura object repair` with --data")
+}
+
 /// The root of the last checkpoint; of a store without one, an empty one.
 pub(super) fn read_root(storage: &dyn Storage, last: &Super) -> Result<Root> {
     let Some(extent) = last.anchor.root else {
@@ -648,7 +656,7 @@ fn check_devices(journal: &dyn Storage, data: Option<&dyn Storage>, last: &Super
             let mut head = vec![0; data.size()?.min(superblock::SIZE) as usize];
             data.read_at(0, &mut head)?;
             let label = Superblock::current(&head, &DATA)
-                .map_err(|error| other_place(error, &head).at(data.path()))?;
+                .map_err(|error| other_data(error, &head).at(data.path()))?;
             let of = layout::decode_label(&label.payload).map(|(identity, _)| identity);
             if of != Some(last.identity) {
                 return Err(

@@ -16,6 +16,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use super::extent::UNIT;
 use super::open::{JOURNAL_MIN, JOURNAL_PART};
 use super::{Options, Repaired, Store};
 use crate::error::{Error, Kind, Result};
@@ -62,7 +63,12 @@ impl Store {
         let data = New::at(data, options)?;
         data.resize(options.capacity)?;
         let part = (data.storage.size()? / JOURNAL_PART).max(JOURNAL_MIN);
-        journal.resize(options.journal_size.unwrap_or(part))?;
+        let journal_size = options.journal_size.unwrap_or(part);
+        journal.resize(
+            journal_size
+                .checked_next_multiple_of(UNIT)
+                .unwrap_or(journal_size),
+        )?;
         let options = Options {
             // Two places are taken whole.
             journal_size: None,
@@ -277,5 +283,43 @@ mod tests {
         let left: Vec<_> = std::fs::read_dir(&folder).unwrap().collect();
         assert_eq!(left.len(), 1);
         assert_eq!(std::fs::read(&other).unwrap(), b"somebody's own");
+    }
+
+    #[test]
+    fn sizes_need_not_be_whole_units_and_a_lost_label_is_not_called_a_blank_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let [journal, data] = ["journal", "data"].map(|name| folder.path().join(name));
+        let odd = Options {
+            journal_size: Some(300_001),
+            ..options()
+        };
+        let store = Store::create_with_data(&journal, Some(&data), &odd, &mut quiet()).unwrap();
+        store.put(ObjectId(1), &[7; 5000]).unwrap();
+        assert_eq!(store.grow(Some((12 << 20) + 5)).unwrap(), (12 << 20) - 8192);
+        store.close().unwrap();
+        let sound = std::fs::read(&data).unwrap();
+        std::fs::write(&data, [&[0; 8192], &sound[8192..]].concat()).unwrap();
+        let open = || Store::open_with_data(&journal, Some(&data), &odd);
+        let said = open().unwrap_err().to_string();
+        assert!(said.ends_with("its label is lost: run `azekura object repair` with --data"));
+        Store::repair_with_data(&journal, Some(&data), &mut quiet()).unwrap();
+        let store = open().unwrap();
+        assert_eq!(store.get(ObjectId(1)).unwrap(), Some(vec![7; 5000].into()));
+    }
+
+    #[test]
+    fn a_store_is_not_made_larger_than_its_journal_tells_nor_its_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("store");
+        let small = Options {
+            journal_size: Some(144 << 10),
+            group_size: Some(4096),
+            capacity: 256 << 10,
+            ..options()
+        };
+        let store = Store::create(&path, &small).unwrap();
+        let refused = store.grow(Some(16 << 20)).unwrap_err();
+        assert!(refused.to_string().contains("too small for so many groups"));
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 256 << 10);
     }
 }

@@ -23,10 +23,11 @@ use crate::whole;
 const HELP: &str = "\
 Examples:
   azekura object put photos.azo 2a cat.jpg
-  azekura object put photos.azo 2b dog.jpg 2c cow.jpg      both or none
+  azekura object put photos.azo 2b dog.jpg 2c cow.jpg      # both or none
   tar c folder | azekura object put backups.azo 7 -
 
 Values are read before the store is opened, so one of its own objects may come through a pipe.
+An empty pipe is an empty value: in a shell use `set -o pipefail`, or a file, where the source may fail.
 
 Exit codes: 1 a condition does not hold; 4 a value is too long; 5 no room; 6 the store is in use.
 `azekura --help` lists all.";
@@ -171,7 +172,7 @@ impl Put {
                 Error::new(Kind::TooLarge, format!("object {id} exceeds the limit"))
                     .at(self.place.device())
                     .found(found, format!("at most {most}"))
-                    .remedy("store it in parts, or make a store with larger groups: --group-size"),
+                    .remedy("store it in parts, grow the store, or make a store with larger groups: --group-size"),
             );
         }
         Ok(())

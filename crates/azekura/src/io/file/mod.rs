@@ -30,6 +30,9 @@ use device::{Device, device_at, whole_blocks};
 pub use folder::{Files, remove, sync_directory};
 use nameless::Nameless;
 
+/// Bytes from which on the file system is asked beforehand whether it has so much.
+const ASKED: u64 = 64 << 20;
+
 /// An open file.
 #[derive(Debug)]
 #[expect(clippy::struct_field_names, reason = "the system's file, inside ours")]
@@ -247,7 +250,14 @@ impl File {
         if range.is_empty() {
             return Ok(true);
         }
-        match self.fallocate(FallocateFlags::empty(), range) {
+        let new = range.end.saturating_sub(self.size()?.max(range.start));
+        let taken = if new > self.free_at_most(new) {
+            // Meanwhile nobody else would have any.
+            Err(Errno::NOSPC)
+        } else {
+            self.fallocate(FallocateFlags::empty(), range)
+        };
+        match taken {
             Ok(()) => Ok(true),
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(false),
             Err(error) => {
@@ -255,6 +265,15 @@ impl File {
                 Err(self.error(&what, error, range.start))
             }
         }
+    }
+
+    /// Bytes that are free on its file system, if so many are asked for that it is worth asking.
+    fn free_at_most(&self, wanted: u64) -> u64 {
+        if wanted < ASKED {
+            return wanted;
+        }
+        let found = rustix::fs::fstatvfs(&self.file);
+        found.map_or(wanted, |found| found.f_bfree.saturating_mul(found.f_frsize))
     }
 
     fn error(&self, what: &str, source: impl Into<std::io::Error>, offset: u64) -> Error {

@@ -29,6 +29,25 @@ fn what_was_replaced_before_it_was_locked_is_not_written_to() {
 }
 
 #[test]
+fn what_a_file_system_does_not_have_is_refused_and_nothing_of_it_taken() {
+    let (folder, path) = folder();
+    let file = File::create(&path).unwrap();
+    file.resize(8192).unwrap();
+    let before = (file.size().unwrap(), file.allocated().unwrap());
+    let there = rustix::fs::statvfs(folder.path()).unwrap();
+    // Others may give some back meanwhile.
+    let wanted = (there.f_bfree * there.f_frsize).next_multiple_of(4096) * 3 / 2 + (256 << 20);
+    let refused = file.resize(wanted / 4096 * 4096).unwrap_err();
+    assert_eq!(refused.kind(), Kind::Full, "{refused}");
+    assert_eq!((file.size().unwrap(), file.allocated().unwrap()), before);
+    if let Ok(direct) = crate::io::direct::DirectFile::beside(&file) {
+        let refused = direct.resize(wanted / 4096 * 4096).unwrap_err();
+        assert_eq!(refused.kind(), Kind::Full, "{refused}");
+        assert_eq!((file.size().unwrap(), file.allocated().unwrap()), before);
+    }
+}
+
+#[test]
 fn what_is_written_is_read_through_file_and_map_alike() {
     let (_folder, path) = folder();
     let file = File::create(&path).unwrap();
