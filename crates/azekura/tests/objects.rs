@@ -387,7 +387,7 @@ fn explored(seed: u64, count: usize, bug: Bug, options: &Options, quick: Option<
 #[test]
 fn every_crash_leaves_of_each_object_a_state_it_had() {
     let mut counts = Counts::default();
-    for round in 0..36 {
+    for round in 0..38 {
         let mut options = options();
         if round % 3 == 0 {
             options.durability = Durability::Power;
@@ -408,7 +408,7 @@ fn every_crash_leaves_of_each_object_a_state_it_had() {
     }
     tried(&format!("{counts:?}"));
     assert!(
-        counts.crash_states + counts.recovery_cuts > 90_000,
+        counts.crash_states + counts.recovery_cuts > 100_000,
         "{counts:?}"
     );
 }
@@ -685,6 +685,36 @@ fn small_objects_that_are_renewed_in_the_journal_outlive_deaths() {
                 after.check_room().unwrap();
                 killed += 1;
             }
+        }
+        // Within changes and checkpoints, too: then the one that was going on has happened or not.
+        let mut moments = vec![(disk.events(), there.clone())];
+        for version in 50_000..50_150 {
+            let n = random.below(count);
+            let value = Value { version, len: 500 };
+            if random.one_in(2) {
+                store.remove(id(n)).unwrap();
+                there.remove(&n);
+            } else if store.put(id(n), &value.bytes()).is_ok() {
+                there.insert(n, value);
+            }
+            moments.push((disk.events(), there.clone()));
+        }
+        store.checkpoint().unwrap();
+        moments.push((disk.events(), there.clone()));
+        let (first, last) = (moments[0].0, disk.events());
+        for event in (first..last).step_by(((last - first) / 60).max(1)) {
+            let at = moments.partition_point(|(ended, _)| *ended <= event);
+            let after = open(&disk.kill_state(event), Bug::None, &options).unwrap();
+            let is = |there: &BTreeMap<u64, Value>| {
+                (0..count).all(|n| {
+                    let value = there.get(&n).map(|value| value.bytes().into());
+                    after.get(id(n)).unwrap() == value
+                })
+            };
+            let legal = &moments[at.saturating_sub(1)..=at];
+            assert!(legal.iter().any(|(_, there)| is(there)), "event {event}");
+            after.check_room().unwrap();
+            killed += 1;
         }
         let stats = store.stats().unwrap();
         let appended = stats.iter().find(|(name, _)| *name == "journal_appended");
