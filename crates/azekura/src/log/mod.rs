@@ -500,11 +500,39 @@ impl Log {
     pub fn position(&self, address: Address) -> Option<LogPosition> {
         let (index, offset) = self.geometry.locate(address.offset())?;
         let (_, _, offset) = self.segments.place(index, offset)?;
-        let header = self.header(self.segments.first_of(index))?;
+        let first = self.segments.first_of(index);
+        let sequence = self.segments.sequence_of(first);
+        let told = || self.header(first).map(|header| header.sequence);
         Some(LogPosition {
-            sequence: header.sequence,
+            sequence: sequence.or_else(told)?,
             offset,
         })
+    }
+
+    /// Segments in use whose header on storage is not what is known of them.
+    pub fn untrue_headers(&self) -> Vec<Segment> {
+        let mut segments = self.segments.in_use(Use::Log);
+        segments.retain(|of| {
+            let (sequence, units) = (of.sequence, of.units);
+            self.header(of.index) != Some(SegmentHeader { sequence, units })
+        });
+        segments
+    }
+
+    /// Writes the headers again that are untrue, but not their links.
+    pub fn mend_headers(&self) {
+        for Segment {
+            index,
+            units,
+            sequence,
+            ..
+        } in self.untrue_headers()
+        {
+            let header = SegmentHeader { sequence, units }.encode(self.geometry.salt);
+            let before_link = &header[..LINK_OFFSET as usize];
+            self.map.write(self.geometry.offset_of(index), before_link);
+            tracing::warn!(index, sequence, "the header of a segment is mended");
+        }
     }
 
     /// Counts the frame of `len` bytes at `address` as dead.

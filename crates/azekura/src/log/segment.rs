@@ -394,6 +394,13 @@ impl Segments {
         self.storage.resize(self.geometry.offset_of(at))
     }
 
+    /// The sequence of the log's segment at `index`, whatever its header on storage says by now.
+    pub fn sequence_of(&self, index: u32) -> Option<u64> {
+        let space = self.space.lock();
+        let found = space.used.get(&index);
+        found.and_then(|(_, sequence, of)| (*of == Use::Log).then_some(*sequence))
+    }
+
     /// All segments in use for `usage`, by index.
     pub fn in_use(&self, usage: Use) -> Vec<Segment> {
         let space = self.space.lock();

@@ -133,7 +133,7 @@ impl Store {
     }
 
     /// Makes all `changes`: after a crash all of them happened or none. Ids must be distinct (`Invalid`). One write for each
-    /// put, and one frame of the journal, with which they happen. The sequences, in the order of `changes`.
+    /// put, however short it is, and one frame of the journal, with which they happen. The sequences, in the order of `changes`.
     ///
     /// ```
     /// use azekura::object::{Change, ObjectId, Options, Store};
@@ -277,7 +277,9 @@ impl Core {
     #[cold]
     pub(super) fn too_large(&self, what: impl std::fmt::Display, len: u64) -> Error {
         let (found, most) = sizes(len, self.len_max());
-        let remedy = if self.room.lock().space.units() < u64::from(self.group_units) {
+        let remedy = if len > extent::LEN_MAX {
+            "store it in parts"
+        } else if self.room.lock().space.units() < u64::from(self.group_units) {
             "store it in parts, or grow the store"
         } else {
             "store it in parts, or make a store with larger groups"

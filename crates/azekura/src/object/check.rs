@@ -234,6 +234,11 @@ impl Core {
             true
         })?;
         report.records = records;
+        for segment in self.log.untrue_headers() {
+            let offset = self.log.geometry().offset_of(segment.index);
+            let what = "the header of a segment of the journal does not verify".to_owned();
+            report.note_at(self.log.storage().path(), Some(offset), what);
+        }
         if let Some((offset, what)) = end {
             report.note_at(self.log.storage().path(), Some(offset), what);
         }

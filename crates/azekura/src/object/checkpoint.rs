@@ -14,6 +14,8 @@
 //!
 //! It does not decide when.
 
+use parking_lot::RwLockWriteGuard;
+
 use super::Core;
 use super::index::{ENTRY_SIZE, Image, JOURNAL, Shot};
 use super::layout::{ENGINE, LEAF_SEED, LIST_SEED, ROOT_SEED, Root, Super, encode_runs, list_size};
@@ -45,6 +47,8 @@ pub(super) struct Checkpoint {
 
 /// Spans in limbo that a root tells without a sync before.
 const LIMBO_MAX: usize = 32;
+/// Syncs that are made for it: others go on removing meanwhile.
+const SYNCS_MAX: u32 = 4;
 /// Bytes that a root takes for each leaf or group, at most.
 const PART_LEN: u64 = 48;
 /// Bytes that it takes for a span, a pack, a put under way, at most.
@@ -177,12 +181,8 @@ impl Core {
         }
         let appended = self.log.appended();
         let (kept_from, reach) = self.move_small()?;
-        // The root tells each span in limbo, in one row with all else; behind a sync they are the groups'.
-        if self.room.lock().space.spans_in_limbo() > LIMBO_MAX {
-            self.sync()?;
-        }
         let mut moment = {
-            let _alone = self.gate.write();
+            let _alone = self.alone_with_little_limbo()?;
             // What the reserve is for: without a checkpoint there would never be room again.
             self.tell_waiting(Claim::Checkpoint)?;
             let mut room = self.room.lock();
@@ -240,6 +240,22 @@ impl Core {
         } else {
             segments.reap();
         }
+    }
+
+    /// The gate, alone. The root tells each span in limbo, in one row with all else; behind a sync they are the groups'.
+    fn alone_with_little_limbo(&self) -> Result<RwLockWriteGuard<'_, ()>> {
+        for _ in 0..SYNCS_MAX {
+            let alone = self.gate.write();
+            let room = self.room.lock();
+            let is_much = room.space.spans_in_limbo() > LIMBO_MAX;
+            if !is_much || room.space.breadth().is_pinned {
+                return Ok(alone);
+            }
+            drop(room);
+            drop(alone);
+            self.sync()?;
+        }
+        Ok(self.gate.write())
     }
 
     fn write_checkpoint(&self, state: &mut Checkpoint, moment: &mut Moment) -> Result<()> {

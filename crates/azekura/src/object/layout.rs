@@ -21,7 +21,7 @@
 //! | 32 | 8 | offset of the data, on its device |
 //! | 40 | 8 | units of data |
 //! | 48 | 4 | units of an allocation group |
-//! | 52 | 4 | alignment of the device when the store was made |
+//! | 52 | 4 | longest sectors of a device that the store may be on |
 //! | 56 | 1 | devices: 1 or 2 |
 //! | 57 | 1 | state: 0 closed cleanly, 1 open for writing (or its writer died) |
 //! | 58 | 2 | zero |
@@ -119,7 +119,7 @@ pub struct Super {
     pub units: u64,
     /// Units of an allocation group.
     pub group_units: u32,
-    /// Alignment of the device when the store was made, in bytes.
+    /// The longest sectors of a device that it may be on, in bytes.
     pub alignment: u32,
     /// 1 or 2.
     pub devices: u8,

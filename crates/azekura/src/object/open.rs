@@ -274,6 +274,7 @@ impl Core {
         self.log.healthy()?;
         self.make_checkpoint()
             .map_err(|error| self.of_journal(error))?;
+        self.log.mend_headers();
         let mut state = self.checkpoint.lock();
         let Some((_, mut payload)) = state.superblock.clone() else {
             return Ok(());

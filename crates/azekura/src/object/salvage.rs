@@ -79,7 +79,7 @@ impl Gap {
         self.behind = None;
     }
 
-    /// Here a record stands. Puts with extents are told late, in no order.
+    /// Here a record stands. Puts with extents are told late, in no order, and renewed small objects are older.
     fn pass(&mut self, record: &Record) {
         let at_once = match record {
             Record::Small(_, sequence, _)
@@ -89,7 +89,7 @@ impl Gap {
         };
         if self.offset.is_none() {
             self.before = self.before.max(Some(at_once));
-        } else {
+        } else if self.before.is_none_or(|before| before < at_once) {
             self.behind.get_or_insert(at_once);
         }
     }
@@ -99,8 +99,7 @@ impl Gap {
         let offset = self.offset?;
         let which = match (self.before, self.behind) {
             (Some(before), Some(behind)) => {
-                let most = behind.saturating_sub(before + 1);
-                format!("between sequences {before} and {behind}, {most} at most,")
+                format!("between sequences {before} and {behind}")
             }
             (Some(before), None) => format!("behind sequence {before}"),
             (None, Some(behind)) => format!("before sequence {behind}"),
@@ -108,7 +107,7 @@ impl Gap {
         };
         Some(format!(
             "the journal cannot be read at offset {offset:#x}: of the changes {which} small objects may be lost or \
-             older, and removals and batches undone"
+             older, and removals and batches undone; where the store was full, small objects from before may be, too"
         ))
     }
 }

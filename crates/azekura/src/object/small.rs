@@ -31,6 +31,11 @@ use crate::room;
 
 /// Bytes of a pack, about.
 const PACK_SIZE: u64 = 256 << 10;
+/// Before all that is in the journal.
+const FRONT: LogPosition = LogPosition {
+    sequence: 0,
+    offset: 0,
+};
 /// Packs emptied at a checkpoint, at most.
 const EMPTIED_MAX: usize = 64;
 
@@ -76,7 +81,8 @@ struct Moved {
 impl Core {
     /// Whether an object of this length goes to the journal first.
     pub(super) fn is_small(&self, len: usize) -> bool {
-        len as u64 <= self.options.small_max.min(extent::PACKED_LEN_MAX)
+        let small_max = self.options.small_max.min(extent::PACKED_LEN_MAX);
+        small_max > 0 && len as u64 <= small_max
     }
 
     /// In the id's turn.
@@ -175,8 +181,9 @@ impl Core {
             let leaf = self.index.leaf_of(shot, next)?;
             for (id, from) in leaf.entries().filter(|(_, entry)| entry.kind == JOURNAL) {
                 if self.index.get(id)? == Some(from) {
+                    // Where that cannot be told all is kept.
                     let position = self.log.position(Address(from.place));
-                    oldest = position.map_or(oldest, |position| oldest.min(position));
+                    oldest = oldest.min(position.unwrap_or(FRONT));
                 }
             }
         }

@@ -5,10 +5,11 @@
 //! test.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use azekura::io::Storage;
 use azekura::io::memory::Memory;
-use azekura::object::{Change, ObjectId, Options, Store};
+use azekura::object::{Change, ObjectId, Options, Store, StoreReader};
 use azekura::testkit::{Random, round_seed, tried};
 use azekura::{Durability, Kind};
 
@@ -149,4 +150,70 @@ fn removals_are_never_refused() {
     }
     let count: usize = shapes.iter().map(Shape::fill_and_empty).sum();
     tried(&format!("{} full stores, {count} objects", shapes.len()));
+}
+
+/// The sequence of a segment was read from its header: with that rotten what stood there was let go with it, though it could be
+/// read, and `check` had found nothing.
+#[test]
+fn a_rotten_header_of_a_segment_is_told_and_takes_no_object_with_it() {
+    let mut random = Random::new(round_seed() + 77);
+    let options = Options {
+        capacity: 640 << 10,
+        journal_size: Some(192 << 10),
+        ..options()
+    };
+    let (memory, store) = super::store_with(&options);
+    let mut there = Vec::new();
+    // Long ones leave no room for packs.
+    for len in [60_000, 4000, 100] {
+        while store
+            .put(super::id(there.len() as u64), &vec![7; len])
+            .is_ok()
+        {
+            there.push(len);
+        }
+    }
+    let stats = store.stats().unwrap();
+    let in_journal = stats.iter().find(|(name, _)| *name == "objects_in_journal");
+    assert!(in_journal.unwrap().1 > 100, "{in_journal:?}");
+    store.checkpoint().unwrap();
+    store.close().unwrap();
+    let bytes = memory.to_vec();
+    let mut told = 0;
+    for segment in (16 << 10..192 << 10).step_by(4096) {
+        if &bytes[segment..segment + 4] != b"azsg" {
+            continue;
+        }
+        let mut rotten = bytes.clone();
+        rotten[segment + 9] ^= 16;
+        // Where the journal begins it has to be there.
+        if let Err(error) = StoreReader::open_on(super::storage_of(&rotten), None) {
+            assert_eq!(error.kind(), Kind::Corrupted);
+            continue;
+        }
+        let is_sound = |bytes: &[u8]| {
+            let reader = StoreReader::open_on(super::storage_of(bytes), None).unwrap();
+            reader.check(true, &mut |_, _| {}).unwrap().is_sound()
+        };
+        told += u32::from(!is_sound(&rotten));
+        let storage = super::storage_of(&rotten);
+        let store = Store::open_on(Arc::clone(&storage), None, &options).unwrap();
+        store.close().unwrap();
+        let mut mended = vec![0; rotten.len()];
+        storage.read_at(0, &mut mended).unwrap();
+        assert!(is_sound(&mended), "segment at {segment:#x}");
+        let store = super::opened(&rotten);
+        let mut left: Vec<u64> = (0..there.len() as u64).collect();
+        while left.len() > there.len() - 40 {
+            let n = left.swap_remove(random.index(left.len()));
+            assert!(store.remove(super::id(n)).unwrap());
+        }
+        store.checkpoint().unwrap();
+        for n in left {
+            let found = store.get(super::id(n)).unwrap();
+            assert_eq!(found.map(|found| found.len()), Some(there[n as usize]));
+        }
+        store.close().unwrap();
+    }
+    assert!(told > 2, "{told}");
 }

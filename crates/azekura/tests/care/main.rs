@@ -6,7 +6,7 @@
 //! | `cuts` | may the power go while a store is repaired, copied or grown? |
 //! | `rot` | does any flipped bit, anywhere, give anything but the right bytes or a clear error, and does repair bring it back? |
 //! | `defects` | do the twelve known defects of an older engine of this kind stay away? |
-//! | `emptied` | do removals find room in any full store? |
+//! | `emptied` | do removals find room in any full store, and is nothing let go that is needed? |
 //! | `faults` | does a failing write, sync or read lose anything it must not? |
 //! | `forged` | do impossible numbers under right checksums do any harm? |
 //! | `formats` | are the bytes as they were, and do older files open? |

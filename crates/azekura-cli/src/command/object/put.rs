@@ -26,6 +26,7 @@ Examples:
   azekura object put photos.azo 2b dog.jpg 2c cow.jpg      # both or none
   tar c folder | azekura object put backups.azo 7 -
 
+Several values that are put at once are stored apart, in 4 KiB each at least, however short they are.
 Values are read before the store is opened, so one of its own objects may come through a pipe.
 An empty pipe is an empty value: in a shell use `set -o pipefail`, or a file, where the source may fail.
 
