@@ -428,12 +428,12 @@ fn a_store_that_cannot_be_made_leaves_nothing() {
                 "--capacity",
                 "400MiB",
                 "--journal-size",
-                "80KiB",
+                "144KiB",
                 "--group-size",
-                "1MiB",
+                "128KiB",
             ],
             3,
-            "the journal is too small for so many groups at new.azo (found 80 KiB, and 400 groups of 1 MiB, expected ",
+            "the journal is too small for so many groups at new.azo (found 144 KiB, and 3199 groups of 128 KiB, expected ",
         ),
         (
             &["/dev/null", "--capacity", "48MiB"],
@@ -490,7 +490,7 @@ fn what_is_too_small_or_forgotten_is_told_with_what_helps() {
         assert!(error.ends_with(ends), "{arguments:?}: {error}");
         assert!(place.names().is_empty());
     }
-    let small = ["--capacity", "1MiB", "--journal-size", "80KiB"];
+    let small = ["--capacity", "1MiB", "--journal-size", "144KiB"];
     let one = [&["create", "one"][..], &small].concat();
     place.object(&one).ok();
     place
