@@ -40,6 +40,18 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// All of them. Programs number them in this order.
+    pub const ALL: [Self; 8] = [
+        Self::Invalid,
+        Self::TooLarge,
+        Self::Full,
+        Self::Locked,
+        Self::Mismatch,
+        Self::Corrupted,
+        Self::Io,
+        Self::Poisoned,
+    ];
+
     /// The word a message begins with.
     pub const fn word(self) -> &'static str {
         match self {

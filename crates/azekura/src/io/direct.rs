@@ -256,11 +256,7 @@ impl Storage for DirectFile {
         let present = self.size()?;
         match size.cmp(&present) {
             Ordering::Equal => Ok(()),
-            // Some file systems keep what they found before the rest was refused.
-            Ordering::Greater => self.allocate(present, size - present).inspect_err(|_| {
-                self.seen.store(0, Relaxed);
-                drop(self.file.file.set_len(present));
-            }),
+            Ordering::Greater => self.allocate(present, size - present),
             Ordering::Less => {
                 self.seen.store(0, Relaxed);
                 self.file.resize(size)

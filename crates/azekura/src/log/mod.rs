@@ -500,13 +500,8 @@ impl Log {
     pub fn position(&self, address: Address) -> Option<LogPosition> {
         let (index, offset) = self.geometry.locate(address.offset())?;
         let (_, _, offset) = self.segments.place(index, offset)?;
-        let first = self.segments.first_of(index);
-        let sequence = self.segments.sequence_of(first);
-        let told = || self.header(first).map(|header| header.sequence);
-        Some(LogPosition {
-            sequence: sequence.or_else(told)?,
-            offset,
-        })
+        let sequence = self.segments.sequence_of(self.segments.first_of(index))?;
+        Some(LogPosition { sequence, offset })
     }
 
     /// Segments in use whose header on storage is not what is known of them.

@@ -112,21 +112,17 @@ pub(super) fn leaf_image_max(geometry: Geometry) -> u64 {
     geometry.segment_size() / LEAF_PART
 }
 
-/// Segments of the least journal of all, and so many groups as it tells.
+/// Segments of the least journal of all.
 pub(super) const LEAST: u32 = 32;
-const FEW: u64 = 64;
-/// Of more groups, segments besides those kept and a root, in which a store of a few objects lives.
+/// Segments besides those kept and a root, in which a store of a few objects lives.
 const LIVING: u32 = 6;
 
 /// Bytes of the smallest journal with which a store of `groups` groups takes its first objects, of segments of this size.
 pub(super) fn least_journal(geometry: Geometry, groups: u64) -> u64 {
-    if groups <= FEW {
-        return geometry.offset_of(LEAST);
-    }
     let (units, _) = Load::of_few(groups).need(geometry);
     let root = (groups * PART_LEN).div_ceil(geometry.segment_size()) as u32;
     let least = |limit| left_by_growth(units, limit) + root + LIVING;
-    geometry.offset_of(least(least(0)))
+    geometry.offset_of(least(least(0)).max(LEAST))
 }
 
 /// The seed of a leaf's image.

@@ -172,13 +172,9 @@ impl Store {
                 .at(core.data.path())
                 .offset(address.offset())
             })?;
-            let is_synced = core
-                .log
-                .position(address)
-                .is_some_and(|at| at < trust.durable);
-            let is_doubted = core
-                .log
-                .position(address)
+            let at = core.log.position(address);
+            let is_synced = at.is_some_and(|at| at < trust.durable);
+            let is_doubted = at
                 .zip(last.doubt)
                 .is_some_and(|(at, (from, to))| from <= at && at < to);
             let doubted = is_doubted || !trust.trusted && !is_synced;

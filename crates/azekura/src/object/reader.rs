@@ -127,21 +127,11 @@ impl StoreReader {
     pub fn scrub(
         &self,
         from: ObjectId,
-        bytes_per_second: Option<u64>,
-        visit: &mut dyn FnMut(Step) -> bool,
-    ) -> Result<Scrubbed> {
-        self.store.scrub(from, bytes_per_second, visit)
-    }
-
-    /// As [`Store::scrub_range`].
-    pub fn scrub_range(
-        &self,
-        from: ObjectId,
         end: Option<ObjectId>,
         bytes_per_second: Option<u64>,
         visit: &mut dyn FnMut(Step) -> bool,
     ) -> Result<Scrubbed> {
-        self.store.scrub_range(from, end, bytes_per_second, visit)
+        self.store.scrub(from, end, bytes_per_second, visit)
     }
 }
 
@@ -275,7 +265,9 @@ mod tests {
                 let part = reader.get_range(id(1), 70_000..70_003).unwrap().unwrap();
                 assert_eq!(part, value[70_000..70_003]);
                 assert_eq!(reader.head(id(1)).unwrap(), Some(100_000));
-                let scrubbed = reader.scrub(ObjectId(0), None, &mut |_| true).unwrap();
+                let scrubbed = reader
+                    .scrub(ObjectId(0), None, None, &mut |_| true)
+                    .unwrap();
                 assert_eq!((scrubbed.objects, scrubbed.damaged), (1, 0));
             }
             let refused = Store::open(&path, &options()).unwrap_err();

@@ -16,7 +16,7 @@
 
 use super::Core;
 use super::id::ObjectId;
-use super::index::{Entry, JOURNAL, Shot};
+use super::index::{Entry, Shot};
 use super::layout::Record;
 use crate::epoch;
 use crate::error::{Kind, Result};
@@ -25,8 +25,8 @@ use crate::room;
 
 /// Bytes that a frame takes besides the value, at most.
 const FRAME_LEN: u64 = 64;
-/// Bytes that are moved while all others wait.
-const SLICE: u64 = 64 << 10;
+/// Objects that are moved while all others wait.
+const SLICE: usize = 32;
 
 /// A small object in the journal, and where.
 type Staying = (LogPosition, ObjectId, Entry);
@@ -48,42 +48,28 @@ impl Core {
             return Ok(());
         }
         staying.sort_unstable_by_key(|(position, ..)| *position);
-        let mut left = u64::from(segments.space().left_for(Claim::Cleaning)) * size;
-        let mut slice = 0;
-        let mut begin = 0;
-        for end in 1..=staying.len() {
-            let len = len_of(&staying[end - 1]);
-            // What is left of a segment may be too short for the next frame.
-            if left < 2 * len {
-                return self.renew_these(&staying[begin..end - 1]);
-            }
-            left -= len;
-            slice += len;
-            if slice >= SLICE || end == staying.len() {
-                self.renew_these(&staying[begin..end])?;
-                (begin, slice) = (end, 0);
-            }
-        }
-        Ok(())
+        // What is left of a segment may be too short for the next frame.
+        let mut left = u64::from(segments.space().left_for(Claim::Cleaning)) * size / 2;
+        let fits = |small: &&Staying| {
+            let rest = left.checked_sub(len_of(small));
+            left = rest.unwrap_or(0);
+            rest.is_some()
+        };
+        let count = staying.iter().take_while(fits).count();
+        staying.truncate(count);
+        let mut slices = staying.chunks(SLICE);
+        slices.try_for_each(|slice| self.renew_these(slice))
     }
 
     fn staying(&self, shots: &[Shot]) -> Result<Vec<Staying>> {
         let mut staying = Vec::new();
-        for (at, shot) in shots.iter().enumerate() {
-            if !shot.may_be_in_journal() {
-                continue;
+        self.each_in_journal(shots, &mut |id, entry| {
+            if let Some(position) = self.log.position(Address(entry.place)) {
+                room::more(&mut staying, 1)?;
+                staying.push((position, id, entry));
             }
-            let next = shots.get(at + 1).map(|shot| shot.first);
-            let leaf = self.index.leaf_of(shot, next)?;
-            for (id, entry) in leaf.entries().filter(|(_, entry)| entry.kind == JOURNAL) {
-                if let Some(position) = self.log.position(Address(entry.place))
-                    && self.index.get(id)? == Some(entry)
-                {
-                    room::more(&mut staying, 1)?;
-                    staying.push((position, id, entry));
-                }
-            }
-        }
+            Ok(())
+        })?;
         Ok(staying)
     }
 

@@ -43,20 +43,10 @@ pub enum Step {
 }
 
 impl Store {
-    /// Reads and verifies all objects from id `from` on, at most `bytes_per_second` (`None`: as fast as it goes), and tells
+    /// Reads and verifies the objects from id `from` to before `end` (`None`: to the last one), at most `bytes_per_second` (`None`: as fast as it goes), and tells
     /// `visit` of each, until it says no. `Invalid` if the rate is 0. Objects of a window are visited in the order of places; one
     /// that was stopped within a window begins with that window again.
     pub fn scrub(
-        &self,
-        from: ObjectId,
-        bytes_per_second: Option<u64>,
-        visit: &mut dyn FnMut(Step) -> bool,
-    ) -> Result<Scrubbed> {
-        self.scrub_range(from, None, bytes_per_second, visit)
-    }
-
-    /// As [`scrub`](Self::scrub), of the objects before `end` (`None`: to the last one).
-    pub fn scrub_range(
         &self,
         from: ObjectId,
         end: Option<ObjectId>,

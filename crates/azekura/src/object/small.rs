@@ -173,21 +173,37 @@ impl Core {
     /// Where the journal must be kept from for those that stayed.
     fn oldest_small(&self, shots: &[Shot], end: LogPosition) -> Result<LogPosition> {
         let mut oldest = end;
+        self.each_in_journal(shots, &mut |_, from| {
+            // Where that cannot be told all is kept.
+            let position = self.log.position(Address(from.place));
+            oldest = oldest.min(position.unwrap_or(FRONT));
+            Ok(())
+        })?;
+        Ok(oldest)
+    }
+
+    /// Shows the small objects that are in the journal still, where they were when `shots` were taken. While `visit` runs their
+    /// frames stay.
+    pub(super) fn each_in_journal(
+        &self,
+        shots: &[Shot],
+        visit: &mut dyn FnMut(ObjectId, Entry) -> Result<()>,
+    ) -> Result<()> {
         for (at, shot) in shots.iter().enumerate() {
             if !shot.may_be_in_journal() {
                 continue;
             }
-            let next = shots.get(at + 1).map(|shot| shot.first);
-            let leaf = self.index.leaf_of(shot, next)?;
+            let end = shots.get(at + 1).map(|shot| shot.first);
+            let leaf = self.index.leaf_of(shot, end)?;
             for (id, from) in leaf.entries().filter(|(_, entry)| entry.kind == JOURNAL) {
+                let _pin = epoch::pin();
+                // Changed since: the address may be another's.
                 if self.index.get(id)? == Some(from) {
-                    // Where that cannot be told all is kept.
-                    let position = self.log.position(Address(from.place));
-                    oldest = oldest.min(position.unwrap_or(FRONT));
+                    visit(id, from)?;
                 }
             }
         }
-        Ok(oldest)
+        Ok(())
     }
 
     fn each_to_move(
@@ -196,36 +212,25 @@ impl Core {
         visit: &mut dyn FnMut(Moved) -> Result<()>,
     ) -> Result<bool> {
         let mut all = true;
-        for (at, shot) in shots.iter().enumerate() {
-            let end = shots.get(at + 1).map(|shot| shot.first);
-            if !shot.may_be_in_journal() {
-                continue;
-            }
-            let leaf = self.index.leaf_of(shot, end)?;
-            for (id, from) in leaf.entries().filter(|(_, entry)| entry.kind == JOURNAL) {
-                let pin = epoch::pin();
-                // Changed since: the address may be another's.
-                if self.index.get(id)? != Some(from) {
-                    continue;
+        self.each_in_journal(shots, &mut |id, from| {
+            let range = 0..u64::from(from.len);
+            match self.read_journal(&epoch::pin(), id, from, &range) {
+                Ok(Some((value, sequence))) => visit(Moved {
+                    id,
+                    from,
+                    sequence,
+                    value,
+                }),
+                Ok(None) => Ok(()),
+                // It stays where it is: whoever reads it is told.
+                Err(error) if error.kind() == Kind::Corrupted => {
+                    tracing::warn!(%error, "a small object stays in the journal");
+                    all = false;
+                    Ok(())
                 }
-                let range = 0..u64::from(from.len);
-                match self.read_journal(&pin, id, from, &range) {
-                    Ok(Some((value, sequence))) => visit(Moved {
-                        id,
-                        from,
-                        sequence,
-                        value,
-                    })?,
-                    Ok(None) => {}
-                    // It stays where it is: whoever reads it is told.
-                    Err(error) if error.kind() == Kind::Corrupted => {
-                        tracing::warn!(%error, "a small object stays in the journal");
-                        all = false;
-                    }
-                    Err(error) => return Err(error),
-                }
+                Err(error) => Err(error),
             }
-        }
+        })?;
         for pack in self.sparse_packs() {
             self.each_live(pack, visit)?;
         }

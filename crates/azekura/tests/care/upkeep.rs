@@ -83,7 +83,7 @@ fn damage_in_an_object_is_found_by_check_and_scrub_with_device_offset_and_id() {
         finding.what
     );
     let mut damaged = Vec::new();
-    let scrubbed = store.scrub(ObjectId(0), None, &mut |step| {
+    let scrubbed = store.scrub(ObjectId(0), None, None, &mut |step| {
         if let Step::Damaged(finding) = step {
             damaged.push(finding);
         }
@@ -110,7 +110,7 @@ fn a_scrub_stops_when_asked_and_goes_on_where_it_was() {
     let mut rounds = 0;
     loop {
         let mut left = 1100;
-        let scrubbed = store.scrub(from, None, &mut |step| {
+        let scrubbed = store.scrub(from, None, None, &mut |step| {
             if let Step::Whole(id) = step {
                 seen.insert(id);
             }
@@ -504,7 +504,7 @@ fn a_repair_tells_of_damaged_values_and_gives_no_advice_in_a_loss() {
 #[test]
 fn no_rate_and_no_size_of_a_journal_overflows() {
     let (_, store) = store_with(&options());
-    let error = store.scrub(ObjectId(0), Some(0), &mut |_| true);
+    let error = store.scrub(ObjectId(0), None, Some(0), &mut |_| true);
     assert_eq!(error.unwrap_err().kind(), Kind::Invalid);
     for size in [u64::MAX, u64::MAX - 4095, u64::MAX - 4096, 1 << 40] {
         let options = Options {

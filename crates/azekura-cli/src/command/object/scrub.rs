@@ -100,7 +100,7 @@ impl Scrub {
         let progress = Progress::new("scrubbing", total);
         let mut told = Ok(());
         let mut count = 0;
-        let done = store.scrub_range(first, end, self.rate, &mut |step| {
+        let done = store.scrub(first, end, self.rate, &mut |step| {
             count += 1;
             progress.set(count);
             if let Step::Damaged(finding) = step {

@@ -250,8 +250,9 @@ impl File {
         if range.is_empty() {
             return Ok(true);
         }
-        let new = range.end.saturating_sub(self.size()?.max(range.start));
-        let taken = if new > self.free_at_most(new) {
+        let present = self.size()?;
+        let new = range.end.saturating_sub(present.max(range.start));
+        let taken = if self.is_beyond_room(new) {
             // Meanwhile nobody else would have any.
             Err(Errno::NOSPC)
         } else {
@@ -261,19 +262,21 @@ impl File {
             Ok(()) => Ok(true),
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(false),
             Err(error) => {
+                // Some file systems keep what they found before the rest was refused.
+                if new > 0 {
+                    drop(self.file.set_len(present));
+                }
                 let what = format!("cannot allocate {}", size(range.end - range.start));
                 Err(self.error(&what, error, range.start))
             }
         }
     }
 
-    /// Bytes that are free on its file system, if so many are asked for that it is worth asking.
-    fn free_at_most(&self, wanted: u64) -> u64 {
-        if wanted < ASKED {
-            return wanted;
-        }
-        let found = rustix::fs::fstatvfs(&self.file);
-        found.map_or(wanted, |found| found.f_bfree.saturating_mul(found.f_frsize))
+    /// Whether its file system says that it has no room for so many more bytes. Not asked for few.
+    fn is_beyond_room(&self, new: u64) -> bool {
+        let has_less =
+            |found: rustix::fs::StatVfs| found.f_bfree.saturating_mul(found.f_frsize) < new;
+        new >= ASKED && rustix::fs::fstatvfs(&self.file).is_ok_and(has_less)
     }
 
     fn error(&self, what: &str, source: impl Into<std::io::Error>, offset: u64) -> Error {
@@ -419,9 +422,7 @@ impl Storage for File {
         }
         let present = self.size()?;
         if wanted > present {
-            // Some file systems keep what they found before the rest was refused.
-            self.allocate(present, wanted - present)
-                .inspect_err(|_| drop(self.file.set_len(present)))?;
+            self.allocate(present, wanted - present)?;
             // Where the file system does not allocate, the size is all there is.
             if self.size()? < wanted {
                 self.file
