@@ -7,6 +7,8 @@
 use std::fmt::Write as _;
 
 use azekura::Kind;
+/// The exit code of an error's kind: a suite of the bench reads those of the programs that it starts.
+pub(crate) use azekura_bench::object::suite::code_of;
 
 /// The code of arguments that were not understood.
 pub(crate) const USAGE: u8 = 2;
@@ -38,20 +40,6 @@ impl Outcome {
             Self::Damaged => code_of(Kind::Corrupted),
             Self::Misunderstood => USAGE,
         }
-    }
-}
-
-/// The exit code of an error of `kind`.
-pub(crate) fn code_of(kind: Kind) -> u8 {
-    match kind {
-        Kind::Invalid => 3,
-        Kind::TooLarge => 4,
-        Kind::Full => 5,
-        Kind::Locked => 6,
-        Kind::Mismatch => 7,
-        Kind::Corrupted => 8,
-        Kind::Io => 9,
-        Kind::Poisoned => 10,
     }
 }
 
@@ -94,17 +82,7 @@ mod tests {
 
     #[test]
     fn every_kind_has_a_code_of_its_own_and_the_table_names_it() {
-        let kinds = [
-            Kind::Invalid,
-            Kind::TooLarge,
-            Kind::Full,
-            Kind::Locked,
-            Kind::Mismatch,
-            Kind::Corrupted,
-            Kind::Io,
-            Kind::Poisoned,
-        ];
-        for (kind, expected) in kinds.into_iter().zip(3..) {
+        for (kind, expected) in Kind::ALL.into_iter().zip(3..) {
             let (code, meaning) = CODES[usize::from(code_of(kind))];
             assert_eq!(code, expected);
             assert!(meaning.starts_with(kind.word()), "{meaning}");

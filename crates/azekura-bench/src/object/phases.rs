@@ -456,16 +456,7 @@ impl Faults {
 
 /// The kind of an error that results tell by its word.
 fn kind_of(word: &str) -> Kind {
-    let kinds = [
-        Kind::Invalid,
-        Kind::TooLarge,
-        Kind::Full,
-        Kind::Locked,
-        Kind::Mismatch,
-        Kind::Corrupted,
-        Kind::Poisoned,
-    ];
-    let found = kinds.into_iter().find(|kind| kind.word() == word);
+    let found = Kind::ALL.into_iter().find(|kind| kind.word() == word);
     found.unwrap_or(Kind::Io)
 }
 

@@ -114,29 +114,19 @@ pub struct SuitePlan {
     pub quiet: bool,
 }
 
-/// The kinds of errors in the order of their exit codes, which begin with [`FIRST_CODE`].
-const KINDS: [Kind; 8] = [
-    Kind::Invalid,
-    Kind::TooLarge,
-    Kind::Full,
-    Kind::Locked,
-    Kind::Mismatch,
-    Kind::Corrupted,
-    Kind::Io,
-    Kind::Poisoned,
-];
+/// The exit code of the first of all kinds of errors; the others follow it.
 const FIRST_CODE: u8 = 3;
 
 /// The exit code of an error of `kind`, as `azekura --help` lists them.
 pub fn code_of(kind: Kind) -> u8 {
-    let place = KINDS.iter().position(|&other| other == kind);
+    let place = Kind::ALL.iter().position(|&other| other == kind);
     FIRST_CODE + place.unwrap_or_default() as u8
 }
 
 /// The kind that an exit code tells; `Io` for one that tells none.
 fn kind_of(code: Option<i32>) -> Kind {
     let place = code.and_then(|code| usize::try_from(code - i32::from(FIRST_CODE)).ok());
-    let kind = place.and_then(|place| KINDS.get(place)).copied();
+    let kind = place.and_then(|place| Kind::ALL.get(place)).copied();
     kind.unwrap_or(Kind::Io)
 }
 
@@ -482,7 +472,7 @@ mod tests {
 
     #[test]
     fn exit_codes_tell_kinds_and_others_tell_that_a_step_failed() {
-        for kind in KINDS {
+        for kind in Kind::ALL {
             assert_eq!(kind_of(Some(code_of(kind).into())), kind);
         }
         assert_eq!((code_of(Kind::Invalid), code_of(Kind::Poisoned)), (3, 10));

@@ -10,22 +10,10 @@ use std::sync::{Mutex, PoisonError};
 
 use azekura::error::{Error, Kind, Result};
 
-/// The kinds, in the order in which they are counted.
-const KINDS: [Kind; 8] = [
-    Kind::Invalid,
-    Kind::TooLarge,
-    Kind::Full,
-    Kind::Locked,
-    Kind::Mismatch,
-    Kind::Corrupted,
-    Kind::Io,
-    Kind::Poisoned,
-];
-
 /// Failures of an engine.
 #[derive(Debug, Default)]
 pub struct Trouble {
-    counts: [AtomicU64; KINDS.len()],
+    counts: [AtomicU64; Kind::ALL.len()],
     /// What the last failure said of those that are not for want of room or of a smaller record.
     last: Mutex<Option<String>>,
 }
@@ -35,7 +23,7 @@ impl Trouble {
     #[cold]
     pub(crate) fn note(&self, error: &Error) {
         let kind = error.kind();
-        let known = KINDS.iter().position(|of| *of == kind);
+        let known = Kind::ALL.iter().position(|of| *of == kind);
         let count = known.and_then(|index| self.counts.get(index));
         let count = count.map_or(0, |count| count.fetch_add(1, Ordering::Relaxed) + 1);
         let is_grave = matches!(kind, Kind::Corrupted | Kind::Io | Kind::Poisoned);
@@ -64,7 +52,7 @@ impl Trouble {
 
     /// Failures of a kind.
     pub fn count(&self, kind: Kind) -> u64 {
-        let known = KINDS.iter().position(|of| *of == kind);
+        let known = Kind::ALL.iter().position(|of| *of == kind);
         let count = known.and_then(|index| self.counts.get(index));
         count.map_or(0, |count| count.load(Ordering::Relaxed))
     }
@@ -72,7 +60,7 @@ impl Trouble {
     /// Failures of every kind, each with its word.
     pub fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        KINDS
+        Kind::ALL
             .iter()
             .zip(&self.counts)
             .map(move |(kind, count)| (kind.word(), load(count)))
