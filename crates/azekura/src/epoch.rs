@@ -22,13 +22,12 @@
 
 use std::cell::Cell;
 use std::marker::PhantomData;
-use std::mem::ManuallyDrop;
 use std::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, compiler_fence, fence,
 };
 use std::time::Duration;
 
-use crate::weave::{self, Bug, Mutex};
+use crate::weave::{self, Mutex};
 
 /// One thread's lines; reused by later threads.
 #[repr(align(128))]
@@ -147,13 +146,11 @@ impl Participant {
     /// Notes the epoch in which its thread pins itself. A `light_barrier` comes before anything is followed.
     #[inline(always)]
     fn note_epoch(&self) {
-        if !weave::has(Bug::PinUnseen) {
-            weave::point();
-            let epoch = EPOCH.load(Ordering::Acquire);
-            weave::point();
-            // Release: who sees this pin and not the end of the one before knows that all looks under that are over.
-            self.pinned.store(epoch, Ordering::Release);
-        }
+        weave::point();
+        let epoch = EPOCH.load(Ordering::Acquire);
+        weave::point();
+        // Release: who sees this pin and not the end of the one before knows that all looks under that are over.
+        self.pinned.store(epoch, Ordering::Release);
     }
 }
 
@@ -174,7 +171,11 @@ impl std::fmt::Debug for Participant {
 /// Pins this thread. Pins nest.
 #[inline(always)]
 pub fn pin() -> Pin {
-    let participant = local();
+    pin_of(local())
+}
+
+#[inline(always)]
+fn pin_of(participant: &'static Participant) -> Pin {
     let depth = participant.depth.load(Ordering::Relaxed);
     participant.depth.store(depth + 1, Ordering::Relaxed);
     if depth == 0 {
@@ -276,14 +277,12 @@ pub fn writing() -> Option<Mark> {
     mark
 }
 
-/// A thread inside a short update: pinned, and marked as brief from beginning to end. As long as it lives, no other
-/// pin of its thread begins.
+/// A thread inside a short update: pinned, and marked as brief from beginning to end.
 #[derive(Debug)]
 pub struct Brief {
-    pin: ManuallyDrop<Pin>,
+    /// Dropped first: the mark ends after it.
+    pin: Pin,
     mark: Mark,
-    /// What an outer pin of this thread stored, or 0.
-    outer: u64,
 }
 
 impl Brief {
@@ -300,33 +299,14 @@ impl Brief {
     }
 }
 
-impl Drop for Brief {
-    #[inline(always)]
-    fn drop(&mut self) {
-        // The pin is not dropped: it was not counted.
-        let pinned = &self.pin.participant.pinned;
-        weave::point();
-        pinned.store(self.outer, Ordering::Release);
-    }
-}
-
-/// As [`pin`] and [`Pin::briefly`] at once, in fewer instructions, for who calls no code that pins.
+/// As [`pin`] and [`Pin::briefly`] at once, with one barrier.
 #[inline(always)]
 pub fn brief() -> Brief {
     let participant = local();
     let mark = Mark::set(&participant.brief);
-    let outer = participant.pinned.load(Ordering::Relaxed);
-    if outer == 0 {
-        participant.note_epoch();
-    }
-    participant.light_barrier();
     Brief {
-        pin: ManuallyDrop::new(Pin {
-            participant,
-            _thread: PhantomData,
-        }),
+        pin: pin_of(participant),
         mark,
-        outer,
     }
 }
 

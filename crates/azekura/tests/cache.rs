@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use azekura::record::cache::{CacheDb, Options};
 use azekura::testkit::conformance::{Bounds, evictions};
+use azekura::testkit::suite::share;
 use azekura::testkit::{Effort, Random, beside, conformance, round_seed, tried};
 use azekura::{Engine, Reader};
 
@@ -52,7 +53,7 @@ fn it_keeps_its_bounds_and_never_shows_what_is_old() {
 /// Values say whose they are, so that a slot that is used too early shows; sizes change while all this goes on.
 #[test]
 fn threads_see_whole_values_of_their_keys_while_records_are_dropped_and_sizes_change() {
-    const OPS: u64 = 200_000;
+    let ops = share(200_000);
     let bounds = Bounds {
         records_max: 2000,
         bytes_max: 400_000,
@@ -61,7 +62,7 @@ fn threads_see_whole_values_of_their_keys_while_records_are_dropped_and_sizes_ch
     let (looks, hits) = (AtomicU64::new(0), AtomicU64::new(0));
     let work = |thread: u64| {
         let mut random = Random::new(thread + round_seed());
-        for op in 0..OPS {
+        for op in 0..ops {
             let key = random.below(6000).to_le_bytes();
             let len = if op / 20_000 % 2 == 0 { 600 } else { 30 };
             match random.below(8) {

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use azekura::io::memory::Memory;
 use azekura::record::hash::{HashDb, Options};
 use azekura::testkit::history::{self, Plan};
+use azekura::testkit::suite::share;
 use azekura::testkit::{Random, beside, round_seed, transactions, tried};
 use azekura::{Edit, Engine, Persistent, Reader};
 
@@ -64,34 +65,34 @@ fn beside_unrest(segment_size: u64, work: impl FnOnce(&HashDb)) -> u64 {
 
 #[test]
 fn operations_of_threads_on_the_same_keys_are_linearizable() {
-    const HISTORIES: u64 = 3000;
+    let count = share(3000);
     let rounds = beside_unrest(4096, |db| {
-        let plans = (0..HISTORIES).map(|seed| Plan::varied(seed + round_seed()));
+        let plans = (0..count).map(|seed| Plan::varied(seed + round_seed()));
         history::explained(db, plans).expect("an order that explains it");
     });
     assert!(rounds > 0);
     tried(&format!(
-        "{HISTORIES} histories, beside {rounds} rounds of unrest"
+        "{count} histories, beside {rounds} rounds of unrest"
     ));
 }
 
 #[test]
 fn updates_of_many_keys_are_serializable() {
-    const HISTORIES: u64 = 1500;
+    let count = share(1500);
     let rounds = beside_unrest(4096, |db| {
-        let plans = (0..HISTORIES).map(|seed| transactions::varied(seed + round_seed()));
+        let plans = (0..count).map(|seed| transactions::varied(seed + round_seed()));
         transactions::explained(db, plans).expect("an order that explains it");
     });
     assert!(rounds > 0);
     tried(&format!(
-        "{HISTORIES} runs of transactions, beside {rounds} rounds of unrest"
+        "{count} runs of transactions, beside {rounds} rounds of unrest"
     ));
 }
 
 #[test]
 fn sums_over_accounts_are_the_same_for_every_onlooker() {
     const ACCOUNTS: u64 = 8;
-    const TRANSFERS: u64 = 20_000;
+    let transfers = share(20_000);
     let looks = AtomicU64::new(0);
     beside_unrest(4096, |db| {
         let keys: Vec<Vec<u8>> = (0..ACCOUNTS)
@@ -121,7 +122,7 @@ fn sums_over_accounts_are_the_same_for_every_onlooker() {
             let mut random = Random::new(11);
             // On until the onlooker has had its turns, whatever the machine gives to whom.
             for transfer in 0.. {
-                if transfer >= TRANSFERS && looks.load(Ordering::Relaxed) > 100 {
+                if transfer >= transfers && looks.load(Ordering::Relaxed) > 100 {
                     break;
                 }
                 let (from, to) = (random.index(keys.len()), random.index(keys.len()));
@@ -142,7 +143,7 @@ fn sums_over_accounts_are_the_same_for_every_onlooker() {
         beside(onlook, transfer);
     });
     let looks = looks.into_inner();
-    tried(&format!("{TRANSFERS} transfers and more, {looks} sums"));
+    tried(&format!("{transfers} transfers and more, {looks} sums"));
 }
 
 const THREADS: u64 = 4;
@@ -222,19 +223,19 @@ fn torture_file(segment_size: u64, ops: u64, rounds: u64) {
 
 #[test]
 fn threads_with_keys_of_their_own_find_what_they_left_in_small_segments() {
-    torture_file(4096, 60_000, 3);
+    torture_file(4096, share(60_000), 3);
 }
 
 #[test]
 fn threads_with_keys_of_their_own_find_what_they_left_in_larger_segments() {
-    torture_file(65_536, 100_000, 2);
+    torture_file(65_536, share(100_000), 2);
 }
 
 #[test]
 fn threads_without_a_keeper_find_what_they_left() {
     let memory = Memory::new(1 << 28).expect("memory");
     let db = HashDb::create_on(memory, &options(4096, false)).expect("a new store");
-    let compared = torture(&db, 60_000, 9 + round_seed());
+    let compared = torture(&db, share(60_000), 9 + round_seed());
     assert!(db.check(&mut |_, _| ()).expect("a check").is_sound());
     tried(&format!("{compared} answers without a keeper"));
 }

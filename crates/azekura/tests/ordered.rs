@@ -10,6 +10,7 @@ use azekura::Engine;
 use azekura::order::Order;
 use azekura::record::memory::baby::{BabyDb, Options};
 use azekura::testkit::history::{self, Plan};
+use azekura::testkit::suite::share;
 use azekura::testkit::{Effort, Random, beside, conformance, round_seed, transactions, tried};
 
 #[test]
@@ -70,26 +71,26 @@ fn beside_unrest(work: impl FnOnce(&BabyDb)) -> u64 {
 
 #[test]
 fn operations_of_threads_on_the_same_keys_are_linearizable() {
-    const HISTORIES: u64 = 2000;
+    let count = share(2000);
     let rounds = beside_unrest(|db| {
-        let plans = (0..HISTORIES).map(|seed| Plan::varied(seed + round_seed()));
+        let plans = (0..count).map(|seed| Plan::varied(seed + round_seed()));
         history::explained(db, plans).expect("an order that explains it");
     });
     assert!(rounds > 0);
     tried(&format!(
-        "{HISTORIES} histories, beside {rounds} rounds of unrest"
+        "{count} histories, beside {rounds} rounds of unrest"
     ));
 }
 
 #[test]
 fn updates_of_many_keys_are_serializable() {
-    const HISTORIES: u64 = 1000;
+    let count = share(1000);
     let rounds = beside_unrest(|db| {
-        let plans = (0..HISTORIES).map(|seed| transactions::varied(seed + round_seed()));
+        let plans = (0..count).map(|seed| transactions::varied(seed + round_seed()));
         transactions::explained(db, plans).expect("an order that explains it");
     });
     assert!(rounds > 0);
     tried(&format!(
-        "{HISTORIES} runs of transactions, beside {rounds} rounds of unrest"
+        "{count} runs of transactions, beside {rounds} rounds of unrest"
     ));
 }

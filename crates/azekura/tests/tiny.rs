@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use azekura::Engine;
 use azekura::record::memory::tiny::TinyDb;
 use azekura::testkit::history::{self, Plan};
+use azekura::testkit::suite::share;
 use azekura::testkit::{Effort, Random, beside, conformance, round_seed, transactions, tried};
 
 #[test]
@@ -44,27 +45,27 @@ fn beside_unrest(work: impl FnOnce(&TinyDb)) -> u64 {
 
 #[test]
 fn operations_of_threads_on_the_same_keys_are_linearizable() {
-    const HISTORIES: u64 = 3000;
+    let count = share(3000);
     let rounds = beside_unrest(|db| {
-        let plans = (0..HISTORIES).map(|seed| Plan::varied(seed + round_seed()));
+        let plans = (0..count).map(|seed| Plan::varied(seed + round_seed()));
         history::explained(db, plans).expect("an order that explains it");
     });
     assert!(rounds > 0);
     tried(&format!(
-        "{HISTORIES} histories, beside {rounds} rounds of unrest"
+        "{count} histories, beside {rounds} rounds of unrest"
     ));
 }
 
 #[test]
 fn updates_of_many_keys_are_serializable() {
-    const HISTORIES: u64 = 1500;
+    let count = share(1500);
     let rounds = beside_unrest(|db| {
-        let plans = (0..HISTORIES).map(|seed| transactions::varied(seed + round_seed()));
+        let plans = (0..count).map(|seed| transactions::varied(seed + round_seed()));
         transactions::explained(db, plans).expect("an order that explains it");
     });
     assert!(rounds > 0);
     tried(&format!(
-        "{HISTORIES} runs of transactions, beside {rounds} rounds of unrest"
+        "{count} runs of transactions, beside {rounds} rounds of unrest"
     ));
 }
 
@@ -73,7 +74,7 @@ fn updates_of_many_keys_are_serializable() {
 #[test]
 fn threads_find_what_they_left_while_records_move() {
     const KEYS: u64 = 3000;
-    const OPS: u64 = 200_000;
+    let ops = share(200_000);
     let looks = AtomicU64::new(0);
     let db = TinyDb::new().expect("a new store");
     let value = |key: u64, version: u64, len: usize| {
@@ -97,7 +98,7 @@ fn threads_find_what_they_left_while_records_move() {
             scope.spawn(move || {
                 let mut random = Random::new(thread + round_seed());
                 let mut left = vec![None; KEYS as usize];
-                for op in 0..OPS {
+                for op in 0..ops {
                     let own = random.below(KEYS);
                     let key = own << 2 | thread;
                     // Long and short by turns of thousands, so that blocks become thin.

@@ -26,7 +26,7 @@ use super::shape::{Chunk, SPARE};
 use crate::epoch;
 use crate::error::{Error, Kind, Result};
 use crate::io::Map;
-use crate::weave::{self, Bug, Mutex};
+use crate::weave::Mutex;
 
 /// Addresses reserved; memory is taken as it is touched.
 const RESERVED_BYTES: u64 = 1 << 36;
@@ -193,7 +193,7 @@ impl Arena {
     fn reap(&self, state: &mut State) {
         let aging = std::mem::take(&mut state.aging);
         for (stamp, runs) in aging {
-            if epoch::is_past(stamp) || weave::has(Bug::ChunksWithoutWaiting) {
+            if epoch::is_past(stamp) {
                 for run in runs {
                     self.join(state, run);
                 }

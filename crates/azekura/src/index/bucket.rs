@@ -13,7 +13,7 @@ use parking_lot_core::{
 };
 
 use super::hash::{ADDRESS_BITS, TAG_BITS};
-use crate::weave::{self, Bug};
+use crate::weave;
 
 /// Entries of a bucket.
 pub(super) const SLOTS: usize = 7;
@@ -146,7 +146,7 @@ impl Bucket {
     #[inline(always)]
     pub(super) fn is_moved(&self) -> bool {
         weave::point();
-        !weave::has(Bug::MovedUnseen) && self.moved.load(Ordering::Relaxed) != 0
+        self.moved.load(Ordering::Relaxed) != 0
     }
 
     pub(super) fn set_moved(&self) {
@@ -276,10 +276,6 @@ impl Bucket {
         weave::point();
         let slot = self.free()?;
         weave::point();
-        if weave::has(Bug::ClaimWithoutExchange) {
-            slot.store(RESERVED, Ordering::Relaxed);
-            return Some(slot);
-        }
         let claimed = slot.compare_exchange(EMPTY, RESERVED, Ordering::Relaxed, Ordering::Relaxed);
         if claimed.is_ok() {
             Some(slot)

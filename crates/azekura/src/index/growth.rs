@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering;
 
 use super::hash::{self, ADDRESS_BITS, Hash};
 use super::shape::{self, Chunk};
-use super::{COLD, Directory, Index};
+use super::{COLD, Directory, Index, Replaced};
 use crate::error::{Error, Kind, Result};
-use crate::weave::{self, Bug};
+use crate::weave;
 
 impl Index {
     /// Makes room where a claim failed: brings a cold stripe in, makes a first chunk, or grows the chunk that
@@ -26,51 +26,58 @@ impl Index {
         if word == 0 {
             let chunk = self.arena.take(shape::LADDER[0])?;
             let depth = self.directory().depth;
-            self.publish(hash, depth, chunk.word(depth));
+            match self.publish(word, &[(hash, depth, chunk.word(depth))]) {
+                Ok(true) => {}
+                other => {
+                    self.arena.give_back(chunk);
+                    other?;
+                }
+            }
             return Ok(());
         }
         let old = self.chunk(word);
         let depth = old.depth();
-        let locks = !weave::has(Bug::GrowthWithoutLocks);
-        for at in (0..old.len()).filter(|_| locks) {
+        for at in 0..old.len() {
             old.bucket(at).lock();
         }
         let entries = old.entries();
-        let grown = self.rebuild(hash, depth, shape::above(old.buckets()), &entries);
+        let grown = self.rebuild(hash, depth, word, shape::above(old.buckets()), &entries);
         for at in 0..old.len() {
             let bucket = old.bucket(at);
-            if grown.is_ok() {
+            if matches!(grown, Ok(true)) {
                 bucket.set_moved();
             }
-            if locks {
-                bucket.unlock();
-            }
+            bucket.unlock();
         }
-        grown?;
-        self.arena.retire(old);
+        // If all was cleared meanwhile, that retired it.
+        if grown? {
+            self.arena.retire(old);
+        }
         Ok(())
     }
 
     /// Builds chunks for `entries` of the prefix of `hash` at `depth`, of `buckets` buckets or more, or in
-    /// two halves, and publishes them: all of them, or, on an error, none.
+    /// two halves, and publishes them in the place of `seen`: all of them, or, on an error, none. Whether it did, as `publish`.
     pub(super) fn rebuild(
         &self,
         hash: Hash,
         depth: u32,
+        seen: u64,
         buckets: Option<u32>,
         entries: &[u64],
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let mut built = Vec::new();
         let done = self
             .build_chunks(hash, depth, buckets, entries, &mut built)
             .and_then(|()| {
-                let deepest = built.iter().map(|(_, chunk)| chunk.depth()).max();
-                self.deepen(deepest.unwrap_or(depth))
+                let words: Vec<_> = built
+                    .iter()
+                    .map(|(hash, chunk)| (*hash, chunk.depth(), chunk.word(chunk.depth())))
+                    .collect();
+                self.publish(seen, &words)
             });
-        for (hash, chunk) in built {
-            if done.is_ok() {
-                self.publish(hash, chunk.depth(), chunk.word(chunk.depth()));
-            } else {
+        if !matches!(done, Ok(true)) {
+            for (_, chunk) in built {
                 self.arena.give_back(chunk);
             }
         }
@@ -90,10 +97,6 @@ impl Index {
         let mut wanted = buckets;
         while let Some(buckets) = wanted {
             let chunk = self.arena.take(buckets)?.with_depth(depth);
-            if weave::has(Bug::ChunkBeforeEntries) {
-                self.deepen(depth)?;
-                self.publish(hash, depth, chunk.word(depth));
-            }
             if chunk.fill(entries) {
                 built.push((hash, chunk));
                 return Ok(());
@@ -118,8 +121,7 @@ impl Index {
     }
 
     /// Has the directory tell prefixes of so many bits apart.
-    fn deepen(&self, depth: u32) -> Result<()> {
-        let mut retired = self.structure.lock();
+    fn deepen(&self, retired: &mut Vec<(u64, Replaced)>, depth: u32) -> Result<()> {
         while self.directory().depth < depth {
             let old = self.directory();
             let new = Directory::new(old.depth + 1)?;
@@ -128,32 +130,37 @@ impl Index {
                 new.slots[2 * at].store(word, Ordering::Relaxed);
                 new.slots[2 * at + 1].store(word, Ordering::Relaxed);
             }
-            self.replace_directory(&mut retired, new);
+            self.replace_directory(retired, new);
         }
         Ok(())
     }
 
-    /// Writes a chunk's word, or that there is none, for a prefix that the directory tells apart.
-    pub(super) fn publish(&self, hash: Hash, depth: u32, word: u64) {
-        let _structure = self.structure.lock();
-        for slot in self.directory().slots_of(hash, depth) {
-            weave::point();
-            slot.store(word, Ordering::Release);
+    /// Writes words of chunks (or that there is none), each for the prefix of its hash at its depth, where the directory says
+    /// `seen`. `false`, and nothing is written: it says something else, since everything was cleared meanwhile.
+    pub(super) fn publish(&self, seen: u64, words: &[(Hash, u32, u64)]) -> Result<bool> {
+        let mut retired = self.structure.lock();
+        let is_seen = |(hash, ..): &(Hash, u32, u64)| {
+            self.directory().slot(*hash).load(Ordering::Relaxed) == seen
+        };
+        if !words.iter().all(is_seen) {
+            return Ok(false);
         }
+        let deepest = words.iter().map(|(_, depth, _)| *depth).max();
+        self.deepen(&mut retired, deepest.unwrap_or(0))?;
+        for (hash, depth, word) in words {
+            for slot in self.directory().slots_of(*hash, *depth) {
+                weave::point();
+                slot.store(*word, Ordering::Release);
+            }
+        }
+        Ok(true)
     }
 
-    #[expect(unsafe_code, reason = "the directory is reclaimed by epochs")]
-    pub(super) fn replace_directory(
-        &self,
-        retired: &mut Vec<(u64, Box<Directory>)>,
-        new: Directory,
-    ) {
+    pub(super) fn replace_directory(&self, retired: &mut Vec<(u64, Replaced)>, new: Directory) {
         let old = self
             .directory
             .swap(Box::into_raw(Box::new(new)), Ordering::AcqRel);
-        // SAFETY: made by `Box::into_raw`, and nobody else takes it out: `structure` is held.
-        let old = unsafe { Box::from_raw(old) };
-        retired.push((crate::epoch::stamp(), old));
+        retired.push((crate::epoch::stamp(), Replaced(old.into())));
         retired.retain(|(stamp, _)| !crate::epoch::is_past(*stamp));
     }
 }

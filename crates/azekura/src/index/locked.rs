@@ -12,7 +12,7 @@ use super::{COLD, Index, Place, entry, place_of};
 use crate::epoch::Pin;
 use crate::error::Result;
 use crate::room;
-use crate::weave::{self, Bug};
+use crate::weave;
 
 impl Index {
     /// Finds the bucket of `hash` and asks the CPU for it, so that it comes while the caller does something else; `None`
@@ -118,9 +118,7 @@ impl Index {
                 let chunk = self.chunk(word);
                 places.push((chunk.address(chunk.home(*hash)), at, word));
             }
-            if !weave::has(Bug::LocksAsAsked) {
-                places.sort_unstable();
-            }
+            places.sort_unstable();
             let mut locked: Vec<Option<Locked<'i>>> = room::collect(hashes.iter().map(|_| None))?;
             let mut in_order = room::vec(hashes.len())?;
             let mut before = 0;

@@ -56,9 +56,14 @@ pub type Place = u64;
 
 /// Brings in stripes that are not in memory.
 pub trait Source: Send + Sync {
-    /// All entries of `stripe` ([`entry`]), in any order. Called once per stripe, by whichever thread
-    /// needs it first. An error is handed to that thread, and the stripe stays cold.
+    /// All entries of `stripe` ([`entry`]), in any order. Called by whichever thread needs it first, one at a time. An
+    /// error is handed to that thread, and the stripe stays cold: until it is loaded, each call answers the same.
     fn load(&self, stripe: usize) -> Result<Vec<u64>>;
+
+    /// What `load` answered last is in memory; `stripe` is not asked for again.
+    fn loaded(&self, stripe: usize) {
+        let _ = stripe;
+    }
 }
 
 /// An entry as a stripe is captured and loaded: tag and place.
@@ -107,13 +112,26 @@ impl Directory {
     }
 }
 
+/// A directory that was replaced, made by `Box::into_raw`. A pointer, since readers may borrow it still: a box would claim
+/// that nobody does.
+struct Replaced(AtomicPtr<Directory>);
+
+impl Drop for Replaced {
+    #[expect(unsafe_code, reason = "the directory is reclaimed by epochs")]
+    fn drop(&mut self) {
+        // SAFETY: made by `Box::into_raw`, and owned by this alone since it was replaced. It is dropped behind a stamp that
+        // is past (`replace_directory`), or with the index, which nobody borrows then.
+        drop(unsafe { Box::from_raw(*self.0.get_mut()) });
+    }
+}
+
 /// See the module's text.
 pub struct Index {
     /// Replaced under `structure` when it doubles; old ones are dropped when nobody looks.
     directory: AtomicPtr<Directory>,
     arena: Arena,
     /// Publishing chunks and doubling the directory.
-    structure: Mutex<Vec<(u64, Box<Directory>)>>,
+    structure: Mutex<Vec<(u64, Replaced)>>,
     /// One thread grows chunks of a stripe; several stripes share a lock.
     growth: [Mutex<()>; 64],
     /// Whether a stripe changed since it was captured. Written by appenders, cleared by capture, which waits
@@ -259,11 +277,17 @@ impl Index {
         };
         let entries = source.load(stripe)?;
         let hash = Hash::first_of(stripe);
-        if entries.is_empty() {
-            self.publish(hash, STRIPE_BITS, 0);
-            return Ok(());
+        let is_published = if entries.is_empty() {
+            self.publish(COLD, &[(hash, STRIPE_BITS, 0)])?
+        } else {
+            let buckets = shape::fitting(entries.len());
+            self.rebuild(hash, STRIPE_BITS, COLD, buckets, &entries)?
+        };
+        // If not, all was cleared meanwhile, and the stripe is in memory, empty.
+        if is_published {
+            source.loaded(stripe);
         }
-        self.rebuild(hash, STRIPE_BITS, shape::fitting(entries.len()), &entries)
+        Ok(())
     }
 
     /// Whether a stripe is in memory.

@@ -140,6 +140,55 @@ fn captured_stripes_load_into_a_cold_index() {
     assert_eq!(cold.take_dirty(), vec![hash_of(7).stripe()]);
 }
 
+/// A stripe that was being loaded once came into the directory that a clear had made: its records were back.
+#[test]
+fn what_is_being_loaded_while_all_is_cleared_does_not_come_back() {
+    struct Slow {
+        entries: Vec<u64>,
+        begun: std::sync::Barrier,
+        cleared: std::sync::Barrier,
+    }
+    impl Source for Slow {
+        fn load(&self, _: usize) -> Result<Vec<u64>> {
+            self.begun.wait();
+            self.cleared.wait();
+            Ok(self.entries.clone())
+        }
+        fn loaded(&self, _: usize) {
+            panic!("it was not loaded");
+        }
+    }
+    let stripe = hash_of(1).stripe();
+    let keys: Vec<u64> = (1..4_000_000)
+        .filter(|key| hash_of(*key).stripe() == stripe)
+        .collect();
+    // Of one chunk, of several, and of none.
+    for count in [10, keys.len(), 0] {
+        let source = Arc::new(Slow {
+            entries: keys[..count]
+                .iter()
+                .map(|key| entry(hash_of(*key), *key))
+                .collect(),
+            begun: std::sync::Barrier::new(2),
+            cleared: std::sync::Barrier::new(2),
+        });
+        let index = Index::cold(Arc::clone(&source) as Arc<dyn Source>).unwrap();
+        std::thread::scope(|scope| {
+            let loading = scope.spawn(|| index.warm(stripe));
+            source.begun.wait();
+            index.clear(Blank::new().unwrap(), None);
+            source.cleared.wait();
+            loading.join().unwrap().unwrap();
+        });
+        let mut found = Vec::new();
+        index.capture(stripe, &mut found);
+        assert_eq!(found, Vec::<u64>::new());
+        assert!(keys.iter().take(1000).all(|key| !contains(&index, *key)));
+        insert(&index, keys[0]);
+        assert!(contains(&index, keys[0]));
+    }
+}
+
 #[test]
 fn threads_insert_while_others_look() {
     let index = Index::new().unwrap();

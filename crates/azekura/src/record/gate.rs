@@ -10,10 +10,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-
 use crate::epoch::{self, Brief, Mark};
-use crate::weave::{self, Bug, Mutex, MutexGuard};
+use crate::weave::{self, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 #[derive(Default)]
 pub(super) struct Gate {
@@ -37,7 +35,7 @@ pub(super) enum Inside<'g> {
 /// While it lives, no other thread is inside an update.
 pub(super) struct Alone<'g> {
     gate: &'g Gate,
-    _nested: Option<RwLockWriteGuard<'g, ()>>,
+    _nested: RwLockWriteGuard<'g, ()>,
     _closing: MutexGuard<'g, ()>,
 }
 
@@ -92,12 +90,10 @@ impl Gate {
     pub(super) fn alone(&self) -> Alone<'_> {
         let closing = self.closing.lock();
         self.closed.store(true, Ordering::Release);
-        if !weave::has(Bug::GateWithoutWaiting) {
-            epoch::wait_for_updates();
-        }
+        epoch::wait_for_updates();
         Alone {
             gate: self,
-            _nested: (!weave::has(Bug::NestedWithoutWaiting)).then(|| self.no_nested()),
+            _nested: self.no_nested(),
             _closing: closing,
         }
     }

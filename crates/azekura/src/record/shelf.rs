@@ -289,7 +289,8 @@ impl Shelf {
         }
     }
 
-    fn move_away(&self, pin: &Pin, place: Place) -> Result<()> {
+    /// Moves the record at `place` to another, if one stands there that can be found.
+    pub(super) fn move_away(&self, pin: &Pin, place: Place) -> Result<()> {
         let Some(record) = self.record(pin, place) else {
             return Ok(());
         };

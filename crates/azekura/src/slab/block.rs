@@ -13,13 +13,13 @@
 
 #![expect(unsafe_code, reason = "slots in raw memory")]
 
-use std::alloc::Layout;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use super::Place;
 use super::class::{CLASSES, Class, ELSEWHERE, LONGEST, TABLE, WORDS, class_of};
 use super::hand::{Current, Hands, State};
+use super::long::{self, Long};
 use super::record::{self, Record, record_bytes};
 use super::thin::Walk;
 use crate::counter::Counter;
@@ -79,8 +79,14 @@ pub struct Slab {
     pub(super) pool: Mutex<Pool>,
     /// Bytes of records elsewhere.
     pub(super) elsewhere: AtomicU64,
-    /// What blocks and records elsewhere may take.
+    /// Where these stand.
+    pub(super) long: Long,
+    /// What blocks and records elsewhere may take: beyond it there is no room.
     limit: u64,
+    /// What they are to take: beyond it the owner makes room.
+    goal: AtomicU64,
+    /// Whether they were found to take more than that.
+    is_over: AtomicBool,
     /// Bytes that were freed and got their stamp, and wait for readers.
     pub(super) waiting: AtomicU64,
     pub(super) walk: Mutex<Option<Walk>>,
@@ -155,7 +161,10 @@ impl Slab {
                 end: 1,
             }),
             elsewhere: AtomicU64::new(0),
+            long: Long::new(limit.min(RESERVED_BYTES / 4) * 4)?,
             limit,
+            goal: AtomicU64::new(u64::MAX),
+            is_over: AtomicBool::new(false),
             waiting: AtomicU64::new(0),
             walk: Mutex::new(None),
             is_thin: AtomicBool::new(false),
@@ -195,34 +204,32 @@ impl Slab {
                 format!("no memory for a record of {}", size(bytes as u64)),
             )
         };
-        let layout = layout(bytes).ok_or_else(full)?;
-        if !self.takes_elsewhere(bytes as u64) {
+        if !self.takes_elsewhere(long::rounded(bytes as u64)) {
             return Err(self.full());
         }
-        // SAFETY: the layout is of more than zero bytes.
-        let memory = unsafe { std::alloc::alloc(layout) };
-        let taken = if memory.is_null() {
-            Err(full())
-        } else {
-            self.take(pin, ELSEWHERE)
+        let memory = self.long.take(bytes as u64);
+        let taken = match memory {
+            Some(memory) => self
+                .take(pin, ELSEWHERE)
+                .inspect_err(|_| self.long.give_back(memory, bytes as u64))
+                .map(|place| (memory, place)),
+            None => Err(full()),
         };
         match taken {
-            Ok(place) => {
-                // SAFETY: `bytes` bytes just allocated, and a slot of 16 bytes just taken. The address is aligned to 16,
+            Ok((memory, place)) => {
+                // SAFETY: `bytes` bytes just taken, and a slot of 16 bytes just taken. The address is a multiple of 1024,
                 // so its lowest bit is free.
                 unsafe {
                     record::write(memory, key, value, expires);
                     let address = memory.expose_provenance() as u64;
                     record::write_elsewhere(self.at(place), address, bytes);
                 }
+                self.notice_thinness();
                 Ok(place)
             }
             Err(error) => {
-                self.elsewhere.fetch_sub(bytes as u64, Ordering::Relaxed);
-                if !memory.is_null() {
-                    // SAFETY: just allocated with this layout, and nobody knows of it.
-                    unsafe { std::alloc::dealloc(memory, layout) };
-                }
+                let bytes = long::rounded(bytes as u64);
+                self.elsewhere.fetch_sub(bytes, Ordering::Relaxed);
                 Err(error)
             }
         }
@@ -255,21 +262,60 @@ impl Slab {
         let Some(left) = self.limit.checked_sub(used.saturating_add(bytes)) else {
             return false;
         };
-        while pool.blocks.len() as u64 * BLOCK > left
+        self.keep_ready(&mut pool, left / BLOCK);
+        self.elsewhere.fetch_add(bytes, Ordering::Relaxed);
+        true
+    }
+
+    /// Leaves at most so many blocks of no class their memory.
+    fn keep_ready(&self, pool: &mut Pool, most: u64) {
+        while pool.blocks.len() as u64 > most
             && let Some(block) = pool.blocks.pop()
         {
             self.memory.discard(u64::from(block) * BLOCK, BLOCK);
             pool.bare.push(block);
         }
-        self.elsewhere.fetch_add(bytes, Ordering::Relaxed);
-        true
     }
 
-    /// Bytes of memory taken from the system, but for what the system's allocator adds to long records.
+    /// Bytes of memory taken from the system.
     pub fn memory_bytes(&self) -> u64 {
         let pool = self.pool.lock();
         let made = u64::from(pool.end) - 1 - pool.bare.len() as u64;
-        made * (BLOCK + BESIDE) + self.elsewhere.load(Ordering::Relaxed)
+        made * (BLOCK + BESIDE) + self.long.held_bytes()
+    }
+
+    /// Says what records are to take of memory, from now on: the owner makes room while [`excess`](Self::excess) is not
+    /// zero. It refuses nothing.
+    pub fn set_goal(&self, bytes: u64) {
+        self.goal.store(bytes, Ordering::Relaxed);
+        self.notice_thinness();
+    }
+
+    /// Whether more memory than the goal was found to be taken: one load, to be asked before every update.
+    #[inline(always)]
+    pub fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of memory beyond the goal; who makes room goes a little below it, so that it is not done for each block.
+    pub fn excess(&self, makes_room: bool) -> u64 {
+        let mut goal = self.goal.load(Ordering::Relaxed);
+        if makes_room {
+            goal -= goal / 64;
+        }
+        let excess = self.memory_bytes().saturating_sub(goal);
+        self.is_over.store(excess > 0, Ordering::Relaxed);
+        excess
+    }
+
+    /// Gives memory that is kept ready for more records back to the system, but for an eighth of what is in use if `some`.
+    pub fn shed(&self, some: bool) {
+        let mut pool = self.pool.lock();
+        let keep = |used: u64| if some { used / 8 } else { 0 };
+        let most = keep(pool.in_use()) + if some { READY } else { 0 };
+        self.keep_ready(&mut pool, most);
+        drop(pool);
+        self.long.shed(keep(self.elsewhere.load(Ordering::Relaxed)));
     }
 
     /// Bytes of slots, and of memory elsewhere, that are not free, those still in limbo included in the latter only.
@@ -287,7 +333,7 @@ impl Slab {
     pub fn bytes_of(key_len: usize, value_len: usize, expires: bool) -> u64 {
         let bytes = record_bytes(key_len, value_len, expires);
         if bytes > LONGEST {
-            bytes as u64 + u64::from(TABLE[ELSEWHERE].size)
+            long::rounded(bytes as u64) + u64::from(TABLE[ELSEWHERE].size)
         } else {
             u64::from(TABLE[class_of(bytes)].size)
         }
@@ -465,37 +511,6 @@ impl Slab {
     }
 }
 
-impl Drop for Slab {
-    fn drop(&mut self) {
-        // Slots that were taken out of a bitmap and not used go back: what is then not free says where memory is.
-        let mut unused = vec![0u64; WORDS];
-        let at_hand = |state: &State| state.current[ELSEWHERE];
-        let currents: Vec<Current> = self.hands.all_alone().map(at_hand).collect();
-        let end = self.pool.get_mut().end;
-        for block in 1..end {
-            if self.meta(block).state.load(Ordering::Relaxed) == POOLED
-                || self.class(block) != ELSEWHERE
-            {
-                continue;
-            }
-            unused.fill(0);
-            for current in &currents {
-                if current.block == block && current.word > 0 {
-                    unused[current.word as usize - 1] |= current.bits;
-                }
-            }
-            let shape = &TABLE[ELSEWHERE];
-            for slot in 0..shape.slots {
-                let free = self.word(block, slot / 64).load(Ordering::Relaxed)
-                    | unused[slot as usize / 64];
-                if free >> (slot % 64) & 1 == 0 {
-                    self.drop_elsewhere(place_of(block, slot, shape));
-                }
-            }
-        }
-    }
-}
-
 /// Where a slot of a block stands.
 #[inline(always)]
 pub(super) fn place_of(block: u32, slot: u32, class: &Class) -> Place {
@@ -509,8 +524,4 @@ pub(super) fn block_of(place: Place) -> u32 {
 
 pub(super) fn is_worth(free: u32, slots: u32) -> bool {
     free >= (slots / WORTH).max(1)
-}
-
-pub(super) fn layout(bytes: usize) -> Option<Layout> {
-    Layout::from_size_align(bytes, 16).ok()
 }

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | 16 to 128 bytes | 2 bytes | 1 byte |
 //! | to 8 KiB | an eighth of the power of two below | an eighth |
-//! | longer records | a slot of 16 bytes that says where they are | the system allocator's |
+//! | longer records | a slot of 16 bytes that says where they are, and units of 1 KiB | an eighth |
 //!
 //! Numbers only: which block has which class is told in `block`.
 

@@ -170,11 +170,6 @@ impl Hands {
         weave::point();
         self.closed.store(false, Ordering::Release);
     }
-
-    /// Every hand, for who owns them all.
-    pub(super) fn all_alone(&mut self) -> impl Iterator<Item = &State> {
-        self.all.iter_mut().map(|hand| &*hand.0.get_mut())
-    }
 }
 
 impl Own<'_> {

@@ -12,13 +12,14 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Place;
-use super::block::{BLOCK, IDLE, Slab, UNIT, block_of, is_worth, layout};
+use super::block::{BLOCK, IDLE, Slab, UNIT, block_of, is_worth};
 use super::class::{ELSEWHERE, TABLE};
 use super::hand::{Aging, Current, State};
+use super::long;
 use super::record;
 use crate::epoch::{self, Pin};
 use crate::io::mmap::prefetch;
-use crate::weave::{self, Bug};
+use crate::weave;
 
 /// Freed places that wait together for those still pinned: a stamp costs microseconds.
 const LIMBO: usize = if cfg!(azekura_weave) { 2 } else { 1024 };
@@ -86,6 +87,11 @@ impl Slab {
         self.let_go(current.block);
     }
 
+    /// Bytes that were freed and wait for readers, as far as hands gave them up.
+    pub fn waiting_bytes(&self) -> u64 {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
     /// Whether so much waits for readers that some of it waits for its hand's thread to come by.
     pub(super) fn waits_long(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > WAITING + self.live_bytes() / 8
@@ -106,7 +112,7 @@ impl Slab {
             });
         }
         while let Some(Aging { stamp, .. }) = state.aging.front() {
-            let is_past = epoch::is_past(*stamp) || weave::has(Bug::SlotsWithoutWaiting);
+            let is_past = epoch::is_past(*stamp);
             #[cfg(test)]
             let is_past = is_past || self.hasty;
             if !is_past {
@@ -167,16 +173,18 @@ impl Slab {
         unsafe { self.at(place).write_bytes(0, shape.size as usize) };
     }
 
-    pub(super) fn drop_elsewhere(&self, place: Place) {
-        // SAFETY: a slot of that class which was in use, and which nobody looks at any more; what it says was
-        // allocated with this layout.
-        unsafe {
-            let bytes = record::elsewhere_bytes(self.at(place));
-            self.elsewhere.fetch_sub(bytes as u64, Ordering::Relaxed);
-            if let Some(layout) = layout(bytes) {
-                std::alloc::dealloc(record::elsewhere(self.at(place)), layout);
-            }
-        }
+    fn drop_elsewhere(&self, place: Place) {
+        // SAFETY: a slot of that class which was in use, and which nobody looks at any more.
+        let (at, bytes) = unsafe {
+            let slot = self.at(place);
+            (
+                record::elsewhere(slot),
+                record::elsewhere_bytes(slot) as u64,
+            )
+        };
+        let rounded = long::rounded(bytes);
+        self.elsewhere.fetch_sub(rounded, Ordering::Relaxed);
+        self.long.give_back(at, bytes);
     }
 }
 

@@ -19,7 +19,8 @@
 //! | .. | the key |
 //! | .. | the value |
 //!
-//! A record of more than 8 KiB is in memory of its own; its slot holds the address, with bit 0 set, and the length.
+//! A record of more than 8 KiB is in memory of its own, rounded up to 1 KiB (see `long`); its slot holds the address, with bit 0
+//! set, and the length.
 //!
 //! Promises:
 //! 1. What [`Slab::put`] returned stands unchanged, but for bit 1, until it is given to [`Slab::free`], and while anybody
@@ -44,6 +45,7 @@ mod block;
 mod class;
 mod hand;
 mod limbo;
+mod long;
 mod near;
 mod record;
 mod thin;

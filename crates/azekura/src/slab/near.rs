@@ -40,11 +40,11 @@ impl Draft {
 impl Slab {
     /// The short way to put and free, for a thread inside a short update that puts and frees one record at most. `None`:
     /// the thread owns no hand, records are to be moved
-    /// together, or there is no room to note a freed place.
+    /// together or dropped for their memory, or there is no room to note a freed place.
     #[inline(always)]
     pub fn near<'s>(&'s self, inside: &'s Brief) -> Option<Near<'s>> {
         let mut own = self.hands.own(inside)?;
-        let is_due = self.is_thin() || !is_room_in_limbo(own.state());
+        let is_due = self.is_thin() || self.is_over() || !is_room_in_limbo(own.state());
         (!is_due).then_some(Near {
             slab: self,
             own,

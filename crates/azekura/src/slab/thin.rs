@@ -17,6 +17,8 @@ use crate::weave;
 const BOUND: u64 = 2;
 /// Blocks that may be in use beyond that.
 const SLACK: u64 = if cfg!(azekura_weave) { 0 } else { 64 };
+/// Times that other threads are let go on before a block that somebody may still read is left for later.
+const WAITS_MAX: u32 = if cfg!(azekura_weave) { 0 } else { 1000 };
 /// Slots looked at in one step of thinning.
 const STEP: u32 = 64;
 
@@ -35,6 +37,9 @@ impl Slab {
     }
 
     pub(super) fn notice_thinness(&self) {
+        if self.excess(false) > 0 {
+            self.is_thin.store(true, Ordering::Relaxed);
+        }
         let in_use = self.pool.lock().in_use();
         let waits = self.waits_long();
         if in_use > SLACK || waits {
@@ -95,34 +100,122 @@ impl Slab {
         moved
     }
 
+    /// Whether blocks take more than slots in use and an eighth of that, and a little.
+    pub fn is_sparse(&self) -> bool {
+        let slots = self.slot_bytes();
+        self.pool.lock().in_use() > (slots + slots / 8) / BLOCK + SLACK / 4
+    }
+
+    /// Takes all records out of one block: `take_away` is offered places as by [`thin`](Self::thin). If they are `moved`, it
+    /// is one of which a quarter or more is free, and the other blocks of its class have room for its records; else any,
+    /// the emptiest. When what was freed may be used again, it is a block of no class. Returns whether there was one.
+    /// Called unpinned.
+    pub fn empty_one(
+        &self,
+        moved: bool,
+        take_away: &mut dyn FnMut(&Pin, Place) -> Result<()>,
+    ) -> Result<bool> {
+        let mut walk = self.walk.lock();
+        if walk.is_none() {
+            *walk = if moved {
+                self.close_movable()
+            } else {
+                self.close_emptiest(true)
+            };
+        }
+        let Some(now) = walk.as_mut() else {
+            return Ok(false);
+        };
+        let mut waited = 0;
+        while !epoch::is_past(now.stamp) {
+            // Who reads for long keeps the block; it is gone on with later.
+            if waited == WAITS_MAX {
+                return Ok(false);
+            }
+            waited += 1;
+            std::thread::yield_now();
+        }
+        let class = self.class(now.block);
+        let shape: &Class = &TABLE[class];
+        let mut taken = Ok(());
+        while now.slot < shape.slots && taken.is_ok() {
+            let slot = now.slot;
+            now.slot += 1;
+            let free = self.word(now.block, slot / 64).load(Ordering::Acquire);
+            if free >> (slot % 64) & 1 == 0 {
+                taken = take_away(&epoch::pin(), place_of(now.block, slot, shape));
+            }
+        }
+        let mut list = self.classes[class].lock();
+        let state = if taken.is_ok() { DRAINING } else { IDLE };
+        self.meta(now.block).state.store(state, Ordering::SeqCst);
+        self.reconsider(now.block, class, &mut list);
+        drop(list);
+        *walk = None;
+        taken.map(|()| true)
+    }
+
     /// Closes the emptiest block that is worth it.
     fn begin_walk(&self) -> Option<Walk> {
-        let (end, in_use) = {
-            let pool = self.pool.lock();
-            (pool.end, pool.in_use())
-        };
+        let in_use = self.pool.lock().in_use();
         if in_use <= self.bound() {
             return None;
         }
+        self.close_emptiest(false)
+    }
+
+    /// Closes a block whose records others of its class have room for: of all classes, the emptiest.
+    fn close_movable(&self) -> Option<Walk> {
+        let mut best = None;
+        for (class, list) in self.classes.iter().enumerate() {
+            if class == ELSEWHERE {
+                continue;
+            }
+            let slots = u64::from(TABLE[class].slots);
+            let free = |block: &u32| u64::from(self.meta(*block).free.load(Ordering::Relaxed));
+            let list = list.lock();
+            let all: u64 = list.iter().map(free).sum();
+            let emptiest = list.iter().map(|block| (free(block), *block)).max();
+            if let Some((free, block)) = emptiest
+                && free >= slots / 4
+                && all >= slots
+            {
+                best = best.max(Some(((free << 16) / slots, block)));
+            }
+        }
+        self.close(best?.1, &|state| state == LISTED)
+    }
+
+    /// Closes the emptiest block; of those of which enough is free, unless `any` will do.
+    fn close_emptiest(&self, any: bool) -> Option<Walk> {
+        let end = self.pool.lock().end;
+        let is_fit = |state: u8| state == LISTED || any && state == IDLE;
         let emptiest = (1..end)
-            .filter(|block| self.meta(*block).state.load(Ordering::Relaxed) == LISTED)
+            .filter(|block| is_fit(self.meta(*block).state.load(Ordering::Relaxed)))
             .filter(|block| self.class(*block) != ELSEWHERE)
             .max_by_key(|block| {
                 let free = u64::from(self.meta(*block).free.load(Ordering::Relaxed));
                 (free << 16) / u64::from(TABLE[self.class(*block)].slots)
             })?;
-        let class = self.class(emptiest);
+        self.close(emptiest, &is_fit)
+    }
+
+    /// Closes a block, if its state still fits.
+    fn close(&self, block: u32, is_fit: &dyn Fn(u8) -> bool) -> Option<Walk> {
+        let class = self.class(block);
         let mut list = self.classes[class].lock();
-        let meta = self.meta(emptiest);
-        let still = self.class(emptiest) == class && meta.state.load(Ordering::SeqCst) == LISTED;
-        if !still {
+        let meta = self.meta(block);
+        let state = meta.state.load(Ordering::SeqCst);
+        if self.class(block) != class || !is_fit(state) {
             return None;
         }
-        self.unlist(emptiest, &mut list);
+        if state == LISTED {
+            self.unlist(block, &mut list);
+        }
         meta.state.store(WALKED, Ordering::SeqCst);
         drop(list);
         Some(Walk {
-            block: emptiest,
+            block,
             slot: 0,
             stamp: epoch::stamp(),
         })

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex};
 
 use azekura::Reader;
 use azekura::record::cache::{CacheDb, Options};
-use azekura::testkit::schedule::{Bug, Threads, point};
+use azekura::testkit::schedule::{Threads, point};
 use azekura::testkit::{Op, Random};
 
-use super::{History, all, catches, holds};
+use super::{History, all, holds};
 
 const RECORDS_MAX: u64 = 3;
 const CLIENTS: u64 = 3;
@@ -76,14 +76,4 @@ fn dropping(seed: u64, run: &mut dyn FnMut(Threads<'_>)) {
 #[test]
 fn a_cache_lends_the_last_value_or_nothing() {
     holds("a cache that drops", 3000, &dropping);
-}
-
-#[test]
-fn a_cache_whose_slots_are_used_again_too_early_is_caught() {
-    catches(Bug::SlotsWithoutWaiting, 4000, &dropping);
-}
-
-#[test]
-fn a_cache_whose_pins_nobody_sees_is_caught() {
-    catches(Bug::PinUnseen, 4000, &dropping);
 }

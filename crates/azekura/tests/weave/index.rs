@@ -9,9 +9,9 @@ use azekura::epoch;
 use azekura::index::hash::Hash;
 use azekura::index::{Index, Place};
 use azekura::testkit::Random;
-use azekura::testkit::schedule::{Bug, Threads};
+use azekura::testkit::schedule::Threads;
 
-use super::{catches, holds};
+use super::holds;
 
 const STRIPE: u64 = 5;
 
@@ -212,44 +212,4 @@ fn keys_that_stay_are_found_while_a_chunk_splits() {
 #[test]
 fn several_locks_at_once_lose_no_update() {
     holds("several locks at once", 2000, &many_locks);
-}
-
-#[test]
-fn a_chunk_that_is_used_again_too_early_is_caught() {
-    catches(Bug::ChunksWithoutWaiting, 5000, &|seed, run| {
-        growth(21, 1, seed, run);
-    });
-}
-
-#[test]
-fn a_chunk_that_is_published_too_early_is_caught() {
-    catches(Bug::ChunkBeforeEntries, 3000, &|seed, run| {
-        growth(20, 5, seed, run);
-    });
-}
-
-#[test]
-fn a_writer_that_does_not_see_the_successor_is_caught() {
-    catches(Bug::MovedUnseen, 3000, &|seed, run| {
-        growth(20, 5, seed, run);
-    });
-}
-
-#[test]
-fn a_chunk_that_grows_without_its_locks_is_caught() {
-    catches(Bug::GrowthWithoutLocks, 3000, &|seed, run| {
-        growth(20, 5, seed, run);
-    });
-}
-
-#[test]
-fn a_slot_that_two_writers_claim_is_caught() {
-    catches(Bug::ClaimWithoutExchange, 3000, &|seed, run| {
-        growth(24, 5, seed, run);
-    });
-}
-
-#[test]
-fn locks_in_any_order_are_caught() {
-    catches(Bug::LocksAsAsked, 3000, &many_locks);
 }

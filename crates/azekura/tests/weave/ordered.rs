@@ -8,11 +8,11 @@ use std::ops::ControlFlow;
 
 use azekura::engine::Ordered;
 use azekura::record::memory::baby::BabyDb;
-use azekura::testkit::schedule::{Bug, Threads, point};
+use azekura::testkit::schedule::{Threads, point};
 use azekura::testkit::{Op, Random};
 use azekura::{Edit, Engine, Reader};
 
-use super::{History, all, catches, holds};
+use super::{History, all, holds};
 
 /// Inside of a node, seven of them; and outside.
 const INSIDE: usize = 480;
@@ -222,30 +222,4 @@ fn keys_that_stay_are_found_while_nodes_divide_and_join() {
 #[test]
 fn updates_of_several_keys_of_a_tree_are_isolated() {
     holds("updates of several keys of a tree", 1500, &transfers);
-}
-
-#[test]
-fn a_reader_that_does_not_ask_for_the_version_is_caught() {
-    catches(Bug::VersionUnasked, 3000, &|seed, run| {
-        dividing(false, seed, run);
-    });
-}
-
-#[test]
-fn a_writer_that_does_not_ask_for_its_way_is_caught() {
-    catches(Bug::WayUnasked, 3000, &|seed, run| {
-        dividing(false, seed, run);
-    });
-}
-
-#[test]
-fn a_value_of_a_tree_that_is_freed_too_early_is_caught() {
-    catches(Bug::ValuesWithoutWaiting, 3000, &meetings);
-}
-
-#[test]
-fn a_node_that_is_returned_too_early_is_caught() {
-    catches(Bug::NodesWithoutWaiting, 20_000, &|seed, run| {
-        dividing(false, seed, run);
-    });
 }

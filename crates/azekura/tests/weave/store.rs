@@ -8,11 +8,11 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use azekura::record::memory::tiny::{Options, TinyDb};
-use azekura::testkit::schedule::{Bug, Threads, point};
+use azekura::testkit::schedule::{Threads, point};
 use azekura::testkit::{Op, Random};
 use azekura::{Edit, Engine, Reader};
 
-use super::{History, all, catches, holds};
+use super::{History, all, holds};
 
 /// A slot of 7 KiB, nine in a block.
 const LONG: usize = 7000;
@@ -365,26 +365,4 @@ fn clear_is_one_moment() {
 #[test]
 fn updates_of_several_keys_are_isolated() {
     holds("updates of several keys", 2000, &transfers);
-}
-
-#[test]
-fn a_slot_that_is_used_again_too_early_is_caught() {
-    catches(Bug::SlotsWithoutWaiting, 3000, &meetings);
-    catches(Bug::SlotsWithoutWaiting, 3000, &thinning);
-}
-
-#[test]
-fn a_pin_that_nobody_sees_is_caught() {
-    catches(Bug::PinUnseen, 3000, &meetings);
-}
-
-#[test]
-fn a_record_that_is_freed_before_its_entry_is_gone_is_caught() {
-    catches(Bug::FreedBeforeGone, 40_000, &removal);
-}
-
-#[test]
-fn clear_that_does_not_wait_for_updates_is_caught() {
-    catches(Bug::GateWithoutWaiting, 2000, &clearing);
-    catches(Bug::NestedWithoutWaiting, 4000, &nesting);
 }

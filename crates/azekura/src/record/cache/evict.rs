@@ -20,6 +20,20 @@ use crate::slab::Record;
 const LOOKS_MAX: u32 = 128;
 /// Updates for each step of the walk for what is expired; a step is a chunk, some hundred records.
 const STEP: u64 = 256;
+/// Memory beyond the bytes that records are charged: one part in so many, and so much.
+const MEMORY_PART: u64 = 8;
+const MEMORY_SLACK: u64 = 8 << 20;
+/// Rounds of making room before a put goes on without it.
+const ROUNDS_MAX: u32 = 64;
+/// Times that readers are waited for.
+const WAITS_MAX: u32 = if cfg!(azekura_weave) { 0 } else { 16 };
+/// Blocks emptied in one round, and by one call that gives memory back.
+const EMPTIED_MAX: u32 = 16;
+const GIVEN_BACK_MAX: u32 = 256;
+/// Bytes of records dropped in one round, at least.
+const DROPPED_MIN: u64 = 64 << 10;
+/// One candidate in so many has the goal for memory looked at.
+const GOAL_EVERY: u64 = 1024;
 /// Entries without a record that are not worth sifting.
 const STALE: u64 = 8192;
 
@@ -59,33 +73,191 @@ impl CacheDb {
                 self.shelf.index.prefetch(pin, soon.hash());
             }
             looks += 1;
-            if self.look_at(pin, &candidate, looks >= LOOKS_MAX) {
+            if self.look_at(pin, &candidate, looks >= LOOKS_MAX) > 0 {
                 looks = 0;
+            }
+            if candidate.entry.hash().known() % GOAL_EVERY == 0 {
+                self.set_goal();
             }
         }
     }
 
-    /// Drops one record, for its memory; whether there was one.
-    pub(super) fn drop_one(&self, pin: &Pin) -> bool {
+    /// Drops one record, for its memory; what it was charged, 0 if there was none.
+    pub(super) fn drop_one(&self, pin: &Pin) -> u64 {
         let mut looks = 0;
         while let Some(candidate) = self.policy.next() {
             looks += 1;
-            if self.look_at(pin, &candidate, looks >= LOOKS_MAX) {
-                return true;
+            let dropped = self.look_at(pin, &candidate, looks >= LOOKS_MAX);
+            if dropped > 0 {
+                return dropped;
             }
         }
-        false
+        0
     }
 
-    /// Keeps or drops the record of a candidate; whether one was dropped.
-    fn look_at(&self, pin: &Pin, candidate: &Candidate, at_any_rate: bool) -> bool {
+    /// Sets what records may take of memory beside the index and the queues.
+    pub(super) fn set_goal(&self) {
+        let max = self.held.bytes_max.load(Ordering::Relaxed);
+        if max == u64::MAX {
+            return self.shelf.slab.set_goal(u64::MAX);
+        }
+        let all = max.saturating_add(max / MEMORY_PART + MEMORY_SLACK);
+        let beside = self.shelf.index.memory_bytes() + self.policy.memory_bytes();
+        self.shelf
+            .slab
+            .set_goal(all.saturating_sub(beside).max(max / 4));
+    }
+
+    /// Sees to it that records take no more memory than they may. Called unpinned, outside the gate.
+    #[inline(always)]
+    pub(super) fn keep_within_memory(&self) {
+        if self.shelf.slab.is_over() {
+            self.make_room();
+        }
+    }
+
+    /// Gives memory back: what is kept ready; then sparse blocks, whose records are moved; then records, as they would be
+    /// dropped anyway; and where those stand among others, a block with all its records.
+    #[cold]
+    #[inline(never)]
+    fn make_room(&self) {
+        let _one = self.making_room.lock();
+        let slab = &self.shelf.slab;
+        // Somebody else may have made it meanwhile.
+        if slab.excess(false) == 0 {
+            return;
+        }
+        let mut waited = 0;
+        for _ in 0..ROUNDS_MAX {
+            slab.reclaim();
+            slab.shed(true);
+            if slab.excess(true) > 0 {
+                slab.shed(false);
+            }
+            let excess = slab.excess(true);
+            if excess == 0 {
+                return;
+            }
+            // What readers keep comes back when they have ended: most do at once, this thread's own batch does not.
+            if excess <= slab.waiting_bytes() {
+                waited += 1;
+                if waited > WAITS_MAX {
+                    return;
+                }
+                std::thread::yield_now();
+                continue;
+            }
+            if self.empty_some(EMPTIED_MAX, true) {
+                continue;
+            }
+            let dropped = self.drop_bytes(excess.max(DROPPED_MIN));
+            let emptied = slab.excess(true) > excess / 2 && self.drop_block();
+            if !dropped && !emptied {
+                break;
+            }
+        }
+        let excess = slab.excess(false);
+        tracing::debug!(excess, "records take more memory than they may");
+    }
+
+    /// Moves the records of sparse blocks together, as long as records take more memory than they may, or, if not
+    /// `for_room`, as long as blocks take much more than records. Whether any was moved.
+    fn empty_some(&self, most: u32, for_room: bool) -> bool {
+        let slab = &self.shelf.slab;
+        let mut emptied = 0;
+        while emptied < most {
+            let is_due = if for_room {
+                slab.excess(true) > 0
+            } else {
+                slab.is_sparse()
+            };
+            if !is_due {
+                break;
+            }
+            let _inside = self.gate.enter();
+            let mut move_away = |pin: &Pin, place| self.shelf.move_away(pin, place);
+            match slab.empty_one(true, &mut move_away) {
+                Ok(true) => emptied += 1,
+                Ok(false) => break,
+                Err(error) => {
+                    tracing::debug!(%error, "records could not be moved together");
+                    break;
+                }
+            }
+            if emptied % 4 == 0 {
+                slab.reclaim();
+            }
+        }
+        slab.reclaim();
+        emptied > 0
+    }
+
+    /// Drops all records of the emptiest block; whether there was one.
+    fn drop_block(&self) -> bool {
+        let dropped = {
+            let _inside = self.gate.enter();
+            let mut drop_away = |pin: &Pin, place| self.drop_at(pin, place);
+            self.shelf.slab.empty_one(false, &mut drop_away)
+        };
+        self.shelf.slab.reclaim();
+        matches!(dropped, Ok(true))
+    }
+
+    /// Drops the record at `place`, if one stands there.
+    fn drop_at(&self, pin: &Pin, place: Place) -> Result<()> {
+        let Some(record) = self.shelf.record(pin, place) else {
+            return Ok(());
+        };
+        let locked = self.shelf.index.lock(pin, self.shelf.hash(record.key))?;
+        let here = |found| Ok((found == place).then_some(()));
+        if let Some((slot, ())) = locked.find(here)? {
+            self.discard(pin, locked, slot, place, &record);
+        }
+        Ok(())
+    }
+
+    /// Drops records of so many bytes; whether there were any.
+    fn drop_bytes(&self, bytes: u64) -> bool {
+        let mut dropped = 0;
+        {
+            let _inside = self.gate.enter();
+            let pin = epoch::pin();
+            while dropped < bytes {
+                match self.drop_one(&pin) {
+                    0 => break,
+                    one => dropped += one,
+                }
+            }
+        }
+        self.shelf.slab.reclaim();
+        dropped > 0
+    }
+
+    /// Gives memory that no record needs back to the system: what was freed, what sparse blocks take, what is kept ready
+    /// beyond an eighth of what is in use. Needed where the cache became emptier and nobody puts; whoever owns it calls it
+    /// now and then. Costs nothing worth mentioning where there is nothing to give.
+    pub fn give_back(&self) {
+        let slab = &self.shelf.slab;
+        // Not what the slab calls live: long records that wait for readers are among that.
+        let needed = self.held.bytes.load(Ordering::Relaxed);
+        if slab.memory_bytes() > needed + needed / MEMORY_PART + MEMORY_SLACK / 4 {
+            slab.reclaim();
+            self.empty_some(GIVEN_BACK_MAX, false);
+            slab.shed(true);
+        }
+        self.set_goal();
+        self.keep_within_memory();
+    }
+
+    /// Keeps or drops the record of a candidate; what a dropped one was charged, else 0.
+    fn look_at(&self, pin: &Pin, candidate: &Candidate, at_any_rate: bool) -> u64 {
         let hash = candidate.entry.hash();
         let Ok(locked) = self.shelf.index.lock(pin, hash) else {
             // Without memory for the first chunk of a part of the index there is no record in it.
-            return false;
+            return 0;
         };
         let Some((slot, place, record)) = self.any(pin, &locked) else {
-            return false;
+            return 0;
         };
         let is_expired = !self.is_live(&record);
         if !is_expired && !at_any_rate {
@@ -94,14 +266,14 @@ impl CacheDb {
                 && self.policy.keep(candidate, seen).is_ok()
             {
                 record.unsee();
-                return false;
+                return 0;
             }
         }
         if !is_expired {
             self.policy.dropped(candidate);
         }
         self.discard(pin, locked, slot, place, &record);
-        true
+        charge_of(&record)
     }
 
     /// The first record of the hash that is locked.

@@ -3,6 +3,8 @@
 //! Promises:
 //! 1. When a call returns, there are no more records and no more bytes than it may hold, both exactly, whatever came: new
 //!    records, longer values, a smaller size. Until they return, n calls that put at once may have put n records more.
+//!    Its memory - blocks of records, whole or not, the index, the queues - is at most an eighth and 8 MiB more than the bytes it
+//!    may hold, but for what puts under way add; what is removed goes back to the system when [`CacheDb::give_back`] comes by.
 //! 2. What it lends of a key is the last value put under it, or nothing. What it dropped does not come back.
 //! 3. A lookup costs two cache misses, one in the index and one in the record; an absent key costs one. Reads take no lock, and
 //!    store one bit in the record, if it is not set yet.
@@ -131,6 +133,8 @@ pub struct CacheDb {
     sweep: Mutex<Sweep>,
     /// Held while both bounds change.
     resizing: Mutex<()>,
+    /// Held by who makes room in memory.
+    making_room: Mutex<()>,
     dropped: Option<Dropped>,
     clock: Clock,
 }
@@ -213,7 +217,7 @@ impl CacheDb {
     /// An empty cache. `Invalid` if it has no bound, or one that no record fits in; `Io` if the system refuses the addresses.
     pub fn with(options: &Options) -> Result<Self> {
         let (records_max, bytes_max) = bounds(options.records_max, options.bytes_max)?;
-        Ok(Self {
+        let db = Self {
             shelf: Shelf::for_bytes(bytes_max)?,
             gate: Gate::default(),
             held: Held {
@@ -226,15 +230,18 @@ impl CacheDb {
             timed: AtomicU64::new(0),
             sweep: Mutex::default(),
             resizing: Mutex::default(),
+            making_room: Mutex::default(),
             dropped: options.dropped.clone(),
             clock: options.clock.clone(),
-        })
+        };
+        db.set_goal();
+        Ok(db)
     }
 
     /// Gives it other bounds while it serves; returns when it is within them. `Invalid` as for [`with`](Self::with).
     pub fn resize(&self, records_max: Option<u64>, bytes_max: Option<u64>) -> Result<()> {
         let (records_max, bytes_max) = bounds(records_max, bytes_max)?;
-        let _inside = self.gate.enter();
+        let inside = self.gate.enter();
         let resizing = self.resizing.lock();
         self.held.records_max.store(records_max, Ordering::Relaxed);
         self.held.bytes_max.store(bytes_max, Ordering::Relaxed);
@@ -242,6 +249,9 @@ impl CacheDb {
         // A put that has not seen the new bounds is seen here.
         epoch::heavy_barrier();
         self.settle(&epoch::pin());
+        drop(inside);
+        self.set_goal();
+        self.give_back();
         Ok(())
     }
 

@@ -143,6 +143,7 @@ impl CacheDb {
     /// What updates do a little of, and what they leave within the bounds.
     #[inline(never)]
     fn work(&self) {
+        self.keep_within_memory();
         let _inside = self.gate.enter();
         let pin = epoch::pin();
         self.tend(&pin);
@@ -158,9 +159,10 @@ impl CacheDb {
         expires: Option<u32>,
     ) -> Result<()> {
         self.check(key, value, expires.is_some())?;
+        self.keep_within_memory();
         match self.put_once(key, hash, value, expires) {
             Err(error) if error.kind() == Kind::Full => {
-                self.make_room();
+                self.drop_for_memory();
                 self.put_once(key, hash, value, expires)
             }
             done => done,
@@ -169,12 +171,12 @@ impl CacheDb {
 
     /// Drops records because the system gives no memory.
     #[cold]
-    fn make_room(&self) {
+    fn drop_for_memory(&self) {
         {
             let _inside = self.gate.enter();
             let pin = epoch::pin();
             // Not in the trace's own words: those are not asked for when nobody listens.
-            let dropped = (0..DROPPED_FOR_MEMORY).take_while(|_| self.drop_one(&pin));
+            let dropped = (0..DROPPED_FOR_MEMORY).take_while(|_| self.drop_one(&pin) > 0);
             let dropped = dropped.count();
             tracing::debug!(dropped, "the system gives no memory");
             // Others who looked meanwhile for something to drop may have found nothing.
@@ -287,6 +289,7 @@ impl CacheDb {
 
     #[inline(never)]
     fn remove_at_large(&self, key: &[u8], hash: Hash) -> Result<bool> {
+        self.keep_within_memory();
         let _inside = self.gate.enter();
         let pin = epoch::pin();
         self.tend(&pin);
@@ -317,6 +320,7 @@ impl CacheDb {
     ) -> Result<()> {
         self.check(key, &[], false)?;
         let hash = self.shelf.hash(key);
+        self.keep_within_memory();
         let _inside = self.gate.enter();
         let pin = epoch::pin();
         self.tend(&pin);
@@ -386,6 +390,7 @@ impl CacheDb {
         let distinct = Distinct::of(keys)?;
         let records = &distinct.records;
         let hashes = room::collect(records.iter().map(|key| self.shelf.hash(key)))?;
+        self.keep_within_memory();
         let _inside = self.gate.enter();
         let pin = epoch::pin();
         self.tend(&pin);
@@ -425,12 +430,15 @@ impl CacheDb {
 
     /// Removes everything, while no other update is under way. Readers see all of it or nothing.
     pub(super) fn remove_all(&self) -> Result<()> {
-        let _alone = self.gate.alone();
+        let alone = self.gate.alone();
         self.shelf.clear(|| {
             self.policy.clear();
             self.held.records.store(0, Ordering::Relaxed);
             self.held.bytes.store(0, Ordering::Relaxed);
-        })
+        })?;
+        drop(alone);
+        self.give_back();
+        Ok(())
     }
 
     /// Whether a record is within the limits.

@@ -12,7 +12,6 @@ use crate::index::{Locked, Place};
 use crate::record::many::Distinct;
 use crate::record::shelf::{LIMITS, Present};
 use crate::room;
-use crate::weave::{self, Bug};
 
 /// An update there was no room for.
 struct NoRoom<'a> {
@@ -144,13 +143,8 @@ impl TinyDb {
         let Some(present) = self.shelf.present(&pin, &locked, key)? else {
             return Ok(false);
         };
-        if weave::has(Bug::FreedBeforeGone) {
-            self.shelf.slab.free(&pin, present.place);
-            locked.remove(present.slot);
-        } else {
-            locked.remove(present.slot);
-            self.shelf.slab.free(&pin, present.place);
-        }
+        locked.remove(present.slot);
+        self.shelf.slab.free(&pin, present.place);
         self.count.add(&pin, -1);
         Ok(true)
     }
