@@ -21,6 +21,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Duration;
 
+use crate::damage::Damage;
 use crate::error::{Error, Result};
 use crate::room;
 
@@ -147,8 +148,8 @@ pub trait Reader: Send + Sync {
     }
 
     /// As `scan`, but `damaged` is told of each damaged record: with `Ok` the scan goes on behind it, with an error it
-    /// ends. A scan that is continued by a bookmark may tell of one again. Damage of more than a
-    /// record, as of an index, ends it in any case.
+    /// ends. A scan that is continued by a bookmark may report one again. A part of the index that cannot be read is
+    /// reported once, and its records are not shown.
     fn scan_past(
         &self,
         from: Option<&Bookmark>,
@@ -290,6 +291,11 @@ pub trait Persistent: Reader {
 
     /// The file.
     fn path(&self) -> &Path;
+
+    /// What is known to be damaged; empty if nothing is. A look at memory: `check` reads the file.
+    fn damage(&self) -> Vec<Damage> {
+        Vec::new()
+    }
 }
 
 /// What `check` found.

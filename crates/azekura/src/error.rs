@@ -192,9 +192,19 @@ impl Error {
         self.0.kind
     }
 
+    /// What happened, without where, why and what can be done.
+    pub fn what(&self) -> &str {
+        &self.0.what
+    }
+
     /// The file it happened at, if a file was involved.
     pub fn path(&self) -> Option<&Path> {
         self.0.path.as_deref()
+    }
+
+    /// The byte offset in the file, if it names one.
+    pub fn place(&self) -> Option<u64> {
+        self.0.offset
     }
 
     /// The error of the system behind it, if there is one.

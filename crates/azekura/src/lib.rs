@@ -14,12 +14,13 @@
 //!     | log/ | index/ | slab/ | node/         logs | hash buckets | records in memory | nodes of trees
 //!   format/ | io/ | epoch.rs | order.rs       values from bytes | bytes at an offset | who looks | order of keys
 //!                     counter.rs keeper.rs      | what threads count together | who does what can wait
-//!   error.rs room.rs | weave.rs               what went wrong, memory refused | where threads may be interleaved
+//!   damage.rs error.rs room.rs | weave.rs     what is damaged, went wrong, memory refused | where threads may be interleaved
 //! ```
 //!
 //! A module imports only what lies below it.
 
 mod counter;
+pub mod damage;
 pub mod engine;
 pub mod epoch;
 pub mod error;
@@ -40,6 +41,7 @@ pub mod testkit;
 pub mod verbs;
 pub mod weave;
 
+pub use damage::{Affects, Damage};
 pub use engine::{Durability, Edit, Engine, Persistent, Reader};
 pub use error::{Error, Kind, Result};
 pub use verbs::Verbs;

@@ -12,10 +12,12 @@ use std::io::{BufRead, BufReader, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use azekura::engine::{Bookmark, Damaged, Durability, Edit, Powered, Promise, Stats, Visit};
+use azekura::engine::{
+    Bookmark, Damaged, DecideMany, Durability, Edit, Persistent, Powered, Promise, Stats, Visit,
+};
 use azekura::io::memory::Memory;
 use azekura::record::hash::{Compression, HashDb, HashReader, Options};
 use azekura::record::memory::std_hash::StdHashDb;
@@ -48,6 +50,91 @@ fn conform(what: &str, effort: &Effort, options: &Options) {
     };
     let report = conformance(&make, Some(&reopen), effort).expect(what);
     tried(&format!("{what}: {report}"));
+}
+
+/// [`HashDb`] by the methods that users call: `get`, `put` and `remove` of its own, which take other ways than `update`.
+/// One change at a time, since they are not one step.
+struct Inherent(HashDb, Mutex<()>);
+
+impl Reader for Inherent {
+    fn read(&self, key: &[u8], visit: &mut dyn FnMut(Option<&[u8]>)) -> Result<()> {
+        self.0.read_with(key, visit)
+    }
+
+    fn scan_past(
+        &self,
+        from: Option<&Bookmark>,
+        visit: &mut Visit<'_>,
+        damaged: &mut Damaged<'_>,
+    ) -> Result<Option<Bookmark>> {
+        self.0.scan_past(from, visit, damaged)
+    }
+
+    fn bookmark_at(&self, key: &[u8]) -> Bookmark {
+        self.0.bookmark_at(key)
+    }
+
+    fn count(&self) -> u64 {
+        self.0.count()
+    }
+
+    fn stats(&self) -> Stats {
+        self.0.stats()
+    }
+
+    fn promise(&self) -> Promise {
+        self.0.promise()
+    }
+
+    fn as_persistent(&self) -> Option<&dyn Persistent> {
+        Some(&self.0)
+    }
+}
+
+impl Engine for Inherent {
+    fn update<'a>(
+        &self,
+        key: &[u8],
+        decide: &mut dyn FnMut(Option<&[u8]>) -> Edit<'a>,
+    ) -> Result<()> {
+        let _one = self.1.lock().unwrap_or_else(PoisonError::into_inner);
+        let present = self.0.get(key)?;
+        match decide(present.as_deref()) {
+            Edit::Keep => Ok(()),
+            Edit::Put(value) => self.0.put(key, &value),
+            Edit::Remove => self.0.remove(key).map(|_| ()),
+        }
+    }
+
+    fn update_many(&self, keys: &[&[u8]], decide: DecideMany<'_, '_>) -> Result<()> {
+        let _one = self.1.lock().unwrap_or_else(PoisonError::into_inner);
+        self.0.update_many(keys, decide)
+    }
+
+    fn clear(&self) -> Result<()> {
+        self.0.clear()
+    }
+}
+
+#[test]
+fn the_methods_that_users_call_conform() {
+    for options in [options(4096, true, Compression::None), Options::default()] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let number = AtomicU64::new(0);
+        let make = || -> Box<dyn Engine> {
+            let name = format!("{}.azh", number.fetch_add(1, Ordering::Relaxed));
+            let db = HashDb::create(folder.path().join(name), &options).expect("a new file");
+            Box::new(Inherent(db, Mutex::default()))
+        };
+        let reopen = |engine: Box<dyn Engine>| -> Box<dyn Engine> {
+            let file = engine.as_persistent().expect("a file").path().to_path_buf();
+            drop(engine);
+            let db = HashDb::open(file, &options).expect("it opens again");
+            Box::new(Inherent(db, Mutex::default()))
+        };
+        let report = conformance(&make, Some(&reopen), &Effort::quick()).expect("inherent");
+        tried(&format!("inherent methods: {report}"));
+    }
 }
 
 #[test]

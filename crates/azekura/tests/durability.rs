@@ -19,6 +19,7 @@ use azekura::io::sim::{Atom, SimDirectory, SimDisk};
 use azekura::io::{Access, Directory, Storage};
 use azekura::record::hash::{HashDb, Options};
 use azekura::testkit::crash::{Config, Counts, Crash, Ledger, explore};
+use azekura::testkit::suite::{share, tried_at_least};
 use azekura::testkit::{Random, round_seed, tried};
 use azekura::{Durability, Edit, Engine, Kind, Persistent, Reader, Result};
 
@@ -126,8 +127,6 @@ enum Bug {
     NamedEarly,
     /// A durable write is just a write.
     DurableWritesCached,
-    /// What stands there already is not written durably: the superblock that an open found.
-    FoundSlotForgotten,
     /// Many edits are made one by one.
     BatchesSplit,
     /// A write is acknowledged before it is made.
@@ -148,11 +147,8 @@ impl azekura::io::over::Over for Lying {
     }
 
     fn write_durably(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        let mut present = vec![0; bytes.len()];
-        self.below.read_at(offset, &mut present)?;
         match self.bug {
             Bug::DurableWritesCached => self.below.write_at(offset, bytes),
-            Bug::FoundSlotForgotten if present == bytes => Ok(()),
             _ => self.below.write_durably(offset, bytes),
         }
     }
@@ -460,23 +456,26 @@ fn runs(
         ));
     }
     let states = counts.crash_states + counts.recovery_cuts + counts.kills;
-    tried(&format!("{what}: {states} states: {counts:?}"));
-    assert!(counts.crash_states > 1000 && counts.recovery_cuts > 100 && counts.kills > 100);
+    tried_at_least(states, 20_000, &format!("states, {what}: {counts:?}"));
+    assert!(counts.crash_states > share(1000) && counts.recovery_cuts > 100 && counts.kills > 10);
     counts
 }
 
 #[test]
 fn a_power_cut_leaves_a_prefix_with_everything_synced() {
-    runs("power cuts", 0..SEEDS, Durability::Process, |config| {
-        config.quick(CUTS)
-    });
+    runs(
+        "power cuts",
+        0..share(SEEDS),
+        Durability::Process,
+        |config| config.quick(CUTS),
+    );
 }
 
 #[test]
 fn with_durability_of_power_everything_acknowledged_survives_a_cut() {
     runs(
         "every write synced",
-        1000..1000 + SEEDS,
+        1000..1000 + share(SEEDS),
         Durability::Power,
         |config| config.quick(CUTS),
     );
@@ -487,7 +486,7 @@ fn pieces_smaller_and_larger_than_a_sector_may_be_lost() {
     for atom in [Atom::Line, Atom::Page] {
         runs(
             &format!("{atom:?}"),
-            2000..2000 + SEEDS / 2,
+            2000..2000 + share(SEEDS / 2),
             Durability::Process,
             |config| Config {
                 atom,
@@ -501,7 +500,7 @@ fn pieces_smaller_and_larger_than_a_sector_may_be_lost() {
 fn what_others_left_in_new_room_is_not_believed() {
     runs(
         "stale room",
-        3000..3000 + SEEDS / 2,
+        3000..3000 + share(SEEDS / 2),
         Durability::Process,
         |config| {
             let mut config = config.quick(CUTS);
@@ -543,26 +542,6 @@ fn every_planted_bug_is_seen() {
             seen.unwrap_or_default()
         ));
     }
-}
-
-#[test]
-fn a_found_superblock_that_is_not_made_durable_is_seen() {
-    // It matters to an open that is cut, of what a killed process left, and to devices that tear sectors.
-    let config = |seed| Config {
-        atom: Atom::Line,
-        recovery_one_in: 2,
-        ..Config::new(seed).quick(CUTS)
-    };
-    run(&config(0), 60, Durability::Process, Bug::Wrapped);
-    let bug = Bug::FoundSlotForgotten;
-    let seen = (0..20).find_map(|seed| {
-        let seen = AssertUnwindSafe(|| run(&config(seed), 60, Durability::Process, bug));
-        catch_unwind(seen).err()
-    });
-    let seen = seen.expect("a bug is seen").downcast::<String>();
-    let seen = seen.expect("a message");
-    assert!(seen.contains("its recovery cut"), "{seen}");
-    tried(&format!("{bug:?} is seen: {seen}"));
 }
 
 #[test]

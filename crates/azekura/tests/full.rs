@@ -289,3 +289,279 @@ fn a_full_disk_takes_removals() {
     assert_eq!(db.count(), 0);
     tried(&format!("{records} removals of a full disk"));
 }
+
+/// A store whose capacity is the limit.
+#[derive(Clone, Copy, Debug)]
+struct Drawn {
+    segment_size: u64,
+    capacity: u64,
+    len: usize,
+    writers: usize,
+    background: bool,
+}
+
+impl Drawn {
+    /// Records that a test of some seconds has time for.
+    const RECORDS_MAX: u64 = 40_000;
+
+    fn of(random: &mut Random, capacity_max: u64) -> Self {
+        loop {
+            let segment_size = 4096 << random.below(11);
+            let least = HashDb::least_capacity(segment_size);
+            let doublings = (capacity_max.max(least) / least).ilog2() + 1;
+            let capacity = least << random.below(u64::from(doublings));
+            let capacity = capacity + random.below(capacity / 4096) * 4096;
+            let len = 8usize << random.below(14);
+            let drawn = Self {
+                segment_size,
+                capacity,
+                len: (len + random.index(len)).min(100_000),
+                writers: 1 + random.index(4),
+                background: random.below(2) == 1,
+            };
+            let fits = drawn.capacity <= capacity_max.max(least);
+            let records = drawn.capacity / (drawn.len as u64 + 32);
+            if fits && (50..Self::RECORDS_MAX).contains(&records) {
+                return drawn;
+            }
+        }
+    }
+}
+
+struct Bounded {
+    drawn: Drawn,
+    options: Options,
+    memory: Arc<Memory>,
+    db: HashDb,
+    /// Keys of each writer.
+    keys: Vec<Vec<u64>>,
+    next: u64,
+}
+
+impl Bounded {
+    fn of(drawn: Drawn) -> Self {
+        let options = Options {
+            segment_size: drawn.segment_size,
+            capacity: drawn.capacity,
+            background: drawn.background,
+            ..Options::default()
+        };
+        let memory = Memory::new(drawn.capacity).expect("memory");
+        let storage = Arc::clone(&memory) as Arc<dyn Storage>;
+        let db = HashDb::create_on(storage, &options).expect("a new store");
+        let mut bounded = Self {
+            drawn,
+            options,
+            memory,
+            db,
+            keys: vec![Vec::new(); drawn.writers],
+            next: 0,
+        };
+        assert!(bounded.fill() > 0, "{drawn:?}");
+        bounded
+    }
+
+    fn count(&self) -> u64 {
+        self.keys.iter().map(|keys| keys.len() as u64).sum()
+    }
+
+    /// All writers put new records until one is refused.
+    fn fill(&mut self) -> u64 {
+        let before = self.count();
+        let (db, drawn, next) = (&self.db, self.drawn, self.next);
+        std::thread::scope(|scope| {
+            for (writer, keys) in self.keys.iter_mut().enumerate() {
+                scope.spawn(move || {
+                    let value = vec![writer as u8; drawn.len];
+                    for key in next.. {
+                        let key = key << 3 | writer as u64;
+                        match db.put(&key.to_le_bytes(), &value) {
+                            Ok(()) => keys.push(key),
+                            Err(error) if error.kind() == Kind::Full => return,
+                            Err(error) => panic!("{error}: {drawn:?}"),
+                        }
+                    }
+                });
+            }
+        });
+        let most = self.keys.iter().flatten().max().copied().unwrap_or(0);
+        self.next = (most >> 3) + 1;
+        self.count() - before
+    }
+
+    /// Each writer does it to all its keys; how many times the device was synced for each segment appended.
+    fn each(&self, what: &str, act: impl Fn(&HashDb, u64) -> azekura::Result<()> + Sync) {
+        let (db, drawn, act) = (&self.db, self.drawn, &act);
+        let before = self.figures();
+        std::thread::scope(|scope| {
+            for keys in &self.keys {
+                scope.spawn(move || {
+                    for (done, key) in keys.iter().enumerate() {
+                        if let Err(error) = act(db, *key) {
+                            panic!(
+                                "{what} of key {done} of {} refused: {error}: {drawn:?}: {:?}",
+                                keys.len(),
+                                db.inspect()
+                            );
+                        }
+                    }
+                });
+            }
+        });
+        let after = self.figures();
+        let syncs = after.0 - before.0;
+        let segments = (after.1 - before.1) / drawn.segment_size;
+        let bound = SYNCS_FOR_SEGMENT * segments + 64;
+        let of = self.count();
+        tried(&format!(
+            "{what} of {of}: {syncs} syncs, {segments} segments appended"
+        ));
+        assert!(
+            syncs <= bound,
+            "{what}: {syncs} syncs for {segments} segments, {of} updates: {drawn:?}"
+        );
+    }
+
+    /// Syncs, and bytes appended.
+    fn figures(&self) -> (u64, u64) {
+        (self.db.log().syncs(), self.db.log().appended())
+    }
+
+    fn care(&self) {
+        let drawn = self.drawn;
+        let done = |what: &str, result: azekura::Result<()>| {
+            result.unwrap_or_else(|error| {
+                panic!("{what}: {error}: {drawn:?}: {:?}", self.db.inspect())
+            });
+        };
+        done("checkpoint", self.db.checkpoint());
+        done("compact", self.db.compact(&mut |_, _| ()));
+        let folder = tempfile::tempdir().expect("a folder");
+        done(
+            "copy",
+            self.db
+                .copy_to(&folder.path().join("copy.azh"), &mut |_, _| ()),
+        );
+    }
+
+    fn check(&self) {
+        let drawn = self.drawn;
+        let report = self.db.check(&mut |_, _| ()).expect("a check");
+        assert_eq!(report.damage, Vec::<String>::new(), "{drawn:?}");
+        assert_eq!(report.records, self.count(), "{drawn:?}");
+    }
+}
+
+/// With default options: the first record is stored where the device has 1 MiB left, and a small device or capacity is filled
+/// to 85 % by keys and values.
+#[test]
+fn small_devices_and_capacities_hold_records() {
+    let devices = [1u64 << 20, 2 << 20, 16 << 20, 32 << 20, 64 << 20];
+    for (device, capacity) in devices
+        .into_iter()
+        .flat_map(|size| [(size, 1 << 40), (size, size)])
+    {
+        let memory =
+            Memory::new(if capacity == device { device } else { 1 << 31 }).expect("memory");
+        memory.set_limit(device);
+        let options = Options {
+            capacity,
+            ..Options::default()
+        };
+        let storage = Arc::clone(&memory) as Arc<dyn Storage>;
+        let db = HashDb::create_on(storage, &options).expect("a new store");
+        let value = [7; 1000];
+        let mut records = 0u64;
+        while records * 1008 < device.min(capacity)
+            && db.put(&records.to_le_bytes(), &value).is_ok()
+        {
+            records += 1;
+        }
+        let room = device.min(capacity);
+        let part = records * 1008 * 100 / room;
+        tried(&format!("{room} bytes hold {records} records: {part} %"));
+        assert!(records > 0, "{room}");
+        assert!(room < 32 << 20 || part >= 85, "{room} bytes: {part} %");
+        for key in 0..records {
+            assert!(db.remove(&key.to_le_bytes()).expect("a removal"));
+        }
+    }
+}
+
+/// Syncs that a full store may ask for, for each segment it appends, copies included.
+const SYNCS_FOR_SEGMENT: u64 = 8;
+
+/// Whatever the configuration: of a store that is full at its capacity no removal, no value that is as long or shorter, no
+/// checkpoint, no compaction and no copy is refused, and after it was cleared it holds as much as before.
+#[test]
+fn a_store_full_at_its_capacity_goes_on() {
+    let rounds = azekura::testkit::suite::share(200);
+    let capacity_max = if azekura::testkit::suite::is_full() {
+        256 << 20
+    } else {
+        16 << 20
+    };
+    let first = std::env::var("FULL_SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok());
+    let seeds = first.map_or(0..rounds, |seed| seed..seed + 1);
+    for seed in seeds.clone() {
+        let mut random = Random::new(seed);
+        let drawn = Drawn::of(&mut random, capacity_max);
+        tried(&format!("seed {seed}: {drawn:?}"));
+        let mut full = Bounded::of(drawn);
+        let first = full.count();
+        let live = first * (drawn.len as u64 + 8);
+        tried(&format!(
+            "{first} records, {} % live",
+            live * 100 / drawn.capacity
+        ));
+        let value = vec![9; drawn.len];
+        full.each("equal length", |db, key| db.put(&key.to_le_bytes(), &value));
+        full.care();
+        full.each("shorter", |db, key| {
+            db.put(&key.to_le_bytes(), &value[..drawn.len / 2])
+        });
+        full.fill();
+        full.check();
+        // Half of it, and the rest after it was opened again.
+        full.each("removal", |db, key| {
+            if key % 2 == 0 {
+                assert!(db.remove(&key.to_le_bytes())?);
+            }
+            Ok(())
+        });
+        for keys in &mut full.keys {
+            keys.retain(|key| key % 2 == 1);
+        }
+        full.care();
+        full.fill();
+        let storage = Arc::clone(&full.memory) as Arc<dyn Storage>;
+        let other = HashDb::create_on(Memory::new(1 << 20).expect("memory"), &small());
+        drop(std::mem::replace(&mut full.db, other.expect("a store")));
+        full.db = HashDb::open_on(storage, &full.options).expect("it opens");
+        full.check();
+        full.each("removal after reopening", |db, key| {
+            assert!(db.remove(&key.to_le_bytes())?);
+            Ok(())
+        });
+        full.keys.iter_mut().for_each(Vec::clear);
+        full.care();
+        full.fill();
+        full.db.clear().expect("it is cleared");
+        full.keys.iter_mut().for_each(Vec::clear);
+        let again = full.fill();
+        assert!(
+            again * 10 >= first * 9,
+            "{again} records after {first}: {drawn:?}"
+        );
+        full.care();
+    }
+    if first.is_none() {
+        azekura::testkit::suite::tried_at_least(
+            seeds.count() as u64,
+            200,
+            "configurations of full stores",
+        );
+    }
+}

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use azekura::io::file::File;
 use azekura::record::hash::{HashDb, HashReader, Options, repair};
+use azekura::testkit::suite::share;
 use azekura::testkit::{Random, round_seed, tried};
 use azekura::{Edit, Engine, Persistent, Reader};
 
@@ -282,12 +283,12 @@ fn kill_maker(least: usize, within: Duration, bug: &str) -> Result<usize, String
 fn making_files_is_killed_anywhere() {
     let mut random = Random::new(3 + round_seed());
     let (mut files, mut kills) = (0, 0);
-    while kills < 150 {
+    while kills < share(150) {
         let within = Duration::from_micros(random.below(4000));
         files += kill_maker(random.index(9), within, "").expect("whole files");
         kills += 1;
     }
-    assert!(files > 150, "{files} files");
+    assert!(files as u64 > share(150), "{files} files");
     tried(&format!("{files} files made by {kills} killed children"));
 }
 
@@ -432,9 +433,9 @@ fn kill_children(kills: u64, seed: u64, bug: &str) -> Result<Counts, String> {
 #[test]
 fn whatever_a_killed_process_acknowledged_is_there() {
     for seed in 0..2 {
-        let counts = kill_children(550, seed + round_seed(), "").expect("nothing is lost");
+        let counts = kill_children(share(550), seed + round_seed(), "").expect("nothing is lost");
         assert!(
-            counts.before_open > 20 && counts.acknowledged > 10_000,
+            counts.before_open > share(20) && counts.acknowledged > share(10_000),
             "{counts:?}"
         );
         tried(&format!("{counts:?}"));

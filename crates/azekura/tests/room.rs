@@ -3,10 +3,14 @@
 //! One test alone in its process: room is used again once no thread looks at it any more, so other tests' threads would
 //! decide the figures.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
 use azekura::Edit;
 use azekura::engine::{Engine, Reader};
 use azekura::epoch;
 use azekura::error::Kind;
+use azekura::record::cache::{self, CacheDb};
 use azekura::record::memory::tiny::{Options, TinyDb};
 use azekura::slab::Slab;
 use azekura::testkit::{Random, tried};
@@ -217,6 +221,76 @@ fn a_slab_uses_freed_room_again() {
     );
 }
 
+/// Values of one phase after another: their least and greatest length.
+const PHASES: [(u64, u64); 8] = [
+    (90, 91),
+    (4000, 4100),
+    (60, 2000),
+    (900_000, 900_001),
+    (90, 91),
+    (8100, 40_000),
+    (17, 500),
+    (100, 1_000_000),
+];
+
+fn a_cache_stays_bounded_whatever_lengths_come_and_gives_memory_back() {
+    const MAX: u64 = 24 << 20;
+    // What puts of the longest records add before the next ones make room, and what a thread that the system stopped in the
+    // middle of a call keeps others from using again meanwhile.
+    const UNDER_WAY: u64 = 8 << 20;
+    let db = CacheDb::with(&cache::Options {
+        records_max: None,
+        bytes_max: Some(MAX),
+        ..cache::Options::default()
+    })
+    .unwrap();
+    let limit = MAX + MAX / 8 + (8 << 20) + UNDER_WAY;
+    let most = AtomicU64::new(0);
+    let value = vec![7; 1_000_000];
+    for (least, end) in PHASES {
+        std::thread::scope(|scope| {
+            for thread in 0..2 {
+                let (db, value, most) = (&db, &value, &most);
+                scope.spawn(move || {
+                    let mut random = Random::new(thread + least);
+                    let mut bytes = 0;
+                    let mut puts = 0;
+                    while bytes < MAX {
+                        let len = (least + random.below(end - least)) as usize;
+                        // Some are asked for again, and others put again: what is dropped is spread over all blocks.
+                        let key = random.below(400_000);
+                        if db.get(&key.to_le_bytes()).unwrap().is_none() || random.below(4) == 0 {
+                            db.put(&key.to_le_bytes(), &value[..len]).unwrap();
+                            bytes += len as u64 + 100;
+                        }
+                        puts += 1;
+                        if puts % 256 == 0 || len > 8000 {
+                            most.fetch_max(db.stats().memory_bytes, Ordering::Relaxed);
+                        }
+                    }
+                });
+            }
+        });
+        let most = most.swap(0, Ordering::Relaxed);
+        assert!(most <= limit, "{least}: {most} of {limit}");
+        assert!(db.stats().live_bytes > MAX / 4 * 3, "{least}: it is empty");
+    }
+    let shrinks = |most: u64, after: &str| {
+        for _ in 0..100 {
+            db.give_back();
+            if db.stats().memory_bytes <= most {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("{} bytes {after}", db.stats().memory_bytes);
+    };
+    db.resize(None, Some(8 << 20)).unwrap();
+    shrinks((8 + 1 + 8) << 20, "after a smaller bound");
+    db.clear().unwrap();
+    shrinks(8 << 20, "after everything was removed");
+}
+
 #[test]
 fn room_comes_back() {
     overwrites_take_no_more_and_more_room();
@@ -225,4 +299,5 @@ fn room_comes_back() {
     an_update_at_the_limit_uses_what_was_freed_before();
     a_batch_at_the_limit_uses_what_it_overwrites();
     a_slab_uses_freed_room_again();
+    a_cache_stays_bounded_whatever_lengths_come_and_gives_memory_back();
 }

@@ -24,7 +24,10 @@ fn writers_that_outrun_the_keeper_are_held_back() {
     const WRITERS: u64 = 8;
     const EACH: u64 = 100_000;
     let folder = tempfile::tempdir().expect("a folder");
-    let options = Options::default();
+    let options = Options {
+        segment_size: 1 << 20,
+        ..Options::default()
+    };
     let db = HashDb::create(folder.path().join("s.azh"), &options).expect("a store");
     let value = [7; 1000];
     for key in 0..RECORDS {

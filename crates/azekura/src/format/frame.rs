@@ -108,6 +108,23 @@ impl Header {
         }
     }
 
+    /// A pad: a frame of exactly `len` bytes, a multiple of 8, that says nothing. Of the long form it has a second word
+    /// ([`Header::long_word`]); what else stands in it is summed as it is.
+    pub fn pad(len: usize) -> Self {
+        debug_assert!(len >= 8 && len.is_multiple_of(8));
+        let value_len = len - 8;
+        if value_len <= SHORT_VALUE_LEN_MAX {
+            return Self::new(FrameKind::Pad, 0, 0, value_len);
+        }
+        // Long also where the shorter value would fit the short form.
+        Self {
+            kind: FrameKind::Pad,
+            flags: LONG,
+            key_len: 0,
+            value_len: (len - 16) as u32,
+        }
+    }
+
     /// Whether the lengths stand in a second word.
     #[inline(always)]
     pub fn is_long(&self) -> bool {
@@ -375,6 +392,22 @@ mod tests {
         let mut frame = header.word(seed, place, &rest).to_le_bytes().to_vec();
         frame.extend_from_slice(&rest);
         frame
+    }
+
+    #[test]
+    fn a_pad_of_any_length_is_a_frame_of_that_length() {
+        for len in (8..600).chain(65_400..65_700).step_by(8) {
+            let header = Header::pad(len);
+            assert_eq!(header.frame_len(), len);
+            let mut bytes = vec![7; len];
+            if let Some(word) = header.long_word() {
+                bytes[8..16].copy_from_slice(&word.to_le_bytes());
+            }
+            let word = header.word(1, 2, &bytes[8..]);
+            bytes[..8].copy_from_slice(&word.to_le_bytes());
+            let found = Frame::decode(&bytes, 1, 2).unwrap();
+            assert_eq!((found.header, found.len()), (header, len));
+        }
     }
 
     #[test]

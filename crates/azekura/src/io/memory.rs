@@ -108,6 +108,11 @@ impl Storage for Memory {
         self.size()
     }
 
+    fn free(&self) -> Option<u64> {
+        let limit = self.limit.load(Ordering::Relaxed);
+        Some(limit.saturating_sub(self.size.load(Ordering::Relaxed)))
+    }
+
     fn map(&self, _capacity: u64) -> Result<Arc<Map>> {
         Ok(Arc::clone(&self.map))
     }

@@ -7,6 +7,11 @@
 //!
 //! A [`Tap`] hears every store: the simulated disk records through it what loss of power may undo.
 //! Without one (always, outside tests) a store costs one predictable branch more.
+//!
+//! A page of a file that the device cannot read, or that was cut off, is a signal (SIGBUS) to whoever reads it. On Linux on
+//! x86-64 the process does not die of that: in the place of the page come zeros that can only be read, and
+//! [`Map::is_unreadable`] tells them from zeros of the file. Checksums then fail there as anywhere. A store into such a page still
+//! ends the process, before anything is acknowledged. On other platforms reading ends it, too.
 
 #![expect(
     unsafe_code,
@@ -16,9 +21,18 @@
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::error::{Error, Kind, Result};
+
+/// Returns memory to the system that its allocator keeps for later, where it can. Costs milliseconds.
+pub fn return_unused_memory() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: it touches what the allocator knows to be free, under its own locks.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
 
 /// Hears every store into a [`Map`], after it was made.
 pub trait Tap: Send + Sync {
@@ -34,7 +48,20 @@ pub struct Map {
     /// Whether the pages are a file's.
     is_file: bool,
     tap: Option<Arc<dyn Tap>>,
+    unreadable: Unreadable,
 }
+
+/// Pages that the system could not bring in. Written by a signal's handler: atomics, and nothing else.
+#[derive(Default)]
+struct Unreadable {
+    /// How many were noted; more than there is room for are noted as all.
+    count: AtomicUsize,
+    /// Offset of the page, plus one.
+    pages: [AtomicU64; UNREADABLE_MAX],
+}
+
+/// Unreadable pages that are told apart.
+const UNREADABLE_MAX: usize = 32;
 
 // SAFETY: the memory is shared by design; every access goes through atomics, or through copies whose
 // exclusion the caller upholds (see `write` and `bytes`). The pointer itself never changes.
@@ -86,13 +113,16 @@ impl Map {
         // SAFETY: the range is the mapping just made; the advice does not change the bytes.
         unsafe { libc::madvise(base, capacity as usize, libc::MADV_HUGEPAGE) };
         let base = NonNull::new(base.cast()).expect("mmap does not return null");
-        Ok(Arc::new(Self {
+        let map = Arc::new(Self {
             base,
             capacity,
             writable,
             is_file: true,
             tap: None,
-        }))
+            unreadable: Unreadable::default(),
+        });
+        fault::register(&map);
+        Ok(map)
     }
 
     /// Maps the first `capacity` bytes of a file, which it has, so that what is stored there is this map's alone, and the
@@ -119,6 +149,7 @@ impl Map {
             // What is stored is the memory's alone: it must not be let go of.
             is_file: false,
             tap: None,
+            unreadable: Unreadable::default(),
         }))
     }
 
@@ -150,6 +181,7 @@ impl Map {
             writable: true,
             is_file: false,
             tap,
+            unreadable: Unreadable::default(),
         }))
     }
 
@@ -157,6 +189,39 @@ impl Map {
     #[inline(always)]
     pub(crate) fn is_heard(&self) -> bool {
         self.tap.is_some()
+    }
+
+    /// Notes a range as one that the system cannot read: for stand-ins of devices.
+    pub fn note_unreadable(&self, offset: u64, len: u64) {
+        for page in (offset & !4095..offset + len).step_by(4096) {
+            self.unreadable.note(page);
+        }
+    }
+
+    /// Whether anything could not be brought in.
+    #[inline]
+    pub fn has_unreadable(&self) -> bool {
+        self.unreadable.count.load(Ordering::Acquire) != 0
+    }
+
+    /// Whether a part of the range could not be brought in: it reads as zeros, which say nothing.
+    #[cold]
+    pub fn is_unreadable(&self, offset: u64, len: u64) -> bool {
+        let end = offset + len;
+        let pages = self.unreadable_pages();
+        pages.is_none_or(|pages| {
+            pages
+                .iter()
+                .any(|page| *page < end && offset < *page + 4096)
+        })
+    }
+
+    /// The offsets of the pages that could not be brought in; `None`: more than are told apart.
+    pub fn unreadable_pages(&self) -> Option<Vec<u64>> {
+        let count = self.unreadable.count.load(Ordering::Acquire);
+        let pages = self.unreadable.pages.get(..count)?.iter();
+        let noted = pages.map(|page| page.load(Ordering::Acquire));
+        Some(noted.filter_map(|page| page.checked_sub(1)).collect())
     }
 
     /// How many bytes are reserved.
@@ -273,7 +338,7 @@ impl Map {
     /// # Safety
     /// - the range lies within the storage's present size;
     /// - nobody writes to it while the slice lives: it was published, and it is not reused before
-    ///   the reader's pin is gone (see `index::epoch`).
+    ///   the reader's pin is gone ([`crate::epoch`]).
     #[inline(always)]
     pub unsafe fn bytes(&self, offset: u64, len: usize) -> &[u8] {
         self.bound(offset, len as u64);
@@ -403,8 +468,167 @@ impl Map {
     }
 }
 
+impl Unreadable {
+    fn note(&self, page: u64) {
+        let at = self.count.load(Ordering::Acquire);
+        let known = self.pages.iter().take(at);
+        if known
+            .into_iter()
+            .any(|known| known.load(Ordering::Acquire) == page + 1)
+        {
+            return;
+        }
+        // Two threads may take two places at once: each its own.
+        let at = self.count.fetch_add(1, Ordering::AcqRel);
+        if let Some(free) = self.pages.get(at) {
+            free.store(page + 1, Ordering::Release);
+        }
+    }
+}
+
+/// What happens when a page of a file cannot be brought in.
+mod fault {
+    use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+    use super::Map;
+
+    /// Maps of files that are told apart; those beyond are as on other platforms.
+    const MAPS_MAX: usize = 1024;
+
+    /// A map of a file, and where it lies; no addresses: the place is free, or about to be.
+    struct Slot {
+        map: AtomicPtr<Map>,
+        addresses: [AtomicUsize; 2],
+    }
+
+    /// The maps of files of this process.
+    static MAPS: [Slot; MAPS_MAX] = [const {
+        Slot {
+            map: AtomicPtr::new(std::ptr::null_mut()),
+            addresses: [const { AtomicUsize::new(0) }; 2],
+        }
+    }; MAPS_MAX];
+
+    /// Has the pages of a map watched until it is dropped.
+    pub(super) fn register(map: &std::sync::Arc<Map>) {
+        #[cfg(all(target_os = "linux", target_arch = "x86_64", not(miri)))]
+        handler::install();
+        let own = std::sync::Arc::as_ptr(map).cast_mut();
+        for slot in &MAPS {
+            let free = std::ptr::null_mut();
+            let taken = (slot.map).compare_exchange(free, own, Ordering::AcqRel, Ordering::Relaxed);
+            if taken.is_ok() {
+                let base = map.base.as_ptr() as usize;
+                slot.addresses[1].store(base + map.capacity as usize, Ordering::Release);
+                slot.addresses[0].store(base, Ordering::Release);
+                return;
+            }
+        }
+    }
+
+    /// The map is about to go.
+    pub(super) fn forget(map: *const Map) {
+        for slot in &MAPS {
+            if std::ptr::eq(slot.map.load(Ordering::Acquire), map) {
+                slot.addresses[1].store(0, Ordering::Release);
+                slot.addresses[0].store(0, Ordering::Release);
+                slot.map.store(std::ptr::null_mut(), Ordering::Release);
+                return;
+            }
+        }
+    }
+
+    #[cfg(all(target_os = "linux", target_arch = "x86_64", not(miri)))]
+    mod handler {
+        use std::sync::OnceLock;
+        use std::sync::atomic::Ordering;
+
+        use super::MAPS;
+
+        /// What was done about the signal before.
+        static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
+
+        /// The bit of a page fault's code that tells a store.
+        const STORE: i64 = 2;
+
+        pub(super) fn install() {
+            static ONCE: std::sync::Once = std::sync::Once::new();
+            ONCE.call_once(|| {
+                // SAFETY: the structures are plain data that the calls fill in or read; the handler keeps to what a
+                // handler may do: atomics and one system call.
+                unsafe {
+                    let mut before: libc::sigaction = std::mem::zeroed();
+                    if libc::sigaction(libc::SIGBUS, std::ptr::null(), &raw mut before) != 0 {
+                        return;
+                    }
+                    let _ = BEFORE.set(before);
+                    let mut own: libc::sigaction = std::mem::zeroed();
+                    let handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) =
+                        on_fault;
+                    own.sa_sigaction = handler as usize;
+                    own.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+                    libc::sigaction(libc::SIGBUS, &raw const own, std::ptr::null_mut());
+                }
+            });
+        }
+
+        extern "C" fn on_fault(_: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+            // SAFETY: the system hands both over for the time of the call.
+            let (address, code) = unsafe {
+                let context = &*context.cast::<libc::ucontext_t>();
+                let code = context.uc_mcontext.gregs[libc::REG_ERR as usize];
+                ((*info).si_addr() as usize, code)
+            };
+            if code & STORE == 0 && put_zeros(address) {
+                return;
+            }
+            // Not ours, or a store: what was done before is done when the access is tried again.
+            // SAFETY: as in `install`.
+            unsafe {
+                let mut before: libc::sigaction = std::mem::zeroed();
+                if let Some(known) = BEFORE.get() {
+                    before = *known;
+                }
+                libc::sigaction(libc::SIGBUS, &raw const before, std::ptr::null_mut());
+            }
+        }
+
+        /// Puts a page of zeros that can only be read in the place of the one at `address`, if that is a map's.
+        fn put_zeros(address: usize) -> bool {
+            for slot in &MAPS {
+                let base = slot.addresses[0].load(Ordering::Acquire);
+                let end = slot.addresses[1].load(Ordering::Acquire);
+                if base == 0 || !(base..end).contains(&address) {
+                    continue;
+                }
+                // SAFETY: this thread reads from the map, which therefore lives, and is not forgotten.
+                let map = unsafe { &*slot.map.load(Ordering::Acquire) };
+                let page = address & !4095;
+                // Before the zeros are there: whoever reads them knows.
+                map.unreadable.note((page - base) as u64);
+                // SAFETY: the page lies within the map, and holds nothing that could be read.
+                let put = unsafe {
+                    libc::mmap(
+                        page as *mut libc::c_void,
+                        4096,
+                        libc::PROT_READ,
+                        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED,
+                        -1,
+                        0,
+                    )
+                };
+                return put != libc::MAP_FAILED;
+            }
+            false
+        }
+    }
+}
+
 impl Drop for Map {
     fn drop(&mut self) {
+        if self.is_file {
+            fault::forget(self);
+        }
         // SAFETY: the mapping was made by us with this length, and `&mut self` proves that nobody
         // borrows from it.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.capacity as usize) };

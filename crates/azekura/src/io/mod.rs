@@ -45,7 +45,7 @@ use std::sync::Arc;
 
 use crate::error::Result;
 
-pub use mmap::Map;
+pub use mmap::{Map, return_unused_memory};
 
 const _: () = assert!(
     usize::BITS == 64,
@@ -94,6 +94,11 @@ pub trait Storage: Send + Sync + Debug {
 
     /// Bytes the storage takes on its device (less than its size where it has holes).
     fn allocated(&self) -> Result<u64>;
+
+    /// Bytes that its device has left for it; `None` if it cannot tell.
+    fn free(&self) -> Option<u64> {
+        None
+    }
 
     /// The storage's bytes in memory. `capacity` bounds how far it may grow while mapped; only
     /// addresses are reserved. Bytes beyond the present size must not be touched.

@@ -12,11 +12,15 @@
 //!
 //! It does not know what is changed, nor why.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::file::File;
 use super::{Map, Storage};
 use crate::error::{Error, Kind, Result, size};
+
+/// Bytes that are read at once, then of a page, then of a sector, where a device refuses.
+const PIECES: [u64; 3] = [1 << 20, 4096, 512];
 
 /// See the module's text.
 #[derive(Debug)]
@@ -45,6 +49,25 @@ impl Overlay {
         }))
     }
 
+    /// As [`new`](Self::new), of a storage that cannot be read everywhere: with a copy of what can be, zeros where the device
+    /// refuses, and where that is, in order.
+    pub fn of_readable(
+        below: Arc<dyn Storage>,
+        changeable: u64,
+    ) -> Result<(Arc<Self>, Vec<Range<u64>>)> {
+        let map = Map::anonymous(changeable.next_multiple_of(4096).max(4096), None)?;
+        let unreadable = read_around(below.as_ref(), 0..changeable, &mut |offset, bytes| {
+            map.write(offset, bytes);
+            Ok(())
+        })?;
+        let overlay = Arc::new(Self {
+            below,
+            map,
+            changeable,
+        });
+        Ok((overlay, unreadable))
+    }
+
     /// How many of `len` bytes from `offset` on are changeable; they come first.
     fn changeable_of(&self, offset: u64, len: usize) -> usize {
         (self.changeable.saturating_sub(offset)).min(len as u64) as usize
@@ -65,6 +88,42 @@ impl Overlay {
         }
         Ok(())
     }
+}
+
+/// Shows what can be read of `range`, in order; where the device refuses, in sectors of 512 bytes. An error is `visit`'s.
+pub fn read_around(
+    storage: &dyn Storage,
+    range: Range<u64>,
+    visit: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
+) -> Result<Vec<Range<u64>>> {
+    let mut refused: Vec<Range<u64>> = Vec::new();
+    let mut buf = crate::room::vec(PIECES[0] as usize)?;
+    let mut at = range.start;
+    while at < range.end {
+        let mut done = None;
+        for piece in PIECES {
+            // Up to the end of a piece, so that the next one begins at a page.
+            let end = ((at / piece + 1) * piece).min(range.end);
+            buf.resize((end - at) as usize, 0);
+            if storage.read_at(at, &mut buf).is_ok() {
+                done = Some(end);
+                break;
+            }
+        }
+        if let Some(end) = done {
+            visit(at, &buf)?;
+            at = end;
+            continue;
+        }
+        let sector = PIECES[2];
+        let end = ((at / sector + 1) * sector).min(range.end);
+        match refused.last_mut() {
+            Some(last) if last.end == at => last.end = end,
+            _ => refused.push(at..end),
+        }
+        at = end;
+    }
+    Ok(refused)
 }
 
 impl super::over::Over for Overlay {

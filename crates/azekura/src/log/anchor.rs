@@ -13,8 +13,9 @@
 
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
 
-use super::layout::{LogPosition, SegmentHeader};
+use super::layout::{End, FIRST_FRAME, LogPosition, SegmentHeader};
 use super::recover::{Recovered, Trust};
+use super::segment::DEAD_BITS;
 use super::{Geometry, Log, Segment, Use};
 use crate::error::{Error, Kind, Result};
 use crate::format::bytes::{Give, Take};
@@ -43,8 +44,8 @@ pub struct Anchor {
     pub epoch: u32,
     /// The system that had it open.
     pub boot_id: [u8; 16],
-    /// Where replay begins: index, position.
-    pub start: (u32, LogPosition),
+    /// Where replay begins.
+    pub start: End,
     /// Durable at least to here.
     pub durable: LogPosition,
     /// Where the checkpoint's root is.
@@ -55,6 +56,8 @@ pub struct Anchor {
 
 /// The sequence of a new log's first segment.
 pub const FIRST_SEQUENCE: u64 = 1 << 32;
+/// Epochs are numbers below this one, so that the next sequence is always a number.
+const EPOCHS_END: u64 = (1 << 32) - 1;
 
 impl Anchor {
     /// Of a log that was just begun, with [`FIRST_SEQUENCE`] and nothing in it.
@@ -78,7 +81,7 @@ impl Anchor {
     /// | 1, 2 | state: 0 closed cleanly, 1 open for writing (or its writer died); zero |
     /// | 4 | epoch |
     /// | 16 | boot id |
-    /// | 4, 4, 8 | where replay begins: index, offset, sequence |
+    /// | 4, 4, 8 | where replay begins: index, offset (0: in the segment linked to this one), sequence |
     /// | 8, 4 | durable at least to: sequence, offset |
     /// | 4, 8, 8 | root: CRC32C, offset, length (0: there is none) |
     pub fn give(&self, give: &mut Give) {
@@ -87,9 +90,9 @@ impl Anchor {
             .u16(0)
             .u32(self.epoch)
             .bytes(&self.boot_id)
-            .u32(self.start.0)
-            .u32(self.start.1.offset)
-            .u64(self.start.1.sequence)
+            .u32(self.start.segment())
+            .u32(self.start.offset().unwrap_or(0))
+            .u64(self.start.sequence())
             .u64(self.durable.sequence)
             .u32(self.durable.offset)
             .u32(root.crc)
@@ -101,7 +104,8 @@ impl Anchor {
     pub fn take(geometry: Geometry, take: &mut Take<'_>) -> Option<Self> {
         let (state, _zero) = (take.u8()?, take.u16()?);
         let (epoch, boot_id) = (take.u32()?, take.id()?);
-        let (index, offset, sequence) = (take.u32()?, take.u32()?, take.u64()?);
+        let (segment, offset, sequence) = (take.u32()?, take.u32()?, take.u64()?);
+        let start = End::of(segment, sequence, (offset != 0).then_some(offset));
         let durable = LogPosition {
             sequence: take.u64()?,
             offset: take.u32()?,
@@ -117,7 +121,7 @@ impl Anchor {
             open: state == 1,
             epoch,
             boot_id,
-            start: (index, LogPosition { sequence, offset }),
+            start,
             durable,
             root: (root.len > 0).then_some(root),
             next_sequence: 0,
@@ -127,9 +131,11 @@ impl Anchor {
     /// Whether a decoded anchor is one that a writer gives: epochs go on counting, also those in sequences; frames begin at
     /// whole words.
     pub fn is_sound(&self) -> bool {
-        let (_, LogPosition { sequence, offset }) = self.start;
-        let latest = u64::from(self.epoch).max(sequence.max(self.next_sequence) >> 32);
-        (offset.is_multiple_of(8) || offset == u32::MAX) && latest < u64::from(u32::MAX)
+        let sequence = self.start.sequence().max(self.next_sequence);
+        let latest = u64::from(self.epoch).max(sequence >> 32);
+        let offset = self.start.offset().unwrap_or(FIRST_FRAME);
+        let is_place = offset >= FIRST_FRAME && offset.is_multiple_of(8);
+        is_place && latest < EPOCHS_END
     }
 
     /// How far the storage can be believed.
@@ -142,27 +148,28 @@ impl Anchor {
             trusted: same_boot && !(self.open && mark.sync_failed),
             durable: self.durable.max(mark.durable),
             live: storage.has_writer(),
+            shared: false,
         }
     }
 
     /// Lets the log go on behind what recovery found: right there, or in a new segment of a new epoch; whether it is
     /// right there.
-    pub fn go_on(&mut self, log: &Log, trust: Trust, found: Recovered) -> Result<bool> {
-        let seed = log.segments().seed(found.last.0);
+    pub fn go_on(&mut self, log: &Log, trust: Trust, found: &Recovered) -> Result<bool> {
+        let seed = log.segments().seed(found.end.segment());
         let room = seed.map_or(0, |(_, room)| room);
         // A closed file of an earlier boot may have been opened and written to since, and all of that lost
         // but stray frames behind the end: nothing is put among them.
         let resumes = !self.open
             && trust.trusted
             && room == log.geometry().segment_size()
-            && u64::from(found.end) < room;
+            && found.end.offset().is_some();
         if resumes {
-            let next = self.next_sequence.max(found.last.1 + 1);
-            log.begin(Some(found.last), next, Some(found.end));
+            let next = self.next_sequence.max(found.end.sequence() + 1);
+            log.resume(found.end, next);
         } else {
             log.seal(self.start, trust, found)?;
             self.epoch += 1;
-            log.begin(Some(found.last), u64::from(self.epoch) << 32, None);
+            log.resume(found.end.closed(), u64::from(self.epoch) << 32);
         }
         Ok(resumes)
     }
@@ -171,11 +178,8 @@ impl Anchor {
 impl Recovered {
     /// The end that was found. `Corrupted` if it lies before what was synced.
     pub fn end_behind(&self, trust: Trust, storage: &dyn Storage) -> Result<LogPosition> {
-        let end = LogPosition {
-            sequence: self.last.1,
-            offset: self.end,
-        };
-        if end < trust.durable && trust.durable.offset != u32::MAX {
+        let end = self.end.position();
+        if end < trust.durable {
             return Err(
                 Error::new(Kind::Corrupted, "the log ends before what was synced")
                     .at(storage.path())
@@ -244,7 +248,8 @@ pub struct Needed {
 }
 
 impl Needed {
-    /// Gives both, each with its number before: segments of the log by index (4), units (4), sequence (8), dead bytes (8);
+    /// Gives both, each with its number before: segments of the log by index (4), units (4), sequence (8), dead bytes (5) and
+    /// of these wasted words behind the last frame (3);
     /// the others by index (4), units (4).
     pub fn give(&self, give: &mut Give) {
         give.u32(self.log.len() as u32);
@@ -252,7 +257,7 @@ impl Needed {
             give.u32(segment.index)
                 .u32(segment.units)
                 .u64(segment.sequence)
-                .u64(segment.dead);
+                .u64(segment.dead | (segment.waste / 8) << DEAD_BITS);
         }
         give.u32(self.other.len() as u32);
         for (index, units) in &self.other {
@@ -264,11 +269,14 @@ impl Needed {
     pub fn take(take: &mut Take<'_>) -> Option<Self> {
         Some(Self {
             log: take.all(|take| {
+                let (index, units, sequence) = (take.u32()?, take.u32()?, take.u64()?);
+                let counted = take.u64()?;
                 Some(Segment {
-                    index: take.u32()?,
-                    units: take.u32()?,
-                    sequence: take.u64()?,
-                    dead: take.u64()?,
+                    index,
+                    units,
+                    sequence,
+                    dead: counted & ((1 << DEAD_BITS) - 1),
+                    waste: (counted >> DEAD_BITS) * 8,
                 })
             })?,
             other: take.all(|take| Some((take.u32()?, take.u32()?)))?,
@@ -310,6 +318,7 @@ impl Needed {
                 units,
                 sequence: 0,
                 dead: 0,
+                waste: 0,
             };
             log.segments().adopt(segment, Use::Other)?;
         }

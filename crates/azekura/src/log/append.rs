@@ -17,10 +17,11 @@ use std::sync::atomic::Ordering;
 use super::layout::{FIRST_FRAME, LINK_OFFSET, SegmentHeader, encode_link, segment_seed};
 use super::segment::{Claim, Space, Use};
 use super::{Address, CLOSED, Log};
-use crate::epoch::Mark;
+use crate::epoch::{self, Mark};
 use crate::error::{Error, Result};
 use crate::format::frame::{FrameKind, Header, INNER, SHORT_KEY_LEN_MAX, SHORT_VALUE_LEN_MAX};
 use crate::io::mmap::{Unpublished, copy};
+use crate::weave;
 
 /// What to append.
 #[derive(Clone, Copy, Debug)]
@@ -111,9 +112,11 @@ impl Log {
         };
         let len = header.short_len();
         let words = (len / 8) as u64;
+        weave::point();
         if (self.tail.0.load(Ordering::Relaxed) & 0xffff_ffff) + words > self.words {
             return None;
         }
+        weave::point();
         let tail = self.tail.0.fetch_add(words, Ordering::Acquire);
         let (index, at) = (tail >> 32, tail & 0xffff_ffff);
         if at + words > self.words {
@@ -169,14 +172,17 @@ impl Log {
     pub fn abandon(&self, draft: Draft) {
         let Draft { offset, len, .. } = draft;
         // SAFETY: as in `publish_heard`.
-        let frame = unsafe { self.map.unpublished(offset, len) };
+        let mut frame = unsafe { self.map.unpublished(offset, len) };
         let Some((index, at)) = self.geometry.locate(offset) else {
             unreachable!("a draft lies in the log")
         };
         let Some((seed, _)) = self.segments.seed(index) else {
             unreachable!("a draft lies in a segment of the log")
         };
-        let header = Header::new(FrameKind::Pad, 0, 0, len - 8);
+        let header = Header::pad(len);
+        if let Some(word) = header.long_word() {
+            frame.put(0, &word.to_le_bytes());
+        }
         let word = header.word(seed, at / 8, frame.rest());
         frame.publish(word);
         self.segments.bury(index, len as u64);
@@ -186,7 +192,7 @@ impl Log {
     #[cold]
     fn missed(&self, index: u32, at: u64) {
         if at < self.geometry.segment_size() / 8 {
-            self.end_segment(index, at as u32);
+            self.end_segment(index, at as u32, false);
         }
     }
 
@@ -245,6 +251,7 @@ impl Log {
         let limit = self.geometry.segment_size() / 8;
         let tail = self.tail.0.load(Ordering::Relaxed);
         if (tail & 0xffff_ffff) + words <= limit && words <= limit / 2 {
+            weave::point();
             // Acquire: pairs with the store that opened the segment, so that its header and seed are seen.
             let tail = self.tail.0.fetch_add(words, Ordering::Acquire);
             let (index, at) = (tail >> 32, tail & 0xffff_ffff);
@@ -282,14 +289,19 @@ impl Log {
         self.reserve(len, claim)
     }
 
-    /// Ends segment `index` at the word `at`, which is reserved by the caller to the segment's end.
-    fn end_segment(&self, index: u32, at: u32) {
+    /// Ends segment `index` at the word `at`, which is reserved by the caller to the segment's end. `fits`: whether frames
+    /// like those before it would fit in the rest, so that cleaning the segment gives the rest back.
+    fn end_segment(&self, index: u32, at: u32, fits: bool) {
         let Some((seed, room)) = self.segments.seed(index) else {
             return;
         };
         // Nothing will stand there: it is as good as dead.
-        self.segments
-            .bury(index, room.saturating_sub(u64::from(at) * 8));
+        let rest = room.saturating_sub(u64::from(at) * 8);
+        if fits {
+            self.segments.bury(index, rest);
+        } else {
+            self.segments.waste(index, rest);
+        }
         let header = Header::new(FrameKind::End, 0, 0, 0);
         let offset = self.geometry.offset_of(index) + u64::from(at) * 8;
         self.map.store_u64(offset, header.word(seed, at, &[]));
@@ -321,20 +333,20 @@ impl Log {
         // Before the segment is ended: what does not fit is no reason to waste what is left of it.
         space.secure(1, claim)?;
         if seen != u32::MAX && at < limit {
+            weave::point();
             // Others may add meanwhile; who gets beyond the limit first has ended the segment.
             let before = self.tail.0.fetch_add(limit, Ordering::Relaxed) & 0xffff_ffff;
             if before < limit {
-                self.end_segment(seen, before as u32);
+                self.end_segment(seen, before as u32, words == limit);
             }
         }
         self.open_next(&mut space, claim)
     }
 
     pub(super) fn open_next(&self, space: &mut Space<'_>, claim: Claim) -> Result<()> {
-        let index = self.link_next(space, 1, claim)?;
-        let tail = u64::from(index) << 32 | u64::from(FIRST_FRAME / 8);
-        // Release: the header and the table are there for whoever adds to it.
-        self.tail.0.store(tail, Ordering::Release);
+        self.link_next(space, 1, claim, |index| {
+            u64::from(index) << 32 | u64::from(FIRST_FRAME / 8)
+        })?;
         self.appended
             .fetch_add(self.geometry.segment_size(), Ordering::Relaxed);
         Ok(())
@@ -344,11 +356,22 @@ impl Log {
     pub fn roll_over(&self) -> Result<()> {
         let open = (self.tail.0.load(Ordering::Relaxed) >> 32) as u32;
         let all = self.geometry.segment_size() / 8;
+        // As an append: a sync that finds the segment full waits until it is ended, or the mark would promise a frame
+        // that a process killed now never stores.
+        let pin = epoch::pin();
+        let _mark = pin.briefly();
         self.roll_exclusive(open, all, Claim::Cleaning)
     }
 
-    /// Takes the next segment and hangs it at the end of the chain.
-    fn link_next(&self, space: &mut Space<'_>, units: u32, claim: Claim) -> Result<u32> {
+    /// Takes the next segment and hangs it at the end of the chain; `tail_of` its index is the tail from now on. Both
+    /// change under the chain's lock, so that nobody sees the end of one and the tail of the other.
+    fn link_next(
+        &self,
+        space: &mut Space<'_>,
+        units: u32,
+        claim: Claim,
+        tail_of: impl FnOnce(u32) -> u64,
+    ) -> Result<u32> {
         let mut chain = self.chain.lock();
         let sequence = chain.next_sequence;
         let index = space.take(units, sequence, Use::Log, claim)?;
@@ -364,6 +387,9 @@ impl Log {
             last: Some((index, sequence)),
             next_sequence: sequence + 1,
         };
+        // Release: the header and the table are there for whoever adds to it.
+        self.tail.0.store(tail_of(index), Ordering::Release);
+        drop(chain);
         Ok(index)
     }
 
@@ -374,12 +400,13 @@ impl Log {
         let units = (len as u64 + u64::from(FIRST_FRAME)).div_ceil(self.geometry.segment_size());
         let mut space = self.segments.space();
         space.secure(units as u32, claim)?;
+        weave::point();
         let tail = self.tail.0.swap(CLOSED, Ordering::AcqRel);
         let (open, at) = ((tail >> 32) as u32, tail & 0xffff_ffff);
         if open != u32::MAX && at < limit {
-            self.end_segment(open, at as u32);
+            self.end_segment(open, at as u32, true);
         }
-        let index = self.link_next(&mut space, units as u32, claim)?;
+        let index = self.link_next(&mut space, units as u32, claim, |_| CLOSED)?;
         self.appended
             .fetch_add(units << self.geometry.shift, Ordering::Relaxed);
         let Some((seed, _)) = self.segments.seed(index) else {
@@ -387,7 +414,7 @@ impl Log {
         };
         let behind = u64::from(FIRST_FRAME) + len as u64;
         if behind < units << self.geometry.shift {
-            self.end_segment(index, (behind / 8) as u32);
+            self.end_segment(index, (behind / 8) as u32, false);
         }
         let offset = self.geometry.offset_of(index) + u64::from(FIRST_FRAME);
         Ok(Room {

@@ -11,12 +11,11 @@
 //!    may now show what the device does not have. So with a durable write: the system may tell it of a
 //!    failure that befell other bytes, and tells that once.
 
-use parking_lot::{Condvar, Mutex};
-
 use super::Log;
 use super::layout::{CONTROL_OFFSET, DATA_OFFSET, LogPosition, Mark};
 use crate::epoch;
 use crate::error::Result;
+use crate::weave::{Condvar, Mutex};
 
 /// Who waits for which sync.
 #[derive(Debug, Default)]
@@ -35,16 +34,40 @@ struct State {
     marked: Option<Mark>,
 }
 
+/// Leads a sync until dropped, also by a panic of the storage: who waits must not wait for ever.
+struct Leader<'l> {
+    log: &'l Log,
+    /// Whether the sync answered.
+    has_answer: bool,
+}
+
+impl Drop for Leader<'_> {
+    fn drop(&mut self) {
+        if !self.has_answer {
+            // What the device has is unknown.
+            self.log.sync_failed();
+        }
+        self.log.commit.state.lock().leading = false;
+        self.log.commit.done.notify_all();
+    }
+}
+
 impl Log {
     /// Returns when everything appended before the call survives loss of power. One sync of the device,
     /// shared by all who wait; none if everything already is.
     pub fn sync(&self) -> Result<()> {
-        self.sync_unless_durable(Some(self.end().1))
+        self.sync_unless_durable(Some(self.end().position()), &|| Ok(()))
     }
 
     /// As `sync`, for bytes the log knows nothing of: always asks the device.
     pub fn sync_now(&self) -> Result<()> {
-        self.sync_unless_durable(None)
+        self.sync_now_after(&|| Ok(()))
+    }
+
+    /// As `sync_now`, where the log's frames are true only of what `first` makes durable elsewhere: the end that the mark
+    /// gets is taken before `first`, so that no frame appended while it runs is before the mark.
+    pub fn sync_now_after(&self, first: &dyn Fn() -> Result<()>) -> Result<()> {
+        self.sync_unless_durable(None, first)
     }
 
     /// Writes `bytes` so that they survive loss of power, and waits for nothing else. A failure poisons.
@@ -77,10 +100,14 @@ impl Log {
         }
     }
 
-    fn sync_unless_durable(&self, wanted: Option<LogPosition>) -> Result<()> {
+    fn sync_unless_durable(
+        &self,
+        wanted: Option<LogPosition>,
+        first: &dyn Fn() -> Result<()>,
+    ) -> Result<()> {
         let mut state = self.commit.state.lock();
         loop {
-            self.healthy()?;
+            self.unpoisoned()?;
             if wanted.is_some_and(|wanted| state.durable >= wanted) {
                 return Ok(());
             }
@@ -91,20 +118,25 @@ impl Log {
         }
         state.leading = true;
         drop(state);
-        let result = self.sync_to_end();
+        let mut leader = Leader {
+            log: self,
+            has_answer: false,
+        };
+        let durable = self.sync_to_end(first);
+        leader.has_answer = true;
+        let durable = durable?;
         let mut state = self.commit.state.lock();
-        state.leading = false;
-        if let Ok(durable) = result {
-            state.durable = state.durable.max(durable);
-            state.syncs += 1;
-        }
-        self.commit.done.notify_all();
-        result.map(|_| ())
+        state.durable = state.durable.max(durable);
+        state.syncs += 1;
+        drop(state);
+        drop(leader);
+        Ok(())
     }
 
-    fn sync_to_end(&self) -> Result<LogPosition> {
-        let (_, end) = self.end();
+    fn sync_to_end(&self, first: &dyn Fn() -> Result<()>) -> Result<LogPosition> {
+        let end = self.end().position();
         epoch::wait_for_brief();
+        first()?;
         if let Err(error) = self.storage.sync() {
             self.sync_failed();
             return Err(error.at(self.storage.path()));

@@ -9,8 +9,8 @@
 
 use std::ops::ControlFlow;
 
-use super::layout::{FIRST_FRAME, Link, LogPosition};
-use super::{Log, Use};
+use super::layout::{End, FIRST_FRAME, Link, LogPosition, Next};
+use super::{Log, Segment, Use};
 use crate::epoch;
 use crate::error::{Error, Kind, Result};
 use crate::format::frame::{Frame, FrameKind, MOVED};
@@ -19,38 +19,63 @@ use crate::format::frame::{Frame, FrameKind, MOVED};
 #[derive(Debug)]
 pub struct Follower<'l> {
     log: &'l Log,
-    index: u32,
-    position: LogPosition,
+    at: End,
 }
 
 impl Log {
-    /// Follows from `from`, or from the present end. `Invalid` if that position is no longer in the log:
-    /// then start from a copy of the store; or if it never was one that a follower or the log's end could have.
+    /// Follows from `from`, or from the present end. `Invalid` if that position, or a segment after it, is no longer in the
+    /// log: then start from a copy of the store; or if it never was one that a follower or the log's end could have.
     pub fn follow(&self, from: Option<LogPosition>) -> Result<Follower<'_>> {
+        // Held, so that nothing is retired until what this one needs is noted.
         let mut retained = self.retained.lock();
-        let (index, position) = match from {
+        let at = match from {
             None => self.end(),
             Some(position) => {
                 let is_place = position.offset >= FIRST_FRAME && position.offset.is_multiple_of(8);
-                if !is_place && position.offset != u32::MAX {
+                if !is_place && position.offset != 0 {
                     return Err(self.no_place(position));
                 }
-                let segments = self.segments.in_use(Use::Log);
-                let found = segments.iter().find(|s| s.sequence == position.sequence);
-                let index = found.map(|segment| segment.index).or_else(|| {
-                    // A store that nothing was appended to yet has no segment there.
-                    let (index, end) = self.end();
-                    (end == position).then_some(index)
-                });
-                (index.ok_or_else(|| self.gone(position))?, position)
+                let at = self.end_at(position).ok_or_else(|| self.gone(position))?;
+                if !self.is_whole_from(at) {
+                    return Err(self.gone(position));
+                }
+                at
             }
         };
-        *retained.entry(position.sequence).or_default() += 1;
-        Ok(Follower {
-            log: self,
-            index,
-            position,
-        })
+        *retained.entry(at.sequence()).or_default() += 1;
+        Ok(Follower { log: self, at })
+    }
+
+    /// Where in the log this position is. `None`: in a segment that is not there.
+    fn end_at(&self, position: LogPosition) -> Option<End> {
+        let segments = self.segments.in_use(Use::Log);
+        let find = |sequence| segments.iter().find(move |s| s.sequence == sequence);
+        let LogPosition { sequence, offset } = position;
+        if offset != 0 {
+            return find(sequence).map(|s| End::of(s.index, sequence, Some(offset)));
+        }
+        // After everything of the segment before, which may be cleaned by now.
+        let before = sequence.saturating_sub(1);
+        find(before)
+            .map(|s| End::of(s.index, before, None))
+            .or_else(|| find(sequence).map(|s| End::of(s.index, sequence, Some(FIRST_FRAME))))
+    }
+
+    /// Whether all segments from `at` to the log's end are in use. Nothing is retired while the caller holds `retained`.
+    fn is_whole_from(&self, at: End) -> bool {
+        let last = self.end().sequence();
+        let mut segments = self.segments.in_use(Use::Log);
+        segments.retain(|s| (at.sequence()..=last).contains(&s.sequence));
+        segments.sort_unstable_by_key(|s| s.sequence);
+        // Sequences are counted but for the leap of a new epoch, over which the link leads.
+        let is_next = |a: &Segment, b: &Segment| {
+            let next = Next {
+                index: b.index,
+                sequence: b.sequence,
+            };
+            b.sequence == a.sequence + 1 || self.link(a.index, a.sequence) == Link::To(next)
+        };
+        segments.last().is_some_and(|s| s.sequence == last) && segments.is_sorted_by(is_next)
     }
 
     /// The oldest sequence a follower still needs: segments from it on are not to be retired.
@@ -125,7 +150,7 @@ impl Log {
 impl Follower<'_> {
     /// Where it stands: what was shown lies before, what will be shown behind.
     pub fn position(&self) -> LogPosition {
-        self.position
+        self.at.position()
     }
 
     /// Shows published frames (of a batch: the batch, whole, see [`Log::inner`]) until `visit` breaks or the end is reached.
@@ -137,38 +162,37 @@ impl Follower<'_> {
         let mut shown = 0;
         loop {
             let pin = epoch::pin();
-            let Some((_, room)) = self.log.segments.seed(self.index) else {
-                // Nothing was appended since the log was created.
-                return Ok(shown);
+            let (segment, sequence) = (self.at.segment(), self.at.sequence());
+            // A segment that is followed stays in use: one that is not is never the log's end.
+            let Some((_, room)) = self.log.segments.seed(segment) else {
+                return Err(self.log.gone(self.position()));
             };
-            if u64::from(self.position.offset) < room {
-                let address = self.log.address(self.index, self.position.offset);
+            if let Some(offset) = self.at.offset()
+                && u64::from(offset) < room
+            {
+                let address = self.log.address(segment, offset);
                 if self.log.map.load_u64(address.offset()) == 0 {
                     return Ok(shown);
                 }
                 let frame = self.log.frame(&pin, address)?;
                 if frame.header.kind != FrameKind::End {
-                    self.position.offset += frame.len() as u32;
+                    self.at = End::of(segment, sequence, Some(offset + frame.len() as u32));
                     if !frame.has(MOVED) && frame.header.kind != FrameKind::Pad {
                         shown += 1;
-                        if visit(self.position, frame).is_break() {
+                        if visit(self.position(), frame).is_break() {
                             return Ok(shown);
                         }
                     }
                     continue;
                 }
             }
-            match self.log.link(self.index, self.position.sequence) {
+            match self.log.link(segment, sequence) {
                 Link::To(next) => {
-                    self.log.exchange(self.position.sequence, next.sequence);
-                    self.index = next.index;
-                    self.position = LogPosition {
-                        sequence: next.sequence,
-                        offset: FIRST_FRAME,
-                    };
+                    self.log.exchange(sequence, next.sequence);
+                    self.at = End::of(next.index, next.sequence, Some(FIRST_FRAME));
                 }
                 Link::None => return Ok(shown),
-                Link::Damaged => return Err(self.log.gone(self.position)),
+                Link::Damaged => return Err(self.log.gone(self.position())),
             }
         }
     }
@@ -177,10 +201,10 @@ impl Follower<'_> {
 impl Drop for Follower<'_> {
     fn drop(&mut self) {
         let mut retained = self.log.retained.lock();
-        if let Some(count) = retained.get_mut(&self.position.sequence) {
+        if let Some(count) = retained.get_mut(&self.at.sequence()) {
             *count -= 1;
             if *count == 0 {
-                retained.remove(&self.position.sequence);
+                retained.remove(&self.at.sequence());
             }
         }
     }

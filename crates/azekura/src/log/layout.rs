@@ -14,8 +14,8 @@
 //!
 //! | offset | size | meaning |
 //! |---|---|---|
-//! | 8192 | 8 | segment sequence of the durable end |
-//! | 8200 | 4 | its offset in the segment |
+//! | 8192 | 8 | sequence of the durable position |
+//! | 8200 | 4 | its offset; 0: everything in segments of earlier sequences is durable |
 //! | 8204 | 4 | 1 if a sync failed: the cache may show what the device has not |
 //! | 8208 | 4 | CRC32C of the sixteen bytes before |
 //!
@@ -64,6 +64,93 @@ pub struct LogPosition {
     pub sequence: u64,
     /// Offset in the segment, in bytes.
     pub offset: u32,
+}
+
+impl LogPosition {
+    /// After everything in the segment of this sequence, and before everything in later ones.
+    pub fn past(sequence: u64) -> Self {
+        // Offset 0 is no frame's place: the segment's header is there.
+        Self {
+            sequence: sequence.saturating_add(1),
+            offset: 0,
+        }
+    }
+}
+
+/// Where a log ends, or where replay of it begins: the place of the next frame, if there is room for one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The next frame goes to `offset` of this segment.
+    Open {
+        /// Index of the segment.
+        segment: u32,
+        /// Its sequence.
+        sequence: u64,
+        /// Offset in it, in bytes.
+        offset: u32,
+    },
+    /// This segment, the last one, is full; the next frame goes to the segment that its link will lead to.
+    Closed {
+        /// Index of the segment.
+        segment: u32,
+        /// Its sequence.
+        sequence: u64,
+    },
+}
+
+impl End {
+    /// Open at `offset`, or closed where there is none.
+    pub fn of(segment: u32, sequence: u64, offset: Option<u32>) -> Self {
+        match offset {
+            Some(offset) => Self::Open {
+                segment,
+                sequence,
+                offset,
+            },
+            None => Self::Closed { segment, sequence },
+        }
+    }
+
+    /// Index of the last segment.
+    pub fn segment(self) -> u32 {
+        match self {
+            Self::Open { segment, .. } | Self::Closed { segment, .. } => segment,
+        }
+    }
+
+    /// Sequence of the last segment.
+    pub fn sequence(self) -> u64 {
+        match self {
+            Self::Open { sequence, .. } | Self::Closed { sequence, .. } => sequence,
+        }
+    }
+
+    /// Offset of the next frame in the last segment; `None`: it goes to another one.
+    pub fn offset(self) -> Option<u32> {
+        match self {
+            Self::Open { offset, .. } => Some(offset),
+            Self::Closed { .. } => None,
+        }
+    }
+
+    /// The moment in history: everything appended lies before it, and what will be appended does not.
+    pub fn position(self) -> LogPosition {
+        match self {
+            Self::Open {
+                sequence, offset, ..
+            } => LogPosition { sequence, offset },
+            Self::Closed { sequence, .. } => LogPosition::past(sequence),
+        }
+    }
+
+    /// The same segment without room for another frame.
+    #[must_use]
+    pub fn closed(self) -> Self {
+        Self::Closed {
+            segment: self.segment(),
+            sequence: self.sequence(),
+        }
+    }
 }
 
 impl std::fmt::Display for LogPosition {

@@ -28,6 +28,7 @@
 pub mod anchor;
 mod append;
 mod commit;
+pub mod damaged;
 pub mod follow;
 pub mod layout;
 pub mod parts;
@@ -38,17 +39,19 @@ pub mod segment;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::damage::{Affects, Damage};
 use crate::epoch::{self, Pin};
 use crate::error::{Error, Kind, Result};
 use crate::format::frame::{Frame, Header, NoFrame, same};
 use crate::io::{Map, Storage};
+use crate::weave;
 
 pub use append::{Appended, Entry};
-pub use layout::LogPosition;
+pub use layout::{End, LogPosition};
 pub use scan::Stop;
-pub use segment::{Claim, Geometry, Segment, Segments, Use};
+pub use segment::{Claim, Geometry, Reserve, Segment, Segments, Use};
 
-use layout::{FIRST_FRAME, LINK_OFFSET, SegmentHeader};
+use layout::{FIRST_FRAME, LINK_OFFSET, Link, SegmentHeader};
 
 /// Where a frame stands in the file, in words of 8 bytes: 40 bits, 8 TiB. 0 is nowhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -97,18 +100,19 @@ pub struct Log {
     /// The table and the space have their own rules.
     segments: Segments,
     /// Index of the open segment (upper half) and offset in it in words (lower half). Reserved by adding;
-    /// replaced under the space lock only. Relaxed adds are enough: what is reserved is private, and
+    /// replaced under the space lock only, and opened under that of the chain, together with what the chain
+    /// says. Relaxed adds are enough: what is reserved is private, and
     /// publishing it is a release store of its own.
     tail: Tail,
     /// Words of a segment.
     words: u64,
-    /// Under the space lock: the end of the chain (index), and the next sequence.
-    chain: parking_lot::Mutex<Chain>,
+    /// Under the space lock: the end of the chain, and the next sequence.
+    chain: weave::Mutex<Chain>,
     /// Bytes ever appended by this opening; relaxed, for intervals and bounds.
     appended: AtomicU64,
     commit: commit::Commit,
     /// Sequences that followers still need, with how many need each.
-    retained: parking_lot::Mutex<std::collections::BTreeMap<u64, usize>>,
+    retained: weave::Mutex<std::collections::BTreeMap<u64, usize>>,
 }
 
 /// On lines of its own: every append writes it.
@@ -118,6 +122,7 @@ struct Tail(AtomicU64);
 /// The end of the chain.
 #[derive(Clone, Copy, Debug)]
 struct Chain {
+    /// Index and sequence. `None`: the log was not begun.
     last: Option<(u32, u64)>,
     next_sequence: u64,
 }
@@ -131,8 +136,7 @@ impl std::fmt::Debug for Log {
 }
 
 impl Log {
-    /// A log over `storage` that has no segment yet: `recover` finds them, or [`Log::begin`] makes the
-    /// first.
+    /// A log over `storage` that has no segment yet: `recover` finds them, or [`Log::begin`] makes the first.
     pub fn new(storage: Arc<dyn Storage>, map: Arc<Map>, geometry: Geometry) -> Result<Self> {
         let segments = Segments::new(Arc::clone(&storage), Arc::clone(&map), geometry)?;
         // The first pin of a process takes milliseconds where there are threads: not in somebody's first call.
@@ -144,33 +148,34 @@ impl Log {
             segments,
             tail: Tail(AtomicU64::new(CLOSED)),
             words: geometry.segment_size() / 8,
-            chain: parking_lot::Mutex::new(Chain {
+            chain: weave::Mutex::new(Chain {
                 last: None,
                 next_sequence: 0,
             }),
             appended: AtomicU64::new(0),
             commit: commit::Commit::default(),
-            retained: parking_lot::Mutex::default(),
+            retained: weave::Mutex::default(),
         })
     }
 
-    /// Opens the chain for appending: after `last` (index and sequence), with sequences from
-    /// `next_sequence` on. With `resume`, the tail is that offset of `last`; else it is a new segment, taken
-    /// with the first append.
-    pub fn begin(&self, last: Option<(u32, u64)>, next_sequence: u64, resume: Option<u32>) {
-        *self.chain.lock() = Chain {
-            last,
-            next_sequence,
-        };
-        if let (Some((index, _)), Some(offset)) = (last, resume) {
-            let tail = u64::from(index) << 32 | u64::from(offset / 8);
-            self.tail.0.store(tail, Ordering::Relaxed);
-        }
+    /// Begins a chain with a first segment of this sequence.
+    pub fn begin(&self, sequence: u64) -> Result<()> {
+        self.chain.lock().next_sequence = sequence;
+        self.open_next(&mut self.segments.space(), Claim::Checkpoint)
     }
 
-    /// Opens the first segment of a chain at once, so that the chain has a beginning to name.
-    pub fn open_first(&self) -> Result<()> {
-        self.open_next(&mut self.segments.space(), Claim::Checkpoint)
+    /// Lets the chain go on after `end`, with sequences from `next_sequence` on. Where that is closed, a new segment is
+    /// taken with the first append.
+    pub fn resume(&self, end: End, next_sequence: u64) {
+        let mut chain = self.chain.lock();
+        *chain = Chain {
+            last: Some((end.segment(), end.sequence())),
+            next_sequence,
+        };
+        let tail = end.offset().map_or(CLOSED, |offset| {
+            u64::from(end.segment()) << 32 | u64::from(offset / 8)
+        });
+        self.tail.0.store(tail, Ordering::Relaxed);
     }
 
     /// The segments.
@@ -203,42 +208,49 @@ impl Log {
         self.appended.load(Ordering::Relaxed)
     }
 
-    /// The end of the log: index of the segment, and the position behind everything reserved.
-    pub fn end(&self) -> (u32, LogPosition) {
+    /// The end of the log, after everything reserved. Of a log that was not begun: before its first segment.
+    pub fn end(&self) -> End {
         let chain = self.chain.lock();
+        weave::point();
         let tail = self.tail.0.load(Ordering::Acquire);
-        let index = (tail >> 32) as u32;
-        let size = self.geometry.segment_size();
-        match chain.last {
-            Some((last, sequence)) if last == index => {
-                let offset = ((tail & 0xffff_ffff) * 8).min(size) as u32;
-                (index, LogPosition { sequence, offset })
-            }
-            // A large frame closed the tail, or nothing was opened yet.
-            Some((last, sequence)) => (
-                last,
-                LogPosition {
-                    sequence,
-                    offset: u32::MAX,
-                },
-            ),
-            None => (
-                0,
-                LogPosition {
-                    sequence: chain.next_sequence,
-                    offset: FIRST_FRAME,
-                },
-            ),
-        }
+        let (open, offset) = ((tail >> 32) as u32, (tail & 0xffff_ffff) * 8);
+        let (segment, sequence) = chain
+            .last
+            .unwrap_or((0, chain.next_sequence.saturating_sub(1)));
+        // The tail is opened under the chain's lock: one that is of another segment is closed.
+        debug_assert!(open == u32::MAX || open == segment);
+        let has_room = open == segment && offset < self.geometry.segment_size();
+        End::of(segment, sequence, has_room.then_some(offset as u32))
     }
 
     /// Refuses if an earlier write or sync failed.
     #[inline(always)]
     pub fn healthy(&self) -> Result<()> {
-        if self.is_poisoned() {
-            return Err(self.poisoned_error());
+        let alarms = segment::POISONED | segment::REFUSED;
+        // A page that cannot be read must not be written either: what is stored there would be lost.
+        if self.segments.has_alarm(alarms) || self.map.has_unreadable() {
+            return Err(self.refusal());
         }
         Ok(())
+    }
+
+    /// Refuses if an earlier write or sync failed, but not for damage.
+    pub(super) fn unpoisoned(&self) -> Result<()> {
+        if self.is_poisoned() {
+            return Err(self.refusal());
+        }
+        Ok(())
+    }
+
+    /// Whether writes are refused because of damage.
+    #[inline(always)]
+    pub fn is_refused(&self) -> bool {
+        self.segments.has_alarm(segment::REFUSED) || self.map.has_unreadable()
+    }
+
+    /// Refuses writes from now on: what they rest on is damaged. Reads go on.
+    pub fn refuse(&self) {
+        self.segments.raise(segment::REFUSED);
     }
 
     /// Whether an earlier write or sync failed.
@@ -253,23 +265,39 @@ impl Log {
         self.segments.is_alarmed()
     }
 
-    /// Refuses a `claim` that a full store has no room for. To be asked before anything is appended: the open segment
+    /// Refuses a `claim` to append `len` bytes that a full store has no room for. To be asked before anything is appended: the open segment
     /// may have been taken for a more urgent claim, and is not to be filled with less urgent ones.
     #[inline(always)]
-    pub fn admit(&self, claim: Claim) -> Result<()> {
+    pub fn admit(&self, claim: Claim, len: usize) -> Result<()> {
         if self.segments.is_full() && matches!(claim, Claim::Growth | Claim::Exchange) {
-            return self.segments.space().secure(1, claim);
+            let units = self.units_of(len);
+            return self.segments.space().secure(units, claim);
         }
         Ok(())
     }
 
+    /// Segments that a frame of `len` bytes takes, or is appended to.
+    pub fn units_of(&self, len: usize) -> u32 {
+        let size = self.geometry.segment_size();
+        if len as u64 <= size / 2 {
+            return 1;
+        }
+        (len as u64 + u64::from(FIRST_FRAME)).div_ceil(size) as u32
+    }
+
     #[cold]
-    fn poisoned_error(&self) -> Error {
+    fn refusal(&self) -> Error {
+        let path = self.storage.path();
+        if !self.is_poisoned() {
+            return Error::new(Kind::Corrupted, "the file is damaged and can be read only")
+                .at(path)
+                .remedy(format!("run `azekura repair {} NEW-FILE`", path.display()));
+        }
         Error::new(
             Kind::Poisoned,
             "an earlier write or sync failed, the state is unknown",
         )
-        .at(self.storage.path())
+        .at(path)
         .remedy("close it and open it again; recovery runs then")
     }
 
@@ -376,8 +404,9 @@ impl Log {
     pub fn approach(&self, address: Address) -> Option<Approached> {
         let offset = address.offset();
         let index = offset.wrapping_sub(layout::DATA_OFFSET) >> self.geometry.shift;
-        crate::io::mmap::prefetch(self.map.at(offset));
+        // First: a slot that is only reserved has an address beyond the map.
         self.segments.seed_of_unit(index)?;
+        crate::io::mmap::prefetch(self.map.at(offset));
         Some(Approached {
             offset,
             index: index as u32,
@@ -457,8 +486,28 @@ impl Log {
         Frame::verify(header, word, buf, seed, at / 8)
     }
 
+    /// Whether the key of a frame that does not verify reads like `key`.
+    #[cold]
+    pub fn seems_of(&self, address: Address, key: &[u8]) -> bool {
+        let Ok((header, ..)) = self.measure(address) else {
+            return false;
+        };
+        let from = header.header_len();
+        if header.key_bytes() != key.len() || from + key.len() > header.frame_len() {
+            return false;
+        }
+        let mut stored = vec![0; key.len()];
+        self.map
+            .copy_out(address.offset() + from as u64, &mut stored);
+        stored == key
+    }
+
     #[cold]
     fn frame_error(&self, address: Address, reason: NoFrame) -> Error {
+        if self.map.has_unreadable() {
+            // From here on updates look twice, and are refused before they store into what is gone.
+            self.refuse();
+        }
         let error = Error::new(Kind::Corrupted, "record checksum does not match")
             .at(self.storage.path())
             .offset(address.offset())
@@ -482,6 +531,9 @@ impl Log {
         let word = self
             .map
             .load_u64(self.geometry.offset_of(index) + LINK_OFFSET);
+        if word == 0 && self.is_unreadable(index, LINK_OFFSET as u32) {
+            return layout::Link::Damaged;
+        }
         let seed = layout::segment_seed(self.geometry.salt, sequence);
         layout::decode_link(word, seed, sequence, |next| {
             // Anything may stand in a damaged word: nothing is looked at beyond the storage's end.
@@ -489,6 +541,30 @@ impl Log {
             let inside = self.storage.size().is_ok_and(|size| header_end <= size);
             inside.then(|| self.header(next)).flatten()
         })
+    }
+
+    /// Whether the word at offset `at` in segment `index` could not be brought in: its zeros say nothing.
+    pub fn is_unreadable(&self, index: u32, at: u32) -> bool {
+        self.map.has_unreadable()
+            && (self.map).is_unreadable(self.geometry.offset_of(index) + u64::from(at), 8)
+    }
+
+    /// What of the file could not be brought in.
+    pub fn unreadable(&self) -> Vec<Damage> {
+        if !self.map.has_unreadable() {
+            return Vec::new();
+        }
+        let damage = |offset, len| Damage {
+            path: self.storage.path().to_path_buf(),
+            offset,
+            len,
+            found: "the system cannot read a part of the file".to_owned(),
+            affects: Affects::Place,
+        };
+        match self.map.unreadable_pages() {
+            Some(pages) => pages.into_iter().map(|page| damage(page, 4096)).collect(),
+            None => vec![damage(0, 0)],
+        }
     }
 
     /// The address of offset `at` in segment `index`.

@@ -3,11 +3,11 @@
 //! The chain is walked from the last checkpoint. At a place that is no frame, four facts decide, by the
 //! table `RULES`:
 //!
-//! - *known*: the place lies before the durable mark: it was synced, so a frame stood there;
-//! - *trusted*: same boot and no failed sync: the cache is whole, only threads died;
-//! - *blank*: the first word is zero: nothing was published there;
-//! - *resumes*: a frame follows in the segment, or the segment has a link; never while a writer is at
-//!   work, whose appends under way are no holes.
+//! 1. *known*: the place lies before the durable mark: it was synced, so a frame stood there;
+//! 2. *trusted*: same boot and no failed sync: the cache is whole, only threads died;
+//! 3. *blank*: the first word is zero: nothing was published there;
+//! 4. *resumes*: a frame follows in the segment, or the segment has a link; never while a writer is at
+//!    work, whose appends under way are no holes.
 //!
 //! Holes are filled and the end is made final before anything new is appended, so that a second crash finds
 //! the same history: (1) the link behind the end is cleared, durably where the cache is not trusted;
@@ -16,12 +16,15 @@
 //! without it would lead on to what was lost. Without the pads or the end frame the place is no frame
 //! still, and so the end.
 //!
+//! Damage ends the walk with an error, or is shown like a frame and passed by: `damaged` says what can be known of it.
+//!
 //! It does not know what frames mean: it shows them, in order.
 
-use super::layout::{LINK_OFFSET, Link, LogPosition};
+use super::damaged::{Look, Lost, Onward, Stood};
+use super::layout::{End, LINK_OFFSET, Link, LogPosition};
 use super::scan::Stop;
 use super::{Address, Log, Segment, Use};
-use crate::error::{Error, Kind, Result};
+use crate::error::Result;
 use crate::format::frame::{Frame, FrameKind, Header};
 
 /// What is known about the storage before the log is read.
@@ -33,19 +36,23 @@ pub struct Trust {
     pub durable: LogPosition,
     /// A writer is at work: what is blank will be published soon, and ends the log for now.
     pub live: bool,
+    /// Another process may write it while it is read: a frame is copied, and verified in the copy.
+    pub shared: bool,
 }
 
 /// The end that was found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovered {
-    /// The last segment: index and sequence.
-    pub last: (u32, u64),
-    /// Offset in it behind the last frame.
-    pub end: u32,
+    /// After the last frame.
+    pub end: End,
     /// Frames shown.
     pub frames: u64,
     /// Holes of threads that died.
     pub holes: u64,
+    /// Damaged places that were passed by: index, and from where to where.
+    pub(super) passed: Vec<(u32, u32, u32)>,
+    /// Words as they should be: offset in the file, and the word.
+    mends: Vec<(u64, u64)>,
 }
 
 /// What a place that is no frame is.
@@ -104,47 +111,66 @@ fn decide(known: bool, trusted: bool, blank: bool, resumes: bool) -> Verdict {
 }
 
 impl Log {
-    /// Walks the log from `start` (index of the segment, position) to its end, taking the segments it
+    /// Walks the log from `start` to its end, taking the segments it
     /// finds into use, and shows every record with its address, in order.
     ///
     /// Reads only. `Corrupted` where a frame must stand and does not.
-    pub fn recover<'l>(
-        &'l self,
-        start: (u32, LogPosition),
+    pub fn recover(
+        &self,
+        start: End,
         trust: Trust,
-        visit: &mut dyn FnMut(Address, Frame<'l>) -> Result<()>,
+        visit: &mut dyn FnMut(Address, Frame<'_>) -> Result<()>,
     ) -> Result<Recovered> {
-        let (mut index, position) = start;
-        let mut sequence = position.sequence;
-        let mut from = position.offset;
-        let (mut frames, mut holes) = (0, 0);
-        self.enter_segment(index, sequence).ok_or_else(|| {
-            self.damage("the segment where the log begins is not there", index, 0)
-        })??;
+        self.recover_past(start, trust, visit, &mut |lost| Err(self.lost_error(lost)))
+    }
+
+    /// As `recover`, but shows `pass` each place that is damaged, in order with the frames: with `Ok` the walk goes on
+    /// after it.
+    pub fn recover_past(
+        &self,
+        start: End,
+        trust: Trust,
+        visit: &mut dyn FnMut(Address, Frame<'_>) -> Result<()>,
+        pass: &mut dyn FnMut(&Lost<'_>) -> Result<()>,
+    ) -> Result<Recovered> {
+        let (mut index, mut sequence) = (start.segment(), start.sequence());
+        // `None`: everything of the segment was seen.
+        let mut from = start.offset();
+        let mut found = Recovered {
+            end: start,
+            frames: 0,
+            holes: 0,
+            passed: Vec::new(),
+            mends: Vec::new(),
+        };
+        self.enter_first(index, sequence, pass)?;
         loop {
-            let stop = self.walk(index, from, &mut |at, frame| {
-                frames += 1;
-                self.each_record(index, at, frame, visit)
+            let stop = from.map_or(Ok(Stop::Ended), |from| {
+                let visit = &mut |at, frame: Frame<'_>| {
+                    found.frames += 1;
+                    self.each_record(index, at, frame, visit)
+                };
+                if trust.shared {
+                    self.walk_copied(index, from, visit)
+                } else {
+                    self.walk(index, from, visit)
+                }
             })?;
             let size = self.geometry.segment_size() as u32;
+            let room = self.segments.seed(index);
+            let room = room.map_or(size, |(_, room)| room as u32);
             let (at, blank) = match stop {
                 Stop::Ended => {
-                    if let Some((next, next_sequence)) = self.next_of(index, sequence, trust)? {
-                        (index, sequence, from) = (next, next_sequence, super::FIRST_FRAME);
+                    let next = self.next_of(index, sequence, trust, pass, &mut found.mends)?;
+                    if let Some((next, next_sequence)) = next {
+                        (index, sequence) = (next, next_sequence);
+                        from = Some(super::FIRST_FRAME);
                         continue;
                     }
-                    let end = self
-                        .segments
-                        .seed(index)
-                        .map_or(size, |(_, room)| room as u32);
-                    return Ok(Recovered {
-                        last: (index, sequence),
-                        end,
-                        frames,
-                        holes,
-                    });
+                    found.end = End::of(index, sequence, None);
+                    return Ok(found);
                 }
-                Stop::NoFrame { at, blank, .. } => (at, blank),
+                Stop::NoFrame { at, blank, .. } => (at, blank && !self.is_unreadable(index, at)),
             };
             let known = LogPosition {
                 sequence,
@@ -155,24 +181,145 @@ impl Log {
             } else {
                 None
             };
-            let linked = !trust.live && self.link(index, sequence) != Link::None;
+            let linked = !trust.live && self.is_linked(index, sequence);
             match decide(known, trust.trusted, blank, behind.is_some() || linked) {
                 Verdict::Damaged => {
-                    return Err(self.damage("no frame where one must stand", index, at));
+                    let Some(behind) = self.pass_by(index, sequence, at, room, pass)? else {
+                        let stray = self.geometry.offset_of(index) + u64::from(at);
+                        found.mends.push((stray, 0));
+                        found.end = End::of(index, sequence, Some(at));
+                        return Ok(found);
+                    };
+                    found.passed.push((index, at, behind));
+                    from = Some(behind);
                 }
                 Verdict::End => {
-                    return Ok(Recovered {
-                        last: (index, sequence),
-                        end: at,
-                        frames,
-                        holes,
-                    });
+                    found.end = End::of(index, sequence, Some(at));
+                    return Ok(found);
                 }
                 Verdict::Hole => {
-                    holes += 1;
-                    from = behind.unwrap_or(u32::MAX);
+                    found.holes += 1;
+                    from = behind;
                 }
             }
+        }
+    }
+
+    /// Whether a segment was opened after this one; a stray bit in the link's word says nothing.
+    fn is_linked(&self, index: u32, sequence: u64) -> bool {
+        match self.link(index, sequence) {
+            Link::None => false,
+            Link::To(_) => true,
+            Link::Damaged => !matches!(self.onward(index, sequence), Onward::End),
+        }
+    }
+
+    /// Shows a place that is damaged; where to go on in the segment, or `None` if the log ends there.
+    fn pass_by(
+        &self,
+        index: u32,
+        sequence: u64,
+        at: u32,
+        room: u32,
+        pass: &mut dyn FnMut(&Lost<'_>) -> Result<()>,
+    ) -> Result<Option<u32>> {
+        let position = |offset| LogPosition { sequence, offset };
+        let lost = |until: u32, stood| Lost {
+            what: "no frame where one must stand",
+            offset: self.geometry.offset_of(index) + u64::from(at),
+            len: u64::from(until - at),
+            place: (index, at),
+            from: position(at),
+            stood,
+        };
+        match self.look_into(index, at) {
+            Look::Rebuilt(bytes, len) => {
+                let (seed, _) = self.segments.seed(index).unwrap_or_default();
+                let until = at + len;
+                let Ok(frame) = Frame::decode(&bytes, seed, at / 8) else {
+                    unreachable!("it was verified when it was rebuilt")
+                };
+                let stood = match frame.header.kind {
+                    FrameKind::Pad | FrameKind::End => Stood::Nothing,
+                    _ => Stood::Frame(frame, seed),
+                };
+                pass(&lost(until, stood))?;
+                let is_end = frame.header.kind == FrameKind::End;
+                Ok(Some(if is_end { room } else { until }))
+            }
+            Look::End => {
+                pass(&lost(at + 8, Stood::Nothing))?;
+                Ok(None)
+            }
+            Look::Unknown(behind) => {
+                let until = behind.map(position);
+                let next = match until {
+                    Some(_) => until,
+                    // What is lost ends with the segment, if the log goes on after it.
+                    None if self.is_linked(index, sequence) => Some(LogPosition::past(sequence)),
+                    None => None,
+                };
+                pass(&lost(behind.unwrap_or(room), Stood::Unknown(next)))?;
+                Ok(Some(behind.unwrap_or(room)))
+            }
+        }
+    }
+
+    /// Takes the segment into use in which the walk begins.
+    fn enter_first(
+        &self,
+        index: u32,
+        sequence: u64,
+        pass: &mut dyn FnMut(&Lost<'_>) -> Result<()>,
+    ) -> Result<()> {
+        if let Some(entered) = self.enter_segment(index, sequence) {
+            return entered;
+        }
+        // Whoever says that the log begins there says with which sequence, too.
+        let candidate = self.candidate(index, sequence);
+        let entered = candidate.is_some_and(|segment| self.enter_candidate(segment));
+        let lost = self.lost_header(
+            "the segment where the log begins is not there",
+            index,
+            sequence,
+            0,
+            if entered {
+                Stood::Nothing
+            } else {
+                Stood::Unknown(None)
+            },
+        );
+        if entered {
+            return pass(&lost);
+        }
+        Err(self.lost_error(&lost))
+    }
+
+    fn lost_header<'b>(
+        &self,
+        what: &'static str,
+        index: u32,
+        sequence: u64,
+        at: u32,
+        stood: Stood<'b>,
+    ) -> Lost<'b> {
+        Lost {
+            what,
+            offset: self.geometry.offset_of(index) + u64::from(at),
+            len: 8,
+            place: (index, at),
+            from: LogPosition {
+                sequence,
+                offset: self.geometry.segment_size() as u32,
+            },
+            stood,
+        }
+    }
+
+    /// Writes the words again, of links and blank room, that were found damaged and are known.
+    pub fn mend_words(&self, found: &Recovered) {
+        for (offset, word) in &found.mends {
+            self.map.store_u64(*offset, *word);
         }
     }
 
@@ -200,14 +347,23 @@ impl Log {
                 units,
                 sequence,
                 dead: 0,
+                waste: 0,
             },
             Use::Log,
         ))
     }
 
     /// The segment behind the one that ended, taken into use; `None`: the log ends with it.
-    fn next_of(&self, index: u32, sequence: u64, trust: Trust) -> Result<Option<(u32, u64)>> {
-        let known = sequence < trust.durable.sequence;
+    fn next_of(
+        &self,
+        index: u32,
+        sequence: u64,
+        trust: Trust,
+        pass: &mut dyn FnMut(&Lost<'_>) -> Result<()>,
+        mends: &mut Vec<(u64, u64)>,
+    ) -> Result<Option<(u32, u64)>> {
+        // What is synced beyond the segment was reached by its link.
+        let known = LogPosition::past(sequence) < trust.durable;
         match self.link(index, sequence) {
             Link::To(next) => {
                 if let Some(entered) = self.enter_segment(next.index, next.sequence) {
@@ -218,16 +374,34 @@ impl Log {
             Link::None if !known => return Ok(None),
             _ => {}
         }
-        if known || trust.trusted {
-            return Err(self.damage("the link to the next segment leads nowhere", index, 24));
+        if !known && !trust.trusted {
+            return Ok(None);
         }
-        Ok(None)
+        let what = "the link to the next segment leads nowhere";
+        let at = LINK_OFFSET as u32;
+        let lost = |stood| self.lost_header(what, index, sequence, at, stood);
+        match self.onward(index, sequence) {
+            Onward::To(next, word) if self.enter_candidate(next) => {
+                pass(&lost(Stood::Nothing))?;
+                mends.push((self.geometry.offset_of(index) + LINK_OFFSET, word));
+                Ok(Some((next.index, next.sequence)))
+            }
+            Onward::End if !known => {
+                pass(&lost(Stood::Nothing))?;
+                mends.push((self.geometry.offset_of(index) + LINK_OFFSET, 0));
+                Ok(None)
+            }
+            _ => {
+                pass(&lost(Stood::Unknown(None)))?;
+                Ok(None)
+            }
+        }
     }
 
     /// Makes the end that was found final: nothing behind it can come back, and holes are filled. To be
     /// called once, before anything is appended; `start` and `trust` as for `recover`.
-    pub fn seal(&self, start: (u32, LogPosition), trust: Trust, found: Recovered) -> Result<()> {
-        let (last, _) = found.last;
+    pub fn seal(&self, start: End, trust: Trust, found: &Recovered) -> Result<()> {
+        let last = found.end.segment();
         let link = self.geometry.offset_of(last) + LINK_OFFSET;
         if trust.trusted {
             self.map.store_u64(link, 0);
@@ -238,23 +412,30 @@ impl Log {
             self.fill_holes(start, found)?;
         }
         let (seed, room) = self.segments.seed(last).unwrap_or_default();
-        if u64::from(found.end) < room {
-            self.segments.bury(last, room - u64::from(found.end));
-            let end = Header::new(FrameKind::End, 0, 0, 0).word(seed, found.end / 8, &[]);
-            self.map
-                .store_u64(self.address(last, found.end).offset(), end);
+        if let Some(at) = found.end.offset() {
+            self.segments.bury(last, room.saturating_sub(u64::from(at)));
+            let end = Header::new(FrameKind::End, 0, 0, 0).word(seed, at / 8, &[]);
+            self.map.store_u64(self.address(last, at).offset(), end);
         }
         Ok(())
     }
 
-    fn fill_holes(&self, start: (u32, LogPosition), found: Recovered) -> Result<()> {
-        let (mut index, position) = start;
-        let (mut sequence, mut from) = (position.sequence, position.offset);
+    fn fill_holes(&self, start: End, found: &Recovered) -> Result<()> {
+        let (mut index, mut sequence) = (start.segment(), start.sequence());
+        let mut from = start.offset();
         loop {
-            let stop = self.walk(index, from, &mut |_, _| Ok(()))?;
+            let stop = from.map_or(Ok(Stop::Ended), |from| {
+                self.walk(index, from, &mut |_, _| Ok(()))
+            })?;
             if let Stop::NoFrame { at, .. } = stop {
-                if (index, at) == (found.last.0, found.end) {
+                if index == found.end.segment() && Some(at) == found.end.offset() {
                     return Ok(());
+                }
+                // Damage is no hole: what stands there stays, as evidence.
+                let mut passed = found.passed.iter();
+                if let Some((.., until)) = passed.find(|p| (p.0, p.1) == (index, at)) {
+                    from = Some(*until);
+                    continue;
                 }
                 let (seed, room) = self.segments.seed(index).unwrap_or_default();
                 if let Some(behind) = self.resume_after(index, at) {
@@ -264,12 +445,13 @@ impl Log {
                     self.map.store_u64(self.address(index, at).offset(), end);
                 }
                 debug_assert!(u64::from(at) < room);
-                from = at;
+                from = Some(at);
                 continue;
             }
             match self.link(index, sequence) {
-                Link::To(next) if index != found.last.0 => {
-                    (index, sequence, from) = (next.index, next.sequence, super::FIRST_FRAME);
+                Link::To(next) if index != found.end.segment() => {
+                    (index, sequence) = (next.index, next.sequence);
+                    from = Some(super::FIRST_FRAME);
                 }
                 _ => return Ok(()),
             }
@@ -283,12 +465,7 @@ impl Log {
     )]
     fn pad(&self, index: u32, at: u32, behind: u32, seed: u32) {
         let len = (behind - at) as usize;
-        let short = Header::new(FrameKind::Pad, 0, 0, len - 8);
-        let header = if short.frame_len() == len {
-            short
-        } else {
-            Header::new(FrameKind::Pad, 0, 0, len - 16)
-        };
+        let header = Header::pad(len);
         let offset = self.address(index, at).offset();
         if let Some(word) = header.long_word() {
             self.map.store_u64(offset + 8, word);
@@ -296,17 +473,6 @@ impl Log {
         // SAFETY: within a segment in use, and recovery runs alone.
         let rest = unsafe { self.map.bytes(offset + 8, len - 8) };
         self.map.store_u64(offset, header.word(seed, at / 8, rest));
-    }
-
-    #[cold]
-    fn damage(&self, what: &str, index: u32, at: u32) -> Error {
-        Error::new(Kind::Corrupted, what)
-            .at(self.storage.path())
-            .offset(self.geometry.offset_of(index) + u64::from(at))
-            .remedy(format!(
-                "run `azekura repair {} NEW-FILE`, or restore a backup",
-                self.storage.path().display()
-            ))
     }
 }
 

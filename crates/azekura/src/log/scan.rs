@@ -33,6 +33,40 @@ impl Log {
         from: u32,
         visit: &mut dyn FnMut(u32, Frame<'l>) -> Result<()>,
     ) -> Result<Stop> {
+        self.walk_by(index, from, &mut |at| match self.look_top(index, at) {
+            Ok(frame) if frame.header.kind == FrameKind::End => Ok(Ok(None)),
+            Ok(frame) => visit(at, frame).map(|()| Ok(Some(frame.len()))),
+            Err(reason) => Ok(Err(reason)),
+        })
+    }
+
+    /// As `walk`, for a segment that another process may reuse meanwhile: shows copies that verified.
+    pub fn walk_copied(
+        &self,
+        index: u32,
+        from: u32,
+        visit: &mut dyn FnMut(u32, Frame<'_>) -> Result<()>,
+    ) -> Result<Stop> {
+        let mut buf = Vec::new();
+        self.walk_by(
+            index,
+            from,
+            &mut |at| match self.look_copy(self.address(index, at), &mut buf) {
+                Ok(frame) if frame.has(INNER) => Ok(Err(NoFrame::Shape)),
+                Ok(frame) if frame.header.kind == FrameKind::End => Ok(Ok(None)),
+                Ok(frame) => visit(at, frame).map(|()| Ok(Some(frame.len()))),
+                Err(reason) => Ok(Err(reason)),
+            },
+        )
+    }
+
+    /// `step` shows the frame at an offset and answers its length; `None` of an end frame.
+    fn walk_by(
+        &self,
+        index: u32,
+        from: u32,
+        step: &mut dyn FnMut(u32) -> Result<std::result::Result<Option<usize>, NoFrame>>,
+    ) -> Result<Stop> {
         let Some((_, room)) = self.segments.seed(index) else {
             return Ok(Stop::Ended);
         };
@@ -40,8 +74,9 @@ impl Log {
         while at < room {
             // Looked at once, and before: another process may publish the frame at any moment.
             let blank = self.map.load_u64(self.address(index, at as u32).offset()) == 0;
-            let frame = match self.look_top(index, at as u32) {
-                Ok(frame) => frame,
+            match step(at as u32)? {
+                Ok(Some(len)) => at += len as u64,
+                Ok(None) => return Ok(Stop::Ended),
                 Err(reason) => {
                     return Ok(Stop::NoFrame {
                         at: at as u32,
@@ -49,18 +84,13 @@ impl Log {
                         reason,
                     });
                 }
-            };
-            if frame.header.kind == FrameKind::End {
-                return Ok(Stop::Ended);
             }
-            visit(at as u32, frame)?;
-            at += frame.len() as u64;
         }
         Ok(Stop::Ended)
     }
 
     /// The frame at offset `at`, if it is one that stands by itself.
-    fn look_top(&self, index: u32, at: u32) -> std::result::Result<Frame<'_>, NoFrame> {
+    pub(super) fn look_top(&self, index: u32, at: u32) -> std::result::Result<Frame<'_>, NoFrame> {
         let frame = self.look(self.address(index, at))?;
         if frame.has(INNER) {
             Err(NoFrame::Shape)
@@ -84,12 +114,12 @@ impl Log {
 
     /// Shows the records of a frame at `at` of segment `index`: itself, or the inner ones of a batch, each
     /// with its address.
-    pub fn each_record<'l>(
-        &'l self,
+    pub fn each_record<'f>(
+        &self,
         index: u32,
         at: u32,
-        frame: Frame<'l>,
-        visit: &mut dyn FnMut(Address, Frame<'l>) -> Result<()>,
+        frame: Frame<'f>,
+        visit: &mut dyn FnMut(Address, Frame<'f>) -> Result<()>,
     ) -> Result<()> {
         match (frame.header.kind, self.segments.seed(index)) {
             (FrameKind::Batch, Some((seed, _))) => {

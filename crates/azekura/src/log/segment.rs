@@ -21,14 +21,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use parking_lot::{Mutex, MutexGuard};
-
 use super::layout::{DATA_OFFSET, segment_seed};
 use crate::epoch;
 use crate::error::{Error, Kind, Result};
 use crate::io::{Map, Storage};
+use crate::weave::{Mutex, MutexGuard};
 
-pub use space::{Claim, REMEDY, left_by_growth};
+pub use space::{Claim, REMEDY, left_by_growth, whole_step};
 
 /// Sizes and salt, fixed when the file is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,15 +51,15 @@ impl Geometry {
         DATA_OFFSET + (u64::from(index) << self.shift)
     }
 
-    /// Size of a storage of `total` segments: a large one ends with a huge page, since a page that reaches beyond
-    /// the end is not mapped as one.
-    fn size_of(self, total: u32) -> u64 {
+    /// Size of a storage of `total` segments: a large one ends with a huge page where its capacity allows, since a page that
+    /// reaches beyond the end is not mapped as one.
+    fn size_of(self, total: u32, capacity: u64) -> u64 {
         const HUGE_PAGE: u64 = 2 << 20;
         let end = self.offset_of(total);
         if end < 8 * HUGE_PAGE {
             end
         } else {
-            end.next_multiple_of(HUGE_PAGE)
+            end.next_multiple_of(HUGE_PAGE).min(capacity.max(end))
         }
     }
 
@@ -75,12 +74,16 @@ impl Geometry {
 
 /// How often `reap_patiently` looks again, a tenth of a millisecond apart.
 const PATIENCE: u32 = 50;
+/// As often where an update would be refused else: about a second.
+const LAST_PATIENCE: u32 = 6000;
 
 /// In the table, the mark of a unit behind the first of its segment; below it stands how far.
 const BEHIND: u64 = 1 << 63;
 
 /// An alarm: an earlier write or sync failed, nothing more is accepted. Never settled.
 pub(super) const POISONED: u8 = 1;
+/// An alarm: the store is damaged, and no write is accepted. Never settled.
+pub(super) const REFUSED: u8 = 4;
 /// An alarm: there is no room for new records but what the storage may grow by.
 const FULL: u8 = 2;
 
@@ -104,7 +107,34 @@ pub struct Segment {
     pub sequence: u64,
     /// Bytes in it that are known to be dead.
     pub dead: u64,
+    /// Of these, bytes behind its last frame, which a copy of its live frames may waste again.
+    pub waste: u64,
 }
+
+impl Segment {
+    /// Bytes that cleaning it gives back.
+    pub fn reclaimable(&self) -> u64 {
+        self.dead.saturating_sub(self.waste)
+    }
+}
+
+/// What everything but growth leaves of the free segments, so that a full store can go on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reserve {
+    /// Segments that a checkpoint may need.
+    pub checkpoint: u32,
+    /// Of these, neighbours: a root's.
+    pub root: u32,
+    /// Neighbours that only roots take: of one root, or of two if the next one frees none.
+    pub held: u32,
+    /// Segments between one claim and the next.
+    pub step: u32,
+    /// Segments that growth leaves besides, since so much less is dead than cleaning needs.
+    pub slack: u32,
+}
+
+/// In the table's second word: the lower bits count dead bytes, the upper ones wasted words.
+pub(super) const DEAD_BITS: u32 = 40;
 
 #[derive(Debug, Default)]
 struct Free {
@@ -124,12 +154,8 @@ struct Free {
     aging: Vec<(u64, u32, u32)>,
     /// In use, by index.
     used: std::collections::BTreeMap<u32, (u32, u64, Use)>,
-    /// Segments that a checkpoint may need, and that everything else leaves.
-    checkpoint_need: u32,
-    /// Of these, neighbours.
-    root_units: u32,
-    /// Whether so much is kept whatever part of the storage it is.
-    keeps_whole: bool,
+    /// What is left for what is more urgent.
+    reserve: Reserve,
     /// The storage could not be grown when it last should.
     was_full: bool,
 }
@@ -141,7 +167,7 @@ pub struct Segments {
     map: Arc<Map>,
     geometry: Geometry,
     limit: u32,
-    /// Two words per segment: seed and units (0: not the log's; or `BEHIND`), dead bytes.
+    /// Two words per segment: seed and units (0: not the log's; or `BEHIND`), dead bytes and wasted words.
     table: Arc<Map>,
     space: Mutex<Free>,
     /// Why updates cannot go the short way. Relaxed: who is late to see one meets it where it takes room.
@@ -202,21 +228,26 @@ impl Segments {
         self.has_alarm(FULL)
     }
 
-    /// Says how many segments a checkpoint may need, and how many of these must be neighbours.
-    pub fn keep_for_checkpoint(&self, units: u32, root_units: u32) {
+    /// Says what is to be kept free.
+    pub fn keep(&self, reserve: Reserve) {
         let mut space = self.space();
-        (space.free.checkpoint_need, space.free.root_units) = (units, root_units);
+        space.free.reserve = reserve;
         self.alarm_if_full(&space);
     }
 
-    /// As `keep_for_checkpoint`, and all of it, whatever part of the storage that is: where nothing but a checkpoint gives
-    /// room back, a store that has none for it stands still for ever.
-    pub fn keep_whole_for_checkpoint(&self, units: u32, root_units: u32) {
-        let mut space = self.space();
-        let free = &mut *space.free;
-        free.keeps_whole = true;
-        (free.checkpoint_need, free.root_units) = (units, root_units);
-        self.alarm_if_full(&space);
+    /// What is kept free.
+    pub fn reserve(&self) -> Reserve {
+        self.space.lock().reserve
+    }
+
+    /// How many segments the storage has room for now.
+    pub fn total(&self) -> u32 {
+        self.space.lock().total
+    }
+
+    /// How many segments the storage may have room for.
+    pub fn limit(&self) -> u32 {
+        self.limit
     }
 
     fn alarm_if_full(&self, space: &Space<'_>) {
@@ -298,8 +329,15 @@ impl Segments {
         dead.fetch_add(len, std::sync::atomic::Ordering::Relaxed);
     }
 
-    fn dead(&self, index: u32) -> u64 {
-        self.table.load_u64(u64::from(index) * 16 + 8)
+    /// Counts `len` bytes behind the last frame of segment `index` as dead.
+    pub(super) fn waste(&self, index: u32, len: u64) {
+        self.bury(index, len | (len / 8) << DEAD_BITS);
+    }
+
+    /// Dead and wasted bytes.
+    fn dead(&self, index: u32) -> (u64, u64) {
+        let word = self.table.load_u64(u64::from(index) * 16 + 8);
+        (word & ((1 << DEAD_BITS) - 1), (word >> DEAD_BITS) * 8)
     }
 
     /// Everything of segment `index` is dead.
@@ -338,9 +376,11 @@ impl Segments {
             units,
             sequence,
             dead,
+            waste,
         } = segment;
         space.used.insert(index, (units, sequence, usage));
-        self.table.store_u64(u64::from(index) * 16 + 8, dead);
+        let counted = dead | (waste / 8) << DEAD_BITS;
+        self.table.store_u64(u64::from(index) * 16 + 8, counted);
         let seed = segment_seed(self.geometry.salt, sequence);
         let word = if usage == Use::Log {
             u64::from(seed) | u64::from(units) << 32
@@ -406,13 +446,15 @@ impl Segments {
         let space = self.space.lock();
         let of_use = space.used.iter().filter(|(_, (_, _, of))| *of == usage);
         of_use
-            .map(|(&index, &(units, sequence, _))| Segment {
-                index,
-                units,
-                sequence,
-                dead: self
-                    .dead(index)
-                    .min(u64::from(units) << self.geometry.shift),
+            .map(|(&index, &(units, sequence, _))| {
+                let (dead, waste) = self.dead(index);
+                Segment {
+                    index,
+                    units,
+                    sequence,
+                    dead: dead.min(u64::from(units) << self.geometry.shift),
+                    waste,
+                }
             })
             .collect()
     }
@@ -434,6 +476,23 @@ impl Segments {
     /// The free segment nearest to the front.
     pub fn first_free(&self) -> Option<u32> {
         self.space.lock().available.first().copied()
+    }
+
+    /// The first of as many neighbouring free segments, nearest to the front.
+    pub fn first_free_run(&self, units: u32) -> Option<u32> {
+        let space = self.space.lock();
+        let mut run: Option<(u32, u32)> = None;
+        for &index in &space.available {
+            let (first, len) = match run {
+                Some((first, len)) if first + len == index => (first, len + 1),
+                _ => (index, 1),
+            };
+            if len >= units {
+                return Some(first);
+            }
+            run = Some((first, len));
+        }
+        None
     }
 
     /// Takes hold of the space.
@@ -484,7 +543,17 @@ impl Segments {
     /// As `reap`, but gives readers that are just being held up some milliseconds to go, if `bytes` or more
     /// wait for them: better a short wait than a longer file.
     pub fn reap_patiently(&self, bytes: u64) {
-        for _ in 0..PATIENCE {
+        self.reap_trying(bytes, PATIENCE);
+    }
+
+    /// As `reap_patiently`, for who is refused otherwise: a reader that the system does not run for a while, of this store
+    /// or another one of the process, is no reason to refuse.
+    pub fn reap_to_the_last(&self) {
+        self.reap_trying(1, LAST_PATIENCE);
+    }
+
+    fn reap_trying(&self, bytes: u64, tries: u32) {
+        for _ in 0..tries {
             self.reap();
             let aging: u32 = self
                 .space

@@ -10,7 +10,7 @@ use super::bookmark::Start;
 use crate::engine::{Bookmark, Damaged, Visit};
 use crate::epoch;
 use crate::error::{Kind, Result};
-use crate::index::hash::Hash;
+use crate::index::hash::{Hash, STRIPES};
 use crate::index::{Index, Place};
 use crate::room;
 
@@ -50,7 +50,15 @@ impl Scan<'_> {
         let mut at = Some(Hash(start.hash));
         while let Some(hash) = at {
             let pin = epoch::pin();
-            let (mut entries, next) = self.index.scan_chunk(&pin, hash)?;
+            let (mut entries, next) = match self.index.scan_chunk(&pin, hash) {
+                // A part of the index cannot be brought in: the next ones can.
+                Err(error) if error.kind() == Kind::Corrupted => {
+                    damaged(error)?;
+                    at = (hash.stripe() + 1 < STRIPES).then(|| Hash::first_of(hash.stripe() + 1));
+                    continue;
+                }
+                scanned => scanned?,
+            };
             self.order_alike(&mut entries)?;
             for (_, place) in entries.iter().take(AHEAD) {
                 (self.prefetch)(*place);

@@ -17,6 +17,7 @@ mod tests;
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
@@ -104,6 +105,7 @@ impl Counts {
 pub struct Ledger {
     disk: SimDisk,
     marks: Mutex<Vec<(usize, Mark)>>,
+    first: AtomicUsize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,7 +120,13 @@ impl Ledger {
         Self {
             disk: disk.clone(),
             marks: Mutex::default(),
+            first: AtomicUsize::new(0),
         }
+    }
+
+    /// What happened until now is not cut: the state from which a workload begins.
+    pub fn cut_from_here(&self) {
+        self.first.store(self.disk.events(), Ordering::Relaxed);
     }
 
     fn mark(&self, mark: Mark) {
@@ -151,7 +159,10 @@ impl Ledger {
 
     /// The counts after the first `at` events.
     fn at(&self, at: usize) -> Done {
-        let mut done = Done::default();
+        let mut done = Done {
+            events: at,
+            ..Done::default()
+        };
         for (_, mark) in self.marks.lock().iter().filter(|(event, _)| *event <= at) {
             match mark {
                 Mark::Began => done.began += 1,
@@ -166,6 +177,8 @@ impl Ledger {
 /// How many operations had come how far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Done {
+    /// Events of the workload that had happened.
+    pub events: usize,
     /// Operations begun. Later ones must not be found.
     pub began: usize,
     /// Operations acknowledged.
@@ -245,7 +258,8 @@ pub fn explore(
     };
     explorer.counts.events = events as u64;
     let mut replay = disk.replay();
-    for at in spread(0..=events, config.cuts_max, &mut explorer.random) {
+    let first = ledger.first.load(Ordering::Relaxed);
+    for at in spread(first..=events, config.cuts_max, &mut explorer.random) {
         if config.only_event.is_some_and(|only| only != at) {
             continue;
         }

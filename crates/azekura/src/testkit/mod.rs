@@ -10,7 +10,9 @@
 //!   transactions  the same for updates of several keys at once             proved by: broken
 //!   damage        files with flipped, lost and swapped bytes               proved by: a toy
 //!   crash         power cuts, kills and faults at every moment of a run    proved by: a toy
-//!   schedule      threads whose meetings a seed decides                   proved by: planted bugs
+//!   schedule      threads whose meetings a seed decides                   proved by: mutants
+//!   storm         crashes at every moment of a run of many such threads    proved by: mutants
+//!   suite         how much a suite tries: all, or a tenth; fewer than it must is a failure
 //!   broken        engines with one deliberate bug each, to prove the nets
 //! ```
 //!
@@ -27,6 +29,9 @@ pub mod op;
 pub mod random;
 #[cfg(azekura_weave)]
 pub mod schedule;
+#[cfg(azekura_weave)]
+pub mod storm;
+pub mod suite;
 pub mod transactions;
 
 pub use beside::{beside, tried};

@@ -16,8 +16,6 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
 use super::random::Random;
 use crate::weave;
 
-pub use crate::weave::Bug;
-
 /// Turns of one schedule after which it is taken not to end.
 const TURNS_MAX: u64 = 1_000_000;
 
@@ -28,8 +26,6 @@ pub struct Plan {
     pub schedules: u64,
     /// The seed of the first; those of the others follow it.
     pub seed: u64,
-    /// A bug to plant.
-    pub bug: Option<Bug>,
 }
 
 impl Plan {
@@ -38,22 +34,12 @@ impl Plan {
         Self {
             schedules,
             seed: super::round_seed(),
-            bug: None,
-        }
-    }
-
-    /// So many schedules in which a bug is planted.
-    pub fn with(schedules: u64, bug: Bug) -> Self {
-        Self {
-            schedules,
-            seed: 0,
-            bug: Some(bug),
         }
     }
 }
 
 /// What was tried, if all went well.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tried {
     /// Schedules.
     pub schedules: u64,
@@ -341,6 +327,20 @@ fn be_quiet() {
     });
 }
 
+/// Runs threads under one schedule, outside of [`explore`]. The first panic of one, or that nobody could go on, is the
+/// error.
+pub fn run(seed: u64, threads: Threads<'_>) -> Result<Tried, String> {
+    be_quiet();
+    let mut tried = Tried::default();
+    threads.run(seed, &mut tried)?;
+    Ok(tried)
+}
+
+/// The thread cannot go on before another one did something: for what a scenario itself shares.
+pub fn wait() {
+    weave::wait();
+}
+
 /// Another thread may have its turn here: for what a scenario itself shares.
 pub fn point() {
     weave::point();
@@ -357,7 +357,6 @@ pub fn explore(
     static ALONE: Mutex<()> = Mutex::new(());
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     be_quiet();
-    weave::plant(plan.bug);
     let mut tried = Tried::default();
     let mut outcome = Ok(());
     let mut seed = plan.seed;
@@ -383,7 +382,6 @@ pub fn explore(
         }
         seed += 1;
     }
-    weave::plant(None);
     let failed = |what| Failure {
         seed,
         schedules: tried.schedules,

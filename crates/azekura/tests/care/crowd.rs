@@ -153,14 +153,10 @@ fn operate(store: &Store, random: &mut Random, n: u64, version: u64) -> Saw {
         }
         5 => Saw::Removed(store.remove(id(n)).unwrap()),
         _ => {
-            // The sequence and the value of one moment: both again, if something came between.
-            let (sequence, expected) = loop {
-                let before = store.sequence(id(n)).unwrap();
-                let found = store.get(id(n)).unwrap();
-                if store.sequence(id(n)).unwrap() == before {
-                    break (before, found.map(|bytes| version_of(&bytes)));
-                }
-            };
+            let found = store.get_with_sequence(id(n)).unwrap();
+            let (expected, sequence) = found
+                .map(|(bytes, sequence)| (version_of(&bytes), sequence))
+                .unzip();
             let done = store
                 .compare_and_put(id(n), sequence, &versioned(version))
                 .unwrap();

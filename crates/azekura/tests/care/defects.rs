@@ -161,11 +161,13 @@ fn tight() -> Options {
 /// The removed object was back, with the bytes of the other one.
 #[test]
 fn d1_room_is_used_again_only_when_what_freed_it_is_durable() {
-    let mut steps = vec![Do::Put(1, 1, 28_000), Do::Put(2, 2, 28_000), Do::Sync];
+    let mut steps = vec![Do::Put(1, 1, 28_000), Do::Put(2, 2, 28_000)];
+    // The index on storage has them: one whose bytes are another's is not taken for removed.
+    steps.push(Do::Checkpoint);
     for round in 0..6 {
         let at = 10 + 3 * round;
         steps.extend([Do::Remove(1), Do::Put(3, at, 28_000)]);
-        steps.extend([Do::Remove(3), Do::Put(1, at + 1, 28_000)]);
+        steps.extend([Do::Remove(3), Do::Put(1, at + 1, 28_000), Do::Checkpoint]);
     }
     every_crash("d1", &steps, &tight());
 }
@@ -291,20 +293,17 @@ fn d8_a_put_that_fails_leaves_the_old_value() {
         store.put(id(2), &value(3, 20_000)).unwrap();
         store.check_room().unwrap();
         let killed = disk.kill_state(disk.events());
+        store.close().unwrap();
         for disk in [disk, killed] {
-            drop(open(&disk, &options).map(|store| {
+            let store = open(&disk, &options).unwrap();
+            for (n, version, len) in [(1, 1, 30_000), (2, 3, 20_000)] {
                 assert_eq!(
-                    store.get(id(1)).unwrap(),
-                    Some(value(1, 30_000).into()),
+                    store.get(id(n)).unwrap(),
+                    Some(value(version, len).into()),
                     "{fault:?}"
                 );
-                assert_eq!(
-                    store.get(id(2)).unwrap(),
-                    Some(value(3, 20_000).into()),
-                    "{fault:?}"
-                );
-                store.check_room().unwrap();
-            }));
+            }
+            store.check_room().unwrap();
         }
     }
 }
@@ -388,12 +387,15 @@ fn d11_a_short_read_is_an_error() {
     }
 }
 
-/// A device of 4096-byte sectors that refuses everything else.
+/// A device of 4096-byte sectors that refuses everything else from an offset on: the journal before it goes by the page cache.
 #[derive(Debug)]
-struct Sectors(Arc<Memory>);
+struct Sectors(Arc<Memory>, u64);
 
 impl Sectors {
-    fn check(offset: u64, bytes: &[u8]) {
+    fn check(&self, offset: u64, bytes: &[u8]) {
+        if offset < self.1 {
+            return;
+        }
         let all = offset | bytes.len() as u64;
         assert!(
             all.is_multiple_of(4096),
@@ -409,17 +411,17 @@ impl azekura::io::over::Over for Sectors {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        Self::check(offset, buf);
+        self.check(offset, buf);
         self.0.read_at(offset, buf)
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        Self::check(offset, bytes);
+        self.check(offset, bytes);
         self.0.write_at(offset, bytes)
     }
 
     fn write_durably(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        Self::check(offset, bytes);
+        self.check(offset, bytes);
         self.0.write_durably(offset, bytes)
     }
 }
@@ -435,27 +437,25 @@ fn d12_the_data_is_accessed_in_blocks_of_4096_only() {
         memory
     };
     let journal: Arc<dyn Storage> = device(256 << 10);
-    let data: Arc<dyn Storage> = Arc::new(Sectors(device(1 << 20)));
-    let options = Options {
-        journal_size: None,
-        ..options()
-    };
-    let store = Store::create_on(
-        Arc::clone(&journal),
-        Some(Arc::clone(&data)),
-        &options,
-        &mut |_, _| {},
-    )
-    .unwrap();
-    for (n, len) in [0, 1, 4000, 4096, 70_000, 66_000].into_iter().enumerate() {
-        store.put(id(n as u64), &value(n as u64, len)).unwrap();
-        let part = store.get_range(id(n as u64), 5..(len as u64 / 2).max(5));
-        part.unwrap().unwrap();
+    let data: Arc<dyn Storage> = Arc::new(Sectors(device(1 << 20), 0));
+    let both: Arc<dyn Storage> = Arc::new(Sectors(device(1 << 20), 256 << 10));
+    for (journal, data) in [(journal, Some(data)), (both, None)] {
+        let options = Options {
+            journal_size: options().journal_size.filter(|_| data.is_none()),
+            ..options()
+        };
+        let on = (Arc::clone(&journal), data.clone());
+        let store = Store::create_on(on.0, on.1, &options, &mut |_, _| {}).unwrap();
+        for (n, len) in [0, 1, 4000, 4096, 70_000, 66_000].into_iter().enumerate() {
+            store.put(id(n as u64), &value(n as u64, len)).unwrap();
+            let part = store.get_range(id(n as u64), 5..(len as u64 / 2).max(5));
+            part.unwrap().unwrap();
+        }
+        assert!(store.check(true, &mut |_, _| {}).unwrap().is_sound());
+        store.close().unwrap();
+        let store = Store::open_on(journal, data, &options).unwrap();
+        assert_eq!(store.get(id(4)).unwrap(), Some(value(4, 70_000).into()));
     }
-    assert!(store.check(true, &mut |_, _| {}).unwrap().is_sound());
-    store.close().unwrap();
-    let store = Store::open_on(journal, Some(data), &options).unwrap();
-    assert_eq!(store.get(id(4)).unwrap(), Some(value(4, 70_000).into()));
 }
 
 /// A batch was synced together with an update of one of its objects, and that object's first room was used again.

@@ -6,10 +6,10 @@
 
 use std::panic::catch_unwind;
 
+use azekura::Kind;
 use azekura::io::sim::{Fault, Operation, SimDisk};
 use azekura::testkit::crash::{Config, Counts, Ledger, fail_each};
 use azekura::testkit::{Random, tried};
-use azekura::{Error, Kind};
 
 use super::defects::{Do, act, create, open, verify};
 use super::{id, options, value};
@@ -157,14 +157,15 @@ fn a_read_that_fails_or_lies_is_an_error_or_the_right_bytes() {
         disk.faults().fail(Operation::Read, next, Fault::Error);
         let opened = open(&disk, &options());
         disk.faults().clear();
-        match opened {
-            Ok(store) => store.close().unwrap(),
-            Err(error) => {
-                failed += 1;
-                assert_eq!(Error::kind(&error), Kind::Io, "{error}");
-            }
+        // What cannot be read the first time costs nothing but changes.
+        let store = opened.unwrap();
+        failed += u64::from(store.is_read_only());
+        for n in 0..8 {
+            let found = store.get(id(n)).unwrap();
+            assert_eq!(found, Some(value(n, 9000 * n as usize).into()));
         }
+        store.close().unwrap();
     }
-    assert!(failed >= 2, "{failed} opens failed");
+    assert!(failed >= 2, "{failed} opens met the fault");
     assert_eq!(open(&disk, &options()).unwrap().count(), 8);
 }

@@ -8,6 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use azekura::format::checksum::crc;
 use azekura::format::superblock::Superblock;
+use azekura::log::End;
 use azekura::object::layout::{ENGINE, LEAF_SEED, LIST_SEED, ROOT_SEED, Root, Super};
 use azekura::object::{Change, ObjectId, Store};
 use azekura::testkit::{Random, round_seed, tried};
@@ -97,9 +98,18 @@ fn forge_super(own: &mut Super, random: &mut Random) {
         4 => own.sequence = number,
         5 => own.anchor.open = !own.anchor.open,
         6 => own.anchor.epoch = number as u32,
-        7 => own.anchor.start.0 = number as u32,
-        8 => own.anchor.start.1.sequence = number,
-        9 => own.anchor.start.1.offset = number as u32,
+        7 => {
+            let at = own.anchor.start;
+            own.anchor.start = End::of(number as u32, at.sequence(), at.offset());
+        }
+        8 => {
+            let at = own.anchor.start;
+            own.anchor.start = End::of(at.segment(), number, at.offset());
+        }
+        9 => {
+            let at = own.anchor.start;
+            own.anchor.start = End::of(at.segment(), at.sequence(), Some(number as u32));
+        }
         10 => own.anchor.next_sequence = number,
         _ => own.anchor.geometry.shift = number as u32,
     }

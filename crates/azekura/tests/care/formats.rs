@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use azekura::format::frame::FrameKind;
 use azekura::log::anchor::{Anchor, Extent, Needed};
-use azekura::log::{Geometry, LogPosition, Segment};
+use azekura::log::{End, Geometry, LogPosition, Segment};
 use azekura::object::extent::{self, PACKED, Seal};
 use azekura::object::index::{EXTENT, Entry, Image};
 use azekura::object::layout::{Pack, Record, Root, Super, UnderWay};
@@ -197,13 +197,7 @@ fn the_bytes_of_superblock_and_root_are_as_they_were() {
             open: true,
             epoch: 2,
             boot_id: [6; 16],
-            start: (
-                3,
-                LogPosition {
-                    sequence: 1 << 32,
-                    offset: 64,
-                },
-            ),
+            start: End::of(3, 1 << 32, Some(64)),
             durable: LogPosition {
                 sequence: 1 << 32,
                 offset: 128,
@@ -224,7 +218,7 @@ fn the_bytes_of_superblock_and_root_are_as_they_were() {
     let super_bytes = hex(&payload.encode());
     assert_eq!(Super::decode(&payload.encode()), Some(payload.clone()));
     let doubted = Super {
-        doubt: Some((payload.start.1, payload.durable)),
+        doubt: Some((payload.start.position(), payload.durable)),
         ..payload
     };
     let bytes = doubted.encode();
@@ -272,6 +266,7 @@ fn the_bytes_of_superblock_and_root_are_as_they_were() {
                 units: 2,
                 sequence: 3,
                 dead: 4,
+                waste: 0,
             }],
             other: vec![(5, 6)],
         },

@@ -12,6 +12,7 @@
 //! | `formats` | are the bytes as they were, and do older files open? |
 //! | `words` | do refusals name object, file and place, and what would do? |
 //! | `crowd` | threads, full stores, kills: do single objects stay single? |
+//! | `killed` | do thousands of small objects survive kills of 16 threads? |
 //!
 //! Values are made of a version and a length, so that any mixture is seen.
 
@@ -22,6 +23,7 @@ mod emptied;
 mod faults;
 mod forged;
 mod formats;
+mod killed;
 mod rot;
 mod upkeep;
 mod words;

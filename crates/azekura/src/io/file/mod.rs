@@ -470,6 +470,11 @@ impl Storage for File {
         Ok(found.blocks() * 512)
     }
 
+    fn free(&self) -> Option<u64> {
+        let there = rustix::fs::fstatvfs(&self.file).ok()?;
+        there.f_bavail.checked_mul(there.f_frsize)
+    }
+
     fn map(&self, capacity: u64) -> Result<Arc<Map>> {
         let least = self.size()?.next_multiple_of(4096).max(1 << 32);
         let mut capacity = capacity.max(4096);

@@ -2,8 +2,11 @@
 //!
 //! Calls are counted per kind from the moment the disk was made; a plan names a kind and a count. A test
 //! that sweeps the count from 0 until nothing failed has seen every error path once.
+//!
+//! Sectors can be unreadable, too, and stay so whoever reads: see [`Unreadable`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use parking_lot::Mutex;
 
@@ -55,6 +58,55 @@ struct Inner {
     counts: BTreeMap<Operation, u64>,
     plans: Vec<Plan>,
     struck: u64,
+}
+
+/// Bytes of a sector, the least that is unreadable.
+pub(super) const SECTOR: u64 = 512;
+
+/// Sectors of a file that the device cannot read any more.
+///
+/// | access | what happens |
+/// |---|---|
+/// | a read of any byte of one | EIO, every time |
+/// | a write of all of one | it is written elsewhere, as devices do, and readable again |
+/// | a write of a part of one | EIO: the rest would have to be read |
+/// | a load through the map | noise; on a real system a bus error, so nothing may rely on it |
+/// | a store through the map | the sector stays unreadable |
+#[derive(Debug, Default)]
+pub(super) struct Unreadable(Mutex<BTreeSet<u64>>);
+
+impl Unreadable {
+    pub(super) fn add(&self, range: Range<u64>) {
+        self.0
+            .lock()
+            .extend(range.start / SECTOR..range.end.div_ceil(SECTOR));
+    }
+
+    /// The first byte of an unreadable sector within `len` bytes from `offset` on.
+    pub(super) fn first_in(&self, offset: u64, len: u64) -> Option<u64> {
+        if len == 0 {
+            return None;
+        }
+        let sectors = offset / SECTOR..(offset + len).div_ceil(SECTOR);
+        let bad = self.0.lock();
+        bad.range(sectors).next().map(|sector| sector * SECTOR)
+    }
+
+    /// A write of these bytes: heals the sectors it covers; the first one of which it covers a part.
+    pub(super) fn heal(&self, offset: u64, len: u64) -> Option<u64> {
+        self.first_in(offset, len)?;
+        let mut bad = self.0.lock();
+        let part = [offset / SECTOR, (offset + len - 1) / SECTOR]
+            .into_iter()
+            .find(|sector| {
+                let whole = offset <= sector * SECTOR && (sector + 1) * SECTOR <= offset + len;
+                bad.contains(sector) && !whole
+            });
+        if part.is_none() {
+            bad.retain(|sector| !(offset..offset + len).contains(&(sector * SECTOR)));
+        }
+        part.map(|sector| sector * SECTOR)
+    }
 }
 
 /// The plans of a disk.

@@ -127,6 +127,13 @@ impl SimDisk {
     pub fn rot(&self, name: impl AsRef<Path>, offset: u64, mask: u8) {
         self.0.rot(name.as_ref(), offset, mask);
     }
+
+    /// Makes the sectors of 512 bytes that hold `range` unreadable: reads of them fail with EIO every time, until a write
+    /// covers a whole one. Loads through a map see noise there, where a real system has a bus error. Disks that come out of
+    /// a cut or a death are readable again.
+    pub fn make_unreadable(&self, name: impl AsRef<Path>, range: std::ops::Range<u64>) {
+        self.0.make_unreadable(name.as_ref(), range);
+    }
 }
 
 /// Mixes a number well: the steps of splitmix64.

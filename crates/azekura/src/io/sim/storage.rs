@@ -8,21 +8,21 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use parking_lot::Mutex;
-
 use super::cut::Replay;
 use super::event::{Event, FileId, Log};
-use super::fault::{Fault, Faults, Operation};
+use super::fault::{Fault, Faults, Operation, SECTOR, Unreadable};
 use super::pages::PAGE;
 use super::state::{FileState, State};
 use super::{Dice, SimDisk, mix};
 use crate::error::{Error, Kind, Result, size};
 use crate::io::mmap::Tap;
 use crate::io::{Access, Directory, Map, Storage};
+use crate::weave::Mutex;
 
 /// Addresses reserved for each file.
 pub(super) const MAP_CAPACITY: u64 = 64 << 20;
@@ -90,6 +90,7 @@ struct SimFile {
     map: Arc<Map>,
     shape: Arc<Shape>,
     has_writer: AtomicBool,
+    unreadable: Unreadable,
 }
 
 /// What the tap of a file checks against.
@@ -201,6 +202,7 @@ impl Disk {
             map,
             shape,
             has_writer: AtomicBool::new(false),
+            unreadable: Unreadable::default(),
         });
         live.files.insert(id, Arc::clone(&file));
         Ok(file)
@@ -266,15 +268,33 @@ impl Disk {
         }
     }
 
-    pub(super) fn rot(&self, name: &Path, offset: u64, mask: u8) {
+    /// The file of this name, laid out.
+    fn named(&self, name: &Path) -> Arc<SimFile> {
         let mut live = self.live.lock();
         let id = *live
             .names
             .get(name)
             .unwrap_or_else(|| panic!("no file {}", name.display()));
-        let file = self
-            .file(&mut live, id)
-            .expect("a file of a simulated disk opens");
+        self.file(&mut live, id)
+            .expect("a file of a simulated disk opens")
+    }
+
+    pub(super) fn make_unreadable(&self, name: &Path, range: Range<u64>) {
+        let file = self.named(name);
+        let size = file.shape.size.load(Ordering::Relaxed);
+        assert!(range.end <= size, "unreadable within the file");
+        let end = range.end.next_multiple_of(SECTOR).min(MAP_CAPACITY);
+        let mut dice = Dice(self.seed ^ mix(range.start));
+        file.unreadable.add(range.clone());
+        storing(Storing::Unheard, || {
+            for offset in (range.start / SECTOR * SECTOR..end).step_by(8) {
+                file.map.write(offset, &dice.u64().to_le_bytes());
+            }
+        });
+    }
+
+    pub(super) fn rot(&self, name: &Path, offset: u64, mask: u8) {
+        let file = self.named(name);
         assert!(
             offset < file.shape.size.load(Ordering::Relaxed),
             "rot within the file"
@@ -282,7 +302,7 @@ impl Disk {
         let seen = load(&file.map, offset) ^ mask;
         storing(Storing::Unheard, || file.map.write(offset, &[seen]));
         self.log.add(Event::Rot {
-            file: id,
+            file: file.id,
             offset,
             mask,
             seen,
@@ -541,6 +561,9 @@ impl Storage for SimStorage {
             return Err(failure(Operation::Read, libc::EIO, &self.path).offset(offset));
         }
         self.within(Kind::Corrupted, offset, buf.len() as u64)?;
+        if let Some(bad) = self.file.unreadable.first_in(offset, buf.len() as u64) {
+            return Err(failure(Operation::Read, libc::EIO, &self.path).offset(bad));
+        }
         self.file.map.copy_out(offset, buf);
         if fault == Some(Fault::Flip) && !buf.is_empty() {
             let bit = mix(self.disk.seed ^ offset) % (buf.len() as u64 * 8);
@@ -552,7 +575,11 @@ impl Storage for SimStorage {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.writable()?;
         self.within(Kind::Invalid, offset, bytes.len() as u64)?;
-        match self.disk.strike(Operation::Write, &self.path)? {
+        let fault = self.disk.strike(Operation::Write, &self.path)?;
+        if let Some(bad) = self.file.unreadable.heal(offset, bytes.len() as u64) {
+            return Err(failure(Operation::Write, libc::EIO, &self.path).offset(bad));
+        }
+        match fault {
             Some(Fault::Short(len)) => self.write(offset, &bytes[..len.min(bytes.len())]),
             Some(Fault::Torn) => {
                 let parts: Vec<(usize, &[u8])> = bytes.chunks(512).enumerate().collect();

@@ -496,3 +496,24 @@ fn one_writer_at_a_time_and_readers_beside_it() {
     assert!(!reader.has_writer());
     open(Access::Write).unwrap();
 }
+
+#[test]
+fn what_is_unreadable_stays_so_until_all_of_a_sector_is_written() {
+    let (disk, file) = disk();
+    disk.make_unreadable(NAME, 600..601);
+    let mut sector = [0; 512];
+    for _ in 0..2 {
+        assert_eq!(file.read_at(512, &mut sector).unwrap_err().kind(), Kind::Io);
+        assert_eq!(file.read_at(1023, &mut [0]).unwrap_err().kind(), Kind::Io);
+        file.read_at(0, &mut sector).unwrap();
+        assert_eq!(sector, [1; 512]);
+    }
+    let map = file.map(1024).unwrap();
+    map.copy_out(512, &mut sector);
+    assert_ne!(sector, [1; 512], "a load sees noise");
+    // The rest of the sector would have to be read.
+    assert_eq!(file.write_at(0, &[2; 600]).unwrap_err().kind(), Kind::Io);
+    file.write_at(0, &[3; 1024]).unwrap();
+    file.read_at(512, &mut sector).unwrap();
+    assert_eq!(sector, [3; 512]);
+}

@@ -3,30 +3,42 @@
 //! Who takes a segment says what for, its [`Claim`], and some free ones must be left for what is more urgent:
 //!
 //! ```text
-//!   free segments   | checkpoint's need |  2  |  2  |  2  | ...
-//!   checkpoints     <-'                 |     |     |     |
-//!   cleaning        <-------------------'     |     |     |
-//!   removals        <-------------------------'     |     |
-//!   exchanges       <-------------------------------'     |
-//!   growth          <-------------------------------------'
+//!   free segments   | checkpoint's need | step | step | step | slack
+//!   checkpoints     <-'                 |      |      |      |
+//!   cleaning        <-------------------'      |      |      |
+//!   removals        <--------------------------'      |      |
+//!   exchanges       <---------------------------------'      |
+//!   growth          <-----------------------------------------'
 //! ```
 //! The storage is grown ahead for what must be left. If it cannot be, the claim is refused, and if that was growth, the
 //! store is *full* until so much is free again: a full store takes removals, which take room
 //! of the log, too; cleaning and a checkpoint give that back.
 //!
+//! All of it is kept, whatever part of the storage it is: a storage that is too small for it is refused when the store is
+//! created. Why a full store never stops, C being the checkpoint's need and n the storage's segments:
+//!
+//! 1. A checkpoint finds C free segments: whatever else takes a segment leaves them.
+//! 2. Cleaning finds a step of segments beyond C, since removals leave it; so it copies the live bytes of at least one
+//!    segment before a checkpoint is due, which frees the one that was copied from and all that was empty.
+//! 3. Growth leaves a *slack*: n / 16, less what is dead and can be reclaimed. Exchanges and removals bury as much as they
+//!    append, so that when they have used up what growth left them, n / 16 or more is dead. Then the emptiest segment has a
+//!    sixteenth of dead bytes or more, and cleaning it gives back more than it takes.
+//! 4. What lies behind the last frame of a segment is dead and cannot be reclaimed, since a copy of the same frames may
+//!    waste it again. It is counted apart ([`Segment::waste`]).
+//!
+//! Single segments are taken from the shortest run of free ones, so that long runs last for large records and roots.
+//!
 //! It does not know how much a checkpoint needs: the engine says so.
 
 use std::ops::Range;
 
-use super::{FULL, Segment, Space, Use};
+use super::{FULL, Reserve, Segment, Space, Use};
 use crate::error::{Error, Kind, Result};
 
 /// Segments between one claim and the next.
 const STEP: u32 = 2;
-/// Where the need is kept whole, a storage of fewer segments has steps of one.
+/// A storage of fewer segments has steps of one.
 const SMALL: u32 = 64;
-/// A small store's reserve takes at most this part of its capacity, where it is not kept whole.
-const PART_OF_CAPACITY: u32 = 4;
 
 /// What helps where there are records; an engine that keeps other things says so itself.
 pub const REMEDY: &str = "remove records, or give the store more room";
@@ -47,10 +59,16 @@ pub enum Claim {
 }
 
 impl Claim {
-    /// Segments it leaves, if a checkpoint may need so many, and between one claim and the next there are `step`.
-    fn leaves(self, checkpoint: u32, step: u32) -> u32 {
+    /// Segments it leaves of a reserve.
+    pub fn leaves(self, reserve: Reserve) -> u32 {
+        let Reserve {
+            checkpoint,
+            step,
+            slack,
+            ..
+        } = reserve;
         match self {
-            Self::Growth => checkpoint + checkpoint / 4 + 3 * step,
+            Self::Growth => checkpoint + checkpoint / 4 + 3 * step + slack,
             Self::Exchange => checkpoint + checkpoint / 8 + 2 * step,
             Self::Removal => checkpoint + step,
             Self::Cleaning => checkpoint,
@@ -59,13 +77,17 @@ impl Claim {
     }
 }
 
-/// Segments that growth leaves, if a checkpoint may need so many and all of it is kept, of a storage of at most `limit`.
+/// Segments that growth leaves, if a checkpoint may need so many, of a storage of at most `limit`.
 pub fn left_by_growth(checkpoint: u32, limit: u32) -> u32 {
-    Claim::Growth.leaves(checkpoint, whole_step(limit))
+    Claim::Growth.leaves(Reserve {
+        checkpoint,
+        step: whole_step(limit),
+        ..Reserve::default()
+    })
 }
 
-/// Segments between one claim and the next, where the need is kept whole.
-fn whole_step(limit: u32) -> u32 {
+/// Segments between one claim and the next.
+pub fn whole_step(limit: u32) -> u32 {
     if limit < SMALL { 1 } else { STEP }
 }
 
@@ -100,6 +122,7 @@ impl Space<'_> {
             units,
             sequence,
             dead: 0,
+            waste: 0,
         };
         self.segments.enter(&mut self.free, segment, usage);
         if usage == Use::Other {
@@ -141,7 +164,7 @@ impl Space<'_> {
             apart = units;
         }
         if claim == Claim::Growth && !self.has_root_room() {
-            apart += self.free.root_units;
+            apart += self.free.reserve.held;
         }
         self.grow(missing.max(apart).max(1))
     }
@@ -154,7 +177,8 @@ impl Space<'_> {
     }
 
     fn has_root_room(&self) -> bool {
-        self.free.root_units < 2 || !self.held_for_root().is_empty()
+        let held = self.held_for_root();
+        self.free.reserve.root < 2 || held.end - held.start >= self.free.reserve.held
     }
 
     /// How many segments may be taken for `claim` before the storage must grow.
@@ -176,20 +200,11 @@ impl Space<'_> {
 
     /// Segments that `claim` leaves.
     pub(super) fn left_by(&self, claim: Claim) -> u32 {
-        let wanted = claim.leaves(self.free.checkpoint_need, self.step());
-        if self.free.keeps_whole {
-            return wanted;
-        }
-        wanted.min(self.segments.limit / PART_OF_CAPACITY)
+        claim.leaves(self.free.reserve)
     }
 
-    /// Segments between one claim and the next.
     fn step(&self) -> u32 {
-        if self.free.keeps_whole {
-            whole_step(self.segments.limit)
-        } else {
-            STEP
-        }
+        self.free.reserve.step.max(1)
     }
 
     fn count(&self) -> u32 {
@@ -210,50 +225,70 @@ impl Space<'_> {
 
     fn find(&self, units: u32, claim: Claim) -> Option<u32> {
         let held = self.held_for_root();
-        let is_root = claim == Claim::Checkpoint && units >= held.end - held.start;
+        let is_root = claim == Claim::Checkpoint && units >= self.free.reserve.root;
         let usable = |index: &u32| is_root || !held.contains(index);
         let all = self.free.available.iter().copied();
-        Self::first_run(self.others().filter(usable), units)
-            .or_else(|| Self::first_run(all.filter(usable), units))
+        self.fitting_run(self.others().filter(usable), units)
+            .or_else(|| self.fitting_run(all.filter(usable), units))
     }
 
     /// Where a checkpoint's root takes several segments: the last so many neighbours, lest what is free be in pieces when
-    /// there is nothing else.
+    /// there is nothing else; of a full store that has none, the longest run.
     fn held_for_root(&self) -> Range<u32> {
-        let units = self.free.root_units;
-        if units < 2 {
+        let Reserve { root, held, .. } = self.free.reserve;
+        if root < 2 {
             return 0..0;
         }
+        let mut longest = 0..0;
         let mut end = None;
         for &index in self.free.available.iter().rev() {
             let last = match end {
                 Some((first, last)) if first == index + 1 => last,
                 _ => index + 1,
             };
-            if last - index == units {
+            if last - index == held {
                 return index..last;
+            }
+            if last - index > longest.end - longest.start {
+                longest = index..last;
             }
             end = Some((index, last));
         }
-        0..0
+        if self.segments.is_full() {
+            longest
+        } else {
+            0..0
+        }
     }
 
-    fn first_run(free: impl Iterator<Item = u32>, units: u32) -> Option<u32> {
-        let mut first = None;
-        let mut len = 0;
-        let mut last = u32::MAX;
+    /// The first of the shortest runs that have `units` neighbours, while the store is full; else of the lowest run.
+    fn fitting_run(&self, free: impl Iterator<Item = u32>, units: u32) -> Option<u32> {
+        let is_full = self.segments.is_full();
+        let mut best: Option<(u32, u32)> = None;
+        let mut run: Option<(u32, u32)> = None;
+        let better = |best: Option<(u32, u32)>, (first, len): (u32, u32)| {
+            let fits = len >= units && best.is_none_or(|(_, least)| len < least);
+            if fits { Some((first, len)) } else { best }
+        };
         for index in free {
-            if first.is_none() || index != last.wrapping_add(1) {
-                first = Some(index);
-                len = 0;
-            }
-            len += 1;
-            last = index;
-            if len == units {
-                return first;
+            run = match run {
+                Some((first, len)) if first + len == index => Some((first, len + 1)),
+                Some(ended) => {
+                    best = better(best, ended);
+                    Some((index, 1))
+                }
+                None => Some((index, 1)),
+            };
+            let found = if is_full { best } else { run };
+            // None is shorter than one that fits exactly and has ended.
+            if let Some((first, len)) = found
+                && len == units
+            {
+                return Some(first);
             }
         }
-        None
+        run.map_or(best, |ended| better(best, ended))
+            .map(|(first, _)| first)
     }
 
     /// Room for at least `units` more in a row; a 16th of the file at a time, at most 64 segments.
@@ -269,9 +304,11 @@ impl Space<'_> {
                 .detail(capacity));
         }
         let resize = |end: u32| {
-            self.segments
-                .storage
-                .resize(self.segments.geometry.size_of(end))
+            self.segments.storage.resize(
+                self.segments
+                    .geometry
+                    .size_of(end, self.segments.map.capacity()),
+            )
         };
         let end = match resize(wanted) {
             Ok(()) => wanted,
@@ -283,9 +320,13 @@ impl Space<'_> {
         };
         // Where readers kept the end from being cut, its room was given back and is to be taken again.
         let offset = self.segments.geometry.offset_of(total);
-        self.segments
-            .storage
-            .allocate(offset, self.segments.geometry.size_of(end) - offset)?;
+        self.segments.storage.allocate(
+            offset,
+            self.segments
+                .geometry
+                .size_of(end, self.segments.map.capacity())
+                - offset,
+        )?;
         self.free.available.extend(total..end);
         self.free.zeroed.extend(total..end);
         self.free.total = end;

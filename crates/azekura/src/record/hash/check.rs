@@ -6,22 +6,28 @@
 //! old or its new state. It does not stop at the first damage, and mends none: `repair` does.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use rapidhash::v3::RapidSecrets;
 
 use super::Core;
 use super::layout::{Image, ROOT_SEED};
+use super::open::damaged_slots;
+use super::recover::Known;
 use crate::engine::CheckReport;
 use crate::epoch;
 use crate::error::Result;
 use crate::index::Index;
 use crate::index::hash::{Hash, STRIPES};
 use crate::log::anchor::{Extent, read_extent};
-use crate::log::layout::{FIRST_FRAME, Link};
+use crate::log::layout::{CONTROL_OFFSET, FIRST_FRAME, Link};
 use crate::log::{Address, Log, LogPosition, Segment, Stop, Use};
 
 /// Damage is listed up to this many lines; then it is clear that a repair is due.
 const DAMAGE_MAX: usize = 1000;
+
+/// What a writer stores now is there after so long.
+const SHORTLY: Duration = Duration::from_millis(20);
 
 /// What is checked.
 pub(super) struct Checked<'c> {
@@ -34,6 +40,8 @@ pub(super) struct Checked<'c> {
     pub(super) open: u32,
     /// What lies before it was synced: there, nothing can be blank.
     pub(super) durable: LogPosition,
+    /// What opening found.
+    pub(super) known: &'c Known,
     pub(super) count: &'c dyn Fn() -> u64,
 }
 
@@ -48,8 +56,9 @@ impl Core {
             secrets: &self.secrets,
             root: state.superblock.as_ref().and_then(|(_, last)| last.root),
             images: state.images.clone(),
-            open: self.log.end().0,
+            open: self.log.end().segment(),
             durable: self.log.durable(),
+            known: &self.known,
             count: &|| self.count(),
         }
         .check(progress)
@@ -61,6 +70,19 @@ impl Checked<'_> {
         let mut report = CheckReport::default();
         let segments = self.log.segments().in_use(Use::Log);
         let total = segments.len() as u64 + STRIPES as u64;
+        for damage in damaged_slots(self.log.storage().as_ref())? {
+            report.note(damage.to_string());
+        }
+        if self.is_mark_damaged() {
+            report.note(format!(
+                "the mark of what is durable does not verify at {} offset {CONTROL_OFFSET:#x}: no record is affected",
+                self.log.storage().path().display()
+            ));
+        }
+        for damage in self.known.list().into_iter().chain(self.log.unreadable()) {
+            report.note(damage.to_string());
+        }
+        self.check_headers(&mut report);
         self.check_checkpoint(&mut report);
         for (done, segment) in segments.iter().enumerate() {
             progress(done as u64, total);
@@ -87,6 +109,36 @@ impl Checked<'_> {
         Ok(report)
     }
 
+    /// Whether the mark holds nothing that a writer stores. A writer may be storing it now, so it is read twice.
+    fn is_mark_damaged(&self) -> bool {
+        let has_bits = || self.log.map().load_u64(CONTROL_OFFSET) != 0;
+        self.log.mark().is_none() && has_bits() && {
+            std::thread::sleep(SHORTLY);
+            self.log.mark().is_none()
+        }
+    }
+
+    /// Headers that opening does not need while the root names their segments. A segment may be taken or freed now, so
+    /// what seems damaged is looked at again.
+    fn check_headers(&self, report: &mut CheckReport) {
+        let untrue = self.log.untrue_headers();
+        if untrue.is_empty() {
+            return;
+        }
+        std::thread::sleep(SHORTLY);
+        let again = self.log.untrue_headers();
+        for segment in untrue.iter().filter(|of| {
+            again
+                .iter()
+                .any(|other| (other.index, other.sequence) == (of.index, of.sequence))
+        }) {
+            report.note(format!(
+                "the header of the segment at offset {:#x} does not verify: no record is affected",
+                self.log.geometry().offset_of(segment.index)
+            ));
+        }
+    }
+
     fn check_segment(&self, segment: &Segment, report: &mut CheckReport) -> Result<()> {
         let (index, sequence) = (segment.index, segment.sequence);
         let mut from = FIRST_FRAME;
@@ -106,13 +158,13 @@ impl Checked<'_> {
             if blank && (index == self.open || self.log.link(index, sequence) == Link::None) {
                 return Ok(());
             }
-            if !blank || position < self.durable {
+            let is_known = self.known.list().iter().any(|known| known.offset == offset);
+            if !is_known && (!blank || position < self.durable) {
                 report.note(format!(
                     "no frame at offset {offset:#x} of the log ({reason})"
                 ));
-                return Ok(());
             }
-            // A thread is at work here, or its process was killed here and nobody has opened the file for
+            // Damage; or a thread is at work here, or its process was killed here and nobody has opened the file for
             // writing since. Behind it the log goes on.
             let Some(behind) = self.log.resume_after(index, at) else {
                 return Ok(());

@@ -5,7 +5,7 @@
 //! | 1 alone for a moment: note the log's end P, the count, the dead bytes, the changed stripes | the old checkpoint |
 //! | 2 write images of the changed stripes, then the root, to segments of their own | the old checkpoint |
 //! | 3 sync: images, root, and all of the log that they may point to | the old checkpoint |
-//! | 4 write the superblock over its older slot, durably: replay begins at P | the old one or the new |
+//! | 4 write the superblock over its older slot, durably: replay begins at P; then over the other slot, durably | the old one or the new |
 //! | 5 release what only the old one needed: images, and segments cleaned before step 1 | the new one |
 //!
 //! Images are taken while updates go on: an entry is the one of P or a later one. Replay from P brings every
@@ -26,7 +26,7 @@ use crate::index::hash::STRIPES;
 use crate::io::Storage;
 use crate::log::anchor::{Extent, Needed, read_extent, remedy};
 use crate::log::parts::{self, Parts};
-use crate::log::{Geometry, LogPosition, Segment, Use};
+use crate::log::{Claim, End, Geometry, Log, Reserve, Segment, Segments, Use};
 
 /// Into how many parts a large checkpoint is cut, and how many segments of images a part has at least.
 const PARTS: u64 = 8;
@@ -36,12 +36,25 @@ const PART_SEGMENTS_MIN: u64 = 4;
 const RUNS: u64 = 4;
 const RUN_SEGMENTS_MAX: u64 = 8;
 
-/// Bytes of a record in an image, about (`image`).
-const ENTRY_LEN: u64 = 6;
+/// Bytes of a record in an image, at most (`image`): a place, and its distance from the one before.
+const ENTRY_LEN_MAX: u64 = 8;
+/// Bytes of an image besides: its head, and what is left to a whole word.
+const IMAGE_ENDS: u64 = 10;
+
+/// The steps of the reserve: a part of the storage, two segments at least, and one in a small storage.
+const STEPS: u32 = 128;
+const STEP_MAX: u32 = 16;
+const SMALL: u32 = 64;
+/// Of a full store's segments such a part is dead or free before an exchange needs room: `log::segment::space`.
+const SLACK: u32 = 16;
+/// Segments in which a store of a few records lives.
+const LIVING: u32 = 4;
+/// A root of a storage of so many segments has room for all of them from the beginning.
+const LISTED_AT_ONCE: u32 = 1024;
 
 /// What a checkpoint says of the log.
 struct Moment {
-    start: (u32, LogPosition),
+    start: End,
     count: u64,
     log: Vec<Segment>,
 }
@@ -86,48 +99,159 @@ fn present(images: &[Image]) -> impl Iterator<Item = (usize, Extent)> + '_ {
     present.map(|(stripe, image)| (stripe, image.extent))
 }
 
-/// Segments that a checkpoint may need of a file whose last one has `images_len` bytes of images in `taken` segments, and
-/// how many of them must be neighbours: two parts of the new images, since the first gives nothing back before it is
-/// durable; what runs may take beyond what they hold, and do not yet; and a root that lists `log` segments.
-pub(super) fn need(
-    geometry: Geometry,
-    images_len: u64,
-    count: u64,
-    log: usize,
-    taken: u32,
-) -> (u32, u32) {
-    let units = |len: u64| len.div_ceil(geometry.segment_size()) as u32;
-    let images = images_len.max(count * ENTRY_LEN);
-    let parts = images.min(2 * part_len(geometry, images));
-    let root = root_units(geometry, (STRIPES + log) as u64 * 24);
-    let run = ((images / RUNS) >> geometry.shift).min(RUN_SEGMENTS_MAX) as u32;
-    let sparse = units(images + images / 4) + 1 + root;
-    let needed = units(parts) + run + root + sparse.saturating_sub(taken);
-    (needed, root)
+/// What the last checkpoint says of what the next one needs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Told {
+    /// Bytes of its images, and how many records they tell of.
+    pub(super) images: (u64, u64),
+    /// Its root.
+    pub(super) root: Option<Extent>,
 }
 
-/// Segments of a root of `len` bytes: where it is several, roots of about the same length take the same room in turn.
-fn root_units(geometry: Geometry, len: u64) -> u32 {
-    match len.div_ceil(geometry.segment_size()) {
-        few @ 0..8 => few.next_power_of_two() as u32,
-        more => more.next_multiple_of(8) as u32,
+/// What the next checkpoint, and a full store, may need.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Load {
+    /// Bytes of the images of the last checkpoint, and how many records they tell of.
+    pub(super) images: (u64, u64),
+    /// Records there are now.
+    pub(super) count: u64,
+    /// Segments that hold images and roots now.
+    pub(super) taken: u32,
+    /// Segments of the storage, and how many it may have.
+    pub(super) total: u32,
+    pub(super) limit: u32,
+    /// Bytes of the log that cleaning gives back.
+    pub(super) reclaimable: u64,
+    /// How many segments the last root has for itself.
+    pub(super) root: u32,
+    /// Segments of the log, and whether the store is full or may soon be.
+    pub(super) log: u32,
+    pub(super) is_near_full: bool,
+}
+
+impl Load {
+    /// Segments that everything else leaves.
+    ///
+    /// With I the bytes of all images, after a checkpoint of a full store runs take at most four thirds of I, since those
+    /// that are less than three fourths full are written again if all together hold too little, and two segments for the
+    /// run being filled and the one that may be spared; and a root. Until then it takes besides two parts of the images (the
+    /// first gives nothing back before it is durable, and the second may begin before readers let go of the first), a run
+    /// of neighbours that is half rewritten, and the next root. What is taken now is not needed again.
+    pub(super) fn reserve(self, geometry: Geometry) -> Reserve {
+        let size = geometry.segment_size();
+        let units = |len: u64| len.div_ceil(size) as u32;
+        let (images, told) = self.images;
+        let new = self.count.saturating_sub(told);
+        let images = images + new * ENTRY_LEN_MAX + new.min(STRIPES as u64) * IMAGE_ENDS;
+        // No image stands in two runs: of each run the end may stay empty.
+        let image = (2 * images / STRIPES as u64).min(size / 2);
+        let images = images + images * image / (size - image);
+        let parts = images.min(2 * part_len(geometry, images));
+        let near = self.is_near_full.then_some((self.total, self.limit));
+        let root = root_units(geometry, self.count, self.log, near);
+        let run = ((images / RUNS) >> geometry.shift).min(RUN_SEGMENTS_MAX) as u32;
+        let stays = units(images + images / 3) + 2 + root;
+        let reserve = Reserve {
+            checkpoint: units(parts) + run + root + stays.saturating_sub(self.taken),
+            root,
+            held: if self.root >= root || near.is_none() {
+                root
+            } else {
+                2 * root
+            },
+            step: if self.limit < SMALL {
+                1
+            } else {
+                (self.total / STEPS).clamp(2, STEP_MAX)
+            },
+            slack: 0,
+        };
+        let slack = (self.total / SLACK).saturating_sub((self.reclaimable / size) as u32);
+        Reserve { slack, ..reserve }
     }
+}
+
+/// Bytes of the smallest storage in which a store of such segments takes records and can be full.
+pub(super) fn least_capacity(geometry: Geometry) -> u64 {
+    let left = |limit: u32| {
+        let load = Load {
+            images: (0, 0),
+            count: 0,
+            taken: 0,
+            total: limit,
+            limit,
+            reclaimable: 0,
+            root: 0,
+            log: 0,
+            is_near_full: true,
+        };
+        // The two that are appended to by users and by cleaning, and two of images and records.
+        Claim::Growth.leaves(load.reserve(geometry)) + LIVING
+    };
+    let mut limit = 1;
+    while left(limit) > limit {
+        limit = left(limit).max(limit + 1);
+    }
+    geometry.offset_of(limit)
+}
+
+/// Segments of a root. Of a store that is full, or may soon be, as many as it may need until the storage is twice as long,
+/// or has as many as it may have; so roots take the same neighbours in turn. Of another, as many as it needs now, about.
+fn root_units(geometry: Geometry, count: u64, log: u32, near: Option<(u32, u32)>) -> u32 {
+    let (stripes, listed) = match near {
+        None => (count, log),
+        Some((_, limit)) if limit <= LISTED_AT_ONCE => ((2 * count).next_power_of_two(), limit),
+        Some((total, limit)) => (
+            (2 * count).next_power_of_two(),
+            total.saturating_mul(2).next_power_of_two().min(limit),
+        ),
+    };
+    let len = 64 + (stripes.min(STRIPES as u64) + u64::from(listed)) * 24;
+    len.div_ceil(geometry.segment_size()) as u32
 }
 
 fn part_len(geometry: Geometry, images_len: u64) -> u64 {
     (images_len / PARTS).max(PART_SEGMENTS_MIN * geometry.segment_size())
 }
 
+/// Has the log keep what the next checkpoint may need of `count` records, if the images of the last one tell of so many
+/// bytes and records.
+pub(super) fn keep_for_checkpoint(log: &Log, told: Told, count: u64) {
+    let Told { images, root } = told;
+    let segments = log.segments();
+    let other = segments.in_use(Use::Other);
+    let root = root.and_then(|root| log.geometry().locate(root.offset));
+    let root = root.and_then(|(index, at)| other.iter().find(|s| s.index == index && at == 0));
+    let dead = segments.in_use(Use::Log);
+    let load = Load {
+        images,
+        count,
+        taken: other.iter().map(|s| s.units).sum(),
+        root: root.map_or(0, |s| s.units),
+        log: dead.len() as u32,
+        is_near_full: is_near_full(segments),
+        total: segments.total(),
+        limit: segments.limit(),
+        reclaimable: dead.iter().map(Segment::reclaimable).sum(),
+    };
+    segments.keep(load.reserve(log.geometry()));
+}
+
+fn is_near_full(segments: &Segments) -> bool {
+    segments.is_full() || segments.total() >= segments.limit() / 2
+}
+
 impl Core {
-    /// Writes a superblock so that it is durable, and makes it current in memory. What it names is durable
-    /// before, and so is the slot of the one before: else a cut in here could leave neither.
+    /// Writes a superblock to both slots, so that each is durable, and makes it current in memory. What it names is durable
+    /// before, and so is the slot of the one before: else a cut in here could leave neither. The second slot is written
+    /// when the first is durable. After that nobody needs the older state: damage of one slot costs that slot.
     pub(super) fn write_super(&self, state: &mut Checkpoint, payload: Super) -> Result<()> {
         self.write_super_by(state, payload, |block, bytes| {
             self.log.write_durably(block.slot_offset(), bytes)
         })
     }
 
-    /// As `write_super`, but durable with the next sync only.
+    /// As `write_super`, but durable with the next sync only: of a file that nobody can find yet.
     pub(super) fn write_super_lazily(&self, state: &mut Checkpoint, payload: Super) -> Result<()> {
         self.write_super_by(state, payload, |block, bytes| {
             self.log.storage().write_at(block.slot_offset(), bytes)
@@ -138,21 +262,21 @@ impl Core {
         &self,
         state: &mut Checkpoint,
         payload: Super,
-        write: impl FnOnce(&Superblock, &[u8]) -> Result<()>,
+        write: impl Fn(&Superblock, &[u8]) -> Result<()>,
     ) -> Result<()> {
-        let sequence = state
-            .superblock
-            .as_ref()
-            .map_or(0, |(sequence, _)| *sequence)
-            + 1;
-        let block = Superblock {
-            engine: ENGINE,
-            sequence,
-            payload: payload.encode(),
-        };
-        if let Err(error) = write(&block, &block.encode()) {
-            self.log.poison();
-            return Err(error);
+        let last = state.superblock.as_ref();
+        let mut sequence = last.map_or(0, |(sequence, _)| *sequence);
+        for _slot in 0..2 {
+            sequence += 1;
+            let block = Superblock {
+                engine: ENGINE,
+                sequence,
+                payload: payload.encode(),
+            };
+            if let Err(error) = write(&block, &block.encode()) {
+                self.log.poison();
+                return Err(error);
+            }
         }
         state.superblock = Some((sequence, payload));
         Ok(())
@@ -198,7 +322,9 @@ impl Core {
             // Run by run, so that each is free as soon as may be.
             stripes.sort_unstable_by_key(|stripe| state.images[*stripe].extent.offset);
         }
-        if let Err(error) = self.write_checkpoint(&mut state, moment, &stripes, part_len) {
+        if let Err(error) =
+            self.write_checkpoint(&mut state, moment, (&stripes, &changed), part_len)
+        {
             for stripe in changed {
                 self.index.mark_dirty(stripe);
             }
@@ -211,7 +337,7 @@ impl Core {
         }
         state.appended = appended;
         self.keep_for_checkpoint(&state);
-        *self.replay_from.lock() = start.1;
+        *self.replay_from.lock() = start;
         self.log.segments().release(&retired);
         self.release_images(&state);
         Ok(())
@@ -221,7 +347,7 @@ impl Core {
         &self,
         state: &mut Checkpoint,
         moment: Moment,
-        stripes: &[usize],
+        (stripes, changed): (&[usize], &[usize]),
         part_len: Option<u64>,
     ) -> Result<()> {
         let Some((_, last)) = state.superblock.clone() else {
@@ -245,7 +371,16 @@ impl Core {
                 self.log.segments().reap_patiently(part_len / 2);
                 written = 0;
             }
-            self.index.warm(stripe)?;
+            match self.index.warm(stripe) {
+                // Its image is damaged, and stays as it is: nothing was changed in it.
+                Err(error)
+                    if error.kind() == Kind::Corrupted
+                        && changed.binary_search(&stripe).is_err() =>
+                {
+                    continue;
+                }
+                warmed => warmed?,
+            }
             entries.clear();
             self.index.capture(stripe, &mut entries);
             images[stripe] = if entries.is_empty() {
@@ -264,14 +399,20 @@ impl Core {
         self.publish(state, images, moment)
     }
 
-    /// Has the log keep so many free segments as the next checkpoint may need.
+    /// Has the log keep what the next checkpoint may need.
     pub(super) fn keep_for_checkpoint(&self, state: &Checkpoint) {
-        let segments = self.log.segments();
-        let log = segments.in_use(Use::Log).len();
-        let geometry = self.log.geometry();
-        let taken = segments.in_use(Use::Other).iter().map(|s| s.units).sum();
-        let (units, root) = need(geometry, state.images_len(), self.count(), log, taken);
-        segments.keep_for_checkpoint(units, root);
+        let told = state.images.iter().map(|image| u64::from(image.count));
+        *self.told.lock() = Told {
+            images: (state.images_len(), told.sum()),
+            root: state.root(),
+        };
+        self.look_ahead();
+    }
+
+    /// What a checkpoint may need grows with the records.
+    pub(super) fn look_ahead(&self) {
+        let told = self.told.lock();
+        keep_for_checkpoint(&self.log, *told, self.count());
     }
 
     /// Bytes of images between two roots.
@@ -293,13 +434,25 @@ impl Core {
             + 64) as u64;
         // A long one stands alone: an image beside it would hold its whole run when the root is long replaced.
         let mut alone = Parts::default();
-        let (writing, room) = if room > geometry.segment_size() {
-            let units = u64::from(root_units(geometry, room));
-            (&mut alone, units << geometry.shift)
+        let segments = self.log.segments();
+        let units = if is_near_full(segments) {
+            let near = Some((segments.total(), segments.limit()));
+            root_units(geometry, self.count(), log.len() as u32, near)
+        } else {
+            1
+        };
+        let (writing, wanted) = if units > 1 || room > geometry.segment_size() {
+            (&mut alone, room.max(u64::from(units) << geometry.shift))
         } else {
             (&mut state.parts, room)
         };
-        writing.make_room(&self.log, room)?;
+        match writing.make_room(&self.log, wanted) {
+            // There is room for what it needs now, if not for what it may need one day.
+            Err(error) if error.kind() == Kind::Full && wanted > room => {
+                writing.make_room(&self.log, room)?;
+            }
+            other => other?,
+        }
         // Only runs that this checkpoint needs: the others are free once it is durable, and a recovery
         // may find anything in them.
         let extents = present(&images).map(|(_, extent)| extent);
@@ -317,6 +470,7 @@ impl Core {
         state.images = root.images;
         state.log = root.needed.log;
         state.keep_together(geometry);
+        self.keep_for_checkpoint(state);
         Ok(())
     }
 

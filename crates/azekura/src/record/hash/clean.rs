@@ -58,28 +58,28 @@ impl Core {
 
     /// Whether the keeper does not keep up.
     pub(super) fn is_far_behind(&self) -> bool {
-        let (used, live) = self.log_bytes();
+        let (used, live) = self.log_load();
         used > self.bound(live) + self.bound(live) / 4 + self.interval()
     }
 
     /// Whether whoever cleans cannot keep up, with one writer's help either: what it cleaned and a checkpoint has not
     /// freed yet counts, too.
     pub(super) fn is_out_of_hand(&self) -> bool {
-        let (used, live) = self.log_bytes();
+        let (used, live) = self.log_load();
         let (_, leaving, _) = self.log.segments().sizes();
         used + leaving > 2 * self.bound(live) + self.interval()
     }
 
     /// Whether the log is larger than the bound.
     pub(super) fn is_over_bound(&self) -> bool {
-        let (used, live) = self.log_bytes();
+        let (used, live) = self.log_load();
         used > self.bound(live)
     }
 
     /// Cleans one segment, or makes the checkpoint that frees those already cleaned, if the bound asks for
     /// it; `paced`: and if so much may be copied. Returns whether there may be more to do.
     pub(super) fn clean_one(&self, paced: bool) -> Result<bool> {
-        let (used, live) = self.log_bytes();
+        let (used, live) = self.log_load();
         self.log.segments().reap_patiently(self.bound(live) / 4);
         let (_, leaving, _) = self.log.segments().sizes();
         if used <= self.bound(live) {
@@ -93,7 +93,9 @@ impl Core {
         let Some(mut pace) = self.cleaning.try_lock() else {
             return Ok(false);
         };
-        if let Some(segment) = self.emptiest(|segment| segment.dead * 16 >= self.size_of(segment)) {
+        if let Some(segment) =
+            self.emptiest(|segment| segment.reclaimable() * 16 >= self.size_of(segment))
+        {
             self.earn(&mut pace, live);
             let live = self.size_of(&segment).saturating_sub(segment.dead);
             if paced && live > pace.credit {
@@ -131,15 +133,15 @@ impl Core {
         u64::from(segment.units) << self.log.geometry().shift
     }
 
-    /// The segment with the largest share of dead bytes among those that may be cleaned and are `wanted`.
+    /// The segment with the largest share of reclaimable bytes among those that may be cleaned and are `wanted`.
     pub(super) fn emptiest(&self, wanted: impl Fn(&Segment) -> bool) -> Option<Segment> {
         let before = self
             .replay_from
             .lock()
-            .sequence
+            .sequence()
             .min(self.log.retained_from());
         let suspect = self.suspect.lock();
-        let share = |segment: &Segment| (segment.dead << 10) / self.size_of(segment);
+        let share = |segment: &Segment| (segment.reclaimable() << 10) / self.size_of(segment);
         self.log
             .segments()
             .in_use(Use::Log)

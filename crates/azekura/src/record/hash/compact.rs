@@ -11,7 +11,9 @@ use crate::error::{Kind, Result};
 use crate::log::{Segment, Use};
 
 /// Rounds of cleaning and checkpointing; each packs what the one before let go of.
-const ROUNDS: usize = 4;
+const ROUNDS: usize = 16;
+/// After so many it goes on only while the file becomes shorter; in the first ones readers may still hold what was won.
+const ROUNDS_LEAST: usize = 4;
 
 impl Core {
     pub(super) fn compact(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
@@ -22,6 +24,7 @@ impl Core {
             progress(1, 1);
             return self.log.sync();
         }
+        let mut shortest = u64::MAX;
         for round in 0..ROUNDS {
             // What is cleaned must lie before a checkpoint; so that the open segment may be among it, the
             // log goes on in another one, nearer to the front.
@@ -33,7 +36,12 @@ impl Core {
                 break;
             }
             let total = victims.len() as u64;
+            let end = self.segments_needed();
             for (done, segment) in victims.into_iter().enumerate() {
+                let is_moved = segment.reclaimable() * 20 <= self.size_of(&segment);
+                if is_moved && !self.can_move_forward(&segment, end) {
+                    continue;
+                }
                 progress(
                     round as u64 * total + done as u64,
                     total * (round as u64 + 1),
@@ -42,8 +50,18 @@ impl Core {
             }
             self.rewrite_images_behind_free_room();
             self.checkpoint()?;
+            // What readers hold at the end cannot be cut.
+            self.log.segments().reap_patiently(1);
             self.log.segments().trim()?;
+            let len = self.log.storage().size()?;
+            if round + 1 >= ROUNDS_LEAST && len >= shortest {
+                break;
+            }
+            shortest = len.min(shortest);
         }
+        // The last round may have grown the file for what it moved, and readers may have held what it won.
+        self.log.segments().reap_to_the_last();
+        self.log.segments().trim()?;
         self.log.sync()?;
         progress(1, 1);
         Ok(())
@@ -72,7 +90,7 @@ impl Core {
         let before = self
             .replay_from
             .lock()
-            .sequence
+            .sequence()
             .min(self.log.retained_from());
         let end = self.segments_needed();
         let suspect = self.suspect.lock();
@@ -82,16 +100,27 @@ impl Core {
             .in_use(Use::Log)
             .into_iter()
             .filter(|segment| segment.sequence < before && !suspect.contains(&segment.index))
-            .filter(|s| s.dead * 20 > self.size_of(s) || (s.index >= end && s.units == 1))
+            .filter(|s| s.reclaimable() * 20 > self.size_of(s) || self.can_move_forward(s, end))
             .collect();
         // From the end of the file, so that copies find the room in front.
         victims.sort_by_key(|segment| std::cmp::Reverse(segment.index));
         victims
     }
 
-    /// Segments that the live bytes and the images need, and some to spare.
+    /// Whether a segment reaches beyond `end`, and there is room for it before it. That room may be gone when its turn
+    /// comes; then it is in a later round, whose room is that of the segments moved before.
+    fn can_move_forward(&self, segment: &Segment, end: u32) -> bool {
+        segment.index + segment.units > end
+            && self
+                .log
+                .segments()
+                .first_free_run(segment.units)
+                .is_some_and(|first| first < segment.index)
+    }
+
+    /// Segments that the log and the images need, and some to spare.
     fn segments_needed(&self) -> u32 {
-        let (used, live) = self.log_bytes();
+        let (used, live) = self.log_load();
         let (in_use, _, _) = self.log.segments().sizes();
         let needed = live + (in_use - used);
         let segments = needed.div_ceil(self.log.geometry().segment_size()) as u32;

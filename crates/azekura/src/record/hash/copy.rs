@@ -47,10 +47,10 @@ impl Core {
         let geometry = self.log.geometry();
         // The images of the checkpoint may point to frames behind the place where its replay begins: the
         // copy holds the log up to an end behind them all, with everything before it published.
-        let (end_index, end) = self.log.end();
+        let end = self.log.end();
         crate::epoch::wait_for_brief();
         let mut ranges: Vec<Segment> = self.log.segments().in_use(Use::Log);
-        ranges.retain(|segment| segment.sequence <= end.sequence);
+        ranges.retain(|segment| segment.sequence <= end.sequence());
         ranges.extend(self.log.segments().in_use(Use::Other));
         let segments = ranges.iter().map(|s| s.index + s.units).max().unwrap_or(0);
         storage.resize(geometry.offset_of(segments))?;
@@ -59,27 +59,31 @@ impl Core {
             progress(done as u64, total);
             let offset = geometry.offset_of(segment.index);
             let mut len = u64::from(segment.units) << geometry.shift;
-            if segment.index == end_index {
-                len = len.min(u64::from(end.offset));
+            if segment.index == end.segment()
+                && let Some(offset) = end.offset()
+            {
+                len = len.min(u64::from(offset));
             }
             self.log.storage().copy_range_to(offset, len, storage)?;
         }
         // The log of the copy ends here: its last segment leads nowhere.
-        storage.write_at(geometry.offset_of(end_index) + LINK_OFFSET, &[0; 8])?;
+        storage.write_at(geometry.offset_of(end.segment()) + LINK_OFFSET, &[0; 8])?;
         let mark = Mark {
-            durable: end,
+            durable: end.position(),
             sync_failed: false,
         };
         storage.write_at(layout::CONTROL_OFFSET, &mark.encode())?;
         let mut payload = last;
         payload.open = false;
-        payload.durable = end;
-        let block = Superblock {
-            engine: ENGINE,
-            sequence: sequence + 1,
-            payload: payload.encode(),
-        };
-        storage.write_at(block.slot_offset(), &block.encode())?;
+        payload.durable = end.position();
+        for sequence in sequence + 1..=sequence + 2 {
+            let block = Superblock {
+                engine: ENGINE,
+                sequence,
+                payload: payload.encode(),
+            };
+            storage.write_at(block.slot_offset(), &block.encode())?;
+        }
         storage.sync()?;
         progress(total, total);
         Ok(())

@@ -9,11 +9,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
-
 use super::Core;
+use crate::epoch;
 use crate::error::{Kind, Result};
+use crate::index::hash::Hash;
 use crate::keeper::Keeper;
+use crate::log::Address;
+use crate::weave::Mutex;
 
 /// Segments kept ready for appenders.
 const PREPARED: usize = 6;
@@ -120,7 +122,12 @@ impl Core {
     /// Called by a writer when a segment was filled since the last call, and on every update of a full store; `grows`:
     /// by one that may store more than was there.
     #[cold]
-    pub(super) fn work_is_due(&self, grows: bool) -> Result<()> {
+    pub(super) fn work_is_due(
+        &self,
+        grows: bool,
+        key: Option<(&[u8], Hash)>,
+        surely: bool,
+    ) -> Result<()> {
         if self.log.appended() >= self.wake_at.load(Ordering::Relaxed) {
             // That there is no room for the work is no reason to refuse an update that needs none.
             match self.segment_is_filled() {
@@ -129,14 +136,33 @@ impl Core {
             }
         }
         if self.log.segments().is_full() {
-            self.relieve(grows)?;
+            let present = key
+                .filter(|_| grows)
+                .and_then(|(key, hash)| self.place_of(key, hash));
+            self.relieve(grows, present, surely)?;
         }
         Ok(())
+    }
+
+    /// Looks ahead for each thousandth of the storage that was appended: it costs a look at each segment.
+    fn look_ahead_in_time(&self) {
+        let unit = u64::from(self.log.segments().total() / 1024).max(1);
+        if (self.log.appended() >> self.log.geometry().shift).is_multiple_of(unit) {
+            self.look_ahead();
+        }
+    }
+
+    /// Where the record of `key` stands.
+    pub(super) fn place_of(&self, key: &[u8], hash: Hash) -> Option<Address> {
+        let pin = epoch::pin();
+        let here = |place| Ok(self.matching(&pin, place, key)?.map(|_| Address(place)));
+        self.index.find(&pin, hash, here).ok().flatten()
     }
 
     fn segment_is_filled(&self) -> Result<()> {
         let next = self.log.appended() + self.log.geometry().segment_size();
         self.wake_at.store(next, Ordering::Relaxed);
+        self.look_ahead_in_time();
         if self.options.background {
             self.bell.ring();
             if self.is_far_behind() {
@@ -145,7 +171,6 @@ impl Core {
             }
             return Ok(());
         }
-        self.look_ahead();
         self.step(true).map(|_| ())
     }
 
@@ -163,13 +188,6 @@ impl Core {
             }
         }
         Ok(())
-    }
-
-    /// What a checkpoint may need grows with the records.
-    pub(super) fn look_ahead(&self) {
-        if let Some(state) = self.checkpoint.try_lock() {
-            self.keep_for_checkpoint(&state);
-        }
     }
 
     pub(super) fn maintain(&self) -> Result<()> {
@@ -191,7 +209,7 @@ impl Core {
     /// again. As much as is live, 16 segments at least and 128 at most; or 4 bytes a record, where that is
     /// more.
     pub(super) fn interval(&self) -> u64 {
-        let (_, live) = self.log_bytes();
+        let (_, live) = self.log_load();
         let segment = self.log.geometry().segment_size();
         live.clamp(16 * segment, 128 * segment)
             .max(self.count() * INTERVAL_PER_RECORD)

@@ -203,7 +203,7 @@ impl Root {
 #[expect(clippy::indexing_slicing, reason = "tests")]
 mod tests {
     use super::*;
-    use crate::log::{LogPosition, Segment};
+    use crate::log::{End, LogPosition, Segment};
 
     fn sample() -> Super {
         let anchor = Anchor {
@@ -214,13 +214,7 @@ mod tests {
             open: true,
             epoch: 6,
             boot_id: [7; 16],
-            start: (
-                8,
-                LogPosition {
-                    sequence: 9,
-                    offset: 16,
-                },
-            ),
+            start: at(9, 72),
             durable: LogPosition {
                 sequence: 11,
                 offset: 12,
@@ -246,7 +240,7 @@ mod tests {
         assert_eq!(bytes.len(), 104);
         assert_eq!(&bytes[..8], &[20, 0, 0, 0, 4, 3, 2, 1]);
         assert_eq!(&bytes[16..24], &[1, 1, 0, 0, 6, 0, 0, 0]);
-        assert_eq!(&bytes[40..48], &[8, 0, 0, 0, 16, 0, 0, 0]);
+        assert_eq!(&bytes[40..48], &[8, 0, 0, 0, 72, 0, 0, 0]);
         assert_eq!(
             (bytes[56], bytes[64], bytes[68], bytes[72]),
             (11, 12, 15, 13)
@@ -258,6 +252,10 @@ mod tests {
         }
     }
 
+    fn at(sequence: u64, offset: u32) -> End {
+        End::of(8, sequence, Some(offset))
+    }
+
     #[test]
     fn numbers_that_no_writer_gives_are_refused() {
         let refused = |spoil: fn(&mut Super)| {
@@ -266,12 +264,13 @@ mod tests {
             Super::decode(&spoilt.encode()).is_none()
         };
         assert!(refused(|own| own.geometry.shift = 27));
-        assert!(refused(|own| own.start.1.offset = 10));
+        assert!(refused(|own| own.start = at(9, 74)));
+        assert!(refused(|own| own.start = at(9, 56)));
         assert!(refused(|own| own.epoch = u32::MAX));
         assert!(refused(|own| own.next_sequence = u64::MAX));
-        assert!(refused(|own| own.start.1.sequence = u64::MAX));
+        assert!(refused(|own| own.start = at(u64::MAX, 72)));
         assert!(refused(|own| own.count = u64::MAX));
-        assert!(!refused(|own| own.start.1.offset = u32::MAX));
+        assert!(!refused(|own| own.start = own.start.closed()));
     }
 
     #[test]
@@ -288,6 +287,7 @@ mod tests {
             units: 1,
             sequence: 1 << 32,
             dead: 99,
+            waste: 0,
         });
         root.needed.other.push((1, 2));
         let bytes = root.encode();

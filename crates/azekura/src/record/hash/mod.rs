@@ -21,14 +21,19 @@
 //! 4. The log takes at most `space_ratio` times the live bytes, and what one interval between checkpoints adds
 //!    (as much as is live, but 16 to 128 segments; or 4 bytes per record), unless records were removed. Writers that
 //!    outrun the keeper and the device are held back from twice as much on: `clean`.
-//!    An open file holds 6 more segments ready, and a reserve: 6, and what two parts of a checkpoint take (2 of a
-//!    small file, at most 9 up to 32 segments of images, then a quarter of these and 9).
+//!    An open file holds 6 more segments ready, and a reserve: what a checkpoint may take and a quarter of it, three steps
+//!    of a 128th of the file each (2 to 16 segments), and a sixteenth of the file less what is dead (`log::segment`).
 //! 5. A full device or capacity refuses new records (`Full`) and nothing else: removals, shorter values, `clear`,
 //!    `compact` and checkpoints go on in the reserve, and what they free is used: `relief`. A file that is closed
 //!    keeps its reserve if it was full, and has none if the device was filled by others meanwhile.
 //!
+//! 6. Damage costs what is damaged: a file with damage opens, `damage()` says where it is and what it may affect, and all
+//!    other records are read. No read returns a value older than the newest acknowledged one, nor absence, where damage
+//!    may be the reason: it is an error. Writes go on where that is safe, else they are refused: `recover` decides. Only damage
+//!    of both superblock slots or of the root of the checkpoint keeps a file from being opened: `repair` reads it.
+//!
 //! State of a handle: *open* -> (a write or sync fails) -> *poisoned*: reads go on, writes are refused, a
-//! new open recovers. Costs in storage accesses when nothing is cached: `get` 1, absent 0, `put` 0 and one
+//! new open recovers. Or it was opened *read-only* because of damage. Costs in storage accesses when nothing is cached: `get` 1, absent 0, `put` 0 and one
 //! write shared with its neighbours, `remove` 1 (to verify the record).
 //!
 //! Lock order: checkpoint, gate, then the index's, then the log's. No lock is held while a user's closure
@@ -59,10 +64,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use rapidhash::v3::RapidSecrets;
 
 use crate::counter::Counter;
+use crate::damage::Damage;
 use crate::engine::{
     Bookmark, CheckReport, Damaged, DecideMany, Durability, Edit, Engine, Persistent, Promise,
     Reader, Stats, Visit,
@@ -72,9 +77,12 @@ use crate::format::frame::Frame;
 use crate::index::Index;
 use crate::index::hash::Hash;
 use crate::keeper::{Bell, Keeper};
-use crate::log::{Log, LogPosition, Use};
+use crate::log::{End, Log, LogPosition, Use};
 use crate::record::gate::Gate;
 use crate::record::scan;
+use crate::weave::Mutex;
+
+use recover::Known;
 
 pub use reader::HashReader;
 pub use repair::{RepairReport, repair, repair_storage};
@@ -120,7 +128,9 @@ impl Compression {
 /// How to create and open a hash file. The defaults fit a file of any size.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Bytes of a segment: a power of two from 4 KiB to 64 MiB. Fixed at creation. 1 MiB.
+    /// Bytes of a segment: a power of two from 4 KiB to 64 MiB; 0: chosen at creation, the largest to 1 MiB of which the
+    /// capacity, and the room that the device has left, hold 512, but 16 KiB at least where a store of these fits. Fixed at
+    /// creation. 0.
     pub segment_size: u64,
     /// How values are stored. Fixed at creation. None.
     pub compression: Compression,
@@ -140,12 +150,15 @@ pub struct Options {
     pub background: bool,
     /// How large the file may become; only addresses are reserved. 1 TiB.
     pub capacity: u64,
+    /// Whether records of a damaged file may be read of which a newer version may be lost. Without it, reading one
+    /// is an error; so is reading a record that seems absent. `damage()` says what is damaged. False.
+    pub reads_doubtful: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
         Self {
-            segment_size: 1 << 20,
+            segment_size: 0,
             compression: Compression::None,
             space_ratio: 1.6,
             durability: Durability::Process,
@@ -153,6 +166,7 @@ impl Default for Options {
             sync_interval: None,
             background: true,
             capacity: 1 << 40,
+            reads_doubtful: false,
         }
     }
 }
@@ -189,9 +203,19 @@ struct Core {
     /// One thread cleans at a time.
     cleaning: Mutex<clean::Pace>,
     /// Where replay would begin; segments before may be cleaned.
-    replay_from: Mutex<LogPosition>,
+    replay_from: Mutex<End>,
+    /// Reclaimable bytes and free segments when a full store was last relieved.
+    relieved: Mutex<(u64, u32)>,
+    /// Of the last checkpoint, what it takes to tell what the next one needs.
+    told: Mutex<checkpoint::Told>,
+    /// How often updates asked whether a full store can be relieved. Relaxed: a count.
+    relief_asked: AtomicUsize,
     /// Segments in which a frame that should be live is damaged: never cleaned, so never lost.
     suspect: Mutex<Vec<u32>>,
+    /// What is known to be damaged.
+    known: Arc<Known>,
+    /// Whether each read has to ask if its record is in doubt.
+    asks_doubt: bool,
 }
 
 impl Core {
@@ -204,6 +228,15 @@ impl Core {
         self.count.sum()
     }
 
+    /// Bytes of log segments in use, and of them those that cleaning does not give back: live ones, and those behind the
+    /// last frame of a segment.
+    fn log_load(&self) -> (u64, u64) {
+        let segments = self.log.segments().in_use(Use::Log);
+        let wasted: u64 = segments.iter().map(|s| s.waste).sum();
+        let (used, live) = self.log_bytes();
+        (used, (live + wasted).min(used))
+    }
+
     /// Bytes of log segments in use, and of them those known to be live.
     fn log_bytes(&self) -> (u64, u64) {
         let segments = self.log.segments().in_use(Use::Log);
@@ -213,14 +246,9 @@ impl Core {
             .map(|s| u64::from(s.units) << geometry.shift)
             .sum();
         let dead: u64 = segments.iter().map(|s| s.dead).sum();
-        let (index, end) = self.log.end();
-        let open = segments.iter().any(|s| s.index == index);
-        let unused = if open {
-            geometry
-                .segment_size()
-                .saturating_sub(u64::from(end.offset))
-        } else {
-            0
+        let unused = match self.log.end().offset() {
+            Some(offset) => geometry.segment_size().saturating_sub(offset.into()),
+            None => 0,
         };
         (used, used.saturating_sub(dead).saturating_sub(unused))
     }
@@ -271,9 +299,16 @@ impl HashDb {
         self.core.compact(progress)
     }
 
+    /// What is known to be damaged; empty if nothing is. [`Affects`](crate::damage::Affects) says which reads are errors because of it.
+    pub fn damage(&self) -> Vec<Damage> {
+        let mut damage = self.core.known.list();
+        damage.extend(self.core.log.unreadable());
+        damage
+    }
+
     /// Where the log ends: follow it from here to see every later change.
     pub fn position(&self) -> LogPosition {
-        self.core.log.end().1
+        self.core.log.end().position()
     }
 
     /// The log, to follow it (`log::follow`) or to look at its figures.
@@ -319,11 +354,16 @@ impl HashDb {
             ),
             ("compression", core.compression.word().into()),
             ("epoch", core.epoch.to_string()),
-            ("position", core.log.end().1.to_string()),
+            ("position", core.log.end().position().to_string()),
             ("durable", core.log.durable().to_string()),
-            ("replay_from", core.replay_from.lock().to_string()),
+            (
+                "replay_from",
+                core.replay_from.lock().position().to_string(),
+            ),
             ("index_memory_bytes", core.index.memory_bytes().to_string()),
             ("syncs", core.log.syncs().to_string()),
+            ("damaged_places", self.damage().len().to_string()),
+            ("read_only", core.log.is_refused().to_string()),
         ]
     }
 }
@@ -368,6 +408,7 @@ impl Reader for HashDb {
             more: vec![
                 ("log_bytes", used.to_string()),
                 ("syncs", self.core.log.syncs().to_string()),
+                ("damaged_places", self.damage().len().to_string()),
             ],
         }
     }
@@ -418,6 +459,8 @@ impl Persistent for HashDb {
     fn sync(&self, durability: Durability) -> Result<()> {
         match durability {
             Durability::Process => Ok(()),
+            // Nothing was written, and nothing will be.
+            Durability::Power if self.core.known.is_in_doubt() => Ok(()),
             Durability::Power => self.core.log.sync(),
         }
     }
@@ -432,6 +475,10 @@ impl Persistent for HashDb {
 
     fn path(&self) -> &Path {
         self.core.log.storage().path()
+    }
+
+    fn damage(&self) -> Vec<Damage> {
+        HashDb::damage(self)
     }
 }
 

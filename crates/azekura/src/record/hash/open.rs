@@ -5,10 +5,10 @@
 //!
 //! Opening for writing: superblock, root, replay; after a crash, seal; a superblock that says "open" and,
 //! after a crash, names a new epoch. A process that dies during an open leaves what it found. Closing: sync, a
-//! superblock that says "closed"; and a checkpoint before if replay would otherwise be long.
+//! superblock that says "closed"; and a checkpoint before, if anything was appended since the last.
 //!
 //! An open never syncs the whole file, which after a crash would write back all that the dead process left in
-//! the cache. It need not; only three writes of a few bytes are waited for. With F the superblock that was
+//! the cache. It need not; only four writes of a few bytes are waited for. With F the superblock that was
 //! found, and N the one that is written:
 //!
 //! | what must be durable | before | why | how |
@@ -16,25 +16,26 @@
 //! | what F names: root, images, the log they point to | F | else F could not be opened | the checkpoint synced it; F adds nothing |
 //! | F | anything is written over, or cut off | F may be in the cache only, with its older slot, where N goes, the one the device has; and what F does not need any more is free to F alone | F is written again, durably |
 //! | the cleared link behind the end, if the cache is not trusted | the end frame | `log::recover` | durably |
-//! | N, if it names a new epoch | anything of that epoch | its sequences are never used again | durably |
+//! | N, in both slots, one after the other | anything appended | its epoch's sequences are never used again; damage of either slot costs that slot | durably |
 //! | what the log has behind F's checkpoint | nothing | N does not name it: replay begins where it did. A cut leaves a prefix of it, as before the open | not waited for |
 //! | the mark | nothing | it tells what was synced before it was stored | not waited for |
 //!
-//! N names nothing that F did not: it has F's root and start, and a durable end that was durable already. If it
-//! names no epoch (a closed file) it may be lost: the next open finds F.
+//! N names nothing that F did not: it has F's root and start, and a durable end that was durable already.
+//!
+//! A slot that cannot be read, or does not verify, is written again with N. Damage of the log: `recover`.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
-use parking_lot::Mutex;
 use rapidhash::v3::RapidSecrets;
 
 use super::checkpoint::{self, Checkpoint};
 use super::layout::{ENGINE, Image, ROOT_SEED, Root, SHIFTS, Super};
-use super::recover::Replay;
+use super::recover::{Known, Replay};
 use super::{Core, HashDb, Options, keeper, value};
 use crate::counter::Counter;
+use crate::damage::{Affects, Damage};
 use crate::error::{self, Error, Kind, Result};
 use crate::format::superblock::{self, Superblock};
 use crate::index::Index;
@@ -42,11 +43,15 @@ use crate::index::hash::STRIPES;
 use crate::io::file::{File, Files};
 use crate::io::{Access, Directory, Storage};
 use crate::log::anchor::{Anchor, FIRST_SEQUENCE, read_extent, remedy, segments_of};
+use crate::log::recover::Recovered;
 use crate::log::{Geometry, Log, Use};
 use crate::record::gate::Gate;
+use crate::weave::Mutex;
 
-/// A closed file is not checkpointed for less log than this, in bytes: some hundred records.
-const REPLAY_LEN_MAX: u32 = 16 << 10;
+/// Segments that the room of a store should hold, and the sizes to choose from for it.
+const SEGMENTS_WANTED: u64 = 512;
+const SIZE_MIN: u64 = 16 << 10;
+const SIZE_MAX: u64 = 1 << 20;
 
 impl HashDb {
     /// Makes a new file. `Invalid` if there is something of that name, also if it came meanwhile.
@@ -56,6 +61,15 @@ impl HashDb {
     pub fn create(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
         let (directory, name) = Files::of(path.as_ref());
         Self::create_in(&directory, name, options)
+    }
+
+    /// The least `Options::capacity` of a file with segments of this size, a power of two: records, and what a full store keeps free.
+    pub fn least_capacity(segment_size: u64) -> u64 {
+        checkpoint::least_capacity(Geometry {
+            shift: segment_size.max(1).ilog2(),
+            salt: 0,
+        })
+        .next_multiple_of(4096)
     }
 
     /// As [`create`](Self::create), in any directory.
@@ -110,24 +124,29 @@ impl HashDb {
     #[expect(clippy::needless_pass_by_value, reason = "the store keeps the storage")]
     pub fn create_on(storage: Arc<dyn Storage>, options: &Options) -> Result<Self> {
         check_options(options)?;
-        let shift = options.segment_size.trailing_zeros();
+        let segment_size = chosen_segment_size(storage.as_ref(), options);
+        let shift = segment_size.trailing_zeros();
         let identity = identity(storage.as_ref());
         let geometry = Geometry {
             shift,
             salt: identity as u32,
         };
-        if options.capacity < geometry.offset_of(2) {
-            let least = error::size(geometry.offset_of(2));
-            return Err(
-                Error::new(Kind::Invalid, "no record fits in the capacity of the file")
-                    .found(error::size(options.capacity), format!("{least} or more")),
-            );
+        let least = Self::least_capacity(segment_size);
+        if options.capacity < least {
+            return Err(Error::new(
+                Kind::Invalid,
+                "the capacity is too small for records and what a full store keeps free",
+            )
+            .found(
+                error::size(options.capacity),
+                format!("{least} bytes or more"),
+            )
+            .remedy("raise the capacity, or take smaller segments"));
         }
         storage.resize(geometry.offset_of(1))?;
         let log = open_log(&storage, geometry, options)?;
         log.segments().finish_adoption()?;
-        log.begin(None, FIRST_SEQUENCE, None);
-        log.open_first()?;
+        log.begin(FIRST_SEQUENCE)?;
         let payload = Super {
             anchor: Anchor::first(&log),
             hash_seed: identity.rotate_left(32) ^ 0x9e37_79b9_7f4a_7c15,
@@ -139,7 +158,7 @@ impl HashDb {
             images,
             ..Checkpoint::default()
         };
-        let core = build(log, Index::new()?, options, &payload)?;
+        let core = build(log, Index::new()?, options, &payload, Arc::default())?;
         core.write_super_lazily(&mut state, payload)?;
         core.sync_storage()?;
         *core.checkpoint.lock() = state;
@@ -165,25 +184,32 @@ impl HashDb {
             storage.drop_cache()?;
         }
         let mut replay = Replay::new(RapidSecrets::seed(last.hash_seed));
-        let found = log.recover(last.start, trust, &mut |address, frame| {
-            replay.record(address, &frame, last.count);
-            Ok(())
-        })?;
-        let end = found.end_behind(trust, storage.as_ref())?;
+        let found = replay.run(&log, &last, trust)?;
+        if replay.is_in_doubt() {
+            return Self::open_in_doubt(log, options, (sequence, last), root, (replay, &found));
+        }
+        for damage in damaged_slots(storage.as_ref())? {
+            tracing::warn!(%damage, "a superblock slot is written again");
+        }
         let found_super = Superblock {
             engine: ENGINE,
             sequence,
             payload: last.encode(),
         };
         log.write_durably(found_super.slot_offset(), &found_super.encode())?;
-        keep_for_next_checkpoint(&log, &root, last.count);
+        keep_for_next_checkpoint(&log, &last, &root);
         log.segments().finish_adoption()?;
-        let resumes = last.go_on(&log, trust, found)?;
-        bury(&log, &mut replay, end.sequence);
+        if replay.is_damaged() {
+            log.mend_words(&found);
+            log.mend_headers();
+        }
+        last.go_on(&log, trust, &found)?;
+        bury(&log, &mut replay, found.end.sequence());
         let count = last.count.saturating_add_signed(replay.count);
         let changed = replay.changed();
         let images = root.images.clone();
         let cold = replay.into_cold(Arc::clone(&log), geometry.salt, images);
+        let known = cold.known();
         let index = Index::cold(Arc::new(cold))?;
         for stripe in changed {
             index.mark_dirty(stripe);
@@ -193,28 +219,51 @@ impl HashDb {
         last.durable = trust.durable;
         last.next_sequence = log.next_sequence();
         log.set_durable(trust.durable);
-        let core = build(
-            log,
-            index,
-            options,
-            &Super {
-                count,
-                ..last.clone()
-            },
-        )?;
+        let counted = Super {
+            count,
+            ..last.clone()
+        };
+        let core = build(log, index, options, &counted, known)?;
         let mut state = Checkpoint {
             superblock: Some((sequence, last.clone())),
             images: root.images,
             log: root.needed.log,
             ..Checkpoint::default()
         };
-        if resumes {
-            core.write_super_lazily(&mut state, last)?;
-        } else {
-            core.write_super(&mut state, last)?;
-        }
+        core.write_super(&mut state, last)?;
         *core.checkpoint.lock() = state;
         Self::start(core)
+    }
+
+    /// Opens a file of which a part of the log after the checkpoint is lost, so that nobody knows the newest state: for
+    /// reading only. Nothing is written.
+    fn open_in_doubt(
+        log: Arc<Log>,
+        options: &Options,
+        (sequence, mut last): (u64, Super),
+        root: Root,
+        (replay, found): (Replay, &Recovered),
+    ) -> Result<Self> {
+        log.refuse();
+        let next = last.next_sequence.max(found.end.sequence() + 1);
+        log.resume(found.end.closed(), next);
+        last.count = last.count.saturating_add_signed(replay.count);
+        let cold = replay.into_cold(Arc::clone(&log), last.geometry.salt, root.images.clone());
+        let known = cold.known();
+        let index = Index::cold(Arc::new(cold))?;
+        let core = build(log, index, options, &last, known)?;
+        // Nothing is to be closed.
+        last.open = false;
+        *core.checkpoint.lock() = Checkpoint {
+            superblock: Some((sequence, last)),
+            images: root.images,
+            log: root.needed.log,
+            ..Checkpoint::default()
+        };
+        Ok(Self {
+            core: Arc::new(core),
+            keeper: None,
+        })
     }
 
     fn start(core: Core) -> Result<Self> {
@@ -258,21 +307,23 @@ impl Drop for HashDb {
 
 impl Core {
     fn close(&self) -> Result<()> {
+        if self.known.is_in_doubt() {
+            return Ok(());
+        }
+        if self.log.is_refused() {
+            // No checkpoint can be made, so the log stays what the next open replays.
+            return self.sync_storage();
+        }
         self.log.healthy()?;
-        // A very short log is replayed faster than a checkpoint is written.
-        let (_, end) = self.log.end();
-        let from = *self.replay_from.lock();
-        if end.sequence != from.sequence || end.offset.saturating_sub(from.offset) > REPLAY_LEN_MAX
-        {
-            match self.checkpoint() {
-                // A full device: the next open reads a longer log.
-                Err(error) if error.kind() == Kind::Full => {}
-                other => other?,
-            }
+        // After a clean close nothing lies past the checkpoint: there damage of one record is damage of that record.
+        match self.checkpoint() {
+            // A full device: the next open reads a longer log.
+            Err(error) if error.kind() == Kind::Full => {}
+            other => other?,
         }
         let mut state = self.checkpoint.lock();
         self.sync_storage()?;
-        let (_, end) = self.log.end();
+        let end = self.log.end().position();
         let Some((_, mut payload)) = state.superblock.clone() else {
             return Ok(());
         };
@@ -285,8 +336,16 @@ impl Core {
     }
 }
 
-fn build(log: Arc<Log>, index: Index, options: &Options, payload: &Super) -> Result<Core> {
+fn build(
+    log: Arc<Log>,
+    index: Index,
+    options: &Options,
+    payload: &Super,
+    known: Arc<Known>,
+) -> Result<Core> {
     Ok(Core {
+        asks_doubt: known.is_in_doubt() && !options.reads_doubtful,
+        known,
         log,
         index,
         options: options.clone(),
@@ -301,7 +360,10 @@ fn build(log: Arc<Log>, index: Index, options: &Options, payload: &Super) -> Res
         wake_at: AtomicU64::new(0),
         bell: Arc::default(),
         cleaning: Mutex::default(),
-        replay_from: Mutex::new(payload.start.1),
+        replay_from: Mutex::new(payload.start),
+        relieved: Mutex::default(),
+        told: Mutex::default(),
+        relief_asked: AtomicUsize::new(0),
         suspect: Mutex::new(Vec::new()),
     })
 }
@@ -314,12 +376,28 @@ fn open_log(storage: &Arc<dyn Storage>, geometry: Geometry, options: &Options) -
     Ok(Arc::new(Log::new(Arc::clone(storage), map, geometry)?))
 }
 
+/// The segment size that was asked for, or one that fits the capacity and the device: what a full store keeps free is
+/// counted in segments.
+fn chosen_segment_size(storage: &dyn Storage, options: &Options) -> u64 {
+    if options.segment_size != 0 {
+        return options.segment_size;
+    }
+    let room = options.capacity.min(storage.free().unwrap_or(u64::MAX));
+    let fitting = 1 << (room / SEGMENTS_WANTED).max(1).ilog2();
+    let mut size = fitting.clamp(SIZE_MIN, SIZE_MAX);
+    while size > 4096 && HashDb::least_capacity(size) > room {
+        size /= 2;
+    }
+    size
+}
+
 fn check_options(options: &Options) -> Result<()> {
     let shift = options.segment_size.trailing_zeros();
-    if !options.segment_size.is_power_of_two() || !SHIFTS.contains(&shift) {
+    let is_size = options.segment_size.is_power_of_two() && SHIFTS.contains(&shift);
+    if options.segment_size != 0 && !is_size {
         return Err(
             Error::new(Kind::Invalid, "the segment size is a power of two")
-                .found(options.segment_size, "4096 to 67108864"),
+                .found(options.segment_size, "4096 to 67108864, or 0"),
         );
     }
     if !(1.1..=1000.0).contains(&options.space_ratio) {
@@ -336,16 +414,50 @@ fn identity(storage: &dyn Storage) -> u64 {
 
 /// The newest valid superblock: its sequence and payload.
 pub(super) fn read_super(storage: &dyn Storage) -> Result<(u64, Super)> {
-    let size = storage.size()?.min(superblock::SIZE);
-    let mut head = vec![0; size as usize];
-    storage.read_at(0, &mut head)?;
-    let block = Superblock::current(&head, &ENGINE).map_err(|error| error.at(storage.path()))?;
+    let (head, refused) = read_slots(storage)?;
+    let block = match Superblock::current(&head, &ENGINE) {
+        Ok(block) => block,
+        Err(error) => return Err(refused.unwrap_or_else(|| error.at(storage.path()))),
+    };
     let payload = Super::decode(&block.payload).ok_or_else(|| {
         Error::new(Kind::Corrupted, "the superblock holds impossible values")
             .at(storage.path())
             .offset(block.slot_offset())
     })?;
     Ok((block.sequence, payload))
+}
+
+/// The bytes of both slots, or what the file has of them: one that cannot be read is zeros, and the reason is told.
+fn read_slots(storage: &dyn Storage) -> Result<(Vec<u8>, Option<Error>)> {
+    let size = storage.size()?.min(superblock::SIZE);
+    let mut head = vec![0; size as usize];
+    let mut refused = None;
+    for (slot, bytes) in head.chunks_mut(superblock::SLOT_SIZE as usize).enumerate() {
+        let offset = slot as u64 * superblock::SLOT_SIZE;
+        if let Err(error) = storage.read_at(offset, bytes) {
+            bytes.fill(0);
+            refused = Some(error.offset(offset));
+        }
+    }
+    Ok((head, refused))
+}
+
+/// The slots that hold no superblock, though a file has one in both.
+pub(super) fn damaged_slots(storage: &dyn Storage) -> Result<Vec<Damage>> {
+    let (head, _) = read_slots(storage)?;
+    let slots = head.chunks(superblock::SLOT_SIZE as usize).enumerate();
+    let damaged = slots.filter(|(_, slot)| Superblock::current(slot, &ENGINE).is_err());
+    Ok(damaged
+        .map(|(slot, bytes)| Damage {
+            path: storage.path().to_path_buf(),
+            offset: slot as u64 * superblock::SLOT_SIZE,
+            len: bytes.len() as u64,
+            found: format!(
+                "superblock slot {slot} cannot be read; the other one is used, and opening the file for writing writes both"
+            ),
+            affects: Affects::Nothing,
+        })
+        .collect())
 }
 
 /// The root of the last checkpoint; of a file without one, just the segment its log begins in.
@@ -366,17 +478,15 @@ pub(super) fn read_root(storage: &dyn Storage, last: &Super) -> Result<Root> {
     })
 }
 
-fn keep_for_next_checkpoint(log: &Log, root: &Root, count: u64) {
-    let images_len = root.images.iter().map(|image| image.extent.len).sum();
-    let taken = root.needed.other.iter().map(|(_, units)| units).sum();
-    let (units, neighbours) = checkpoint::need(
-        log.geometry(),
-        images_len,
-        count,
-        root.needed.log.len(),
-        taken,
-    );
-    log.segments().keep_for_checkpoint(units, neighbours);
+fn keep_for_next_checkpoint(log: &Log, last: &Super, root: &Root) {
+    let images = &root.images;
+    let len = images.iter().map(|image| image.extent.len).sum();
+    let told = images.iter().map(|image| u64::from(image.count)).sum();
+    let told = checkpoint::Told {
+        images: (len, told),
+        root: last.root,
+    };
+    checkpoint::keep_for_checkpoint(log, told, last.count);
 }
 
 /// Counts as dead what replay says nobody needs, in segments before the one of sequence `end` if everything was cleared.

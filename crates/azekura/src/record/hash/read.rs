@@ -9,13 +9,27 @@ use std::sync::atomic::Ordering;
 use super::{Core, value};
 use crate::engine::{Bookmark, Damaged, Visit};
 use crate::epoch::{self, Pin};
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use crate::format::frame::Frame;
 use crate::index::hash::Hash;
 use crate::index::{Glance, Place};
 use crate::log::Address;
 use crate::record::group::{self, Keyed};
 use crate::record::scan::{Lend, Scan};
+
+/// What was found; nothing, with the error kept, if it does not verify.
+pub(super) fn passing<T>(
+    found: Result<Option<T>>,
+    damaged: &mut Option<Error>,
+) -> Result<Option<T>> {
+    match found {
+        Err(error) if error.kind() == Kind::Corrupted => {
+            damaged.get_or_insert(error);
+            Ok(None)
+        }
+        other => other,
+    }
+}
 
 impl Core {
     #[inline(always)]
@@ -33,6 +47,9 @@ impl Core {
         hash: Hash,
         visit: impl FnOnce(Option<&[u8]>) -> R,
     ) -> Result<R> {
+        if self.asks_doubt {
+            return self.read_in_doubt(pin, key, hash, visit);
+        }
         // The common case, in few instructions and without a loop; whatever it is not, the long way answers.
         match self.index.glance(pin, hash) {
             Glance::At(place) => {
@@ -54,16 +71,55 @@ impl Core {
         hash: Hash,
         visit: impl FnOnce(Option<&[u8]>) -> R,
     ) -> Result<R> {
-        match self
-            .index
-            .find(pin, hash, |place| self.matching(pin, place, key))?
-        {
+        match self.find_frame(pin, key, hash)? {
             None => Ok(visit(None)),
-            Some(frame) => {
+            Some((_, frame)) => {
                 let value = value::decode(self.compression, &frame)?;
                 Ok(visit(Some(&value)))
             }
         }
+    }
+
+    /// The frame of `key`, and its address. An entry whose frame does not verify may be of any key with these bits of its hash:
+    /// it is an error if no other entry is of `key`.
+    fn find_frame<'p>(
+        &'p self,
+        pin: &'p Pin,
+        key: &[u8],
+        hash: Hash,
+    ) -> Result<Option<(Address, Frame<'p>)>> {
+        let mut damaged = None;
+        let found = self.index.find(pin, hash, |place| {
+            let frame = passing(self.matching(pin, place, key), &mut damaged)?;
+            Ok(frame.map(|frame| (Address(place), frame)))
+        })?;
+        match (found, damaged) {
+            (None, Some(error)) => Err(error),
+            (found, _) => Ok(found),
+        }
+    }
+
+    /// As `read_at_large`, but a record that may have been changed by what is lost is an error.
+    #[cold]
+    #[inline(never)]
+    fn read_in_doubt<R>(
+        &self,
+        pin: &Pin,
+        key: &[u8],
+        hash: Hash,
+        visit: impl FnOnce(Option<&[u8]>) -> R,
+    ) -> Result<R> {
+        let found = self.find_frame(pin, key, hash)?;
+        let at = found.and_then(|(address, _)| self.log.position(address));
+        if self.known.doubts(at) {
+            return Err(self.doubt_error().key(key));
+        }
+        self.read_at_large(pin, key, hash, visit)
+    }
+
+    #[cold]
+    fn doubt_error(&self) -> Error {
+        self.known.doubt_error(self.log.storage().path())
     }
 
     /// The frame at `place` if it is `key`'s.
@@ -110,9 +166,17 @@ impl Core {
         visit: &mut Visit<'_>,
         damaged: &mut Damaged<'_>,
     ) -> Result<Option<Bookmark>> {
+        if self.asks_doubt {
+            // What is absent from the scan may be lost.
+            damaged(self.doubt_error())?;
+        }
         let lend = |place: Place, visit: &mut Lend<'_>| {
             let pin = epoch::pin();
-            self.lend(&self.log.frame(&pin, Address(place))?, visit)
+            let frame = self.log.frame(&pin, Address(place))?;
+            if self.asks_doubt && self.known.doubts(self.log.position(Address(place))) {
+                return Err(self.doubt_error().key(frame.key));
+            }
+            self.lend(&frame, visit)
         };
         let scan = Scan {
             index: &self.index,

@@ -22,14 +22,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-use parking_lot::Mutex;
 use rapidhash::v3::RapidSecrets;
 
 use super::check::Checked;
 use super::layout::{Root, Super};
-use super::open::{read_root, read_super};
-use super::recover::Replay;
+use super::open::{damaged_slots, read_root, read_super};
+use super::read::passing;
+use super::recover::{Known, Replay};
 use super::{Compression, HashDb, Options, promise, value};
+use crate::damage::Damage;
 use crate::engine::{
     Bookmark, CheckReport, Damaged, Durability, Engine, Persistent, Promise, Reader, Stats, Visit,
 };
@@ -44,8 +45,9 @@ use crate::io::{Access, Storage};
 use crate::log::anchor::segments_of;
 use crate::log::layout::LINK_OFFSET;
 use crate::log::recover::Trust;
-use crate::log::{Address, Log, LogPosition, Use};
+use crate::log::{Address, End, Log, Use};
 use crate::record::scan;
+use crate::weave::Mutex;
 
 /// A hash file open for reading only, beside at most one writer in this or another process.
 ///
@@ -56,6 +58,8 @@ pub struct HashReader {
     /// Replaced when the reader was left behind. Lookups borrow it under a pin; what takes longer, or calls
     /// the user's code, counts its reference, so that no pin is held for long.
     view: Published<Arc<View>>,
+    /// Whether records in doubt are read.
+    reads_doubtful: bool,
 }
 
 /// The state at some position of the log, moving forward.
@@ -69,14 +73,15 @@ struct View {
     last: Super,
     root: Root,
     count: AtomicI64,
-    /// The end of what was taken in: index of the segment, position. Taken in by one thread at a time.
-    end: Mutex<(u32, LogPosition)>,
+    /// The end of what was taken in. Taken in by one thread at a time.
+    end: Mutex<End>,
     /// The word to look at: not zero when there is more.
     watch: AtomicU64,
     /// The newest superblock whose start of replay is not behind the end: before another is written, what
     /// the end stands in is not reused. Written under `end`.
     seen: AtomicU64,
     trust: Trust,
+    known: Arc<Known>,
 }
 
 /// How often a reader that is left behind tries again before it says that it cannot keep up.
@@ -91,7 +96,28 @@ impl HashReader {
     /// Opens the store on a storage for reading.
     pub fn open_on(storage: Arc<dyn Storage>) -> Result<Self> {
         let view = Published::new(Arc::new(View::open_newest(&storage)?));
-        Ok(Self { storage, view })
+        Ok(Self {
+            storage,
+            view,
+            reads_doubtful: false,
+        })
+    }
+
+    /// Of a damaged file, reads also the records of which a newer version may be lost, as with
+    /// `Options::reads_doubtful`. [`damage`](Self::damage) says what is damaged.
+    #[must_use]
+    pub fn reading_doubtful(mut self) -> Self {
+        self.reads_doubtful = true;
+        self
+    }
+
+    /// What is known to be damaged; empty if nothing is.
+    pub fn damage(&self) -> Vec<Damage> {
+        let view = self.view();
+        let mut damage = view.known.list();
+        damage.extend(view.log.unreadable());
+        damage.extend(damaged_slots(self.storage.as_ref()).unwrap_or_default());
+        damage
     }
 
     fn view(&self) -> Arc<View> {
@@ -126,9 +152,10 @@ impl HashReader {
             ("epoch", view.last.epoch.to_string()),
             ("closed_cleanly", (!view.last.open).to_string()),
             ("has_writer", self.storage.has_writer().to_string()),
-            ("position", view.end.lock().1.to_string()),
+            ("position", view.end.lock().position().to_string()),
             ("durable", view.trust.durable.to_string()),
-            ("replay_from", view.last.start.1.to_string()),
+            ("replay_from", view.last.start.position().to_string()),
+            ("damaged_places", self.damage().len().to_string()),
         ]
     }
 
@@ -182,6 +209,11 @@ impl View {
             let opened = Self::open(storage, sequence, last);
             tries += 1;
             match opened {
+                // What the writer reused meanwhile looks like damage.
+                Ok(view)
+                    if view.known.is_damaged()
+                        && tries < TRIES
+                        && read_super(storage.as_ref())?.0 != sequence => {}
                 Err(error) if error.kind() == Kind::Corrupted && tries < TRIES => {
                     if read_super(storage.as_ref())?.0 == sequence {
                         return Err(error);
@@ -202,22 +234,18 @@ impl View {
         root.needed
             .check_within(storage.as_ref(), geometry, segments)?;
         root.needed.adopt(&log)?;
-        let trust = last.trust(&log);
+        // A writer may come at any moment, and write where this reads.
+        let trust = Trust {
+            shared: true,
+            ..last.trust(&log)
+        };
         let mut replay = Replay::new(RapidSecrets::seed(last.hash_seed));
-        let found = log.recover(last.start, trust, &mut |address, frame| {
-            replay.record(address, &frame, last.count);
-            Ok(())
-        })?;
+        let found = replay.run(&log, &last, trust)?;
         let count = last.count.cast_signed() + replay.count;
-        let end = (
-            found.last.0,
-            LogPosition {
-                sequence: found.last.1,
-                offset: found.end,
-            },
-        );
+        let end = found.end;
         let cold = replay.into_cold(Arc::clone(&log), geometry.salt, root.images.clone());
         let view = Self {
+            known: cold.known(),
             index: Index::cold(Arc::new(cold))?,
             secrets: RapidSecrets::seed(last.hash_seed),
             compression: last.compression,
@@ -243,16 +271,10 @@ impl View {
         read_super(storage.as_ref()).is_ok_and(|(sequence, _)| sequence != self.sequence)
     }
 
-    fn watch_for(&self, (index, end): (u32, LogPosition)) {
-        let room = self.log.segments().seed(index).map_or(0, |(_, room)| room);
-        let offset = self.log.geometry().offset_of(index);
-        let inside = u64::from(end.offset) < room;
-        let word = if inside {
-            offset + u64::from(end.offset)
-        } else {
-            offset + LINK_OFFSET
-        };
-        self.watch.store(word, Ordering::Release);
+    fn watch_for(&self, end: End) {
+        let offset = self.log.geometry().offset_of(end.segment());
+        let word = end.offset().map_or(LINK_OFFSET, u64::from);
+        self.watch.store(offset + word, Ordering::Release);
     }
 
     /// Whether the log says nothing behind the end.
@@ -294,7 +316,7 @@ impl View {
             };
             self.walk(&mut end)?;
             if let Some((sequence, newer)) = newer {
-                if end.1.sequence < newer.start.1.sequence {
+                if end.sequence() < newer.start.sequence() {
                     return Err(
                         Error::new(Kind::Corrupted, "the log goes on elsewhere").at(storage.path())
                     );
@@ -310,7 +332,7 @@ impl View {
         Ok(())
     }
 
-    fn walk(&self, end: &mut (u32, LogPosition)) -> Result<()> {
+    fn walk(&self, end: &mut End) -> Result<()> {
         let trust = Trust {
             live: true,
             ..self.trust
@@ -318,13 +340,7 @@ impl View {
         let found = self.log.recover(*end, trust, &mut |address, frame| {
             self.apply(address, &frame)
         })?;
-        *end = (
-            found.last.0,
-            LogPosition {
-                sequence: found.last.1,
-                offset: found.end,
-            },
-        );
+        *end = found.end;
         self.watch_for(*end);
         Ok(())
     }
@@ -370,17 +386,39 @@ impl View {
         Ok(self.log.copy_frame(Address(place), buf)?.key)
     }
 
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+    fn get(&self, key: &[u8], reads_doubtful: bool) -> Result<Option<Vec<u8>>> {
         let pin = epoch::pin();
         let mut buf = Vec::new();
-        self.index
+        let mut damaged = None;
+        let found = self
+            .index
             .find(&pin, Hash::of_key(key, &self.secrets), |place| {
-                let frame = self.log.copy_frame(Address(place), &mut buf)?;
+                let frame = self.log.copy_frame(Address(place), &mut buf).map(Some);
+                let Some(frame) = passing(frame, &mut damaged)? else {
+                    return Ok(None);
+                };
                 if frame.key != key {
                     return Ok(None);
                 }
-                Ok(Some(value::decode(self.compression, &frame)?.into_owned()))
-            })
+                let value = value::decode(self.compression, &frame)?.into_owned();
+                Ok(Some((Address(place), value)))
+            })?;
+        if let (None, Some(error)) = (&found, damaged) {
+            return Err(error);
+        }
+        if !reads_doubtful && self.known.is_in_doubt() {
+            let at = found.as_ref();
+            let at = at.and_then(|(address, _)| self.log.position(*address));
+            if self.known.doubts(at) {
+                return Err(self.doubt_error().key(key));
+            }
+        }
+        Ok(found.map(|(_, value)| value))
+    }
+
+    #[cold]
+    fn doubt_error(&self) -> Error {
+        self.known.doubt_error(self.log.storage().path())
     }
 
     /// Scans without taking anything in: the state of one moment, as long as its segments are not reused.
@@ -389,10 +427,19 @@ impl View {
         from: Option<&Bookmark>,
         visit: &mut Visit<'_>,
         damaged: &mut Damaged<'_>,
+        reads_doubtful: bool,
     ) -> Result<Option<Bookmark>> {
+        let asks_doubt = self.known.is_in_doubt() && !reads_doubtful;
+        if asks_doubt {
+            // What is absent from the scan may be lost.
+            damaged(self.doubt_error())?;
+        }
         let lend = |place: Place, visit: &mut scan::Lend<'_>| {
             let mut buf = Vec::new();
             let frame = self.log.copy_frame(Address(place), &mut buf)?;
+            if asks_doubt && self.known.doubts(self.log.position(Address(place))) {
+                return Err(self.doubt_error().key(frame.key));
+            }
             if !frame.header.kind.is_record() {
                 return Ok(());
             }
@@ -414,11 +461,12 @@ impl Reader for HashReader {
             let pin = epoch::pin();
             let view = self.view.get(&pin);
             // An error is looked at again, without the pin: it may mean only that the view is too old.
-            view.is_current().then(|| view.get(key).ok()).flatten()
+            let get = || view.get(key, self.reads_doubtful).ok();
+            view.is_current().then(get).flatten()
         };
         let found = match at_once {
             Some(found) => found,
-            None => self.answer(|view| view.get(key))?,
+            None => self.answer(|view| view.get(key, self.reads_doubtful))?,
         };
         visit(found.as_deref());
         Ok(())
@@ -449,7 +497,7 @@ impl Reader for HashReader {
                     }
                     damaged(error)
                 };
-                let end = view.scan(at.as_ref(), visit, damaged);
+                let end = view.scan(at.as_ref(), visit, damaged, self.reads_doubtful);
                 if behind.is_some() {
                     at = behind;
                 }
@@ -504,8 +552,9 @@ impl Persistent for HashReader {
                 secrets: &view.secrets,
                 root: view.last.root,
                 images: view.root.images.clone(),
-                open: view.end.lock().0,
+                open: view.end.lock().segment(),
                 durable: view.trust.durable,
+                known: &view.known,
                 count: &|| view.count(),
             };
             let report = checked.check(progress);
@@ -550,6 +599,7 @@ impl Persistent for HashReader {
                         }
                     },
                     &mut Err,
+                    false,
                 )?;
                 failed.map_or(Ok(()), Err)
             })
@@ -558,5 +608,9 @@ impl Persistent for HashReader {
 
     fn path(&self) -> &Path {
         self.storage.path()
+    }
+
+    fn damage(&self) -> Vec<Damage> {
+        HashReader::damage(self)
     }
 }

@@ -7,20 +7,44 @@
 //! What is replayed was decided before: a frame says that a record has a value or is gone, so replaying it
 //! once or twice, onto the state of P or onto a later one, gives the same. It does not decide where the log
 //! ends: `log::recover` does.
+//!
+//! A damaged place behind the checkpoint is passed by (`log::damaged`), and decides what the open store may do:
+//!
+//! | what stood there | reads | writes |
+//! |---|---|---|
+//! | nothing that changes a record | all | all |
+//! | a frame of which one bit is wrong | of its keys, an error until they are written in a later frame; all others as ever | accepted |
+//! | unknown | of a record whose frame stands after the damage, as ever; of all others, and of absent ones, an error, unless `Options::reads_doubtful` | refused |
+//!
+//! 1. Writes beside a frame of which one bit is wrong are safe: its keys are known, and their entries point to it. That is
+//!    what damage before the checkpoint looks like, where the index holds the place of a record that does not verify:
+//!    reads, replacements and removals of that record are errors, its segment is never cleaned, and the next checkpoint
+//!    saves the entry as any other.
+//! 2. A record after unknown damage is the newest of its key: frames of a key stand in the order of its updates, and what
+//!    cleaning copied was the newest when it was copied. All else may have been replaced, removed or cleared by what
+//!    cannot be read, so nothing older is returned, and absence is not claimed; and nothing may be appended, since a later
+//!    replay would take the new frame for the successor of a state that nobody knows.
+//! 3. A part of the index whose image is damaged makes each read and write of its keys an error. If the log changes that
+//!    part after the checkpoint, no later checkpoint can be made without it, and all writes are refused.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use rapidhash::v3::RapidSecrets;
 
 use super::Core;
-use super::layout::Image;
-use crate::error::Result;
+use super::layout::{Image, Super};
+use crate::damage::{Affects, Damage};
+use crate::error::{Error, Kind, Result};
 use crate::format::frame::{Frame, FrameKind};
 use crate::index::hash::Hash;
 use crate::index::hash::{ADDRESS_BITS, STRIPES};
 use crate::index::{Source, entry, place_of};
-use crate::log::{Address, Log};
+use crate::log::damaged::{Lost, Stood};
+use crate::log::recover::{Recovered, Trust};
+use crate::log::{Address, Log, LogPosition};
+use crate::weave::Mutex;
 
 /// What the log said about a stripe behind the checkpoint, in order.
 #[derive(Debug, Default)]
@@ -28,6 +52,8 @@ struct Replayed {
     entries: Vec<u64>,
     /// Which of them are removals, by their number, rising.
     removes: Vec<u32>,
+    /// Frames that the last load found replaced, with their lengths: counted as dead when it is in memory.
+    dead: Vec<(Address, usize)>,
 }
 
 /// Stripes that are not in memory yet.
@@ -36,6 +62,68 @@ pub(super) struct Cold {
     salt: u32,
     images: Vec<Image>,
     replayed: Vec<Mutex<Replayed>>,
+    /// Keys of frames behind the checkpoint that do not verify, by address.
+    keys: HashMap<u64, Vec<u8>>,
+    known: Arc<Known>,
+}
+
+/// The damage an open store knows of.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    list: Mutex<Vec<Damage>>,
+    /// What was last written before this position may have been changed since.
+    unsure_before: Option<LogPosition>,
+}
+
+impl Known {
+    pub(super) fn list(&self) -> Vec<Damage> {
+        self.list.lock().clone()
+    }
+
+    /// Adds damage, once.
+    pub(super) fn note(&self, damage: Damage) {
+        let mut list = self.list.lock();
+        if !list.contains(&damage) {
+            tracing::warn!(%damage, "damage");
+            list.push(damage);
+        }
+    }
+
+    /// Whether any damage is known.
+    pub(super) fn is_damaged(&self) -> bool {
+        !self.list.lock().is_empty()
+    }
+
+    /// Whether answers may be wrong, so that nothing may be written.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        self.unsure_before.is_some()
+    }
+
+    /// Whether a record at this position may have been changed since; `None`: it is absent.
+    pub(super) fn doubts(&self, at: Option<LogPosition>) -> bool {
+        self.unsure_before
+            .is_some_and(|before| at.is_none_or(|at| at < before))
+    }
+
+    /// What a read is told of a record in doubt.
+    #[cold]
+    pub(super) fn doubt_error(&self, path: &std::path::Path) -> Error {
+        let list = self.list.lock();
+        let first = list.iter().find(|damage| damage.affects.is_unbounded());
+        let error = Error::new(
+            Kind::Corrupted,
+            "the newest version of the record may be lost: the log is damaged",
+        )
+        .at(path)
+        .remedy(format!(
+            "run `azekura repair {} NEW-FILE`, or read in spite of doubt by `Options::reads_doubtful`",
+            path.display()
+        ));
+        match first {
+            Some(damage) => error.offset(damage.offset),
+            None => error,
+        }
+    }
 }
 
 /// Collects what replay says.
@@ -48,6 +136,9 @@ pub(super) struct Replay {
     cleared: bool,
     /// Frames that say nothing any more: removals, by address and length.
     pub(super) dead: Vec<(Address, usize)>,
+    keys: HashMap<u64, Vec<u8>>,
+    damage: Vec<Damage>,
+    unsure_before: Option<LogPosition>,
 }
 
 impl Replay {
@@ -59,6 +150,86 @@ impl Replay {
             count: 0,
             cleared: false,
             dead: Vec::new(),
+            keys: HashMap::new(),
+            damage: Vec::new(),
+            unsure_before: None,
+        }
+    }
+
+    /// Reads the log after the checkpoint to its end. What does not verify is passed by.
+    pub(super) fn run(&mut self, log: &Log, last: &Super, trust: Trust) -> Result<Recovered> {
+        let replay = RefCell::new(&mut *self);
+        let found = log.recover_past(
+            last.start,
+            trust,
+            &mut |address, frame| {
+                replay.borrow_mut().record(address, &frame, last.count);
+                Ok(())
+            },
+            &mut |lost| {
+                replay.borrow_mut().lose(log, lost);
+                Ok(())
+            },
+        )?;
+        let end = found.end_behind(trust, log.storage().as_ref());
+        if !self.is_in_doubt() {
+            end?;
+        }
+        Ok(found)
+    }
+
+    /// Whether damage was passed by of which nobody can tell what it changed.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        self.unsure_before.is_some()
+    }
+
+    /// Whether any damage was passed by.
+    pub(super) fn is_damaged(&self) -> bool {
+        !self.damage.is_empty()
+    }
+
+    /// A place of the log that does not verify.
+    pub(super) fn lose(&mut self, log: &Log, lost: &Lost<'_>) {
+        let mut damage = Damage {
+            path: log.storage().path().to_path_buf(),
+            offset: lost.offset,
+            len: lost.len,
+            found: lost.what.to_owned(),
+            affects: Affects::Nothing,
+        };
+        match &lost.stood {
+            Stood::Nothing => self.damage.push(damage),
+            Stood::Unknown(until) => {
+                let before = until.unwrap_or(LogPosition {
+                    sequence: u64::MAX,
+                    offset: u32::MAX,
+                });
+                self.unsure_before = self.unsure_before.max(Some(before));
+                damage.affects = Affects::Before {
+                    until: until.map_or_else(String::new, |until| until.to_string()),
+                };
+                self.damage.push(damage);
+            }
+            Stood::Frame(frame, seed) => {
+                "one bit of a record is wrong".clone_into(&mut damage.found);
+                let (index, at) = lost.place;
+                let mut stood = |at: u32, frame: &Frame<'_>| {
+                    let address = log.address(index, at);
+                    self.keys.insert(address.0, frame.key.to_vec());
+                    self.record_as(address, frame, false);
+                    self.damage.push(Damage {
+                        affects: Affects::Record(frame.key.to_vec()),
+                        ..damage.clone()
+                    });
+                };
+                if frame.header.kind == FrameKind::Batch {
+                    for (place, inner) in frame.inner(*seed, at / 8) {
+                        stood(place * 8, &inner);
+                    }
+                } else {
+                    stood(at, frame);
+                }
+            }
         }
     }
 
@@ -67,24 +238,39 @@ impl Replay {
         let kind = frame.header.kind;
         if kind == FrameKind::Clear {
             let before = std::mem::take(&mut self.stripes);
+            let mut damage = std::mem::take(&mut self.damage);
+            // What was lost before is lost no more: everything was cleared.
+            for damage in &mut damage {
+                damage.affects = Affects::Nothing;
+            }
             *self = Self::new(self.secrets);
+            self.damage = damage;
             self.cleared = true;
             self.count = -base.cast_signed();
             drop(before);
             return;
         }
+        self.record_as(address, frame, true);
+    }
+
+    /// `verifies`: whether it does. What does not stays in the index, so that reading it is an error, also if it
+    /// removed the record.
+    fn record_as(&mut self, address: Address, frame: &Frame<'_>, verifies: bool) {
+        let kind = frame.header.kind;
         let hash = Hash::of_key(frame.key, &self.secrets);
         let moved = frame.has(crate::format::frame::MOVED);
         match kind {
             FrameKind::Insert if !moved => self.count += 1,
             FrameKind::Remove => {
                 self.count -= 1;
-                self.dead.push((address, frame.len()));
+                if verifies {
+                    self.dead.push((address, frame.len()));
+                }
             }
             _ => {}
         }
         let stripe = &mut self.stripes[hash.stripe()];
-        if kind == FrameKind::Remove {
+        if kind == FrameKind::Remove && verifies {
             stripe.removes.push(stripe.entries.len() as u32);
         }
         stripe.entries.push(entry(hash, address.0));
@@ -103,7 +289,14 @@ impl Replay {
     }
 
     /// The stripes, to be brought in when they are needed.
-    pub(super) fn into_cold(self, log: Arc<Log>, salt: u32, images: Vec<Image>) -> Cold {
+    pub(super) fn into_cold(mut self, log: Arc<Log>, salt: u32, images: Vec<Image>) -> Cold {
+        let known = Known {
+            list: Mutex::default(),
+            unsure_before: self.unsure_before,
+        };
+        for damage in self.damage.drain(..) {
+            known.note(damage);
+        }
         let images = if self.cleared {
             vec![Image::default(); STRIPES]
         } else {
@@ -114,6 +307,8 @@ impl Replay {
             salt,
             images,
             replayed: self.stripes.into_iter().map(Mutex::new).collect(),
+            keys: self.keys,
+            known: Arc::new(known),
         }
     }
 }
@@ -121,21 +316,69 @@ impl Replay {
 impl Source for Cold {
     fn load(&self, stripe: usize) -> Result<Vec<u64>> {
         let image = self.images[stripe];
-        let mut entries = Core::read_image(self.log.storage().as_ref(), self.salt, stripe, image)?;
+        let read = Core::read_image(self.log.storage().as_ref(), self.salt, stripe, image);
         let mut replayed = self.replayed[stripe].lock();
+        let mut entries = read.inspect_err(|error| {
+            if matches!(error.kind(), Kind::Corrupted | Kind::Io) {
+                self.lose_image(stripe, image, !replayed.entries.is_empty());
+            }
+        })?;
         if replayed.entries.is_empty() {
             return Ok(entries);
         }
-        let loaded = self.apply(&mut entries, &replayed)?;
-        *replayed = Replayed::default();
+        let mut dead = Vec::new();
+        let loaded = self.apply(&mut entries, &replayed, &mut dead)?;
+        replayed.dead = dead;
         Ok(loaded)
+    }
+
+    fn loaded(&self, stripe: usize) {
+        let replayed = std::mem::take(&mut *self.replayed[stripe].lock());
+        for (address, len) in replayed.dead {
+            self.log.bury(address, len);
+        }
     }
 }
 
 impl Cold {
+    /// The damage known so far.
+    pub(super) fn known(&self) -> Arc<Known> {
+        Arc::clone(&self.known)
+    }
+
+    #[cold]
+    fn lose_image(&self, stripe: usize, image: Image, is_changed: bool) {
+        self.known.note(Damage {
+            path: self.log.storage().path().to_path_buf(),
+            offset: image.extent.offset,
+            len: image.extent.len,
+            found: "a part of the index checkpoint cannot be read".to_owned(),
+            affects: Affects::Part {
+                part: stripe as u64,
+                of: STRIPES as u64,
+            },
+        });
+        if is_changed {
+            self.log.refuse();
+        }
+    }
+
+    /// The key of a frame; of one that does not verify, if it is known.
+    fn key_at<'b>(&'b self, address: Address, buf: &'b mut Vec<u8>) -> Result<&'b [u8]> {
+        match self.keys.get(&address.0) {
+            Some(key) => Ok(key),
+            None => Ok(self.log.copy_frame(address, buf)?.key),
+        }
+    }
+
     /// `entries` with what the log said behind them. Only entries of equal tags are looked at, since only
     /// they may be of one key.
-    fn apply(&self, entries: &mut [u64], replayed: &Replayed) -> Result<Vec<u64>> {
+    fn apply(
+        &self,
+        entries: &mut [u64],
+        replayed: &Replayed,
+        dead: &mut Vec<(Address, usize)>,
+    ) -> Result<Vec<u64>> {
         let mut order: Vec<usize> = (0..replayed.entries.len()).collect();
         let tag = |entry: u64| entry >> ADDRESS_BITS;
         order.sort_by_key(|at| tag(replayed.entries[*at]));
@@ -153,7 +396,7 @@ impl Cold {
             from = above;
             for &at in group {
                 let removes = replayed.removes.binary_search(&(at as u32)).is_ok();
-                self.apply_one(&mut same, replayed.entries[at], removes)?;
+                self.apply_one(&mut same, replayed.entries[at], removes, dead)?;
             }
             out.extend_from_slice(&same);
         }
@@ -162,22 +405,40 @@ impl Cold {
     }
 
     /// One frame of the log onto the entries of its tag.
-    fn apply_one(&self, same: &mut Vec<u64>, entry: u64, removes: bool) -> Result<()> {
+    fn apply_one(
+        &self,
+        same: &mut Vec<u64>,
+        entry: u64,
+        removes: bool,
+        dead: &mut Vec<(Address, usize)>,
+    ) -> Result<()> {
         let address = Address(place_of(entry));
         if !same.is_empty() {
             let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-            let key = self.log.copy_frame(address, &mut ours)?.key;
+            let key = self.key_at(address, &mut ours)?;
             let mut kept = Vec::with_capacity(same.len());
             for &other in same.iter() {
                 let old = Address(place_of(other));
                 if old == address {
                     continue;
                 }
-                let frame = self.log.copy_frame(old, &mut theirs)?;
-                if frame.key == key {
-                    self.log.bury(old, frame.len());
-                } else {
-                    kept.push(other);
+                if let Some(lost) = self.keys.get(&old.0) {
+                    if lost != key {
+                        kept.push(other);
+                    }
+                    continue;
+                }
+                match self.log.copy_frame(old, &mut theirs) {
+                    Ok(frame) if frame.key == key => dead.push((old, frame.len())),
+                    Ok(_) => kept.push(other),
+                    // Hash and key, as far as they can be read, say that it was this record's: what it said is replaced.
+                    // Else it may be any other one's, and its entry stays.
+                    Err(error) if error.kind() == Kind::Corrupted => {
+                        if !self.log.seems_of(old, key) {
+                            kept.push(other);
+                        }
+                    }
+                    Err(error) => return Err(error),
                 }
             }
             *same = kept;

@@ -10,17 +10,21 @@
 //! | 3 checkpoint: what was emptied is free | as `checkpoint` |
 //! | 4 again, until there is room for some segments of new records, or nothing is worth a copy | |
 //!
-//! A segment is worth it from a sixteenth of dead bytes on. So of a full store that is written over and over, each byte
-//! costs up to 15 copied ones; it is the price of a store without room.
+//! A segment is worth it if a sixteenth of it is dead and a copy need not waste it again; where an exchange or a removal
+//! would be refused otherwise, any that wins something. So of a full store that is written over and over, each byte costs
+//! up to 15 copied ones; it is the price of a store without room. Why there is always such a segment: `log::segment`'s space.
 //!
-//! Segments of less than 64 KiB are for tests: a checkpoint's root takes many neighbours of them, and a full store may not
-//! find these.
+//! Relief is not sought by every update: only when the next exchange or removal would find no room, or when so much has died
+//! since it was sought last that a step of the reserve can be won. So a full store makes a bounded number of checkpoints for
+//! each segment it appends, however short its records are.
 //!
 //! It does not know who is refused: updates ask the log.
 
+use std::sync::atomic::Ordering;
+
 use super::Core;
 use crate::error::{Kind, Result};
-use crate::log::{Claim, Segment, Use};
+use crate::log::{Address, Claim, Segment, Use};
 
 /// Rounds of cleaning and checkpointing that one update waits for at most.
 const ROUNDS: usize = 8;
@@ -28,79 +32,168 @@ const ROUNDS: usize = 8;
 const WON_MAX: u32 = 4;
 /// Segments that removals want to find free.
 const LOW: u32 = 1;
+/// Updates that pass before the dead bytes of so many segments are added up again.
+const SEGMENTS_EACH: usize = 256;
+
+/// What an update of a full store may need.
+#[derive(Clone, Copy)]
+struct Wanted {
+    claim: Claim,
+    units: u32,
+}
 
 impl Core {
-    /// Wins room, if an update that `grows` or does not would find none. Returns with nothing won, too.
+    /// Wins room, if an update that `grows` or does not would find none. Returns with nothing won, too. `present`: where
+    /// the record stands that is replaced; `surely`: by an update that is refused if nothing is won.
     #[cold]
-    pub(super) fn relieve(&self, grows: bool) -> Result<()> {
-        if !grows && self.log.segments().space().left_for(Claim::Removal) > LOW {
+    pub(super) fn relieve(
+        &self,
+        grows: bool,
+        present: Option<Address>,
+        surely: bool,
+    ) -> Result<()> {
+        let wanted = if grows {
+            Wanted {
+                claim: Claim::Exchange,
+                units: self.units_at(present),
+            }
+        } else {
+            Wanted {
+                claim: Claim::Removal,
+                units: 1,
+            }
+        };
+        if !self.is_relief_due(wanted, surely) {
             return Ok(());
         }
         let _cleaning = self.cleaning.lock();
-        match self.win_room() {
-            // The update itself is told, if it finds no room.
-            Err(error) if error.kind() == Kind::Full => Ok(()),
-            other => other,
+        // Somebody may have done it meanwhile.
+        if !self.is_relief_due(wanted, true) {
+            return Ok(());
         }
+        let won = match self.win_room(wanted) {
+            // The update itself is told, if it finds no room.
+            Err(error) if error.kind() == Kind::Full => Ok(false),
+            other => other,
+        };
+        // Where there is nothing more to be won, there is not before something else has died.
+        *self.relieved.lock() = match won {
+            Ok(true) => (0, 0),
+            _ => self.left(),
+        };
+        won.map(|_| ())
     }
 
-    fn win_room(&self) -> Result<()> {
+    /// Segments that a frame takes which is as long as the one there.
+    fn units_at(&self, present: Option<Address>) -> u32 {
+        let pin = crate::epoch::pin();
+        let frame = present.and_then(|address| self.log.frame(&pin, address).ok());
+        frame.map_or(1, |frame| self.log.units_of(frame.len()))
+    }
+
+    fn is_relief_due(&self, wanted: Wanted, surely: bool) -> bool {
+        let segments = self.log.segments();
+        if !segments.is_full() {
+            return false;
+        }
+        let has_room = self.has_room(wanted);
+        if !has_room {
+            // Nobody else may do it: a store without a keeper would be refused for what readers let go of since.
+            segments.reap();
+        }
+        let asked = self.relief_asked.fetch_add(1, Ordering::Relaxed);
+        let total = segments.total() as usize;
+        if has_room && !surely && !asked.is_multiple_of(1 + total / SEGMENTS_EACH) {
+            return false;
+        }
+        let now = self.left();
+        let (dead, free) = {
+            let mut relieved = self.relieved.lock();
+            // What is cleaned by others is not news when it dies again.
+            relieved.0 = relieved.0.min(now.0);
+            *relieved
+        };
+        let size = self.log.geometry().segment_size();
+        let step = u64::from(segments.reserve().step.max(1)) * size;
+        now.0 >= dead + step || !has_room && now != (dead, free)
+    }
+
+    fn has_room(&self, wanted: Wanted) -> bool {
+        let space = self.log.segments().space();
+        space.left_for(wanted.claim) > LOW && space.is_left(wanted.units, wanted.claim)
+    }
+
+    /// Reclaimable bytes of the log, and free segments.
+    fn left(&self) -> (u64, u32) {
+        let log = self.log.segments().in_use(Use::Log);
+        let dead = log.iter().map(Segment::reclaimable).sum();
+        let (_, _, free) = self.log.segments().sizes();
+        (dead, (free >> self.log.geometry().shift) as u32)
+    }
+
+    /// Whether there is room for more than was there.
+    fn win_room(&self, wanted: Wanted) -> Result<bool> {
         let segments = self.log.segments();
         // What a checkpoint under way holds twice is free when it is done.
         drop(self.checkpoint.lock());
         for _ in 0..ROUNDS {
             segments.reap();
             if !segments.is_full() {
-                return Ok(());
+                return Ok(true);
             }
+            self.look_ahead();
             let secured = segments.space().secure(WON_MAX, Claim::Growth);
             match secured {
                 Err(error) if error.kind() == Kind::Full => {}
-                other => return other,
+                other => return other.map(|()| true),
             }
-            let won = self.clean_emptiest()?;
-            if !won && !self.is_worth_a_checkpoint() {
-                return Ok(());
+            if !self.clean_emptiest(wanted)? {
+                if self.has_room(wanted) {
+                    return Ok(false);
+                }
+                // Nothing is left to clean, so what is missing is what readers hold.
+                segments.reap_to_the_last();
+                return Ok(self.has_room(wanted));
             }
             self.look_ahead();
             self.checkpoint()?;
             segments.reap_patiently(self.log.geometry().segment_size());
         }
-        Ok(())
+        Ok(false)
     }
 
-    /// Cleans what lies before the checkpoint; whether there was something.
-    fn clean_emptiest(&self) -> Result<bool> {
+    /// Cleans what lies before the checkpoint; whether a checkpoint is worth it then.
+    fn clean_emptiest(&self, wanted: Wanted) -> Result<bool> {
         let size = self.log.geometry().segment_size();
-        let wanted = {
-            let space = self.log.segments().space();
-            u64::from(space.missing_for(Claim::Growth) + WON_MAX) * size
+        let has_room = self.has_room(wanted);
+        let lacking = self.log.segments().space().missing_for(Claim::Growth) + WON_MAX;
+        // What an exchange needs is won from whatever gives something back.
+        let is_worth = |segment: &Segment| {
+            let least = if has_room {
+                self.size_of(segment) / 16
+            } else {
+                size / 256
+            };
+            segment.reclaimable() >= least.max(1)
         };
         let mut won = 0;
-        while won < wanted
-            && let Some(segment) = self.emptiest(|segment| self.is_worth_cleaning(segment))
+        while won < u64::from(lacking) * size
+            && let Some(segment) = self.emptiest(is_worth)
         {
             match self.clean(segment) {
-                Ok(()) => won += segment.dead.max(1),
+                Ok(()) => won += segment.reclaimable().max(1),
                 // What is retired by now is free after the checkpoint.
                 Err(error) if error.kind() == Kind::Full => break,
                 Err(error) => return Err(error),
             }
         }
-        Ok(won > 0)
-    }
-
-    fn is_worth_cleaning(&self, segment: &Segment) -> bool {
-        let (size, unit) = (self.size_of(segment), self.log.geometry().segment_size());
-        // Of a large record's segment the end is always dead.
-        segment.dead * 16 >= size && (segment.units == 1 || segment.dead >= unit)
-    }
-
-    /// Whether a checkpoint makes a segment one that can be cleaned.
-    fn is_worth_a_checkpoint(&self) -> bool {
-        let from = self.replay_from.lock().sequence;
-        let (open, _) = self.log.end();
+        if won > 0 {
+            return Ok(true);
+        }
+        // Whether a checkpoint makes a segment one that can be cleaned.
+        let from = self.replay_from.lock().sequence();
+        let open = self.log.end().segment();
         let mut behind = self.log.segments().in_use(Use::Log).into_iter();
-        behind.any(|s| s.sequence >= from && s.index != open && self.is_worth_cleaning(&s))
+        Ok(behind.any(|s| s.sequence >= from && s.index != open && is_worth(&s)))
     }
 }

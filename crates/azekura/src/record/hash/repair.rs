@@ -9,9 +9,11 @@
 //! For stripes whose image is whole, frames before P count only if the image points to them. For the others the
 //! frames are all there is; cleaning has dropped old removals, so a record that was removed before P may come
 //! back. And what is lost behind P may have been a later value, or the removal, of any record before it. Such records
-//! are counted as *doubtful*. What is lost is said place by place.
+//! are counted as *doubtful*. A frame of which one bit is wrong (`log::damaged`) is lost to nobody: its records
+//! are brought over with the bit that its checksum asks for, and they alone are in doubt. What is lost is said place by
+//! place.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -23,7 +25,7 @@ use super::open::{read_root, read_super};
 use super::salvage::{find_segments, salvage};
 use super::{Compression, Core, HashDb, Options, value};
 use crate::error::{Kind, Result};
-use crate::format::frame::{Frame, FrameKind};
+use crate::format::frame::{Frame, FrameKind, Header};
 use crate::index::hash::Hash;
 use crate::index::hash::STRIPES;
 use crate::index::place_of;
@@ -49,9 +51,13 @@ pub struct RepairReport {
 impl RepairReport {
     /// Notes that the log cannot be read in `lost`, which `what` tells. Of what is before P the index knows better.
     pub(super) fn lose(&mut self, last: &Super, lost: Range<LogPosition>, what: String) {
-        self.lost.push(what);
-        if lost.end > last.start.1 {
+        if lost.end > last.start.position() {
             self.unsure_before = self.unsure_before.max(lost.start);
+            self.lost.push(format!(
+                "{what}: records written before it may have been changed or removed there, and are in doubt"
+            ));
+        } else {
+            self.lost.push(what);
         }
     }
 }
@@ -139,18 +145,25 @@ pub fn repair_storage(
             segment,
             last,
             report,
-            &mut |position, address, frame| {
+            &mut |position, address, frame, verifies| {
                 let stripe = Hash::of_key(frame.key, &secrets).stripe();
-                let before = position < last.start.1;
-                newest.note(position, address, &frame, before, known.of(stripe));
+                let before = position < last.start.position();
+                newest.note(
+                    position,
+                    address,
+                    (&frame, verifies),
+                    before,
+                    known.of(stripe),
+                );
             },
         );
     }
+    let rebuilt: HashSet<u64> = newest.rebuilt.keys().copied().collect();
     newest.copy_to(target, &log, last.compression, report, &mut |done, all| {
         progress(total + done * total / all.max(1), 2 * total);
     })?;
     // Records the index knew and nobody found.
-    let lost = known.missing(&log, &secrets);
+    let lost = known.missing(&log, &secrets, &rebuilt);
     if lost > 0 {
         report
             .lost
@@ -186,12 +199,16 @@ impl Known {
         self.0[stripe].as_deref()
     }
 
-    /// How many places hold no record that verifies.
-    fn missing(&self, log: &Log, secrets: &RapidSecrets) -> u64 {
+    /// How many places hold no record that verifies or was `rebuilt`.
+    fn missing(&self, log: &Log, secrets: &RapidSecrets, rebuilt: &HashSet<u64>) -> u64 {
         let mut buf = Vec::new();
         let mut lost = 0;
         for (stripe, places) in self.0.iter().enumerate() {
-            for place in places.iter().flatten() {
+            for place in places
+                .iter()
+                .flatten()
+                .filter(|place| !rebuilt.contains(place))
+            {
                 let found = log.copy_frame(Address(*place), &mut buf);
                 let is_there =
                     |frame: Frame<'_>| Hash::of_key(frame.key, secrets).stripe() == stripe;
@@ -206,6 +223,8 @@ impl Known {
 #[derive(Default)]
 struct Newest {
     found: HashMap<Vec<u8>, Found>,
+    /// What stood in frames of which one bit is wrong, by address: header and value.
+    rebuilt: HashMap<u64, (Header, Vec<u8>)>,
     cleared: LogPosition,
 }
 
@@ -216,6 +235,7 @@ struct Found {
     address: Address,
     removed: bool,
     doubtful: bool,
+    rebuilt: bool,
 }
 
 impl Newest {
@@ -224,7 +244,7 @@ impl Newest {
         &mut self,
         position: LogPosition,
         address: Address,
-        frame: &Frame<'_>,
+        (frame, verifies): (&Frame<'_>, bool),
         before: bool,
         places: Option<&[u64]>,
     ) {
@@ -241,8 +261,13 @@ impl Newest {
             position,
             address,
             removed,
-            doubtful: before && places.is_none(),
+            doubtful: before && places.is_none() || !verifies,
+            rebuilt: !verifies,
         };
+        if !verifies {
+            self.rebuilt
+                .insert(address.0, (frame.header, frame.value.to_vec()));
+        }
         let other = self.found.get(frame.key);
         if other.is_none_or(|other| other.position < position) {
             self.found.insert(frame.key.to_vec(), found);
@@ -267,7 +292,15 @@ impl Newest {
             if found.removed || found.position < self.cleared {
                 continue;
             }
-            let copied = log.copy_frame(found.address, &mut buf).and_then(|frame| {
+            let frame = match self.rebuilt.get(&found.address.0) {
+                Some((header, value)) if found.rebuilt => Ok(Frame {
+                    header: *header,
+                    key: &key,
+                    value,
+                }),
+                _ => log.copy_frame(found.address, &mut buf),
+            };
+            let copied = frame.and_then(|frame| {
                 let value = value::decode(compression, &frame)?;
                 target.put(&key, &value)
             });

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use super::layout::{Root, Super};
 use super::repair::RepairReport;
-use crate::format::frame::{Frame, FrameKind, INNER};
+use crate::format::frame::{Frame, FrameKind, INNER, NoFrame};
 use crate::io::Storage;
 use crate::log::layout::{
     FIRST_FRAME, LINK_OFFSET, SegmentHeader, encode_link, link_index, segment_seed,
@@ -41,7 +41,7 @@ pub(super) fn find_segments(
     });
     // Free segments still carry their old header: only those behind P are news.
     let is_news = |header: &SegmentHeader| {
-        root.needed.log.is_empty() || header.sequence > last.start.1.sequence
+        root.needed.log.is_empty() || header.sequence > last.start.sequence()
     };
     for index in 0..count as u32 {
         let is_known = |s: &Segment| (s.index..s.index + s.units).contains(&index);
@@ -55,20 +55,21 @@ pub(super) fn find_segments(
                 units: header.units,
                 sequence: header.sequence,
                 dead: 0,
+                waste: 0,
             });
         }
     }
     let guessed = headless(storage, last, &segments, report);
     let is_within = |segment: &&Segment| u64::from(segment.index) < count;
     segments.extend(guessed.iter().filter(is_within));
-    let (first, from) = last.start;
-    let begins = |s: &Segment| (s.index, s.sequence) == (first, from.sequence);
+    let (first, from) = (last.start.segment(), last.start.sequence());
+    let begins = |s: &Segment| (s.index, s.sequence) == (first, from);
     if !segments.iter().any(begins) {
         let what = format!(
             "the segment at offset {:#x}, where the log behind the checkpoint begins, is not there",
             geometry.offset_of(first)
         );
-        report.lose(last, all_of(from.sequence), what);
+        report.lose(last, all_of(from), what);
     }
     segments.sort_by_key(|segment| segment.sequence);
     segments
@@ -104,7 +105,7 @@ fn headless(
         let is_known = |s: &Segment| s.index == next && s.sequence > segment.sequence;
         if read.is_err()
             || segments.iter().any(is_known)
-            || segment.sequence < last.start.1.sequence
+            || segment.sequence < last.start.sequence()
         {
             continue;
         }
@@ -114,15 +115,16 @@ fn headless(
             continue;
         }
         let what = format!(
-            "the segment at offset {:#x}, in which the log goes on, has no header",
+            "the header of the segment at offset {:#x}, in which the log goes on, is damaged: its frames are read all the same",
             geometry.offset_of(next)
         );
-        report.lose(last, all_of(sequence), what);
+        report.lost.push(what);
         guessed.push(Segment {
             index: next,
             units: 1,
             sequence,
             dead: 0,
+            waste: 0,
         });
     }
     guessed
@@ -130,17 +132,21 @@ fn headless(
 
 /// The positions in the segment of that number.
 fn all_of(sequence: u64) -> Range<LogPosition> {
-    let position = |offset| LogPosition { sequence, offset };
-    position(0)..position(u32::MAX)
+    let first = LogPosition {
+        sequence,
+        offset: 0,
+    };
+    first..LogPosition::past(sequence)
 }
 
-/// Every frame of a segment that verifies, over holes and damage.
+/// Every frame of a segment that verifies, over holes and damage; `visit` is shown with each whether it verifies as it
+/// stands, or was rebuilt from one wrong bit.
 pub(super) fn salvage(
     log: &Log,
     segment: &Segment,
     last: &Super,
     report: &mut RepairReport,
-    visit: &mut dyn FnMut(LogPosition, Address, Frame<'_>),
+    visit: &mut dyn FnMut(LogPosition, Address, Frame<'_>, bool),
 ) {
     let room = u64::from(segment.units) << log.geometry().shift;
     let position_of = |at: u64| LogPosition {
@@ -152,9 +158,26 @@ pub(super) fn salvage(
     let mut buf = Vec::new();
     while at + 8 <= room {
         let address = log.address(segment.index, at as u32);
-        let Ok(frame) = log.copy_frame(address, &mut buf) else {
+        let rebuilt = (log.copy_frame(address, &mut buf).is_err() && damaged_from.is_none())
+            .then(|| rebuild(log, segment, at))
+            .flatten();
+        if let Some(rebuilt) = &rebuilt {
+            buf.clone_from(rebuilt);
+        }
+        let seed = log.segments().seed(segment.index).unwrap_or_default().0;
+        let found = if rebuilt.is_some() {
+            Frame::decode(&buf, seed, (at / 8) as u32)
+        } else {
+            log.copy_frame(address, &mut buf)
+                .map_err(|_| NoFrame::Shape)
+        };
+        let verifies = rebuilt.is_none();
+        let Ok(frame) = found else {
             // Blank room is the end, unless a frame follows or was synced there.
-            if log.map().load_u64(address.offset()) != 0 || position_of(at) < last.durable {
+            if log.map().load_u64(address.offset()) != 0
+                || log.is_unreadable(segment.index, at as u32)
+                || position_of(at) < last.durable
+            {
                 damaged_from.get_or_insert(gap_from.unwrap_or(at));
             }
             gap_from.get_or_insert(at);
@@ -178,20 +201,27 @@ pub(super) fn salvage(
             report.lose(last, position_of(from)..position, what);
         }
         let len = frame.len() as u64;
+        if !verifies {
+            report.lost.push(format!(
+                "one bit of the frame at offset {:#x} is wrong: its records are brought over as its checksum asks for, and in doubt",
+                address.offset()
+            ));
+        }
         match frame.header.kind {
             FrameKind::End => return,
             FrameKind::Pad => {}
             FrameKind::Batch => {
-                let seed = log
-                    .segments()
-                    .seed(segment.index)
-                    .map_or(0, |(seed, _)| seed);
                 for (place, inner) in frame.inner(seed, (at / 8) as u32) {
                     let position = LogPosition {
                         offset: place * 8,
                         ..position
                     };
-                    visit(position, log.address(segment.index, place * 8), inner);
+                    visit(
+                        position,
+                        log.address(segment.index, place * 8),
+                        inner,
+                        verifies,
+                    );
                 }
             }
             // An inner frame whose batch is damaged may have been half of something: left out.
@@ -202,7 +232,7 @@ pub(super) fn salvage(
                 );
                 report.lose(last, position..position_of(at + len), what);
             }
-            _ => visit(position, address, frame),
+            _ => visit(position, address, frame, verifies),
         }
         at += len;
     }
@@ -216,9 +246,22 @@ pub(super) fn salvage(
     }
 }
 
+/// The bytes of a frame of which one bit is wrong, and after which the segment is in order.
+fn rebuild(log: &Log, segment: &Segment, at: u64) -> Option<Vec<u8>> {
+    let room = u64::from(segment.units) << log.geometry().shift;
+    let (bytes, len) = log.rebuild(segment.index, at as u32)?;
+    let behind = at + u64::from(len);
+    let mut buf = Vec::new();
+    let address = log.address(segment.index, behind as u32);
+    let in_order = behind + 8 > room
+        || log.map().load_u64(address.offset()) == 0
+        || log.copy_frame(address, &mut buf).is_ok();
+    in_order.then_some(bytes)
+}
+
 /// What else unreadable bytes from `position` on may be than damage.
 fn or_never_written(last: &Super, position: LogPosition) -> &'static str {
-    if last.open && position >= last.durable.max(last.start.1) {
+    if last.open && position >= last.durable.max(last.start.position()) {
         ", or were being written when the writer ended, and nothing of them was acknowledged"
     } else {
         ""

@@ -14,12 +14,14 @@
 //! next checkpoint.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
+use super::read::passing;
 use super::{Core, KEY_LEN_MAX, VALUE_LEN_MAX, value};
 use crate::engine::{DecideMany, Durability, Edit};
 use crate::epoch::{self, Pin};
-use crate::error::Result;
+use crate::error::{Kind, Result};
 use crate::format::frame::{Frame, FrameKind};
 use crate::index::hash::Hash;
 use crate::index::{Blank, Locked, Slot};
@@ -37,12 +39,18 @@ struct Present<'p> {
 
 impl Core {
     /// What every update begins with: health, the keeper's bell, the gate. `grows`: whether it may store more than
-    /// was there.
+    /// was there; `key`: whose record it is, if it is one; `surely`:
+    /// whether it is not tried again if there is no room.
     #[inline(always)]
-    pub(super) fn begin_update(&self, grows: bool) -> Result<Inside<'_>> {
+    pub(super) fn begin_update(
+        &self,
+        grows: bool,
+        key: Option<(&[u8], Hash)>,
+        surely: bool,
+    ) -> Result<Inside<'_>> {
         self.log.healthy()?;
         if self.is_attention_due() {
-            self.work_is_due(grows)?;
+            self.work_is_due(grows, key, surely)?;
         }
         Ok(self.gate.enter())
     }
@@ -110,7 +118,8 @@ impl Core {
 
     #[inline(never)]
     fn put_at_large(&self, key: &[u8], hash: Hash, value: &[u8]) -> Result<()> {
-        self.edit(key, hash, true, |_| Edit::Put(Cow::Borrowed(value)), false)?;
+        let put = || self.edit(key, hash, true, |_| Edit::Put(Cow::Borrowed(value)), false);
+        self.going_on(key, hash, Some(value), put)?;
         self.ring_if_due();
         Ok(())
     }
@@ -125,14 +134,58 @@ impl Core {
 
     #[inline(never)]
     fn remove_at_large(&self, key: &[u8], hash: Hash) -> Result<bool> {
-        let mut found = false;
+        let found = Cell::new(false);
         let decide = |present: Option<&[u8]>| {
-            found = present.is_some();
+            found.set(present.is_some());
             Edit::Remove
         };
-        self.edit(key, hash, false, decide, false)?;
+        let remove = || self.edit(key, hash, false, decide, false);
+        self.going_on(key, hash, None, remove)?;
         self.ring_if_due();
-        Ok(found)
+        Ok(found.get())
+    }
+
+    /// Does an update, which stores `value` or removes. Where a full store has no room for it, room is won and it is done once
+    /// more; and again if others took what was won, unless it stores more than was there.
+    fn going_on(
+        &self,
+        key: &[u8],
+        hash: Hash,
+        value: Option<&[u8]>,
+        update: impl Fn() -> Result<()>,
+    ) -> Result<()> {
+        let mut refused = 0;
+        loop {
+            match update() {
+                Err(error)
+                    if error.kind() == Kind::Full
+                        && (refused == 0
+                            || refused < REFUSALS_MAX && self.is_owed(key, hash, value)) =>
+                {
+                    refused += 1;
+                    self.relieve(value.is_some(), self.place_of(key, hash), true)?;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Whether a full store takes it: it removes, or stores no more than is there.
+    fn is_owed(&self, key: &[u8], hash: Hash, value: Option<&[u8]>) -> bool {
+        let Some(value) = value else {
+            return true;
+        };
+        let (stored, flags) = value::encode(self.compression, value);
+        let entry = Entry {
+            kind: FrameKind::Put,
+            flags,
+            key,
+            value: &stored,
+        };
+        let pin = epoch::pin();
+        let present = self.place_of(key, hash);
+        let present = present.and_then(|address| self.log.frame(&pin, address).ok());
+        present.is_some_and(|frame| entry.frame_len() <= frame.len())
     }
 
     /// The common update in few instructions: nobody is in the way, the record is a short one that stands in its
@@ -209,7 +262,7 @@ impl Core {
         shows: bool,
     ) -> Result<()> {
         self.check_lengths(key, &[])?;
-        let _inside = self.begin_update(inserts)?;
+        let _inside = self.begin_update(inserts, Some((key, hash)), shows)?;
         let pin = epoch::pin();
         let (mut locked, found) = if inserts {
             self.index
@@ -244,7 +297,7 @@ impl Core {
                 };
                 let present_len = found.as_ref().map(|present| present.frame.len());
                 let claim = claim_of(entry.frame_len(), present_len.unwrap_or(0));
-                self.log.admit(claim)?;
+                let claim = self.admitted(claim, entry.frame_len())?;
                 let appended = self.log.append(&mark, &entry, claim)?;
                 self.apply_put(&pin, &mut locked, found.as_ref(), appended.address);
             }
@@ -267,6 +320,21 @@ impl Core {
         Ok(())
     }
 
+    /// The claim under which a frame of `len` bytes is appended. An exchange for which others left no room goes one step
+    /// deeper: the next one wins it back before it begins.
+    fn admitted(&self, claim: Claim, len: usize) -> Result<Claim> {
+        if !self.log.segments().is_full() {
+            return Ok(claim);
+        }
+        match self.log.admit(claim, len) {
+            Err(error) if error.kind() == Kind::Full && claim == Claim::Exchange => {
+                self.log.admit(Claim::Removal, len)?;
+                Ok(Claim::Removal)
+            }
+            other => other.map(|()| claim),
+        }
+    }
+
     /// The record of `key`, whose home is locked.
     fn present<'p>(
         &'p self,
@@ -274,11 +342,15 @@ impl Core {
         locked: &Locked<'p>,
         key: &[u8],
     ) -> Result<Option<Present<'p>>> {
+        let mut damaged = None;
         let found = locked.find(|place| {
-            Ok(self
-                .matching(pin, place, key)?
-                .map(|frame| (Address(place), frame)))
+            let frame = passing(self.matching(pin, place, key), &mut damaged)?;
+            Ok(frame.map(|frame| (Address(place), frame)))
         })?;
+        // What does not verify may be this record.
+        if let (None, Some(error)) = (&found, damaged) {
+            return Err(error);
+        }
         Ok(found.map(|(slot, (address, frame))| Present {
             slot,
             address,
@@ -340,7 +412,7 @@ impl Core {
     fn update_records(&self, distinct: &Distinct<'_>, decide: DecideMany<'_, '_>) -> Result<()> {
         let records = &distinct.records;
         let hashes: Vec<Hash> = records.iter().map(|key| self.hash(key)).collect();
-        let _inside = self.begin_update(true)?;
+        let _inside = self.begin_update(true, None, true)?;
         let pin = epoch::pin();
         let (mut locked, found) = self.index.lock_many_to_put(&pin, &hashes, |at, locked| {
             self.present(&pin, locked, records[at])
@@ -406,7 +478,8 @@ impl Core {
         let mark = pin.briefly();
         let mut addresses = Vec::with_capacity(entries.len());
         let claim = claim_of_many(&changed, &entries, found);
-        self.log.admit(claim)?;
+        let len = entries.iter().map(Entry::frame_len).sum();
+        let claim = self.admitted(claim, len)?;
         if let [entry] = entries.as_slice() {
             addresses.push(self.log.append(&mark, entry, claim)?);
         } else {
@@ -443,19 +516,23 @@ impl Core {
             self.log.append(&mark, &entry, Claim::Removal)?;
             self.index.clear(blank, None);
             self.count.reset();
-            let (open, end) = self.log.end();
+            let end = self.log.end();
             for segment in self.log.segments().in_use(Use::Log) {
-                if segment.index == open {
-                    let dead = u64::from(end.offset).saturating_sub(segment.dead);
-                    self.log.segments().bury(open, dead);
-                } else {
-                    self.log.segments().bury_all(segment.index);
+                match end.offset() {
+                    Some(offset) if segment.index == end.segment() => {
+                        let dead = u64::from(offset).saturating_sub(segment.dead);
+                        self.log.segments().bury(segment.index, dead);
+                    }
+                    _ => self.log.segments().bury_all(segment.index),
                 }
             }
         }
         self.end_update()
     }
 }
+
+/// How often an update of a full store is tried again.
+const REFUSALS_MAX: usize = 8;
 
 /// What the log is to make room for: a frame in the place of one of `present` bytes.
 fn claim_of(len: usize, present: usize) -> Claim {

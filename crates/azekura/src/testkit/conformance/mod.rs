@@ -12,6 +12,7 @@
 //! power are other nets.
 
 mod evict;
+pub mod lengths;
 mod ordered;
 mod scans;
 mod threads;
@@ -27,10 +28,12 @@ use std::time::Duration;
 use super::model::Model;
 use super::op::{Generator, Op};
 use super::random::{Random, round_seed};
+use super::suite::share;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::verbs::Verbs;
 pub use evict::{Bounds, evictions};
+use lengths::lengths;
 use ordered::ordered;
 use scans::{bookmarks_over_reopening, reads, scans, scans_between_changes};
 use threads::{histories, scans_beside_writers, threads};
@@ -72,9 +75,11 @@ impl Effort {
         ..Self::QUICK
     };
 
-    /// As [`QUICK`](Self::QUICK), with the seed of this round of a soak.
+    /// This run's share of [`QUICK`](Self::QUICK), with the seed of this round of a soak.
     pub fn quick() -> Self {
         Self {
+            sequences: share(Self::QUICK.sequences),
+            histories: share(Self::QUICK.histories),
             seed: Self::QUICK.seed + round_seed(),
             ..Self::QUICK
         }
@@ -150,6 +155,9 @@ const CHECKS: &[(&str, Check)] = &[
     ("records put and read many at once", many),
     ("updates of many at once", updates_of_many),
     ("limits", limits),
+    ("values over values of other lengths", |engine, _| {
+        lengths(engine)
+    }),
     ("clearings", clearings),
     ("updates by threads", threads),
     ("records scanned beside writers", scans_beside_writers),

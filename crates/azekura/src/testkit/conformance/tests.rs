@@ -102,6 +102,7 @@ fn every_check_catches_a_bug_by_itself() {
     catches("updates of many at once", Bug::FirstEditCounts);
     catches("limits", Bug::OverLimitCut);
     catches("limits", Bug::OverLimitHalf);
+    catches("values over values of other lengths", Bug::EmptyIsAbsent);
     catches("clearings", Bug::ClearLeaves);
     for bug in [
         Bug::RacyUpdate,

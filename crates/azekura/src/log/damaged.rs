@@ -1,0 +1,363 @@
+//! Reading the log past damage: what stood in a place that does not verify, and where the log goes on after it.
+//!
+//! A damaged place may have held any change of any record. Two findings bound it:
+//!
+//! 1. *One bit.* If there is exactly one bit whose flip makes the place a frame that verifies, and what follows that frame
+//!    is in order, then that frame stood there: its keys are all that is affected. CRC32C tells every single flipped
+//!    bit of so short a frame from every other one and from none. Other damage passes for one flipped bit with a chance
+//!    of the frame's bits in 2^32; frames longer than `REBUILT_MAX` are therefore not tried, which keeps it below 1 in 8000
+//!    for the longest and below 1 in a million for a frame of 500 bytes. A *clear* is never believed: what it would
+//!    remove is everything.
+//! 2. *Nothing.* If all from the place to the end of the segment is zeros but for one bit, and nothing is linked, the log
+//!    ends there: a frame's first word has more than one bit, since its upper half is never zero and a checksum with no bit
+//!    at all has a chance of 1 in 2^32.
+//!
+//! Anything else is unbounded: it affects all that was last written before the place where the log can be read again.
+//! That is the next offset at which a frame verifies; what lies between is not looked into, since frames may be missing
+//! there without a trace.
+//!
+//! Segments lead on by links. A link that does not verify is repaired by its one flipped bit, by the one sequence
+//! that must come next if the header it leads to is damaged, or by the header that has that sequence, if there was no
+//! recovery since (a recovery may have put other segments in the place of those with the sequences that follow).
+//!
+//! It changes nothing: what it finds is `recover`'s to report.
+
+use super::layout::{
+    FIRST_FRAME, LINK_OFFSET, LogPosition, decode_link, encode_link, link_index, segment_seed,
+};
+use super::{Link, Log, Segment, Use};
+use crate::error::{Error, Kind};
+use crate::format::frame::{Frame, FrameKind, Header, INNER};
+
+/// Longest frame that is rebuilt, in bytes.
+const REBUILT_MAX: usize = 64 << 10;
+
+/// How many recoveries after another a link may lead over without its header.
+const EPOCHS: u64 = 16;
+
+/// A place of the log that does not verify.
+#[derive(Debug)]
+pub struct Lost<'b> {
+    /// What is wrong.
+    pub what: &'static str,
+    /// Offset in the file.
+    pub offset: u64,
+    /// Bytes that cannot be read; 0: up to the end of the log.
+    pub len: u64,
+    /// The segment, and the offset in it.
+    pub place: (u32, u32),
+    /// Where in the log.
+    pub from: LogPosition,
+    /// What stood there.
+    pub stood: Stood<'b>,
+}
+
+/// What stood in a place that does not verify.
+#[derive(Debug)]
+pub enum Stood<'b> {
+    /// Nothing that changes a record.
+    Nothing,
+    /// This frame, but for one bit; with the seed of its segment.
+    Frame(Frame<'b>, u32),
+    /// It cannot be known. The log can be read again from there; `None`: not any more.
+    Unknown(Option<LogPosition>),
+}
+
+/// The result of looking into a damaged place.
+pub(super) enum Look {
+    /// One bit: the frame's bytes as they were, and their length.
+    Rebuilt(Vec<u8>, u32),
+    /// A stray bit where nothing was published.
+    End,
+    /// It cannot be known; the next frame that verifies in the segment.
+    Unknown(Option<u32>),
+}
+
+/// The segment after one whose link does not verify.
+pub(super) enum Onward {
+    /// This one; with the link word as it should be.
+    To(Segment, u64),
+    /// There is none: the word is zero but for one bit.
+    End,
+    /// It cannot be known.
+    Unknown,
+}
+
+impl Log {
+    /// Looks into a place of segment `index` that does not verify.
+    pub(super) fn look_into(&self, index: u32, at: u32) -> Look {
+        let Some((seed, room)) = self.segments.seed(index) else {
+            return Look::Unknown(None);
+        };
+        if let Some((bytes, len)) = self.rebuild(index, at) {
+            let behind = at + len;
+            let in_order = u64::from(behind) >= room
+                || self.map.load_u64(self.address(index, behind).offset()) == 0
+                || self.look_top(index, behind).is_ok();
+            let of_clear = Frame::decode(&bytes, seed, at / 8)
+                .is_ok_and(|frame| frame.header.kind == FrameKind::Clear);
+            if in_order && !of_clear {
+                return Look::Rebuilt(bytes, len);
+            }
+        }
+        let sequence = self.segments.sequence_of(index).unwrap_or_default();
+        let unlinked = matches!(self.onward(index, sequence), Onward::End)
+            || self.link(index, sequence) == Link::None;
+        if unlinked && self.is_one_stray_bit(index, at, room) {
+            return Look::End;
+        }
+        Look::Unknown(self.resume_after(index, at))
+    }
+
+    fn is_one_stray_bit(&self, index: u32, at: u32, room: u64) -> bool {
+        let mut bits = 0;
+        for at in (u64::from(at)..room).step_by(8) {
+            bits += self
+                .map
+                .load_u64(self.address(index, at as u32).offset())
+                .count_ones();
+            if bits > 1 {
+                return false;
+            }
+        }
+        bits == 1
+    }
+
+    /// The frame that stood at a place, if one flipped bit tells: its bytes and length.
+    pub fn rebuild(&self, index: u32, at: u32) -> Option<(Vec<u8>, u32)> {
+        let (seed, room) = self.segments.seed(index)?;
+        let len = (room.checked_sub(u64::from(at))?).min(REBUILT_MAX as u64) as usize;
+        let mut bytes = vec![0; len & !7];
+        self.map
+            .copy_out(self.address(index, at).offset(), &mut bytes);
+        let len = rebuild(&mut bytes, seed, at / 8)?;
+        bytes.truncate(len);
+        Some((bytes, len as u32))
+    }
+
+    /// Where the log goes on after segment `index`, whose link word does not lead on.
+    pub(super) fn onward(&self, index: u32, sequence: u64) -> Onward {
+        let at = self.geometry.offset_of(index) + LINK_OFFSET;
+        let word = self.map.load_u64(at);
+        let seed = segment_seed(self.geometry.salt, sequence);
+        for bit in 0..64 {
+            let flipped = word ^ 1 << bit;
+            let leads = decode_link(flipped, seed, sequence, |next| self.header_within(next));
+            if let Link::To(next) = leads
+                && let Some(header) = self.header_within(next.index)
+                && let Some(segment) = self.candidate(next.index, header.sequence)
+            {
+                return Onward::To(segment, flipped);
+            }
+        }
+        // The header that it leads to is damaged: the sequence must be the next one, or the first of an epoch.
+        if let Some(next) = link_index(word) {
+            let epoch = sequence >> 32;
+            let firsts = (1..=EPOCHS).map(|more| (epoch + more) << 32);
+            for wanted in std::iter::once(sequence + 1).chain(firsts) {
+                if encode_link(next, seed, wanted) == word
+                    && let Some(segment) = self.candidate(next, wanted)
+                {
+                    return Onward::To(segment, word);
+                }
+            }
+        }
+        if word.is_power_of_two() {
+            return Onward::End;
+        }
+        self.by_header(sequence).map_or(Onward::Unknown, |next| {
+            Onward::To(next, encode_link(next.index, seed, next.sequence))
+        })
+    }
+
+    /// The segment whose header has the sequence after this one, if no recovery came since.
+    fn by_header(&self, sequence: u64) -> Option<Segment> {
+        let size = self.storage.size().ok()?;
+        let count = size.saturating_sub(self.geometry.offset_of(0)) >> self.geometry.shift;
+        let mut found = None;
+        for index in 0..count as u32 {
+            let Some(header) = self.header_within(index) else {
+                continue;
+            };
+            if header.sequence >> 32 > sequence >> 32 {
+                return None;
+            }
+            if header.sequence == sequence + 1 {
+                found = self.candidate(index, header.sequence);
+            }
+        }
+        found
+    }
+
+    fn header_within(&self, index: u32) -> Option<super::SegmentHeader> {
+        let header_end = self.geometry.offset_of(index) + u64::from(FIRST_FRAME);
+        let inside = self.storage.size().is_ok_and(|size| header_end <= size);
+        inside.then(|| self.header(index)).flatten()
+    }
+
+    /// A segment of that sequence at `index`, with as many units as its header or its first frame asks for.
+    pub(super) fn candidate(&self, index: u32, sequence: u64) -> Option<Segment> {
+        let size = self.storage.size().ok()?;
+        let offset = self.geometry.offset_of(index);
+        let first = offset + u64::from(FIRST_FRAME);
+        if first + 16 > size {
+            return None;
+        }
+        let header = self.header(index).filter(|h| h.sequence == sequence);
+        let units = header.map_or_else(
+            || {
+                let frame = Header::of_word(self.map.load_u64(first)).filter(Header::is_long);
+                let frame = frame.map(|header| header.with_lens(self.map.load_u64(first + 8)));
+                let len = frame.map_or(0, |header| header.frame_len() as u64);
+                let whole = u64::from(FIRST_FRAME) + len;
+                whole.div_ceil(self.geometry.segment_size()) as u32
+            },
+            |header| header.units,
+        );
+        let end = self.geometry.offset_of(index.checked_add(units)?);
+        (end <= size).then_some(Segment {
+            index,
+            units,
+            sequence,
+            dead: 0,
+            waste: 0,
+        })
+    }
+
+    /// Takes a segment into use whose header may be damaged; whether it could be.
+    pub(super) fn enter_candidate(&self, segment: Segment) -> bool {
+        self.segments.sequence_of(segment.index) == Some(segment.sequence)
+            || self.segments.adopt(segment, Use::Log).is_ok()
+    }
+
+    /// A place that does not verify, as an error.
+    #[cold]
+    pub fn lost_error(&self, lost: &Lost<'_>) -> Error {
+        Error::new(Kind::Corrupted, lost.what)
+            .at(self.storage.path())
+            .offset(lost.offset)
+            .remedy(format!(
+                "run `azekura repair {} NEW-FILE`, or restore a backup",
+                self.storage.path().display()
+            ))
+    }
+}
+
+/// Flips the one bit that makes `bytes` begin with a frame; the frame's length. `None`: there is no such bit, and nothing
+/// is changed.
+fn rebuild(bytes: &mut [u8], seed: u32, place: u32) -> Option<usize> {
+    // A bit of the header: with it the length may change, so each is tried.
+    let word = u64::from_le_bytes(*bytes.first_chunk()?);
+    for bit in 32..128 {
+        if let Some(byte) = bytes.get_mut(bit / 8) {
+            *byte ^= 1 << (bit % 8);
+        }
+        let is_lens = bit >= 64;
+        let tried = Frame::decode(bytes, seed, place)
+            .ok()
+            .filter(|frame| !frame.has(INNER) && (!is_lens || frame.header.is_long()));
+        if let Some(len) = tried.map(|frame| frame.len()) {
+            return Some(len);
+        }
+        if let Some(byte) = bytes.get_mut(bit / 8) {
+            *byte ^= 1 << (bit % 8);
+        }
+    }
+    let mut header = Header::of_word(word)?;
+    if header.is_long() {
+        header = header.with_lens(u64::from_le_bytes(*bytes.get(8..)?.first_chunk()?));
+    }
+    if header.flags & INNER != 0 {
+        return None;
+    }
+    let len = header.frame_len();
+    let rest = bytes.get(8..len)?;
+    let Err(crate::format::frame::NoFrame::Checksum { stored, computed }) =
+        Frame::decode(bytes, seed, place)
+    else {
+        return None;
+    };
+    let difference = stored ^ computed;
+    if difference.is_power_of_two() {
+        let bit = difference.trailing_zeros() as usize;
+        *bytes.get_mut(bit / 8)? ^= 1 << (bit % 8);
+        return Some(len);
+    }
+    // The difference that a flipped bit makes depends on its distance from the end alone: CRC is linear.
+    let mut made: [u32; 8] = std::array::from_fn(|bit| byte_step(1 << bit));
+    let found = (0..rest.len()).rev().find_map(|at| {
+        let bit = made.iter().position(|made| *made == difference);
+        for state in &mut made {
+            *state = *state >> 8 ^ byte_step(*state & 0xff);
+        }
+        bit.map(|bit| (at, bit))
+    });
+    let (at, bit) = found?;
+    *bytes.get_mut(8 + at)? ^= 1 << bit;
+    let verifies = Frame::decode(bytes, seed, place).is_ok_and(|frame| frame.len() == len);
+    if !verifies {
+        *bytes.get_mut(8 + at)? ^= 1 << bit;
+    }
+    verifies.then_some(len)
+}
+
+/// CRC32C of one byte, without inversions.
+const fn byte_step(byte: u32) -> u32 {
+    let mut state = byte;
+    let mut bit = 0;
+    while bit < 8 {
+        state = if state & 1 == 0 {
+            state >> 1
+        } else {
+            state >> 1 ^ 0x82f6_3b78
+        };
+        bit += 1;
+    }
+    state
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(key: &[u8], value: &[u8]) -> Vec<u8> {
+        let header = Header::new(FrameKind::Put, 0, key.len(), value.len());
+        let mut rest = Vec::new();
+        if let Some(word) = header.long_word() {
+            rest.extend_from_slice(&word.to_le_bytes());
+        }
+        rest.extend_from_slice(key);
+        rest.extend_from_slice(value);
+        rest.resize(header.frame_len() - 8, 0);
+        let mut frame = header.word(5, 9, &rest).to_le_bytes().to_vec();
+        frame.extend_from_slice(&rest);
+        frame
+    }
+
+    #[test]
+    fn each_flipped_bit_of_a_frame_is_found_and_two_are_not() {
+        for (key, value) in [
+            (&b"k"[..], vec![7; 20]),
+            (b"12345678", vec![9; 8]),
+            (&[3; 300], vec![1; 50]),
+        ] {
+            let whole = frame(key, &value);
+            let mut room = whole.clone();
+            room.resize(whole.len() + 64, 0);
+            for bit in 0..whole.len() * 8 {
+                let mut damaged = room.clone();
+                damaged[bit / 8] ^= 1 << (bit % 8);
+                assert_eq!(rebuild(&mut damaged, 5, 9), Some(whole.len()), "bit {bit}");
+                assert_eq!(damaged, room, "bit {bit}");
+                let other = (bit * 7 + 13) % (whole.len() * 8);
+                if other != bit {
+                    damaged[bit / 8] ^= 1 << (bit % 8);
+                    damaged[other / 8] ^= 1 << (other % 8);
+                    let twice = damaged.clone();
+                    assert_eq!(rebuild(&mut damaged, 5, 9), None, "bits {bit}, {other}");
+                    assert_eq!(damaged, twice);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! The log's end and its followers, through the engine: what `position` answers while others append, and that a
+//! follower is never silent about what it cannot show. What a crash leaves of an end is tried by reopening a copy of the
+//! file that nobody closed.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use super::*;
+use crate::log::{End, Use};
+
+/// The end and the open segment were once two truths, and between them the end was past all of a segment that was just
+/// opened: a sync of that moment promised, and skipped, everything appended there later.
+#[test]
+fn the_end_never_goes_back_while_others_append() {
+    let db = Arc::new(HashDb::create_on(Memory::new(1 << 26).unwrap(), &small()).unwrap());
+    let done = Arc::new(AtomicBool::new(false));
+    let watcher = {
+        let (db, done) = (Arc::clone(&db), Arc::clone(&done));
+        std::thread::spawn(move || {
+            let (mut last, mut seen) = (db.position(), 0u64);
+            while !done.load(Ordering::Relaxed) {
+                let now = db.position();
+                assert!(last <= now, "{now} after {last}");
+                assert!(now.offset <= 4096, "{now}");
+                (last, seen) = (now, seen + 1);
+            }
+            seen
+        })
+    };
+    for round in 0..2000u32 {
+        for key in 0..20u32 {
+            db.put(&key.to_le_bytes(), &[round as u8; 400]).unwrap();
+        }
+        if round % 50 == 0 {
+            db.checkpoint().unwrap();
+            db.maintain().unwrap();
+        }
+        if watcher.is_finished() {
+            break;
+        }
+    }
+    done.store(true, Ordering::Relaxed);
+    assert!(watcher.join().unwrap() > 1000);
+}
+
+/// Of each kind of end: at a frame, at the end of a full segment, past a large value, and after opening again.
+#[test]
+fn what_a_sync_makes_durable_is_the_end_and_opens_again() {
+    let mut memory = Memory::new(1 << 26).unwrap();
+    let mut db = HashDb::create_on(memory.clone(), &small()).unwrap();
+    let lens = [1, 40, 400, 100_000, 8, 3000, 2000, 50_000, 4000, 1000];
+    let mut closed = 0;
+    for (at, len) in lens.into_iter().cycle().take(200).enumerate() {
+        db.put(&(at as u32 % 7).to_le_bytes(), &vec![7; len])
+            .unwrap();
+        closed += u32::from(matches!(db.log().end(), End::Closed { .. }));
+        db.sync(Durability::Power).unwrap();
+        assert_eq!(db.log().durable(), db.position());
+        assert_eq!(db.log().mark().unwrap().durable, db.position());
+        if at % 10 == 9 {
+            let count = db.count();
+            if at % 20 == 9 {
+                db.checkpoint().unwrap();
+            }
+            // As if the process were killed: the file is not closed.
+            memory = Memory::from_bytes(&memory.to_vec(), 1 << 26).unwrap();
+            db = HashDb::open_on(memory.clone(), &small()).unwrap();
+            assert_eq!(db.count(), count);
+            assert!(db.check(&mut |_, _| ()).unwrap().is_sound());
+        }
+    }
+    assert!(closed > 20, "{closed}");
+}
+
+/// A segment past the position was cleaned and free again: a follower that began there was shown nothing, for ever, and
+/// was told that this was all.
+#[test]
+fn a_position_before_a_segment_that_is_gone_is_refused() {
+    let (mut refused, mut followed) = (0, 0);
+    for count in 1..40u32 {
+        let db = HashDb::create_on(Memory::new(1 << 26).unwrap(), &small()).unwrap();
+        for i in 0..count {
+            db.put(&i.to_le_bytes(), &[1; 200]).unwrap();
+        }
+        let from = db.position();
+        for i in 0..200u32 {
+            db.put(&(1000 + i % 4).to_le_bytes(), &[2; 200]).unwrap();
+        }
+        for _ in 0..50 {
+            db.maintain().unwrap();
+        }
+        db.put(b"last", b"3").unwrap();
+        match db.log().follow(Some(from)) {
+            Ok(mut follower) => {
+                let shown = follower
+                    .advance(&mut |_, _| ControlFlow::Continue(()))
+                    .unwrap();
+                assert_eq!(shown, 201, "{count}");
+                assert_eq!(follower.position(), db.position());
+                followed += 1;
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), Kind::Invalid);
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused > 0, "{refused} refused, {followed} followed");
+}
+
+/// The chain leaps from epoch to epoch: the link alone leads on there.
+#[test]
+fn a_follower_goes_on_over_openings_after_a_crash() {
+    let mut memory = Memory::new(1 << 26).unwrap();
+    let mut db = HashDb::create_on(memory.clone(), &small()).unwrap();
+    let mut positions = vec![db.position()];
+    for round in 0..6u8 {
+        for i in 0..30u32 {
+            db.put(&i.to_le_bytes(), &[round; 300]).unwrap();
+            positions.push(db.position());
+        }
+        memory = Memory::from_bytes(&memory.to_vec(), 1 << 26).unwrap();
+        db = HashDb::open_on(memory.clone(), &small()).unwrap();
+    }
+    for (before, from) in positions.iter().enumerate() {
+        let mut follower = db.log().follow(Some(*from)).unwrap();
+        let shown = follower
+            .advance(&mut |_, _| ControlFlow::Continue(()))
+            .unwrap();
+        assert_eq!(shown, 180 - before as u64);
+    }
+    let in_use = db.log().segments().in_use(Use::Log);
+    let epochs: HashSet<u64> = in_use.iter().map(|s| s.sequence >> 32).collect();
+    assert!(epochs.len() > 4, "{epochs:?}");
+}

@@ -1,0 +1,59 @@
+//! Values of every length over values of every length.
+//!
+//! A record is stored in one of several forms, and a change from one to another is a case of its own. [`edges`] are the
+//! lengths beside which a form, a page or a segment ends; each is put over each. Which form an engine chooses is its own.
+
+use super::{Outcomes, equal};
+use crate::engine::Engine;
+use crate::verbs::Verbs;
+
+/// Lengths on both sides of the edges of every encoding, up to `max`, rising. `segment` is the length of a segment, or of
+/// what takes its place.
+pub fn edges(segment: usize, max: usize) -> Vec<usize> {
+    let mut lens = vec![0, 1, 254, 255, 256, 257];
+    // A short frame's value, with a key of up to 255 bytes beside it.
+    lens.extend((65_480..=65_560).step_by(8));
+    for edge in [4096, 65_536, segment / 2, segment, 70_000] {
+        lens.extend([edge - 1, edge, edge + 1]);
+    }
+    lens.sort_unstable();
+    lens.dedup();
+    lens.retain(|len| *len <= max);
+    lens
+}
+
+/// Bytes of a value of this length; they depend on both.
+pub fn value(len: usize, turn: u8) -> Vec<u8> {
+    vec![(len as u8).wrapping_mul(2) ^ turn | 1 << 7; len]
+}
+
+pub(super) fn lengths(engine: &dyn Engine) -> Outcomes<u64> {
+    // What takes more is tried on an engine's own file, whose segments are known.
+    let max = engine.promise().value_len_max.min(70_001) as usize;
+    let lens = edges(1 << 16, max);
+    let mut count = 0;
+    for &old in &lens {
+        for &new in &lens {
+            engine.put(b"key", &value(old, 1))?;
+            engine.put(b"key", &value(new, 2))?;
+            let kept = engine.get(b"key")? == Some(value(new, 2));
+            equal(
+                &kept,
+                &true,
+                &format!("value of {new} bytes over {old} is kept"),
+            )?;
+            count += 1;
+        }
+    }
+    equal(
+        &engine.count(),
+        &1,
+        "records, of one that changed its length",
+    )?;
+    let Some(file) = engine.as_persistent() else {
+        return Ok(count);
+    };
+    let damage = file.check(&mut |_, _| ())?.damage;
+    equal(&damage, &Vec::new(), "damage after values of all lengths")?;
+    Ok(count)
+}

@@ -1,0 +1,603 @@
+//! Crashes of runs of many threads: writers, syncers, clears, upkeep, readers and a follower, cut at any step.
+//!
+//! ```text
+//!   fill, close, open again --> threads under a seeded schedule, on the simulated disk --> events 0 .. n
+//!   each chosen event: what a power cut and the death of the process leave --> a fresh open --> judge, per key
+//! ```
+//! Every change of the disk is a place where another thread may come in, and is an event: so the state after an event is
+//! that of a run whose threads are all abandoned in the middle of what they do. Each key has one writer, so the history of
+//! a key is known: what was begun, when it was acknowledged, and what syncs and clears were begun meanwhile. A state
+//! is judged by it:
+//!
+//! 1. Of each key a value is found that was put, or it is absent for a reason; never an older state than one that must last:
+//!    all that was acknowledged before the death of the process; before a cut of the power what was durable by itself, or
+//!    acknowledged before a sync began that returned.
+//! 2. Where the store is one history, who is found proves that all is there that was acknowledged before it began.
+//! 3. A batch is there whole or not at all. What a clear removed does not return.
+//! 4. The store's own check is content, and it takes further changes.
+//! 5. A follower is shown every put since its beginning, in the order of each key.
+//!
+//! An engine joins with [`Engine`] and [`Store`], a page of code. Built with `--cfg azekura_weave` only.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+use super::Random;
+use super::crash::{self, Config, Counts, Crash, End, Ledger};
+use super::schedule::{self, Threads, point};
+use crate::error::{Kind, Result};
+use crate::io::sim::SimDisk;
+
+/// What threads do with a store: what users call.
+pub trait Store: Sync {
+    /// Sets the value of key number `key`.
+    fn put(&self, key: u32, value: &[u8]) -> Result<()>;
+    /// Removes it.
+    fn remove(&self, key: u32) -> Result<()>;
+    /// Sets and removes (`None`) several at once: all or none.
+    fn batch(&self, changes: &[(u32, Option<Vec<u8>>)]) -> Result<()>;
+    /// The value.
+    fn get(&self, key: u32) -> Result<Option<Vec<u8>>>;
+    /// Makes what was acknowledged survive loss of power.
+    fn sync(&self) -> Result<()>;
+    /// Removes all.
+    fn clear(&self) -> Result<()>;
+    /// Some upkeep: a checkpoint, a step of cleaning, a compaction, a snapshot that is held.
+    fn upkeep(&self, random: &mut Random) -> Result<()>;
+    /// Follows the changes until `goes_on` says no, and then to the end. Calls `goes_on` once it has begun. Shows each
+    /// put, in order. A store that nobody can follow returns at once, without calling it.
+    fn follow(
+        &self,
+        goes_on: &mut dyn FnMut() -> bool,
+        shown: &mut dyn FnMut(u32, &[u8]),
+    ) -> Result<()>;
+    /// Verifies everything; what is wrong, if anything is.
+    fn damage(&self) -> Result<Option<String>>;
+}
+
+/// A store as one configuration makes it.
+pub trait Engine {
+    /// The store.
+    type Store: Store;
+    /// A new one.
+    fn create(&self, disk: &SimDisk) -> Result<Self::Store>;
+    /// The one that is there.
+    fn open(&self, disk: &SimDisk) -> Result<Self::Store>;
+    /// Ends it well.
+    fn close(&self, store: Self::Store) -> Result<()>;
+    /// What it promises.
+    fn promise(&self) -> Promise;
+}
+
+/// What an engine promises beyond the rest.
+#[derive(Clone, Copy, Debug)]
+pub struct Promise {
+    /// Each acknowledged change survives loss of power.
+    pub durable: bool,
+    /// What survives loss of power is a prefix of all changes, not of each key's only.
+    pub one_history: bool,
+    /// Everything can be removed at once.
+    pub clears: bool,
+}
+
+/// The size of a run.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Keys.
+    pub keys: u32,
+    /// Threads that change them.
+    pub writers: u32,
+    /// Changes of each.
+    pub changes: u32,
+    /// Bytes of the longest value.
+    pub len_max: usize,
+    /// How many of the changes are of few keys: one of so many is of any.
+    pub any_one_in: u64,
+    /// Clears.
+    pub clears: u32,
+    /// Syncs.
+    pub syncs: u32,
+    /// Steps of upkeep.
+    pub upkeep: u32,
+}
+
+impl Shape {
+    /// Draws one.
+    pub fn draw(random: &mut Random) -> Self {
+        let keys = *random.choose(&[4, 16, 64, 64, 300, 300, 1000, 10_000]);
+        Self {
+            keys,
+            writers: 1 + random.below(4) as u32,
+            changes: 8 + random.below(40) as u32,
+            len_max: *random.choose(&[12, 60, 300, 1200, 5000, 70_000]),
+            any_one_in: *random.choose(&[1, 2, 8]),
+            clears: random.below(12).saturating_sub(8) as u32,
+            syncs: random.below(10) as u32,
+            upkeep: random.below(16) as u32,
+        }
+    }
+}
+
+/// A moment: how many were before it, and how many events of the disk.
+#[derive(Clone, Copy, Debug)]
+struct Moment {
+    tick: u64,
+    events: usize,
+}
+
+/// One thing that was done: its beginning, and its end if it was acknowledged.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    began: Moment,
+    ended: Option<Moment>,
+}
+
+impl Span {
+    fn begun_by(&self, events: usize) -> bool {
+        self.began.events <= events
+    }
+
+    fn ended_by(&self, events: usize) -> bool {
+        self.ended.is_some_and(|ended| ended.events <= events)
+    }
+
+    /// Surely over before `other` began.
+    fn is_before(&self, other: &Self) -> bool {
+        self.ended
+            .is_some_and(|ended| ended.tick < other.began.tick)
+    }
+}
+
+/// A change of one key.
+#[derive(Clone, Copy, Debug)]
+struct Did {
+    span: Span,
+    /// Length of the value that was put under this version; `None`: removed.
+    put: Option<(u32, usize)>,
+    batch: Option<u32>,
+}
+
+/// What all threads did.
+struct History {
+    disk: SimDisk,
+    promise: Promise,
+    clock: AtomicU64,
+    keys: Vec<Mutex<Vec<Did>>>,
+    clears: Mutex<Vec<Span>>,
+    syncs: Mutex<Vec<Span>>,
+    batches: AtomicU64,
+}
+
+/// The bytes of a version of a key: short ones say nothing, and may be of several.
+fn value(key: u32, version: u32, len: usize) -> Vec<u8> {
+    if (key ^ version).is_multiple_of(2) {
+        return Random::new(u64::from(key) << 32 | u64::from(version)).bytes(len);
+    }
+    let word = (u64::from(key) << 32 | u64::from(version)).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    word.to_le_bytes().into_iter().cycle().take(len).collect()
+}
+
+impl History {
+    fn new(disk: &SimDisk, keys: u32, promise: Promise) -> Self {
+        Self {
+            disk: disk.clone(),
+            promise,
+            clock: AtomicU64::new(0),
+            keys: (0..keys).map(|_| Mutex::default()).collect(),
+            clears: Mutex::default(),
+            syncs: Mutex::default(),
+            batches: AtomicU64::new(0),
+        }
+    }
+
+    fn now(&self) -> Moment {
+        Moment {
+            tick: self.clock.fetch_add(1, Ordering::SeqCst),
+            events: self.disk.events(),
+        }
+    }
+
+    /// Does something; its span. A store that is full refuses, and is asked no more of this.
+    fn span(&self, act: impl FnOnce() -> Result<()>) -> Span {
+        let began = self.now();
+        let done = act();
+        let ended = self.now();
+        match done {
+            Ok(()) => Span {
+                began,
+                ended: Some(ended),
+            },
+            Err(error) if error.kind() == Kind::Full => Span { began, ended: None },
+            Err(error) => panic!("refused: {error}"),
+        }
+    }
+
+    /// Makes changes of one writer's keys, and notes them.
+    fn changes(
+        &self,
+        changes: &[(u32, Option<(u32, usize)>)],
+        act: impl FnOnce(&[(u32, Option<Vec<u8>>)]) -> Result<()>,
+    ) {
+        let made: Vec<(u32, Option<Vec<u8>>)> = changes
+            .iter()
+            .map(|(key, put)| (*key, put.map(|(version, len)| value(*key, version, len))))
+            .collect();
+        let batch = (changes.len() > 1).then(|| self.batches.fetch_add(1, Ordering::SeqCst) as u32);
+        let span = self.span(|| act(&made));
+        for (key, put) in changes {
+            let put = *put;
+            self.keys[*key as usize]
+                .lock()
+                .push(Did { span, put, batch });
+        }
+    }
+
+    /// Whether it must have lasted.
+    fn must(&self, span: &Span, events: usize, end: End, horizon: u64) -> bool {
+        match end {
+            End::Process => span.ended_by(events),
+            End::Power => {
+                let synced = span.ended.is_some_and(|ended| ended.tick < horizon);
+                synced || self.promise.durable && span.ended_by(events)
+            }
+        }
+    }
+
+    /// Judges what `found` answers after so many events; a digest of it.
+    fn judge(
+        &self,
+        events: usize,
+        end: End,
+        found: &dyn Fn(u32) -> Result<Option<Vec<u8>>>,
+    ) -> std::result::Result<u64, String> {
+        let clears: Vec<Span> = self.clears.lock().clone();
+        let begun_clears: Vec<&Span> = clears.iter().filter(|c| c.begun_by(events)).collect();
+        let synced = self.syncs.lock();
+        let synced = synced.iter().filter(|sync| sync.ended_by(events));
+        let mut horizon = synced.map(|sync| sync.began.tick).max().unwrap_or(0);
+        // What each key shows, and by which of its changes.
+        let mut seen = Vec::new();
+        let mut digest = 1u64;
+        for key in 0..self.keys.len() as u32 {
+            let shown = found(key).map_err(|error| format!("key {key}: {error}"))?;
+            let history = self.keys[key as usize].lock();
+            let fits: Vec<usize> = history
+                .iter()
+                .enumerate()
+                .filter(|(_, did)| did.span.begun_by(events))
+                .filter(|(_, did)| match (did.put, &shown) {
+                    (Some((version, len)), Some(shown)) => {
+                        len == shown.len() && value(key, version, len) == *shown
+                    }
+                    (None, None) => true,
+                    _ => false,
+                })
+                .map(|(at, _)| at)
+                .collect();
+            for byte in shown.iter().flatten().take(64).chain(&[9]) {
+                digest = (digest ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+            }
+            if self.promise.one_history
+                && end == End::Power
+                && shown.is_some()
+                && let Some(first) = fits.first()
+            {
+                horizon = horizon.max(history[*first].span.began.tick);
+            }
+            seen.push((shown.map(|shown| shown.len()), fits));
+        }
+        let mut legal = BTreeMap::new();
+        for (key, (shown, fits)) in (0u32..).zip(&seen) {
+            let history = self.keys[key as usize].lock();
+            let least = history
+                .iter()
+                .rposition(|did| self.must(&did.span, events, end, horizon));
+            let fits: Vec<usize> = fits
+                .iter()
+                .copied()
+                .filter(|at| least.is_none_or(|least| *at >= least))
+                .collect();
+            let is_right = if shown.is_some() {
+                let returned = |at: &usize| {
+                    let cleared = |clear: &&&Span| history[*at].span.is_before(clear);
+                    let must = |clear: &&Span| self.must(clear, events, end, horizon);
+                    begun_clears.iter().filter(cleared).any(must)
+                };
+                !fits.is_empty() && !fits.iter().all(returned)
+            } else {
+                let since = |clear: &&Span| {
+                    least.is_none_or(|least| !clear.is_before(&history[least].span))
+                };
+                least.is_none() || !fits.is_empty() || begun_clears.iter().any(since)
+            };
+            if !is_right {
+                let of: Vec<_> = history
+                    .iter()
+                    .map(|did| (did.put, did.span.ended_by(events)))
+                    .collect();
+                return Err(format!(
+                    "key {key} has {shown:?} bytes, version {:?}, and must show change {least:?} or a later one of \
+                     {of:?}; clears {begun_clears:?}",
+                    fits.iter().map(|at| history[*at].put).collect::<Vec<_>>()
+                ));
+            }
+            for (at, did) in history.iter().enumerate() {
+                let Some(batch) = did.batch.filter(|_| did.span.begun_by(events)) else {
+                    continue;
+                };
+                let cleared = begun_clears.iter().any(|clear| !clear.is_before(&did.span));
+                // Where each key has a history of its own, a later change says nothing of the batch.
+                let shows = |fit: &usize| *fit == at || *fit > at && self.promise.one_history;
+                let (surely, surely_not) = if shown.is_some() {
+                    (fits.iter().all(shows), fits.iter().all(|fit| *fit < at))
+                } else {
+                    let removed = fits.iter().any(|fit| *fit >= at);
+                    (false, !removed && !cleared)
+                };
+                let of: &mut (Option<u32>, Option<u32>) = legal.entry(batch).or_default();
+                of.0 = of.0.or(surely.then_some(key));
+                of.1 = of.1.or(surely_not.then_some(key));
+            }
+        }
+        for (batch, of) in legal {
+            if let (Some(there), Some(not)) = of {
+                return Err(format!(
+                    "batch {batch} is there in part: key {there} has it, key {not} has not"
+                ));
+            }
+        }
+        Ok(digest)
+    }
+}
+
+/// One writer: its own keys, one change after the other.
+fn write(store: &dyn Store, history: &History, shape: &Shape, writer: u32, seed: u64) {
+    let mut random = Random::new(seed ^ u64::from(writer) << 40);
+    let own: Vec<u32> = (0..shape.keys)
+        .filter(|key| key % shape.writers == writer)
+        .collect();
+    if own.is_empty() {
+        return;
+    }
+    for step in 0..shape.changes {
+        let version = writer << 16 | (step + 1);
+        let any = random.one_in(shape.any_one_in);
+        let choose = |random: &mut Random| {
+            let few = if any { own.len() } else { own.len().min(3) };
+            own[random.index(few)]
+        };
+        let len = |random: &mut Random| match random.below(6) {
+            0 => random.index(shape.len_max.min(16)),
+            1 => shape.len_max - random.index(shape.len_max.min(40)),
+            _ => random.index(shape.len_max.min(400)),
+        };
+        match random.below(10) {
+            0..2 => {
+                let key = choose(&mut random);
+                history.changes(&[(key, None)], |_| store.remove(key));
+            }
+            2..4 => {
+                let mut changes = BTreeMap::new();
+                for _ in 0..2 + random.below(3) {
+                    let put = (!random.one_in(4)).then(|| (version, len(&mut random)));
+                    changes.insert(choose(&mut random), put);
+                }
+                let changes: Vec<_> = changes.into_iter().collect();
+                history.changes(&changes, |made| store.batch(made));
+            }
+            _ => {
+                let (key, len) = (choose(&mut random), len(&mut random));
+                history.changes(&[(key, Some((version, len)))], |made| {
+                    store.put(key, made[0].1.as_deref().unwrap_or_default())
+                });
+            }
+        }
+    }
+}
+
+/// What a follower was shown of each key, and when it had begun.
+#[derive(Default)]
+struct Shown {
+    since: Option<u64>,
+    puts: BTreeMap<u32, Vec<Vec<u8>>>,
+}
+
+impl Shown {
+    /// Every put of each key since the beginning was shown once, in order.
+    fn check(&self, history: &History) {
+        let Some(since) = self.since else {
+            return;
+        };
+        for (key, dids) in (0u32..).zip(&history.keys) {
+            let dids = dids.lock();
+            // What a full store refused was not done.
+            let puts: Vec<(&Did, Vec<u8>)> = dids
+                .iter()
+                .filter(|did| did.span.ended.is_some())
+                .filter_map(|did| {
+                    did.put
+                        .map(|(version, len)| (did, value(key, version, len)))
+                })
+                .collect();
+            let shown = self.puts.get(&key).map_or(&[][..], Vec::as_slice);
+            let least = puts
+                .iter()
+                .filter(|(did, _)| did.span.began.tick > since)
+                .count();
+            let skipped = puts.len().checked_sub(shown.len());
+            let in_order = skipped.is_some_and(|skipped| {
+                let wanted = puts[skipped..].iter().map(|(_, value)| value);
+                wanted.eq(shown)
+            });
+            assert!(
+                in_order && shown.len() >= least,
+                "a follower was shown {} puts of key {key}, at least {least} of {} were to be",
+                shown.len(),
+                puts.len()
+            );
+        }
+    }
+}
+
+/// Runs all threads of `shape` on `store` under one schedule, and judges what is there in the end.
+fn run(store: &dyn Store, history: &History, shape: &Shape, seed: u64) {
+    let busy = AtomicUsize::new(shape.writers as usize);
+    let shown = Mutex::new(Shown::default());
+    let mut threads = Threads::default();
+    let busy = &busy;
+    for writer in 0..shape.writers {
+        threads.add(move || {
+            write(store, history, shape, writer, seed);
+            busy.fetch_sub(1, Ordering::SeqCst);
+        });
+    }
+    let idle = move |times: u64| {
+        for _ in 0..times {
+            if busy.load(Ordering::SeqCst) > 0 {
+                point();
+            }
+        }
+    };
+    threads.add(move || {
+        let mut random = Random::new(!seed);
+        for _ in 0..shape.syncs {
+            idle(random.below(200));
+            let span = history.span(|| store.sync());
+            history.syncs.lock().push(span);
+        }
+    });
+    threads.add(move || {
+        let mut random = Random::new(seed ^ 0x0c1e);
+        for _ in 0..shape.clears.min(u32::from(history.promise.clears) * 8) {
+            idle(random.below(400));
+            let span = history.span(|| store.clear());
+            history.clears.lock().push(span);
+        }
+    });
+    threads.add(move || {
+        let mut random = Random::new(seed ^ 0x0bee);
+        for _ in 0..shape.upkeep {
+            idle(random.below(150));
+            match store.upkeep(&mut random) {
+                Err(error) if error.kind() != Kind::Full => panic!("upkeep refused: {error}"),
+                _ => {}
+            }
+        }
+    });
+    threads.add(move || {
+        let mut random = Random::new(seed ^ 0x5ead);
+        while busy.load(Ordering::SeqCst) > 0 {
+            let key = random.below(u64::from(shape.keys)) as u32;
+            if let Err(error) = store.get(key) {
+                panic!("key {key} cannot be read: {error}");
+            }
+            schedule::wait();
+        }
+    });
+    let told = &shown;
+    threads.add(move || {
+        let mut goes_on = || {
+            let mut shown = told.lock();
+            if shown.since.is_none() {
+                shown.since = Some(history.now().tick);
+            }
+            drop(shown);
+            schedule::wait();
+            busy.load(Ordering::SeqCst) > 0
+        };
+        let mut show = |key: u32, value: &[u8]| {
+            let mut shown = told.lock();
+            shown.puts.entry(key).or_default().push(value.to_vec());
+        };
+        if let Err(error) = store.follow(&mut goes_on, &mut show) {
+            panic!("a follower is refused: {error}");
+        }
+    });
+    if let Err(what) = schedule::run(seed, threads) {
+        panic!("seed {seed:#x}, {shape:?}: {what}");
+    }
+    let now = |key| store.get(key);
+    let judged = history.judge(usize::MAX, End::Process, &now);
+    if let Err(what) = judged {
+        panic!("seed {seed:#x}, {shape:?}, before any crash: {what}");
+    }
+    shown.lock().check(history);
+}
+
+/// Puts a first value under most keys, and has it on the device.
+fn fill(store: &dyn Store, history: &History, shape: &Shape, random: &mut Random) {
+    let mut keys: Vec<u32> = (0..shape.keys).collect();
+    if shape.keys > 4 {
+        keys.retain(|_| !random.one_in(6));
+    }
+    for keys in keys.chunks(if shape.keys > 100 { 50 } else { 1 }) {
+        let mut first = |key: &u32| {
+            let len = random.index(shape.len_max.min(60)) + 8;
+            (*key, Some((0, len)))
+        };
+        let changes: Vec<_> = keys.iter().map(&mut first).collect();
+        history.changes(&changes, |made| match made {
+            [(key, Some(value))] => store.put(*key, value),
+            many => store.batch(many),
+        });
+    }
+    let span = history.span(|| store.sync());
+    history.syncs.lock().push(span);
+}
+
+/// One run of `shape` on a new store of `engine`, and every state that `config` chooses of it; the counts.
+///
+/// # Panics
+/// With seed, shape, event and choice, if a state is none that may be.
+pub fn storm<E: Engine>(config: &Config, engine: &E, shape: &Shape) -> Counts {
+    let seed = config.seed;
+    let slot: Mutex<Option<History>> = Mutex::new(None);
+    let workload = |disk: &SimDisk, ledger: &Ledger| {
+        let mut random = Random::new(seed);
+        let history = History::new(disk, shape.keys, engine.promise());
+        let mut store = engine.create(disk).expect("a new store");
+        fill(&store, &history, shape, &mut random);
+        if random.one_in(2) {
+            // What is read for the first time is brought in by several at once.
+            engine.close(store).expect("it closes");
+            store = engine.open(disk).expect("it opens again");
+        }
+        ledger.cut_from_here();
+        run(&store, &history, shape, seed);
+        drop(store);
+        *slot.lock() = Some(history);
+    };
+    crash::explore(config, workload, |crash| {
+        let slot = slot.lock();
+        let history = slot.as_ref().ok_or("nothing was run")?;
+        let what = verify(crash, engine, history);
+        what.map_err(|what| format!("{what}; {shape:?}"))
+    })
+}
+
+/// Opens what a crash left, judges it, and has it go on.
+fn verify<E: Engine>(
+    crash: &Crash<'_>,
+    engine: &E,
+    history: &History,
+) -> std::result::Result<u64, String> {
+    let store = engine
+        .open(crash.disk)
+        .map_err(|error| format!("it does not open: {error}"))?;
+    crash.recovered();
+    let digest = history.judge(crash.done.events, crash.end, &|key| store.get(key))?;
+    let fail = |error: crate::Error| error.to_string();
+    if let Some(damage) = store.damage().map_err(fail)? {
+        return Err(format!("it is damaged: {damage}"));
+    }
+    match store.put(0, b"after the crash").and_then(|()| store.sync()) {
+        Err(error) if error.kind() == Kind::Full => return Ok(digest),
+        other => other.map_err(fail)?,
+    }
+    if store.get(0).map_err(fail)?.as_deref() != Some(b"after the crash") {
+        return Err("it does not go on".to_owned());
+    }
+    Ok(digest)
+}

@@ -1,0 +1,58 @@
+//! How much a test suite tries, and the check that it tried enough.
+//!
+//! A suite names the number of states, cases or rounds of its full run. `make test` runs a tenth of it, so that a
+//! developer waits minutes; `SUITES=full` runs all of it. A suite that tried fewer states
+//! than it must fails: a suite that silently tries less proves less.
+
+use super::beside::tried;
+
+/// Whether `SUITES=full` asks for the full run.
+///
+/// Panics if the variable holds anything else: a misspelt word would quietly run a tenth.
+pub fn is_full() -> bool {
+    match std::env::var("SUITES") {
+        Ok(word) if word == "full" => true,
+        Ok(word) if !word.is_empty() && word != "tenth" => {
+            panic!("SUITES is {word:?}, expected \"full\" or \"tenth\"")
+        }
+        _ => false,
+    }
+}
+
+/// The part of `full` that this run tries: all of it, or a tenth, at least 1.
+pub fn share(full: u64) -> u64 {
+    share_of(full, is_full())
+}
+
+fn share_of(full: u64, is_full: bool) -> u64 {
+    if is_full { full } else { (full / 10).max(1) }
+}
+
+/// Prints `tried: {count} {what}` and panics unless `count` reaches the share of `full_least` that this run must try.
+pub fn tried_at_least(count: u64, full_least: u64, what: &str) {
+    let least = share(full_least);
+    tried(&format!("{count} {what} (at least {least})"));
+    assert!(
+        count >= least,
+        "tried {count} {what}, must try at least {least}"
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_all_or_a_tenth_and_never_nothing() {
+        assert_eq!(share_of(70, true), 70);
+        assert_eq!(share_of(70, false), 7);
+        assert_eq!(share_of(3, false), 1);
+    }
+
+    #[test]
+    fn a_suite_that_tried_too_little_fails() {
+        tried_at_least(100, 100, "cases of this test");
+        let panicked = std::panic::catch_unwind(|| tried_at_least(0, 100, "cases of this test"));
+        assert!(panicked.is_err());
+    }
+}
