@@ -3,10 +3,9 @@
 //! A fresh buffer costs page faults and zeros, for a mebibyte as much as its write to a fast device. A few are kept, by
 //! size; what is larger than that is given back. It knows nothing of what is in them.
 
-use parking_lot::Mutex;
-
 use crate::error::Result;
 use crate::io::aligned::AlignedBuf;
+use crate::weave::Mutex;
 
 /// Bytes of buffers that are kept, at most.
 const KEPT_MAX: usize = 32 << 20;

@@ -14,6 +14,7 @@ use super::extent::{self, BATCHED, CHUNK, PIECE, Seal, UNIT};
 use super::id::ObjectId;
 use super::index::{EXTENT, Entry};
 use super::layout::Record;
+use super::limbo::FreedBy;
 use super::long;
 use super::space::Span;
 use super::times::Watch;
@@ -93,6 +94,17 @@ impl Store {
         expected: Option<u64>,
         value: &[u8],
     ) -> Result<Option<Stored>> {
+        self.compare_and_put_with(id, expected, value, self.core.options.durability)
+    }
+
+    /// As [`compare_and_put`](Self::compare_and_put), with a durability of its own.
+    pub fn compare_and_put_with(
+        &self,
+        id: ObjectId,
+        expected: Option<u64>,
+        value: &[u8],
+        durability: Durability,
+    ) -> Result<Option<Stored>> {
         let turn = self.core.turns.take_one(id);
         let is_expected = match expected {
             Some(_) => self.core.sequence_in_turn(id)? == expected,
@@ -103,7 +115,7 @@ impl Store {
         }
         let stored = self.core.put(id, value)?;
         drop(turn);
-        self.core.settle(self.core.options.durability)?;
+        self.core.settle(durability)?;
         Ok(Some(stored))
     }
 
@@ -125,9 +137,19 @@ impl Store {
 
     /// Removes all objects from `first` to before `end` (`None`: to the last one) at once; how many. One frame of the journal.
     pub fn remove_range(&self, first: ObjectId, end: Option<ObjectId>) -> Result<u64> {
+        self.remove_range_with(first, end, self.core.options.durability)
+    }
+
+    /// As [`remove_range`](Self::remove_range), with a durability of its own.
+    pub fn remove_range_with(
+        &self,
+        first: ObjectId,
+        end: Option<ObjectId>,
+        durability: Durability,
+    ) -> Result<u64> {
         let count = self.core.remove_between(first, end)?;
         if count > 0 {
-            self.core.settle(self.core.options.durability)?;
+            self.core.settle(durability)?;
         }
         Ok(count)
     }
@@ -151,12 +173,17 @@ impl Store {
     /// # }
     /// ```
     pub fn apply(&self, changes: &[Change<'_>]) -> Result<Vec<u64>> {
+        self.apply_with(changes, self.core.options.durability)
+    }
+
+    /// As [`apply`](Self::apply), with a durability of its own.
+    pub fn apply_with(&self, changes: &[Change<'_>], durability: Durability) -> Result<Vec<u64>> {
         let ids: Vec<ObjectId> = changes.iter().map(Change::id).collect();
         self.core.refuse_twice(&ids)?;
         let turn = self.core.turns.take(ids);
         let sequences = self.core.apply(changes)?;
         drop(turn);
-        self.core.settle(self.core.options.durability)?;
+        self.core.settle(durability)?;
         Ok(sequences)
     }
 }
@@ -173,7 +200,7 @@ impl Core {
     /// After a change: what its durability asks for, and what the store wants done now and then.
     pub(super) fn settle(&self, durability: Durability) -> Result<()> {
         if self.owes_sync(durability) {
-            self.sync()?;
+            self.sync_told()?;
         }
         self.work_is_due()
     }
@@ -291,22 +318,23 @@ impl Core {
     }
 
     fn find_room(&self, id: ObjectId, units: u32) -> Result<(Span, u64)> {
-        let mut is_synced = false;
-        for attempt in 0..4 {
+        let (mut is_synced, mut has_checkpoint) = (false, false);
+        for attempt in 0..5 {
             match self.take_room(units, Claim::Growth) {
                 Ok(Some(found)) => return Ok(found),
-                // What is in limbo is free after a sync.
-                Ok(None) if !is_synced && self.room.lock().space.in_limbo() > 0 => {
+                Ok(None) if !is_synced && self.is_in_limbo(FreedBy::Sync) => {
                     self.sync()?;
                     is_synced = true;
+                }
+                // Room that a checkpoint frees is there while one is being made, or after one that failed.
+                Ok(None) if !has_checkpoint && self.is_in_limbo(FreedBy::Checkpoint) => {
+                    self.make_checkpoint_if_there_is_room()?;
+                    has_checkpoint = true;
                 }
                 Ok(None) => break,
                 // The journal has no room before a checkpoint gives some back.
                 Err(error) if error.kind() == Kind::Full && attempt < 2 => {
-                    match self.make_checkpoint() {
-                        Err(error) if error.kind() != Kind::Full => return Err(error),
-                        _ => {}
-                    }
+                    self.make_checkpoint_if_there_is_room()?;
                 }
                 Err(error) => return Err(error),
             }
@@ -314,8 +342,23 @@ impl Core {
         Err(self.full(format_args!("object {id}"), u64::from(units)))
     }
 
+    /// Whether such a commit frees room.
+    fn is_in_limbo(&self, freed_by: FreedBy) -> bool {
+        let room = self.room.lock();
+        room.space.limbo().units_within_reach(freed_by) > 0
+    }
+
+    /// A checkpoint; none if the journal has no room for one.
+    fn make_checkpoint_if_there_is_room(&self) -> Result<()> {
+        match self.make_checkpoint() {
+            Err(error) if error.kind() != Kind::Full => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     pub(super) fn take_room(&self, units: u32, claim: Claim) -> Result<Option<(Span, u64)>> {
         self.log.healthy()?;
+        self.refuse_changes()?;
         self.admit(claim)?;
         let mut room = self.room.lock();
         let sequence = room.sequence;
@@ -364,7 +407,7 @@ impl Core {
         let mut room = self.room.lock();
         room.under_way.remove(&sequence);
         if let Some(old) = old {
-            room.leave(old);
+            room.leave(old, FreedBy::Sync);
         }
         drop(room);
         debug_assert_eq!(Self::span_of(entry), span);
@@ -385,7 +428,7 @@ impl Core {
         let told = self.tell(&Record::Voided(placed.sequence), Claim::Removal);
         let mut room = self.room.lock();
         room.under_way.remove(&placed.sequence);
-        room.space.bury(placed.span);
+        room.space.retire(placed.span, FreedBy::Sync);
         drop(room);
         told.inspect_err(|_| self.log.poison())
     }
@@ -411,7 +454,7 @@ impl Core {
             .set(id, None)
             .inspect_err(|_| self.log.poison())?;
         if let Some(old) = old {
-            self.room.lock().leave(old);
+            self.room.lock().leave(old, FreedBy::Sync);
         }
         Ok(())
     }
@@ -499,18 +542,16 @@ impl Core {
             return written.map(|()| Vec::new());
         }
         let puts = parts.iter().filter_map(|(_, put)| *put);
-        let result = written
-            .and_then(|()| self.make_batch_room(puts.clone().count() as u64))
-            .and_then(|()| {
-                let _inside = self.gate.read();
-                self.end_batch(parts)
-            });
+        let roomy = written.and_then(|()| self.make_batch_room(puts.clone().count() as u64));
+        // Until its extents are no longer under way: a check or checkpoint in between would count them twice.
+        let _inside = self.gate.read();
+        let result = roomy.and_then(|()| self.end_batch(parts));
         // Without its frame none of its extents counts: nothing need be voided.
         let mut room = self.room.lock();
         for put in puts {
             room.under_way.remove(&put.sequence);
             if result.is_err() {
-                room.space.bury(put.span);
+                room.space.retire(put.span, FreedBy::Sync);
             }
         }
         result
@@ -540,7 +581,7 @@ impl Core {
         for (id, put) in parts {
             let set = self.index.set(*id, put.map(|put| put.entry));
             if let Some(old) = set.inspect_err(|_| self.log.poison())? {
-                self.room.lock().leave(old);
+                self.room.lock().leave(old, FreedBy::Sync);
             }
         }
         Ok(sequences)
@@ -562,10 +603,7 @@ impl Core {
     /// A checkpoint, if the journal has no room left for this claim.
     pub(super) fn make_journal_room(&self, claim: Claim) -> Result<()> {
         match self.admit(claim) {
-            Err(error) if error.kind() == Kind::Full => match self.make_checkpoint() {
-                Err(error) if error.kind() != Kind::Full => Err(error),
-                _ => Ok(()),
-            },
+            Err(error) if error.kind() == Kind::Full => self.make_checkpoint_if_there_is_room(),
             other => other,
         }
     }

@@ -73,7 +73,7 @@ impl CheckReport {
         self.found == 0
     }
 
-    fn note(&mut self, finding: Finding) {
+    pub(super) fn note(&mut self, finding: Finding) {
         self.found += 1;
         if self.findings.len() < FINDINGS_MAX {
             self.findings.push(finding);
@@ -100,6 +100,10 @@ impl Store {
             ..CheckReport::default()
         };
         core.log.healthy()?;
+        for damage in self.damage() {
+            let offset = (damage.offset > 0).then_some(damage.offset);
+            report.note_at(&damage.path, offset, damage.to_string());
+        }
         let state = core.checkpoint.lock();
         core.check_superblocks(&state, &mut report);
         core.check_label(&state, &mut report);
@@ -256,7 +260,10 @@ impl Core {
             let mut page = match self.index.page(from) {
                 Ok(page) => page,
                 // Its image was found to be damaged before: whose objects it holds nobody can tell.
-                Err(error) if error.kind() == Kind::Corrupted && !report.is_sound() => {
+                Err(error)
+                    if [Kind::Corrupted, Kind::Io].contains(&error.kind())
+                        && !report.is_sound() =>
+                {
                     next = self.index.after(from);
                     continue;
                 }

@@ -14,19 +14,19 @@
 //!
 //! It does not decide when.
 
-use parking_lot::RwLockWriteGuard;
-
 use super::Core;
 use super::index::{ENTRY_SIZE, Image, JOURNAL, Shot};
 use super::layout::{ENGINE, LEAF_SEED, LIST_SEED, ROOT_SEED, Root, Super, encode_runs, list_size};
+use super::limbo::{self, FreedBy};
 use super::space::{Breadth, List, Told};
 use crate::error::Result;
 use crate::format::checksum::crc;
 use crate::format::superblock::Superblock;
 use crate::log::anchor::{Extent, Needed};
 use crate::log::parts::{self, Parts};
-use crate::log::segment::left_by_growth;
-use crate::log::{Claim, Geometry, Segment, Use};
+use crate::log::segment::{left_by_growth, whole_step};
+use crate::log::{Claim, Geometry, Reserve, Segment, Use};
+use crate::weave::RwLockWriteGuard;
 
 /// The last checkpoint.
 #[derive(Debug, Default)]
@@ -137,11 +137,13 @@ pub(super) fn list_seed(salt: u32, group: u32) -> u32 {
 
 /// What was seen in the moment of a checkpoint.
 struct Moment {
-    start: (u32, crate::log::LogPosition),
+    start: crate::log::End,
     shots: Vec<Shot>,
     told: Vec<Told>,
     lists: Vec<List>,
     root: Root,
+    /// Of limbo.
+    limbo: limbo::Moment,
 }
 
 impl Core {
@@ -171,6 +173,7 @@ impl Core {
     pub(super) fn make_checkpoint(&self) -> Result<()> {
         let mut state = self.checkpoint.lock();
         self.log.healthy()?;
+        self.refuse_changes()?;
         self.reap();
         if self.is_told(&state) {
             return Ok(());
@@ -186,7 +189,7 @@ impl Core {
             // The root says what has ended, whether or not anything waited to be told.
             let floor = room.floor();
             room.space.settle(floor);
-            let (told, lists) = room.space.tell();
+            let (told, lists, limbo) = room.space.tell();
             let root = Root {
                 sequence: room.sequence,
                 strides: room.space.strides().cloned().collect(),
@@ -194,7 +197,7 @@ impl Core {
                 under_way: room.puts(),
                 packs: room.packs.all().collect(),
                 needed: Needed {
-                    log: self.journal_from(kept_from.sequence),
+                    log: self.journal_from(kept_from),
                     other: Vec::new(),
                 },
                 ..Root::default()
@@ -207,9 +210,15 @@ impl Core {
                 told,
                 lists,
                 root,
+                limbo,
             }
         };
-        if let Err(error) = self.write_checkpoint(&mut state, &mut moment) {
+        let written = self.write_checkpoint(&mut state, &mut moment);
+        let ended = written.and_then(|()| {
+            let mut room = self.room.lock();
+            room.space.end_checkpoint(&moment.told, moment.limbo)
+        });
+        if let Err(error) = ended {
             self.index.soil(&moment.shots);
             self.room.lock().space.soil(&moment.told);
             state.parts.start_new_run();
@@ -221,7 +230,7 @@ impl Core {
         state.appended = appended;
         state.is_own = true;
         state.reach = reach;
-        self.release_journal(kept_from.sequence);
+        self.release_journal(kept_from);
         self.release_images(&state);
         self.reap();
         self.keep_for_checkpoint(0);
@@ -238,12 +247,12 @@ impl Core {
         }
     }
 
-    /// The gate, alone. The root tells each span in limbo, in one row with all else; behind a sync they are the groups'.
+    /// The gate, alone. The root tells each span in limbo, in one row with all else; after a sync most are the groups'.
     fn alone_with_little_limbo(&self) -> Result<RwLockWriteGuard<'_, ()>> {
         for _ in 0..SYNCS_MAX {
             let alone = self.gate.write();
             let room = self.room.lock();
-            let is_much = room.space.spans_in_limbo() > LIMBO_MAX;
+            let is_much = room.space.limbo().count(FreedBy::Sync) > LIMBO_MAX;
             if !is_much || room.space.breadth().is_pinned {
                 return Ok(alone);
             }
@@ -319,9 +328,7 @@ impl Core {
         self.write_super(state, &payload)?;
         state.images = images;
         self.index.placed(&root.leaves);
-        let mut room = self.room.lock();
-        room.space.placed(&moment.told);
-        room.space.arrive()
+        Ok(())
     }
 
     fn write_leaf(
@@ -386,7 +393,14 @@ impl Core {
             room,
         };
         let (units, root) = load.need(self.log.geometry());
-        self.log.segments().keep_whole_for_checkpoint(units, root);
+        let segments = self.log.segments();
+        segments.keep(Reserve {
+            checkpoint: units,
+            root,
+            held: root,
+            step: whole_step(segments.limit()),
+            slack: 0,
+        });
     }
 
     /// Whether the last checkpoint tells all that there is, and another one would find no more room for small objects.

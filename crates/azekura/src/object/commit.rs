@@ -8,9 +8,8 @@
 //! A sync that began before a call says nothing of what the caller wrote; the next one does. What a sync is, and what follows
 //! when it succeeded, is the caller's.
 
-use parking_lot::{Condvar, Mutex};
-
 use crate::error::Result;
+use crate::weave::{Condvar, Mutex};
 
 #[derive(Debug, Default)]
 struct State {
@@ -24,6 +23,16 @@ struct State {
 pub struct Commit {
     state: Mutex<State>,
     ended: Condvar,
+}
+
+/// Ends when it is dropped, also by a panic of the sync: then the next caller leads.
+struct Leading<'c>(&'c Commit);
+
+impl Drop for Leading<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().leading = false;
+        self.0.ended.notify_all();
+    }
 }
 
 impl Commit {
@@ -45,14 +54,12 @@ impl Commit {
         state.begun += 1;
         let own = state.begun;
         drop(state);
+        let leading = Leading(self);
         let result = sync();
-        let mut state = self.state.lock();
-        state.leading = false;
         if result.is_ok() {
-            state.ended = own;
+            self.state.lock().ended = own;
         }
-        drop(state);
-        self.ended.notify_all();
+        drop(leading);
         result
     }
 
@@ -105,5 +112,21 @@ mod tests {
         assert_eq!(refused.map_err(|error| error.kind()), Err(Kind::Io));
         assert_eq!(commit.count(), 0);
         commit.share(|| Ok(())).ok();
+    }
+
+    #[test]
+    fn a_sync_that_panics_leaves_the_lead_to_the_next() {
+        let commit = Commit::default();
+        let panics = || commit.share(|| panic!("the device's driver panics"));
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics));
+        assert!(panicked.is_err());
+        // Without a deadline the test would hang.
+        let (sender, ended) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let shared = commit.share(|| Ok(()));
+            sender.send(shared.is_ok() && commit.count() == 2).ok();
+        });
+        let within = std::time::Duration::from_secs(20);
+        assert!(ended.recv_timeout(within).unwrap_or(false));
     }
 }

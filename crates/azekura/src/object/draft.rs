@@ -127,6 +127,11 @@ impl Core {
 }
 
 impl Draft {
+    /// Bytes of the value.
+    pub(super) fn len(&self) -> u64 {
+        self.len
+    }
+
     /// Bytes of the value that are not there yet.
     pub fn missing(&self) -> u64 {
         self.len - self.filled

@@ -55,22 +55,29 @@ impl Core {
         let Some((_, last)) = &state.superblock else {
             return Ok(None);
         };
-        let (
-            mut index,
-            LogPosition {
-                mut sequence,
-                offset: mut from,
-            },
-        ) = last.anchor.start;
+        let start = last.anchor.start;
+        let (mut index, mut sequence) = (start.segment(), start.sequence());
+        let mut from = start.offset();
         loop {
-            match self.each_of_segment(index, sequence, from, visit)? {
-                Went::Through => {}
-                Went::Enough => return Ok(None),
-                Went::Damaged(damage) => return Ok(Some(damage)),
+            if self.log.segments().seed(index).is_none() {
+                // Of a store that is open damaged.
+                let offset = self.log.geometry().offset_of(index);
+                return Ok(Some((
+                    offset,
+                    "a segment of the journal is not there".into(),
+                )));
+            }
+            if let Some(from) = from {
+                match self.each_of_segment(index, sequence, from, visit)? {
+                    Went::Through => {}
+                    Went::Enough => return Ok(None),
+                    Went::Damaged(damage) => return Ok(Some(damage)),
+                }
             }
             match self.log.link(index, sequence) {
                 Link::To(next) => {
-                    (index, sequence, from) = (next.index, next.sequence, FIRST_FRAME);
+                    (index, sequence) = (next.index, next.sequence);
+                    from = Some(FIRST_FRAME);
                 }
                 Link::None => return Ok(None),
                 Link::Damaged => {

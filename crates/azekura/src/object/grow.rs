@@ -28,6 +28,7 @@ impl Store {
 impl Core {
     fn grow(&self, capacity: Option<u64>) -> Result<u64> {
         self.log.healthy()?;
+        self.refuse_changes()?;
         let state = self.checkpoint.lock();
         let before = self.room.lock().space.units();
         let needed = self.data_offset + before * UNIT;

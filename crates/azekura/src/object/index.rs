@@ -16,13 +16,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::{RwLock, RwLockWriteGuard};
-
 use super::extent;
 use super::id::ObjectId;
 use crate::error::Result;
 use crate::log::anchor::Extent;
 use crate::room;
+use crate::weave::{RwLock, RwLockWriteGuard};
 
 /// Entries of a leaf at most, whatever the store, and at least.
 const LEAF_LEN_MAX: usize = 1024;

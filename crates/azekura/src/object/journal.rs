@@ -1,7 +1,8 @@
 //! What the journal is told, and when.
 //!
-//! A put that ended is certified by its extent, so its record may wait: many go to the journal together, and a sync after each
-//! put writes no page of it. Everything else is told at once. The records of one object may so stand in another order than
+//! A put that ended is certified by its extent, so its record may wait: many go to the journal together, at the latest before the
+//! flush of a sync. What was synced so is in the journal: if its extent is damaged later that is an error, never an older value
+//! or absence. Everything else is told at once. The records of one object may so stand in another order than
 //! its changes; their sequences say which was later.
 //!
 //! After each batch stands a `Settled` note: what it says has ended needs no scan.
@@ -21,7 +22,11 @@ const WAITING_LEN: u64 = 64;
 
 /// Puts that ended and that the journal does not know.
 #[derive(Debug, Default)]
-pub(super) struct Batch(Vec<Record>);
+pub(super) struct Batch {
+    records: Vec<Record>,
+    /// A sync found no room in the journal for them.
+    is_refused: bool,
+}
 
 impl Core {
     /// Tells the journal at once. `Full` if there is no room for this claim.
@@ -38,6 +43,7 @@ impl Core {
         value: &[u8],
         claim: Claim,
     ) -> Result<Address> {
+        self.refuse_changes()?;
         let entry = Entry {
             kind,
             flags: 0,
@@ -53,7 +59,7 @@ impl Core {
     /// Whether the journal has room for this claim. `Full` if not.
     pub(super) fn admit(&self, claim: Claim) -> Result<()> {
         self.log
-            .admit(claim)
+            .admit(claim, 0)
             .map_err(|error| self.of_journal(error))
     }
 
@@ -81,9 +87,9 @@ impl Core {
     /// Tells it with the next batch, or now if the batch is full. The caller has the gate.
     pub(super) fn tell_later(&self, record: Record) -> Result<()> {
         let mut batch = self.batch.lock();
-        batch.0.push(record);
+        batch.records.push(record);
         let segment_holds = self.log.geometry().segment_size() / WAITING_LEN;
-        if batch.0.len() >= BATCH.min(segment_holds as usize) {
+        if batch.records.len() >= BATCH.min(segment_holds as usize) {
             // Room for them was asked for when they began; what replaces what was there is not refused.
             self.tell_batch(&mut batch, Claim::Removal)?;
         }
@@ -92,16 +98,47 @@ impl Core {
 
     /// Whether there is something that the journal was not told.
     pub(super) fn has_waiting(&self) -> bool {
-        !self.batch.lock().0.is_empty()
+        !self.batch.lock().records.is_empty()
     }
 
     /// Tells all that waits.
     pub(super) fn tell_waiting(&self, claim: Claim) -> Result<()> {
         let mut batch = self.batch.lock();
-        if batch.0.is_empty() {
+        if batch.records.is_empty() {
             return Ok(());
         }
         self.tell_batch(&mut batch, claim)
+    }
+
+    /// Appends all records that wait, before a flush makes them durable. Where the journal has no room they wait on, and
+    /// [`Core::sync_told`] makes a checkpoint of them.
+    pub(super) fn tell_before_flush(&self) -> Result<()> {
+        let _inside = self.gate.read();
+        let mut batch = self.batch.lock();
+        if batch.records.is_empty() {
+            return Ok(());
+        }
+        match self.tell_batch(&mut batch, Claim::Removal) {
+            Err(error) if error.kind() == Kind::Full => {
+                batch.is_refused = true;
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// A sync after which the journal knows all puts that ended before. Not for checkpoints, which do the same.
+    pub(super) fn sync_told(&self) -> Result<()> {
+        self.sync()?;
+        let is_refused = self.batch.lock().is_refused;
+        if is_refused
+            && let Err(error) = self.make_checkpoint()
+            // The extents are durable, and certify the puts until there is room.
+            && error.kind() != Kind::Full
+        {
+            return Err(error);
+        }
+        Ok(())
     }
 
     fn tell_batch(&self, batch: &mut Batch, claim: Claim) -> Result<()> {
@@ -109,16 +146,17 @@ impl Core {
         // Whatever has ended before was put into the batch before.
         let floor = self.room.lock().floor();
         let mut told = 0;
-        for record in &batch.0 {
+        for record in &batch.records {
             match self.tell(record, claim) {
                 Ok(()) => told += 1,
                 Err(error) => {
-                    batch.0.drain(..told);
+                    batch.records.drain(..told);
                     return Err(error);
                 }
             }
         }
-        batch.0.clear();
+        batch.records.clear();
+        batch.is_refused = false;
         self.tell(&Record::Settled(floor), claim)?;
         self.room.lock().space.settle(floor);
         Ok(())

@@ -48,7 +48,7 @@ impl Core {
     fn keep_once(&self, synced: &mut Instant) -> Result<()> {
         if self.until_sync(*synced).is_some_and(|left| left.is_zero()) {
             *synced = Instant::now();
-            self.sync()?;
+            self.sync_told()?;
         }
         if self.is_checkpoint_due() {
             self.make_checkpoint()?;

@@ -17,13 +17,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use super::buffers::Buffers;
 use crate::error::Result;
 use crate::io::Storage;
 use crate::io::aligned::AlignedBuf;
 use crate::io::flight::{self, Flight, Landed, Means, Request, Work};
+use crate::weave::Mutex;
 
 /// Bytes of a piece: whole chunks of an extent.
 pub(super) const PIECE_LEN: u64 = 1 << 20;

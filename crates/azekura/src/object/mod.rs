@@ -4,7 +4,7 @@
 //!
 //! | operation | the device's data | the journal |
 //! |---|---|---|
-//! | put | one aligned write, forward in the open stride | 48 bytes, later, many at once |
+//! | put | one aligned write, forward in the open stride | 48 bytes, with the next sync or many at once |
 //! | put of a small object | | one frame with the value; packs, later, many at once |
 //! | get, of all or a part | one read, of the chunks that hold it | |
 //! | head | | |
@@ -25,18 +25,20 @@
 //!
 //! Promises:
 //! 1. What can be reached is never written over: an update goes forward, and its old extent is free only after what freed
-//!    it is durable (`space`).
+//!    it is durable (`limbo`).
 //! 2. Every byte that is returned was verified: checksums are of the store, the place, the object, and the put.
 //! 3. An acknowledged change survives the death of the process (`Process`), or loss of power (`Power`). One that was not is
 //!    there whole or not at all.
 //! 4. A put that fails leaves the old object. A removal finds room in a full store: it is kept for it.
-//! 5. Nothing runs while nothing is asked but what was promised: an idle store does no I/O. Nothing is ever moved but small
+//! 5. Damage costs what it hits: the rest is read, whatever cannot be read any more; what may have been newer is an error
+//!    (`degraded`). A store whose journal is damaged is not changed before it was repaired.
+//! 6. Nothing runs while nothing is asked but what was promised: an idle store does no I/O. Nothing is ever moved but small
 //!    objects, at checkpoints (`small`).
 //!
 //! Invariants:
 //! 1. One change of an object at a time (`turns`), so its sequences rise in the order of its changes.
-//! 2. Everything with a sequence before the last `Settled` note is in the journal before that note. So a recovery reads the
-//!    journal, and scans the few strides behind.
+//! 2. Everything with a sequence before the last `Settled` note is in the journal before that note, and every sync ends with
+//!    one. So a recovery reads the journal, and scans the few strides behind.
 //! 3. A change ends with the gate shared: the moment of a checkpoint is exact.
 //! 4. Lock order: turn, gate, journal's batch, room, leaf.
 //!
@@ -52,6 +54,7 @@ pub mod extent;
 pub mod id;
 pub mod index;
 pub mod layout;
+pub mod limbo;
 mod long;
 pub mod queue;
 pub mod runs;
@@ -64,11 +67,13 @@ mod change;
 mod check;
 mod checkpoint;
 mod copy;
+mod degraded;
 mod draft;
 mod dump;
 mod grow;
 mod journal;
 mod keeper;
+mod mend;
 mod open;
 mod paths;
 mod read;
@@ -88,14 +93,13 @@ mod value;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Mutex, RwLock};
-
 use crate::engine::Durability;
 use crate::error::{Error, Kind, Result, size};
 use crate::io::Storage;
 use crate::io::counted::Counts;
 use crate::keeper::{Bell, Keeper};
 use crate::log::Log;
+use crate::weave::{Mutex, RwLock};
 
 use buffers::Buffers;
 use checkpoint::Checkpoint;
@@ -243,6 +247,8 @@ struct Core {
     batch: Mutex<Batch>,
     room: Mutex<Room>,
     checkpoint: Mutex<Checkpoint>,
+    /// What is known to be damaged; set by the opener.
+    flaws: std::sync::OnceLock<degraded::Flaws>,
     /// Changes since the last sync; relaxed: a bound, not an order.
     unsynced: std::sync::atomic::AtomicU64,
 }
@@ -269,7 +275,7 @@ impl Store {
     /// Returns when every change that was acknowledged before survives loss of power. One flush of each device, shared with
     /// all who ask meanwhile.
     pub fn sync(&self) -> Result<()> {
-        self.core.sync()
+        self.core.sync_told()
     }
 
     /// Makes a checkpoint now: the next open replays nothing. Costs a write of all changed leaves, and two syncs.
@@ -311,21 +317,25 @@ impl Core {
         self.unsynced.store(0, std::sync::atomic::Ordering::Relaxed);
         let mut watch = times::Watch::start();
         let synced = self.commit.share(|| {
-            let buried = self.room.lock().space.buried();
+            // Whoever waited while another's sync failed asks no device for more.
+            self.log.healthy()?;
+            self.tell_before_flush()?;
+            let begun = self.room.lock().space.begin_sync();
             let flushed = watch.device(|| self.flush_devices());
             flushed.inspect_err(|_| self.log.poison())?;
-            self.room.lock().space.absolve(buried)
+            self.room.lock().space.end_sync(begun)
         });
         self.times.sync.record(&watch);
         synced
     }
 
-    /// Data first: what the journal says is then true of it.
+    /// Data first: what the journal says up to its mark is then true of it. A put that ends between the two flushes is not
+    /// before the mark: recovery looks whether its extent is there.
     fn flush_devices(&self) -> Result<()> {
-        if self.devices == 2 {
-            self.data.sync()?;
-        }
-        self.log.sync_now()
+        self.log.sync_now_after(&|| match self.devices {
+            2 => self.data.sync(),
+            _ => Ok(()),
+        })
     }
 
     #[cold]

@@ -2,13 +2,12 @@
 //!
 //! A file appears when it can be opened: it is made without a name. A device is taken over by writing its superblock last.
 //! Opening reads superblock, root and the journal behind it; leaves and lists come in when they are needed, so it does not take
-//! longer because there are more objects. What a crash left is found by `recover`. Closing makes a checkpoint.
+//! longer because there are more objects. What a crash left is found by `recover`; what is damaged, so that it cannot be opened for
+//! writing, is opened by `degraded`. Closing makes a checkpoint.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-
-use parking_lot::{Mutex, RwLock};
 
 use super::checkpoint::{Checkpoint, LEAST, leaf_image_max, leaf_seed, least_journal, list_seed};
 use super::extent::UNIT;
@@ -20,7 +19,7 @@ use super::recover::Replay;
 use super::runs::Runs;
 use super::small::Packs;
 use super::space::{self, Space};
-use super::{Core, ObjectId, Options, Room, Store, keeper};
+use super::{Core, ObjectId, Options, Room, Store, degraded, keeper};
 use crate::error::{Error, Kind, Result, size, sizes};
 use crate::format::superblock::{self, Superblock};
 use crate::io::counted::{Counted, Counts};
@@ -29,6 +28,7 @@ use crate::io::front::Front;
 use crate::io::{Directory, Storage};
 use crate::log::anchor::{Anchor, Extent, FIRST_SEQUENCE, read_extent, segments_of};
 use crate::log::{Geometry, Log};
+use crate::weave::{Mutex, RwLock};
 
 /// A journal has so many bytes at least, unless it is told otherwise.
 pub(super) const JOURNAL_MIN: u64 = 4 << 20;
@@ -96,8 +96,7 @@ impl Store {
         front.resize(geometry.offset_of(1))?;
         let log = open_log(front, geometry, plan.journal_size)?;
         log.segments().finish_adoption()?;
-        log.begin(None, FIRST_SEQUENCE, None);
-        log.open_first()?;
+        log.begin(FIRST_SEQUENCE)?;
         let payload = Super {
             anchor: Anchor::first(&log),
             identity,
@@ -122,7 +121,8 @@ impl Store {
         Self::start(core)
     }
 
-    /// Opens the store on its storages.
+    /// Opens the store on its storages. If its journal is damaged or cannot be read, for reading only
+    /// ([`damage`](Self::damage), [`is_read_only`](Self::is_read_only)).
     #[expect(
         clippy::needless_pass_by_value,
         reason = "the store keeps the storages"
@@ -132,10 +132,31 @@ impl Store {
         data: Option<Arc<dyn Storage>>,
         options: &Options,
     ) -> Result<Self> {
+        Self::open_or_degrade(&journal, data.as_ref(), options, &mut |_| {
+            Ok(Arc::clone(&journal))
+        })
+    }
+
+    /// Opens it on what `place` makes of its journal, or, if it is damaged, for reading.
+    pub(super) fn open_or_degrade(
+        journal: &Arc<dyn Storage>,
+        data: Option<&Arc<dyn Storage>>,
+        options: &Options,
+        place: &mut dyn FnMut(&Super) -> Result<Arc<dyn Storage>>,
+    ) -> Result<Self> {
         let (sequence, last) = read_super(journal.as_ref())?;
-        check_devices(journal.as_ref(), data.as_deref(), &last)?;
-        let root = read_root(journal.as_ref(), &last)?;
-        Self::open_at(&journal, data.as_ref(), options, (sequence, last), &root)
+        check_devices(journal.as_ref(), data.map(AsRef::as_ref), &last)?;
+        let opened = read_root(journal.as_ref(), &last).and_then(|root| {
+            degraded::probe(journal.as_ref(), &last, &root)?;
+            let journal = place(&last)?;
+            Self::open_at(&journal, data, options, (sequence, last.clone()), &root)
+        });
+        match opened {
+            Err(error) if [Kind::Corrupted, Kind::Io].contains(&error.kind()) => {
+                Self::open_damaged(journal, data, options, (sequence, last), error)
+            }
+            other => other,
+        }
     }
 
     /// Opens it at this superblock and root.
@@ -197,7 +218,8 @@ impl Store {
         core.write_slot(sequence, &last)?;
         core.keep_for_checkpoint(0);
         core.log.segments().finish_adoption()?;
-        last.go_on(&core.log, trust, found)?;
+        let found_open = last.open;
+        last.go_on(&core.log, trust, &found)?;
         last.open = true;
         // What is not true is not believed later either, when all of the journal was synced.
         if replay.is_untrue() {
@@ -216,6 +238,17 @@ impl Store {
         core.write_super(&mut state, &last)?;
         *core.checkpoint.lock() = state;
         core.tell_found(&mut replay)?;
+        // Room is free by what was found, which may be in caches only. What is put there must not come before it.
+        if found_open {
+            core.flush_devices()?;
+        }
+        let damage = replay.take_damage(&core);
+        if !damage.is_empty() {
+            let _first = core.flaws.set(degraded::Flaws {
+                damage,
+                ..degraded::Flaws::default()
+            });
+        }
         tracing::debug!(records = replay.records, found = replay.found, "opened");
         Self::start(core)
     }
@@ -267,6 +300,10 @@ impl Core {
     }
 
     pub(super) fn close(&self) -> Result<()> {
+        if self.refuse_changes().is_err() {
+            // There is nothing to be written.
+            return Ok(());
+        }
         self.log.healthy()?;
         self.make_checkpoint()
             .map_err(|error| self.of_journal(error))?;
@@ -276,7 +313,7 @@ impl Core {
             return Ok(());
         };
         payload.open = false;
-        payload.durable = self.log.end().1;
+        payload.durable = self.log.end().position();
         payload.next_sequence = self.log.next_sequence();
         self.write_super(&mut state, &payload)
     }
@@ -496,6 +533,7 @@ pub(super) fn build(
             packs: told.map_or_else(Packs::default, |root| Packs::of(&root.packs)),
         }),
         checkpoint: Mutex::default(),
+        flaws: std::sync::OnceLock::new(),
         unsynced: AtomicU64::new(0),
     })
 }
@@ -564,11 +602,46 @@ fn to_repair(error: Error, storage: &dyn Storage) -> Error {
     error
 }
 
+/// The slots of a superblock or label, each read by itself.
+pub(super) struct Slots {
+    /// Both; zeros where one cannot be read.
+    pub(super) head: Vec<u8>,
+    /// Which cannot be read, and why.
+    pub(super) refused: Vec<(u64, Error)>,
+}
+
+impl Slots {
+    pub(super) fn read(storage: &dyn Storage) -> Result<Self> {
+        let size = storage.size()?.min(superblock::SIZE);
+        let mut head = vec![0; size as usize];
+        let mut refused = Vec::new();
+        for (slot, bytes) in head.chunks_mut(superblock::SLOT_SIZE as usize).enumerate() {
+            let offset = slot as u64 * superblock::SLOT_SIZE;
+            if let Err(error) = storage.read_at(offset, bytes) {
+                bytes.fill(0);
+                refused.push((offset, error.at(storage.path()).offset(offset)));
+            }
+        }
+        Ok(Self { head, refused })
+    }
+
+    /// The newest whole one, of this engine.
+    pub(super) fn current(mut self, engine: [u8; 8]) -> Result<Superblock> {
+        match (Superblock::current(&self.head, &engine), self.refused.pop()) {
+            (Ok(block), _) => Ok(block),
+            // Nobody knows what it would have said.
+            (Err(_), Some((_, refused))) => Err(refused),
+            (Err(error), None) => Err(error),
+        }
+    }
+}
+
 /// The newest valid superblock: its sequence and payload.
 pub(super) fn read_super(storage: &dyn Storage) -> Result<(u64, Super)> {
-    let mut head = vec![0; storage.size()?.min(superblock::SIZE) as usize];
-    storage.read_at(0, &mut head)?;
-    let block = Superblock::current(&head, &ENGINE)
+    let slots = Slots::read(storage)?;
+    let head = slots.head.clone();
+    let block = slots
+        .current(ENGINE)
         .map_err(|error| other_place(error, &head).at(storage.path()))?;
     let payload = Super::decode(&block.payload).ok_or_else(|| {
         Error::new(Kind::Corrupted, "the superblock holds impossible values")
@@ -582,7 +655,9 @@ pub(super) fn read_super(storage: &dyn Storage) -> Result<(u64, Super)> {
 /// What to do about a place that begins with `head`, and not with what was looked for.
 pub(super) fn other_place(error: Error, head: &[u8]) -> Error {
     let is = |engine| Superblock::current(head, engine).is_ok();
-    if head.is_empty() {
+    if error.kind() == Kind::Io {
+        error.remedy("neither superblock can be used: restore a backup")
+    } else if head.is_empty() {
         error.remedy("remove it, and make a store there with `azekura object create`")
     } else if head.iter().all(|byte| *byte == 0) {
         error.remedy(
@@ -650,9 +725,10 @@ fn check_devices(journal: &dyn Storage, data: Option<&dyn Storage>, last: &Super
     let device = match (data, last.devices) {
         (None, 1) => journal,
         (Some(data), 2) => {
-            let mut head = vec![0; data.size()?.min(superblock::SIZE) as usize];
-            data.read_at(0, &mut head)?;
-            let label = Superblock::current(&head, &DATA)
+            let slots = Slots::read(data)?;
+            let head = slots.head.clone();
+            let label = slots
+                .current(DATA)
                 .map_err(|error| other_data(error, &head).at(data.path()))?;
             let of = layout::decode_label(&label.payload).map(|(identity, _)| identity);
             if of != Some(last.identity) {

@@ -62,9 +62,15 @@ pub(super) type Read = (Value, u64);
 
 impl Store {
     /// The value of object `id`; `None`: there is none. One read of the device. `Corrupted` if it does not verify, with
-    /// the device, the offset and the id.
+    /// the device, the offset and the id, or if a newer value may be lost ([`is_doubtful`](Self::is_doubtful)).
     pub fn get(&self, id: ObjectId) -> Result<Option<Value>> {
         self.get_range(id, 0..u64::MAX)
+    }
+
+    /// The value of object `id` and the sequence of the put that stored it, both of one moment; `None`: there is none. One read
+    /// of the device, as [`get`](Self::get). The sequence is what [`compare_and_put`](Self::compare_and_put) expects.
+    pub fn get_with_sequence(&self, id: ObjectId) -> Result<Option<(Value, u64)>> {
+        self.core.read(id, &(0..u64::MAX))
     }
 
     /// The bytes of object `id` that lie in `range`: fewer where it ends earlier, none behind its end. One read of the
@@ -85,21 +91,25 @@ impl Store {
     /// # }
     /// ```
     pub fn get_range(&self, id: ObjectId, range: Range<u64>) -> Result<Option<Value>> {
+        self.core.refuse_doubtful(id)?;
         Ok(self.core.read(id, &range)?.map(|(bytes, _)| bytes))
     }
 
     /// The length of object `id` in bytes; `None`: there is none. No access.
     pub fn head(&self, id: ObjectId) -> Result<Option<u64>> {
+        self.core.refuse_doubtful(id)?;
         Ok(self.core.index.get(id)?.map(|entry| u64::from(entry.len)))
     }
 
     /// The sequence of object `id`; `None`: there is none. One read of its first chunk.
     pub fn sequence(&self, id: ObjectId) -> Result<Option<u64>> {
+        self.core.refuse_doubtful(id)?;
         Ok(self.core.read(id, &(0..0))?.map(|(_, sequence)| sequence))
     }
 
     /// Shows objects from `first` to before `end` (`None`: to the last one), in the order of ids, until `visit` says no.
-    /// No access; what changes meanwhile is shown or not.
+    /// No access; what changes meanwhile is shown or not. If a part of the index is damaged, the rest is shown, and that is
+    /// the error.
     pub fn list(
         &self,
         first: ObjectId,
@@ -107,8 +117,17 @@ impl Store {
         visit: &mut dyn FnMut(Listed) -> bool,
     ) -> Result<()> {
         let mut next = Some(first);
+        let mut damaged = None;
         while let Some(from) = next.filter(|from| end.is_none_or(|end| *from < end)) {
-            let page = self.core.index.page(from)?;
+            let page = match self.core.index.page(from) {
+                Ok(page) => page,
+                Err(error) if [Kind::Corrupted, Kind::Io].contains(&error.kind()) => {
+                    damaged.get_or_insert(error);
+                    next = self.core.index.after(from);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
             for (id, entry) in page.entries {
                 if end.is_some_and(|end| id >= end) || !visit(Listed::of(id, entry)) {
                     return Ok(());
@@ -116,7 +135,7 @@ impl Store {
             }
             next = page.next;
         }
-        Ok(())
+        damaged.map_or(Ok(()), Err)
     }
 
     /// What the objects from `first` to before `end` take. No access.
@@ -149,7 +168,7 @@ impl Usage {
 }
 
 impl Core {
-    fn read(&self, id: ObjectId, range: &Range<u64>) -> Result<Option<Read>> {
+    pub(super) fn read(&self, id: ObjectId, range: &Range<u64>) -> Result<Option<Read>> {
         for _ in 0..LOOKS {
             let (_pin, entry) = self.find(id)?;
             let Some(entry) = entry else {
@@ -229,10 +248,27 @@ impl Core {
         }
         let mut buf = self.buffers.take(sought.size)?;
         let read = watch.device(|| self.data.read_at(sought.offset, &mut buf));
+        // A unit is shared by small objects: of one that cannot be read this one's sectors may be whole.
+        let read = read.or_else(|error| self.read_own(&sought, &mut buf).ok_or(error));
         let read = read.map_err(|error| self.unread(id, &sought, error));
         let decoded = read.and_then(|()| self.decode(&sought, buf));
         self.times.get.record(&watch);
         decoded
+    }
+
+    /// Reads the sectors of an object alone, not the units in which they are. `None`: these are all, or cannot be read.
+    fn read_own(&self, sought: &Sought, buf: &mut AlignedBuf) -> Option<()> {
+        let sector = (self.data.alignment() as usize).max(512);
+        let from = sought.own.start / sector * sector;
+        let end = sought.own.end.next_multiple_of(sector).min(sought.size);
+        if from == 0 && end == sought.size {
+            return None;
+        }
+        let offset = sought.offset + from as u64;
+        let mut own = AlignedBuf::zeroed(end - from, sector as u64).ok()?;
+        self.data.read_at(offset, &mut own).ok()?;
+        buf.get_mut(from..end)?.copy_from_slice(&own);
+        Some(())
     }
 
     /// In pieces, which are verified while the next ones are read.

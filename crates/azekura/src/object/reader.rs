@@ -12,10 +12,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::layout::{ENGINE, Record, Super};
-use super::open::read_super;
-use super::{CheckReport, Listed, ObjectId, Options, Scrubbed, Step, Store, Usage, Value};
+use super::open::{Slots, read_super};
+use super::{CheckReport, Finding, Listed, ObjectId, Options, Scrubbed, Step, Store, Usage, Value};
+use crate::damage::Damage;
 use crate::error::Result;
-use crate::format::superblock::{SIZE, SLOT_SIZE, Superblock};
+use crate::format::superblock::{SLOT_SIZE, Superblock};
 use crate::io::file::File;
 use crate::io::overlay::Overlay;
 use crate::io::{Access, Storage};
@@ -25,7 +26,7 @@ use crate::io::{Access, Storage};
 pub struct StoreReader {
     store: Store,
     /// Superblocks that were not whole before it was opened, which wrote both in memory.
-    torn: u64,
+    torn: Vec<Option<Finding>>,
 }
 
 impl StoreReader {
@@ -43,17 +44,43 @@ impl StoreReader {
     }
 
     /// As [`open`](Self::open), on storages that nobody changes meanwhile.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "as every call that opens a store: the store keeps them"
+    )]
     pub fn open_on(journal: Arc<dyn Storage>, data: Option<Arc<dyn Storage>>) -> Result<Self> {
         let (_, last) = read_super(journal.as_ref())?;
         let torn = torn(journal.as_ref(), &last)?;
-        let overlay = Overlay::new(journal, last.journal_size)?;
         let options = Options {
             background: false,
             ..Options::default()
         };
-        let store = Store::open_on(overlay, data, &options)?;
+        let mut over = |last: &Super| -> Result<Arc<dyn Storage>> {
+            Ok(Overlay::new(Arc::clone(&journal), last.journal_size)?)
+        };
+        let store = Store::open_or_degrade(&journal, data.as_ref(), &options, &mut over)?;
         store.core.forget_to_close();
         Ok(Self { store, torn })
+    }
+
+    /// As [`Store::damage`].
+    pub fn damage(&self) -> Vec<Damage> {
+        self.store.damage()
+    }
+
+    /// Whether the store could not be opened for changes: see [`Store::is_read_only`].
+    pub fn is_degraded(&self) -> bool {
+        self.store.is_read_only()
+    }
+
+    /// As [`Store::is_doubtful`].
+    pub fn is_doubtful(&self, id: ObjectId) -> Result<bool> {
+        self.store.is_doubtful(id)
+    }
+
+    /// As [`Store::last_known`].
+    pub fn last_known(&self, id: ObjectId, range: Range<u64>) -> Result<Option<Value>> {
+        self.store.last_known(id, range)
     }
 
     /// As [`Store::count`].
@@ -114,7 +141,9 @@ impl StoreReader {
     /// As [`Store::check`]; what recovery wrote is checked as it is in memory, but superblocks are counted as they were found.
     pub fn check(&self, deep: bool, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
         let mut report = self.store.check(deep, progress)?;
-        report.superblocks = report.superblocks.saturating_sub(self.torn);
+        report.superblocks = report.superblocks.saturating_sub(self.torn.len() as u64);
+        let torn = self.torn.iter().flatten();
+        torn.for_each(|torn| report.note(torn.clone()));
         Ok(report)
     }
 
@@ -135,17 +164,34 @@ impl StoreReader {
     }
 }
 
-/// How many of both superblocks are not whole.
-fn torn(storage: &dyn Storage, last: &Super) -> Result<u64> {
-    let mut head = vec![0; SIZE as usize];
-    storage.read_at(0, &mut head)?;
-    let is_whole = |slot: &&[u8]| {
+/// Superblocks that are not whole, and what is wrong. A crash may leave one torn: of a store that was not closed only one that
+/// cannot be read is damage for sure.
+fn torn(storage: &dyn Storage, last: &Super) -> Result<Vec<Option<Finding>>> {
+    let slots = Slots::read(storage)?;
+    let mut torn = Vec::new();
+    for (at, slot) in slots.head.chunks(SLOT_SIZE as usize).enumerate() {
+        let offset = at as u64 * SLOT_SIZE;
         let block = Superblock::current(slot, &ENGINE).ok();
         let of = block.and_then(|block| Super::decode(&block.payload));
-        of.is_some_and(|of| of.identity == last.identity)
-    };
-    let slots = head.chunks(SLOT_SIZE as usize);
-    Ok(slots.filter(|slot| !is_whole(slot)).count() as u64)
+        if of.is_some_and(|of| of.identity == last.identity) {
+            continue;
+        }
+        let refused = slots.refused.iter().find(|(of, _)| *of == offset);
+        let what = match refused {
+            Some((_, error)) => Some(error.to_string()),
+            None if last.open => None,
+            None => Some(format!(
+                "the superblock at offset {offset:#x} is damaged; the other one is whole, and nothing is lost"
+            )),
+        };
+        torn.push(what.map(|what| Finding {
+            device: storage.path().to_path_buf(),
+            offset: Some(offset),
+            object: None,
+            what,
+        }));
+    }
+    Ok(torn)
 }
 
 #[cfg(test)]

@@ -14,6 +14,8 @@
 //! After lost power the journal may tell a put whose data was lost: a record behind what was synced counts only if its extent
 //! verifies. Of a batch, if all do.
 //!
+//! What the device cannot read does not end a scan: a unit is passed by, and an extent counts, so that its object is an error.
+//!
 //! Dying in here, again and again, leads to the same: steps 1 to 3 only read, and step 4 tells what they found.
 
 use std::collections::{HashMap, HashSet};
@@ -23,7 +25,9 @@ use super::extent::{self, BATCHED, Header, PACKED, PIECE, UNIT};
 use super::id::ObjectId;
 use super::index::{EXTENT, Entry};
 use super::layout::{Record, Root, SEQUENCES_END};
+use super::limbo::FreedBy;
 use super::space::{Span, Stride};
+use crate::damage::{Affects, Damage};
 use crate::error::{Error, Kind, Result};
 use crate::io::aligned::AlignedBuf;
 use crate::log::Claim;
@@ -66,6 +70,8 @@ pub(super) struct Replay {
     is_untrue: bool,
     /// Doubted batches of which something is not there.
     pending: Vec<Pending>,
+    /// Units of strides that cannot be read: offset on the data's device, bytes, and whose they are.
+    unreadable: Vec<(u64, u64, Option<ObjectId>)>,
     /// Records replayed, and extents found by the scan.
     pub(super) records: u64,
     pub(super) found: u64,
@@ -109,6 +115,22 @@ impl Replay {
     /// Whether the journal tells a put that is not there.
     pub(super) fn is_untrue(&self) -> bool {
         self.is_untrue || !self.pending.is_empty()
+    }
+
+    /// What the scan could not read.
+    pub(super) fn take_damage(&mut self, core: &Core) -> Vec<Damage> {
+        let unreadable = std::mem::take(&mut self.unreadable).into_iter();
+        let damage = unreadable.map(|(offset, len, of)| Damage {
+            path: core.data.path().to_path_buf(),
+            offset,
+            len,
+            found: match of {
+                Some(_) => "the device cannot be read".into(),
+                None => "the device cannot be read: a put that was not synced may be lost".into(),
+            },
+            affects: of.map_or(Affects::Nothing, |id| Affects::Object(id.0)),
+        });
+        damage.collect()
     }
 
     /// Objects `first` to `last` were changed: what batches in doubt have of them from before counts no more.
@@ -176,7 +198,7 @@ impl Core {
                 if !replay.is_latest(id, sequence) {
                     return Ok(());
                 }
-                if doubted && !self.is_there(id, Some(sequence), entry)? {
+                if doubted && !self.may_be_there(id, sequence, entry)? {
                     replay.is_untrue = true;
                     return Ok(());
                 }
@@ -230,7 +252,7 @@ impl Core {
             for record in &records {
                 let (change, is_there) = match record {
                     Record::Put(id, sequence, entry) => {
-                        let is_there = self.is_there(*id, Some(*sequence), *entry)?;
+                        let is_there = self.may_be_there(*id, *sequence, *entry)?;
                         ((*id, *sequence, Some(*entry)), is_there)
                     }
                     Record::Removed(id, sequence) => ((*id, *sequence, None), true),
@@ -305,6 +327,14 @@ impl Core {
         Ok(read.is_ok_and(|(_, found)| sequence.is_none_or(|sequence| sequence == found)))
     }
 
+    /// As `is_there`; what the device refuses to read may be: whoever wants it gets an error, and no older value.
+    fn may_be_there(&self, id: ObjectId, sequence: u64, entry: Entry) -> Result<bool> {
+        match self.is_there(id, Some(sequence), entry) {
+            Err(error) if error.kind() == Kind::Io => Ok(true),
+            other => other,
+        }
+    }
+
     /// Step 3, when the journal was replayed.
     pub(super) fn scan_strides(&self, replay: &mut Replay) -> Result<()> {
         let mut found: Vec<(u64, ObjectId, Entry)> = Vec::new();
@@ -329,7 +359,7 @@ impl Core {
         Ok(())
     }
 
-    /// Step 5.
+    /// Step 5. What the journal and the scan told is durable before anything is put into this room: see `open_at`.
     pub(super) fn free_the_rest(&self, replay: &mut Replay) -> Result<()> {
         let mut room = self.room.lock();
         for span in replay.freed.drain(..) {
@@ -339,7 +369,7 @@ impl Core {
         for (id, before) in &replay.touched {
             if let Some(before) = before
                 && self.index.get(*id)? != Some(*before)
-                && let Some(span) = room.left_by(*before)
+                && let Some((span, _)) = room.left_by(*before, FreedBy::Sync)
             {
                 room.space.add(span)?;
             }
@@ -370,7 +400,15 @@ impl Core {
     ) -> Result<()> {
         let mut unit = span.unit;
         while unit < span.end() {
-            let bytes = window.at(self, unit, span.end())?;
+            let Some(bytes) = window.at(self, unit, span.end())? else {
+                let offset = self.data_offset + unit * UNIT;
+                match replay.unreadable.last_mut() {
+                    Some((begin, len, None)) if *begin + *len == offset => *len += UNIT,
+                    _ => replay.unreadable.push((offset, UNIT, None)),
+                }
+                unit += 1;
+                continue;
+            };
             let header = Header::decode(bytes, self.salt, unit * (UNIT / PIECE));
             let of_stride =
                 |header: &Header| header.sequence >= stride.sequence && header.flags & PACKED == 0;
@@ -387,13 +425,21 @@ impl Core {
                 unit += 1;
             } else if has_ended {
                 unit = behind;
-            } else if self.is_there(header.id, Some(header.sequence), entry)? {
-                if replay.could_be(&header) {
+            } else {
+                let is_there = match self.is_there(header.id, Some(header.sequence), entry) {
+                    Err(error) if error.kind() == Kind::Io => {
+                        let offset = self.data_offset + unit * UNIT;
+                        let len = header.units() * UNIT;
+                        let of = replay.could_be(&header).then_some(header.id);
+                        replay.unreadable.push((offset, len, of));
+                        true
+                    }
+                    other => other?,
+                };
+                if is_there && replay.could_be(&header) {
                     found.push((header.sequence, header.id, entry));
                 }
-                unit = behind;
-            } else {
-                unit += 1;
+                unit = if is_there { behind } else { unit + 1 };
             }
         }
         Ok(())
@@ -433,15 +479,32 @@ struct Window {
 }
 
 impl Window {
-    /// The bytes of one unit; of those up to `end`, as many as fit are read with it.
-    fn at(&mut self, core: &Core, unit: u64, end: u64) -> Result<&[u8]> {
+    /// The bytes of one unit; of those up to `end`, as many as fit are read with it. `None`: it cannot be read.
+    fn at(&mut self, core: &Core, unit: u64, end: u64) -> Result<Option<&[u8]>> {
         if !(self.unit..self.unit + self.units).contains(&unit) {
             let units = (end - unit).min(WINDOW as u64 / UNIT);
-            let bytes = &mut self.buf[..(units * UNIT) as usize];
-            core.data.read_at(core.data_offset + unit * UNIT, bytes)?;
-            (self.unit, self.units) = (unit, units);
+            let offset = core.data_offset + unit * UNIT;
+            self.units = 0;
+            let mut read = 0;
+            for units in [units, 1] {
+                match core
+                    .data
+                    .read_at(offset, &mut self.buf[..(units * UNIT) as usize])
+                {
+                    Err(error) if error.kind() != Kind::Io => return Err(error),
+                    Err(_) => {}
+                    Ok(()) => {
+                        read = units;
+                        break;
+                    }
+                }
+            }
+            if read == 0 {
+                return Ok(None);
+            }
+            (self.unit, self.units) = (unit, read);
         }
         let at = ((unit - self.unit) * UNIT) as usize;
-        Ok(&self.buf[at..at + extent::HEADER_LEN])
+        Ok(Some(&self.buf[at..at + extent::HEADER_LEN]))
     }
 }

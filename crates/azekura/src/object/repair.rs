@@ -4,7 +4,8 @@
 //!
 //! | damaged | made from | what is not known |
 //! |---|---|---|
-//! | one superblock | the other | nothing, if its journal is whole |
+//! | one superblock | the other | nothing |
+//! | one bit of the journal, or of an image | its checksum (`mend`) | nothing |
 //! | lists of free room | the index | nothing |
 //! | leaves of the index | extents that lie in no free room, by a scan of the data | nothing, if the lists are whole |
 //! | leaves and lists, or the root | extents, by a scan | whether an object was removed before the checkpoint: it may come back |
@@ -22,19 +23,25 @@
 //! A device without a label may be a stranger's, and one with something else in its place is refused. So a repair is tried in
 //! memory first: only if an object is found on the device where one must be, it gets a label, and is written to.
 //!
+//! What a device cannot read of the journal is lost, and zeros are written there, so that it can be read and mapped again. The
+//! data's device is written to only where room is free.
+//!
 //! At the end all objects are read: what does not verify is told, and stays.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::check::{CheckReport, Finding};
 use super::checkpoint::Checkpoint;
+use super::degraded::{is_live, with_mended};
 use super::extent::{self, BATCHED, Header, UNIT};
 use super::id::ObjectId;
 use super::index::{self, EXTENT, Entry, JOURNAL, PACKED};
 use super::layout::{DATA, Pack, Root, Super, decode_label};
+use super::mend::Mended;
 use super::open::{
-    Images, build, data_of, open_log, other_place, read_root, read_super, write_label,
+    Images, Slots, build, data_of, open_log, other_place, read_root, read_super, write_label,
 };
 use super::recover::behind;
 use super::salvage::{Facts, Met, find_segments};
@@ -46,7 +53,7 @@ use crate::format::superblock::{self, Superblock};
 use crate::io::Storage;
 use crate::io::counted::Counted;
 use crate::io::front::Front;
-use crate::io::overlay::Overlay;
+use crate::io::overlay::{Overlay, read_around};
 use crate::log::anchor::segments_of;
 use crate::log::{Log, Segment, Use};
 
@@ -73,6 +80,8 @@ pub struct Repaired {
     pub doubted: Vec<ObjectId>,
     /// One line per loss; at most 1000.
     pub lost: Vec<String>,
+    /// One line for each place that was damaged, and of which nothing is lost.
+    pub mended: Vec<String>,
     /// Objects that do not verify, and that nothing can mend.
     pub damaged: u64,
     /// One line for each, unless it is among the losses; at most 1000.
@@ -87,8 +96,16 @@ impl Repaired {
     }
 
     /// What is damaged is lost. Its remedy is what goes on here.
-    fn lose_to(&mut self, error: Error) {
+    pub(super) fn lose_to(&mut self, error: Error) {
         self.lose(error.without_remedy().to_string());
+    }
+
+    fn mend(&mut self, journal: &dyn Storage, mended: Vec<Mended>) {
+        let path = journal.path().display();
+        self.mended.extend(mended.into_iter().map(|mended| {
+            let Mended { offset, what } = mended;
+            format!("a bit of {what} at {path} offset {offset:#x} was flipped back")
+        }));
     }
 
     fn doubt(&mut self, id: ObjectId) {
@@ -121,25 +138,37 @@ impl Store {
         let label = check_label(data.map(AsRef::as_ref), &last, &mut report)?;
         if let Some(data) = data.filter(|_| label != Label::Ours) {
             // Whatever it is, nothing of it is written over.
-            let journal: Arc<dyn Storage> = Overlay::new(Arc::clone(journal), last.journal_size)?;
-            let kept: Arc<dyn Storage> = Overlay::new(Arc::clone(data), superblock::SIZE)?;
+            let (journal, lost) = Overlay::of_readable(Arc::clone(journal), last.journal_size)?;
+            let journal: Arc<dyn Storage> = journal;
+            let (kept, _) = Overlay::of_readable(Arc::clone(data), superblock::SIZE)?;
+            let kept: Arc<dyn Storage> = kept;
             let (trial, at) = (Some(label), (sequence, last.clone()));
-            Self::repair_at(&journal, Some(&kept), at, report.clone(), trial, progress)?;
+            let found = report.clone();
+            Self::repair_at(&journal, Some(&kept), at, found, &lost, trial, progress)?;
             write_label(data.as_ref(), &last)?;
         }
-        Self::repair_at(journal, data, (sequence, last), report, None, progress)
+        let lost = write_unreadable(journal, &last, &mut report)?;
+        let at = (sequence, last);
+        Self::repair_at(journal, data, at, report, &lost, None, progress)
     }
 
-    /// Repairs what this superblock tells of; of a `trial` only whether the data's device is the store's.
+    /// Repairs what this superblock tells of, where what stood in `lost` of the journal is not known; of a `trial` only whether the data's device is the store's.
     fn repair_at(
         journal: &Arc<dyn Storage>,
         data: Option<&Arc<dyn Storage>>,
         (sequence, mut last): (u64, Super),
         mut report: Repaired,
+        lost: &[Range<u64>],
         trial: Option<Label>,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Repaired> {
-        let root = read_root(journal.as_ref(), &last);
+        let root = with_mended(journal.as_ref(), &last, || {
+            read_root(journal.as_ref(), &last)
+        });
+        let root = root.map(|(root, mended)| {
+            report.mend(journal.as_ref(), mended);
+            root
+        });
         let shrunk = fit(journal, data, &mut last, &mut report)?;
         let options = Options {
             background: false,
@@ -150,15 +179,25 @@ impl Store {
         let images = Images::new(journal, last.geometry.salt, last.units);
         if let Ok(root) = &root
             && !shrunk
+            && !is_live(journal.as_ref(), &last, lost)
             && lost_leaves(&images, root).is_empty()
         {
             // Where all objects are is known; what is free is the rest.
             let mut root = root.clone();
             root.groups.fill(Told::default());
-            let at = (sequence, last.clone());
-            match Self::open_at(journal, data, &options, at, &root) {
-                Ok(store) => return store.core.finish_repair(report, trial, progress),
-                Err(error) if error.kind() == Kind::Corrupted => {}
+            let opened = with_mended(journal.as_ref(), &last, || {
+                let at = (sequence, last.clone());
+                Self::open_at(journal, data, &options, at, &root)
+            });
+            match opened {
+                Ok((store, mended)) => {
+                    report.mend(journal.as_ref(), mended);
+                    for damage in store.damage() {
+                        report.lose(damage.to_string());
+                    }
+                    return store.core.finish_repair(report, trial, progress);
+                }
+                Err(error) if [Kind::Corrupted, Kind::Io].contains(&error.kind()) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -176,6 +215,7 @@ impl Store {
             &options,
             (sequence, last),
             &known,
+            lost,
             |core, facts| core.salvage(&known, facts, &mut report, progress),
         )?;
         core.finish_repair(report, trial, progress)
@@ -208,9 +248,9 @@ fn check_label(data: Option<&dyn Storage>, last: &Super, report: &mut Repaired) 
         let error = Error::new(Kind::Mismatch, "the store has one device").at(data.path());
         return Err(error.remedy("leave the other one out: no --data"));
     }
-    let mut head = vec![0; superblock::SIZE as usize];
-    data.read_at(0, &mut head)?;
-    let (mut whole, mut damaged, mut other) = (0, 0, None);
+    let Slots { head, refused } = Slots::read(data)?;
+    // What cannot be read is zeros here.
+    let (mut whole, mut damaged, mut other) = (0, refused.len(), None);
     for slot in head.chunks(superblock::SLOT_SIZE as usize) {
         match Superblock::current(slot, &DATA) {
             Ok(label) => {
@@ -247,6 +287,41 @@ fn check_label(data: Option<&dyn Storage>, last: &Super, report: &mut Repaired) 
         0 => Label::Blank,
         _ => Label::Damaged,
     })
+}
+
+/// Bytes of a page: a device is asked to write whole ones where it could not read.
+const PAGE: u64 = 4096;
+
+/// Writes zeros over what cannot be read of the journal, so that the device can read it again; which bytes that were.
+fn write_unreadable(
+    journal: &Arc<dyn Storage>,
+    last: &Super,
+    report: &mut Repaired,
+) -> Result<Vec<Range<u64>>> {
+    let there = journal.size()?.min(last.journal_size);
+    let lost = read_around(journal.as_ref(), 0..there, &mut |_, _| Ok(()))?;
+    for range in &lost {
+        let pages = range.start / PAGE * PAGE..range.end.next_multiple_of(PAGE).min(there);
+        let mut bytes = vec![0; (pages.end - pages.start) as usize];
+        read_around(journal.as_ref(), pages.clone(), &mut |offset, read| {
+            let at = (offset - pages.start) as usize;
+            if let Some(bytes) = bytes.get_mut(at..at + read.len()) {
+                bytes.copy_from_slice(read);
+            }
+            Ok(())
+        })?;
+        journal.write_at(pages.start, &bytes)?;
+        report.mended.push(format!(
+            "{} bytes of {} at offset {:#x} could not be read, and are zeros now",
+            range.end - range.start,
+            journal.path().display(),
+            range.start
+        ));
+    }
+    if !lost.is_empty() {
+        journal.sync()?;
+    }
+    Ok(lost)
 }
 
 /// Makes the store as small as its device is now; whether it had to.
@@ -303,7 +378,7 @@ fn lost_leaves(images: &Images, root: &Root) -> Vec<(usize, Error)> {
 }
 
 /// What is known of the moment of the checkpoint.
-struct Known {
+pub(super) struct Known {
     /// Lost leaves have no image, and lists are not told.
     root: Root,
     /// By leaf.
@@ -316,7 +391,12 @@ struct Known {
 }
 
 impl Known {
-    fn read(images: &Images, last: &Super, mut root: Root, report: &mut Repaired) -> Self {
+    pub(super) fn read(
+        images: &Images,
+        last: &Super,
+        mut root: Root,
+        report: &mut Repaired,
+    ) -> Self {
         let count = last.units.div_ceil(u64::from(last.group_units)) as usize;
         let mut known = Self {
             is_lost: vec![
@@ -420,12 +500,14 @@ struct Holds {
 }
 
 /// Opens what is whole, has `find` put the objects into it, and makes it a store.
-fn rebuilt(
+/// What stood in `unreadable` is lost.
+pub(super) fn rebuilt(
     journal: &Arc<dyn Storage>,
     data: Option<&Arc<dyn Storage>>,
     options: &Options,
     (sequence, mut last): (u64, Super),
     known: &Known,
+    unreadable: &[Range<u64>],
     find: impl FnOnce(&Core, &Facts) -> Result<()>,
 ) -> Result<Core> {
     let geometry = last.geometry;
@@ -444,11 +526,11 @@ fn rebuilt(
         .copied()
         .filter(|of| is_within(of, count))
         .collect();
-    let facts = Facts::read(&reader, &last, &kept, &found);
+    let facts = Facts::read(&reader, &last, &kept, &found, unreadable);
     // What a second repair would need stays.
     let log = open_log(front, geometry, journal_size)?;
     let of_journal = reader.segments().in_use(Use::Log);
-    let is_needed = |of: &&Segment| !kept.is_empty() || of.sequence >= last.start.1.sequence;
+    let is_needed = |of: &&Segment| !kept.is_empty() || of.sequence >= last.start.sequence();
     keep(&log, known, of_journal.iter().filter(is_needed), count);
     drop(reader);
     let sequences = found
@@ -456,15 +538,14 @@ fn rebuilt(
         .map(|segment| segment.sequence)
         .filter(|sequence| sequence >> 32 <= u64::from(EPOCHS_END));
     let newest = sequences
-        .chain([last.next_sequence, last.start.1.sequence])
+        .chain([last.next_sequence, last.start.sequence()])
         .max();
     last.epoch = last.epoch.max((newest.unwrap_or(0) >> 32) as u32) + 1;
     let target = data_of(journal, data, options);
     let core = build(log, target, counts, options, &last, Some(&known.root))?;
     core.keep_for_checkpoint(0);
     core.log.segments().finish_adoption()?;
-    core.log.begin(None, u64::from(last.epoch) << 32, None);
-    core.log.open_first()?;
+    core.log.begin(u64::from(last.epoch) << 32)?;
     last.open = true;
     last.boot_id = journal.boot_id();
     let latest = facts.next.max(last.sequence).max(known.root.sequence);
@@ -495,6 +576,7 @@ fn keep<'s>(log: &Log, known: &Known, of_journal: impl Iterator<Item = &'s Segme
             units,
             sequence: 0,
             dead: 0,
+            waste: 0,
         };
         if is_within(&segment, count) {
             log.segments().adopt(segment, Use::Other).ok();
@@ -504,7 +586,7 @@ fn keep<'s>(log: &Log, known: &Known, of_journal: impl Iterator<Item = &'s Segme
 
 impl Core {
     /// Brings the index up to what the journal and the extents say.
-    fn salvage(
+    pub(super) fn salvage(
         &self,
         known: &Known,
         facts: &Facts,

@@ -9,7 +9,7 @@
 //! It does not decide which of what it found holds: `repair` does.
 
 use std::collections::{HashMap, HashSet};
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 
 use super::Core;
 use super::extent::{self, Header, PIECE, UNIT};
@@ -57,6 +57,12 @@ pub(super) struct Facts {
     pub(super) next: u64,
     /// Where the journal cannot be read.
     pub(super) damage: Vec<String>,
+    /// Something that came since the checkpoint is lost.
+    pub(super) has_gap: bool,
+    /// Objects whose last change stands behind all of that.
+    pub(super) certain: HashSet<ObjectId>,
+    /// A segment is not there: what else is lost nobody knows.
+    is_broken: bool,
     /// Of small objects the latest value, with its sequence, from segments that may be out of use.
     pub(super) small: HashMap<ObjectId, (u64, Vec<u8>)>,
 }
@@ -153,6 +159,7 @@ pub(super) fn find_segments(log: &Log, count: u64) -> Vec<Segment> {
                 units: header.units,
                 sequence: header.sequence,
                 dead: 0,
+                waste: 0,
             });
         }
     }
@@ -160,14 +167,30 @@ pub(super) fn find_segments(log: &Log, count: u64) -> Vec<Segment> {
     found
 }
 
+/// What is told of a segment.
+fn lost_segment(offset: u64, what: &str) -> String {
+    format!(
+        "the journal's segment at offset {offset:#x} {what}: small objects behind it may be lost or older, and \
+         removals and batches undone"
+    )
+}
+
 impl Facts {
     /// What the journal says, where the root tells `kept` segments of it; `log` has no segments yet, and gets those that count.
     /// Without a root, small objects in what is left of older segments are gathered, too.
-    pub(super) fn read(log: &Log, last: &Super, kept: &[Segment], found: &[Segment]) -> Self {
+    /// What stands in `unreadable` is lost, whatever is there now.
+    pub(super) fn read(
+        log: &Log,
+        last: &Super,
+        kept: &[Segment],
+        found: &[Segment],
+        unreadable: &[Range<u64>],
+    ) -> Self {
         let mut facts = Self::default();
-        let (index, begins) = last.anchor.start;
+        let start = last.anchor.start;
+        let (index, begins) = (start.segment(), start.position());
         let mut history = kept.to_vec();
-        let mut at = (index, begins.sequence);
+        let mut at = (index, start.sequence());
         let is_at = |at: (u32, u64)| move |of: &&Segment| (of.index, of.sequence) == at;
         while let Some(segment) = kept.iter().chain(found).find(is_at(at)).copied() {
             if !history.iter().any(|of| of.index == segment.index) {
@@ -184,24 +207,31 @@ impl Facts {
         }
         if !history
             .iter()
-            .any(|of| (of.index, of.sequence) == (index, begins.sequence))
+            .any(|of| (of.index, of.sequence) == (index, start.sequence()))
         {
             facts.lose(log.geometry().offset_of(index), "is not there");
         }
         let is_new = |segment: &&Segment| {
-            segment.sequence > begins.sequence && segment.sequence >> 32 == u64::from(last.epoch)
+            segment.sequence > start.sequence() && segment.sequence >> 32 == u64::from(last.epoch)
         };
         history.extend(found.iter().filter(is_new));
         let trust = last.trust(log);
+        // One that overlaps another is older than that, and was written over.
+        history.retain(|segment| log.segments().adopt(*segment, Use::Log).is_ok());
+        history.sort_unstable_by_key(|segment| segment.sequence);
         for segment in history {
-            // One that overlaps another is older than that, and was written over.
-            if log.segments().adopt(segment, Use::Log).is_ok() {
-                let header = log.header(segment.index);
-                if header.is_none_or(|header| header.sequence != segment.sequence) {
-                    facts.lose(log.geometry().offset_of(segment.index), "has no header");
-                }
-                facts.read_segment(log, segment, trust, begins);
+            let header = log.header(segment.index);
+            if header.is_none_or(|header| header.sequence != segment.sequence) {
+                // Its frames say of themselves that they are the segment's; how much of them is lost with it nobody knows.
+                let offset = log.geometry().offset_of(segment.index);
+                facts.damage.push(lost_segment(offset, "has no header"));
+                facts.is_broken |= segment.sequence >= start.sequence();
             }
+            facts.read_segment(log, segment, trust, begins, unreadable);
+        }
+        if facts.is_broken {
+            facts.has_gap = true;
+            facts.certain.clear();
         }
         if kept.is_empty() {
             facts.gather_small(log, begins, found);
@@ -231,15 +261,21 @@ impl Facts {
     }
 
     fn lose(&mut self, offset: u64, what: &str) {
-        self.damage.push(format!(
-            "the journal's segment at offset {offset:#x} {what}: small objects behind it may be lost or older, and \
-             removals and batches undone"
-        ));
+        self.is_broken = true;
+        self.damage.push(lost_segment(offset, what));
     }
 
     /// Every frame of a segment that verifies, over holes and damage.
-    fn read_segment(&mut self, log: &Log, segment: Segment, trust: Trust, begins: LogPosition) {
+    fn read_segment(
+        &mut self,
+        log: &Log,
+        segment: Segment,
+        trust: Trust,
+        begins: LogPosition,
+        unreadable: &[Range<u64>],
+    ) {
         let mut gap = Gap::default();
+        let is_refused = |offset: u64| unreadable.iter().any(|range| range.contains(&offset));
         each_frame(log, segment, &mut |position, address, frame| {
             let told = Told {
                 is_durable: trust.trusted || position < trust.durable,
@@ -248,18 +284,38 @@ impl Facts {
             match frame.map(|frame| Record::decode(address, &frame)) {
                 Some(Some(record)) => {
                     gap.pass(&record);
+                    self.make_certain(&record);
                     self.note(record, told);
+                    return;
                 }
-                Some(None) => gap.open(address.offset()),
+                Some(None) => {}
                 None => {
-                    let is_blank = log.map().load_u64(address.offset()) == 0;
-                    if !is_blank || position < trust.durable && position >= begins {
-                        gap.open(address.offset());
+                    let is_blank =
+                        log.map().load_u64(address.offset()) == 0 && !is_refused(address.offset());
+                    let was_durable = position < trust.durable && !told.is_before;
+                    if is_blank && !was_durable {
+                        return;
                     }
                 }
             }
+            gap.open(address.offset());
+            // After a loss of power what was not synced may be anything: that is the end.
+            let was_synced = trust.trusted || position < trust.durable;
+            if was_synced && !told.is_before {
+                self.has_gap = true;
+                self.certain.clear();
+            }
         });
         self.damage.extend(gap.line());
+    }
+
+    /// What is told at once is told in an object's turn: whatever of it was lost before is older.
+    fn make_certain(&mut self, record: &Record) {
+        match record {
+            Record::Small(id, ..) | Record::Removed(id, _) => _ = self.certain.insert(*id),
+            Record::Batch(records) => self.certain.extend(records.iter().filter_map(Record::id)),
+            _ => {}
+        }
     }
 
     fn note(&mut self, record: Record, told: Told) {

@@ -12,7 +12,8 @@
 //! | 4 the checkpoint, which tells the packs | the same, or the objects in packs |
 //! | 5 the journal before D is released | the objects in packs |
 //!
-//! A pack's room is free when its last object is gone. One that has lost more than half of its objects is emptied at the next
+//! A pack's room is free when its last object is gone, and that is durable: what left by a move is gone with the checkpoint, not
+//! before. One that has lost more than half of its objects is emptied at the next
 //! checkpoint, by putting the rest into new ones. That is the only time when anything moves, and only small objects do.
 
 use std::collections::BTreeMap;
@@ -22,34 +23,38 @@ use super::extent::{self, HEADER_LEN, Header, PIECE, Seal, UNIT};
 use super::id::ObjectId;
 use super::index::{Entry, JOURNAL, PACKED, Shot};
 use super::layout::Pack;
+use super::limbo::FreedBy;
 use super::space::Span;
 use super::{Core, Stored};
 use crate::epoch;
 use crate::error::{Kind, Result};
-use crate::log::{Address, Claim, LogPosition};
+use crate::log::{Address, Claim};
 use crate::room;
 
 /// Bytes of a pack, about.
 const PACK_SIZE: u64 = 256 << 10;
-/// Before all that is in the journal.
-const FRONT: LogPosition = LogPosition {
-    sequence: 0,
-    offset: 0,
-};
 /// Packs emptied at a checkpoint, at most.
 const EMPTIED_MAX: usize = 64;
 
-/// The packs, by their first unit.
+/// The packs, by their first unit, each with the latest commit that one of its objects left by.
 #[derive(Debug, Default)]
-pub(super) struct Packs(BTreeMap<u64, Pack>);
+pub(super) struct Packs(BTreeMap<u64, (Pack, FreedBy)>);
 
 impl Packs {
     pub(super) fn of(packs: &[Pack]) -> Self {
-        Self(packs.iter().map(|pack| (pack.span.unit, *pack)).collect())
+        let mut all = Self::default();
+        for pack in packs {
+            all.add(*pack);
+        }
+        all
+    }
+
+    fn add(&mut self, pack: Pack) {
+        self.0.insert(pack.span.unit, (pack, FreedBy::Sync));
     }
 
     pub(super) fn all(&self) -> impl Iterator<Item = Pack> + '_ {
-        self.0.values().copied()
+        self.0.values().map(|(pack, _)| *pack)
     }
 
     /// How many.
@@ -57,15 +62,17 @@ impl Packs {
         self.0.len()
     }
 
-    /// The object at `place` is gone; the room of the pack, if that was its last.
-    pub(super) fn drop_one(&mut self, place: u64) -> Option<Span> {
+    /// The object at `place` is gone, which this commit makes durable; the room of the pack, if that was its last, and what makes
+    /// it durable that all are gone.
+    pub(super) fn drop_one(&mut self, place: u64, freed_by: FreedBy) -> Option<(Span, FreedBy)> {
         let unit = place * PIECE / UNIT;
-        let (_, pack) = self.0.range_mut(..=unit).next_back()?;
+        let (_, (pack, latest)) = self.0.range_mut(..=unit).next_back()?;
         pack.live = pack.live.saturating_sub(1);
-        let span = pack.span;
+        *latest = freed_by.max(*latest);
+        let (span, latest) = (pack.span, *latest);
         (pack.live == 0).then(|| {
             self.0.remove(&span.unit);
-            span
+            (span, latest)
         })
     }
 }
@@ -102,7 +109,7 @@ impl Core {
         let old = self.index.set(id, Some(entry));
         let old = old.inspect_err(|_| self.log.poison())?;
         if let Some(old) = old {
-            self.room.lock().leave(old);
+            self.room.lock().leave(old, FreedBy::Sync);
         }
         Ok(Stored {
             sequence,
@@ -130,12 +137,12 @@ impl Core {
         Ok(Some((bytes, u64::from_le_bytes(*sequence))))
     }
 
-    /// Moves small objects out of the journal; where it must be kept from. If some stayed for want of room, also how many units
+    /// Moves small objects out of the journal; the sequence of the segment from which it must be kept. If some stayed for want of room, also how many units
     /// were within reach.
-    pub(super) fn move_small(&self) -> Result<(LogPosition, Option<u64>)> {
+    pub(super) fn move_small(&self) -> Result<(u64, Option<u64>)> {
         let (end, shots) = {
             let _alone = self.gate.write();
-            (self.log.end().1, self.index.snapshot(false)?)
+            (self.log.end().sequence(), self.index.snapshot(false)?)
         };
         match self.move_all(&shots) {
             Ok(true) => Ok((end, None)),
@@ -171,12 +178,12 @@ impl Core {
     }
 
     /// Where the journal must be kept from for those that stayed.
-    fn oldest_small(&self, shots: &[Shot], end: LogPosition) -> Result<LogPosition> {
+    fn oldest_small(&self, shots: &[Shot], end: u64) -> Result<u64> {
         let mut oldest = end;
         self.each_in_journal(shots, &mut |_, from| {
             // Where that cannot be told all is kept.
             let position = self.log.position(Address(from.place));
-            oldest = oldest.min(position.unwrap_or(FRONT));
+            oldest = oldest.min(position.map_or(0, |at| at.sequence));
             Ok(())
         })?;
         Ok(oldest)
@@ -308,8 +315,8 @@ impl Core {
                 self.pack(low)?;
                 return self.pack(high);
             }
-            // What is in limbo is free after a sync.
-            if self.room.lock().space.in_limbo() > 0 {
+            // What a sync frees is free after one. What a checkpoint frees is free after this one.
+            if self.room.lock().space.limbo().count(FreedBy::Sync) > 0 {
                 self.sync()?;
                 if self.room.lock().space.free() >= u64::from(units) {
                     return self.pack(objects);
@@ -344,19 +351,23 @@ impl Core {
                 count,
                 live: count,
             };
-            self.room.lock().packs.0.insert(span.unit, pack);
+            self.room.lock().packs.add(pack);
             for (object, entry) in objects.iter().zip(&entries) {
                 let exchanged = self.index.exchange(object.id, object.from, *entry);
                 let is_packed = matches!(exchanged, Ok(true));
                 live += u32::from(is_packed);
-                self.room
-                    .lock()
-                    .leave(if is_packed { object.from } else { *entry });
+                // A move is durable with this checkpoint. Nothing durable has pointed to the new place.
+                let (left, freed_by) = if is_packed {
+                    (object.from, FreedBy::Checkpoint)
+                } else {
+                    (*entry, FreedBy::Sync)
+                };
+                self.room.lock().leave(left, freed_by);
                 // Those that memory was refused for stay where they are.
                 result = result.and(exchanged.map(drop));
             }
         } else {
-            self.room.lock().space.bury(span);
+            self.room.lock().space.retire(span, FreedBy::Sync);
         }
         self.room.lock().under_way.remove(&sequence);
         tracing::trace!(live, "packed");
@@ -365,19 +376,47 @@ impl Core {
 }
 
 impl super::Room {
-    /// The object that was at `old` is there no more.
-    pub(super) fn leave(&mut self, old: Entry) {
-        if let Some(span) = self.left_by(old) {
-            self.space.bury(span);
+    /// The object that was at `old` is there no more, which this commit makes durable.
+    pub(super) fn leave(&mut self, old: Entry, freed_by: FreedBy) {
+        if let Some((span, freed_by)) = self.left_by(old, freed_by) {
+            self.space.retire(span, freed_by);
         }
     }
 
-    /// The room that nothing needs when the object that was at `old` is gone.
-    pub(super) fn left_by(&mut self, old: Entry) -> Option<Span> {
+    /// The room that nothing needs when the object that was at `old` is gone, and which commit makes that durable.
+    pub(super) fn left_by(&mut self, old: Entry, freed_by: FreedBy) -> Option<(Span, FreedBy)> {
         match old.kind {
             JOURNAL => None,
-            PACKED => self.packs.drop_one(old.place),
-            _ => Some(Core::span_of(old)),
+            PACKED => self.packs.drop_one(old.place, freed_by),
+            _ => Some((Core::span_of(old), freed_by)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One object was moved, which no journal states, and then the last one was removed: a sync does not free the pack.
+    #[test]
+    fn a_pack_is_free_by_the_latest_commit_that_one_of_its_objects_left_by() {
+        let span = Span {
+            unit: 10,
+            units: 64,
+        };
+        for (first, last) in [
+            (FreedBy::Checkpoint, FreedBy::Sync),
+            (FreedBy::Sync, FreedBy::Checkpoint),
+        ] {
+            let mut packs = Packs::of(&[Pack {
+                span,
+                count: 2,
+                live: 2,
+            }]);
+            let place = span.unit * UNIT / PIECE;
+            assert_eq!(packs.drop_one(place, first), None);
+            let left = packs.drop_one(place + 8, last);
+            assert_eq!(left, Some((span, FreedBy::Checkpoint)));
         }
     }
 }

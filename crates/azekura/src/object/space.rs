@@ -5,10 +5,11 @@
 //!   ....xx..xx   xxxxxxxxxx   ..........     objects fill the stride front to back, whatever their ids
 //!                             ^stride-->
 //!   freed by an update or a removal --> limbo --a sync--> its group
+//!   freed by a move of small objects -> limbo --a checkpoint--> its group
 //! ```
 //! 1. Writes go forward: a stride is 64 MiB where so much is free in one group, and the next one is in the same group while that
 //!    has room in a row; so new objects and updates alike stream.
-//! 2. Room that an object leaves is *in limbo* until a sync that began later has ended: what freed it is durable then.
+//! 2. Room that an object leaves is *in limbo* until the commit that makes that durable has ended (`limbo`).
 //! 3. A stride is told to the journal before anything is written in it, with the sequence from which on its objects count: a
 //!    recovery scans strides, never the disk.
 //! 4. Group lists come in when they are needed: opening does not read them.
@@ -19,6 +20,7 @@
 use std::collections::VecDeque;
 
 use super::layout::list_size;
+use super::limbo::{FreedBy, Limbo, Moment, SyncBegun};
 use super::runs::{Run, Runs};
 use crate::error::{Error, Kind, Result};
 use crate::log::anchor::Extent;
@@ -66,11 +68,11 @@ pub struct Breadth {
     pub groups: u64,
     /// Bytes of all groups' lists.
     pub lists: u64,
-    /// Spans in limbo.
+    /// Spans in limbo that a sync frees.
     pub limbo: u64,
     /// Whether some of them stay there whoever syncs.
     pub is_pinned: bool,
-    /// Spans of strides, and what the device has grown by.
+    /// Spans of strides, what the device has grown by, and those in limbo that a checkpoint frees.
     pub spans: u64,
 }
 
@@ -118,12 +120,7 @@ pub struct Space {
     last: Option<usize>,
     /// Strides in which there may be objects that the journal does not tell, oldest first; the last is open.
     strides: VecDeque<Stride>,
-    /// Oldest first.
-    limbo: VecDeque<Span>,
-    /// How many spans ever came out of limbo.
-    absolved: u64,
-    /// Those behind so many stay in limbo, while somebody reads what was there when it began.
-    pins: Vec<u64>,
+    limbo: Limbo,
     /// The device has grown by these; they are free when a checkpoint has told so.
     coming: Vec<Span>,
     free: u64,
@@ -165,9 +162,7 @@ impl Space {
             left: VecDeque::new(),
             last: None,
             strides: VecDeque::new(),
-            limbo: VecDeque::new(),
-            absolved: 0,
-            pins: Vec::new(),
+            limbo: Limbo::default(),
             coming: Vec::new(),
             free: 0,
             lists: 0,
@@ -210,14 +205,9 @@ impl Space {
                 .sum::<u64>()
     }
 
-    /// Units that are free after the next sync.
-    pub fn in_limbo(&self) -> u64 {
-        self.limbo.iter().map(|span| u64::from(span.units)).sum()
-    }
-
-    /// Spans that are in limbo.
-    pub fn spans_in_limbo(&self) -> usize {
-        self.limbo.len()
+    /// What is in limbo.
+    pub fn limbo(&self) -> &Limbo {
+        &self.limbo
     }
 
     /// How much there is to be told of it.
@@ -226,9 +216,12 @@ impl Space {
         Breadth {
             groups: self.groups.len() as u64,
             lists: self.lists,
-            limbo: self.limbo.len() as u64,
-            is_pinned: !self.pins.is_empty(),
-            spans: (self.left.len() + self.coming.len() + strides.sum::<usize>()) as u64,
+            limbo: self.limbo.count(FreedBy::Sync) as u64,
+            is_pinned: self.limbo.is_pinned(),
+            spans: (self.left.len()
+                + self.coming.len()
+                + self.limbo.count(FreedBy::Checkpoint)
+                + strides.sum::<usize>()) as u64,
         }
     }
 
@@ -331,47 +324,40 @@ impl Space {
     }
 
     /// Puts units into limbo: an object that was there is gone.
-    pub fn bury(&mut self, span: Span) {
-        self.limbo.push_back(span);
+    pub fn retire(&mut self, span: Span, freed_by: FreedBy) {
+        self.limbo.retire(span, freed_by);
     }
 
     /// Units that are free, or would be after a sync: no pin keeps them.
     pub fn within_reach(&self) -> u64 {
-        let first_pin = self.pins.iter().min().copied().unwrap_or(u64::MAX);
-        let absolved = first_pin.saturating_sub(self.absolved);
-        let limbo = self.limbo.iter().zip(0..absolved);
-        self.free() + limbo.map(|(span, _)| u64::from(span.units)).sum::<u64>()
-    }
-
-    /// How many spans ever went into limbo: to be given to [`absolve`](Self::absolve) when a sync that begins after this
-    /// call has ended.
-    pub fn buried(&self) -> u64 {
-        self.absolved + self.limbo.len() as u64
+        self.free() + self.limbo.units_within_reach(FreedBy::Sync)
     }
 
     /// What goes into limbo from now on stays there until the pin, which this is, is taken out.
     pub fn pin(&mut self) -> u64 {
-        let pin = self.buried();
-        self.pins.push(pin);
-        pin
+        self.limbo.pin()
     }
 
     /// Takes a pin out.
     pub fn unpin(&mut self, pin: u64) {
-        if let Some(at) = self.pins.iter().position(|of| *of == pin) {
-            self.pins.swap_remove(at);
-        }
+        self.limbo.unpin(pin);
     }
 
-    /// The first `count` spans that ever went into limbo are free, but for those that are pinned.
-    pub fn absolve(&mut self, count: u64) -> Result<()> {
-        let count = self.pins.iter().fold(count, |count, pin| count.min(*pin));
-        while self.absolved < count
-            && let Some(span) = self.limbo.front().copied()
-        {
+    /// A sync begins.
+    pub fn begin_sync(&self) -> SyncBegun {
+        self.limbo.begin_sync()
+    }
+
+    /// A sync has ended: what was in limbo for it when it began is free, but for what is pinned.
+    pub fn end_sync(&mut self, sync: SyncBegun) -> Result<()> {
+        self.limbo.end_sync(sync);
+        self.free_limbo()
+    }
+
+    fn free_limbo(&mut self) -> Result<()> {
+        while let Some((span, freed_by)) = self.limbo.first_free() {
             self.add(span)?;
-            self.limbo.pop_front();
-            self.absolved += 1;
+            self.limbo.take_out(freed_by);
         }
         Ok(())
     }
@@ -449,8 +435,8 @@ impl Space {
     }
 
     /// What a checkpoint says of each group, and of which the list is to be written: all that changed since the last one.
-    /// Limbo and what is left of the stride are not free in it.
-    pub fn tell(&mut self) -> (Vec<Told>, Vec<List>) {
+    /// Limbo and what is left of the stride are not free in it. This is the checkpoint's moment.
+    pub fn tell(&mut self) -> (Vec<Told>, Vec<List>, Moment) {
         let mut told = Vec::with_capacity(self.groups.len());
         let mut lists = Vec::new();
         for at in 0..self.groups.len() {
@@ -476,14 +462,21 @@ impl Space {
             }
             told.push(of);
         }
-        (told, lists)
+        (told, lists, self.limbo.moment())
     }
 
-    /// After a checkpoint: where the lists are.
-    pub fn placed(&mut self, told: &[Told]) {
+    /// The checkpoint of this moment is durable: `told` says where the lists are. What the device had grown by, and what was in
+    /// limbo, is free.
+    pub fn end_checkpoint(&mut self, told: &[Told], moment: Moment) -> Result<()> {
         for (group, told) in self.groups.iter_mut().zip(told) {
             group.image = told.image;
         }
+        while let Some(span) = self.coming.last().copied() {
+            self.add(span)?;
+            self.coming.pop();
+        }
+        self.limbo.end_checkpoint(moment);
+        self.free_limbo()
     }
 
     /// After a checkpoint that failed: what it took for stored is not.
@@ -495,12 +488,12 @@ impl Space {
 
     /// Not free for objects, and yet not an object's: limbo, what is left of the stride, and what the device has grown by.
     pub fn between(&self) -> impl Iterator<Item = Span> + '_ {
-        let used = self.limbo.iter().chain(&self.left);
-        used.chain(&self.coming).copied()
+        let kept = self.left.iter().chain(&self.coming).copied();
+        self.limbo.spans().chain(kept)
     }
 
     /// More units at the end: the device has grown. They are free when a checkpoint is durable that was told of them
-    /// ([`arrive`](Self::arrive)): what stands there before could not be found again. Brings the last
+    /// ([`end_checkpoint`](Self::end_checkpoint)): what stands there before could not be found again. Brings the last
     /// group's list in.
     pub fn grow(&mut self, units: u64) -> Result<()> {
         let before = self.units;
@@ -525,15 +518,6 @@ impl Space {
             let units = (self.units - unit).min(u64::from(self.group_units)) as u32;
             self.coming.push(Span { unit, units });
             unit += u64::from(units);
-        }
-        Ok(())
-    }
-
-    /// A checkpoint that tells all groups is durable.
-    pub fn arrive(&mut self) -> Result<()> {
-        while let Some(span) = self.coming.last().copied() {
-            self.add(span)?;
-            self.coming.pop();
         }
         Ok(())
     }

@@ -82,7 +82,7 @@ impl Core {
             ("objects_in_journal", in_journal),
             ("data_bytes", room.space.units() * UNIT),
             ("free_bytes", room.space.free() * UNIT),
-            ("limbo_bytes", room.space.in_limbo() * UNIT),
+            ("limbo_bytes", room.space.limbo().units() * UNIT),
             ("longest_free_bytes", u64::from(longest) * UNIT),
             ("free_runs", runs),
             (

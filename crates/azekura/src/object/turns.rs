@@ -8,9 +8,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use parking_lot::{Condvar, Mutex};
-
 use super::id::ObjectId;
+use crate::weave::{Condvar, Mutex};
 
 #[derive(Debug, Default)]
 struct Taken {

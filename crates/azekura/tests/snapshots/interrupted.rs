@@ -18,6 +18,7 @@ use azekura::record::memory::std_hash::StdHashDb;
 use azekura::record::memory::std_tree::StdTreeDb;
 use azekura::testkit::damage::{Effort, Image, Verdict, fuzz, read_all};
 use azekura::testkit::round_seed;
+use azekura::testkit::suite::share;
 use azekura::{Engine, Error, Kind, Reader};
 
 use crate::stores::Failing;
@@ -216,7 +217,7 @@ fn a_damaged_snapshot_gives_all_that_was_saved_or_an_error() {
         }
     };
     let effort = Effort {
-        cases: 20_000,
+        cases: share(20_000),
         seed: 11 + round_seed(),
         ..Effort::QUICK
     };

@@ -63,6 +63,8 @@ pub struct Ask {
     pub place: u64,
     /// Until when.
     pub deadline: Deadline,
+    /// Bytes of values that it holds while it waits.
+    pub bytes: u64,
     /// Whether it is done at once, without the device.
     pub at_once: bool,
     /// Exempt from the policy of long queues, not from their limit.
@@ -105,6 +107,8 @@ impl Default for Options {
 pub enum Failure {
     /// As many wait as may.
     TooLong,
+    /// Requests that wait hold as many bytes as they may.
+    TooLarge,
     /// Refused by the policy of long queues, as it came.
     Refused,
     /// Dropped by the policy of long queues, as it was to go.
@@ -120,6 +124,11 @@ impl Failure {
     pub fn error(self) -> Error {
         let (kind, what, remedy) = match self {
             Self::TooLong => (Kind::Full, "too many requests wait", "ask again later"),
+            Self::TooLarge => (
+                Kind::Full,
+                "the requests that wait hold too many bytes of values",
+                "ask again later, or raise bytes_max of the queue's limits",
+            ),
             Self::Refused => (
                 Kind::Full,
                 "the device is overloaded, and refused the request",
@@ -226,6 +235,7 @@ struct Waiting<T> {
     deadline: Option<Duration>,
     came: Duration,
     place: u64,
+    bytes: u64,
     at_once: bool,
     prioritized: bool,
 }
@@ -234,6 +244,8 @@ struct Waiting<T> {
 #[derive(Debug)]
 pub struct Queue<T> {
     options: Options,
+    /// Bytes of values of all that wait.
+    bytes: u64,
     /// All of them, by number: in the order in which they came.
     waiting: BTreeMap<u64, Waiting<T>>,
     ready: Ready,
@@ -260,6 +272,7 @@ impl<T> Queue<T> {
                 breadth: options.breadth.max(1),
                 ..options
             },
+            bytes: 0,
             waiting: BTreeMap::new(),
             ready: Ready::default(),
             dated: BTreeSet::new(),
@@ -283,7 +296,7 @@ impl<T> Queue<T> {
         ask: Ask,
         request: T,
     ) -> std::result::Result<(), (Failure, T)> {
-        if let Err(failure) = self.admit(now, ask.prioritized) {
+        if let Err(failure) = self.admit(now, &ask) {
             self.counters.refused += 1;
             return Err((failure, request));
         }
@@ -306,6 +319,7 @@ impl<T> Queue<T> {
             deadline: (class == 1).then_some(deadline),
             came: now,
             place: ask.place,
+            bytes: ask.bytes,
             at_once: ask.at_once,
             prioritized: ask.prioritized,
         };
@@ -317,16 +331,21 @@ impl<T> Queue<T> {
         } else {
             self.lift_before(due);
         }
+        self.bytes = self.bytes.saturating_add(waiting.bytes);
         self.waiting.insert(number, waiting);
         Ok(())
     }
 
-    fn admit(&mut self, now: Duration, prioritized: bool) -> std::result::Result<(), Failure> {
+    fn admit(&mut self, now: Duration, ask: &Ask) -> std::result::Result<(), Failure> {
         if self.is_stopped {
             return Err(Failure::Stopped);
         }
+        let bytes = self.bytes.saturating_add(ask.bytes);
+        if self.bytes > 0 && ask.bytes > 0 && bytes > self.options.limits.bytes_max {
+            return Err(Failure::TooLarge);
+        }
         let len = self.waiting.len();
-        match self.overload.at_enqueue(now, len, prioritized) {
+        match self.overload.at_enqueue(now, len, ask.prioritized) {
             Verdict::Pass => Ok(()),
             Verdict::Hit if len >= self.options.limits.len_max => Err(Failure::TooLong),
             Verdict::Hit => Err(Failure::Refused),
@@ -441,6 +460,7 @@ impl<T> Queue<T> {
     /// Takes a request out of what waits.
     fn take(&mut self, number: u64) -> Option<Waiting<T>> {
         let waiting = self.waiting.remove(&number)?;
+        self.bytes -= waiting.bytes;
         self.ready.remove(waiting.due);
         if let Some(deadline) = waiting.deadline {
             self.dated.remove(&(deadline, number));

@@ -35,6 +35,8 @@ pub enum Policy {
 pub struct Limits {
     /// Most requests that wait.
     pub len_max: usize,
+    /// Most bytes of values that wait requests hold. One request that alone holds more may wait alone.
+    pub bytes_max: u64,
     /// How many waiting requests are many.
     pub busy_threshold: usize,
     /// How long many may wait.
@@ -44,10 +46,11 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// 100,000 at most; 1,000 for 600 seconds, then stop: `CannyLS`'s.
+    /// 100,000 at most, with 1 GiB of values; 1,000 for 600 seconds, then stop: `CannyLS`'s, but for the bytes.
     fn default() -> Self {
         Self {
             len_max: 100_000,
+            bytes_max: 1 << 30,
             busy_threshold: 1000,
             keep_busy_max: Duration::from_secs(600),
             policy: Policy::Stop,
@@ -140,6 +143,7 @@ mod tests {
     fn overload(policy: Policy) -> Overload {
         Overload::new(Limits {
             len_max: 10,
+            bytes_max: u64::MAX,
             busy_threshold: 4,
             keep_busy_max: Duration::from_secs(6),
             policy,

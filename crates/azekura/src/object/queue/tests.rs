@@ -26,9 +26,27 @@ fn ask(id: u128, place: u64, deadline: Deadline) -> Ask {
         writes: false,
         place,
         deadline,
+        bytes: 0,
         at_once: false,
         prioritized: false,
     }
+}
+
+#[test]
+fn values_that_wait_are_bounded_by_bytes_and_one_that_is_larger_waits_alone() {
+    let mut queue = queue(|options| options.limits.bytes_max = 100);
+    let of = |id, bytes| Ask { bytes, ..write(id) };
+    queue.push(at(0), of(1, 1000), "large").unwrap();
+    let refused = queue.push(at(0), of(2, 1), "second").unwrap_err();
+    assert_eq!(refused, (Failure::TooLarge, "second"));
+    // What holds no value is bounded by number alone.
+    queue.push(at(0), of(3, 0), "none").unwrap();
+    assert_eq!(drain(&mut queue, at(1)), ["large", "none"]);
+    for id in 4..8 {
+        queue.push(at(1), of(id, 25), "quarter").unwrap();
+    }
+    assert!(queue.push(at(1), of(9, 1), "more").is_err());
+    assert_eq!(queue.counters().refused, 2);
 }
 
 fn write(id: u128) -> Ask {
@@ -398,6 +416,7 @@ fn overloaded(policy: Policy) -> Queue<&'static str> {
     let mut queue = queue(|options| {
         options.limits = Limits {
             len_max: 8,
+            bytes_max: u64::MAX,
             busy_threshold: 2,
             keep_busy_max: SECOND,
             policy,

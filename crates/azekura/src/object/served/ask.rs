@@ -52,6 +52,21 @@ pub(super) struct Job {
 }
 
 impl Verb {
+    /// Bytes of the values that it brings.
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::Put(_, Content::Bytes(value), _) | Self::CompareAndPut(_, _, value, _) => {
+                value.len() as u64
+            }
+            Self::Put(_, Content::Draft(draft), _) => draft.len(),
+            Self::Apply(changes, _) => {
+                let values = changes.iter().filter_map(|(_, value)| value.as_ref());
+                values.map(|value| value.len() as u64).sum()
+            }
+            _ => 0,
+        }
+    }
+
     fn touches(&self) -> Touches {
         match self {
             Self::Put(id, ..)
@@ -133,6 +148,7 @@ impl<'s, T, const CHANGES: bool> Asked<'s, T, CHANGES> {
             writes: verb.writes(),
             place: 0,
             deadline: Deadline::Infinity,
+            bytes: verb.bytes(),
             at_once: verb.at_once(),
             prioritized: false,
         };

@@ -564,7 +564,8 @@ impl Crew {
             getting.looks += 1;
             let core = &self.store.core;
             let (id, range) = (getting.id, &getting.range);
-            let (_pin, entry) = match core.find(id) {
+            let found = core.refuse_doubtful(id).and_then(|()| core.find(id));
+            let (_pin, entry) = match found {
                 Ok(found) => found,
                 Err(error) => return self.end_get(getting, Err(error), false),
             };

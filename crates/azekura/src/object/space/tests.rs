@@ -62,16 +62,16 @@ fn room_is_given_once_and_comes_back_after_a_sync_only() {
             }
             owned.push(found.span);
         } else if !owned.is_empty() {
-            // Not free before it is absolved: it stays taken here, too.
-            space.bury(owned.swap_remove(random.index(owned.len())));
+            // Not free before a sync: it stays taken here, too.
+            space.retire(owned.swap_remove(random.index(owned.len())), FreedBy::Sync);
         }
         if random.one_in(20) {
-            for span in &space.limbo {
+            for span in space.limbo.spans() {
                 taken[span.unit as usize..span.end() as usize].fill(false);
             }
-            let buried = space.buried();
-            space.absolve(buried).unwrap();
-            assert_eq!(space.in_limbo(), 0);
+            let sync = space.begin_sync();
+            space.end_sync(sync).unwrap();
+            assert_eq!(space.limbo.units(), 0);
         }
         let free = taken.iter().filter(|taken| !**taken).count() as u64;
         assert_eq!(space.free(), free);
@@ -84,15 +84,29 @@ fn a_sync_frees_what_was_in_limbo_when_it_began_and_no_more() {
     let spans: Vec<Span> = (0..3)
         .map(|n| space.take(4, n).unwrap().unwrap().span)
         .collect();
-    space.bury(spans[0]);
-    let begun = space.buried();
-    space.bury(spans[1]);
-    space.absolve(begun).unwrap();
-    assert_eq!((space.in_limbo(), space.free()), (4, 64 - 8));
-    space.absolve(begun).unwrap();
-    assert_eq!(space.in_limbo(), 4, "asked twice");
-    space.absolve(space.buried()).unwrap();
-    assert_eq!((space.in_limbo(), space.free()), (0, 64 - 4));
+    space.retire(spans[0], FreedBy::Sync);
+    let sync = space.begin_sync();
+    space.retire(spans[1], FreedBy::Sync);
+    space.end_sync(sync).unwrap();
+    assert_eq!((space.limbo.units(), space.free()), (4, 64 - 8));
+    let sync = space.begin_sync();
+    space.end_sync(sync).unwrap();
+    assert_eq!((space.limbo.units(), space.free()), (0, 64 - 4));
+}
+
+#[test]
+fn what_a_move_left_is_free_after_a_checkpoint_and_no_sync() {
+    let mut space = space(64, 64);
+    let span = space.take(4, 1).unwrap().unwrap().span;
+    let (told, _, early) = space.tell();
+    space.retire(span, FreedBy::Checkpoint);
+    let sync = space.begin_sync();
+    space.end_sync(sync).unwrap();
+    space.end_checkpoint(&told, early).unwrap();
+    assert_eq!((space.limbo.units(), space.free()), (4, 64 - 4));
+    let (told, _, moment) = space.tell();
+    space.end_checkpoint(&told, moment).unwrap();
+    assert_eq!((space.limbo.units(), space.free()), (0, 64));
 }
 
 #[test]

@@ -140,6 +140,7 @@ fn random_ask(dice: &mut u64) -> Ask {
         writes: below(dice, 3) == 0,
         place: below(dice, 100),
         deadline,
+        bytes: 0,
         at_once: below(dice, 4) == 0,
         prioritized: false,
     }
