@@ -10,6 +10,8 @@ mod direction;
 mod documents;
 #[path = "tidy/manifest.rs"]
 mod manifest;
+#[path = "tidy/mutants.rs"]
+mod mutants;
 #[path = "tidy/source.rs"]
 mod source;
 #[path = "tidy/text.rs"]
@@ -179,6 +181,24 @@ fn crates_depend_one_way() {
 #[test]
 fn every_dependency_says_why() {
     check(|text| ends_with(text, "Cargo.toml"), manifest::reasons);
+}
+
+#[test]
+fn mutants_apply_and_name_their_tests() {
+    let texts = repository();
+    let files: Vec<(&str, &str)> = texts
+        .iter()
+        .map(|text| (text.path.as_str(), text.text.as_str()))
+        .collect();
+    let code: String = texts
+        .iter()
+        .filter(|text| rust(text))
+        .map(|source| text::split(&source.text).code)
+        .collect();
+    check(
+        |text| text.path.starts_with("mutants/") && ends_with(text, ".patch"),
+        |path, own| mutants::mutants(path, own, &files, &code),
+    );
 }
 
 #[test]

@@ -2,8 +2,8 @@
 //!
 //! Here seeds decide how they meet (`testkit::schedule`): `index` has writers grow a chunk under readers, `store` has them
 //! overwrite, remove, move and scan records of a `TinyDb`, `ordered` has them divide and join nodes of a `BabyDb`, `cache`
-//! has them drop records that others read. Each rule that readers without locks rely on is broken once, by a planted bug,
-//! and must be missed. Built with `--cfg azekura_weave` only (`make weave`); lines beginning `tried:` say how much was tried.
+//! has them drop records that others read, `storm` crashes hash files and object stores that they use. Each rule that readers without locks rely on is broken once by a patch in
+//! `mutants/`, and one of these tests must fail then. Built with `--cfg azekura_weave` only (`make weave`); lines beginning `tried:` say how much was tried.
 
 #![cfg(azekura_weave)]
 
@@ -11,6 +11,7 @@ mod cache;
 mod index;
 mod ordered;
 mod store;
+mod storm;
 
 use std::io::Write;
 use std::sync::Mutex;
@@ -18,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use azekura::engine::Promise;
 use azekura::testkit::history::{Event, linearizable};
-use azekura::testkit::schedule::{Bug, Plan, Threads, explore};
+use azekura::testkit::schedule::{Plan, Threads, explore, point};
 use azekura::testkit::{Op, Outcome};
 use azekura::{Engine, Reader};
 
@@ -37,24 +38,6 @@ fn holds(name: &str, schedules: u64, scenario: Scenario<'_>) {
         .expect("stderr can be written"),
         Err(failure) => panic!("seed {}: {}", failure.seed, failure.what),
     }
-}
-
-/// With the bug planted, some schedule fails.
-fn catches(bug: Bug, schedules: u64, scenario: Scenario<'_>) {
-    let failure = explore(Plan::with(schedules, bug), scenario).expect_err("the bug is found");
-    writeln!(
-        std::io::stderr(),
-        "tried: {bug:?}: found in schedule {} of {schedules}: {}",
-        failure.schedules,
-        failure.what.lines().next().unwrap_or_default()
-    )
-    .expect("stderr can be written");
-    let again = Plan {
-        seed: failure.seed,
-        ..Plan::with(1, bug)
-    };
-    let again = explore(again, scenario).expect_err("the seed decides");
-    assert_eq!(again.what, failure.what, "the seed decides all of it");
 }
 
 /// What threads saw of a few keys.
@@ -118,4 +101,36 @@ fn all(db: &dyn Reader) -> Vec<(Vec<u8>, Vec<u8>)> {
     assert_eq!(records.len() as u64, db.count(), "as many as are counted");
     records.sort();
     records
+}
+
+/// Threads add to a number as nobody may: they load it, let others come in between, and store it.
+fn lost_update(run: &mut dyn FnMut(Threads<'_>)) {
+    let sum = AtomicU64::new(0);
+    let mut threads = Threads::default();
+    for _ in 0..3 {
+        let sum = &sum;
+        threads.add(move || {
+            for _ in 0..4 {
+                point();
+                let before = sum.load(Ordering::SeqCst);
+                point();
+                sum.store(before + 1, Ordering::SeqCst);
+            }
+        });
+    }
+    run(threads);
+    let sum = sum.load(Ordering::SeqCst);
+    assert_eq!(sum, 12, "an update was lost");
+}
+
+#[test]
+fn a_lost_update_is_found_and_its_seed_decides_all_of_it() {
+    let scenario = |_: u64, run: &mut dyn FnMut(Threads<'_>)| lost_update(run);
+    let failure = explore(Plan::new(100), scenario).expect_err("it is found");
+    let again = Plan {
+        schedules: 1,
+        seed: failure.seed,
+    };
+    let again = explore(again, scenario).expect_err("the seed decides");
+    assert_eq!(again.what, failure.what, "the seed decides all of it");
 }

@@ -1,0 +1,398 @@
+//! Crashes of stores that many threads use: nothing acknowledged is lost at any step of any schedule.
+//!
+//! Here the hash file and the object store join `testkit::storm` with a page each. Configuration, population and schedule
+//! are drawn from the seed, which a failure prints.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Mutex;
+
+use azekura::format::frame::{Frame, FrameKind};
+use azekura::io::sim::{Limits, SimDisk};
+use azekura::io::{Access, Directory};
+use azekura::object::{self, Change, ObjectId, Snapshot};
+use azekura::record::hash::{self, Compression, HashDb};
+use azekura::testkit::crash::{Config, Counts};
+use azekura::testkit::storm::{Engine, Promise, Shape, Store, storm};
+use azekura::testkit::suite::{share, tried_at_least};
+use azekura::testkit::{Random, round_seed};
+use azekura::{Durability, Edit, Engine as _, Persistent, Result};
+
+/// A few states at each of a few moments: it is the many runs that count.
+fn config(seed: u64, cuts_max: usize) -> Config {
+    Config {
+        cuts_max,
+        limits: Limits {
+            exhaustive: 12,
+            singles: 3,
+            random: 5,
+            ..Limits::default()
+        },
+        recovery_one_in: 48,
+        recovery_cuts_max: 2,
+        ..Config::new(seed)
+    }
+}
+
+fn states(counts: &Counts) -> u64 {
+    counts.crash_states + counts.recovery_cuts + counts.kills
+}
+
+/// Runs storms under one seed after the other.
+fn storms<E: Engine>(
+    runs: u64,
+    cuts_max: usize,
+    mut one: impl FnMut(&mut Random) -> (E, Shape),
+) -> Counts {
+    let first = round_seed();
+    (0..share(runs)).fold(Counts::default(), |counts, run| {
+        let seed = first + run;
+        let (engine, shape) = one(&mut Random::new(!seed));
+        counts.plus(storm(&config(seed, cuts_max), &engine, &shape))
+    })
+}
+
+/// A hash file of some configuration.
+struct Hash(hash::Options);
+
+impl Hash {
+    fn draw(random: &mut Random) -> Self {
+        let segment_size = *random.choose(&[4096, 4096, 16 << 10, 64 << 10, 256 << 10, 1 << 20]);
+        Self(hash::Options {
+            segment_size,
+            compression: *random.choose(&[Compression::None, Compression::None, Compression::Lz4]),
+            space_ratio: *random.choose(&[1.1, 1.6, 3.0]),
+            durability: *random.choose(&[
+                Durability::Process,
+                Durability::Process,
+                Durability::Power,
+            ]),
+            background: false,
+            capacity: SimDisk::FILE_SIZE_MAX,
+            ..hash::Options::default()
+        })
+    }
+}
+
+const NAME: &str = "storm";
+
+/// An open hash file.
+struct File(HashDb);
+
+impl Engine for Hash {
+    type Store = File;
+
+    fn create(&self, disk: &SimDisk) -> Result<File> {
+        HashDb::create_in(&disk.directory(), Path::new(NAME), &self.0).map(File)
+    }
+
+    fn open(&self, disk: &SimDisk) -> Result<File> {
+        let storage = disk.directory().open(Path::new(NAME), Access::Write)?;
+        HashDb::open_on(storage, &self.0).map(File)
+    }
+
+    fn close(&self, store: File) -> Result<()> {
+        store.0.close()
+    }
+
+    fn promise(&self) -> Promise {
+        Promise {
+            durable: self.0.durability == Durability::Power,
+            one_history: true,
+            clears: true,
+        }
+    }
+}
+
+fn number(key: &[u8]) -> u32 {
+    u32::from_le_bytes(key[..4].try_into().expect("a key of four bytes"))
+}
+
+impl Store for File {
+    fn put(&self, key: u32, value: &[u8]) -> Result<()> {
+        self.0.put(&key.to_le_bytes(), value)
+    }
+
+    fn remove(&self, key: u32) -> Result<()> {
+        self.0.remove(&key.to_le_bytes()).map(drop)
+    }
+
+    fn batch(&self, changes: &[(u32, Option<Vec<u8>>)]) -> Result<()> {
+        let names: Vec<[u8; 4]> = changes.iter().map(|(key, _)| key.to_le_bytes()).collect();
+        let keys: Vec<&[u8]> = names.iter().map(<[u8; 4]>::as_slice).collect();
+        self.0.update_many(&keys, &mut |_| {
+            let edit = |(_, put): &(u32, Option<Vec<u8>>)| match put {
+                Some(value) => Edit::Put(value.clone().into()),
+                None => Edit::Remove,
+            };
+            changes.iter().map(edit).collect()
+        })
+    }
+
+    fn get(&self, key: u32) -> Result<Option<Vec<u8>>> {
+        self.0.get(&key.to_le_bytes())
+    }
+
+    fn sync(&self) -> Result<()> {
+        Persistent::sync(&self.0, Durability::Power)
+    }
+
+    fn clear(&self) -> Result<()> {
+        azekura::Engine::clear(&self.0)
+    }
+
+    fn upkeep(&self, random: &mut Random) -> Result<()> {
+        match random.below(8) {
+            0 => self.0.compact(&mut |_, _| ()),
+            1..3 => self.0.checkpoint(),
+            _ => self.0.maintain(),
+        }
+    }
+
+    fn follow(
+        &self,
+        goes_on: &mut dyn FnMut() -> bool,
+        shown: &mut dyn FnMut(u32, &[u8]),
+    ) -> Result<()> {
+        let mut follower = self.0.log().follow(None)?;
+        let mut show = |frame: &Frame<'_>| {
+            if matches!(frame.header.kind, FrameKind::Put | FrameKind::Insert) {
+                let value = self.0.value_of(frame).expect("a value of a follower");
+                shown(number(frame.key), &value);
+            }
+        };
+        loop {
+            let more = goes_on();
+            follower.advance(&mut |behind, frame| {
+                if frame.header.kind == FrameKind::Batch {
+                    self.0
+                        .log()
+                        .inner(behind, frame)
+                        .for_each(|inner| show(&inner));
+                } else {
+                    show(&frame);
+                }
+                ControlFlow::Continue(())
+            })?;
+            if !more {
+                return Ok(());
+            }
+        }
+    }
+
+    fn damage(&self) -> Result<Option<String>> {
+        let report = self.0.check(&mut |_, _| ())?;
+        Ok((!report.is_sound()).then(|| format!("{:?}", report.damage)))
+    }
+}
+
+/// An object store of some configuration, on one device or two.
+struct Objects {
+    options: object::Options,
+    devices: u32,
+}
+
+impl Objects {
+    fn draw(random: &mut Random) -> Self {
+        Self {
+            options: object::Options {
+                capacity: *random.choose(&[2 << 20, 4 << 20, 8 << 20]),
+                journal_size: Some(*random.choose(&[512 << 10, 1 << 20])),
+                group_size: Some(*random.choose(&[128 << 10, 256 << 10])),
+                small_max: *random.choose(&[0, 300, 2048, 4096, 60_000]),
+                durability: *random.choose(&[
+                    Durability::Process,
+                    Durability::Process,
+                    Durability::Power,
+                ]),
+                background: false,
+                ..object::Options::default()
+            },
+            devices: 1 + random.below(2) as u32,
+        }
+    }
+}
+
+const DATA: &str = "storm-data";
+
+/// A store, and snapshots that are held for a while.
+struct Held {
+    // Dropped first.
+    snapshots: Mutex<Vec<Snapshot>>,
+    store: object::Store,
+}
+
+impl Held {
+    fn new(store: object::Store) -> Self {
+        Self {
+            snapshots: Mutex::default(),
+            store,
+        }
+    }
+}
+
+impl Engine for Objects {
+    type Store = Held;
+
+    fn create(&self, disk: &SimDisk) -> Result<Held> {
+        let directory = disk.directory();
+        let journal = directory.create(Path::new(NAME))?;
+        let data = if self.devices == 2 {
+            let data = directory.create(Path::new(DATA))?;
+            data.resize(self.options.capacity)?;
+            journal.resize(self.options.journal_size.unwrap_or(1 << 20) + (64 << 10))?;
+            Some(data)
+        } else {
+            journal.resize(self.options.capacity)?;
+            None
+        };
+        let store = object::Store::create_on(journal, data, &self.options, &mut |_, _| {})?;
+        directory.sync()?;
+        Ok(Held::new(store))
+    }
+
+    fn open(&self, disk: &SimDisk) -> Result<Held> {
+        let open = |name: &str| disk.directory().open(Path::new(name), Access::Write);
+        let data = (self.devices == 2).then(|| open(DATA)).transpose()?;
+        object::Store::open_on(open(NAME)?, data, &self.options).map(Held::new)
+    }
+
+    fn close(&self, store: Held) -> Result<()> {
+        drop(store.snapshots);
+        store.store.close()
+    }
+
+    fn promise(&self) -> Promise {
+        Promise {
+            durable: self.options.durability == Durability::Power,
+            one_history: false,
+            clears: true,
+        }
+    }
+}
+
+fn id(key: u32) -> ObjectId {
+    ObjectId(u128::from(key) << 90 | 7)
+}
+
+impl Store for Held {
+    fn put(&self, key: u32, value: &[u8]) -> Result<()> {
+        self.store.put(id(key), value).map(drop)
+    }
+
+    fn remove(&self, key: u32) -> Result<()> {
+        self.store.remove(id(key)).map(drop)
+    }
+
+    fn batch(&self, changes: &[(u32, Option<Vec<u8>>)]) -> Result<()> {
+        let changes: Vec<Change<'_>> = changes
+            .iter()
+            .map(|(key, put)| match put {
+                Some(value) => Change::Put(id(*key), value),
+                None => Change::Remove(id(*key)),
+            })
+            .collect();
+        self.store.apply(&changes).map(drop)
+    }
+
+    fn get(&self, key: u32) -> Result<Option<Vec<u8>>> {
+        Ok(self.store.get(id(key))?.map(|value| value.to_vec()))
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.store.sync()
+    }
+
+    fn clear(&self) -> Result<()> {
+        self.store.remove_range(ObjectId(0), None).map(drop)
+    }
+
+    fn upkeep(&self, random: &mut Random) -> Result<()> {
+        match random.below(4) {
+            0 => {
+                let snapshot = self.store.snapshot()?;
+                self.snapshots.lock().expect("no panic").push(snapshot);
+                Ok(())
+            }
+            1 => {
+                let snapshot = self.snapshots.lock().expect("no panic").pop();
+                drop(snapshot);
+                Ok(())
+            }
+            _ => self.store.checkpoint(),
+        }
+    }
+
+    fn follow(&self, _: &mut dyn FnMut() -> bool, _: &mut dyn FnMut(u32, &[u8])) -> Result<()> {
+        Ok(())
+    }
+
+    fn damage(&self) -> Result<Option<String>> {
+        self.store.check_room()?;
+        let report = self.store.check(true, &mut |_, _| ())?;
+        Ok((!report.is_sound()).then(|| format!("{report:?}")))
+    }
+}
+
+#[test]
+fn a_hash_file_that_threads_use_loses_nothing_in_a_crash() {
+    let counts = storms(60, 10, |random| (Hash::draw(random), Shape::draw(random)));
+    tried_at_least(
+        states(&counts),
+        10_000,
+        "crashes of a hash file that threads use",
+    );
+}
+
+#[test]
+fn a_cleared_file_that_was_just_opened_stays_clear() {
+    let counts = storms(400, 1, |random| {
+        let shape = Shape {
+            keys: 8,
+            writers: 1,
+            changes: 1,
+            len_max: 20,
+            any_one_in: 2,
+            clears: 1,
+            syncs: 0,
+            upkeep: 0,
+        };
+        (Hash::draw(random), shape)
+    });
+    tried_at_least(states(&counts), 1500, "crashes around a clear");
+}
+
+#[test]
+fn an_object_store_that_threads_use_loses_nothing_in_a_crash() {
+    let counts = storms(150, 10, |random| {
+        let shape = Shape::draw(random);
+        let keys = shape.keys.min(1000);
+        (Objects::draw(random), Shape { keys, ..shape })
+    });
+    tried_at_least(
+        states(&counts),
+        10_000,
+        "crashes of an object store that threads use",
+    );
+}
+
+#[test]
+fn thousands_of_small_objects_survive_while_packs_become_sparse() {
+    let counts = storms(30, 6, |random| {
+        let mut engine = Objects::draw(random);
+        engine.options.small_max = 2048;
+        engine.options.capacity = 8 << 20;
+        let shape = Shape {
+            keys: 600,
+            writers: 3,
+            changes: 150,
+            len_max: 500,
+            any_one_in: 1,
+            clears: 0,
+            syncs: 8,
+            upkeep: 12,
+        };
+        (engine, shape)
+    });
+    tried_at_least(states(&counts), 1000, "crashes among sparse packs");
+}
