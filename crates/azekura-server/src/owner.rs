@@ -4,7 +4,7 @@
 //! It knows no protocol and no threads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use azekura::error::Result;
 use azekura::record::cache::CacheDb;
@@ -12,7 +12,7 @@ use azekura::record::cache::CacheDb;
 use crate::config::{Address, Certificate, Config};
 use crate::item::Item;
 use crate::memcached::{Outside, Watchers, system_time};
-use crate::net::{Control, Limits};
+use crate::net::{BACKLOG, Control, Dropped as NetDropped, Limits, validity};
 use crate::secrets::identity;
 use crate::watch::{History, processor_seconds};
 
@@ -44,14 +44,34 @@ impl Dropped {
     }
 }
 
+/// The files of a certificate, and what operators are told of it.
+#[derive(Debug, Default)]
+pub(crate) struct Shown {
+    files: Option<Certificate>,
+    /// When it was read, and when it expires, in seconds since 1970; 0: there is none.
+    read: u32,
+    expires: u64,
+}
+
+impl Shown {
+    /// One that was read just now.
+    pub(crate) fn new(files: Option<&Certificate>, expires: Option<u64>) -> Self {
+        Self {
+            read: files.map_or(0, |_| system_time()),
+            expires: expires.unwrap_or(0),
+            files: files.cloned(),
+        }
+    }
+}
+
 /// What the protocol asks of whoever owns the sockets.
 pub(crate) struct Owner {
     pub(crate) control: Arc<Control>,
     pub(crate) cache: Option<Arc<CacheDb>>,
     pub(crate) dropped: Arc<Dropped>,
     pub(crate) history: Arc<History>,
-    /// The files that the certificate was read from last.
-    pub(crate) certificate: Arc<Mutex<Option<Certificate>>>,
+    /// The files that the certificate was read from last, and what it says of itself.
+    pub(crate) certificate: Arc<Mutex<Shown>>,
     /// What the server was told when it started.
     pub(crate) config: Config,
 }
@@ -67,9 +87,31 @@ impl Owner {
         }
     }
 
+    fn certificate(&self) -> MutexGuard<'_, Shown> {
+        let certificate = self.certificate.lock();
+        certificate.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What there is to know of the certificate.
+    fn encryption(&self, failed: u64, tell: &mut dyn FnMut(&str, &str)) {
+        let certificate = self.certificate();
+        if certificate.files.is_none() {
+            return;
+        }
+        let now = system_time();
+        tell("ssl_handshake_errors", &failed.to_string());
+        let age = now.saturating_sub(certificate.read);
+        tell("time_since_server_cert_refresh", &age.to_string());
+        let left = certificate.expires.cast_signed() - i64::from(now);
+        tell("server_cert_expires_in", &left.to_string());
+    }
+
     fn settings(&self, limits: &Limits, tell: &mut dyn FnMut(&str, &str)) {
         let config = &self.config;
         tell("maxconns", &limits.connections_max.to_string());
+        tell("maxconns_per_address", &limits.per_address_max.to_string());
+        tell("operator_conns", &limits.operator_connections.to_string());
+        tell("tcp_backlog", &BACKLOG.to_string());
         // Who is over the limit is told so at once.
         tell("maxconns_fast", "yes");
         tell("num_threads", &config.threads.to_string());
@@ -77,6 +119,7 @@ impl Owner {
         tell("idle_timeout", &limits.idle_s.to_string());
         tell("stall_timeout", &limits.stall_s.to_string());
         tell("buffers_max", &limits.buffers_max.to_string());
+        tell("grace_timeout", &limits.grace_s.to_string());
         tell("slow_ms", &limits.slow_ms.to_string());
         tell("umask", &format!("{:o}", config.unix_mode));
         let (mut stream, mut datagram, mut path) = (false, false, false);
@@ -109,6 +152,17 @@ impl Owner {
         }
         let encrypted = config.listen.iter().any(|at| matches!(at, Address::Tls(_)));
         tell("ssl_enabled", if encrypted { "yes" } else { "no" });
+        let certificate = self.certificate();
+        if let Some(files) = certificate.files.as_ref().filter(|_| encrypted) {
+            tell("ssl_chain_cert", &files.chain.to_string_lossy());
+            tell("ssl_key", &files.key.to_string_lossy());
+            // memcached's numbers: 2 asks clients for a certificate and requires it.
+            let authority = files.client_authority.as_ref();
+            tell("ssl_verify_mode", authority.map_or("0", |_| "2"));
+            let authority = authority.map(|path| path.to_string_lossy());
+            tell("ssl_ca_cert", authority.as_deref().unwrap_or("NULL"));
+            tell("ssl_min_version", "tlsv1.2");
+        }
     }
 }
 
@@ -129,7 +183,14 @@ impl Outside for Owner {
                 count("rejected_connections", connections.refused);
                 // One for each that is open: none is kept for another.
                 count("connection_structures", connections.open);
+                count("rejected_address", connections.refused_address);
                 count("connections_dropped", connections.dropped);
+                for (why, number) in NetDropped::ALL.iter().zip(connections.dropped_for) {
+                    count(&format!("dropped_{}", why.word()), number);
+                }
+                let idle = connections.dropped_for.first().copied();
+                count("idle_kicks", idle.unwrap_or(0));
+                count("connection_buffer_bytes", connections.held_bytes);
                 count("accepting_conns", (!self.control.is_stopping()).into());
                 // Clients over the limit are told so: listening goes on.
                 count("listen_disabled_num", 0);
@@ -137,6 +198,7 @@ impl Outside for Owner {
                 count("threads", config.threads as u64);
                 count("slow_requests", connections.slow);
                 self.dropped(&mut |name, figure| tell(name, figure));
+                self.encryption(connections.handshakes_failed, tell);
                 tell("durability", config.durability.word());
             }
             "items" => self.dropped(&mut |name, figure| {
@@ -167,11 +229,13 @@ impl Outside for Owner {
 
     fn refresh_certificates(&self) -> Result<bool> {
         // Held until it is taken over: a configuration that comes meanwhile is not undone.
-        let certificate = self.certificate.lock();
-        let certificate = certificate.unwrap_or_else(PoisonError::into_inner);
-        let identity = identity(certificate.as_ref())?;
+        let mut certificate = self.certificate();
+        let identity = identity(certificate.files.as_ref())?;
         let is_some = identity.is_some();
         if is_some {
+            let files = certificate.files.clone();
+            let expires = files.as_ref().and_then(|of| validity::expiry_of(&of.chain));
+            *certificate = Shown::new(files.as_ref(), expires);
             self.control.set_identity(identity);
         }
         Ok(is_some)

@@ -11,21 +11,27 @@ use azekura::error::{Error, Kind, Result};
 
 use crate::config::{Certificate, Config};
 use crate::memcached::Passwords;
-use crate::net::tls;
+use crate::net::{tls, validity};
 
 /// What the files say.
 pub(crate) struct Secrets {
     pub(crate) passwords: Option<Passwords>,
     pub(crate) identity: Option<Arc<rustls::ServerConfig>>,
+    /// When the certificate expires, in seconds since 1970; `None`: there is none, or it does not say.
+    pub(crate) expires: Option<u64>,
 }
 
 impl Secrets {
-    /// Errors: `Invalid`, `Io` (a file cannot be used).
+    /// Errors: `Invalid` (a file cannot be used).
     pub(crate) fn read(config: &Config) -> Result<Self> {
         let passwords = config.passwords.as_deref().map(passwords).transpose()?;
         Ok(Self {
             passwords,
             identity: identity(config.certificate.as_ref())?,
+            expires: config
+                .certificate
+                .as_ref()
+                .and_then(|files| validity::expiry_of(&files.chain)),
         })
     }
 }
@@ -51,7 +57,8 @@ pub fn is_open_to_others(path: &Path) -> bool {
 
 fn passwords(path: &Path) -> Result<Passwords> {
     let text = std::fs::read(path).map_err(|e| {
-        Error::io("cannot read the passwords", e)
+        Error::new(Kind::Invalid, "cannot read the passwords")
+            .detail(e.to_string())
             .at(path)
             .remedy("--passwords names a file of lines name:password")
     })?;

@@ -1,7 +1,7 @@
 //! A server as a whole: opens the engine, serves the listeners, keeps house meanwhile, and closes.
 //!
-//! The order is that of trust: addresses are taken before the data is opened, the data is open before the first client is
-//! accepted, and at the end what clients were told is made to survive loss of power before the file is closed. A second
+//! The order is that of trust: addresses are bound before the data is opened, the data is open before the first client can
+//! connect, and at the end what clients were told is made to survive loss of power before the file is closed. A second
 //! thread tells the service what time it is and adds a row to the history each second; a third removes what has expired; a
 //! fourth shows figures, if somebody wants them.
 //!
@@ -18,15 +18,12 @@ use azekura::record::cache::{self, CacheDb};
 use azekura::record::hash::{self, HashDb};
 use azekura::record::memory::tiny::{self, TinyDb};
 
-use crate::config::{Address, Certificate, Config, Engine, Survives};
+use crate::config::{Address, Config, Engine, Reloaded, Survives};
 use crate::memcached::{Service, Settings};
 use crate::net::{self, Control, Listeners};
-use crate::owner::{Dropped, Owner};
+use crate::owner::{Dropped, Owner, Shown};
 use crate::secrets::{self, Secrets};
 use crate::watch::{Eye, History, Watch};
-
-/// Memory of a cache of which nothing was said: memcached's.
-const CACHE_MEMORY: u64 = 64 << 20;
 
 /// How often the time is told.
 const TICK: Duration = Duration::from_millis(500);
@@ -45,8 +42,10 @@ pub struct Server {
     /// The file, to close it at the end.
     hash: Option<Arc<HashDb>>,
     cache: Option<Arc<CacheDb>>,
-    /// The files that the certificate was read from last.
-    certificate: Arc<Mutex<Option<Certificate>>>,
+    /// The files that the certificate was read from last, and what it says of itself.
+    certificate: Arc<Mutex<Shown>>,
+    /// What holds now; of what needs a restart, what the server was told when it started.
+    present: Mutex<Config>,
     /// The last seconds.
     history: Arc<History>,
 }
@@ -59,17 +58,17 @@ impl Server {
         Self::open(config, control)?.serve(listeners)
     }
 
-    /// The sockets of `config`.
+    /// The sockets of `config`. Clients are refused until [`serve`](Self::serve), when the data is open.
     ///
     /// Errors: `Locked` (an address is taken), `Invalid` (a file is where a unix socket should be), `Io`.
     pub fn listen(config: &Config) -> Result<Listeners> {
         let mut listeners = Listeners::new();
         for address in &config.listen {
             match address {
-                Address::Tcp(address) => drop(listeners.tcp(*address, false)?),
-                Address::Tls(address) => drop(listeners.tcp(*address, true)?),
+                Address::Tcp(address) => drop(listeners.tcp_later(*address, false)?),
+                Address::Tls(address) => drop(listeners.tcp_later(*address, true)?),
                 Address::Udp(address) => drop(listeners.udp(*address)?),
-                Address::Unix(path) => listeners.unix(path, config.unix_mode)?,
+                Address::Unix(path) => listeners.unix_later(path, config.unix_mode)?,
             }
         }
         if let Some(address) = config.metrics {
@@ -81,7 +80,7 @@ impl Server {
     /// Reads the files that `config` names beside the data, and judges them: passwords, certificates and keys. Nothing is
     /// opened or changed.
     ///
-    /// Errors: `Invalid` (one is not what it should be), `Io` (it cannot be read).
+    /// Errors: `Invalid` (one cannot be read, or is not what it should be).
     pub fn check(config: &Config) -> Result<()> {
         Secrets::read(config).map(drop)
     }
@@ -112,6 +111,7 @@ impl Server {
                 };
                 let db = HashDb::open_or_create(&path, &options)
                     .map_err(|error| in_use(error, &path))?;
+                warn_of_damage(&db);
                 Arc::clone(hash.insert(Arc::new(db))) as _
             }
             Engine::Tiny => Arc::new(TinyDb::with(&tiny::Options {
@@ -120,7 +120,7 @@ impl Server {
             Engine::Cache => {
                 let db = CacheDb::with(&cache::Options {
                     records_max: None,
-                    bytes_max: Some(config.memory_max.unwrap_or(CACHE_MEMORY)),
+                    bytes_max: Some(config.memory_max.unwrap_or(64 << 20)),
                     dropped: Some({
                         let dropped = Arc::clone(&dropped);
                         Arc::new(move |key, value, _| dropped.note(key, value))
@@ -151,6 +151,7 @@ impl Server {
             hash,
             cache,
             certificate: Arc::default(),
+            present: Mutex::new(config.clone()),
             history: Arc::default(),
         };
         server.apply(config, secrets);
@@ -165,14 +166,17 @@ impl Server {
         Ok(server)
     }
 
-    /// Takes over the limits, passwords and certificate of `config`; the rest of it is looked at when a server starts.
+    /// Takes over what a running server can of `config`: limits, passwords, certificate. What it did, and what of `config`
+    /// differs and needs a restart, is returned.
     ///
-    /// Errors: `Invalid`, `Io` (passwords or a certificate that cannot be used: then nothing has changed).
-    pub fn reload(&self, config: &Config) -> Result<()> {
+    /// Errors: `Invalid` (passwords or a certificate that cannot be used: then nothing has changed).
+    pub fn reload(&self, config: &Config) -> Result<Reloaded> {
         let secrets = Secrets::read(config)?;
         secrets::warn(config);
+        let mut present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
+        let reloaded = present.take_over(config);
         self.apply(config, secrets);
-        Ok(())
+        Ok(reloaded)
     }
 
     fn apply(&self, config: &Config, secrets: Secrets) {
@@ -181,7 +185,7 @@ impl Server {
             .certificate
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        certificate.clone_from(&config.certificate);
+        *certificate = Shown::new(config.certificate.as_ref(), secrets.expires);
         self.control.set_identity(secrets.identity);
         drop(certificate);
         self.service.set_passwords(secrets.passwords);
@@ -196,7 +200,8 @@ impl Server {
     /// Serves until the control says stop; then answers what has arrived, syncs, and closes.
     ///
     /// Errors: `Invalid` (nothing to listen on), `Io` and `Poisoned` (the system or the engine failed, or closing did).
-    pub fn serve(&self, listeners: Listeners) -> Result<()> {
+    pub fn serve(&self, mut listeners: Listeners) -> Result<()> {
+        listeners.begin()?;
         let watch = Watch::new(&self.service, &self.control, &self.config, &self.history);
         let closed = AtomicBool::new(false);
         let served = std::thread::scope(|scope| {
@@ -248,6 +253,12 @@ impl Server {
         while !self.control.is_stopping() {
             // What fails here fails for clients too, who are told: nothing is lost by going on.
             let _ = self.service.tick();
+            if let Some(cache) = &self.cache {
+                cache.give_back();
+            }
+            if self.control.has_let_go() {
+                azekura::io::return_unused_memory();
+            }
             let from = Instant::now();
             if looked.is_none_or(|at| at.elapsed() >= LOOK) {
                 looked = Some(from);
@@ -281,6 +292,23 @@ impl Server {
         while !self.control.is_stopping() && from.elapsed() < long {
             std::thread::park_timeout(long.saturating_sub(from.elapsed()));
         }
+    }
+}
+
+/// One line for whoever reads the log: what is damaged, and what that means for clients.
+fn warn_of_damage(db: &HashDb) {
+    let damage = db.damage();
+    let Some(first) = damage
+        .iter()
+        .max_by_key(|place| place.affects.is_unbounded())
+    else {
+        return;
+    };
+    let places = damage.len();
+    if first.affects.is_unbounded() {
+        tracing::error!(places, %first, "the file is damaged: reads are served where they are sure, writes are refused until `azekura repair`");
+    } else {
+        tracing::warn!(places, %first, "the file is damaged: what is affected is refused, all else is served");
     }
 }
 

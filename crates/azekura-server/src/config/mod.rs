@@ -7,7 +7,7 @@
 mod said;
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeBounds;
 use std::path::{Path, PathBuf};
 
@@ -21,6 +21,9 @@ pub use said::{Address, Engine, Form, Host, Level, Mode, Said, Size, Survives};
 pub const STORE: &str = "records.azh";
 
 const MIB: u64 = 1 << 20;
+
+/// Memory of a cache of which nothing was said: memcached's.
+const CACHE_MEMORY: u64 = 64 * MIB;
 
 /// Files of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,7 +51,7 @@ pub struct Config {
     pub durability: Survives,
     /// How often everything is synced, in milliseconds; 0: not by the clock.
     pub sync_interval_ms: u32,
-    /// Memory for records, where they are in memory.
+    /// Memory for records, where they are in memory and bounded.
     pub memory_max: Option<u64>,
     /// Longest item.
     pub item_max: u64,
@@ -80,6 +83,15 @@ impl Default for Config {
     }
 }
 
+/// What a running server did with another configuration, by the names of its options.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reloaded {
+    /// What holds from now on: what differed, and the files of passwords and certificates, which were read again.
+    pub taken_over: Vec<&'static str>,
+    /// What differs from what the server was started with, and holds when it is started again.
+    pub needs_restart: Vec<&'static str>,
+}
+
 /// A file that was read, to tell where something was said.
 struct Source<'s> {
     path: &'s Path,
@@ -100,14 +112,16 @@ impl Source<'_> {
 impl Config {
     /// What holds after `flags`, and after the file at `path` if there is one.
     ///
-    /// Errors: `Io` (the file cannot be read), `Invalid` (a key or value that is not allowed, or values that contradict each
-    /// other).
+    /// Errors: `Invalid` (the file cannot be read, a key or value is not allowed, or values contradict each other).
     pub fn read(path: Option<&Path>, flags: Said) -> Result<Self> {
         let Some(path) = path else {
             return Self::new(flags, None);
         };
-        let text = std::fs::read_to_string(path)
-            .map_err(|e| Error::io("cannot read the configuration", e).at(path))?;
+        let text = std::fs::read_to_string(path).map_err(|e| {
+            Error::new(Kind::Invalid, "cannot read the configuration")
+                .at(path)
+                .detail(e.to_string())
+        })?;
         Self::of_text(path, &text, flags)
     }
 
@@ -143,16 +157,17 @@ impl Config {
         judge.place(engine, &said)?;
         let listen = judge.listen(&said)?;
         let certificate = Judge::certificate(&listen, &said)?;
-        let (threads, item_max) = (judge.threads(&said)?, judge.item_max(&said)?);
+        let memory_max = judge.memory_max(engine, &said)?;
+        let (threads, item_max) = (judge.threads(&said)?, judge.item_max(memory_max, &said)?);
         Ok(Self {
             listen,
             engine,
             threads,
             durability,
             sync_interval_ms: said.sync_interval.unwrap_or(0),
-            memory_max: judge.memory_max(engine, &said)?,
+            memory_max,
             item_max,
-            limits: judge.limits(threads, item_max, &said)?,
+            limits: judge.limits(threads, item_max, memory_max, &said)?,
             metrics: said.metrics.map(|host| host.0),
             log: said.log.unwrap_or(Form::Text),
             log_level: said.log_level.unwrap_or(Level::Info),
@@ -164,6 +179,74 @@ impl Config {
             flush: said.flush.unwrap_or(true),
             dump: said.dump.unwrap_or(true),
         })
+    }
+
+    /// Becomes `new` as far as a running server can, and says how far that is.
+    pub(crate) fn take_over(&mut self, new: &Self) -> Reloaded {
+        let mut reloaded = Reloaded::default();
+        let (ours, theirs) = (&self.limits, &new.limits);
+        for (name, differs) in [
+            (
+                "connections-max",
+                ours.connections_max != theirs.connections_max,
+            ),
+            (
+                "connections-per-address",
+                ours.per_address_max != theirs.per_address_max,
+            ),
+            ("operator", ours.operators != theirs.operators),
+            (
+                "operator-connections",
+                ours.operator_connections != theirs.operator_connections,
+            ),
+            ("idle-s", ours.idle_s != theirs.idle_s),
+            ("stall-s", ours.stall_s != theirs.stall_s),
+            ("grace-s", ours.grace_s != theirs.grace_s),
+            ("buffers-max", ours.buffers_max != theirs.buffers_max),
+            ("slow-ms", ours.slow_ms != theirs.slow_ms),
+            ("item-max", self.item_max != new.item_max),
+            ("log", self.log != new.log),
+            ("log-level", self.log_level != new.log_level),
+            // Files may have changed where their names did not.
+            (
+                "passwords",
+                new.passwords.is_some() || self.passwords.is_some(),
+            ),
+            (
+                "certificate",
+                new.certificate.is_some() || self.certificate.is_some(),
+            ),
+        ] {
+            if differs {
+                reloaded.taken_over.push(name);
+            }
+        }
+        for (name, differs) in [
+            ("data", self.data != new.data),
+            ("listen", self.listen != new.listen),
+            ("engine", self.engine != new.engine),
+            ("threads", self.threads != new.threads),
+            ("durability", self.durability != new.durability),
+            (
+                "sync-interval",
+                self.sync_interval_ms != new.sync_interval_ms,
+            ),
+            ("memory-max", self.memory_max != new.memory_max),
+            ("metrics", self.metrics != new.metrics),
+            ("unix-mode", self.unix_mode != new.unix_mode),
+            ("shutdown", self.shutdown != new.shutdown),
+            ("flush", self.flush != new.flush),
+            ("dump", self.dump != new.dump),
+        ] {
+            if differs {
+                reloaded.needs_restart.push(name);
+            }
+        }
+        self.limits.clone_from(&new.limits);
+        (self.item_max, self.log, self.log_level) = (new.item_max, new.log, new.log_level);
+        self.passwords.clone_from(&new.passwords);
+        self.certificate.clone_from(&new.certificate);
+        reloaded
     }
 
     /// The file of records, if there is one.
@@ -237,6 +320,7 @@ impl Judge<'_> {
     fn memory_max(&self, engine: Engine, said: &Said) -> Result<Option<u64>> {
         let (key, allowed) = ("memory-max", "nothing, as the engine hash is in a file");
         match (engine, said.memory_max) {
+            (Engine::Cache, None) => Ok(Some(CACHE_MEMORY)),
             (_, None) => Ok(None),
             (Engine::Hash, Some(Size(bytes))) => Err(self.fail(key, &bytes, allowed)),
             (_, Some(Size(bytes))) => self.within(key, bytes, MIB.., "at least 1MiB").map(Some),
@@ -250,17 +334,29 @@ impl Judge<'_> {
         self.within("threads", threads, 1..=1024, "from 1 to 1024")
     }
 
-    fn item_max(&self, said: &Said) -> Result<u64> {
-        let item_max = said.item_max.map_or(MIB, |size| size.0);
+    /// An item that is longer than all memory for records could never be stored.
+    fn item_max(&self, memory_max: Option<u64>, said: &Said) -> Result<u64> {
+        let memory = memory_max.unwrap_or(u64::MAX);
+        let item_max = said.item_max.map_or(MIB.min(memory), |size| size.0);
         let range = 1 << 10..=1 << 30;
-        self.within("item-max", item_max, range, "from 1KiB to 1GiB")
+        self.within("item-max", item_max, range, "from 1KiB to 1GiB")?;
+        let allowed = format!("at most {memory}, the memory for records (memory-max)");
+        self.within("item-max", item_max, ..=memory, &allowed)
     }
 
     /// What connections may take. Each thread has a share of the buffers, into which the longest item fits on its way in or
     /// out.
-    fn limits(&self, threads: usize, item_max: u64, said: &Said) -> Result<Limits> {
+    fn limits(
+        &self,
+        threads: usize,
+        item_max: u64,
+        memory_max: Option<u64>,
+        said: &Said,
+    ) -> Result<Limits> {
         let least = threads as u64 * (item_max + MIB);
-        let buffers_max = said.buffers_max.map_or(least.max(256 * MIB), |size| size.0);
+        // Who bounds the memory of records does not expect clients to take several times that.
+        let usual = memory_max.map_or(256 * MIB, |max| (256 * MIB).min(max / 4));
+        let buffers_max = said.buffers_max.map_or(least.max(usual), |size| size.0);
         let allowed =
             format!("at least {least}: for each thread an item as long as item-max and 1MiB");
         let connections_max = said.connections_max.unwrap_or(1024);
@@ -268,6 +364,19 @@ impl Judge<'_> {
             connections_max: self.within("connections-max", connections_max, 1.., "at least 1")?,
             idle_s: said.idle_s.unwrap_or(0),
             stall_s: said.stall_s.unwrap_or(30),
+            per_address_max: self.within(
+                "connections-per-address",
+                said.connections_per_address
+                    .unwrap_or_else(|| (connections_max - connections_max / 4).max(1)),
+                1..,
+                "at least 1",
+            )?,
+            operator_connections: said.operator_connections.unwrap_or(4),
+            operators: said
+                .operator
+                .clone()
+                .unwrap_or_else(|| vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]),
+            grace_s: said.grace_s.unwrap_or(1),
             buffers_max: self.within("buffers-max", buffers_max, least.., &allowed)? as usize,
             slow_ms: said.slow_ms.unwrap_or(0),
         })
@@ -385,6 +494,9 @@ mod tests {
         assert_eq!(config.limits.buffers_max, 4 * (1025 << 20));
         let usual = read("threads = 4\n", Said::default()).unwrap();
         assert_eq!(usual.limits.buffers_max, 256 << 20);
+        // Where memory is bounded, so are they.
+        let cache = read("threads = 2\nengine = \"cache\"\n", Said::default()).unwrap();
+        assert_eq!(cache.limits.buffers_max, 16 << 20);
     }
 
     #[test]
@@ -419,6 +531,15 @@ mod tests {
             ),
             ("\n\nthreads = 0\n", ["line 3", "threads", "from 1 to 1024"]),
             ("item-max = 5\n", ["line 1", "item-max", "1KiB"]),
+            (
+                "engine = \"cache\"\nitem-max = \"65MiB\"\n",
+                ["line 2", "item-max", "at most 67108864, the memory"],
+            ),
+            (
+                "connections-per-address = 0\n",
+                ["line 1", "connections-per-address", "at least 1"],
+            ),
+            ("operator = [\"here\"]\n", ["line 1", "operator", "IP"]),
             ("item-max = \"5 MB\"\n", ["line 1", "item-max", "KiB"]),
             (
                 "threads = 2\nitem-max = \"64MiB\"\nbuffers-max = \"128MiB\"\n",

@@ -4,7 +4,7 @@
 //! mean together is not known here.
 
 use std::fmt;
-use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -42,14 +42,29 @@ pub struct Said {
     /// Connections at once (1024)
     #[arg(long, value_name = "N")]
     pub connections_max: Option<u64>,
+    /// Connections at once from one address (a network of 64 bits for IPv6) that is no operator's (three in four of
+    /// connections-max)
+    #[arg(long, value_name = "N")]
+    pub connections_per_address: Option<u64>,
+    /// An address whose clients are operators: connections-per-address does not hold for them, and operator-connections are
+    /// kept for them; several times; clients of unix sockets are operators, too (the loopback addresses)
+    #[arg(long, value_name = "IP")]
+    pub operator: Option<Vec<IpAddr>>,
+    /// Connections beyond connections-max that are kept for operators (4)
+    #[arg(long, value_name = "N")]
+    pub operator_connections: Option<u64>,
     /// Seconds after which a connection that asks nothing is closed; 0: never (0)
     #[arg(long, value_name = "SECONDS")]
     pub idle_s: Option<u32>,
-    /// Seconds after which a client is dropped that does not end its request or read its answers; 0: never (30)
+    /// Seconds in which a client must end a request it began, read its answers and log in, whatever it sends meanwhile; long
+    /// values and answers have one more for each 8 KiB; who takes longer is dropped; 0: nobody (30)
     #[arg(long, value_name = "SECONDS")]
     pub stall_s: Option<u32>,
+    /// Seconds that clients have to take their last answers when the server ends (1)
+    #[arg(long, value_name = "SECONDS")]
+    pub grace_s: Option<u32>,
     /// What all clients together may have the server hold of unfinished requests and unread answers; for each thread at
-    /// least the longest item and 1 MiB (256 MiB, or that)
+    /// least the longest item and 1 MiB (256 MiB, with memory-max a quarter of that at most, or the least)
     #[arg(long, value_name = "SIZE")]
     pub buffers_max: Option<Size>,
     /// Milliseconds from which on a request is told as slow; 0: none is (0)
@@ -323,6 +338,6 @@ macro_rules! over {
 }
 
 over! {
-    data listen engine threads durability sync_interval memory_max item_max connections_max idle_s stall_s buffers_max slow_ms metrics log log_level passwords
+    data listen engine threads durability sync_interval memory_max item_max connections_max connections_per_address operator operator_connections idle_s stall_s grace_s buffers_max slow_ms metrics log log_level passwords
     certificate key client_authority unix_mode shutdown flush dump
 }

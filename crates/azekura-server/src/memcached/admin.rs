@@ -96,11 +96,23 @@ fn general(service: &Service, tell: &mut dyn FnMut(&str, &str)) {
     let index = more(&stats, "index_memory_bytes").unwrap_or(stats.memory_bytes);
     tell("hash_bytes", &index.to_string());
     tell("limit_maxbytes", &limit(service, &stats).to_string());
+    let damage = damage(service);
+    if !damage.is_empty() {
+        tell("damaged_places", &damage.len().to_string());
+        let is_read_only = damage.iter().any(|place| place.affects.is_unbounded());
+        tell("read_only", if is_read_only { "yes" } else { "no" });
+    }
     // What is flushed is gone: nobody finds it.
     tell("get_flushed", "0");
     let crawled = &mut |name: &str, figure: u64| tell(name, &figure.to_string());
     service.sweeps.tell(crawled);
     service.watchers.figures(crawled);
+}
+
+/// What of the file is known to be damaged.
+fn damage(service: &Service) -> Vec<azekura::Damage> {
+    let file = service.engine.as_persistent();
+    file.map(azekura::Persistent::damage).unwrap_or_default()
 }
 
 /// Bytes of records.

@@ -551,11 +551,19 @@ impl Hand {
         if error.kind() == Kind::TooLarge {
             return Cow::Borrowed("SERVER_ERROR object too large for cache");
         }
-        let mut line = format!("SERVER_ERROR {error}");
-        // A message has one line; if a name in it had more, the protocol must not break.
-        line.retain(|c| c != '\r' && c != '\n');
-        Cow::Owned(line)
+        Cow::Owned(refusal(error))
     }
+}
+
+/// What a client is told of a failure: nothing of where files lie. That is the operator's, who has the event.
+fn refusal(error: &Error) -> String {
+    let mut line = match error.path() {
+        None => format!("SERVER_ERROR {error}"),
+        Some(_) => format!("SERVER_ERROR {}: {}", error.kind().word(), error.what()),
+    };
+    // A message has one line; if a name in it had more, the protocol must not break.
+    line.retain(|c| c != '\r' && c != '\n');
+    line
 }
 
 /// Bytes of an item, as memcached counts them.
@@ -578,4 +586,22 @@ pub(super) fn no_item(key: &[u8]) -> Error {
     Error::new(Kind::Corrupted, "the record's value is no item")
         .key(key)
         .remedy("set or delete it, if this file is the server's")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_does_not_learn_where_files_lie() {
+        let place = "/srv/secret/records.azh";
+        let error = Error::new(Kind::Io, "cannot write the log")
+            .at(place)
+            .detail(format!("{place} is gone"))
+            .remedy(format!("run `azekura check {place}`"));
+        assert_eq!(refusal(&error), "SERVER_ERROR io: cannot write the log");
+        let error = Error::new(Kind::Corrupted, "no item").remedy("set or\r\n delete it");
+        let whole = "SERVER_ERROR corrupted: no item; set or delete it";
+        assert_eq!(refusal(&error), whole);
+    }
 }

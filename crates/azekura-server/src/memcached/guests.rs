@@ -5,6 +5,7 @@
 //! no sockets but their names and numbers.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -39,6 +40,8 @@ pub struct Place {
     pub address: String,
     /// Where it was accepted; empty for a listener.
     pub listener: String,
+    /// The address of a client of TCP.
+    pub ip: Option<IpAddr>,
 }
 
 /// All who are connected.
@@ -149,6 +152,7 @@ impl Guests {
                 number,
                 address,
                 listener,
+                ip: _,
             } = &line.place;
             tell(&format!("{number}:addr"), address);
             if !listener.is_empty() {

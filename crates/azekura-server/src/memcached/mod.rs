@@ -25,6 +25,7 @@ mod execute;
 mod gets;
 mod guests;
 pub mod latency;
+pub(crate) mod logins;
 pub mod meta;
 mod number;
 mod operate;

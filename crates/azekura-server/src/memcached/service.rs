@@ -17,6 +17,7 @@ use azekura::error::Result;
 use super::detail::Detail;
 use super::guests::Guests;
 use super::latency::Latency;
+use super::logins::Logins;
 use super::stats::Stats;
 use super::sweep::Sweeps;
 use super::trouble::Trouble;
@@ -152,6 +153,8 @@ pub struct Service {
     pub(super) detail: Detail,
     /// The removal of what is over.
     pub(super) sweeps: Sweeps,
+    /// Failed logins.
+    pub(super) logins: Logins,
     /// Who is connected.
     pub(super) guests: Guests,
     /// Who is told what is done.
@@ -187,6 +190,7 @@ impl Service {
             verbosity: AtomicU32::new(0),
             detail: Detail::default(),
             sweeps: Sweeps::default(),
+            logins: Logins::default(),
             guests: Guests::default(),
             watchers: Arc::default(),
         }
@@ -210,6 +214,18 @@ impl Service {
     /// How long requests took.
     pub fn latency(&self) -> &Latency {
         &self.latency
+    }
+
+    /// The figures that only the owner of the sockets knows, as `stats` shows them.
+    pub(crate) fn owner_figures(&self, tell: &mut dyn FnMut(&str, &str)) {
+        if let Some(outside) = self.outside() {
+            outside.figures("", tell);
+        }
+    }
+
+    /// Logins that were refused since their address had failed too often.
+    pub fn blocked_logins(&self) -> u64 {
+        self.logins.blocked()
     }
 
     /// What went wrong.

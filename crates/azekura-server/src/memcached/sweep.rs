@@ -115,6 +115,11 @@ impl Service {
         }
     }
 
+    /// Items removed since their time was over.
+    pub fn swept(&self) -> u64 {
+        self.sweeps.removed.load(Ordering::Relaxed)
+    }
+
     /// Whether an operator asked for a round of the sweep, and it has not ended.
     pub fn is_sweep_asked(&self) -> bool {
         self.sweeps.is_hurried()

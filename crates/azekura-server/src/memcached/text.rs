@@ -6,9 +6,8 @@
 //!
 //! Where the releases of memcached differ, this is 1.6.45: an empty line, and a known command with too few words, are
 //! "bad command line format" (1.6.18: `ERROR`); `delete k 10` deletes; a space before the command is an error; data of a
-//! refused line is swallowed as soon as its length could be read. One answer is that of 1.6.18: a `delete` of more words
-//! than a key, a time and `noreply` is refused (1.6.45 deletes), since the checker of libmemcached asks for it. One answer is
-//! nobody's: where a key of a `get` is too long, 1.6.45 sends an empty line behind the error and drops answers that were
+//! refused line is swallowed as soon as its length could be read; a `delete` takes no notice of more words than its key. One
+//! answer is nobody's: where a key of a `get` is too long, 1.6.45 sends an empty line behind the error and drops answers that were
 //! to leave before it; here the error is one line, and nothing is dropped. `extstore` is `ERROR`, as where memcached was
 //! built without; `delete`, `incr` and the like take no notice of more words than they know.
 
@@ -277,13 +276,13 @@ fn parse_other<'i>(word: &[u8], rest: &'i [u8], line: &'i [u8]) -> Command<'i> {
         Some(_) => refused(BAD_FORMAT),
     };
     match word {
-        // The key, a time that means nothing, `noreply`.
-        b"delete" => match (key, words.nth(1)) {
-            (Some(key), None) => Command::Delete {
+        // Words after the key mean nothing, but `noreply` at the end.
+        b"delete" => match key {
+            Some(key) => Command::Delete {
                 key,
                 noreply: is_quiet,
             },
-            _ => refused(BAD_FORMAT),
+            None => refused(BAD_FORMAT),
         },
         b"incr" | b"decr" => match (key, second) {
             (Some(key), Some(delta)) => match unsigned(delta) {

@@ -7,7 +7,6 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use azekura::error::{Error, Result};
@@ -27,9 +26,6 @@ use super::worker::{Arrival, Post};
 
 /// What a client over the limit is told.
 const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
-
-/// Why.
-const FULL: &str = "connections-max are open";
 
 /// How long is waited when the system has no room for another connection.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -107,12 +103,13 @@ fn admit(
     service: &Arc<Service>,
     control: &Arc<Control>,
 ) -> Option<Arrival> {
-    if control.counts.open.load(Ordering::Relaxed) >= control.limits().connections_max {
-        let _ = send(&socket, TOO_MANY, SendFlags::NOSIGNAL);
-        control.refuse(FULL);
-        return None;
-    }
     let place = arrives(&socket);
+    let counted = Counted::admit(control, place.ip)
+        .inspect_err(|why| {
+            let _ = send(&socket, TOO_MANY, SendFlags::NOSIGNAL);
+            control.refuse(why);
+        })
+        .ok()?;
     let (stream, transport) = match listener.kind {
         Kind::Unix => (Stream::Unix(UnixStream::from(socket)), Transport::Unix),
         Kind::Tcp => {
@@ -129,7 +126,7 @@ fn admit(
     Some(Arrival {
         stream,
         session: Session::new(Arc::clone(service), transport).from(place),
-        counted: Counted::new(control),
+        counted,
     })
 }
 
@@ -138,18 +135,21 @@ fn listens(socket: &OwnedFd) -> Place {
     Place {
         number: socket.as_raw_fd(),
         address: getsockname(socket).map_or(String::new(), |at| named(&at)),
-        listener: String::new(),
+        ..Place::default()
     }
 }
 
 /// Where a client is, and where it came.
 fn arrives(socket: &OwnedFd) -> Place {
+    let peer = getpeername(socket).ok().flatten();
+    let ip = peer.as_ref().and_then(|at| {
+        let at = SocketAddr::try_from(at.clone()).ok()?;
+        Some(at.ip())
+    });
     Place {
         listener: listens(socket).address,
-        address: getpeername(socket)
-            .ok()
-            .flatten()
-            .map_or(String::new(), |at| named(&at)),
+        address: peer.map_or(String::new(), |at| named(&at)),
+        ip,
         number: socket.as_raw_fd(),
     }
 }

@@ -31,6 +31,9 @@ const READS_MAX: usize = 4;
 /// Bytes that are read before a turn. Who sends more at once has its own keys looked up together.
 pub(super) const EARLY_LEN: usize = 256;
 
+/// Bytes a second that a client must move, beyond the time that every request has.
+const RATE_MIN: u64 = 8 << 10;
+
 /// The answer to a client for whose bytes there is no room.
 const NO_ROOM: &[u8] = b"SERVER_ERROR out of memory reading request\r\n";
 
@@ -74,7 +77,7 @@ pub(super) enum Fate {
 pub(super) enum Overdue {
     /// Nothing was asked for too long.
     Idle,
-    /// A request or a handshake was begun and not ended.
+    /// A request, a login or a handshake was begun and not ended.
     Request,
     /// Answers were not read.
     Answer,
@@ -113,6 +116,9 @@ pub(super) struct Connection {
     unsynced: bool,
     /// When something last moved.
     moved_s: u32,
+    /// When the request or the answer that is under way began, and the bytes that moved since.
+    begun_s: u32,
+    moved: u64,
     /// What was done and waits for a sync.
     owed: Option<Box<Owed>>,
 }
@@ -164,6 +170,8 @@ impl Connection {
             closing: false,
             unsynced: false,
             moved_s: now_s,
+            begun_s: now_s,
+            moved: 0,
             owed: None,
         }
     }
@@ -191,8 +199,17 @@ impl Connection {
         };
         self.at_length = !empty;
         self.readable = !empty || self.ending;
+        self.begins(now_s);
         self.moved_s = now_s;
         true
+    }
+
+    /// A request begins: it has its time from now on. One that must log in has it from its arrival.
+    #[inline]
+    fn begins(&mut self, now_s: u32) {
+        if !self.session.must_log_in() {
+            (self.begun_s, self.moved) = (now_s, 0);
+        }
     }
 
     /// Remembers that nobody reads its answers any more.
@@ -346,6 +363,10 @@ impl Connection {
         if left == 0 {
             self.input = Vec::new();
         }
+        if !served.did.is_nothing() {
+            // What comes next has its own time.
+            self.begins(turn.now_s);
+        }
         self.wanted = 1;
         self.unsaid = matches!(served.next, Next::Yield | Next::Pause { .. });
         match served.next {
@@ -404,6 +425,9 @@ impl Connection {
                 return Err(Gone);
             }
         }
+        if self.is_at_rest() && !self.stream.is_greeting() {
+            self.begins(turn.now_s);
+        }
         let into = if own {
             &mut self.input
         } else {
@@ -411,7 +435,8 @@ impl Connection {
         };
         match self.stream.read(into) {
             Ok((0, _)) => Err(Gone),
-            Ok((_, empty)) => {
+            Ok((len, empty)) => {
+                self.moved += len as u64;
                 self.readable = !empty || self.ending;
                 self.at_length = own || turn.input.len() > EARLY_LEN;
                 self.moved_s = turn.now_s;
@@ -423,7 +448,7 @@ impl Connection {
             }
             // Much came that says nothing: others have their turn.
             Err(e) if e.kind() == ErrorKind::Interrupted => Ok(false),
-            Err(_) => Err(Gone),
+            Err(_) => Err(self.failed()),
         }
     }
 
@@ -434,6 +459,7 @@ impl Connection {
             match self.stream.write(&turn.output[sent..]) {
                 Ok(len) => {
                     sent += len;
+                    self.moved += len as u64;
                     self.moved_s = turn.now_s;
                 }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {
@@ -444,7 +470,7 @@ impl Connection {
                     self.output.extend_from_slice(rest);
                     return Ok(false);
                 }
-                Err(_) => return Err(Gone),
+                Err(_) => return Err(self.failed()),
             }
         }
         self.flush(turn)
@@ -456,10 +482,11 @@ impl Connection {
             match self.stream.write(&self.output[self.sent..]) {
                 Ok(len) => {
                     self.sent += len;
+                    self.moved += len as u64;
                     self.moved_s = turn.now_s;
                 }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(false),
-                Err(_) => return Err(Gone),
+                Err(_) => return Err(self.failed()),
             }
         }
         self.output = Vec::new();
@@ -475,8 +502,19 @@ impl Connection {
         match flushed {
             Ok(()) => Ok(true),
             Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(false),
-            Err(_) => Err(Gone),
+            Err(_) => Err(self.failed()),
         }
+    }
+
+    /// The socket failed: it is not that the client went.
+    fn failed(&mut self) -> Gone {
+        self.session.goes(Reason::Error);
+        Gone
+    }
+
+    /// Whether a cipher was not agreed upon yet.
+    pub(super) fn is_greeting(&self) -> bool {
+        self.stream.is_greeting()
     }
 
     /// Bytes of buffers of its own.
@@ -512,21 +550,28 @@ impl Connection {
 
     /// Why it should be dropped, if it should; a limit of zero is none.
     pub(super) fn overdue(&self, now_s: u32, idle_s: u32, stall_s: u32) -> Option<Overdue> {
-        let since = now_s.saturating_sub(self.moved_s);
-        let past = |limit: u32| limit > 0 && since >= limit;
+        let idle = idle_s > 0 && now_s.saturating_sub(self.moved_s) >= idle_s;
+        // A request has its time and what its length needs at the least rate, however its bytes are spread.
+        let for_length = if self.session.must_log_in() {
+            0
+        } else {
+            self.moved / RATE_MIN
+        };
+        let allowed = u64::from(stall_s) + for_length;
+        let stalled = stall_s > 0 && u64::from(now_s.saturating_sub(self.begun_s)) >= allowed;
         if self.unsynced {
             // It waits for a device.
             None
         } else if self.has_unsent() {
-            past(stall_s).then_some(Overdue::Answer)
+            stalled.then_some(Overdue::Answer)
         } else if self.unsaid {
             // It waits for this server, which goes on or keeps a pause. Who closed his side may be gone, which only sending
             // tells: he is not kept through a long one.
-            (self.ending && past(stall_s)).then_some(Overdue::Request)
-        } else if !self.is_at_rest() || self.stream.is_greeting() {
-            past(stall_s).then_some(Overdue::Request)
+            (self.ending && stalled).then_some(Overdue::Request)
+        } else if !self.is_at_rest() || self.stream.is_greeting() || self.session.must_log_in() {
+            stalled.then_some(Overdue::Request)
         } else {
-            past(idle_s).then_some(Overdue::Idle)
+            idle.then_some(Overdue::Idle)
         }
     }
 }

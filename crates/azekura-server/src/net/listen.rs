@@ -1,6 +1,7 @@
 //! The sockets on which clients arrive: made from an address, a path, or taken over from the service manager.
 //!
-//! They exist before the data is opened, so that an address that is taken is an error before anything else happened. A
+//! They are bound before the data is opened, so that an address that is taken is an error before anything else happened;
+//! clients are refused until it is open (`begin`). A
 //! unix socket that a dead server left is replaced; one that answers is another server's. It knows no protocol.
 
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -13,7 +14,7 @@ use azekura::error::{Error, Kind as ErrorKind, Result};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 /// Clients that may wait to be accepted.
-const BACKLOG: i32 = 1024;
+pub(crate) const BACKLOG: i32 = 1024;
 
 /// What clients of a listener speak below the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +48,10 @@ pub struct Listeners {
     /// Where figures are asked for.
     metrics: Option<TcpListener>,
     described: Vec<String>,
+    /// Sockets of `streams` from here on are bound, and nobody can connect yet.
+    bound: Option<usize>,
+    /// Unix sockets that are still to be made, with their permissions.
+    paths: Vec<(PathBuf, u32)>,
 }
 
 impl Listeners {
@@ -59,6 +64,43 @@ impl Listeners {
     ///
     /// Errors: `Locked` (another process listens there), `Io`.
     pub fn tcp(&mut self, address: SocketAddr, encrypted: bool) -> Result<SocketAddr> {
+        let bound = self.bind_tcp(address, encrypted)?;
+        if let Some(listener) = self.streams.last() {
+            begin(listener, &bound.to_string())?;
+        }
+        Ok(bound)
+    }
+
+    /// As [`tcp`](Self::tcp), but clients are refused until [`begin`](Self::begin).
+    pub fn tcp_later(&mut self, address: SocketAddr, encrypted: bool) -> Result<SocketAddr> {
+        self.bound.get_or_insert(self.streams.len());
+        self.bind_tcp(address, encrypted)
+    }
+
+    /// As [`unix`](Self::unix), but the socket is made by [`begin`](Self::begin); it is only looked whether it can be.
+    pub fn unix_later(&mut self, path: &Path, mode: u32) -> Result<()> {
+        check_path(path)?;
+        self.paths.push((path.to_path_buf(), mode));
+        self.described.push(format!("unix:{}", path.display()));
+        Ok(())
+    }
+
+    /// Lets clients come whose sockets waited for it. Errors as for [`tcp`](Self::tcp) and [`unix`](Self::unix).
+    pub fn begin(&mut self) -> Result<()> {
+        if let Some(from) = self.bound.take() {
+            for listener in self.streams.get(from..).unwrap_or_default() {
+                let at = address(&listener.socket);
+                begin(listener, &at.map_or(String::new(), |at| at.to_string()))?;
+            }
+        }
+        for (path, mode) in std::mem::take(&mut self.paths) {
+            self.make_unix(&path, mode)?;
+        }
+        Ok(())
+    }
+
+    /// A TCP socket that does not listen yet.
+    fn bind_tcp(&mut self, address: SocketAddr, encrypted: bool) -> Result<SocketAddr> {
         let describe = |e: rustix::io::Errno| taken(&address.to_string(), "--listen", e);
         let family = match address {
             SocketAddr::V4(_) => AddressFamily::INET,
@@ -69,7 +111,6 @@ impl Listeners {
             rustix::net::socket_with(family, SocketType::STREAM, flags, None).map_err(describe)?;
         sockopt::set_socket_reuseaddr(&socket, true).map_err(describe)?;
         rustix::net::bind(&socket, &address).map_err(describe)?;
-        rustix::net::listen(&socket, BACKLOG).map_err(describe)?;
         let listener = TcpListener::from(socket);
         let bound = listener
             .local_addr()
@@ -89,22 +130,14 @@ impl Listeners {
     ///
     /// Errors: `Locked` (another server answers there), `Invalid` (a file that is no socket is there), `Io`.
     pub fn unix(&mut self, path: &Path, mode: u32) -> Result<()> {
+        self.make_unix(path, mode)?;
+        self.described.push(format!("unix:{}", path.display()));
+        Ok(())
+    }
+
+    fn make_unix(&mut self, path: &Path, mode: u32) -> Result<()> {
         let describe = |e| Error::io("cannot listen on the unix socket", e).at(path);
-        if let Ok(meta) = std::fs::symlink_metadata(path) {
-            if !meta.file_type().is_socket() {
-                return Err(
-                    Error::new(ErrorKind::Invalid, "a file is where the socket should be")
-                        .at(path)
-                        .remedy("remove it, or choose another path"),
-                );
-            }
-            if UnixStream::connect(path).is_ok() {
-                return Err(
-                    Error::new(ErrorKind::Locked, "another server listens there")
-                        .at(path)
-                        .remedy("stop it, or choose another path"),
-                );
-            }
+        if check_path(path)? {
             std::fs::remove_file(path).map_err(describe)?;
         }
         let listener = UnixListener::bind(path).map_err(describe)?;
@@ -117,7 +150,6 @@ impl Listeners {
             encrypted: false,
             path: Some(path.to_path_buf()),
         });
-        self.described.push(format!("unix:{}", path.display()));
         Ok(())
     }
 
@@ -217,6 +249,33 @@ impl Listeners {
 fn address(socket: &impl AsFd) -> Option<SocketAddr> {
     let bound = rustix::net::getsockname(socket).ok()?;
     SocketAddr::try_from(bound).ok()
+}
+
+/// Lets clients come to a socket of TCP.
+fn begin(listener: &Listener, at: &str) -> Result<()> {
+    rustix::net::listen(&listener.socket, BACKLOG).map_err(|e| taken(at, "--listen", e))
+}
+
+/// Whether a socket that a dead server left is at `path`; an error if something else is.
+fn check_path(path: &Path) -> Result<bool> {
+    let Ok(meta) = std::fs::symlink_metadata(path) else {
+        return Ok(false);
+    };
+    if !meta.file_type().is_socket() {
+        return Err(
+            Error::new(ErrorKind::Invalid, "a file is where the socket should be")
+                .at(path)
+                .remedy("remove it, or choose another path"),
+        );
+    }
+    if UnixStream::connect(path).is_ok() {
+        return Err(
+            Error::new(ErrorKind::Locked, "another server listens there")
+                .at(path)
+                .remedy("stop it, or choose another path"),
+        );
+    }
+    Ok(true)
 }
 
 fn taken(address: &str, by: &str, error: rustix::io::Errno) -> Error {

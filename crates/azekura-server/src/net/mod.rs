@@ -21,6 +21,7 @@ mod meter;
 mod stream;
 mod syncs;
 pub(crate) mod tls;
+pub(crate) mod validity;
 mod worker;
 
 use std::sync::Arc;
@@ -30,7 +31,8 @@ use azekura::error::{Error, Kind, Result};
 
 use crate::memcached::Service;
 
-pub use control::{Connections, Control, Limits};
+pub use control::{Connections, Control, Dropped, Limits};
+pub(crate) use listen::BACKLOG;
 pub use listen::Listeners;
 
 use meter::Meter;

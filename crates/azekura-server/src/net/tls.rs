@@ -23,7 +23,7 @@ const EMPTY_MAX: usize = 16;
 
 /// Reads the certificate chain, the key and, if clients must show a certificate too, who may have signed it.
 ///
-/// Errors: `Io` (a file cannot be read), `Invalid` (it is not what it should be, or the key is another's).
+/// Errors: `Invalid` (a file cannot be read, is not what it should be, or the key is another's).
 pub(crate) fn identity(
     certificate: &Path,
     key: &Path,
@@ -69,12 +69,14 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
 }
 
 fn unreadable(what: &str, path: &Path, error: &rustls::pki_types::pem::Error) -> Error {
-    let what = format!("cannot read the {what}");
-    let error = match error {
-        rustls::pki_types::pem::Error::Io(e) => Error::io(what, io::Error::from(e.kind())),
-        other => Error::new(Kind::Invalid, what).detail(other.to_string()),
+    let detail = match error {
+        rustls::pki_types::pem::Error::Io(e) => io::Error::from(e.kind()).to_string(),
+        other => other.to_string(),
     };
-    error.at(path).remedy("it must be a readable PEM file")
+    Error::new(Kind::Invalid, format!("cannot read the {what}"))
+        .detail(detail)
+        .at(path)
+        .remedy("it must be a readable PEM file")
 }
 
 fn refused(path: &Path, error: &impl std::fmt::Display) -> Error {

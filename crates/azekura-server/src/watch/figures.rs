@@ -26,6 +26,14 @@ pub(super) struct Figures {
     pub(super) sent_bytes: u64,
     /// Records that were stored.
     pub(super) stored: u64,
+    /// Records that the cache dropped for others, and such whose time was over.
+    pub(super) evicted: u64,
+    pub(super) expired: u64,
+    /// Logins that failed, and such of them that were refused unseen.
+    pub(super) failed_logins: u64,
+    pub(super) blocked_logins: u64,
+    /// Seconds until the certificate expires, negative after that; `None`: there is none.
+    pub(super) certificate_s: Option<i64>,
     /// Failures of the engine, by kind.
     pub(super) errors: Vec<(&'static str, u64)>,
     /// Physical memory of this process.
@@ -40,7 +48,19 @@ impl Figures {
     /// The figures of now. `data` is the folder of the file, if there is one.
     pub(super) fn gather(service: &Service, control: &Control, data: Option<&Path>) -> Self {
         let counted = |name| service.stats().figure(name).unwrap_or(0);
+        let (mut evicted, mut expired, mut certificate_s) = (0, 0, None);
+        service.owner_figures(&mut |name, value| match name {
+            "evictions" => evicted = value.parse().unwrap_or(0),
+            "reclaimed" => expired = value.parse().unwrap_or(0),
+            "server_cert_expires_in" => certificate_s = value.parse().ok(),
+            _ => {}
+        });
         Self {
+            evicted,
+            expired: expired + service.swept(),
+            failed_logins: counted("auth_errors"),
+            blocked_logins: service.blocked_logins(),
+            certificate_s,
             uptime_s: service.uptime_s(),
             engine: service.engine().stats(),
             times: service.latency().times(),

@@ -1,6 +1,7 @@
 //! Whether the server should get requests, and if not, why.
 //!
-//! It should not once it was told to end, once its file is poisoned, and while its store is full. Full it is from the
+//! It should not once it was told to end, once its file is poisoned, while its file is so damaged that writes are
+//! refused, and while its store is full. Other damage is reported, and requests go on. Full it is from the
 //! first write that found no room until a second in which records were stored and none was refused, or until five in which
 //! none was refused: nobody sends writes to a server that says it is full, and the first may find room. It asks for nothing
 //! from the engine but what failed anyway.
@@ -56,6 +57,14 @@ impl Health {
         }
     }
 
+    /// What is damaged, though requests should come; empty if nothing is.
+    pub(super) fn degraded(service: &Service) -> String {
+        match damage(service).as_slice() {
+            [] => String::new(),
+            [first, ..] => format!("degraded: {first}\n"),
+        }
+    }
+
     /// Whether requests should come.
     pub(super) fn verdict(&self, service: &Service, control: &Control) -> Result<(), Unfit> {
         let unfit = |word, more: String| Err(Unfit { word, more });
@@ -66,12 +75,22 @@ impl Health {
         if trouble.count(Kind::Poisoned) > 0 {
             return unfit("poisoned", trouble.last().unwrap_or_default());
         }
+        let damage = damage(service);
+        if let Some(damage) = damage.iter().find(|place| place.affects.is_unbounded()) {
+            let more = format!("writes are refused until the file is repaired: {damage}");
+            return unfit("degraded", more);
+        }
         let refused = trouble.count(Kind::Full) != self.refused.load(Ordering::Relaxed);
         if refused || self.is_full.load(Ordering::Relaxed) {
             return unfit("full", "writes find no room".into());
         }
         Ok(())
     }
+}
+
+fn damage(service: &Service) -> Vec<azekura::Damage> {
+    let file = service.engine().as_persistent();
+    file.map(azekura::Persistent::damage).unwrap_or_default()
 }
 
 #[cfg(test)]

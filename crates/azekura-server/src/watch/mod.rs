@@ -122,7 +122,10 @@ impl<'s> Watch<'s> {
             }
             "/health" => {
                 let (status, word) = match self.health.verdict(self.service, self.control) {
-                    Ok(()) => (Status::Fine, "ok\n".to_owned()),
+                    Ok(()) => match Health::degraded(self.service) {
+                        degraded if degraded.is_empty() => (Status::Fine, "ok\n".to_owned()),
+                        degraded => (Status::Fine, degraded),
+                    },
                     Err(unfit) => (
                         Status::Unavailable,
                         format!("{}: {}\n", unfit.word, unfit.more),

@@ -6,6 +6,7 @@
 use std::fmt::{Display, Write as _};
 
 use crate::memcached::latency::{Spread, Work};
+use crate::net::Dropped;
 
 use super::Shown;
 use super::figures::Figures;
@@ -123,7 +124,46 @@ fn counters(text: &mut Text, figures: &Figures) {
     for (kind, count) in &figures.errors {
         text.sample(name, &label("kind", kind), count);
     }
+    let name = "azekura_connections_dropped_total";
+    text.begin(
+        name,
+        "counter",
+        "Connections dropped by the server, by reason.",
+    );
+    for (why, count) in Dropped::ALL.iter().zip(connections.dropped_for) {
+        text.sample(name, &label("reason", why.word()), count);
+    }
     for (name, help, value) in [
+        (
+            "azekura_evicted_total",
+            "Records that the cache dropped for others.",
+            figures.evicted,
+        ),
+        (
+            "azekura_expired_total",
+            "Records removed as their time was over.",
+            figures.expired,
+        ),
+        (
+            "azekura_login_failures_total",
+            "Logins that failed.",
+            figures.failed_logins,
+        ),
+        (
+            "azekura_logins_blocked_total",
+            "Logins refused as their address had failed too often.",
+            figures.blocked_logins,
+        ),
+        (
+            "azekura_connections_refused_by_address_total",
+            "Connections refused, as their address had too many.",
+            connections.refused_address,
+        ),
+        (
+            "azekura_handshakes_failed_total",
+            "Handshakes of TLS that failed.",
+            connections.handshakes_failed,
+        ),
         (
             "azekura_stored_total",
             "Records that were stored.",
@@ -159,11 +199,6 @@ fn counters(text: &mut Text, figures: &Figures) {
             "Connections refused, as there were too many.",
             connections.refused,
         ),
-        (
-            "azekura_connections_dropped_total",
-            "Connections dropped for being idle or stalled.",
-            connections.dropped,
-        ),
     ] {
         text.counter(name, help, value);
     }
@@ -192,6 +227,18 @@ fn gauges(text: &mut Text, figures: &Figures) {
         ),
     ] {
         text.gauge(name, help, value);
+    }
+    text.gauge(
+        "azekura_connection_buffer_bytes",
+        "Bytes of unfinished requests and unread answers.",
+        connections.held_bytes,
+    );
+    if let Some(seconds) = figures.certificate_s {
+        text.gauge(
+            "azekura_certificate_expires_seconds",
+            "Time until the certificate expires; negative after that.",
+            seconds,
+        );
     }
     let cpu = figures.cpu_seconds;
     text.counter(
@@ -222,6 +269,12 @@ fn file(text: &mut Text, figures: &Figures) {
             "syncs",
             "counter",
             "Syncs of the file.",
+        ),
+        (
+            "azekura_damaged_places",
+            "damaged_places",
+            "gauge",
+            "Places of the file that are known to be damaged.",
         ),
     ] {
         if let Some(value) = figures.more(own) {

@@ -10,6 +10,7 @@ mod datagram;
 mod http;
 mod session;
 
+use azekura::testkit::suite::share;
 use azekura::testkit::{Random, round_seed, tried};
 
 /// What inputs are made of.
@@ -68,6 +69,7 @@ impl Source {
 fn tries(what: &str, source: &Source, count: u64, check: impl Fn(&[u8]) -> bool) {
     let mut random = Random::new(round_seed());
     let (mut len, mut sound) = (0, 0);
+    let count = share(count);
     for _ in 0..count {
         let bytes = source.input(&mut random);
         len += bytes.len();

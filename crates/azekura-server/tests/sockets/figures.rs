@@ -226,14 +226,15 @@ fn the_names_that_exporters_of_figures_look_for_are_there() {
              decr_misses cas_hits cas_misses cas_badval touch_hits touch_misses store_too_large store_no_memory \
              auth_cmds auth_errors bytes_read bytes_written limit_maxbytes accepting_conns listen_disabled_num \
              time_in_listen_disabled_us threads conn_yields hash_bytes curr_items total_items bytes evictions reclaimed \
-             lru_crawler_running lru_crawler_starts crawler_reclaimed crawler_items_checked",
+             lru_crawler_running lru_crawler_starts crawler_reclaimed crawler_items_checked idle_kicks dropped_request \
+             rejected_address connection_buffer_bytes",
         ),
         (
             "settings",
             "maxbytes maxconns tcpport udpport inter verbosity evictions domain_socket umask shutdown_command \
              num_threads stat_key_prefix detail_enabled cas_enabled binding_protocol auth_enabled_sasl \
              auth_enabled_ascii item_size_max maxconns_fast flush_enabled dump_enabled idle_timeout lru_crawler \
-             slab_reassign slab_automove track_sizes client_flags_size ssl_enabled",
+             slab_reassign slab_automove track_sizes client_flags_size ssl_enabled tcp_backlog",
         ),
         (
             "items",

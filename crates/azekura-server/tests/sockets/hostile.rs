@@ -4,7 +4,7 @@
 //! It knows nothing of how a server holds them back.
 
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use azekura_server::config::Config;
 
@@ -16,6 +16,7 @@ const MIB: u64 = 1 << 20;
 fn connections_over_the_limit_are_told_so_and_the_others_served() {
     let mut config = small();
     config.limits.connections_max = 3;
+    config.limits.operator_connections = 0;
     let server = Running::start(&config);
     let mut clients: Vec<_> = (0..3).map(|_| server.connect()).collect();
     for client in &mut clients {
@@ -281,4 +282,154 @@ fn idle_connections_cost_little_memory() {
     let before = resident();
     clients.extend((0..COUNT).map(|_| open()));
     assert!(resident() - before < COUNT * 8 * 1024);
+}
+
+/// A server with a password, and a client of it that has not logged in.
+fn guarded(stall_s: u32) -> (tempfile::TempDir, Running) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("passwords");
+    std::fs::write(&path, "anna:top secret word\n").unwrap();
+    let mut config = small();
+    config.passwords = Some(path);
+    config.limits.stall_s = stall_s;
+    (folder, Running::start(&config))
+}
+
+fn login(words: &str) -> String {
+    format!("set auth 0 0 {}\r\n{words}\r\n", words.len())
+}
+
+#[test]
+fn a_password_may_contain_spaces_and_nothing_may_stand_beside_it() {
+    let (_folder, server) = guarded(30);
+    let failure = "CLIENT_ERROR authentication failure\r\n";
+    for words in [
+        "anna top secret",
+        "anna top secret word junk",
+        " anna top secret word",
+        "anna  top secret word",
+        "anna top secret word ",
+    ] {
+        ask(&mut server.connect(), &login(words), failure);
+    }
+    ask(
+        &mut server.connect(),
+        &login("anna top secret word"),
+        "STORED\r\n",
+    );
+}
+
+#[test]
+fn failed_logins_are_delayed_counted_and_limited_by_address() {
+    let (_folder, server) = guarded(30);
+    let failure = "CLIENT_ERROR authentication failure\r\n";
+    let mut client = server.connect();
+    let start = Instant::now();
+    // What is sent behind a failure waits for a second.
+    for _ in 0..2 {
+        ask(&mut client, &login("anna wrong"), failure);
+    }
+    assert!(start.elapsed() >= Duration::from_millis(900));
+    for _ in 0..8 {
+        ask(&mut server.connect(), &login("anna wrong"), failure);
+    }
+    // Ten failed: now the right password is refused, too, from here.
+    ask(
+        &mut server.connect(),
+        &login("anna top secret word"),
+        failure,
+    );
+}
+
+#[test]
+fn who_does_not_log_in_is_dropped_whatever_he_sends() {
+    let (_folder, server) = guarded(1);
+    let mut client = server.connect();
+    let start = Instant::now();
+    while client.write_all(b"x\r\n").is_ok() {
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(
+            start.elapsed() < Duration::from_secs(30),
+            "it is served for ever"
+        );
+    }
+}
+
+#[test]
+fn a_request_that_comes_byte_by_byte_has_no_more_time_than_another() {
+    let mut config = small();
+    config.limits.stall_s = 2;
+    let server = Running::start(&config);
+    let mut other = server.connect();
+    let mut slow: Vec<_> = (0..3).map(|_| server.connect()).collect();
+    slow[0].write_all(b"get ").unwrap();
+    slow[1].write_all(b"set a 0 0 1000\r\n").unwrap();
+    slow[2].write_all(b"set b 0 0 900000\r\n").unwrap();
+    let start = Instant::now();
+    while server.control.connections().dropped < 3 {
+        for client in &mut slow {
+            let _ = client.write_all(b"k");
+        }
+        ask(&mut other, "mn\r\n", "MN\r\n");
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(
+            start.elapsed() < Duration::from_secs(30),
+            "a byte is time enough"
+        );
+    }
+    // A long value that comes at more than the least rate has its time, which is more than that.
+    let value = "v".repeat(120_000);
+    let mut client = server.connect();
+    write!(client, "set long 0 0 {}\r\n", value.len()).unwrap();
+    for part in value.as_bytes().chunks(3000) {
+        client.write_all(part).unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    ask(&mut client, "\r\n", "STORED\r\n");
+    assert_eq!(server.control.connections().dropped_for, [0, 3, 0, 0, 0]);
+}
+
+#[test]
+fn one_address_has_its_share_and_operators_have_theirs() {
+    let mut config = small();
+    config.limits.connections_max = 6;
+    config.limits.per_address_max = 4;
+    config.limits.operator_connections = 2;
+    config.limits.operators = Vec::new();
+    let server = Running::start(&config);
+    let mut slow: Vec<_> = (0..4).map(|_| server.connect()).collect();
+    for client in &mut slow {
+        ask(client, "mn\r\n", "MN\r\n");
+    }
+    let refusal = "ERROR Too many open connections\r\n";
+    assert_eq!(rest(&mut server.connect()), refusal);
+    assert_eq!(server.control.connections().refused_address, 1);
+    // As an operator's address it has what others have left, and what is kept.
+    let mut limits = config.limits.clone();
+    limits.operators = vec![[127, 0, 0, 1].into()];
+    server.control.set_limits(limits);
+    for _ in 0..4 {
+        let mut client = server.connect();
+        ask(&mut client, "mn\r\n", "MN\r\n");
+        slow.push(client);
+    }
+    assert_eq!(rest(&mut server.connect()), refusal);
+    drop(slow);
+    while server.control.connections().open > 0 {
+        std::thread::yield_now();
+    }
+    ask(&mut server.connect(), "mn\r\n", "MN\r\n");
+}
+
+#[test]
+fn a_client_that_stalls_delays_the_end_by_the_grace_only() {
+    let mut config = small();
+    config.limits.grace_s = 1;
+    let server = Running::start(&config);
+    let mut client = server.connect();
+    client.write_all(b"set a 0 0 100\r\nhalf").unwrap();
+    ask(&mut server.connect(), "mn\r\n", "MN\r\n");
+    let start = Instant::now();
+    server.stop();
+    assert!(start.elapsed() < Duration::from_millis(2500));
 }

@@ -168,3 +168,22 @@ fn datagrams_are_answered_and_long_answers_split() {
         format!("VALUE a 0 3000\r\n{value}\r\nEND\r\n")
     );
 }
+
+#[test]
+fn nobody_can_connect_before_the_data_is_open() {
+    let (_folder, path) = folder();
+    let mut listeners = Listeners::new();
+    let address = listeners.tcp_later(LOOPBACK, false).unwrap();
+    listeners.unix_later(&path, 0o700).unwrap();
+    // As long as the data is recovered, and if that fails, a client is refused.
+    let refused = TcpStream::connect(address).unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
+    assert!(UnixStream::connect(&path).is_err());
+    // The address is taken all the same.
+    let server = Running::over(&small(), listeners, address);
+    while TcpStream::connect(address).is_err() {
+        std::thread::yield_now();
+    }
+    ask(&mut server.connect(), TALK, ANSWER);
+    ask(&mut UnixStream::connect(&path).unwrap(), TALK, ANSWER);
+}

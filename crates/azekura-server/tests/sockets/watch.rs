@@ -238,6 +238,11 @@ fn every_line_of_the_metrics_is_of_the_format_and_counts_what_was_asked() {
             2.0,
         ),
         ("azekura_errors_total{kind=\"poisoned\"}", 0.0),
+        ("azekura_evicted_total", 0.0),
+        ("azekura_expired_total", 0.0),
+        ("azekura_login_failures_total", 0.0),
+        ("azekura_connections_dropped_total{reason=\"idle\"}", 0.0),
+        ("azekura_connections_dropped_total{reason=\"buffers\"}", 0.0),
     ] {
         assert_eq!(found.get(series), Some(&value), "{series}");
     }
@@ -321,7 +326,9 @@ fn health_says_full_until_records_can_be_stored_again() {
 
 #[test]
 fn health_says_draining_while_a_client_has_answers_to_read() {
-    let (server, door) = watched(&small());
+    let mut config = small();
+    config.limits.grace_s = 30;
+    let (server, door) = watched(&config);
     let mut client = server.connect();
     let data = "x".repeat(100_000);
     let set = format!("set a 0 0 {}\r\n{data}\r\n", data.len());

@@ -2,7 +2,7 @@
 //! What else a watcher is told is compared without sockets.
 //! It knows no engine.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
 
 use azekura_server::config::{Config, Engine};
@@ -93,4 +93,18 @@ fn a_watcher_that_does_not_read_is_passed_by_and_dropped_at_last() {
     }
     drop(lines);
     ask(&mut client, "mn\r\n", "MN\r\n");
+}
+
+#[test]
+fn a_connection_that_fails_is_told_with_its_reason() {
+    let server = Running::start(&small());
+    let mut lines = watch(&server, "connevents");
+    // A client that leaves with answers unread resets its connection.
+    let mut client = server.connect();
+    ask(&mut client, "set a 0 0 1\r\nb\r\n", "STORED\r\n");
+    client.write_all(&b"get a\r\n".repeat(20_000)).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    drop(client);
+    let line = until(&mut lines, "type=conn_close");
+    assert!(line.contains("reason=error"), "{line}");
 }

@@ -255,6 +255,7 @@ fn who_is_connected_is_told_with_what_he_does() {
         number,
         address: format!("tcp:192.0.2.1:{number}"),
         listener: "tcp:192.0.2.9:11211".into(),
+        ip: None,
     };
     let of = |number| Session::new(Arc::clone(&service), Transport::Tcp).from(place(number));
     let listener = Guest::listener(
@@ -262,12 +263,15 @@ fn who_is_connected_is_told_with_what_he_does() {
         Place {
             number: 3,
             address: "tcp:192.0.2.9:11211".into(),
-            listener: String::new(),
+            ..Place::default()
         },
     );
     let (mut idle, mut busy, gone) = (of(7), of(8), of(9));
     idle.serve(b"get a\r\n", &mut Vec::new());
     service.set_time(NOW + 5).unwrap();
+    // Short data waits in the caller's buffer, long data is collected: both are read.
+    let mut short = of(10);
+    short.serve(b"set a 0 0 50\r\nx", &mut Vec::new());
     busy.serve(b"set a 0 0 5000\r\nx", &mut Vec::new());
     drop(gone);
     service.set_time(NOW + 7).unwrap();
@@ -280,9 +284,11 @@ fn who_is_connected_is_told_with_what_he_does() {
          STAT 7:addr tcp:192.0.2.1:7\r\nSTAT 7:listen_addr tcp:192.0.2.9:11211\r\nSTAT 7:state conn_read\r\n\
          STAT 7:secs_since_last_cmd 7\r\n\
          STAT 8:addr tcp:192.0.2.1:8\r\nSTAT 8:listen_addr tcp:192.0.2.9:11211\r\nSTAT 8:state conn_nread\r\n\
-         STAT 8:secs_since_last_cmd 2\r\nEND\r\n"
+         STAT 8:secs_since_last_cmd 2\r\n\
+         STAT 10:addr tcp:192.0.2.1:10\r\nSTAT 10:listen_addr tcp:192.0.2.9:11211\r\nSTAT 10:state conn_nread\r\n\
+         STAT 10:secs_since_last_cmd 2\r\nEND\r\n"
     );
-    drop((listener, idle, busy));
+    drop((listener, idle, busy, short));
     let mut told = Vec::new();
     asks.serve(b"stats conns\r\n", &mut told);
     assert_eq!(told, b"END\r\n");

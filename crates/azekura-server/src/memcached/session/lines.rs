@@ -109,17 +109,22 @@ impl Session {
         }
         let whole = end + len + 2;
         let Some(data) = rest.get(end..whole) else {
+            self.awaits_data = true;
             return Step::More(whole - rest.len());
         };
         let Some(data) = data.strip_suffix(b"\r\n") else {
             push_line(output, "CLIENT_ERROR bad command line termination");
             return Step::On(whole);
         };
-        let mut words = Words(data);
-        let (Some(user), Some(password)) = (words.next(), words.next()) else {
+        // A password may contain spaces; a user name may not.
+        let Some(at) = memchr(b' ', data) else {
             push_line(output, "CLIENT_ERROR bad authentication token format");
             return Step::On(whole);
         };
+        let (user, password) = (
+            data.get(..at).unwrap_or_default(),
+            data.get(at + 1..).unwrap_or_default(),
+        );
         push_line(
             output,
             if self.try_admit(user, password) {
@@ -178,6 +183,7 @@ impl Session {
             return Step::On(whole);
         }
         if len <= COLLECT_MIN {
+            self.awaits_data = true;
             return Step::More(whole - rest.len());
         }
         self.doing = Doing::Collect(Box::new(Collect {

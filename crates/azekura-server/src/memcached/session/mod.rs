@@ -10,6 +10,7 @@
 //!      |------- refused data ----------> Discard --- passed by ---> Nothing
 //!      |------- a get, output full ----> Keys ------ its line's end -> Nothing
 //!      |------- dump, stats ... -------> Walk ------ the last record -> Nothing
+//!      |------- a failed login --------> Penalty --- a second later --> Nothing
 //!      `------- watch -----------------> Watch ----- until the connection ends
 //! ```
 //!
@@ -18,6 +19,7 @@
 mod lines;
 mod packets;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::execute::Hand;
@@ -83,6 +85,9 @@ const COLLECT_MIN: usize = 4 << 10;
 /// Most bytes of a user and a password.
 pub(super) const CREDENTIALS_LEN_MAX: usize = 512;
 
+/// How long a connection waits after a failed login, in milliseconds.
+const PENALTY_MS: u64 = 1000;
+
 /// A step of a session.
 pub(super) enum Step {
     /// So many bytes are done with; look again.
@@ -109,6 +114,8 @@ pub(super) enum Doing {
     Walk(Box<Walk>),
     /// What others do is told, until the connection ends.
     Watch(Watch),
+    /// A login failed: nothing is served for a while. Whether that began.
+    Penalty(bool),
 }
 
 /// A line whose data is coming.
@@ -132,6 +139,10 @@ pub struct Session {
     is_binary: Option<bool>,
     /// Whether it may use the server.
     is_admitted: bool,
+    /// Whether the line of a request has come, and its data has not.
+    awaits_data: bool,
+    /// The address of the client, if it has one.
+    ip: Option<IpAddr>,
     /// Its line among those who are connected.
     guest: Option<Guest>,
 }
@@ -144,6 +155,8 @@ impl Session {
             doing: Doing::Nothing,
             is_binary: None,
             is_admitted: !service.has_passwords(),
+            awaits_data: false,
+            ip: None,
             hand: Hand::new(service),
             guest: None,
         }
@@ -152,6 +165,7 @@ impl Session {
     /// The session, shown by `stats conns` as a client's from there.
     #[must_use]
     pub fn from(mut self, place: Place) -> Self {
+        self.ip = place.ip;
         let guest = Guest::new(&self.hand.service, place, State::Read);
         self.hand.number = guest.number();
         self.guest = Some(guest);
@@ -169,6 +183,7 @@ impl Session {
         hand.forget_versions();
         let limit = hand.service.settings.output_max;
         let written = output.len();
+        self.awaits_data = false;
         let mut at = 0;
         let next = loop {
             if output.len() >= limit {
@@ -196,7 +211,7 @@ impl Session {
         let did = hand.tally.did(output.len() > written);
         hand.service.stats.take(&mut hand.tally);
         if let Some(guest) = &mut self.guest {
-            guest.note(state(&self.doing, next), hand.now);
+            guest.note(state(&self.doing, next, self.awaits_data), hand.now);
         }
         Served {
             did,
@@ -214,7 +229,7 @@ impl Session {
     /// Bytes held of a request that has begun and not ended; `None`: there is none.
     pub fn unfinished(&self) -> Option<usize> {
         match &self.doing {
-            Doing::Nothing => None,
+            Doing::Nothing | Doing::Penalty(_) => None,
             Doing::Collect(collect) => Some(collect.line.capacity() + collect.data.capacity()),
             Doing::Walk(walk) => Some(walk.held()),
             // What waits for a watcher is bounded there: it grows by what others do.
@@ -269,6 +284,13 @@ impl Session {
             Doing::Watch(watch) => {
                 watch.take(output);
                 Step::Pause(PAUSE_MS)
+            }
+            Doing::Penalty(began) => {
+                if !std::mem::replace(began, true) {
+                    return Step::Pause(PENALTY_MS);
+                }
+                self.doing = Doing::Nothing;
+                Step::On(0)
             }
             Doing::Discard(left) => {
                 let passed = (rest.len() as u64).min(*left);
@@ -328,22 +350,36 @@ impl Session {
         }
     }
 
-    /// Whether the user may use the server; if so, he may from now on.
+    /// Whether the user may use the server; if so, he may from now on. After a failure the connection waits a second, and
+    /// an address with many failures is refused for a minute, whatever it brings.
     pub(super) fn try_admit(&mut self, user: &[u8], password: &[u8]) -> bool {
         let hand = &mut self.hand;
         hand.tally.one(Count::AuthCmds);
-        self.is_admitted = hand.service.admits(user, password);
+        let logins = &hand.service.logins;
+        let now = hand.service.now();
+        let is_blocked = logins.is_blocked(self.ip, now);
+        self.is_admitted = !is_blocked && hand.service.admits(user, password);
         if !self.is_admitted {
             hand.tally.one(Count::AuthErrors);
+            logins.failed(self.ip, user, now, is_blocked);
+            if self.transport != Transport::Udp {
+                self.doing = Doing::Penalty(false);
+            }
         }
         self.is_admitted
+    }
+
+    /// Whether it must log in before it may use the server.
+    pub(crate) fn must_log_in(&self) -> bool {
+        !self.is_admitted
     }
 }
 
 /// What a connection does, by memcached's words.
 #[inline]
-fn state(doing: &Doing, next: Next) -> State {
+fn state(doing: &Doing, next: Next, awaits_data: bool) -> State {
     match (doing, next) {
+        (Doing::Nothing, Next::More { .. }) if awaits_data => State::Collect,
         (Doing::Walk(_) | Doing::Watch(_), _) => State::Walk,
         (Doing::Collect(_), _) => State::Collect,
         (Doing::Discard(_), _) => State::Swallow,

@@ -64,6 +64,7 @@ impl Session {
             };
         }
         if len <= COLLECT_MIN {
+            self.awaits_data = true;
             return Step::More(front + len - rest.len());
         }
         self.doing = Doing::Collect(Box::new(Collect {

@@ -24,7 +24,7 @@ use rustix::fs::Timespec;
 use crate::memcached::{Reason, Service, Session, likely_key};
 
 use super::connection::{Connection, EARLY_LEN, Fate, Overdue, Turn};
-use super::control::{Bell, Control, Counted};
+use super::control::{Bell, Control, Counted, Dropped};
 use super::meter::Meter;
 use super::stream::Stream;
 use super::syncs::{Syncs, Ticket};
@@ -41,8 +41,8 @@ const EARLY_MAX: usize = 32;
 /// How often limits are looked at.
 const TICK: Duration = Duration::from_secs(1);
 
-/// How long clients may take to read their last answers when the server ends.
-const DRAIN: Duration = Duration::from_secs(5);
+/// Bytes by which buffers change before others are told.
+const TOLD: usize = 256 << 10;
 
 /// The word of the bell among those of connections.
 const BELL: u64 = u64::MAX;
@@ -112,6 +112,8 @@ pub(super) struct Worker<'w> {
     /// Room for what is read before turns, and how much of it is in use.
     pieces: Vec<Piece>,
     early: usize,
+    /// What others were told of the bytes that connections hold.
+    told: usize,
     /// Connections that have more to do, each once.
     again: Vec<usize>,
     /// Those of them that have their turn in this round.
@@ -166,6 +168,7 @@ impl<'w> Worker<'w> {
                 })
                 .collect(),
             early: 0,
+            told: 0,
             again: Vec::new(),
             going: Vec::new(),
             committing: Vec::new(),
@@ -221,7 +224,8 @@ impl<'w> Worker<'w> {
             }
             if self.control.is_stopping() {
                 let since = *ending.get_or_insert_with(Instant::now);
-                if self.drain(since.elapsed() > DRAIN) {
+                let grace = Duration::from_secs(self.control.limits().grace_s.into());
+                if self.drain(since.elapsed() > grace) {
                     return Ok(());
                 }
             }
@@ -353,11 +357,27 @@ impl<'w> Worker<'w> {
                 self.sleeping.insert((due, number));
             }
             Fate::Commit => self.committing.push(number),
-            Fate::Close => self.drop_connection(number),
+            Fate::Close => {
+                if slot.connection.is_greeting() {
+                    let failed = &self.control.counts.handshakes_failed;
+                    failed.fetch_add(1, Ordering::Relaxed);
+                }
+                self.drop_connection(number);
+            }
         }
         if self.turn.held > self.turn.held_max {
             self.relieve();
         }
+        if self.turn.held.abs_diff(self.told) >= TOLD {
+            self.tell();
+        }
+    }
+
+    /// Tells others what connections hold.
+    #[cold]
+    fn tell(&mut self) {
+        self.control.counts.hold(self.told, self.turn.held);
+        self.told = self.turn.held;
     }
 
     /// Drops those that hold most until all together hold no more than they may: who holds little does not pay for them.
@@ -374,6 +394,7 @@ impl<'w> Worker<'w> {
             slot.connection.goes(Reason::Error);
             self.turn.held = self.turn.held + slot.connection.held() - before;
             tracing::debug!("a connection was dropped: buffers-max");
+            self.control.counts.drop_for(Dropped::Buffers);
             self.drop_connection(most);
         }
     }
@@ -451,6 +472,7 @@ impl<'w> Worker<'w> {
                 }
                 self.advance(number);
             } else {
+                self.control.counts.drop_for(Dropped::Sync);
                 self.drop_for(number, Reason::Error);
             }
         }
@@ -462,6 +484,7 @@ impl<'w> Worker<'w> {
         self.turn.now_s = self.start.elapsed().as_secs() as u32;
         self.turn.held_max = limits.buffers_max / self.threads;
         self.turn.meter.slow = limits.slow();
+        self.tell();
         // A thread that once built a large answer does not keep the room for it.
         if self.turn.output.capacity() > 4 * READ_LEN {
             self.turn.output = Vec::new();
@@ -478,11 +501,12 @@ impl<'w> Worker<'w> {
                 .overdue(self.turn.now_s, limits.idle_s, limits.stall_s);
             if let Some(why) = overdue {
                 tracing::debug!(?why, "a connection was dropped");
-                self.control.counts.dropped.fetch_add(1, Ordering::Relaxed);
-                let reason = match why {
-                    Overdue::Idle => Reason::Idle,
-                    Overdue::Request | Overdue::Answer => Reason::Error,
+                let (count, reason) = match why {
+                    Overdue::Idle => (Dropped::Idle, Reason::Idle),
+                    Overdue::Request => (Dropped::Request, Reason::Error),
+                    Overdue::Answer => (Dropped::Answer, Reason::Error),
                 };
+                self.control.counts.drop_for(count);
                 self.drop_for(number, reason);
             }
         }

@@ -29,6 +29,10 @@ impl Shop {
             connections_max: 100,
             idle_s: 0,
             stall_s: 0,
+            per_address_max: 100,
+            operator_connections: 0,
+            operators: Vec::new(),
+            grace_s: 1,
             buffers_max: 1 << 20,
             slow_ms: 0,
         };
@@ -55,7 +59,7 @@ impl Shop {
         self.post.send(Arrival {
             stream: Stream::Unix(ours),
             session: Session::new(Arc::clone(&self.service), Transport::Unix),
-            counted: Counted::new(&self.control),
+            counted: Counted::admit(&self.control, None).unwrap(),
         });
         let next = worker.free.last().copied().unwrap_or(worker.slots.len());
         worker.welcome();
