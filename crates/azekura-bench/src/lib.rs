@@ -1,4 +1,4 @@
-//! Everything that measures azekura: `azekura bench`, and what the comparison with rivals is built on.
+//! Everything that measures azekura: `azekura bench`, `azekura stress`, and what the comparison with rivals is built on.
 //!
 //! One worker loop, compiled once per engine, so that any two engines are measured by the same
 //! instructions; one shape of output, so that any two results can be laid side by side. Every value
@@ -9,7 +9,7 @@
 //!   plan ----> workload ----> target (engines/; rivals implement it elsewhere)
 //!   (flags)      |  `-- generate (keys, values)     measure (time, processor, memory, files)
 //!                v
-//!              report (table or JSON lines)         mixed (parallel, wicked: every answer modelled)
+//!              report (table or JSON lines)         stress (threads and kills: every answer modelled)
 //!   cache (hit ratio over a trace)                  opens (open, after a close and after a kill)
 //!   memcache (a server, over connections)           object_model (feature model: objects on a spinning disk's model)
 //!   object (stores of large values)                 tls (whom to believe of servers)
@@ -22,13 +22,13 @@ pub mod engines;
 pub mod generate;
 pub mod measure;
 pub mod memcache;
-pub mod mixed;
 pub mod object;
 #[cfg(any(test, feature = "model"))]
 pub mod object_model;
 pub mod opens;
 pub mod plan;
 pub mod report;
+pub mod stress;
 pub mod suite;
 pub mod target;
 pub mod tls;
@@ -39,7 +39,6 @@ use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 
 use cache::CachePlan;
 use memcache::{MemcachePlan, SuitePlan};
-use mixed::{MixedPlan, Recipe};
 use object::ObjectArguments;
 use opens::OpenPlan;
 use plan::{Engine, Plan};
@@ -51,10 +50,6 @@ enum Bench {
     Record(RecordArguments),
     /// How long it takes to open a store that was closed, and one whose writer was killed
     Open(OpenArguments),
-    /// Random sets, gets, removals and exchanges from many threads, every answer verified
-    Parallel(MixedArguments),
-    /// The same with appends, scans, clears, copies, checkpoints and compactions among them
-    Wicked(MixedArguments),
     /// The hit ratio of the cache over a trace of keys, beside an exact LRU's
     Cache(CachePlan),
     /// Sets and gets over many connections to a server of memcached's protocol
@@ -79,15 +74,6 @@ struct OpenArguments {
     engine: Engine,
     #[command(flatten)]
     plan: OpenPlan,
-}
-
-#[derive(Args)]
-struct MixedArguments {
-    /// The engine to try
-    #[arg(long, value_enum, default_value_t = Engine::DEFAULT)]
-    engine: Engine,
-    #[command(flatten)]
-    plan: MixedPlan,
 }
 
 #[derive(Args)]
@@ -132,8 +118,6 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
             engine.opens(&plan, &mut |phase| output.phase(&phase))?;
             output.finish()
         }
-        Bench::Parallel(MixedArguments { engine, plan }) => mix(engine, &plan, Recipe::Parallel),
-        Bench::Wicked(MixedArguments { engine, plan }) => mix(engine, &plan, Recipe::Wicked),
         Bench::Cache(plan) => cache::cache(&plan),
         Bench::Memcache(arguments) => match &arguments.of {
             None => memcache::memcache(&arguments.plan),
@@ -141,11 +125,4 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         },
         Bench::Object(arguments) => object::run(&arguments),
     }
-}
-
-fn mix(engine: Engine, plan: &MixedPlan, recipe: Recipe) -> Result<()> {
-    engine.check(plan.durability)?;
-    let mut output = Output::new(plan.json);
-    output.phase(&engine.mix(plan, recipe)?)?;
-    output.finish()
 }

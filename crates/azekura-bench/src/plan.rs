@@ -14,7 +14,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::engines::memory::{Baby, Cache, StdHash, StdTree, Tiny};
 use crate::engines::{hash::Hash, none::Nothing};
-use crate::mixed::{self, MixedPlan, Recipe};
 use crate::opens::{self, OpenPlan};
 use crate::report::Phase;
 use crate::target::Target;
@@ -96,13 +95,6 @@ impl Engine {
     pub fn opens(self, plan: &OpenPlan, emit: &mut dyn FnMut(Phase) -> Result<()>) -> Result<()> {
         with_target!(self, T => opens::run::<T>(plan, self, emit),
             none => opens::run::<Nothing>(plan, self, emit))
-    }
-
-    /// Runs a mixed workload; `Invalid` for an engine that cannot be verified.
-    pub fn mix(self, plan: &MixedPlan, recipe: Recipe) -> Result<Phase> {
-        let nothing = "the engine that does nothing cannot be verified";
-        with_target!(self, T => mixed::run::<T>(plan, recipe),
-            none => Err(Error::new(Kind::Invalid, nothing).remedy("choose another engine")))
     }
 }
 

@@ -1,7 +1,7 @@
 //! What may be said on the command line, and the help for it.
 //!
 //! Each subcommand defines its own arguments in its file; this file puts them together, groups them
-//! for `--help` and adds `bench`, which comes from its own crate.
+//! for `--help` and adds `bench` and `stress`, which come from their own crate.
 //! Promises: every subcommand stands in exactly one group (tested).
 //! It does not know what the commands do.
 
@@ -37,7 +37,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ("Move", &["import", "export", "merge", "copy"]),
     ("Objects", &["object"]),
     ("Care", &["compact", "rebuild", "repair"]),
-    ("Meet", &["tour", "bench", "completions", "man"]),
+    ("Meet", &["tour", "bench", "stress", "completions", "man"]),
 ];
 
 const EXAMPLES: &str = "\
@@ -55,7 +55,9 @@ Examples:
 
 /// The whole command line.
 pub(crate) fn command() -> Command {
-    let command = Cli::command().subcommand(azekura_bench::command());
+    let command = Cli::command()
+        .subcommand(azekura_bench::command())
+        .subcommand(azekura_bench::stress::command());
     let mut text = String::new();
     for (group, names) in GROUPS {
         let _ = writeln!(text, "{group}:");

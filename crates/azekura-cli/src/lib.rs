@@ -84,5 +84,8 @@ fn dispatch(matches: &clap::ArgMatches, out: &mut Output<'_>) -> Result<Outcome>
     if let Some(("bench", bench)) = matches.subcommand() {
         return azekura_bench::run(bench).map(|()| Outcome::Yes);
     }
+    if let Some(("stress", stress)) = matches.subcommand() {
+        return azekura_bench::stress::run(stress).map(|()| Outcome::Yes);
+    }
     args::parse(matches).run(out)
 }

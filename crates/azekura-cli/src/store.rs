@@ -13,7 +13,7 @@ use std::path::Path;
 use azekura::engine::Bookmark;
 use azekura::error::Result;
 use azekura::record::hash::{Compression, HashDb, Options};
-use azekura::{Durability, Edit, Engine, Error, Kind, Reader};
+use azekura::{Affects, Durability, Edit, Engine, Error, Kind, Reader};
 
 use crate::format::{Limits, Record};
 use crate::output::counted;
@@ -160,6 +160,43 @@ pub(crate) fn walk(
         }
     })?;
     failure.map_or(Ok(next), Err)
+}
+
+/// As [`walk`] from a place in a store that may be damaged: each damage is reported on standard error, and passed by. Returns where
+/// to go on, and whether something is lost or in doubt.
+pub(crate) fn walk_past_damage(
+    store: &(impl Reader + ?Sized),
+    from: Option<&Bookmark>,
+    mut count: u64,
+    visit: &mut Each<'_>,
+) -> Result<(Option<Bookmark>, bool)> {
+    let known = store.as_persistent().map(azekura::Persistent::damage);
+    let mut is_damaged = false;
+    for damage in known.into_iter().flatten() {
+        eprintln!("azekura: damage: {damage}");
+        is_damaged |= damage.affects != Affects::Nothing;
+    }
+    let mut failure = None;
+    let next = store.scan_past(
+        from,
+        &mut |key, value| {
+            count -= 1;
+            match visit(key, value) {
+                Ok(()) if count > 0 => ControlFlow::Continue(()),
+                Ok(()) => ControlFlow::Break(()),
+                Err(error) => {
+                    failure = Some(error);
+                    ControlFlow::Break(())
+                }
+            }
+        },
+        &mut |error| {
+            eprintln!("azekura: damage: {error}");
+            is_damaged = true;
+            Ok(())
+        },
+    )?;
+    failure.map_or(Ok((next, is_damaged)), Err)
 }
 
 /// What becomes of a record that is there already.

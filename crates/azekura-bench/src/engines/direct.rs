@@ -7,10 +7,9 @@
 
 use std::ops::ControlFlow;
 
-use azekura::engine::{Durability, Edit, Engine};
+use azekura::engine::{Durability, Engine};
 use azekura::error::Result;
 
-use crate::mixed::{Chore, Store};
 use crate::target::{Setup, Target, copy_found};
 
 /// An engine whose own calls can be measured.
@@ -36,10 +35,6 @@ pub trait Direct: Engine + Sized {
     }
     /// As [`Target::sync`].
     fn sync(&self, _: Durability) -> Result<()> {
-        Ok(())
-    }
-    /// As [`Store::tend`].
-    fn tend(&self, _: Chore) -> Result<()> {
         Ok(())
     }
 }
@@ -145,43 +140,5 @@ impl<E: Direct> Target for Opened<E> {
     }
     fn records(&self) -> Option<u64> {
         Some(self.0.count())
-    }
-}
-
-impl<E: Direct> Store for Opened<E> {
-    fn append(&self, key: &[u8], suffix: &[u8]) -> Result<()> {
-        self.0.update(key, &mut |present| {
-            let mut value = present.unwrap_or_default().to_vec();
-            value.extend_from_slice(suffix);
-            Edit::Put(value.into())
-        })
-    }
-    fn exchange(&self, key: &[u8], expected: Option<&[u8]>, desired: &[u8]) -> Result<bool> {
-        let mut equal = false;
-        self.0.update(key, &mut |present| {
-            equal = present == expected;
-            if equal {
-                Edit::put(desired)
-            } else {
-                Edit::Keep
-            }
-        })?;
-        Ok(equal)
-    }
-    fn scan(&self, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<()> {
-        self.0.scan(None, &mut |key, value| {
-            visit(key, value);
-            ControlFlow::Continue(())
-        })?;
-        Ok(())
-    }
-    fn count(&self) -> u64 {
-        self.0.count()
-    }
-    fn clear(&self) -> Result<()> {
-        self.0.clear()
-    }
-    fn tend(&self, chore: Chore) -> Result<()> {
-        self.0.tend(chore)
     }
 }

@@ -7,7 +7,6 @@ use azekura::engine::Durability;
 use azekura::error::Result;
 
 use super::memory::StdHash;
-use crate::mixed::{Chore, Store};
 use crate::target::{Setup, Target};
 
 /// What goes wrong with a set.
@@ -53,26 +52,5 @@ impl<B: Bug> Target for Faulty<B> {
     }
     fn sync(&self, _: Durability) -> Result<()> {
         Ok(())
-    }
-}
-
-impl<B: Bug> Store for Faulty<B> {
-    fn append(&self, key: &[u8], suffix: &[u8]) -> Result<()> {
-        self.0.append(key, suffix)
-    }
-    fn exchange(&self, key: &[u8], expected: Option<&[u8]>, desired: &[u8]) -> Result<bool> {
-        self.0.exchange(key, expected, desired)
-    }
-    fn scan(&self, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<()> {
-        self.0.scan(visit)
-    }
-    fn count(&self) -> u64 {
-        self.0.count()
-    }
-    fn clear(&self) -> Result<()> {
-        self.0.clear()
-    }
-    fn tend(&self, chore: Chore) -> Result<()> {
-        self.0.tend(chore)
     }
 }

@@ -1,14 +1,13 @@
 //! The hash file of azekura.
 //!
-//! Options are the defaults; durability is the plan's. Its chores are its own calls; a hot copy is opened again and
-//! checked, and stays where it is if it is damaged.
+//! Options are the defaults; durability is the plan's.
+//! It knows nothing of workloads.
 
-use azekura::engine::{Durability, Persistent as _};
-use azekura::error::{Error, Kind, Result};
-use azekura::record::hash::{HashDb, HashReader, Options};
+use azekura::engine::Durability;
+use azekura::error::Result;
+use azekura::record::hash::{HashDb, Options};
 
 use super::direct::{Direct, Opened, own_calls};
-use crate::mixed::Chore;
 use crate::target::Setup;
 
 /// An open hash file.
@@ -36,25 +35,5 @@ impl Direct for HashDb {
     }
     fn sync(&self, durability: Durability) -> Result<()> {
         azekura::Persistent::sync(self, durability)
-    }
-    fn tend(&self, chore: Chore) -> Result<()> {
-        match chore {
-            Chore::Sync => azekura::Persistent::sync(self, Durability::Power),
-            Chore::Checkpoint => self.checkpoint(),
-            Chore::Compact => self.compact(&mut |_, _| ()),
-            Chore::Copy => {
-                let target = self.path().with_extension("copy");
-                self.copy_to(&target, &mut |_, _| ())?;
-                let report = HashReader::open(&target)?.check(&mut |_, _| ())?;
-                if let Some(first) = report.damage.first() {
-                    let more = report.damage.len() - 1;
-                    return Err(Error::new(Kind::Corrupted, "a hot copy is damaged")
-                        .at(target)
-                        .detail(format!("{first}; and {more} more")));
-                }
-                std::fs::remove_file(&target)
-                    .map_err(|e| Error::io("cannot remove the copy", e).at(&target))
-            }
-        }
     }
 }

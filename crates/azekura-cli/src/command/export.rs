@@ -2,6 +2,7 @@
 //! A file given as the target appears whole or not at all, and an export that is broken off leaves nothing; a pipe or a
 //! device is written to, and a store is never replaced. Writers may go on meanwhile: the scan's promise holds, every record that is present
 //! throughout comes out exactly once.
+//! Damage is reported on standard error and passed by; the exit code is then 8.
 //! It does not know the formats: `format/` does.
 
 use std::io;
@@ -13,7 +14,7 @@ use crate::exit::Outcome;
 use crate::format::Format;
 use crate::output::{self, Output};
 use crate::progress::Progress;
-use crate::store::for_each;
+use crate::store::walk_past_damage;
 use crate::whole;
 
 /// Write the records as tsv, flat records or JSON lines
@@ -30,17 +31,18 @@ pub(crate) struct Export {
 
 impl Export {
     pub(crate) fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
-        let store = azekura::open::open_read_only(&self.file)?;
+        let store = azekura::open::open_damaged(&self.file)?;
         if self.target == Path::new("-") {
-            self.write(&*store, out.writer(), output::failed)?;
-            return Ok(Outcome::Yes);
+            return self.write(&*store, out.writer(), output::failed);
         }
+        let mut outcome = Outcome::Yes;
         let refused = "cannot write the export";
         whole::write(&self.target, refused, &mut |to| {
             let failed = |error| Error::io(refused, error).at(&self.target);
-            self.write(&*store, to, failed)
+            outcome = self.write(&*store, to, failed)?;
+            Ok(())
         })?;
-        Ok(Outcome::Yes)
+        Ok(outcome)
     }
 
     fn write(
@@ -48,14 +50,20 @@ impl Export {
         store: &dyn Reader,
         to: &mut dyn io::Write,
         failed: impl Fn(io::Error) -> Error,
-    ) -> Result<()> {
+    ) -> Result<Outcome> {
         let progress = Progress::new("exporting", store.count());
         let mut done = 0;
-        for_each(store, &mut |key, value| {
+        let mut write = |key: &[u8], value: &[u8]| {
             done += 1;
             progress.set(done);
             self.format.write(to, key, value).map_err(&failed)
-        })?;
-        self.format.end(to).map_err(failed)
+        };
+        let (_, is_damaged) = walk_past_damage(store, None, u64::MAX, &mut write)?;
+        self.format.end(to).map_err(failed)?;
+        Ok(if is_damaged {
+            Outcome::Damaged
+        } else {
+            Outcome::Yes
+        })
     }
 }

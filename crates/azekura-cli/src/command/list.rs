@@ -1,6 +1,7 @@
 //! `list`: prints records in the engine's order, from the first or from a place.
 //! A list that stops before the end says on standard error where to go on: the bookmark stays good
 //! while the file changes and grows.
+//! Damage is reported on standard error and passed by; the exit code is then 8.
 //! It does not sort.
 
 use std::ffi::OsString;
@@ -13,7 +14,7 @@ use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use crate::exit::Outcome;
 use crate::listing::Listing;
 use crate::output::Output;
-use crate::store::walk;
+use crate::store::walk_past_damage;
 
 /// Print records: a line each, key and value
 #[derive(clap::Args)]
@@ -41,19 +42,22 @@ impl List {
             .map(|key| self.listing.coding.read(key))
             .transpose()?;
         let bookmark = self.bookmark.as_deref().map(read_bookmark).transpose()?;
-        let store = azekura::open::open_read_only(&self.file)?;
+        let store = azekura::open::open_damaged(&self.file)?;
         let from = from_key.map(|key| store.bookmark_at(&key)).or(bookmark);
         let count = self.items.unwrap_or(u64::MAX);
-        let next = walk(&*store, from.as_ref(), count, &mut |key, value| {
-            self.listing.print(out, key, value)
-        })?;
+        let mut print = |key: &[u8], value: &[u8]| self.listing.print(out, key, value);
+        let (next, is_damaged) = walk_past_damage(&*store, from.as_ref(), count, &mut print)?;
         if let Some(next) = next {
             eprintln!(
                 "azekura: more with --bookmark {}",
                 HEXLOWER.encode(next.as_bytes())
             );
         }
-        Ok(Outcome::Yes)
+        Ok(if is_damaged {
+            Outcome::Damaged
+        } else {
+            Outcome::Yes
+        })
     }
 }
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use azekura::error::Error;
 use azekura::{Kind, Result};
 use azekura_server::Server;
-use azekura_server::config::{Address, Config, Engine, Form, Said, Survives};
+use azekura_server::config::{Address, Config, Engine, Form, Reloaded, Said, Survives};
 use azekura_server::net::{Control, Listeners};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -63,9 +63,11 @@ impl Serve {
             );
             return Ok(Outcome::Misunderstood);
         }
-        let listeners = listeners(&config, handed)?;
+        let mut listeners = listeners(&config, handed)?;
         let control = Control::new(config.limits.clone())?;
         let server = Server::open(&config, &control)?;
+        // Whoever reads the announcement may connect at once.
+        listeners.begin()?;
         announce(&config, &listeners, &server, out)?;
         // Who reads events by a program learns from them when it began and ended.
         let is_told = config.log == Form::Json;
@@ -133,7 +135,11 @@ fn listeners(config: &Config, mut handed: listenfd::ListenFd) -> Result<Listener
 /// Lets this process have a descriptor for each connection, and some for itself; tells if the system does not.
 fn make_room(config: &Config) {
     let own = OWN_DESCRIPTORS + 2 * config.threads as u64;
-    let wanted = config.limits.connections_max.saturating_add(own);
+    let limits = &config.limits;
+    let connections = limits
+        .connections_max
+        .saturating_add(limits.operator_connections);
+    let wanted = connections.saturating_add(own);
     let limit = getrlimit(Resource::Nofile);
     let room = limit.current.unwrap_or(u64::MAX);
     if room >= wanted {
@@ -153,13 +159,28 @@ fn make_room(config: &Config) {
 
 fn reload(server: &Server, path: Option<&Path>, said: &Said) {
     let reloaded = Config::read(path, said.clone()).and_then(|config| {
-        server.reload(&config)?;
+        let reloaded = server.reload(&config)?;
         trace::listen(config.log_level, config.log);
         make_room(&config);
-        Ok(())
+        Ok(reloaded)
     });
     match reloaded {
-        Ok(()) => tracing::info!("took over limits, levels, passwords and certificate"),
+        Ok(Reloaded {
+            taken_over,
+            needs_restart,
+        }) => {
+            let words = |names: &[&str]| match names {
+                [] => "nothing".to_owned(),
+                names => names.join(", "),
+            };
+            tracing::info!("took over {}", words(&taken_over));
+            if !needs_restart.is_empty() {
+                tracing::warn!(
+                    "unchanged until a restart: {}; the server goes on with what it was started with",
+                    words(&needs_restart)
+                );
+            }
+        }
         Err(error) => tracing::error!("nothing was taken over: {error}"),
     }
 }

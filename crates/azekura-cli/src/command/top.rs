@@ -302,6 +302,19 @@ impl Picture {
             "{:<12}{address}  up {uptime}  engine {engine}  survives {survives}",
             "azekura"
         );
+        let places = value(&seen.general, "damaged_places").unwrap_or(0.0);
+        if places > 0.0 {
+            let writes = match seen.general.get("read_only").map(String::as_str) {
+                Some("yes") => "writes are refused until it is repaired",
+                _ => "what it affects is refused",
+            };
+            let _ = writeln!(
+                self.0,
+                "{:<12}places {}  {writes}",
+                "DAMAGED",
+                count(places)
+            );
+        }
     }
 
     /// What was done in the last second.

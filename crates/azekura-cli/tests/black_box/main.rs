@@ -15,5 +15,6 @@ mod program;
 mod records;
 mod secured;
 mod serve;
+mod stress;
 mod tour;
 mod watch;

@@ -215,6 +215,13 @@ fn a_wrong_configuration_opens_nothing_and_is_told_with_its_line() {
         .error(2);
     assert!(error.contains("--data is not allowed"), "{error}");
     assert!(error.contains("or the engine hash"), "{error}");
+    let tls = ["--listen", "tls:127.0.0.1:0", "--certificate", "gone.pem"];
+    let serve = ["serve", "--data", "d", "--key", "gone.pem"];
+    let error = place.run(&[&serve[..], &tls].concat()).error(2);
+    assert!(error.contains("gone.pem"), "{error}");
+    let cache = ["serve", "--engine", "cache", "--item-max", "65MiB"];
+    let error = place.run(&cache).error(2);
+    assert!(error.contains("memory-max"), "{error}");
     place.write("users", "anna:Nara\nben\n");
     let error = place
         .run(&["serve", "--data", "d", "--passwords", "users"])
@@ -302,20 +309,37 @@ fn a_hangup_takes_over_limits_and_a_wrong_file_changes_nothing() {
     place.write("c.toml", "connections-max = 50\n");
     let mut server = Server::start(&place, &["--config", "c.toml"]);
     let mut messages = BufReader::new(server.child.stderr.take().expect("a pipe"));
-    let mut reload = |text: &str| {
+    let reload = |text: &str, messages: &mut BufReader<_>| {
         place.write("c.toml", text);
         server.signal("HUP");
         let mut line = String::new();
         messages.read_line(&mut line).expect("a line");
         line
     };
-    let line = reload("connections-max = \"many\"\n");
+    let line = reload("connections-max = \"many\"\n", &mut messages);
     assert!(
         line.contains("nothing was taken over") && line.contains("line 1"),
         "{line}"
     );
     server.ask(&place, &["set", "a", "b"]).ok();
-    assert!(reload("connections-max = 1\n").contains("took over"));
+    let limits = "connections-max = 1\noperator-connections = 0\n";
+    let line = reload(limits, &mut messages);
+    assert!(
+        line.contains("took over connections-max, connections-per-address, operator-connections"),
+        "{line}"
+    );
+    // What it cannot take over it names.
+    let line = reload(
+        &format!("{limits}threads = 7\nflush = false\n"),
+        &mut messages,
+    );
+    assert!(line.contains("took over nothing"), "{line}");
+    let mut line = String::new();
+    messages.read_line(&mut line).expect("a line");
+    assert!(
+        line.contains("unchanged until a restart: threads, flush"),
+        "{line}"
+    );
     let held = TcpStream::connect(&server.address).expect("it listens");
     let mut refused = TcpStream::connect(&server.address).expect("it listens");
     let mut answer = String::new();
@@ -426,4 +450,58 @@ fn the_load_program_verifies_every_answer_of_the_server() {
         said.contains("\"rate\":20000") && said.contains("\"batch\":100"),
         "{said}"
     );
+}
+
+/// A crash left the log past the checkpoint; then bytes of it rotted. Nothing of the folder was served.
+#[test]
+fn a_damaged_folder_is_served_as_far_as_it_is_sure_and_says_so() {
+    for wide in [false, true] {
+        let place = Place::new();
+        let server = Server::start(&place, &[]);
+        for n in 0..40 {
+            let (key, value) = (format!("key{n}"), format!("the value {n} of it"));
+            server.ask(&place, &["set", &key, &value]).ok();
+        }
+        server.kill();
+        let file = place.path("d").join("records.azh");
+        let mut bytes = std::fs::read(&file).expect("a file");
+        let needle = b"the value 20 of it";
+        let at = bytes.windows(needle.len()).position(|part| part == needle);
+        let at = at.expect("values are stored as they are");
+        if wide {
+            bytes[at..at + 16].fill(0xa5);
+        } else {
+            bytes[at + 4] ^= 1;
+        }
+        std::fs::write(&file, &bytes).expect("it is damaged");
+
+        // The commands on the closed folder.
+        let listed = place.run(&["list", "d/records.azh"]);
+        assert_eq!(listed.code, 8, "{listed:?}");
+        assert!(listed.err.contains("azekura: damage: "), "{listed:?}");
+        assert!(listed.text().lines().count() >= 39);
+        assert_eq!(place.run(&["check", "d/records.azh"]).code, 8);
+        assert_eq!(place.run(&["export", "d/records.azh", "tsv"]).code, 8);
+
+        let server = Server::start(&place, &["--metrics", "127.0.0.1:0"]);
+        assert_eq!(
+            server.ask(&place, &["get", "key30"]).ok(),
+            "the value 30 of it\n"
+        );
+        assert_ne!(server.ask(&place, &["get", "key20"]).code, 0);
+        let sure = server.ask(&place, &["get", "key10"]);
+        assert_eq!(sure.code == 0, !wide, "{sure:?}");
+        let set = server.ask(&place, &["set", "new", "value"]);
+        assert_eq!(set.code == 0, !wide, "{set:?}");
+        let health = crate::watch::page(&server.page, "/health");
+        assert!(health.contains("\r\n\r\ndegraded: "), "{health}");
+        assert_eq!(health.contains(" 503 "), wide, "{health}");
+        let metrics = crate::watch::page(&server.page, "/metrics");
+        assert!(metrics.contains("azekura_damaged_places 1"), "{metrics}");
+        let top = place.run(&["top", "--once", "--address", &server.address]);
+        assert!(top.text().contains("DAMAGED     places 1"));
+        let (code, _, messages) = server.end();
+        assert_eq!(code, 0, "{messages}");
+        assert!(messages.contains("the file is damaged"), "{messages}");
+    }
 }

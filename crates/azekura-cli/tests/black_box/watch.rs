@@ -174,7 +174,7 @@ fn levels_and_addresses_that_are_none_are_told_with_what_is_allowed() {
 }
 
 /// The answer to a GET, with its head.
-fn page(url: &str, path: &str) -> String {
+pub(crate) fn page(url: &str, path: &str) -> String {
     let at = url.trim_start_matches("http://").trim_end_matches('/');
     let mut stream = TcpStream::connect(at).expect("it listens");
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {at}\r\n\r\n").expect("it reads");

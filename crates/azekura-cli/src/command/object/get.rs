@@ -23,7 +23,8 @@ Examples:
   azekura object get photos.azo 2a | azekura object put others.azo 2a -
 
 Exit codes: 1 there is no such object; 3 the range ends behind the object; 6 the store is in use;
-8 the object does not verify. `azekura --help` lists all.";
+8 the object does not verify, or a newer value may be lost: then what is left is written.
+`azekura --help` lists all.";
 
 /// Write the bytes of an object to standard output or a file
 #[derive(clap::Args)]
@@ -45,9 +46,21 @@ pub(crate) struct Get {
 impl Get {
     pub(crate) fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
         let id: ObjectId = self.id.parse()?;
-        let Some(bytes) = self.place.look(|store| self.read(store, id))? else {
+        let (bytes, is_doubtful) = self.place.look(|store| {
+            let is_doubtful = store.is_doubtful(id)?;
+            Ok((self.read(store, id, is_doubtful)?, is_doubtful))
+        })?;
+        if is_doubtful {
+            eprintln!("azekura: in doubt: {id}: a newer value, or its removal, may be lost");
+        }
+        let outcome = if is_doubtful {
+            Outcome::Damaged
+        } else {
+            Outcome::Yes
+        };
+        let Some(bytes) = bytes else {
             place::absent(&[id]);
-            return Ok(Outcome::No);
+            return Ok(if is_doubtful { outcome } else { Outcome::No });
         };
         match &self.output {
             None => in_pieces(&bytes, &mut |piece| out.bytes(piece))?,
@@ -61,10 +74,15 @@ impl Get {
                 })?;
             }
         }
-        Ok(Outcome::Yes)
+        Ok(outcome)
     }
 
-    fn read(&self, store: &StoreReader, id: ObjectId) -> Result<Option<Value>> {
+    /// The bytes that are wanted; of an object in doubt, of what is left of it.
+    fn read(&self, store: &StoreReader, id: ObjectId, is_doubtful: bool) -> Result<Option<Value>> {
+        if is_doubtful {
+            let range = self.range.clone().unwrap_or(0..u64::MAX);
+            return store.last_known(id, range);
+        }
         let Some(len) = store.head(id)? else {
             return Ok(None);
         };

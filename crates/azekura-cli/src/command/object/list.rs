@@ -2,8 +2,8 @@
 //! A list that stops before the end says on standard error where to go on.
 //! It reads no values.
 
-use azekura::Result;
 use azekura::object::Listed;
+use azekura::{Kind, Result};
 use serde_json::json;
 
 use super::place::{Ids, Place};
@@ -14,7 +14,10 @@ const HELP: &str = "\
 Example:
   azekura object list photos.azo --first 2a --limit 10
 
-Exit codes: 3 an id that is none; 6 the store is in use. `azekura --help` lists all.";
+A damaged part of the index is passed by: the rest is listed.
+
+Exit codes: 3 an id that is none; 6 the store is in use; 8 the store is damaged.
+`azekura --help` lists all.";
 
 /// Print ids and lengths of objects: a line each
 #[derive(clap::Args)]
@@ -37,9 +40,9 @@ impl List {
         let (first, end) = self.ids.read()?;
         let mut left = self.limit.unwrap_or(u64::MAX);
         let mut next = None;
-        self.place.look(|store| {
+        let is_damaged = self.place.look(|store| {
             let mut printed = Ok(());
-            store.list(first, end, &mut |listed| {
+            let listed = store.list(first, end, &mut |listed| {
                 if left == 0 {
                     next = Some(listed.id);
                     return false;
@@ -47,11 +50,22 @@ impl List {
                 left -= 1;
                 printed = self.print(out, listed);
                 printed.is_ok()
-            })?;
-            printed
+            });
+            printed?;
+            match listed {
+                // The rest was listed.
+                Err(error) if [Kind::Corrupted, Kind::Io].contains(&error.kind()) => {
+                    eprintln!("azekura: {error}");
+                    Ok(true)
+                }
+                other => other.map(|()| store.is_degraded()),
+            }
         })?;
         if let Some(next) = next {
             eprintln!("azekura: more with --first {next}");
+        }
+        if is_damaged {
+            return Ok(Outcome::Damaged);
         }
         Ok(Outcome::Yes)
     }

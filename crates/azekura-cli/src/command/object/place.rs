@@ -77,10 +77,16 @@ impl Place {
         Ok(done)
     }
 
-    /// Opens the store, has `work` look at it, and leaves the file as it was.
+    /// Opens the store, has `work` look at it, and leaves the file as it was. Known damage is printed on standard error.
     pub(crate) fn look<T>(&self, work: impl FnOnce(&StoreReader) -> Result<T>) -> Result<T> {
         let store = StoreReader::open(&self.store, self.data())
             .map_err(|error| made_first(error).at(&self.store))?;
+        for damage in store.damage() {
+            eprintln!("azekura: damage: {damage}");
+        }
+        if store.is_degraded() {
+            eprintln!("azekura: the store is damaged: run `azekura object check`, then `repair`");
+        }
         work(&store)
     }
 }

@@ -47,6 +47,7 @@ impl Repair {
                 "doubtful": report.doubtful,
                 "doubted": doubted.collect::<Vec<_>>(),
                 "lost": report.lost,
+                "mended": report.mended,
                 "damaged": report.damaged,
                 "damage": report.damage,
             }))?;
@@ -63,6 +64,9 @@ impl Repair {
 }
 
 fn print(report: &Repaired, out: &mut Output<'_>) -> Result<()> {
+    for mended in &report.mended {
+        out.line(format_args!("mended: {mended}"))?;
+    }
     for lost in &report.lost {
         out.line(format_args!("lost: {lost}"))?;
     }

@@ -1,0 +1,191 @@
+//! Kills: the work runs in a child process that dies by SIGKILL at a moment nobody chose.
+//!
+//! ```text
+//!   parent                                     child (the same program, `--child`)
+//!   spawn "work"  -------------------------->  open or create, work; the ledger is in shared memory
+//!   wait: a while | hardly | until a chore
+//!   SIGKILL       -------------------------->  dies between any two instructions
+//!   (again, at once: it dies while it opens)
+//!   spawn "verify" ------------------------->  open, hold every key against the ledger, check
+//! ```
+//!
+//! A child that ends by itself with an error, or by another signal, or makes no progress, is a violation. What it printed
+//! is in `child.txt` beside the store.
+
+use std::fs::File;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use azekura::error::{Error, Kind, Result};
+use azekura::io::Access;
+
+use super::ledger::{Ledger, Population};
+use crate::generate::Choice;
+
+/// A child that does nothing for so long hangs.
+const HANGS_AFTER: Duration = Duration::from_secs(180);
+/// How long the work of a child lasts that is not killed before.
+pub(super) const LIFE: Duration = Duration::from_millis(1500);
+
+/// What a child is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Work,
+    Verify,
+}
+
+/// Which child of which round it is, as its flag has it.
+#[derive(Clone, Debug)]
+pub(super) struct Order {
+    pub(super) phase: Phase,
+    pub(super) seed: u64,
+    pub(super) store: u64,
+    pub(super) round: u64,
+    pub(super) folder: PathBuf,
+}
+
+impl Order {
+    fn word(&self) -> String {
+        let phase = match self.phase {
+            Phase::Work => "work",
+            Phase::Verify => "verify",
+        };
+        let (seed, store, round) = (self.seed, self.store, self.round);
+        format!("{phase},{seed},{store},{round},{}", self.folder.display())
+    }
+
+    pub(super) fn read(word: &str) -> Option<Self> {
+        let mut parts = word.splitn(5, ',');
+        Some(Self {
+            phase: match parts.next()? {
+                "work" => Phase::Work,
+                "verify" => Phase::Verify,
+                _ => return None,
+            },
+            seed: parts.next()?.parse().ok()?,
+            store: parts.next()?.parse().ok()?,
+            round: parts.next()?.parse().ok()?,
+            folder: parts.next()?.into(),
+        })
+    }
+}
+
+fn spawn(order: &Order) -> Result<Child> {
+    let failed = |error| Error::io("cannot run the child", error);
+    let messages = File::create(order.folder.join("child.txt")).map_err(failed)?;
+    // The flags of this process decide what is drawn; what comes last counts.
+    Command::new(std::env::current_exe().map_err(failed)?)
+        .args(std::env::args_os().skip(1))
+        .arg(format!("--child={}", order.word()))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(messages)
+        .spawn()
+        .map_err(failed)
+}
+
+/// What a child said, or how it ended if it said nothing.
+fn ended(order: &Order, status: ExitStatus) -> Error {
+    let said = std::fs::read_to_string(order.folder.join("child.txt")).unwrap_or_default();
+    let said = said.trim().trim_start_matches("azekura: ");
+    let what = match order.phase {
+        Phase::Work => "the process at work",
+        Phase::Verify => "the process that opens and verifies",
+    };
+    if status.code() == Some(5) {
+        // The device is full, not the store.
+        return Error::new(Kind::Full, said.trim_start_matches("full: "));
+    }
+    let said = if said.is_empty() {
+        status.to_string()
+    } else {
+        said.to_owned()
+    };
+    Error::new(Kind::Corrupted, format!("{what} found a violation")).detail(said)
+}
+
+fn hangs(order: &Order) -> Error {
+    Error::new(Kind::Corrupted, "a process makes no progress").detail(format!(
+        "{:?} of round {} did nothing for {} s",
+        order.phase,
+        order.round,
+        HANGS_AFTER.as_secs()
+    ))
+}
+
+/// Runs a child to its end; `ledger`: where its progress can be seen.
+pub(super) fn run(order: &Order, ledger: &Ledger) -> Result<()> {
+    let mut child = spawn(order)?;
+    match wait(&mut child, ledger, None)? {
+        Some(status) if status.success() => Ok(()),
+        Some(status) => Err(ended(order, status)),
+        None => Err(hangs(order)),
+    }
+}
+
+/// Waits for the end of a child, until `until`, or until it hangs (`None`): then it is killed.
+fn wait(child: &mut Child, ledger: &Ledger, until: Option<Instant>) -> Result<Option<ExitStatus>> {
+    let failed = |error| Error::io("cannot wait for the child", error);
+    let (mut seen, mut since) = (ledger.now(), Instant::now());
+    loop {
+        if let Some(status) = child.try_wait().map_err(failed)? {
+            return Ok(Some(status));
+        }
+        let now = Instant::now();
+        if ledger.now() != seen {
+            (seen, since) = (ledger.now(), now);
+        }
+        if until.is_some_and(|until| now >= until) || now - since > HANGS_AFTER {
+            child.kill().map_err(failed)?;
+            let status = child.wait().map_err(failed)?;
+            // It may have ended before, by itself.
+            let was_killed = status.signal() == Some(9);
+            return Ok(
+                (until.is_some() && now - since <= HANGS_AFTER || !was_killed).then_some(status),
+            );
+        }
+        let left = until.map_or(Duration::from_millis(5), |until| until - now);
+        std::thread::sleep(left.min(Duration::from_millis(5)));
+    }
+}
+
+/// Starts a child at work and kills it at a moment that `choice` draws; whether it was killed before it ended. The first
+/// of a round mostly lives long enough to work, the `later` ones mostly die while they open.
+pub(super) fn kill(
+    order: &Order,
+    ledger: &Ledger,
+    later: bool,
+    choice: &mut Choice,
+) -> Result<bool> {
+    let mut child = spawn(order)?;
+    let until = match choice.below(8) + if later { 0 } else { 2 * choice.below(2) } {
+        // While it opens, recovers or creates.
+        0..3 => Instant::now() + Duration::from_micros(choice.below(30_000)),
+        // While a chore is under way, if one comes.
+        3..5 => {
+            let patience = Instant::now() + LIFE;
+            while ledger.chore() == 0 && Instant::now() < patience {
+                std::thread::sleep(Duration::from_micros(200));
+            }
+            Instant::now() + Duration::from_micros(choice.below(4_000))
+        }
+        // Not at all, unless it is slow: then it closes the store.
+        9 => Instant::now() + LIFE * 4,
+        _ => Instant::now() + Duration::from_millis(choice.below(LIFE.as_millis() as u64)),
+    };
+    match wait(&mut child, ledger, Some(until))? {
+        None => Err(hangs(order)),
+        Some(status) if status.signal() == Some(9) => Ok(true),
+        Some(status) if status.success() => Ok(false),
+        Some(status) => Err(ended(order, status)),
+    }
+}
+
+/// Makes the ledger of a new store, and opens it to look on.
+pub(super) fn ledger(folder: &Path, population: Population) -> Result<Ledger> {
+    let path = folder.join("ledger");
+    Ledger::create(&path, population)?;
+    Ledger::open(&path, population, Access::Read)
+}

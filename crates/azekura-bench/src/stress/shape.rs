@@ -1,0 +1,233 @@
+//! What a store and a round are made of: drawn from the seed, unless flags say otherwise.
+//!
+//! A *shape* holds for the life of a store: population, value lengths, and what is fixed when a store is created. An
+//! *opening* holds for one opening. So no combination of options is left to users, and a seed repeats all of it. What
+//! threads do meanwhile depends on the machine, too. It does not know engines.
+
+use azekura::record::hash::Compression;
+use clap::{Args, ValueEnum};
+
+use super::judge::Content;
+use super::ledger::Population;
+use crate::generate::{Choice, mix};
+
+/// Bytes of all values of a store, about: more is never held, so that a round takes seconds.
+const BUDGET: u64 = 48 << 20;
+
+/// How values are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Squeeze {
+    /// As they are
+    None,
+    /// lz4
+    Lz4,
+    /// zstd
+    Zstd,
+}
+
+impl From<Squeeze> for Compression {
+    fn from(squeeze: Squeeze) -> Self {
+        match squeeze {
+            Squeeze::None => Self::None,
+            Squeeze::Lz4 => Self::Lz4,
+            Squeeze::Zstd => Self::Zstd,
+        }
+    }
+}
+
+/// Flags that take the place of what the seed draws.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Instead of what the seed draws")]
+pub(super) struct Fixed {
+    /// Different keys
+    #[arg(long, value_name = "N")]
+    pub(super) keys: Option<u64>,
+    /// Bytes of the longest usual value; lengths at the edges of encodings are drawn besides
+    #[arg(long, value_name = "BYTES")]
+    pub(super) value_size: Option<u64>,
+    /// Bytes of a segment (hash)
+    #[arg(long, value_name = "BYTES")]
+    pub(super) segment_size: Option<u64>,
+    /// How large the store may become, in bytes (hash, object)
+    #[arg(long, value_name = "BYTES")]
+    pub(super) capacity: Option<u64>,
+    /// How values are stored (hash)
+    #[arg(long, value_enum)]
+    pub(super) compression: Option<Squeeze>,
+    /// How many times the live bytes the log may take (hash)
+    #[arg(long, value_name = "RATIO")]
+    pub(super) space_ratio: Option<f64>,
+    /// Whether the background worker runs (hash, object)
+    #[arg(long, value_name = "BOOL")]
+    pub(super) background: Option<bool>,
+    /// Objects of so many bytes at most go to the journal first (object)
+    #[arg(long, value_name = "BYTES")]
+    pub(super) small_max: Option<u64>,
+    /// Bytes of the journal (object)
+    #[arg(long, value_name = "BYTES")]
+    pub(super) journal_size: Option<u64>,
+    /// 1: journal and values in one file; 2: in two (object)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=2))]
+    pub(super) devices: Option<u64>,
+}
+
+/// What holds for the life of a store.
+#[derive(Clone, Debug)]
+pub(super) struct Shape {
+    pub(super) population: Population,
+    pub(super) content: Content,
+    pub(super) segment_size: u64,
+    pub(super) capacity: u64,
+    pub(super) compression: Squeeze,
+    pub(super) small_max: u64,
+    pub(super) journal_size: Option<u64>,
+    pub(super) group_size: Option<u64>,
+    pub(super) devices: u64,
+}
+
+/// What holds for one opening.
+#[derive(Clone, Copy, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is an option of its own"
+)]
+pub(super) struct Opening {
+    pub(super) background: bool,
+    pub(super) space_ratio: f64,
+    pub(super) syncs_often: bool,
+    pub(super) direct: bool,
+    /// Begin with a clear, while the index is being loaded.
+    pub(super) clear_first: bool,
+}
+
+fn one_of<T: Copy>(choice: &mut Choice, of: &[T]) -> T {
+    of[choice.below(of.len() as u64) as usize]
+}
+
+impl Shape {
+    /// The shape of store number `store`.
+    pub(super) fn draw(
+        seed: u64,
+        store: u64,
+        threads: u64,
+        of_objects: bool,
+        fixed: &Fixed,
+    ) -> Self {
+        let choice = &mut Choice::new(mix(seed) ^ store);
+        let most = if of_objects { 20_000 } else { 100_000 };
+        let magnitude = one_of(choice, &[10, 100, 1_000, 1_000, 10_000, 10_000, most]);
+        let keys = fixed
+            .keys
+            .unwrap_or(magnitude / 2 + choice.below(magnitude / 2 + 1))
+            .max(threads * 2);
+        let shared = (keys / 8).min(one_of(choice, &[1, 8, 64]));
+        let population = Population {
+            owned: keys - shared,
+            shared,
+            threads,
+        };
+        let segment_size = one_of(
+            choice,
+            &[4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 1 << 20],
+        );
+        let segment_size = fixed.segment_size.unwrap_or(segment_size);
+        let usual_len = one_of(choice, &[20, 100, 300, 1_000, 4_000, 20_000, 100_000]);
+        let usual_len = fixed.value_size.unwrap_or(usual_len.min(BUDGET / keys));
+        let small_max = one_of(choice, &[0, 100, 2_048, 2_048, 4_096, (64 << 10) - 72]);
+        let small_max = fixed.small_max.unwrap_or(small_max);
+        let mut edges: Vec<u64> = [0, 1, 7, 8, 24, 127, 128, 4_095, 4_096, 4_097, small_max]
+            .into_iter()
+            .chain(254..=257)
+            .chain([small_max + 1])
+            .collect();
+        let large: Vec<u64> = (65_480..=65_560)
+            .step_by(7)
+            .chain([70_000, segment_size / 2, segment_size])
+            .chain([segment_size / 2 + 1, segment_size - 33, segment_size + 1])
+            .collect();
+        // So few that all of them fit.
+        let edge_one_in = one_of(choice, &[0, 3, 10, 50]);
+        let room = BUDGET * edge_one_in / keys;
+        edges.extend(large.into_iter().filter(|len| *len <= room));
+        let huge = [1 << 20, (1 << 20) + 1, 2 << 20, (2 << 20) + 1, 8 << 20];
+        edges.extend(huge.into_iter().filter(|len| *len <= room / 4));
+        let content = Content {
+            seed: choice.bits(),
+            usual_len,
+            edge_one_in,
+            edges,
+        };
+        let capacity = if of_objects {
+            one_of(choice, &[24 << 20, 48 << 20, 96 << 20, 200 << 20])
+        } else {
+            // Every other store may become full.
+            let least = 64 * segment_size;
+            let small = [4 << 20, 16 << 20, 32 << 20, 64 << 20];
+            one_of(choice, &[1 << 40, one_of(&mut choice.clone(), &small)]).max(least)
+        };
+        let journal_size = one_of(choice, &[None, None, Some(144 << 10), Some(1 << 20)]);
+        // It has to hold what is said of each object, and small ones whole.
+        let needed = 4 * (keys * (250 + small_max.min(usual_len)));
+        let journal_size = fixed
+            .journal_size
+            .or(journal_size.map(|size: u64| size.max(needed)))
+            // One that does not fit in a capacity that was asked for is left to the store.
+            .filter(|size| fixed.capacity.is_none_or(|capacity| 4 * size <= capacity));
+        let journal_part = if of_objects {
+            4 * journal_size.unwrap_or(0)
+        } else {
+            0
+        };
+        Self {
+            population,
+            content,
+            segment_size,
+            capacity: fixed.capacity.unwrap_or(capacity.max(journal_part)),
+            compression: fixed.compression.unwrap_or(one_of(
+                choice,
+                &[Squeeze::None, Squeeze::None, Squeeze::Lz4, Squeeze::Zstd],
+            )),
+            small_max,
+            journal_size,
+            group_size: one_of(choice, &[None, None, Some(16 << 20)]),
+            devices: fixed.devices.unwrap_or(one_of(choice, &[1, 1, 2])),
+        }
+    }
+
+    /// In words, for reports.
+    pub(super) fn words(&self, of_objects: bool) -> String {
+        let keys = self.population.keys();
+        let len = self.content.usual_len;
+        let edges = self.content.edge_one_in;
+        let general = format!("{keys} keys, values to {len} B, 1 in {edges} at an edge");
+        let capacity = self.capacity;
+        if of_objects {
+            let (small, journal) = (self.small_max, self.journal_size);
+            let (group, devices) = (self.group_size, self.devices);
+            return format!(
+                "{general}, capacity {capacity}, small_max {small}, journal {journal:?}, group {group:?}, devices {devices}"
+            );
+        }
+        let segment = self.segment_size;
+        format!(
+            "{general}, segments of {segment}, capacity {capacity}, compression {:?}",
+            self.compression
+        )
+    }
+}
+
+impl Opening {
+    /// The opening of round number `round`.
+    pub(super) fn draw(seed: u64, round: u64, fixed: &Fixed) -> Self {
+        let choice = &mut Choice::new(mix(seed ^ 0x0b5e) ^ round);
+        Self {
+            background: fixed.background.unwrap_or(choice.below(4) > 0),
+            space_ratio: fixed
+                .space_ratio
+                .unwrap_or(one_of(choice, &[1.6, 1.6, 1.1, 1.3, 3.0])),
+            syncs_often: choice.below(4) == 0,
+            direct: choice.below(4) > 0,
+            clear_first: choice.below(8) == 0,
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! `azekura stress`: every engine for a bounded count, those in files with kills, and what it says of what it tried.
+//!
+//! Each run takes another seed with another shape; a violation prints what repeats it. That a lie is caught is tested in the
+//! crate of the benchmarks, with engines that lie.
+
+use azekura::testkit::suite::{share, tried_at_least};
+
+use crate::program::Place;
+
+/// A figure of the summary.
+fn figure(summary: &str, name: &str) -> u64 {
+    let text = summary.split(&format!("\"{name}\":")).nth(1);
+    let text = text.unwrap_or_else(|| panic!("{name} in {summary}"));
+    let digits: String = text.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().expect("a number")
+}
+
+/// Runs an engine for some rounds; its summary.
+fn run(engine: &str, count: u64, seed: u64, more: &[&str]) -> String {
+    let place = Place::new();
+    let (count, seed) = (count.to_string(), seed.to_string());
+    let flags = [
+        "stress", "--engine", engine, "--count", &count, "--seed", &seed,
+    ];
+    let places = ["--path", ".", "--json"];
+    place.run(&[&flags[..], &places, more].concat()).ok()
+}
+
+#[test]
+fn engines_in_memory_keep_every_promise_under_stress() {
+    let mut reads = 0;
+    for engine in ["tiny", "baby", "cache", "std-hash", "std-tree"] {
+        let summary = run(engine, share(20), 1, &[]);
+        assert!(
+            summary.contains(&format!("\"engine\":\"{engine}\"")),
+            "{summary}"
+        );
+        assert_eq!(figure(&summary, "kills"), 0);
+        reads += figure(&summary, "reads");
+    }
+    tried_at_least(reads, 50_000, "reads of engines in memory under stress");
+}
+
+#[test]
+fn stores_in_files_keep_every_promise_without_kills() {
+    for engine in ["hash", "object"] {
+        let count = share(20);
+        let summary = run(engine, count, 2, &["--capacity", "1073741824"]);
+        assert_eq!(figure(&summary, "rounds"), count, "{summary}");
+        assert!(figure(&summary, "operations") > 0, "{summary}");
+    }
+}
+
+#[test]
+fn stores_in_files_keep_every_acknowledged_change_through_kills() {
+    let mut kills = 0;
+    for engine in ["hash", "object"] {
+        for seed in 0..share(10) {
+            let flags = ["--kill", "--capacity", "1073741824"];
+            kills += figure(&run(engine, 3, seed, &flags), "kills");
+        }
+    }
+    tried_at_least(kills, 30, "processes killed under stress");
+}
+
+#[test]
+fn kills_of_an_engine_in_memory_and_senseless_flags_are_refused() {
+    let place = Place::new();
+    let refused = place.run(&["stress", "--engine", "tiny", "--kill", "--path", "."]);
+    let said = refused.error(3);
+    assert!(
+        said.contains("in memory") && said.contains("leave --kill out"),
+        "{said}"
+    );
+    place.run(&["stress", "--threads", "0"]).error(3);
+    place.run(&["stress", "--keys", "0"]).error(3);
+    assert_eq!(place.run(&["stress", "--engine", "nonsense"]).code, 2);
+    let help = place.run(&["stress", "--help"]).ok();
+    assert!(
+        help.contains("azekura stress --engine hash --kill"),
+        "{help}"
+    );
+}
