@@ -14,6 +14,11 @@ SECS ?= 600
 SEED ?= 1
 # For `make fuzz`: how long each target runs.
 FUZZ_SECS ?= 60
+# For `make mutants`: names of files in mutants/ without their ending; all of them if empty.
+MUTANTS ?=
+# For `make test`: `full` runs every suite whole; otherwise each runs a tenth.
+SUITES ?= tenth
+export SUITES
 # For `make bench`: how many records.
 BENCH_COUNT ?= 1000000
 
@@ -25,7 +30,7 @@ FUZZ_TARGETS := $(filter-out fuzz_canary,$(basename $(notdir $(wildcard fuzz/fuz
 
 .PHONY: help
 help: ## Print the commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: ## Check the prerequisites; as root, install what Debian has
@@ -36,8 +41,9 @@ clients: ## Install clients of other hands, for tests of the server
 	@.ci/clients
 
 .PHONY: test
-test: setup clients ## Run every test and print the totals
+test: setup clients ## Run every test and print the totals (SUITES=full: all states, not a tenth)
 	@mkdir -p $(dir $(RESULTS))
+	@echo "== suites: $(SUITES)$(if $(filter full,$(SUITES)),, of their states; SUITES=full make test runs all)"
 	@result=0; $(CARGO) test --locked --no-fail-fast 2>&1 | tee $(RESULTS) || result=$$?; \
 	$(WEAVE) test --locked $(WEAVE_TESTS) 2>&1 | tee -a $(RESULTS) || result=$$?; \
 	.ci/totals $(RESULTS); exit $$result
@@ -46,6 +52,14 @@ test: setup clients ## Run every test and print the totals
 weave: ## Run threads under schedules that seeds decide
 	@$(WEAVE) test --locked $(WEAVE_TESTS) -- --nocapture
 
+.PHONY: mutants
+mutants: ## Plant each fault of mutants/ in a copy and prove that its test fails (MUTANTS="a b")
+	@.ci/mutants $(MUTANTS)
+
+.PHONY: mutants-rotating
+mutants-rotating: ## The same for six of them, others each day
+	@.ci/mutants --rotating 6
+
 .PHONY: lint
 lint: setup ## Check form, lints, house rules, documents and licences; change nothing
 	$(CARGO) fmt --all --check
@@ -53,6 +67,8 @@ lint: setup ## Check form, lints, house rules, documents and licences; change no
 	$(WEAVE) clippy --locked $(WEAVE_TESTS) -- -D warnings
 	$(CARGO) test --locked -p azekura --test tidy
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps
+	cd fuzz && $(CARGO) fmt --check && CARGO_TARGET_DIR=../target/fuzz $(CARGO) check --locked
+	.ci/rivals $(CARGO) clippy --locked -p azekura-bench-compare --all-targets -- -D warnings
 	@if $(CARGO) deny --version >/dev/null 2>&1; then \
 	  $(CARGO) deny --locked check licenses bans sources; \
 	else \

@@ -1,79 +1,8 @@
 //! Fuzzes frames: any bytes at any place are a frame or none, and a frame lies within its bytes.
 //!
-//! The input is tried as it is, and again as the payload of a true frame of each kind, which gets
-//! past the checksum to the lengths, to compressed values and to the inner frames of a batch.
-//! It does not know segments or addresses.
+//! The check is `fuzz/src/frame.rs`; `make test` runs it on seeded inputs.
+//! A panic is a finding. This file only connects it to the fuzzer.
 
 #![no_main]
 
-use azekura::format::frame::{Frame, FrameKind, Header, INNER};
-use libfuzzer_sys::fuzz_target;
-
-const SEED: u32 = 5;
-const PLACE: u32 = 9;
-
-/// A true frame with `payload` cut into a key and a value.
-fn build(kind: FrameKind, flags: u8, key_len: usize, payload: &[u8]) -> Vec<u8> {
-    let batch = kind == FrameKind::Batch;
-    let value_len = if batch {
-        payload.len()
-    } else {
-        payload.len() - key_len
-    };
-    let header = Header::new(kind, flags, key_len, value_len);
-    let mut rest: Vec<u8> = header
-        .long_word()
-        .map(u64::to_le_bytes)
-        .into_iter()
-        .flatten()
-        .collect();
-    rest.extend_from_slice(payload);
-    rest.resize(header.frame_len() - 8, 0);
-    let mut frame = header.word(SEED, PLACE, &rest).to_le_bytes().to_vec();
-    frame.extend_from_slice(&rest);
-    frame
-}
-
-fuzz_target!(|bytes: &[u8]| {
-    for place in [0, PLACE] {
-        if let Ok(frame) = Frame::decode(bytes, SEED, place) {
-            assert!(frame.len() <= bytes.len());
-            assert!(frame.inner(SEED, place).count() * 8 <= bytes.len());
-        }
-    }
-
-    let Some((first, payload)) = bytes.split_first() else {
-        return;
-    };
-    let key_len = usize::from(*first).min(payload.len());
-    for kind in [
-        FrameKind::Put,
-        FrameKind::Remove,
-        FrameKind::Batch,
-        FrameKind::End,
-        FrameKind::Clear,
-        FrameKind::Pad,
-    ] {
-        let built = build(kind, INNER, key_len, payload);
-        let frame = Frame::decode(&built, SEED, PLACE).expect("a true frame is one");
-        assert_eq!((frame.len(), frame.header.kind), (built.len(), kind));
-        if kind == FrameKind::Batch {
-            assert_eq!(frame.value, payload);
-            assert!(frame.inner(SEED, PLACE).count() * 8 <= payload.len());
-        } else {
-            assert_eq!((frame.key, frame.value), payload.split_at(key_len));
-        }
-    }
-
-    // A batch of one true inner frame in front of noise: the one is found, at its place.
-    let inner_place = PLACE + 2;
-    let header = Header::new(FrameKind::Put, INNER, 0, 0);
-    let mut value = header.word(SEED, inner_place, &[]).to_le_bytes().to_vec();
-    value.extend_from_slice(payload);
-    let built = build(FrameKind::Batch, 0, 1, &value);
-    let batch = Frame::decode(&built, SEED, PLACE).expect("a true frame is one");
-    assert_eq!(
-        batch.inner(SEED, PLACE).next().map(|(place, _)| place),
-        Some(inner_place)
-    );
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| azekura_fuzz::frame::check(bytes));

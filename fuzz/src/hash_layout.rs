@@ -1,0 +1,79 @@
+//! Fuzzes what the hash engine keeps beside its log: its part of the superblock, roots, and packed images.
+//!
+//! Any bytes are one of these or none. What is accepted encodes to bytes that say the same, and what
+//! was made of any numbers comes back as it was made.
+//! It does not know whether the numbers fit a file: `hash_open` tries that.
+
+use azekura::format::checksum::crc;
+use azekura::index::hash::STRIPES;
+use azekura::log::Segment;
+use azekura::log::anchor::Extent;
+use azekura::record::hash::image;
+use azekura::record::hash::layout::{Image, Root, Super, image_seed};
+use azekura::testkit::Random;
+
+/// Checks one input; panics where a promise is broken.
+pub fn check(bytes: &[u8]) {
+    if let Some(read) = Super::decode(bytes) {
+        assert_eq!(Super::decode(&read.encode()), Some(read));
+    }
+    if let Some(mut read) = Root::decode(bytes) {
+        let again = Root::decode(&read.encode()).expect("a root that was encoded is one");
+        // An image without entries is the same wherever it says that it is.
+        for image in read.images.iter_mut().filter(|image| image.is_empty()) {
+            *image = Image::default();
+        }
+        assert_eq!(again, read);
+    }
+
+    if let Some((count, packed)) = bytes.split_first()
+        && let Some(mut read) = image::decode(packed, u32::from(*count))
+    {
+        assert_eq!(read.len(), usize::from(*count));
+        let again = image::decode(&image::encode(&mut read), u32::from(*count));
+        assert_eq!(again, Some(read));
+    }
+    let words = bytes.chunks_exact(8).filter_map(<[u8]>::first_chunk::<8>);
+    let mut entries: Vec<u64> = words.map(|word| u64::from_le_bytes(*word)).collect();
+    let count = entries.len() as u32;
+    let packed = image::encode(&mut entries);
+    assert_eq!(image::decode(&packed, count), Some(entries));
+    assert_eq!(
+        image::decode(&packed, count + 1),
+        None,
+        "one entry too many"
+    );
+
+    let mut random = Random::from_bytes(bytes);
+    let mut made = Root::new();
+    for _ in 0..random.below(4) {
+        let stripe = random.index(STRIPES);
+        made.images[stripe] = Image {
+            count: random.u64() as u32 | 1,
+            extent: Extent {
+                offset: random.u64(),
+                len: u64::from(random.u64() as u32),
+                crc: crc(image_seed(7, stripe), bytes),
+            },
+        };
+    }
+    for _ in 0..random.below(4) {
+        made.needed.log.push(Segment {
+            index: random.u64() as u32,
+            units: random.u64() as u32,
+            sequence: random.u64(),
+            dead: random.u64(),
+        });
+        made.needed
+            .other
+            .push((random.u64() as u32, random.u64() as u32));
+    }
+    let encoded = made.encode();
+    assert_eq!(Root::decode(&encoded), Some(made));
+    let cut = random.index(encoded.len());
+    assert_eq!(
+        Root::decode(&encoded[..cut]),
+        None,
+        "a root that ends early"
+    );
+}

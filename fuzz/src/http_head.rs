@@ -1,0 +1,12 @@
+//! Fuzzes heads of requests by HTTP: any bytes are open, refused or a request, and stay what they are.
+//!
+//! What holds is said where `make test` tries it too, with bytes that it makes itself.
+//! It knows no pages.
+
+#[path = "../../crates/azekura-server/tests/anything/http.rs"]
+mod http;
+
+/// Checks one input; panics where a promise is broken.
+pub fn check(bytes: &[u8]) {
+    http::check(bytes);
+}

@@ -1,0 +1,27 @@
+//! Fuzzes the superblock: the head of any file is understood or refused, never a panic.
+//!
+//! Random bytes hardly ever carry a right checksum, so the payload is also wrapped in a true slot:
+//! what was encoded must decode to itself, also where the other slot is noise.
+//! It does not know what engines put into the payload.
+
+use azekura::format::superblock::{SLOT_SIZE, Superblock};
+
+const ENGINE: [u8; 8] = *b"hash\0\0\0\0";
+/// Room for a payload in a slot.
+const PAYLOAD_LEN_MAX: usize = SLOT_SIZE as usize - 32;
+
+/// Checks one input; panics where a promise is broken.
+pub fn check(bytes: &[u8]) {
+    let _ = Superblock::current(bytes, &ENGINE);
+
+    let payload = &bytes[..bytes.len().min(PAYLOAD_LEN_MAX)];
+    let made = Superblock {
+        engine: ENGINE,
+        sequence: 2,
+        payload: payload.to_vec(),
+    };
+    let mut head = made.encode();
+    head.extend_from_slice(bytes);
+    let read = Superblock::current(&head, &ENGINE).expect("a true slot beside noise is understood");
+    assert!(read == made || read.sequence > made.sequence);
+}
