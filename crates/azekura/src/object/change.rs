@@ -343,7 +343,7 @@ impl Core {
     }
 
     /// Whether such a commit frees room.
-    fn is_in_limbo(&self, freed_by: FreedBy) -> bool {
+    pub(super) fn is_in_limbo(&self, freed_by: FreedBy) -> bool {
         let room = self.room.lock();
         room.space.limbo().units_within_reach(freed_by) > 0
     }

@@ -297,32 +297,41 @@ impl Core {
         shown
     }
 
-    /// Writes a pack, and has its objects' entries point there.
+    /// Writes objects into a pack, or, where no free run is that long, into several shorter ones. `Full` if one of the objects
+    /// finds no room.
     fn pack(&self, objects: &[Moved]) -> Result<()> {
-        let size: u64 = objects
-            .iter()
-            .map(|object| extent::packed_size(object.value.len() as u64))
-            .sum();
-        let units = size.div_ceil(UNIT) as u32;
+        // The part that is next stands last.
+        let mut parts = vec![objects];
+        let mut is_synced = false;
+        while let Some(part) = parts.pop() {
+            if self.pack_at_once(part)? {
+                continue;
+            }
+            if part.len() > 1 {
+                let (low, high) = part.split_at(part.len() / 2);
+                parts.extend([high, low]);
+            } else if !is_synced && self.is_in_limbo(FreedBy::Sync) {
+                // What a sync frees is free after one, but for what a snapshot pins. What a checkpoint frees is free after
+                // this one.
+                self.sync()?;
+                is_synced = true;
+                parts.push(part);
+            } else {
+                return Err(self.full("a pack of small objects", u64::from(units_of(part))));
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a pack, and has its objects' entries point there. `false`: no free run is that long.
+    fn pack_at_once(&self, objects: &[Moved]) -> Result<bool> {
+        let units = units_of(objects);
         // Before there is room that would have to be given back.
         let mut entries = room::vec(objects.len())?;
         let mut buf = self.buffers.take((u64::from(units) * UNIT) as usize)?;
         let Some((span, sequence)) = self.take_room(units, Claim::Cleaning)? else {
             self.buffers.give(buf);
-            // No run is that long: two that are shorter.
-            let (low, high) = objects.split_at(objects.len() / 2);
-            if !low.is_empty() {
-                self.pack(low)?;
-                return self.pack(high);
-            }
-            // What a sync frees is free after one. What a checkpoint frees is free after this one.
-            if self.room.lock().space.limbo().count(FreedBy::Sync) > 0 {
-                self.sync()?;
-                if self.room.lock().space.free() >= u64::from(units) {
-                    return self.pack(objects);
-                }
-            }
-            return Err(self.full("a pack of small objects", u64::from(units)));
+            return Ok(false);
         };
         let mut at = 0;
         for object in objects {
@@ -371,8 +380,15 @@ impl Core {
         }
         self.room.lock().under_way.remove(&sequence);
         tracing::trace!(live, "packed");
-        result
+        result.map(|()| true)
     }
+}
+
+/// Units of a pack of these objects.
+fn units_of(objects: &[Moved]) -> u32 {
+    let sizes = objects.iter().map(|object| object.value.len() as u64);
+    let size: u64 = sizes.map(extent::packed_size).sum();
+    size.div_ceil(UNIT) as u32
 }
 
 impl super::Room {
@@ -395,7 +411,49 @@ impl super::Room {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Options, Store};
     use super::*;
+    use crate::io::Storage as _;
+    use crate::io::memory::Memory;
+
+    /// Free room is in pieces that are too short, and a snapshot pins what a sync would free: the object stays in the journal.
+    #[test]
+    fn a_pack_that_finds_no_room_syncs_once_and_leaves_its_objects_in_the_journal() {
+        const SMALL: usize = 39_000;
+        let options = Options {
+            capacity: 3 << 20,
+            journal_size: Some(1 << 20),
+            group_size: Some(256 << 10),
+            small_max: SMALL as u64,
+            background: false,
+            ..Options::default()
+        };
+        let memory = Memory::new(8 << 20).unwrap();
+        memory.resize(options.capacity).unwrap();
+        let store = Store::create_on(memory, None, &options, &mut |_, _| ()).unwrap();
+        // Five of 11 units in each group of 64: 9 are left, and a pack of one small object takes 10.
+        let mut count = 0;
+        while store.put(ObjectId(count), &[7; SMALL + 2000]).is_ok() {
+            count += 1;
+        }
+        assert_eq!(count, 40);
+        let small = ObjectId(count);
+        store.put(small, &[8; SMALL]).unwrap();
+        let snapshot = store.snapshot().unwrap();
+        assert!(store.remove(ObjectId(0)).unwrap());
+        let syncs = store.core.commit.count();
+        store.checkpoint().unwrap();
+        assert!(store.core.commit.count() <= syncs + 2);
+        assert!(store.free() >= 10 * UNIT);
+        assert_eq!(store.get(small).unwrap().as_deref(), Some(&[8; SMALL][..]));
+        let place = |id| store.core.index.get(id).unwrap().unwrap().kind;
+        assert_eq!(place(small), JOURNAL);
+        drop(snapshot);
+        store.checkpoint().unwrap();
+        assert_eq!(place(small), PACKED);
+        assert_eq!(store.get(small).unwrap().as_deref(), Some(&[8; SMALL][..]));
+        store.check_room().unwrap();
+    }
 
     /// One object was moved, which no journal states, and then the last one was removed: a sync does not free the pack.
     #[test]
