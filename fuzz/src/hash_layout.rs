@@ -62,7 +62,9 @@ pub fn check(bytes: &[u8]) {
             index: random.u64() as u32,
             units: random.u64() as u32,
             sequence: random.u64(),
-            dead: random.u64(),
+            // 40 bits of bytes, and 24 bits of words.
+            dead: random.below(1 << 40),
+            waste: random.below(1 << 24) * 8,
         });
         made.needed
             .other
