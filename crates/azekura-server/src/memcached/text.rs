@@ -6,10 +6,13 @@
 //!
 //! Where the releases of memcached differ, this is 1.6.45: an empty line, and a known command with too few words, are
 //! "bad command line format" (1.6.18: `ERROR`); `delete k 10` deletes; a space before the command is an error; data of a
-//! refused line is swallowed as soon as its length could be read; a `delete` takes no notice of more words than its key. One
-//! answer is nobody's: where a key of a `get` is too long, 1.6.45 sends an empty line behind the error and drops answers that were
-//! to leave before it; here the error is one line, and nothing is dropped. `extstore` is `ERROR`, as where memcached was
-//! built without; `delete`, `incr` and the like take no notice of more words than they know.
+//! refused line is swallowed as soon as its length could be read. `extstore` is `ERROR`, as where memcached was built
+//! without; `delete`, `incr` and the like take no notice of more words than they know. Two answers differ from 1.6.45:
+//!
+//! - A `delete` with five words or more after the command is refused, as by 1.6.18. 1.6.45 takes the first for the key and
+//!   ignores the rest, and so fails memccapable, the checker of libmemcached, which demands an error for `delete a b c d e`.
+//! - Where a key of a `get` is too long, 1.6.45 sends an empty line after the error and drops answers that were to leave
+//!   before it; here the error is one line, and nothing is dropped.
 
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
 
@@ -276,13 +279,13 @@ fn parse_other<'i>(word: &[u8], rest: &'i [u8], line: &'i [u8]) -> Command<'i> {
         Some(_) => refused(BAD_FORMAT),
     };
     match word {
-        // Words after the key mean nothing, but `noreply` at the end.
-        b"delete" => match key {
-            Some(key) => Command::Delete {
+        // Up to three words after the key mean nothing, but `noreply` at the end.
+        b"delete" => match (key, words.nth(2)) {
+            (Some(key), None) => Command::Delete {
                 key,
                 noreply: is_quiet,
             },
-            None => refused(BAD_FORMAT),
+            _ => refused(BAD_FORMAT),
         },
         b"incr" | b"decr" => match (key, second) {
             (Some(key), Some(delta)) => match unsigned(delta) {

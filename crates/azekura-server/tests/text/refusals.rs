@@ -48,11 +48,6 @@ fn lines_that_are_not_as_they_should_be_are_refused() {
          < CLIENT_ERROR bad command line format
          > delete
          < CLIENT_ERROR bad command line format
-         > delete a 10
-         < NOT_FOUND
-         > delete a 0 noreply
-         > delete a b c d e
-         < NOT_FOUND
          > incr a
          < CLIENT_ERROR bad command line format
          > touch a
@@ -76,6 +71,66 @@ fn lines_that_are_not_as_they_should_be_are_refused() {
          > verbosity 2
          < OK",
     );
+}
+
+/// Every answer is that of 1.6.45, except those to the lines of five words and more: see `memcached/text.rs`.
+#[test]
+fn a_delete_is_judged_by_its_key_and_the_count_of_its_words() {
+    let removed = [
+        "delete k",
+        "delete k 0",
+        "delete k 10",
+        "delete k -1",
+        "delete k abc",
+        "delete k norepl",
+        "delete k noreply 0",
+        "delete k 0 0",
+        "delete k a b",
+        "delete k b c d",
+        "delete k  0",
+        "delete  k",
+    ];
+    let removed_silently = [
+        "delete k noreply",
+        "delete k 0 noreply",
+        "delete k 10 noreply",
+        "delete k a noreply",
+        "delete k b c noreply",
+    ];
+    let refused = [
+        "delete",
+        "delete k b c d e",
+        "delete k b c d e f g h",
+        "delete k noreply b c d",
+    ];
+    let refused_silently = ["delete k b c d noreply", "delete k b c d e f noreply"];
+    let stored = "> set k 0 0 1
+         > x
+         < STORED";
+    for line in removed {
+        plays(&format!(
+            "{stored}\n> {line}\n< DELETED\n> {line}\n< NOT_FOUND\n> get k\n< END"
+        ));
+    }
+    for line in removed_silently {
+        plays(&format!("{stored}\n> {line}\n> {line}\n> get k\n< END"));
+    }
+    let kept = "> get k
+         < VALUE k 0 1
+         < x
+         < END";
+    for line in refused {
+        plays(&format!(
+            "{stored}\n> {line}\n< CLIENT_ERROR bad command line format\n{kept}"
+        ));
+    }
+    for line in refused_silently {
+        plays(&format!("{stored}\n> {line}\n{kept}"));
+    }
+    // The key is the first word, and only that.
+    plays(&format!(
+        "{stored}\n> delete a k\n< NOT_FOUND\n> delete a b k d\n< NOT_FOUND\n> delete noreply\n{kept}"
+    ));
 }
 
 #[test]
