@@ -2,8 +2,9 @@
 //!
 //! Read-only. What is verified: the superblock slots, the root and every image; every frame of every segment;
 //! that every entry of the index points to a record whose hash is the entry's; that no key is there twice;
-//! that the count is right. It runs beside readers and writers: what they change meanwhile is verified in its
-//! old or its new state. It does not stop at the first damage, and mends none: `repair` does.
+//! that the count is right, if nothing was changed while the index was walked. It runs beside readers and writers: what
+//! they change meanwhile is verified in its old or its new state. It does not stop at the first damage, and repairs none:
+//! `repair` does.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -21,7 +22,7 @@ use crate::index::Index;
 use crate::index::hash::{Hash, STRIPES};
 use crate::log::anchor::{Extent, read_extent};
 use crate::log::layout::{CONTROL_OFFSET, FIRST_FRAME, Link};
-use crate::log::{Address, Log, LogPosition, Segment, Stop, Use};
+use crate::log::{Address, End, Log, LogPosition, Segment, Stop, Use};
 
 /// Damage is listed up to this many lines; then it is clear that a repair is due.
 const DAMAGE_MAX: usize = 1000;
@@ -36,8 +37,8 @@ pub(super) struct Checked<'c> {
     pub(super) secrets: &'c RapidSecrets,
     pub(super) root: Option<Extent>,
     pub(super) images: Vec<Image>,
-    /// The segment that is being appended to.
-    pub(super) open: u32,
+    /// The end of the log: it moves with every change.
+    pub(super) end: &'c dyn Fn() -> End,
     /// What lies before it was synced: there, nothing can be blank.
     pub(super) durable: LogPosition,
     /// What opening found.
@@ -56,7 +57,7 @@ impl Core {
             secrets: &self.secrets,
             root: state.superblock.as_ref().and_then(|(_, last)| last.root),
             images: state.images.clone(),
-            open: self.log.end().segment(),
+            end: &|| self.log.end(),
             durable: self.log.durable(),
             known: &self.known,
             count: &|| self.count(),
@@ -68,6 +69,7 @@ impl Core {
 impl Checked<'_> {
     pub(super) fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
         let mut report = CheckReport::default();
+        let open = (self.end)().segment();
         let segments = self.log.segments().in_use(Use::Log);
         let total = segments.len() as u64 + STRIPES as u64;
         for damage in damaged_slots(self.log.storage().as_ref())? {
@@ -86,9 +88,12 @@ impl Checked<'_> {
         self.check_checkpoint(&mut report);
         for (done, segment) in segments.iter().enumerate() {
             progress(done as u64, total);
-            self.check_segment(segment, &mut report)?;
+            self.check_segment(segment, open, &mut report)?;
         }
-        let before = (self.count)();
+        let end = (self.end)();
+        // Every change before this end is in the index, and counted. A later one moves the end.
+        epoch::wait_for_brief();
+        let counted = (self.count)();
         for stripe in 0..STRIPES {
             if stripe % 64 == 0 {
                 progress(segments.len() as u64 + stripe as u64, total);
@@ -97,13 +102,9 @@ impl Checked<'_> {
                 report.note(error.to_string());
             }
         }
-        let after = (self.count)();
-        let (least, most) = (before.min(after), before.max(after));
-        if report.is_sound() && !(least..=most).contains(&report.records) && before == after {
-            report.note(format!(
-                "{} records found, {before} counted",
-                report.records
-            ));
+        if report.is_sound() && report.records != counted && (self.end)() == end {
+            let found = report.records;
+            report.note(format!("{found} records found, {counted} counted"));
         }
         progress(total, total);
         Ok(report)
@@ -139,7 +140,8 @@ impl Checked<'_> {
         }
     }
 
-    fn check_segment(&self, segment: &Segment, report: &mut CheckReport) -> Result<()> {
+    /// `open`: the segment that is being appended to.
+    fn check_segment(&self, segment: &Segment, open: u32, report: &mut CheckReport) -> Result<()> {
         let (index, sequence) = (segment.index, segment.sequence);
         let mut from = FIRST_FRAME;
         loop {
@@ -155,7 +157,7 @@ impl Checked<'_> {
                 sequence,
                 offset: at,
             };
-            if blank && (index == self.open || self.log.link(index, sequence) == Link::None) {
+            if blank && (index == open || self.log.link(index, sequence) == Link::None) {
                 return Ok(());
             }
             let is_known = self.known.list().iter().any(|known| known.offset == offset);

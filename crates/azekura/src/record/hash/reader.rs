@@ -552,7 +552,7 @@ impl Persistent for HashReader {
                 secrets: &view.secrets,
                 root: view.last.root,
                 images: view.root.images.clone(),
-                open: view.end.lock().segment(),
+                end: &|| *view.end.lock(),
                 durable: view.trust.durable,
                 known: &view.known,
                 count: &|| view.count(),

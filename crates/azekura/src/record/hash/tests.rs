@@ -3,6 +3,7 @@
 //! These are the quick ones, for who works on the engine. Its promises are tested in `tests/`, a file
 //! for each, with power cuts, kills, damage and threads.
 
+mod checked;
 mod cold;
 mod end;
 mod lengths;

@@ -1,0 +1,52 @@
+//! The check of a store in use: what others change meanwhile is no damage, and a count that is wrong is.
+
+use super::*;
+use crate::index::hash::STRIPES;
+
+/// A store of `count` records.
+fn filled(count: u32) -> HashDb {
+    let db = HashDb::create_on(Memory::new(1 << 26).unwrap(), &small()).unwrap();
+    for n in 0..count {
+        db.put(&n.to_le_bytes(), b"value").unwrap();
+    }
+    db
+}
+
+/// Of keys that are not stored, one whose record would stand in a stripe that `wanted` takes.
+fn absent(db: &HashDb, wanted: impl Fn(usize) -> bool) -> [u8; 4] {
+    let keys = (1 << 20..).map(u32::to_le_bytes);
+    let found = |key: &[u8; 4]| wanted(db.core.hash(key).stripe());
+    keys.take(1 << 16).find(found).unwrap()
+}
+
+/// One record goes that the check has not seen yet, and another comes where it has been: one fewer is found than there are, and
+/// as many are counted before and after.
+#[test]
+fn records_that_come_and_go_while_a_store_is_checked_are_no_damage() {
+    let db = filled(2000);
+    let keys = (0..2000u32).map(u32::to_le_bytes);
+    let later = |key: &[u8; 4]| db.core.hash(key).stripe() > STRIPES * 3 / 4;
+    let goes = keys.clone().find(later).unwrap();
+    let comes = absent(&db, |stripe| stripe < STRIPES / 4);
+    let mut is_changed = false;
+    let report = db.check(&mut |done, total| {
+        if total - done <= STRIPES as u64 / 2 && !is_changed {
+            is_changed = true;
+            db.put(&comes, b"value").unwrap();
+            assert!(db.remove(&goes).unwrap());
+        }
+    });
+    let report = report.unwrap();
+    assert!(is_changed);
+    assert_eq!((report.records, db.count()), (1999, 2000));
+    assert_eq!(report.damage, Vec::<String>::new());
+}
+
+#[test]
+fn a_count_that_is_wrong_is_found_where_nothing_is_changed_meanwhile() {
+    let db = filled(100);
+    assert!(db.check(&mut |_, _| ()).unwrap().is_sound());
+    db.core.count.add(&crate::epoch::pin(), 1);
+    let report = db.check(&mut |_, _| ()).unwrap();
+    assert_eq!(report.damage, ["100 records found, 101 counted"]);
+}
