@@ -1,6 +1,6 @@
 //! `search`: prints the records whose keys match a pattern.
-//! A search looks at every key until it has enough; with `--mode edit` it looks at all, and the nearest
-//! come out, nearest first. The answer is no if nothing matched.
+//! A search reads every key until it has enough; with `--mode edit` and `editbin` it reads all, and prints the nearest,
+//! nearest first. The answer is no if nothing matched.
 //! It does not know how matching works: the library's `Search` does.
 
 use std::ffi::OsString;
@@ -14,7 +14,7 @@ use crate::exit::Outcome;
 use crate::listing::Listing;
 use crate::output::Output;
 
-/// What `--mode edit` prints unless told otherwise.
+/// How many records `--mode edit` and `editbin` print without `--limit`.
 const NEAREST: usize = 10;
 
 /// Print the records whose keys match a pattern
@@ -34,7 +34,7 @@ pub(crate) struct Search {
     /// Texts must stand as whole words
     #[arg(long, short)]
     words: bool,
-    /// Print at most so many; 0 means all [default: 0, with --mode edit 10]
+    /// Print at most so many; 0 means all [default: 0, with --mode edit and editbin 10]
     #[arg(long, value_name = "COUNT")]
     limit: Option<usize>,
     #[command(flatten)]
@@ -55,14 +55,18 @@ enum Mode {
     Regex,
     /// The keys that the fewest insertions, deletions and changes of characters make the text
     Edit,
+    /// The keys that the fewest insertions, deletions and changes of bytes make the text
+    #[value(name = "editbin")]
+    EditBin,
 }
 
 impl Search {
     pub(crate) fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
         let pattern = self.pattern()?;
-        let limit = self
-            .limit
-            .unwrap_or(if self.mode == Mode::Edit { NEAREST } else { 0 });
+        let limit = self.limit.unwrap_or(match self.mode {
+            Mode::Edit | Mode::EditBin => NEAREST,
+            _ => 0,
+        });
         let store = azekura::open::open_read_only(&self.file)?;
         let mut printed = Ok(());
         let found = store.search(&pattern, limit, &mut |key, value| {
@@ -84,7 +88,7 @@ impl Search {
             Mode::Begins => Place::Start,
             Mode::Ends => Place::End,
             Mode::Equals => Place::Whole,
-            Mode::Regex | Mode::Edit => return self.single(&patterns),
+            Mode::Regex | Mode::Edit | Mode::EditBin => return self.single(&patterns),
         };
         let texts: Vec<&[u8]> = patterns.iter().map(Vec::as_slice).collect();
         Pattern::text(&texts, place, self.ignore_case, self.words)
@@ -93,10 +97,10 @@ impl Search {
     /// The modes that take one pattern and say themselves what its letters mean.
     fn single(&self, patterns: &[Vec<u8>]) -> Result<Pattern> {
         let refuse = |what: &str| {
-            let mode = if self.mode == Mode::Regex {
-                "regex"
-            } else {
-                "edit"
+            let mode = match self.mode {
+                Mode::Regex => "regex",
+                Mode::EditBin => "editbin",
+                _ => "edit",
             };
             Error::new(Kind::Invalid, format!("--mode {mode} takes {what}"))
         };
@@ -112,8 +116,8 @@ impl Search {
             (Mode::Regex, Err(_)) => {
                 Err(refuse("UTF-8 text").remedy(r"write other bytes as (?-u)\xHH"))
             }
+            (Mode::EditBin, _) | (_, Err(_)) => Ok(Pattern::nearest_bytes(pattern)),
             (_, Ok(text)) => Ok(Pattern::nearest_text(text)),
-            (_, Err(_)) => Ok(Pattern::nearest_bytes(pattern)),
         }
     }
 }

@@ -265,6 +265,29 @@ fn searches_find_by_every_mode() {
         search(&["aple", "--mode", "edit", "--limit", "2"]),
         "apple maple"
     );
+    // One character of four bytes is nearer to a letter than two letters are, and farther in bytes.
+    for word in ["wxyz\u{1d11e}", "wxyz123"] {
+        place
+            .run(&["set", "--durability", "process", "s.azh", word, "v"])
+            .ok();
+    }
+    let nearest = |mode| search(&["wxyz1", "--mode", mode, "--limit", "1"]);
+    assert_eq!(
+        (nearest("edit"), nearest("editbin")),
+        ("wxyz\u{1d11e}".into(), "wxyz123".into())
+    );
+    assert_eq!(
+        search(&["7778797a31", "--hex", "--mode", "editbin", "--limit", "1"]),
+        "7778797a313233"
+    );
+    // Ten, if no limit is given.
+    for key in 0..10 {
+        let word = format!("z{key}");
+        place
+            .run(&["set", "--durability", "process", "s.azh", &word, "v"])
+            .ok();
+    }
+    assert_eq!(search(&["z", "--mode", "editbin"]).split(' ').count(), 10);
     assert_eq!(search(&["no such key"]), "");
     assert_eq!(
         place
@@ -280,6 +303,8 @@ fn searches_find_by_every_mode() {
     place
         .run(&["search", "s.azh", "a", "b", "--mode", "edit"])
         .error(3);
+    let refused = place.run(&["search", "s.azh", "a", "-i", "--mode", "editbin"]);
+    assert!(refused.error(3).contains("--mode editbin takes neither"));
 }
 
 #[test]
