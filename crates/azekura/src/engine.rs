@@ -231,10 +231,11 @@ pub type VisitWithTimeLeft<'v> = dyn FnMut(&[u8], &[u8], Option<Duration>) -> Co
 
 /// Engines whose records may have a time to live. A record whose time has passed is absent.
 pub trait Expiring: Engine {
-    /// Puts a record that is absent once `left` has passed; `None`: it does not expire. Errors as `update`.
-    fn put_for(&self, key: &[u8], value: &[u8], left: Option<Duration>) -> Result<()>;
+    /// Puts a record that is absent once `time` has passed. A record put in any other way does not expire. Errors as
+    /// `update`.
+    fn put_for(&self, key: &[u8], value: &[u8], time: Duration) -> Result<()>;
 
-    /// As [`scan`](Reader::scan), and tells the time each record has left.
+    /// As [`scan`](Reader::scan), and reports the time each record has left.
     fn scan_with_time_left(
         &self,
         from: Option<&Bookmark>,

@@ -141,8 +141,8 @@ impl Engine for Timed {
 }
 
 impl Expiring for Timed {
-    fn put_for(&self, key: &[u8], value: &[u8], left: Option<Duration>) -> Result<()> {
-        let ms = left.map_or(0, |left| left.as_millis() as u64);
+    fn put_for(&self, key: &[u8], value: &[u8], time: Duration) -> Result<()> {
+        let ms = time.as_millis() as u64;
         let mut timed = ms.to_le_bytes().to_vec();
         timed.extend_from_slice(&value[8..]);
         self.0.update(key, &mut |_| Edit::put(&timed))

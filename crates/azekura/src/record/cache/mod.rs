@@ -419,11 +419,8 @@ impl Reader for CacheDb {
 }
 
 impl Expiring for CacheDb {
-    fn put_for(&self, key: &[u8], value: &[u8], left: Option<Duration>) -> Result<()> {
-        match left {
-            None => self.put(key, value),
-            Some(left) => self.put_for(key, value, left),
-        }
+    fn put_for(&self, key: &[u8], value: &[u8], time: Duration) -> Result<()> {
+        self.put_for(key, value, time)
     }
 
     fn scan_with_time_left(

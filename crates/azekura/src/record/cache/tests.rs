@@ -172,6 +172,25 @@ fn what_is_asked_for_stays_though_much_comes_once() {
 }
 
 #[test]
+fn the_cache_and_the_contract_put_for_a_time_by_the_same_call() {
+    type PutFor = fn(&CacheDb, &[u8], &[u8], Duration) -> Result<()>;
+    let calls: [PutFor; 2] = [CacheDb::put_for, <CacheDb as Expiring>::put_for];
+    let (hands, clock) = hands();
+    let db = CacheDb::with(&Options {
+        clock,
+        ..Options::default()
+    })
+    .unwrap();
+    for put_for in calls {
+        put_for(&db, b"mortal", b"1", Duration::from_secs(10)).unwrap();
+        let left = db.time_left(b"mortal").unwrap().flatten();
+        assert_eq!(left, Some(Duration::from_secs(10)));
+        assert!(db.remove(b"mortal").unwrap());
+    }
+    assert_eq!(hands.load(Ordering::Relaxed), 0);
+}
+
+#[test]
 fn records_of_which_the_time_is_over_are_absent_to_everything() {
     let (hands, clock) = hands();
     let db = CacheDb::with(&Options {

@@ -251,7 +251,7 @@ impl Snapshot {
                     }
                     (Some(at), Some(expiring)) => {
                         let left = Duration::from_millis(at - now);
-                        expiring.put_for(record.key, record.value, Some(left))?;
+                        expiring.put_for(record.key, record.value, left)?;
                     }
                     _ => batch.push((record.key, record.value)),
                 }
