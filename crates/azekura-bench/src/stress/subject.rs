@@ -323,12 +323,7 @@ impl Stressed for HashDb {
                 sound("the copy", &copy.check(&mut |_, _| ())?.damage)?;
                 scan(&copy, show)
             }
-            // A reader beside a writer that compacts all the time may be refused: it is free to come again.
-            Chore::Reader => match HashReader::open(self.path()) {
-                Ok(reader) => scan(&reader, show),
-                Err(error) if error.kind() == Kind::Locked => scan(self, show),
-                Err(error) => Err(error),
-            },
+            Chore::Reader => scan(&HashReader::open(self.path())?, show),
             _ => scan(self, show),
         }
     }

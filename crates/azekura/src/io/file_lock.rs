@@ -11,6 +11,8 @@
 //! | 2^62 + 1 | shared: every reader in another process; the writer takes it to cut the file short |
 //! | 2^62 + 2 | shared: handles of a writer whose requests may outlive their process, until the last one has landed |
 //!
+//! The writer holds the second only while it cuts: who opens the file for reading then waits for it, for a bounded time.
+//!
 //! A process that is killed leaves requests of a ring behind, which the system carries to their end, and only then gives up
 //! the open file they are of. Who opens the file next waits for them: what they write must not meet what it writes.
 //!
@@ -31,6 +33,8 @@ use crate::error::{Error, Kind, Result};
 const WRITER: i64 = 1 << 62;
 const READERS: i64 = WRITER + 1;
 const FLIGHTS: i64 = WRITER + 2;
+/// How long a reader waits while the writer cuts the file short: a call of the system, unless its process is stopped in it.
+const CUTTING_MAX: Duration = Duration::from_secs(10);
 /// How long requests of a dead process are waited for.
 const LANDING_MAX: Duration = Duration::from_secs(60);
 
@@ -55,17 +59,7 @@ impl FileLock {
         path: &Path,
     ) -> Result<Self> {
         if access == Access::Read {
-            let taken = set(file, READERS, libc::F_RDLCK)
-                .map_err(|e| Error::io("cannot lock the file for reading", e).at(path))?;
-            return if taken {
-                Ok(Self { identity: None })
-            } else {
-                Err(
-                    Error::new(Kind::Locked, "its writer is cutting the file short")
-                        .at(path)
-                        .remedy("open it again"),
-                )
-            };
+            return await_cut(file, path).map(|()| Self { identity: None });
         }
         if !WRITERS.lock().insert(identity) {
             return Err(
@@ -155,6 +149,23 @@ pub(super) fn without_readers<T>(file: &std::fs::File, cut: impl FnOnce() -> T) 
 /// Whether another open file has the writer's lock.
 pub(super) fn has_writer(file: &std::fs::File) -> bool {
     is_held(file, WRITER)
+}
+
+/// Takes the lock of a reader, when the writer does not cut the file short; `Locked` if it does for too long.
+fn await_cut(file: &std::fs::File, path: &Path) -> Result<()> {
+    let start = Instant::now();
+    loop {
+        let taken = set(file, READERS, libc::F_RDLCK)
+            .map_err(|e| Error::io("cannot lock the file for reading", e).at(path))?;
+        if taken {
+            return Ok(());
+        }
+        if start.elapsed() > CUTTING_MAX {
+            let error = Error::new(Kind::Locked, "its writer is cutting the file short");
+            return Err(error.at(path).remedy("open it again"));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// Returns when requests of a process that is gone have landed; `Locked` if they do not.
@@ -352,6 +363,25 @@ mod tests {
         let two = [writer.again().unwrap(), writer.again().unwrap()];
         drop((two, writer));
         File::open(&path, Access::Write).unwrap().sync().unwrap();
+    }
+
+    #[test]
+    fn a_reader_waits_while_the_file_is_cut_short() {
+        let (_folder, path) = new_file();
+        let writer = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        let (cutting, after) = (Duration::from_millis(100), Instant::now());
+        let reader = without_readers(&writer, || {
+            let path = path.clone();
+            let reader = std::thread::spawn(move || File::open(&path, Access::Read));
+            std::thread::sleep(cutting);
+            reader
+        });
+        let reader = reader.expect("no reader has it open").join().unwrap();
+        assert!(reader.is_ok() && after.elapsed() >= cutting, "{reader:?}");
+        // While it has the file open, nothing is cut.
+        assert!(without_readers(&writer, || ()).is_none());
+        drop(reader);
+        assert!(without_readers(&writer, || ()).is_some());
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
 use crate::error::{Error, Kind};
@@ -452,6 +452,35 @@ fn what_a_killed_thread_left_open_in_the_log_is_not_damage() {
     }
     let reader = reader.reading_doubtful();
     assert_eq!(reader.get(b"key04").unwrap(), Some(vec![7; 100]));
+}
+
+#[test]
+fn a_reader_opens_beside_a_writer_that_compacts_all_the_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("s.azh");
+    let db = HashDb::create(&path, &small()).unwrap();
+    db.put(b"stays", b"here").unwrap();
+    let ends = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ends.load(Ordering::Relaxed) {
+                for key in 0..100_u32 {
+                    db.put(&key.to_le_bytes(), &[7; 400]).unwrap();
+                }
+                for key in 0..100_u32 {
+                    db.remove(&key.to_le_bytes()).unwrap();
+                }
+                db.compact(&mut |_, _| ()).unwrap();
+            }
+        });
+        let found: Vec<Result<Option<Vec<u8>>>> = (0..2000)
+            .map(|_| HashReader::open(&path)?.get(b"stays"))
+            .collect();
+        ends.store(true, Ordering::Relaxed);
+        for found in found {
+            assert_eq!(found.unwrap().as_deref(), Some(&b"here"[..]));
+        }
+    });
 }
 
 #[test]
