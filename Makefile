@@ -23,8 +23,10 @@ export SUITES
 BENCH_COUNT ?= 1000000
 
 RESULTS := target/test-results.txt
-# Built so that a test decides how threads meet: slower, and apart from all else. One test at a time.
-WEAVE := RUST_TEST_THREADS=1 RUSTFLAGS="--cfg azekura_weave" CARGO_TARGET_DIR=target/weave $(CARGO)
+# Built so that a test decides how threads meet: slower; only this workspace's crates are built once more. One test at a
+# time. Clippy is such a wrapper itself.
+WEAVE := RUST_TEST_THREADS=1 RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/.ci/rustc-schedule $(CARGO)
+WEAVE_LINT := RUSTFLAGS="--cfg azekura_weave" CARGO_TARGET_DIR=target/weave $(CARGO)
 WEAVE_TESTS := -p azekura --test weave
 FUZZ_TARGETS := $(filter-out fuzz_canary,$(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs))))
 
@@ -64,7 +66,7 @@ mutants-rotating: ## The same for six of them, others each day
 lint: setup ## Check form, lints, house rules, documents and licences; change nothing
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --all-targets -- -D warnings
-	$(WEAVE) clippy --locked $(WEAVE_TESTS) -- -D warnings
+	$(WEAVE_LINT) clippy --locked $(WEAVE_TESTS) -- -D warnings
 	$(CARGO) test --locked -p azekura --test tidy
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps
 	cd fuzz && $(CARGO) fmt --check && CARGO_TARGET_DIR=../target/fuzz $(CARGO) check --locked

@@ -97,7 +97,7 @@ pub struct Shape {
     pub any_one_in: u64,
     /// Clears.
     pub clears: u32,
-    /// Syncs.
+    /// Syncs, by two threads.
     pub syncs: u32,
     /// Steps of upkeep.
     pub upkeep: u32,
@@ -460,14 +460,17 @@ fn run(store: &dyn Store, history: &History, shape: &Shape, seed: u64) {
             }
         }
     };
-    threads.add(move || {
-        let mut random = Random::new(!seed);
-        for _ in 0..shape.syncs {
-            idle(random.below(200));
-            let span = history.span(|| store.sync());
-            history.syncs.lock().push(span);
-        }
-    });
+    // Two, so that one may share the sync of the other.
+    for syncer in 0..2 {
+        threads.add(move || {
+            let mut random = Random::new(!seed ^ u64::from(syncer));
+            for _ in (syncer..shape.syncs).step_by(2) {
+                idle(random.below(200));
+                let span = history.span(|| store.sync());
+                history.syncs.lock().push(span);
+            }
+        });
+    }
     threads.add(move || {
         let mut random = Random::new(seed ^ 0x0c1e);
         for _ in 0..shape.clears.min(u32::from(history.promise.clears) * 8) {

@@ -49,10 +49,15 @@ fn value(key: &[u8], version: u64, len: usize) -> Vec<u8> {
 
 /// Looks at a value as long as it is lent: it does not change.
 fn look(db: &TinyDb, key: &[u8]) -> Option<Vec<u8>> {
+    look_for(db, key, 3)
+}
+
+/// As [`look`], and lets others go on so many times meanwhile.
+fn look_for(db: &TinyDb, key: &[u8], points: u32) -> Option<Vec<u8>> {
     db.read_with(key, |lent| {
         let lent = lent?;
         let first = lent.to_vec();
-        for _ in 0..3 {
+        for _ in 0..points {
             point();
             assert!(lent == first, "what is lent stays");
         }
@@ -110,7 +115,11 @@ fn removal(seed: u64, run: &mut dyn FnMut(Threads<'_>)) {
         }
     });
     threads.add(move || {
-        let found = look(shared, &keys[0]);
+        // It begins while the other is somewhere within its first removals, and looks for long.
+        for _ in 0..seed % 97 {
+            point();
+        }
+        let found = look_for(shared, &keys[0], 60);
         assert!(found.is_none_or(|found| found == value(&keys[0], 1, 20)));
         shared.put(&keys[2], &value(&keys[2], 1, 20)).unwrap();
         assert!(look(shared, &keys[2]).is_some());

@@ -344,6 +344,28 @@ fn a_hash_file_that_threads_use_loses_nothing_in_a_crash() {
     );
 }
 
+/// Few changes of several threads, each of which returns when it is durable: their syncs are shared, and what one thread appends
+/// while the device works for another is not part of that.
+#[test]
+fn a_change_that_waited_for_a_shared_sync_survives_loss_of_power() {
+    let counts = storms(120, 60, |random| {
+        let mut engine = Hash::draw(random);
+        engine.0.durability = Durability::Power;
+        let shape = Shape {
+            keys: 4,
+            writers: 4,
+            changes: 5,
+            len_max: 40,
+            any_one_in: 1,
+            clears: 0,
+            syncs: 4,
+            upkeep: 0,
+        };
+        (engine, shape)
+    });
+    tried_at_least(states(&counts), 30_000, "crashes around shared syncs");
+}
+
 #[test]
 fn a_cleared_file_that_was_just_opened_stays_clear() {
     let counts = storms(400, 1, |random| {

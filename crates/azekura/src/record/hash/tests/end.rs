@@ -72,6 +72,23 @@ fn what_a_sync_makes_durable_is_the_end_and_opens_again() {
     assert!(closed > 20, "{closed}");
 }
 
+/// The end that a sync makes durable is the one it began with. What is appended while the device works was not handed to it:
+/// were it taken to be durable, the next sync would skip it, and a loss of power would take an acknowledged change.
+#[test]
+fn what_is_appended_during_a_sync_waits_for_the_next() {
+    let db = HashDb::create_on(Memory::new(1 << 26).unwrap(), &small()).unwrap();
+    db.put(b"before", b"1").unwrap();
+    let began = db.position();
+    let during = || db.put(b"during", b"2");
+    db.log().sync_now_after(&during).unwrap();
+    assert_eq!(db.log().durable(), began);
+    assert_eq!(db.log().mark().unwrap().durable, began);
+    let syncs = db.log().syncs();
+    db.sync(Durability::Power).unwrap();
+    assert_eq!(db.log().syncs(), syncs + 1, "the device is reached again");
+    assert_eq!(db.log().durable(), db.position());
+}
+
 /// A segment past the position was cleaned and free again: a follower that began there was shown nothing, for ever, and
 /// was told that this was all.
 #[test]
