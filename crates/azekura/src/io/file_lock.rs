@@ -13,8 +13,10 @@
 //!
 //! The writer holds the second only while it cuts: who opens the file for reading then waits for it, for a bounded time.
 //!
-//! A process that is killed leaves requests of a ring behind, which the system carries to their end, and only then gives up
-//! the open file they are of. Who opens the file next waits for them: what they write must not meet what it writes.
+//! A process that is killed leaves requests of a ring behind, which the system carries to their end. It takes the ring apart
+//! some time after the process was reaped, and only then gives up the open files in it. So a ring never has the open file with
+//! the writer's lock, but another of the same file, with a lock of the third byte: the writer's lock ends with its process, and
+//! the next writer waits for the ring, since what its requests write must not meet what it writes.
 //!
 //! It does not know what is in the file.
 
@@ -22,10 +24,12 @@
 
 use std::collections::BTreeSet;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use rustix::fs::OFlags;
 
 use super::Access;
 use crate::error::{Error, Kind, Result};
@@ -88,6 +92,33 @@ impl FileLock {
                 .remedy(OR_READ_ONLY),
         )
     }
+}
+
+/// The same file opened again, by what the system says of the open one. `None` of anything but a file or a block device.
+/// Errors: of the system, also where it does not list open files.
+pub(super) fn open_again(file: &std::fs::File) -> std::io::Result<Option<std::fs::File>> {
+    let kind = file.metadata()?.file_type();
+    if !kind.is_file() && !kind.is_block_device() {
+        return Ok(None);
+    }
+    let direct = rustix::fs::fcntl_getfl(file)? & OFlags::DIRECT;
+    let mut options = std::fs::OpenOptions::new();
+    options
+        .read(true)
+        .write(access_of(file)? == Access::Write)
+        .custom_flags(libc::O_CLOEXEC | direct.bits().cast_signed());
+    let own = format!("/proc/self/fd/{}", file.as_raw_fd());
+    options.open(own).map(Some)
+}
+
+/// Whether a file is open for writing.
+pub(super) fn access_of(file: &std::fs::File) -> std::io::Result<Access> {
+    let mode = rustix::fs::fcntl_getfl(file)? & OFlags::RWMODE;
+    Ok(if mode == OFlags::RDONLY {
+        Access::Read
+    } else {
+        Access::Write
+    })
 }
 
 impl FileLock {
@@ -251,15 +282,18 @@ fn holder(inode: u64) -> Option<u32> {
 mod tests {
     use std::io::{Read, Write};
     use std::process::{Child, Command, Stdio};
+    use std::sync::Arc;
 
     use super::*;
     use crate::io::Storage;
     use crate::io::file::File;
+    use crate::io::flight::{self, Means};
 
     const PATH: &str = "AZEKURA_TEST_LOCK_PATH";
+    const FLIES: &str = "AZEKURA_TEST_LOCK_FLIES";
 
-    /// Runs `the_other_process` below in a process of its own, which then holds the file.
-    fn other_process(path: &Path) -> Child {
+    /// Runs `the_other_process` below in a process of its own, which then holds the file, and `flies`: has requests carried.
+    fn other_process(path: &Path, flies: bool) -> Child {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args([
                 "--exact",
@@ -267,6 +301,7 @@ mod tests {
                 "--nocapture",
             ])
             .env(PATH, path)
+            .env(FLIES, if flies { "yes" } else { "no" })
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -290,12 +325,19 @@ mod tests {
         let Some(path) = std::env::var_os(PATH) else {
             return;
         };
-        let file = File::open(path, Access::Write).unwrap();
+        let file: Arc<dyn Storage> = Arc::new(File::open(path, Access::Write).unwrap());
+        let flies = std::env::var_os(FLIES).is_some_and(|word| word == "yes");
+        let mut flight = flies.then(|| flight::open(&file, 2, Means::Best).unwrap());
+        if let Some(flight) = &mut flight {
+            let work = flight::Work::Sync;
+            flight.launch(flight::Request { token: 1, work }).unwrap();
+            flight.land(&mut Vec::new(), None).unwrap();
+        }
         std::io::stdout().write_all(b"it is mine").unwrap();
         std::io::stdout().flush().unwrap();
         // Until the parent lets go, or is gone.
         let _ = std::io::stdin().read(&mut [0]);
-        drop(file);
+        drop((flight, file));
     }
 
     fn new_file() -> (tempfile::TempDir, std::path::PathBuf) {
@@ -329,7 +371,7 @@ mod tests {
     #[test]
     fn another_process_is_named_and_its_death_frees_the_file() {
         let (_folder, path) = new_file();
-        let mut child = other_process(&path);
+        let mut child = other_process(&path, false);
         let error = File::open(&path, Access::Write).unwrap_err();
         assert_eq!(error.kind(), Kind::Locked);
         let wanted = format!(
@@ -342,6 +384,29 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(File::open(&path, Access::Write).is_ok());
+    }
+
+    /// The system takes a ring apart after its process was reaped, and gives up the files in it only then.
+    #[test]
+    fn a_killed_process_with_a_ring_frees_the_file_for_the_next_one() {
+        let (_folder, path) = new_file();
+        for _ in 0..10 {
+            let mut child = other_process(&path, true);
+            child.kill().unwrap();
+            child.wait().unwrap();
+            File::open(&path, Access::Write).unwrap().sync().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_ring_has_the_lock_of_flights_as_long_as_it_lives() {
+        let (_folder, path) = new_file();
+        let file: Arc<dyn Storage> = Arc::new(File::open(&path, Access::Write).unwrap());
+        let flight = flight::open(&file, 2, Means::Best).unwrap();
+        let other = std::fs::File::open(&path).unwrap();
+        assert_eq!(is_held(&other, FLIGHTS), flight.means() == "ring");
+        drop(flight);
+        assert!(!is_held(&other, FLIGHTS) && is_held(&other, WRITER));
     }
 
     #[test]

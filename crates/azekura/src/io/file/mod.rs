@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate};
 use rustix::io::{Errno, ReadWriteFlags};
 
-use super::file_lock::{FileLock, OR_READ_ONLY, without_readers};
+use super::file_lock::{FileLock, OR_READ_ONLY, open_again, without_readers};
 use super::{Access, Map, Storage};
 use crate::error::{Error, Kind, Result, size};
 use device::{Device, device_at, whole_blocks};
@@ -152,15 +152,9 @@ impl File {
 
     /// The same file opened again, for requests that may outlive the process (`file_lock`). `Io` where the system does not tell open files.
     pub(super) fn again(&self) -> Result<Self> {
-        let own = format!(
-            "/proc/self/fd/{}",
-            std::os::fd::AsRawFd::as_raw_fd(&self.file)
-        );
-        let file = OpenOptions::new()
-            .read(true)
-            .write(self.access == Access::Write)
-            .custom_flags(libc::O_CLOEXEC)
-            .open(own)
+        let again = open_again(&self.file);
+        let file = again
+            .and_then(|again| again.ok_or_else(|| ErrorKind::Unsupported.into()))
             .map_err(|error| self.error("cannot open the file again", error, 0))?;
         let lock = FileLock::of_flights(&file, self.access, &self.path)?;
         Ok(Self {

@@ -14,6 +14,7 @@
 #![expect(unsafe_code, reason = "entries tell the kernel addresses")]
 
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
@@ -26,6 +27,7 @@ use rustix::event::EventfdFlags;
 use super::{Flight, Gate, Landed, Request, Work};
 use crate::error::{Error, Kind, Result};
 use crate::io::Storage;
+use crate::io::file_lock::{FileLock, access_of, open_again};
 use crate::room;
 
 /// Most requests of a flight: no device has longer queues.
@@ -49,6 +51,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// A flight on a ring.
 pub(super) struct Ring {
     gate: Gate,
+    own: Option<Own>,
     queues: IoUring,
     /// Where the storage begins in the file.
     start: u64,
@@ -66,6 +69,30 @@ impl std::fmt::Debug for Ring {
             .field("depth", &self.gate.depth)
             .field("in_flight", &self.in_flight())
             .finish_non_exhaustive()
+    }
+}
+
+/// The file opened for the ring alone. If the process is killed the system closes it when the last request has landed, some
+/// time after all else of the process: the lock of the file's writer must not stay for so long.
+struct Own {
+    file: std::fs::File,
+    lock: FileLock,
+}
+
+impl Own {
+    /// `None` of what is no file, and where the system does not let us: then a killed process gives its files up later.
+    fn of(file: &std::fs::File, path: &Path) -> Result<Option<Self>> {
+        let opened = open_again(file).and_then(|own| Ok((own, access_of(file)?)));
+        let (own, access) = match opened {
+            Ok((Some(own), access)) => (own, access),
+            Ok((None, _)) => return Ok(None),
+            Err(why) => {
+                tracing::debug!(file = %path.display(), %why, "a ring shares the file with its writer");
+                return Ok(None);
+            }
+        };
+        let lock = FileLock::of_flights(&own, access, path)?;
+        Ok(Some(Self { file: own, lock }))
     }
 }
 
@@ -205,14 +232,17 @@ impl Ring {
         if !ring.params().is_feature_ext_arg() || !ring.params().is_feature_nodrop() {
             return Err(Error::new(Kind::Invalid, "the kernel's ring is too old"));
         }
+        let own = Own::of(file, storage.path())?;
+        let registered = own.as_ref().map_or(file, |own| &own.file);
         ring.submitter()
-            .register_files(&[file.as_raw_fd()])
+            .register_files(&[registered.as_raw_fd()])
             .map_err(refused)?;
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let counter = rustix::event::eventfd(0, flags)
             .map_err(|error| Error::io("no event counter", error))?;
         Ok(Self {
             gate: Gate::new(storage, depth)?,
+            own,
             queues: ring,
             start,
             slots: room::collect((0..depth).map(|_| None))?.into_boxed_slice(),
@@ -383,7 +413,7 @@ impl Drop for Ring {
         while self.in_flight() > 0 {
             let waited = self.enter(None).and_then(|()| self.reap(&mut landed));
             if waited.is_err() {
-                // The kernel may still write into the buffers: they are never freed.
+                // The kernel may still write into the buffers: they are never freed. The lock of its file stays as long.
                 std::mem::forget(std::mem::take(&mut self.slots));
                 return;
             }
@@ -391,5 +421,8 @@ impl Drop for Ring {
         }
         // Now, and not when the kernel comes to it: a device can be opened again at once.
         let _ = self.queues.submitter().unregister_files();
+        if let Some(own) = &mut self.own {
+            own.lock.release(&own.file);
+        }
     }
 }
