@@ -53,9 +53,6 @@ Examples:
 
 Exit code 0: sound; 8: a violation was found. The store of a violation is kept, and its folder is named.";
 
-/// A store that is locked for so long after the death of who had it open stays locked.
-const UNLOCKED_AFTER: Duration = Duration::from_secs(20);
-
 /// What can be put under stress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Engine {
@@ -388,18 +385,7 @@ impl Plan {
         };
         let open = || {
             ledger.tick();
-            let begun = Instant::now();
-            let opened = loop {
-                match S::open(shape, &opening, folder) {
-                    // The system closes the files of a killed process a little after its death.
-                    Err(error)
-                        if error.kind() == Kind::Locked && begun.elapsed() < UNLOCKED_AFTER =>
-                    {
-                        std::thread::sleep(Duration::from_millis(10));
-                    }
-                    opened => break opened,
-                }
-            };
+            let opened = S::open(shape, &opening, folder);
             opened.map_err(|error| match error.kind() {
                 Kind::Io => error,
                 Kind::Full if error.system().is_some() => error,

@@ -217,8 +217,9 @@ fn a_right_engine_passes_and_every_lie_is_caught() {
     }
 }
 
-/// A store as a killed process leaves it: three keys put, a batch of two begun and not acknowledged.
-fn killed(left: [Option<u32>; 5]) -> Result<()> {
+/// A store as a killed process leaves it: five keys put twice, a batch of the last two begun and not acknowledged. `left`: which
+/// version of each is there. `is_equal`: in the batch, the first key's value is the one it had before.
+fn killed(left: [Option<u32>; 5], is_equal: bool) -> Result<()> {
     let folder = tempfile::tempdir().unwrap();
     let fixed = Fixed {
         keys: Some(20),
@@ -226,9 +227,16 @@ fn killed(left: [Option<u32>; 5]) -> Result<()> {
         ..Fixed::default()
     };
     let mut shape = Shape::draw(1, 0, 1, false, &fixed);
-    // So that no two values are equal.
+    // No two values of 24 bytes are equal, and all that are empty.
     shape.content.edge_one_in = 1;
-    shape.content.edges = vec![24];
+    shape.content.edges = if is_equal { vec![0, 24] } else { vec![24] };
+    while is_equal
+        && ![(3, 2, 0), (3, 3, 0), (4, 2, 24), (4, 3, 24)]
+            .into_iter()
+            .all(|(key, version, len)| shape.content.len(key, 0, version) == len)
+    {
+        shape.content.seed += 1;
+    }
     let path = folder.path().join("ledger");
     Ledger::create(&path, shape.population)?;
     let ledger = Ledger::open(&path, shape.population, Access::Write)?;
@@ -263,7 +271,11 @@ fn killed(left: [Option<u32>; 5]) -> Result<()> {
 fn what_a_kill_may_leave_passes_and_what_it_must_not_is_caught() {
     let old = Some(2);
     for left in [[old, old, old, old, old], [old, old, old, Some(3), Some(3)]] {
-        killed(left).unwrap();
+        killed(left, false).unwrap();
+    }
+    // An empty value was put in place of an empty one: this key does not state whether the batch happened.
+    for last in [old, Some(3)] {
+        killed([old, old, old, old, last], true).unwrap();
     }
     for (left, what) in [
         (
@@ -277,7 +289,7 @@ fn what_a_kill_may_leave_passes_and_what_it_must_not_is_caught() {
         ),
         ([old, old, old, Some(3), old], "half a batch"),
     ] {
-        let error = killed(left).expect_err(what);
+        let error = killed(left, false).expect_err(what);
         assert_eq!(error.kind(), Kind::Corrupted, "{what}: {error}");
     }
 }

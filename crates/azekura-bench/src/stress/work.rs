@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use azekura::error::{Error, Kind, Result, quote};
 
 use super::judge::{CHAIN_MAX, Content, Found, describe, judge};
-use super::ledger::{Begun, Known, Ledger, PARTS};
+use super::ledger::{Begun, Cell, Known, Ledger, PARTS, Slot};
 use super::shape::{Opening, Shape, Squeeze};
 use super::subject::{Chore, Show, Subject, Wish, sound};
 use crate::generate::Choice;
@@ -300,7 +300,7 @@ impl<S: Subject> Site<'_, S> {
             present += u64::from(one != Found::Absent);
             found.push(one);
         }
-        whole_or_absent(&all, &found)?;
+        whole_or_absent(self.content(), &all, &found)?;
         self.view(thread, Chore::Scan)?;
         if self.subject.count() != present {
             let (found, expected) = (self.subject.count(), present);
@@ -327,7 +327,9 @@ impl<S: Subject> Site<'_, S> {
     }
 }
 
-fn whole_or_absent(all: &[Known], found: &[Found]) -> Result<()> {
+/// Holds every change of many keys that was not acknowledged: all of it happened or nothing. A key says nothing where it looks
+/// the same with the change and without it.
+fn whole_or_absent(content: &Content, all: &[Known], found: &[Found]) -> Result<()> {
     // By the moment at which the change began: a key where it happened, and one where it did not.
     let mut batches = std::collections::BTreeMap::<u64, [Option<(u64, bool)>; 2]>::new();
     for (key, (known, found)) in (0..).zip(all.iter().zip(found)) {
@@ -336,6 +338,7 @@ fn whole_or_absent(all: &[Known], found: &[Found]) -> Result<()> {
         let sweep = known.sweep.newest;
         let happened = if cell.newest.is_under_way() && !sweep.is_under_way() {
             let is_new = match *found {
+                Found::Value(..) if is_same_value(content, key, &cell) => continue,
                 Found::Value(_, version, _) => version == cell.newest.version,
                 Found::Absent if cell.newest.base == 0 && done.base == 0 => continue,
                 Found::Absent if sweep.end > done.start => continue,
@@ -366,6 +369,13 @@ fn whole_or_absent(all: &[Known], found: &[Found]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether the newest change left the value that was there: of two short values many are equal.
+fn is_same_value(content: &Content, key: u64, cell: &Cell) -> bool {
+    let value =
+        |slot: Slot| (slot.base > 0).then(|| content.value(key, 0, slot.base, slot.version));
+    value(cell.before).is_some_and(|before| value(cell.newest) == Some(before))
 }
 
 /// A thread that changes keys.
