@@ -433,25 +433,27 @@ mod tests {
         let store = Store::create_on(memory, None, &options, &mut |_, _| ()).unwrap();
         // Five of 11 units in each group of 64: 9 are left, and a pack of one small object takes 10.
         let mut count = 0;
-        while store.put(ObjectId(count), &[7; SMALL + 2000]).is_ok() {
+        let large = vec![7; SMALL + 2000];
+        while store.put(ObjectId(count), &large).is_ok() {
             count += 1;
         }
         assert_eq!(count, 40);
         let small = ObjectId(count);
-        store.put(small, &[8; SMALL]).unwrap();
+        let value = vec![8; SMALL];
+        store.put(small, &value).unwrap();
         let snapshot = store.snapshot().unwrap();
         assert!(store.remove(ObjectId(0)).unwrap());
         let syncs = store.core.commit.count();
         store.checkpoint().unwrap();
         assert!(store.core.commit.count() <= syncs + 2);
         assert!(store.free() >= 10 * UNIT);
-        assert_eq!(store.get(small).unwrap().as_deref(), Some(&[8; SMALL][..]));
+        assert_eq!(store.get(small).unwrap().as_deref(), Some(&value[..]));
         let place = |id| store.core.index.get(id).unwrap().unwrap().kind;
         assert_eq!(place(small), JOURNAL);
         drop(snapshot);
         store.checkpoint().unwrap();
         assert_eq!(place(small), PACKED);
-        assert_eq!(store.get(small).unwrap().as_deref(), Some(&[8; SMALL][..]));
+        assert_eq!(store.get(small).unwrap().as_deref(), Some(&value[..]));
         store.check_room().unwrap();
     }
 
