@@ -23,6 +23,10 @@ use crate::engine::Durability;
 use crate::error::{Error, Kind, Result, sizes};
 use crate::io::aligned::AlignedBuf;
 use crate::log::Claim;
+use crate::weave::RwLockReadGuard;
+
+/// How often a removal that finds no room in the journal is tried again: others may take what was made for it.
+const REFUSALS_MAX: u32 = 8;
 
 /// One change of a batch.
 #[derive(Clone, Copy, Debug)]
@@ -188,6 +192,10 @@ impl Store {
     }
 }
 
+fn is_full<T>(result: &Result<T>) -> bool {
+    matches!(result, Err(error) if error.kind() == Kind::Full)
+}
+
 /// The last id of a range, if there is any in it.
 pub(super) fn last_before(first: ObjectId, end: Option<ObjectId>) -> Option<ObjectId> {
     match end {
@@ -334,7 +342,7 @@ impl Core {
                 Ok(None) => break,
                 // The journal has no room before a checkpoint gives some back.
                 Err(error) if error.kind() == Kind::Full && attempt < 2 => {
-                    self.make_checkpoint_if_there_is_room()?;
+                    self.win_journal_room(Claim::Growth)?;
                 }
                 Err(error) => return Err(error),
             }
@@ -424,8 +432,11 @@ impl Core {
 
     /// A put that did not come to its end: what was there before holds. Poisons if the journal cannot be told so.
     fn void(&self, placed: Placed) -> Result<()> {
-        let _inside = self.gate.read();
-        let told = self.tell(&Record::Voided(placed.sequence), Claim::Removal);
+        let told = self.tell_freeing(|_| Record::Voided(placed.sequence));
+        let (_inside, told) = match told {
+            Ok(inside) => (inside, Ok(())),
+            Err(error) => (self.gate.read(), Err(error)),
+        };
         let mut room = self.room.lock();
         room.under_way.remove(&placed.sequence);
         room.space.retire(placed.span, FreedBy::Sync);
@@ -439,12 +450,28 @@ impl Core {
         if self.index.get(id)?.is_none() {
             return Ok(false);
         }
-        self.make_journal_room(Claim::Exchange)?;
-        let _inside = self.gate.read();
-        let sequence = self.room.lock().next();
-        self.tell(&Record::Removed(id, sequence), Claim::Removal)?;
+        let _inside = self.tell_freeing(|sequence| Record::Removed(id, sequence))?;
         self.take_out(id)?;
         Ok(true)
+    }
+
+    /// Appends a record that frees room, made of a sequence; the gate, in which what it states is done.
+    ///
+    /// It is not refused because others took the room that was made for it, nor because a reader still looks at what the
+    /// last checkpoint freed.
+    fn tell_freeing(&self, record: impl Fn(u64) -> Record) -> Result<RwLockReadGuard<'_, ()>> {
+        let mut tries = 0;
+        self.make_journal_room(Claim::Exchange)?;
+        loop {
+            let inside = self.gate.read();
+            let sequence = self.room.lock().next();
+            match self.tell(&record(sequence), Claim::Removal) {
+                Err(error) if error.kind() == Kind::Full && tries < REFUSALS_MAX => tries += 1,
+                told => return told.map(|()| inside),
+            }
+            drop(inside);
+            self.win_journal_room(Claim::Exchange)?;
+        }
     }
 
     /// What the journal was told is so in memory, too; if not, nothing can be trusted.
@@ -479,10 +506,7 @@ impl Core {
         if count == 0 {
             return Ok(0);
         }
-        self.make_journal_room(Claim::Exchange)?;
-        let _inside = self.gate.read();
-        let sequence = self.room.lock().next();
-        self.tell(&Record::RangeRemoved(sequence, first, last), Claim::Removal)?;
+        let _inside = self.tell_freeing(|sequence| Record::RangeRemoved(sequence, first, last))?;
         self.each_in(first, last, |id, _| self.take_out(id))?;
         Ok(count)
     }
@@ -543,9 +567,19 @@ impl Core {
         }
         let puts = parts.iter().filter_map(|(_, put)| *put);
         let roomy = written.and_then(|()| self.make_batch_room(puts.clone().count() as u64));
+        // What only removes is refused no sooner than a removal.
+        let frees = roomy.is_ok() && puts.clone().next().is_none();
+        let mut tries = if frees { REFUSALS_MAX } else { 0 };
         // Until its extents are no longer under way: a check or checkpoint in between would count them twice.
-        let _inside = self.gate.read();
-        let result = roomy.and_then(|()| self.end_batch(parts));
+        let mut inside = self.gate.read();
+        let mut result = roomy.and_then(|()| self.end_batch(parts));
+        while tries > 0 && is_full(&result) && !self.log.is_poisoned() {
+            drop(inside);
+            let won = self.win_journal_room(Claim::Exchange);
+            inside = self.gate.read();
+            result = won.and_then(|()| self.end_batch(parts));
+            tries -= 1;
+        }
         // Without its frame none of its extents counts: nothing need be voided.
         let mut room = self.room.lock();
         for put in puts {
@@ -600,11 +634,28 @@ impl Core {
         made.inspect_err(|_| self.keep_for_checkpoint(0))
     }
 
-    /// A checkpoint, if the journal has no room left for this claim.
+    /// A checkpoint, if the journal has no room left for this claim. Returns with no room, too.
     pub(super) fn make_journal_room(&self, claim: Claim) -> Result<()> {
+        if self.has_journal_room(claim)? {
+            return Ok(());
+        }
+        self.win_journal_room(claim)
+    }
+
+    /// A checkpoint. What it frees can be used again when no reader looks at it any more: if the journal has no room for this
+    /// claim before, that is waited for, for a bounded time.
+    fn win_journal_room(&self, claim: Claim) -> Result<()> {
+        self.make_checkpoint_if_there_is_room()?;
+        if !self.has_journal_room(claim)? {
+            self.log.segments().reap_to_the_last();
+        }
+        Ok(())
+    }
+
+    fn has_journal_room(&self, claim: Claim) -> Result<bool> {
         match self.admit(claim) {
-            Err(error) if error.kind() == Kind::Full => self.make_checkpoint_if_there_is_room(),
-            other => other,
+            Err(error) if error.kind() == Kind::Full => Ok(false),
+            other => other.map(|()| true),
         }
     }
 }

@@ -162,3 +162,77 @@ impl Core {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+    use std::time::Duration;
+
+    use super::super::{Change, ObjectId, Options, Store};
+    use crate::epoch;
+    use crate::io::Storage as _;
+    use crate::io::memory::Memory;
+
+    const COUNT: u128 = 1500;
+
+    /// Removes all objects of a store whose journal is full, while another thread is pinned, by `remove`, which is given the
+    /// number of the object. The thread lets go when no removal has ended for some time.
+    fn removed_beside_a_reader(remove: &(dyn Fn(&Store, u128) + Sync)) {
+        let options = Options {
+            capacity: 8 << 20,
+            journal_size: Some(512 << 10),
+            background: false,
+            ..Options::default()
+        };
+        let memory = Memory::new(16 << 20).unwrap();
+        memory.resize(options.capacity).unwrap();
+        let store = Store::create_on(memory, None, &options, &mut |_, _| ()).unwrap();
+        let (is_pinned, is_full) = (AtomicBool::new(false), AtomicBool::new(false));
+        let removals = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let pin = epoch::pin();
+                is_pinned.store(true, Ordering::Release);
+                let mut seen = None;
+                while !is_full.load(Ordering::Acquire)
+                    || seen != Some(removals.load(Ordering::Acquire))
+                {
+                    seen = Some(removals.load(Ordering::Acquire));
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+                drop(pin);
+            });
+            while !is_pinned.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+            for n in 0..COUNT {
+                store.put(ObjectId(n), &[1; 30]).unwrap();
+            }
+            let mut version = 0;
+            while !store.core.log.segments().is_full() {
+                store.put(ObjectId(version % COUNT), &[2; 300]).unwrap();
+                version += 1;
+            }
+            is_full.store(true, Ordering::Release);
+            for n in 0..COUNT {
+                remove(&store, n);
+                removals.fetch_add(1, Ordering::Release);
+            }
+        });
+        assert_eq!(store.count(), 0);
+        store.put(ObjectId(0), &[3; 300]).unwrap();
+        store.check_room().unwrap();
+    }
+
+    #[test]
+    fn removals_wait_for_readers_of_what_a_checkpoint_freed() {
+        removed_beside_a_reader(&|store, n| assert!(store.remove(ObjectId(n)).unwrap()));
+        removed_beside_a_reader(&|store, n| {
+            let end = Some(ObjectId(n + 1));
+            assert_eq!(store.remove_range(ObjectId(n), end).unwrap(), 1);
+        });
+        removed_beside_a_reader(&|store, n| {
+            store.apply(&[Change::Remove(ObjectId(n))]).unwrap();
+        });
+    }
+}

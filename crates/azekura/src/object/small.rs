@@ -98,6 +98,7 @@ impl Core {
         self.index.prepare(id)?;
         self.keep_for_checkpoint(0);
         self.make_journal_room(Claim::Growth)?;
+        self.admit(Claim::Growth)?;
         let _inside = self.gate.read();
         let sequence = self.room.lock().next();
         let entry = Entry {
