@@ -551,9 +551,12 @@ fn a_store_full_at_its_capacity_goes_on() {
         full.db.clear().expect("it is cleared");
         full.keys.iter_mut().for_each(Vec::clear);
         let again = full.fill();
+        // A checkpoint holds a segment more than a store that was never closed.
+        let of_segment = (drawn.segment_size / (drawn.len as u64 + 32)).max(1);
         assert!(
-            again * 10 >= first * 9,
-            "{again} records after {first}: {drawn:?}"
+            again * 10 >= first * 9 || again + 2 * of_segment >= first,
+            "{again} records after {first}: {drawn:?}: {:?}",
+            full.db.inspect()
         );
         full.care();
     }

@@ -386,6 +386,7 @@ impl Log {
         *chain = super::Chain {
             last: Some((index, sequence)),
             next_sequence: sequence + 1,
+            claim,
         };
         // Release: the header and the table are there for whoever adds to it.
         self.tail.0.store(tail_of(index), Ordering::Release);

@@ -125,6 +125,8 @@ struct Chain {
     /// Index and sequence. `None`: the log was not begun.
     last: Option<(u32, u64)>,
     next_sequence: u64,
+    /// What the last segment was taken for.
+    claim: Claim,
 }
 
 impl std::fmt::Debug for Log {
@@ -151,6 +153,7 @@ impl Log {
             chain: weave::Mutex::new(Chain {
                 last: None,
                 next_sequence: 0,
+                claim: Claim::Checkpoint,
             }),
             appended: AtomicU64::new(0),
             commit: commit::Commit::default(),
@@ -171,6 +174,7 @@ impl Log {
         *chain = Chain {
             last: Some((end.segment(), end.sequence())),
             next_sequence,
+            claim: Claim::Checkpoint,
         };
         let tail = end.offset().map_or(CLOSED, |offset| {
             u64::from(end.segment()) << 32 | u64::from(offset / 8)
@@ -265,15 +269,33 @@ impl Log {
         self.segments.is_alarmed()
     }
 
-    /// Refuses a `claim` to append `len` bytes that a full store has no room for. To be asked before anything is appended: the open segment
-    /// may have been taken for a more urgent claim, and is not to be filled with less urgent ones.
+    /// Refuses a `claim` to append `len` bytes that a full store has no room for; asked before anything is appended. The open
+    /// segment takes it if it was not taken for a more urgent claim, whose room it is.
     #[inline(always)]
     pub fn admit(&self, claim: Claim, len: usize) -> Result<()> {
         if self.segments.is_full() && matches!(claim, Claim::Growth | Claim::Exchange) {
-            let units = self.units_of(len);
-            return self.segments.space().secure(units, claim);
+            return self.admit_to_full(claim, len);
         }
         Ok(())
+    }
+
+    #[cold]
+    fn admit_to_full(&self, claim: Claim, len: usize) -> Result<()> {
+        {
+            let chain = self.chain.lock();
+            let tail = self.tail.0.load(Ordering::Relaxed);
+            let (open, at) = ((tail >> 32) as u32, tail & 0xffff_ffff);
+            let is_open = chain.last.is_some_and(|(index, _)| index == open);
+            let words = (len / 8) as u64;
+            if is_open
+                && chain.claim <= claim
+                && words <= self.words / 2
+                && at + words <= self.words
+            {
+                return Ok(());
+            }
+        }
+        self.segments.space().secure(self.units_of(len), claim)
     }
 
     /// Segments that a frame of `len` bytes takes, or is appended to.

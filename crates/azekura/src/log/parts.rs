@@ -40,18 +40,21 @@ impl Parts {
         self.at = None;
     }
 
-    /// Makes sure that the next `len` bytes stand in one run. `Full` if there is no room.
-    pub fn make_room(&mut self, log: &Log, len: u64) -> Result<()> {
+    /// Makes sure that the next `len` bytes stand in one run, taken for `claim`. `Full` if there is no room.
+    pub fn make_room(&mut self, log: &Log, len: u64, claim: Claim) -> Result<()> {
         if self.at.is_some_and(|(at, end)| end - at >= len) {
             return Ok(());
         }
         let geometry = log.geometry();
         let least = len.div_ceil(geometry.segment_size()).max(1) as u32;
-        let mut space = log.segments().space();
         let together = least.max(self.together);
-        let spacious = !log.segments().is_full() && space.has(together);
-        let units = if spacious { together } else { least };
-        let index = space.take(units, 0, Use::Other, Claim::Checkpoint)?;
+        let (index, units) = log.segments().patiently(|| {
+            let mut space = log.segments().space();
+            let spacious = !log.segments().is_full() && space.has(together);
+            let units = if spacious { together } else { least };
+            let index = space.take(units, 0, Use::Other, claim)?;
+            Ok((index, units))
+        })?;
         let offset = geometry.offset_of(index);
         self.at = Some((offset, offset + (u64::from(units) << geometry.shift)));
         Ok(())
@@ -60,7 +63,7 @@ impl Parts {
     /// Writes a part; where it is, with its checksum. A failed write poisons the log.
     pub fn write(&mut self, log: &Log, bytes: &[u8], seed: u32) -> Result<Extent> {
         let len = bytes.len() as u64;
-        self.make_room(log, len)?;
+        self.make_room(log, len, Claim::Checkpoint)?;
         let Some((offset, end)) = self.at else {
             unreachable!("room was made")
         };

@@ -72,7 +72,9 @@ impl Geometry {
     }
 }
 
-/// How often `reap_patiently` looks again, a tenth of a millisecond apart.
+/// Between one look at what readers hold and the next.
+const TURN: std::time::Duration = std::time::Duration::from_micros(100);
+/// How often `reap_patiently` looks again.
 const PATIENCE: u32 = 50;
 /// As often where an update would be refused else: about a second.
 const LAST_PATIENCE: u32 = 6000;
@@ -555,18 +557,40 @@ impl Segments {
     fn reap_trying(&self, bytes: u64, tries: u32) {
         for _ in 0..tries {
             self.reap();
-            let aging: u32 = self
-                .space
-                .lock()
-                .aging
-                .iter()
-                .map(|(_, _, units)| units)
-                .sum();
+            let aging: u32 = self.space.lock().aging.iter().map(|(_, _, u)| u).sum();
             if u64::from(aging) << self.geometry.shift < bytes {
                 return;
             }
-            std::thread::sleep(std::time::Duration::from_micros(100));
+            std::thread::sleep(TURN);
         }
+    }
+
+    /// Segments that will be free without anybody's doing: released ones that readers may still look at, and those that are
+    /// being prepared.
+    fn coming(&self) -> u32 {
+        let space = self.space.lock();
+        let aging: u32 = space.aging.iter().map(|(_, _, units)| units).sum();
+        aging + space.preparing.len() as u32
+    }
+
+    /// Takes room by `take`. Where it is refused as `Full` while readers hold released segments, it is tried again whenever
+    /// they let go of some, for as long as `reap_to_the_last` waits. The caller holds no pin, which would be waited for.
+    pub fn patiently<T>(&self, mut take: impl FnMut() -> Result<T>) -> Result<T> {
+        let mut held = u32::MAX;
+        for _ in 0..LAST_PATIENCE {
+            // Before the room is asked for: what is let go of in between is seen by the next turn.
+            let coming = self.coming();
+            if coming < held {
+                held = coming;
+                match take() {
+                    Err(error) if error.kind() == Kind::Full && coming.max(self.coming()) > 0 => {}
+                    other => return other,
+                }
+            }
+            std::thread::sleep(TURN);
+            self.reap();
+        }
+        take()
     }
 
     /// Frees aging segments that nobody looks at any more.

@@ -56,6 +56,8 @@ pub enum Claim {
     Cleaning,
     /// What a checkpoint writes: nothing is free again before it is durable.
     Checkpoint,
+    /// The checkpoint's root, where it takes several segments: the neighbours that are held for it.
+    Root,
 }
 
 impl Claim {
@@ -72,7 +74,7 @@ impl Claim {
             Self::Exchange => checkpoint + checkpoint / 8 + 2 * step,
             Self::Removal => checkpoint + step,
             Self::Cleaning => checkpoint,
-            Self::Checkpoint => 0,
+            Self::Checkpoint | Self::Root => 0,
         }
     }
 }
@@ -186,14 +188,19 @@ impl Space<'_> {
         self.count().saturating_sub(self.left_by(claim))
     }
 
-    /// How many free segments `claim` lacks of what it must leave.
-    pub fn missing_for(&self, claim: Claim) -> u32 {
-        self.left_by(claim).saturating_sub(self.count())
+    /// How many free segments growth lacks of what it must leave; where no root finds neighbours, these once more.
+    pub fn missing_for_growth(&self) -> u32 {
+        let apart = if self.has_root_room() {
+            0
+        } else {
+            self.free.reserve.held
+        };
+        self.left_by(Claim::Growth).saturating_sub(self.count()) + apart
     }
 
     /// The store is not full any more once growth can go on for some segments.
     pub(super) fn ease(&self) {
-        if self.left_for(Claim::Growth) >= self.step() {
+        if self.left_for(Claim::Growth) >= self.step() && self.has_root_room() {
             self.segments.settle(FULL);
         }
     }
@@ -207,8 +214,9 @@ impl Space<'_> {
         self.free.reserve.step.max(1)
     }
 
+    /// Free segments, those that are being prepared among them.
     fn count(&self) -> u32 {
-        self.free.available.len() as u32
+        (self.free.available.len() + self.free.preparing.len()) as u32
     }
 
     /// Whether there are `units` neighbouring free segments for a checkpoint.
@@ -225,8 +233,7 @@ impl Space<'_> {
 
     fn find(&self, units: u32, claim: Claim) -> Option<u32> {
         let held = self.held_for_root();
-        let is_root = claim == Claim::Checkpoint && units >= self.free.reserve.root;
-        let usable = |index: &u32| is_root || !held.contains(index);
+        let usable = |index: &u32| claim == Claim::Root || !held.contains(index);
         let all = self.free.available.iter().copied();
         self.fitting_run(self.others().filter(usable), units)
             .or_else(|| self.fitting_run(all.filter(usable), units))

@@ -36,6 +36,8 @@ const PART_SEGMENTS_MIN: u64 = 4;
 const RUNS: u64 = 4;
 const RUN_SEGMENTS_MAX: u64 = 8;
 
+/// Bytes of a record in the log, at least.
+const LEN_MIN: u64 = 16;
 /// Bytes of a record in an image, at most (`image`): a place, and its distance from the one before.
 const ENTRY_LEN_MAX: u64 = 8;
 /// Bytes of an image besides: its head, and what is left to a whole word.
@@ -76,7 +78,7 @@ pub(super) struct Checkpoint {
 
 impl Checkpoint {
     /// Bytes of all images.
-    fn images_len(&self) -> u64 {
+    pub(super) fn images_len(&self) -> u64 {
         self.images.iter().map(|image| image.extent.len).sum()
     }
 
@@ -148,7 +150,9 @@ impl Load {
         let images = images + images * image / (size - image);
         let parts = images.min(2 * part_len(geometry, images));
         let near = self.is_near_full.then_some((self.total, self.limit));
-        let root = root_units(geometry, self.count, self.log, near);
+        // Records that come before it is computed again: a root of twice as many stripes is not to find the room taken.
+        let coming = look_ahead_each(self.total) * size / LEN_MIN;
+        let root = root_units(geometry, self.count + coming, self.log, near);
         let run = ((images / RUNS) >> geometry.shift).min(RUN_SEGMENTS_MAX) as u32;
         let stays = units(images + images / 3) + 2 + root;
         let reserve = Reserve {
@@ -176,7 +180,7 @@ pub(super) fn least_capacity(geometry: Geometry) -> u64 {
     let left = |limit: u32| {
         let load = Load {
             images: (0, 0),
-            count: 0,
+            count: u64::from(LIVING) / 2 * geometry.segment_size() / LEN_MIN,
             taken: 0,
             total: limit,
             limit,
@@ -208,6 +212,11 @@ fn root_units(geometry: Geometry, count: u64, log: u32, near: Option<(u32, u32)>
     };
     let len = 64 + (stripes.min(STRIPES as u64) + u64::from(listed)) * 24;
     len.div_ceil(geometry.segment_size()) as u32
+}
+
+/// Segments that are appended between one look ahead and the next: a thousandth of the storage, since it costs a look at each.
+pub(super) fn look_ahead_each(total: u32) -> u64 {
+    u64::from(total / 1024).max(1)
 }
 
 fn part_len(geometry: Geometry, images_len: u64) -> u64 {
@@ -436,8 +445,7 @@ impl Core {
         let mut alone = Parts::default();
         let segments = self.log.segments();
         let units = if is_near_full(segments) {
-            let near = Some((segments.total(), segments.limit()));
-            root_units(geometry, self.count(), log.len() as u32, near)
+            segments.reserve().root
         } else {
             1
         };
@@ -446,10 +454,10 @@ impl Core {
         } else {
             (&mut state.parts, room)
         };
-        match writing.make_room(&self.log, wanted) {
+        match writing.make_room(&self.log, wanted, Claim::Root) {
             // There is room for what it needs now, if not for what it may need one day.
             Err(error) if error.kind() == Kind::Full && wanted > room => {
-                writing.make_room(&self.log, room)?;
+                writing.make_room(&self.log, room, Claim::Root)?;
             }
             other => other?,
         }

@@ -12,9 +12,9 @@
 //! whoever reads the record.
 //!
 //! Bound: the log is kept to `space_ratio` times its live bytes, four segments, and what is appended
-//! between two checkpoints. Where writers are faster than that, they do a step of it themselves from a quarter more on, and
-//! from twice on, what waits for a checkpoint included, each waits for whoever cleans or checkpoints, a moment for each
-//! segment it fills. A log that is larger because records were removed shrinks at a pace: for each byte appended,
+//! between two checkpoints. Where writers are faster than that, they do a step of it themselves from a quarter more on. From
+//! twice on, what waits for a checkpoint or for readers included, each that has filled a segment cleans and checkpoints, without
+//! the pace below, until the log is smaller: that is the bound for any number of writers. A log that is larger because records were removed shrinks at a pace: for each byte appended,
 //! 1 / (`space_ratio` - 1) bytes may be copied, which is what keeping the bound under the worst of overwriting takes,
 //! but none for what removals append as long as less and less is live; segments without a live record go at once, and
 //! all the rest when for a moment nobody appends. So a store that is being emptied does not chase its own shadow, and
@@ -70,6 +70,13 @@ impl Core {
         used + leaving > 2 * self.bound(live) + self.interval()
     }
 
+    /// Bytes of segments that wait for a checkpoint.
+    fn retired(&self) -> u64 {
+        let retired = self.log.segments().retired();
+        let units: u32 = retired.iter().map(|(_, units)| units).sum();
+        u64::from(units) << self.log.geometry().shift
+    }
+
     /// Whether the log is larger than the bound.
     pub(super) fn is_over_bound(&self) -> bool {
         let (used, live) = self.log_load();
@@ -81,13 +88,12 @@ impl Core {
     pub(super) fn clean_one(&self, paced: bool) -> Result<bool> {
         let (used, live) = self.log_load();
         self.log.segments().reap_patiently(self.bound(live) / 4);
-        let (_, leaving, _) = self.log.segments().sizes();
+        // What was cleaned is given back once it is a good part of the whole.
+        if self.retired() > self.bound(live) / 4 + self.interval() {
+            self.checkpoint()?;
+            return Ok(true);
+        }
         if used <= self.bound(live) {
-            // What was cleaned is given back once it is a good part of the whole.
-            if leaving > self.bound(live) / 4 + self.interval() {
-                self.checkpoint()?;
-                return Ok(true);
-            }
             return Ok(false);
         }
         let Some(mut pace) = self.cleaning.try_lock() else {

@@ -24,12 +24,26 @@ impl Core {
             progress(1, 1);
             return self.log.sync();
         }
+        match self.compact_in_rounds(progress) {
+            // A full store is as short as it can be made.
+            Err(error) if error.kind() == Kind::Full && self.log.healthy().is_ok() => {}
+            other => other?,
+        }
+        // The last round may have grown the file for what it moved, and readers may have held what it won.
+        self.log.segments().reap_to_the_last();
+        self.log.segments().trim()?;
+        self.log.sync()?;
+        progress(1, 1);
+        Ok(())
+    }
+
+    fn compact_in_rounds(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
         let mut shortest = u64::MAX;
         for round in 0..ROUNDS {
             // What is cleaned must lie before a checkpoint; so that the open segment may be among it, the
             // log goes on in another one, nearer to the front.
             self.log.segments().reap_patiently(1);
-            self.log.roll_over()?;
+            self.log.segments().patiently(|| self.log.roll_over())?;
             self.checkpoint()?;
             let victims = self.compactable();
             if victims.is_empty() && round > 0 {
@@ -59,25 +73,18 @@ impl Core {
             }
             shortest = len.min(shortest);
         }
-        // The last round may have grown the file for what it moved, and readers may have held what it won.
-        self.log.segments().reap_to_the_last();
-        self.log.segments().trim()?;
-        self.log.sync()?;
-        progress(1, 1);
         Ok(())
     }
 
     /// Cleans a segment; where there is no room for the copies, those cleaned before make some.
     fn clean_in_little_room(&self, segment: Segment) -> Result<()> {
-        match self.clean(segment) {
+        let segments = self.log.segments();
+        match segments.patiently(|| self.clean(segment)) {
             Err(error) if error.kind() == Kind::Full => {}
             other => return other,
         }
         self.checkpoint()?;
-        self.log
-            .segments()
-            .reap_patiently(self.log.geometry().segment_size());
-        match self.clean(segment) {
+        match segments.patiently(|| self.clean(segment)) {
             // Of a store that is full of live records there is nothing to be won.
             Err(error) if error.kind() == Kind::Full => Ok(()),
             other => other,
@@ -130,11 +137,13 @@ impl Core {
     /// Images that lie behind free segments are written again, into these.
     fn rewrite_images_behind_free_room(&self) {
         let (_, _, free) = self.log.segments().sizes();
-        if free < 2 * self.log.geometry().segment_size() {
-            return;
-        }
         let first_free = self.log.segments().first_free().unwrap_or(u32::MAX);
         let mut state = self.checkpoint.lock();
+        // Beside what any checkpoint may take.
+        let kept = u64::from(self.log.segments().reserve().checkpoint.max(2));
+        if free < kept * self.log.geometry().segment_size() + state.images_len() {
+            return;
+        }
         state.parts.start_new_run();
         for (stripe, image) in state.images.iter().enumerate() {
             let index = self

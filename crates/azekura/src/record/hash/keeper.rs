@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::Core;
+use super::checkpoint::look_ahead_each;
 use crate::epoch;
 use crate::error::{Kind, Result};
 use crate::index::hash::Hash;
@@ -25,10 +26,8 @@ const INTERVAL_PER_RECORD: u64 = 4;
 /// Without an append for so long, what the pace of cleaning put off is done.
 const IDLE: Duration = Duration::from_millis(50);
 
-/// How long a writer waits for whoever cleans or checkpoints, and how many steps of it it does, where the log is out of
-/// hand.
-const HELD_BACK: Duration = Duration::from_millis(50);
-const HELD_BACK_TIMES: usize = 4;
+/// How long a writer waits for a thread that cleans or checkpoints, where the log is out of hand.
+const HELD_BACK: Duration = Duration::from_millis(500);
 
 /// `Io` if the system gives no thread.
 pub(super) fn start(core: &Arc<Core>) -> Result<Keeper> {
@@ -139,15 +138,14 @@ impl Core {
             let present = key
                 .filter(|_| grows)
                 .and_then(|(key, hash)| self.place_of(key, hash));
-            self.relieve(grows, present, surely)?;
+            self.relieve(grows, present, None, surely)?;
         }
         Ok(())
     }
 
-    /// Looks ahead for each thousandth of the storage that was appended: it costs a look at each segment.
     fn look_ahead_in_time(&self) {
-        let unit = u64::from(self.log.segments().total() / 1024).max(1);
-        if (self.log.appended() >> self.log.geometry().shift).is_multiple_of(unit) {
+        let each = look_ahead_each(self.log.segments().total());
+        if (self.log.appended() >> self.log.geometry().shift).is_multiple_of(each) {
             self.look_ahead();
         }
     }
@@ -174,16 +172,12 @@ impl Core {
         self.step(true).map(|_| ())
     }
 
-    /// Writers that together outrun cleaning wait for it, each for a moment whenever it has filled a segment, and then
-    /// take their turn. Without it the log would grow for as long as they go on.
+    /// Writers that together outrun cleaning do it themselves, one after the other, whenever one has filled a segment, until
+    /// the log is within its bound. Where a copy, a check or a follower keeps cleaning from going on, none waits for that.
     fn hold_back(&self) -> Result<()> {
-        for _ in 0..HELD_BACK_TIMES {
-            if !self.is_out_of_hand() {
-                return Ok(());
-            }
-            // Whoever is at work holds one of them; a copy or a check may hold the latter for long.
+        while self.is_out_of_hand() {
             let is_free = comes_free(&self.checkpoint) && comes_free(&self.cleaning);
-            if !is_free || !self.step(true)? {
+            if !is_free || !self.step(false)? {
                 return Ok(());
             }
         }

@@ -204,8 +204,8 @@ struct Core {
     cleaning: Mutex<clean::Pace>,
     /// Where replay would begin; segments before may be cleaned.
     replay_from: Mutex<End>,
-    /// Reclaimable bytes and free segments when a full store was last relieved.
-    relieved: Mutex<(u64, u32)>,
+    /// What was left when a full store was last relieved.
+    relieved: Mutex<relief::Left>,
     /// Of the last checkpoint, what it takes to tell what the next one needs.
     told: Mutex<checkpoint::Told>,
     /// How often updates asked whether a full store can be relieved. Relaxed: a count.

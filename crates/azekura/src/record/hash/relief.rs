@@ -26,8 +26,9 @@ use super::Core;
 use crate::error::{Kind, Result};
 use crate::log::{Address, Claim, Segment, Use};
 
-/// Rounds of cleaning and checkpointing that one update waits for at most.
-const ROUNDS: usize = 8;
+/// Rounds of cleaning and checkpointing that one update waits for at most, and one that is refused if nothing is won.
+const ROUNDS: u32 = 8;
+const ROUNDS_OF_REFUSED: u32 = 64;
 /// Segments that a round wins at most, beyond what the reserve lacks.
 const WON_MAX: u32 = 4;
 /// Segments that removals want to find free.
@@ -40,48 +41,75 @@ const SEGMENTS_EACH: usize = 256;
 struct Wanted {
     claim: Claim,
     units: u32,
+    /// Whether the update is refused if nothing is won, though there may be room for `claim`: it may be growth.
+    surely: bool,
+}
+
+/// What a full store may win: as it was when it was last relieved, and nothing more could be won.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Left {
+    /// Reclaimable bytes of the log.
+    dead: u64,
+    /// Bytes of free segments, and of those that wait for a checkpoint or for readers.
+    free: u64,
+    leaving: u64,
 }
 
 impl Core {
-    /// Wins room, if an update that `grows` or does not would find none. Returns with nothing won, too. `present`: where
-    /// the record stands that is replaced; `surely`: by an update that is refused if nothing is won.
+    /// Wins room, if an update that `grows` or does not would find none. Whether growth can go on; if not, there may be room
+    /// for less. `present`: where the record stands that is replaced; `len`: bytes of the new frame, if known; `surely`: by an
+    /// update that is refused if nothing is won.
     #[cold]
     pub(super) fn relieve(
         &self,
         grows: bool,
         present: Option<Address>,
+        len: Option<usize>,
         surely: bool,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let wanted = if grows {
+            let new = len.map_or(1, |len| self.log.units_of(len));
             Wanted {
                 claim: Claim::Exchange,
-                units: self.units_at(present),
+                units: self.units_at(present).max(new),
+                surely,
             }
         } else {
             Wanted {
                 claim: Claim::Removal,
                 units: 1,
+                surely,
             }
         };
-        if !self.is_relief_due(wanted, surely) {
-            return Ok(());
+        if !self.is_relief_due(wanted) {
+            return Ok(self.can_grow(wanted.units));
         }
         let _cleaning = self.cleaning.lock();
-        // Somebody may have done it meanwhile.
-        if !self.is_relief_due(wanted, true) {
-            return Ok(());
+        // Another thread may have done it meanwhile.
+        let again = Wanted {
+            surely: true,
+            ..wanted
+        };
+        if !self.is_relief_due(again) {
+            return Ok(self.can_grow(wanted.units));
         }
         let won = match self.win_room(wanted) {
-            // The update itself is told, if it finds no room.
+            // The update itself is refused, if it finds no room.
             Err(error) if error.kind() == Kind::Full => Ok(false),
             other => other,
         };
         // Where there is nothing more to be won, there is not before something else has died.
         *self.relieved.lock() = match won {
-            Ok(true) => (0, 0),
+            Ok(true) => Left::default(),
             _ => self.left(),
         };
-        won.map(|_| ())
+        // What was won another thread may have taken since.
+        won.map(|won| won || self.can_grow(wanted.units))
+    }
+
+    fn can_grow(&self, units: u32) -> bool {
+        let space = self.log.segments().space();
+        space.is_left(units, Claim::Growth)
     }
 
     /// Segments that a frame takes which is as long as the one there.
@@ -91,31 +119,40 @@ impl Core {
         frame.map_or(1, |frame| self.log.units_of(frame.len()))
     }
 
-    fn is_relief_due(&self, wanted: Wanted, surely: bool) -> bool {
+    fn is_relief_due(&self, wanted: Wanted) -> bool {
         let segments = self.log.segments();
-        if !segments.is_full() {
+        // A store that is not full any more may still lack neighbours for a long record.
+        let is_needless = if wanted.surely {
+            self.has_won(wanted)
+        } else {
+            !segments.is_full()
+        };
+        if is_needless {
             return false;
         }
         let has_room = self.has_room(wanted);
         if !has_room {
-            // Nobody else may do it: a store without a keeper would be refused for what readers let go of since.
+            // A store without a keeper would be refused for what readers let go of since.
             segments.reap();
         }
         let asked = self.relief_asked.fetch_add(1, Ordering::Relaxed);
         let total = segments.total() as usize;
-        if has_room && !surely && !asked.is_multiple_of(1 + total / SEGMENTS_EACH) {
+        if has_room && !wanted.surely && !asked.is_multiple_of(1 + total / SEGMENTS_EACH) {
             return false;
         }
         let now = self.left();
-        let (dead, free) = {
+        let last = {
             let mut relieved = self.relieved.lock();
             // What is cleaned by others is not news when it dies again.
-            relieved.0 = relieved.0.min(now.0);
+            relieved.dead = relieved.dead.min(now.dead);
             *relieved
         };
         let size = self.log.geometry().segment_size();
         let step = u64::from(segments.reserve().step.max(1)) * size;
-        now.0 >= dead + step || !has_room && now != (dead, free)
+        let has_segments_more = (now.free, now.leaving) != (last.free, last.leaving);
+        now.dead >= last.dead + step
+            || !has_room && now != last
+            || wanted.surely && has_segments_more
     }
 
     fn has_room(&self, wanted: Wanted) -> bool {
@@ -123,37 +160,47 @@ impl Core {
         space.left_for(wanted.claim) > LOW && space.is_left(wanted.units, wanted.claim)
     }
 
-    /// Reclaimable bytes of the log, and free segments.
-    fn left(&self) -> (u64, u32) {
+    fn left(&self) -> Left {
         let log = self.log.segments().in_use(Use::Log);
-        let dead = log.iter().map(Segment::reclaimable).sum();
-        let (_, _, free) = self.log.segments().sizes();
-        (dead, (free >> self.log.geometry().shift) as u32)
+        let (_, leaving, free) = self.log.segments().sizes();
+        Left {
+            dead: log.iter().map(Segment::reclaimable).sum(),
+            free,
+            leaving,
+        }
     }
 
-    /// Whether there is room for more than was there.
+    /// Whether there is room for some more than was there.
     fn win_room(&self, wanted: Wanted) -> Result<bool> {
         let segments = self.log.segments();
         // What a checkpoint under way holds twice is free when it is done.
         drop(self.checkpoint.lock());
-        for _ in 0..ROUNDS {
+        let rounds = if wanted.surely {
+            ROUNDS_OF_REFUSED
+        } else {
+            ROUNDS
+        };
+        for round in 1..=rounds {
             segments.reap();
-            if !segments.is_full() {
+            self.look_ahead();
+            if self.has_won(wanted) {
                 return Ok(true);
             }
-            self.look_ahead();
-            let secured = segments.space().secure(WON_MAX, Claim::Growth);
+            let grow = || segments.space().secure(wanted.units, Claim::Growth);
+            // What readers hold is worth a wait only where the update is refused otherwise.
+            let secured = if wanted.surely || !self.has_room(wanted) {
+                segments.patiently(grow)
+            } else {
+                grow()
+            };
             match secured {
                 Err(error) if error.kind() == Kind::Full => {}
-                other => return other.map(|()| true),
+                Err(error) => return Err(error),
+                Ok(()) if self.has_won(wanted) => return Ok(true),
+                Ok(()) => {}
             }
-            if !self.clean_emptiest(wanted)? {
-                if self.has_room(wanted) {
-                    return Ok(false);
-                }
-                // Nothing is left to clean, so what is missing is what readers hold.
-                segments.reap_to_the_last();
-                return Ok(self.has_room(wanted));
+            if !self.clean_emptiest(wanted, round)? {
+                return Ok(false);
             }
             self.look_ahead();
             self.checkpoint()?;
@@ -162,11 +209,18 @@ impl Core {
         Ok(false)
     }
 
-    /// Cleans what lies before the checkpoint; whether a checkpoint is worth it then.
-    fn clean_emptiest(&self, wanted: Wanted) -> Result<bool> {
+    fn has_won(&self, wanted: Wanted) -> bool {
+        let space = self.log.segments().space();
+        space.left_for(Claim::Growth) >= WON_MAX.max(wanted.units)
+            && space.is_left(wanted.units, Claim::Growth)
+    }
+
+    /// Cleans what lies before the checkpoint, more in a later round; whether a checkpoint is worth it then.
+    fn clean_emptiest(&self, wanted: Wanted, round: u32) -> Result<bool> {
         let size = self.log.geometry().segment_size();
         let has_room = self.has_room(wanted);
-        let lacking = self.log.segments().space().missing_for(Claim::Growth) + WON_MAX;
+        let lacking = self.log.segments().space().missing_for_growth() + WON_MAX;
+        let lacking = lacking.max(wanted.units) * round;
         // What an exchange needs is won from whatever gives something back.
         let is_worth = |segment: &Segment| {
             let least = if has_room {
@@ -180,14 +234,15 @@ impl Core {
         while won < u64::from(lacking) * size
             && let Some(segment) = self.emptiest(is_worth)
         {
-            match self.clean(segment) {
+            let cleaned = self.log.segments().patiently(|| self.clean(segment));
+            match cleaned {
                 Ok(()) => won += segment.reclaimable().max(1),
                 // What is retired by now is free after the checkpoint.
                 Err(error) if error.kind() == Kind::Full => break,
                 Err(error) => return Err(error),
             }
         }
-        if won > 0 {
+        if won > 0 || !self.log.segments().retired().is_empty() {
             return Ok(true);
         }
         // Whether a checkpoint makes a segment one that can be cleaned.

@@ -22,7 +22,7 @@ use super::{Core, KEY_LEN_MAX, VALUE_LEN_MAX, value};
 use crate::engine::{DecideMany, Durability, Edit};
 use crate::epoch::{self, Pin};
 use crate::error::{Kind, Result};
-use crate::format::frame::{Frame, FrameKind};
+use crate::format::frame::{Frame, FrameKind, Header};
 use crate::index::hash::Hash;
 use crate::index::{Blank, Locked, Slot};
 use crate::log::{Address, Claim, Entry, Use};
@@ -145,8 +145,8 @@ impl Core {
         Ok(found.get())
     }
 
-    /// Does an update, which stores `value` or removes. Where a full store has no room for it, room is won and it is done once
-    /// more; and again if others took what was won, unless it stores more than was there.
+    /// Does an update, which stores `value` or removes. Where a full store has no room for it, room is won and it is done
+    /// again: as long as some was won, since others may have taken it, or if it stores no more than was there.
     fn going_on(
         &self,
         key: &[u8],
@@ -154,20 +154,21 @@ impl Core {
         value: Option<&[u8]>,
         update: impl Fn() -> Result<()>,
     ) -> Result<()> {
-        let mut refused = 0;
-        loop {
+        for _ in 0..REFUSALS_MAX {
             match update() {
-                Err(error)
-                    if error.kind() == Kind::Full
-                        && (refused == 0
-                            || refused < REFUSALS_MAX && self.is_owed(key, hash, value)) =>
-                {
-                    refused += 1;
-                    self.relieve(value.is_some(), self.place_of(key, hash), true)?;
+                Err(error) if error.kind() == Kind::Full => {
+                    let len = value.map(|value| {
+                        Header::new(FrameKind::Put, 0, key.len(), value.len()).frame_len()
+                    });
+                    let won = self.relieve(value.is_some(), self.place_of(key, hash), len, true)?;
+                    if !won && !self.is_owed(key, hash, value) {
+                        break;
+                    }
                 }
                 other => return other,
             }
         }
+        update()
     }
 
     /// Whether a full store takes it: it removes, or stores no more than is there.
@@ -503,6 +504,9 @@ impl Core {
 
     pub(super) fn clear(&self) -> Result<()> {
         self.log.healthy()?;
+        if self.log.segments().is_full() {
+            self.relieve(false, None, None, true)?;
+        }
         let blank = Blank::new()?;
         {
             let _alone = self.gate.alone();
