@@ -551,10 +551,16 @@ fn a_store_full_at_its_capacity_goes_on() {
         full.db.clear().expect("it is cleared");
         full.keys.iter_mut().for_each(Vec::clear);
         let again = full.fill();
-        // A checkpoint holds a segment more than a store that was never closed.
+        // A checkpoint holds a segment more than a store that was never closed; and of few segments, what is free may lie
+        // where a root finds no neighbours.
         let of_segment = (drawn.segment_size / (drawn.len as u64 + 32)).max(1);
+        let tenths = if drawn.capacity / drawn.segment_size < 512 {
+            6
+        } else {
+            9
+        };
         assert!(
-            again * 10 >= first * 9 || again + 2 * of_segment >= first,
+            again * 10 >= first * tenths || again + 2 * of_segment >= first,
             "{again} records after {first}: {drawn:?}: {:?}",
             full.db.inspect()
         );
