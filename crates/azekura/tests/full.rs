@@ -497,7 +497,7 @@ const SYNCS_FOR_SEGMENT: u64 = 8;
 fn a_store_full_at_its_capacity_goes_on() {
     let rounds = azekura::testkit::suite::share(200);
     let capacity_max = if azekura::testkit::suite::is_full() {
-        256 << 20
+        64 << 20
     } else {
         16 << 20
     };

@@ -270,7 +270,8 @@ impl Log {
     }
 
     /// Refuses a `claim` to append `len` bytes that a full store has no room for; asked before anything is appended. The open
-    /// segment takes it if it was not taken for a more urgent claim, whose room it is.
+    /// segment takes it if it was not taken for a more urgent claim, whose room it is. Where `len` is 0, it is not known
+    /// yet, and a segment is to be free.
     #[inline(always)]
     pub fn admit(&self, claim: Claim, len: usize) -> Result<()> {
         if self.segments.is_full() && matches!(claim, Claim::Growth | Claim::Exchange) {
@@ -289,7 +290,7 @@ impl Log {
             let words = (len / 8) as u64;
             if is_open
                 && chain.claim <= claim
-                && words <= self.words / 2
+                && (1..=self.words / 2).contains(&words)
                 && at + words <= self.words
             {
                 return Ok(());

@@ -311,7 +311,7 @@ impl Core {
         let room = root.encode().len() as u64
             + 8 * self.log.segments().in_use(Use::Other).len() as u64
             + 64;
-        state.parts.make_room(&self.log, room, Claim::Checkpoint)?;
+        state.parts.make_room(&self.log, room, Claim::Root)?;
         root.needed.other = parts::needed(&self.log, images.iter().copied(), state.parts);
         let bytes = root.encode();
         let extent = state

@@ -151,7 +151,7 @@ impl Load {
         let parts = images.min(2 * part_len(geometry, images));
         let near = self.is_near_full.then_some((self.total, self.limit));
         // Records that come before it is computed again: a root of twice as many stripes is not to find the room taken.
-        let coming = look_ahead_each(self.total) * size / LEN_MIN;
+        let coming = near.map_or(0, |_| look_ahead_each(self.total) * size / LEN_MIN);
         let root = root_units(geometry, self.count + coming, self.log, near);
         let run = ((images / RUNS) >> geometry.shift).min(RUN_SEGMENTS_MAX) as u32;
         let stays = units(images + images / 3) + 2 + root;
