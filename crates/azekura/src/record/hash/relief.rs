@@ -81,16 +81,12 @@ impl Core {
                 surely,
             }
         };
-        if !self.is_relief_due(wanted) {
+        if !self.is_relief_due(wanted, false) {
             return Ok(self.can_grow(wanted.units));
         }
         let _cleaning = self.cleaning.lock();
         // Another thread may have done it meanwhile.
-        let again = Wanted {
-            surely: true,
-            ..wanted
-        };
-        if !self.is_relief_due(again) {
+        if !self.is_relief_due(wanted, true) {
             return Ok(self.can_grow(wanted.units));
         }
         let won = match self.win_room(wanted) {
@@ -119,7 +115,8 @@ impl Core {
         frame.map_or(1, |frame| self.log.units_of(frame.len()))
     }
 
-    fn is_relief_due(&self, wanted: Wanted) -> bool {
+    /// `again`: whether it was just found to be due.
+    fn is_relief_due(&self, wanted: Wanted, again: bool) -> bool {
         let segments = self.log.segments();
         // A store that is not full any more may still lack neighbours for a long record.
         let is_needless = if wanted.surely {
@@ -137,7 +134,8 @@ impl Core {
         }
         let asked = self.relief_asked.fetch_add(1, Ordering::Relaxed);
         let total = segments.total() as usize;
-        if has_room && !wanted.surely && !asked.is_multiple_of(1 + total / SEGMENTS_EACH) {
+        if has_room && !wanted.surely && !again && !asked.is_multiple_of(1 + total / SEGMENTS_EACH)
+        {
             return false;
         }
         let now = self.left();
