@@ -184,7 +184,8 @@ impl Core {
             if self.has_won(wanted) {
                 return Ok(true);
             }
-            let grow = || segments.space().secure(wanted.units, Claim::Growth);
+            let some = WON_MAX.max(wanted.units);
+            let grow = || segments.space().secure(some, Claim::Growth);
             // What readers hold is worth a wait only where the update is refused otherwise.
             let secured = if wanted.surely || !self.has_room(wanted) {
                 segments.patiently(grow)
@@ -193,9 +194,7 @@ impl Core {
             };
             match secured {
                 Err(error) if error.kind() == Kind::Full => {}
-                Err(error) => return Err(error),
-                Ok(()) if self.has_won(wanted) => return Ok(true),
-                Ok(()) => {}
+                other => return other.map(|()| true),
             }
             if !self.clean_emptiest(wanted, round)? {
                 return Ok(false);
