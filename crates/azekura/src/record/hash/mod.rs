@@ -19,8 +19,8 @@
 //! 3. Opening reads the log behind the last checkpoint, nothing else; stripes of the index come in when
 //!    they are first needed, and in the background.
 //! 4. The log takes at most `space_ratio` times the live bytes, and what one interval between checkpoints adds
-//!    (as much as is live, but 16 to 128 segments; or 4 bytes per record), unless records were removed. Writers that
-//!    outrun the keeper and the device are held back from twice as much on: `clean`.
+//!    (as much as is live, but 16 to 128 segments; or 4 bytes per record), unless records were removed. Where writers
+//!    outrun the keeper, it takes twice the first and one interval at most, and they clean: `clean`.
 //!    An open file holds 6 more segments ready, and a reserve: what a checkpoint may take and a quarter of it, three steps
 //!    of a 128th of the file each (2 to 16 segments), and a sixteenth of the file less what is dead (`log::segment`).
 //! 5. A full device or capacity refuses new records (`Full`) and nothing else: removals, shorter values, `clear`,

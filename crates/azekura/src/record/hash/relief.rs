@@ -82,6 +82,9 @@ impl Core {
             }
         };
         if !self.is_relief_due(wanted, false) {
+            if wanted.surely && !self.has_room(wanted) {
+                self.wait_for_others(wanted);
+            }
             return Ok(self.can_grow(wanted.units));
         }
         let _cleaning = self.cleaning.lock();
@@ -101,6 +104,16 @@ impl Core {
         };
         // What was won another thread may have taken since.
         won.map(|won| won || self.can_grow(wanted.units))
+    }
+
+    /// What another thread cleans or writes a checkpoint of is free when it is done, and readers are gone.
+    fn wait_for_others(&self, wanted: Wanted) {
+        drop(self.cleaning.lock());
+        drop(self.checkpoint.lock());
+        let segments = self.log.segments();
+        let take = || segments.space().secure(wanted.units, wanted.claim);
+        // Where there is still no room, the update is refused.
+        let _ = segments.patiently(take);
     }
 
     fn can_grow(&self, units: u32) -> bool {
