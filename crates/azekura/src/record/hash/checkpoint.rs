@@ -297,8 +297,15 @@ impl Core {
     }
 
     /// See the module's text. Does nothing if nothing was appended since the last one.
+    /// Where a full store lacks room for it, it is made once more, in the smallest parts: each gives back what it replaces.
     pub(super) fn checkpoint(&self) -> Result<()> {
-        self.checkpoint_in_parts(None)
+        match self.checkpoint_in_parts(None) {
+            Err(error) if error.kind() == Kind::Full => {
+                self.log.segments().reap_to_the_last();
+                self.checkpoint_in_parts(Some(self.log.geometry().segment_size()))
+            }
+            other => other,
+        }
     }
 
     /// With parts of so many bytes of images, if that is said.

@@ -536,7 +536,7 @@ impl Core {
 }
 
 /// How often an update of a full store is tried again.
-const REFUSALS_MAX: usize = 8;
+const REFUSALS_MAX: usize = 64;
 
 /// What the log is to make room for: a frame in the place of one of `present` bytes.
 fn claim_of(len: usize, present: usize) -> Claim {
