@@ -1,6 +1,6 @@
 //! Fuzzes heads of requests by HTTP: any bytes are open, refused or a request, and stay what they are.
 //!
-//! What holds is said where `make test` tries it too, with bytes that it makes itself.
+//! What holds is checked where `make test` tries it too, with bytes that it makes itself.
 //! It knows no pages.
 
 #[path = "../../crates/azekura-server/tests/anything/http.rs"]

@@ -1,6 +1,6 @@
 //! Fuzzes datagrams: any bytes are a request or none, and an answer is bounded and comes in datagrams that fit together.
 //!
-//! What holds is said where `make test` tries it too, with bytes that it makes itself.
+//! What holds is checked where `make test` tries it too, with bytes that it makes itself.
 //! It knows no sockets.
 
 #[path = "../../crates/azekura-server/tests/anything/datagram.rs"]

@@ -1,6 +1,6 @@
 //! Fuzzes a connection: any bytes, in any pieces, are answered the same, in whole answers, and little is kept of them.
 //!
-//! What holds is said where `make test` tries it too, with bytes that it makes itself.
+//! What holds is checked where `make test` tries it too, with bytes that it makes itself.
 //! It knows no sockets.
 
 #[path = "../../crates/azekura-server/tests/anything/session.rs"]

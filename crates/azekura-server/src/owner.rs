@@ -44,7 +44,7 @@ impl Dropped {
     }
 }
 
-/// The files of a certificate, and what operators are told of it.
+/// The files of a certificate, and what operators are shown of it.
 #[derive(Debug, Default)]
 pub(crate) struct Shown {
     files: Option<Certificate>,

@@ -1,7 +1,7 @@
 //! A server as a whole: opens the engine, serves the listeners, keeps house meanwhile, and closes.
 //!
 //! The order is that of trust: addresses are bound before the data is opened, the data is open before the first client can
-//! connect, and at the end what clients were told is made to survive loss of power before the file is closed. A second
+//! connect, and at the end what was acknowledged to clients is made to survive loss of power before the file is closed. A second
 //! thread tells the service what time it is and adds a row to the history each second; a third removes what has expired; a
 //! fourth shows figures, if somebody wants them.
 //!
@@ -44,7 +44,7 @@ pub struct Server {
     cache: Option<Arc<CacheDb>>,
     /// The files that the certificate was read from last, and what it says of itself.
     certificate: Arc<Mutex<Shown>>,
-    /// What holds now; of what needs a restart, what the server was told when it started.
+    /// What holds now; of what needs a restart, what it was when the server started.
     present: Mutex<Config>,
     /// The last seconds.
     history: Arc<History>,
@@ -295,7 +295,7 @@ impl Server {
     }
 }
 
-/// One line for whoever reads the log: what is damaged, and what that means for clients.
+/// One line for the log: what is damaged, and what that means for clients.
 fn warn_of_damage(db: &HashDb) {
     let damage = db.damage();
     let Some(first) = damage

@@ -1,7 +1,7 @@
 //! What is damaged in a store that is open all the same.
 //!
 //! A handle answers `damage()` with one [`Damage`] for each place it knows of; none means that it knows of no damage.
-//! [`Affects`] states what may be wrong because of it, so that programs can decide and people can be told. It
+//! [`Affects`] states what may be wrong because of it, so that programs can decide and people can be informed. It
 //! does not look for damage, and repairs none.
 
 use std::fmt;

@@ -22,7 +22,7 @@ pub fn open_read_only(path: &Path) -> Result<Box<dyn Reader>> {
 }
 
 /// As [`open_read_only`], but of a damaged store it reads also the records of which a newer version may be lost: for who
-/// takes out what there is, and tells that by `damage`.
+/// takes out what there is, and reports that by `damage`.
 pub fn open_damaged(path: &Path) -> Result<Box<dyn Reader>> {
     Ok(Box::new(HashReader::open(path)?.reading_doubtful()))
 }

@@ -276,7 +276,7 @@ fn cost(made: &Made, what: &str, bytes: &[u8], unreadable: Option<(u64, u64)>) -
     let written = db.put(b"new", b"value");
     assert!(
         !(read_only && written.is_ok()),
-        "seed {seed}, {what}: written beside what nobody knows"
+        "seed {seed}, {what}: written beside what is unknown"
     );
     if written.is_ok() {
         // What goes on after the damage is read back by the next process, with the same answers.

@@ -1,4 +1,4 @@
-//! Kills: the work runs in a child process that dies by SIGKILL at a moment nobody chose.
+//! Kills: the work runs in a child process that dies by SIGKILL at a random moment.
 //!
 //! ```text
 //!   parent                                     child (the same program, `--child`)

@@ -251,7 +251,7 @@ impl Ledger {
         Begun { at, version }
     }
 
-    /// Begins a change of `key` by its `writer`; `base` is told the version and answers the base.
+    /// Begins a change of `key` by its `writer`; `base` is given the version and returns the base.
     pub(super) fn begin_key(
         &self,
         key: u64,

@@ -166,7 +166,7 @@ impl Shape {
             one_of(choice, &[1 << 40, one_of(&mut choice.clone(), &small)]).max(least)
         };
         let journal_size = one_of(choice, &[None, None, Some(144 << 10), Some(1 << 20)]);
-        // It has to hold what is said of each object, and small ones whole.
+        // It has to hold the record of each object, and small ones whole.
         let needed = 4 * (keys * (250 + small_max.min(usual_len)));
         let journal_size = fixed
             .journal_size

@@ -288,7 +288,7 @@ impl<S: Subject> Site<'_, S> {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Holds every key of a store that nobody changes against the ledger, and makes what is there the truth from here on.
+    /// Holds every key of a store without writers against the ledger, and makes what is there the truth from here on.
     ///
     /// A batch or a removal of all that was not acknowledged must have happened whole or not at all.
     pub(super) fn verify(&self) -> Result<()> {
@@ -504,7 +504,7 @@ impl<S: Subject> Worker<'_, S> {
             0..40 => {
                 let begun = begin(&|version| version);
                 let value = fresh(begun.version);
-                // Of compressed ones nobody knows which is shorter.
+                // Of compressed ones it is unknown which is shorter.
                 let frees = S::TAKES_SHORTER
                     && self.site.shape.compression == Squeeze::None
                     && self
@@ -633,7 +633,7 @@ impl<S: Subject> Worker<'_, S> {
         }
     }
 
-    /// After `Full`, those before the refused one are done: which, only a read can tell.
+    /// After `Full`, those before the refused one are done: which, only a read can show.
     fn find_done(&self, begun: &[Begun], wishes: &[Wish]) -> Result<()> {
         self.site.ledger.count(self.thread, REFUSED, 1);
         for (begun, (key, _)) in begun.iter().zip(wishes) {

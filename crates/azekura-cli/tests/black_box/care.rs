@@ -219,7 +219,7 @@ fn damage_is_found_and_a_repair_saves_the_rest() {
     assert_eq!(
         saved.len(),
         2000,
-        "the damaged one, too: its checksum tells the bit"
+        "the damaged one, too: its checksum locates the bit"
     );
     assert!(
         saved.iter().all(|record| records.contains(record)),

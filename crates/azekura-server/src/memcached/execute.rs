@@ -555,7 +555,7 @@ impl Hand {
     }
 }
 
-/// What a client is told of a failure: nothing of where files lie. That is the operator's, who has the event.
+/// What a client learns of a failure: nothing of where files lie. That is the operator's, who has the event.
 fn refusal(error: &Error) -> String {
     let mut line = match error.path() {
         None => format!("SERVER_ERROR {error}"),

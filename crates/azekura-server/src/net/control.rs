@@ -110,7 +110,7 @@ pub(super) struct Counts {
     pub(super) waited: AtomicU64,
     /// Handshakes of TLS that failed.
     pub(super) handshakes_failed: AtomicU64,
-    /// Bytes of connections' own buffers, nearly, and the most there were since somebody asked.
+    /// Bytes of connections' own buffers, nearly, and the most there were since the figure was last read.
     held: AtomicU64,
     held_most: AtomicU64,
 }

@@ -48,7 +48,7 @@ pub struct Listeners {
     /// Where figures are asked for.
     metrics: Option<TcpListener>,
     described: Vec<String>,
-    /// Sockets of `streams` from here on are bound, and nobody can connect yet.
+    /// Sockets of `streams` from here on are bound, and no client can connect yet.
     bound: Option<usize>,
     /// Unix sockets that are still to be made, with their permissions.
     paths: Vec<(PathBuf, u32)>,

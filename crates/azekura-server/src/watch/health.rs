@@ -1,6 +1,6 @@
 //! Whether the server should get requests, and if not, why.
 //!
-//! It should not once it was told to end, once its file is poisoned, while its file is so damaged that writes are
+//! It should not once it is ending, once its file is poisoned, while its file is so damaged that writes are
 //! refused, and while its store is full. Other damage is reported, and requests go on. Full it is from the
 //! first write that found no room until a second in which records were stored and none was refused, or until five in which
 //! none was refused: nobody sends writes to a server that says it is full, and the first may find room. It asks for nothing

@@ -120,7 +120,7 @@ impl Drop for Replaced {
     #[expect(unsafe_code, reason = "the directory is reclaimed by epochs")]
     fn drop(&mut self) {
         // SAFETY: made by `Box::into_raw`, and owned by this alone since it was replaced. It is dropped behind a stamp that
-        // is past (`replace_directory`), or with the index, which nobody borrows then.
+        // is past (`replace_directory`), or with the index, which no thread borrows then.
         drop(unsafe { Box::from_raw(*self.0.get_mut()) });
     }
 }

@@ -8,9 +8,9 @@
 //! A [`Tap`] hears every store: the simulated disk records through it what loss of power may undo.
 //! Without one (always, outside tests) a store costs one predictable branch more.
 //!
-//! A page of a file that the device cannot read, or that was cut off, is a signal (SIGBUS) to whoever reads it. On Linux on
+//! A page of a file that the device cannot read, or that was cut off, is a signal (SIGBUS) to its reader. On Linux on
 //! x86-64 the process does not die of that: in the place of the page come zeros that can only be read, and
-//! [`Map::is_unreadable`] tells them from zeros of the file. Checksums then fail there as anywhere. A store into such a page still
+//! [`Map::is_unreadable`] distinguishes them from zeros of the file. Checksums then fail there. A store into such a page still
 //! ends the process, before anything is acknowledged. On other platforms reading ends it, too.
 
 #![expect(
@@ -60,7 +60,7 @@ struct Unreadable {
     pages: [AtomicU64; UNREADABLE_MAX],
 }
 
-/// Unreadable pages that are told apart.
+/// Unreadable pages that are listed.
 const UNREADABLE_MAX: usize = 32;
 
 // SAFETY: the memory is shared by design; every access goes through atomics, or through copies whose
@@ -216,7 +216,7 @@ impl Map {
         })
     }
 
-    /// The offsets of the pages that could not be brought in; `None`: more than are told apart.
+    /// The offsets of the pages that could not be brought in; `None`: more than are listed.
     pub fn unreadable_pages(&self) -> Option<Vec<u64>> {
         let count = self.unreadable.count.load(Ordering::Acquire);
         let pages = self.unreadable.pages.get(..count)?.iter();
@@ -492,7 +492,7 @@ mod fault {
 
     use super::Map;
 
-    /// Maps of files that are told apart; those beyond are as on other platforms.
+    /// Maps of files that are listed; those beyond are as on other platforms.
     const MAPS_MAX: usize = 1024;
 
     /// A map of a file, and where it lies; no addresses: the place is free, or about to be.
@@ -548,7 +548,7 @@ mod fault {
         /// What was done about the signal before.
         static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
-        /// The bit of a page fault's code that tells a store.
+        /// The bit of a page fault's code that marks a store.
         const STORE: i64 = 2;
 
         pub(super) fn install() {
@@ -604,7 +604,7 @@ mod fault {
                 // SAFETY: this thread reads from the map, which therefore lives, and is not forgotten.
                 let map = unsafe { &*slot.map.load(Ordering::Acquire) };
                 let page = address & !4095;
-                // Before the zeros are there: whoever reads them knows.
+                // Before the zeros are there, so that every reader of them knows.
                 map.unreadable.note((page - base) as u64);
                 // SAFETY: the page lies within the map, and holds nothing that could be read.
                 let put = unsafe {

@@ -95,7 +95,7 @@ pub trait Storage: Send + Sync + Debug {
     /// Bytes the storage takes on its device (less than its size where it has holes).
     fn allocated(&self) -> Result<u64>;
 
-    /// Bytes that its device has left for it; `None` if it cannot tell.
+    /// Bytes that its device has left for it; `None` if that is unknown.
     fn free(&self) -> Option<u64> {
         None
     }

@@ -364,7 +364,7 @@ impl Log {
     }
 
     /// Takes the next segment and hangs it at the end of the chain; `tail_of` its index is the tail from now on. Both
-    /// change under the chain's lock, so that nobody sees the end of one and the tail of the other.
+    /// change under the chain's lock, so that no thread sees the end of one and the tail of the other.
     fn link_next(
         &self,
         space: &mut Space<'_>,
@@ -388,7 +388,7 @@ impl Log {
             next_sequence: sequence + 1,
             claim,
         };
-        // Release: the header and the table are there for whoever adds to it.
+        // Release: the header and the table are there for each thread that adds to it.
         self.tail.0.store(tail_of(index), Ordering::Release);
         drop(chain);
         Ok(index)

@@ -3,7 +3,7 @@
 //! A damaged place may have held any change of any record. Two findings bound it:
 //!
 //! 1. *One bit.* If there is exactly one bit whose flip makes the place a frame that verifies, and what follows that frame
-//!    is in order, then that frame stood there: its keys are all that is affected. CRC32C tells every single flipped
+//!    is in order, then that frame stood there: its keys are all that is affected. CRC32C locates every single flipped
 //!    bit of so short a frame from every other one and from none. Other damage passes for one flipped bit with a chance
 //!    of the frame's bits in 2^32; frames longer than `REBUILT_MAX` are therefore not tried, which keeps it below 1 in 8000
 //!    for the longest and below 1 in a million for a frame of 500 bytes. A *clear* is never believed: what it would
@@ -123,7 +123,7 @@ impl Log {
         bits == 1
     }
 
-    /// The frame that stood at a place, if one flipped bit tells: its bytes and length.
+    /// The frame that stood at a place, if one bit was flipped: its bytes and length.
     pub fn rebuild(&self, index: u32, at: u32) -> Option<(Vec<u8>, u32)> {
         let (seed, room) = self.segments.seed(index)?;
         let len = (room.checked_sub(u64::from(at))?).min(REBUILT_MAX as u64) as usize;

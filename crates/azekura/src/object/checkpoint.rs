@@ -247,7 +247,7 @@ impl Core {
         }
     }
 
-    /// The gate, alone. The root tells each span in limbo, in one row with all else; after a sync most are the groups'.
+    /// The gate, alone. The root lists each span in limbo, in one row with all else; after a sync most are the groups'.
     fn alone_with_little_limbo(&self) -> Result<RwLockWriteGuard<'_, ()>> {
         for _ in 0..SYNCS_MAX {
             let alone = self.gate.write();

@@ -2,7 +2,7 @@
 //!
 //! A put that ended is certified by its extent, so its record may wait: many go to the journal together, at the latest before the
 //! flush of a sync. What was synced so is in the journal: if its extent is damaged later that is an error, never an older value
-//! or absence. Everything else is told at once. The records of one object may so stand in another order than
+//! or absence. Everything else is recorded at once. The records of one object may so stand in another order than
 //! its changes; their sequences say which was later.
 //!
 //! After each batch stands a `Settled` note: what it says has ended needs no scan.

@@ -67,7 +67,7 @@ pub struct Limbo {
     by_checkpoint: Queue,
     /// How many spans ever came in.
     retired: u64,
-    /// Those behind so many stay, while somebody reads what was there when it began.
+    /// Those behind so many stay, while a reader sees what was there when it began.
     pins: Vec<u64>,
 }
 

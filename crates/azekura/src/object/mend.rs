@@ -2,7 +2,7 @@
 //!
 //! A CRC is linear: a single flipped bit changes the sum by a word that no other bit of the same bytes gives. So of a record,
 //! header, link or image of which one bit rotted, the bytes that were written are known as well as any whose checksum holds. Two
-//! flipped bits in what is summed are not mended, but for one in some hundred thousand cases.
+//! flipped bits in what is summed are not repaired, but for one in some hundred thousand cases.
 //!
 //! A place of the journal that is one bit away from zeros was never written.
 //!
@@ -28,7 +28,7 @@ const RECORD_MAX: u64 = 80 << 10;
 /// Bytes of a segment's header that its checksum covers, with it.
 const HEADER_LEN: usize = 24;
 
-/// What was mended.
+/// What was repaired.
 #[derive(Debug)]
 pub(super) struct Mended {
     /// Where the bit is, as bytes from the start of the journal's storage.

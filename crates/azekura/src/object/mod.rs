@@ -32,7 +32,7 @@
 //! 4. A put that fails leaves the old object. A removal finds room in a full store: it is kept for it.
 //! 5. Damage costs what it hits: the rest is read, whatever cannot be read any more; what may have been newer is an error
 //!    (`degraded`). A store whose journal is damaged is not changed before it was repaired.
-//! 6. Nothing runs while nothing is asked but what was promised: an idle store does no I/O. Nothing is ever moved but small
+//! 6. Nothing runs while no call is made but what was promised: an idle store does no I/O. Nothing is ever moved but small
 //!    objects, at checkpoints (`small`).
 //!
 //! Invariants:

@@ -327,7 +327,7 @@ impl Core {
         Ok(read.is_ok_and(|(_, found)| sequence.is_none_or(|sequence| sequence == found)))
     }
 
-    /// As `is_there`; what the device refuses to read may be: whoever wants it gets an error, and no older value.
+    /// As `is_there`; what the device refuses to read may be: a read of it is an error, and no older value.
     fn may_be_there(&self, id: ObjectId, sequence: u64, entry: Entry) -> Result<bool> {
         match self.is_there(id, Some(sequence), entry) {
             Err(error) if error.kind() == Kind::Io => Ok(true),
@@ -359,7 +359,7 @@ impl Core {
         Ok(())
     }
 
-    /// Step 5. What the journal and the scan told is durable before anything is put into this room: see `open_at`.
+    /// Step 5. What the journal and the scan found is durable before anything is put into this room: see `open_at`.
     pub(super) fn free_the_rest(&self, replay: &mut Replay) -> Result<()> {
         let mut room = self.room.lock();
         for span in replay.freed.drain(..) {

@@ -152,7 +152,8 @@ impl Store {
         Self::repair_at(journal, data, at, report, &lost, None, progress)
     }
 
-    /// Repairs what this superblock tells of, where what stood in `lost` of the journal is not known; of a `trial` only whether the data's device is the store's.
+    /// Repairs what this superblock names, where what stood in `lost` of the journal is not known; of a `trial` only whether
+    /// the data's device is the store's.
     fn repair_at(
         journal: &Arc<dyn Storage>,
         data: Option<&Arc<dyn Storage>>,

@@ -61,7 +61,7 @@ pub(super) struct Facts {
     pub(super) has_gap: bool,
     /// Objects whose last change stands behind all of that.
     pub(super) certain: HashSet<ObjectId>,
-    /// A segment is not there: what else is lost nobody knows.
+    /// A segment is not there: what else is lost is unknown.
     is_broken: bool,
     /// Of small objects the latest value, with its sequence, from segments that may be out of use.
     pub(super) small: HashMap<ObjectId, (u64, Vec<u8>)>,
@@ -167,7 +167,7 @@ pub(super) fn find_segments(log: &Log, count: u64) -> Vec<Segment> {
     found
 }
 
-/// What is told of a segment.
+/// What is known of a segment.
 fn lost_segment(offset: u64, what: &str) -> String {
     format!(
         "the journal's segment at offset {offset:#x} {what}: small objects behind it may be lost or older, and \
@@ -222,7 +222,7 @@ impl Facts {
         for segment in history {
             let header = log.header(segment.index);
             if header.is_none_or(|header| header.sequence != segment.sequence) {
-                // Its frames say of themselves that they are the segment's; how much of them is lost with it nobody knows.
+                // Its frames say of themselves that they are the segment's; how many of them are lost with it is unknown.
                 let offset = log.geometry().offset_of(segment.index);
                 facts.damage.push(lost_segment(offset, "has no header"));
                 facts.is_broken |= segment.sequence >= start.sequence();

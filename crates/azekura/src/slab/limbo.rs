@@ -174,7 +174,7 @@ impl Slab {
     }
 
     fn drop_elsewhere(&self, place: Place) {
-        // SAFETY: a slot of that class which was in use, and which nobody looks at any more.
+        // SAFETY: a slot of that class which was in use, and which no thread looks at any more.
         let (at, bytes) = unsafe {
             let slot = self.at(place);
             (

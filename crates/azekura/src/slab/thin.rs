@@ -17,7 +17,7 @@ use crate::weave;
 const BOUND: u64 = 2;
 /// Blocks that may be in use beyond that.
 const SLACK: u64 = if cfg!(azekura_weave) { 0 } else { 64 };
-/// Times that other threads are let go on before a block that somebody may still read is left for later.
+/// Times that other threads are let go on before a block that a thread may still read is left for later.
 const WAITS_MAX: u32 = if cfg!(azekura_weave) { 0 } else { 1000 };
 /// Slots looked at in one step of thinning.
 const STEP: u32 = 64;

@@ -56,7 +56,7 @@ pub struct Failure {
     pub seed: u64,
     /// How many were tried until then.
     pub schedules: u64,
-    /// The first panic, or that nobody could go on.
+    /// The first panic, or that no thread could go on.
     pub what: String,
 }
 
@@ -327,7 +327,7 @@ fn be_quiet() {
     });
 }
 
-/// Runs threads under one schedule, outside of [`explore`]. The first panic of one, or that nobody could go on, is the
+/// Runs threads under one schedule, outside of [`explore`]. The first panic of one, or that no thread could go on, is the
 /// error.
 pub fn run(seed: u64, threads: Threads<'_>) -> Result<Tried, String> {
     be_quiet();

@@ -47,7 +47,7 @@ pub trait Store: Sync {
     /// Some upkeep: a checkpoint, a step of cleaning, a compaction, a snapshot that is held.
     fn upkeep(&self, random: &mut Random) -> Result<()>;
     /// Follows the changes until `goes_on` says no, and then to the end. Calls `goes_on` once it has begun. Shows each
-    /// put, in order. A store that nobody can follow returns at once, without calling it.
+    /// put, in order. A store that cannot be followed returns at once, without calling it.
     fn follow(
         &self,
         goes_on: &mut dyn FnMut() -> bool,
@@ -199,7 +199,7 @@ impl History {
         }
     }
 
-    /// Does something; its span. A store that is full refuses, and is asked no more of this.
+    /// Does something; its span. A store that is full refuses, and this is not tried again.
     fn span(&self, act: impl FnOnce() -> Result<()>) -> Span {
         let began = self.now();
         let done = act();

@@ -94,7 +94,7 @@ fn act(store: &Store, thread: u64, number: u64, slots: u64) -> azekura::Result<(
 
 #[test]
 fn the_child_of_a_test_changes_small_objects_until_it_is_killed() {
-    // Without a file nobody asked for a child.
+    // Without a file this is no child.
     let Some(file) = std::env::var_os(FILE) else {
         return;
     };

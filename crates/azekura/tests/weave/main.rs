@@ -103,7 +103,7 @@ fn all(db: &dyn Reader) -> Vec<(Vec<u8>, Vec<u8>)> {
     records
 }
 
-/// Threads add to a number as nobody may: they load it, let others come in between, and store it.
+/// Threads add to a number as none may: they load it, let others come in between, and store it.
 fn lost_update(run: &mut dyn FnMut(Threads<'_>)) {
     let sum = AtomicU64::new(0);
     let mut threads = Threads::default();

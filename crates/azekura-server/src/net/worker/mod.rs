@@ -41,7 +41,7 @@ const EARLY_MAX: usize = 32;
 /// How often limits are looked at.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Bytes by which buffers change before others are told.
+/// Bytes by which buffers change before other workers see it.
 const TOLD: usize = 256 << 10;
 
 /// The word of the bell among those of connections.
@@ -112,7 +112,7 @@ pub(super) struct Worker<'w> {
     /// Room for what is read before turns, and how much of it is in use.
     pieces: Vec<Piece>,
     early: usize,
-    /// What others were told of the bytes that connections hold.
+    /// The bytes that connections hold, as other workers see them.
     told: usize,
     /// Connections that have more to do, each once.
     again: Vec<usize>,

@@ -3,7 +3,7 @@
 //! Calls are counted per kind from the moment the disk was made; a plan names a kind and a count. A test
 //! that sweeps the count from 0 until nothing failed has seen every error path once.
 //!
-//! Sectors can be unreadable, too, and stay so whoever reads: see [`Unreadable`].
+//! Sectors can be unreadable, too, and stay so for every reader: see [`Unreadable`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

@@ -234,7 +234,7 @@ impl CacheDb {
     }
 
     /// Gives memory that no record needs back to the system: what was freed, what sparse blocks take, what is kept ready
-    /// beyond an eighth of what is in use. Needed where the cache became emptier and nobody puts; whoever owns it calls it
+    /// beyond an eighth of what is in use. Needed where the cache became emptier and no thread puts; its owner calls it
     /// now and then. Costs nothing worth mentioning where there is nothing to give.
     pub fn give_back(&self) {
         let slab = &self.shelf.slab;

@@ -166,7 +166,7 @@ impl Checked<'_> {
                     "no frame at offset {offset:#x} of the log ({reason})"
                 ));
             }
-            // Damage; or a thread is at work here, or its process was killed here and nobody has opened the file for
+            // Damage; or a thread is at work here, or its process was killed here and no process has opened the file for
             // writing since. Behind it the log goes on.
             let Some(behind) = self.log.resume_after(index, at) else {
                 return Ok(());

@@ -104,7 +104,7 @@ fn present(images: &[Image]) -> impl Iterator<Item = (usize, Extent)> + '_ {
 /// What the last checkpoint says of what the next one needs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Told {
-    /// Bytes of its images, and how many records they tell of.
+    /// Bytes of its images, and how many records they hold.
     pub(super) images: (u64, u64),
     /// Its root.
     pub(super) root: Option<Extent>,
@@ -113,7 +113,7 @@ pub(super) struct Told {
 /// What the next checkpoint, and a full store, may need.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load {
-    /// Bytes of the images of the last checkpoint, and how many records they tell of.
+    /// Bytes of the images of the last checkpoint, and how many records they hold.
     pub(super) images: (u64, u64),
     /// Records there are now.
     pub(super) count: u64,
@@ -223,7 +223,7 @@ fn part_len(geometry: Geometry, images_len: u64) -> u64 {
     (images_len / PARTS).max(PART_SEGMENTS_MIN * geometry.segment_size())
 }
 
-/// Has the log keep what the next checkpoint may need of `count` records, if the images of the last one tell of so many
+/// Has the log keep what the next checkpoint may need of `count` records, if the images of the last one hold so many
 /// bytes and records.
 pub(super) fn keep_for_checkpoint(log: &Log, told: Told, count: u64) {
     let Told { images, root } = told;
@@ -253,14 +253,14 @@ fn is_near_full(segments: &Segments) -> bool {
 impl Core {
     /// Writes a superblock to both slots, so that each is durable, and makes it current in memory. What it names is durable
     /// before, and so is the slot of the one before: else a cut in here could leave neither. The second slot is written
-    /// when the first is durable. After that nobody needs the older state: damage of one slot costs that slot.
+    /// when the first is durable. After that the older state is not needed: damage of one slot costs that slot.
     pub(super) fn write_super(&self, state: &mut Checkpoint, payload: Super) -> Result<()> {
         self.write_super_by(state, payload, |block, bytes| {
             self.log.write_durably(block.slot_offset(), bytes)
         })
     }
 
-    /// As `write_super`, but durable with the next sync only: of a file that nobody can find yet.
+    /// As `write_super`, but durable with the next sync only: of a file that has no name yet.
     pub(super) fn write_super_lazily(&self, state: &mut Checkpoint, payload: Super) -> Result<()> {
         self.write_super_by(state, payload, |block, bytes| {
             self.log.storage().write_at(block.slot_offset(), bytes)

@@ -206,7 +206,7 @@ struct Core {
     replay_from: Mutex<End>,
     /// What was left when a full store was last relieved.
     relieved: Mutex<relief::Left>,
-    /// Of the last checkpoint, what it takes to tell what the next one needs.
+    /// Of the last checkpoint, what the next one's need is computed from.
     told: Mutex<checkpoint::Told>,
     /// How often updates asked whether a full store can be relieved. Relaxed: a count.
     relief_asked: AtomicUsize,

@@ -235,7 +235,7 @@ impl HashDb {
         Self::start(core)
     }
 
-    /// Opens a file of which a part of the log after the checkpoint is lost, so that nobody knows the newest state: for
+    /// Opens a file of which a part of the log after the checkpoint is lost, so that the newest state is unknown: for
     /// reading only. Nothing is written.
     fn open_in_doubt(
         log: Arc<Log>,
@@ -427,7 +427,7 @@ pub(super) fn read_super(storage: &dyn Storage) -> Result<(u64, Super)> {
     Ok((block.sequence, payload))
 }
 
-/// The bytes of both slots, or what the file has of them: one that cannot be read is zeros, and the reason is told.
+/// The bytes of both slots, or what the file has of them: one that cannot be read is zeros, and the reason is reported.
 fn read_slots(storage: &dyn Storage) -> Result<(Vec<u8>, Option<Error>)> {
     let size = storage.size()?.min(superblock::SIZE);
     let mut head = vec![0; size as usize];

@@ -23,7 +23,7 @@
 //! 2. A record after unknown damage is the newest of its key: frames of a key stand in the order of its updates, and what
 //!    cleaning copied was the newest when it was copied. All else may have been replaced, removed or cleared by what
 //!    cannot be read, so nothing older is returned, and absence is not claimed; and nothing may be appended, since a later
-//!    replay would take the new frame for the successor of a state that nobody knows.
+//!    replay would take the new frame for the successor of an unknown state.
 //! 3. A part of the index whose image is damaged makes each read and write of its keys an error. If the log changes that
 //!    part after the checkpoint, no later checkpoint can be made without it, and all writes are refused.
 
@@ -105,7 +105,7 @@ impl Known {
             .is_some_and(|before| at.is_none_or(|at| at < before))
     }
 
-    /// What a read is told of a record in doubt.
+    /// The error of a read of a record in doubt.
     #[cold]
     pub(super) fn doubt_error(&self, path: &std::path::Path) -> Error {
         let list = self.list.lock();
@@ -178,7 +178,7 @@ impl Replay {
         Ok(found)
     }
 
-    /// Whether damage was passed by of which nobody can tell what it changed.
+    /// Whether damage was passed by of which it is unknown what it changed.
     pub(super) fn is_in_doubt(&self) -> bool {
         self.unsure_before.is_some()
     }

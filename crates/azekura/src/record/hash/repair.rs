@@ -9,8 +9,8 @@
 //! For stripes whose image is whole, frames before P count only if the image points to them. For the others the
 //! frames are all there is; cleaning has dropped old removals, so a record that was removed before P may come
 //! back. And what is lost behind P may have been a later value, or the removal, of any record before it. Such records
-//! are counted as *doubtful*. A frame of which one bit is wrong (`log::damaged`) is lost to nobody: its records
-//! are brought over with the bit that its checksum asks for, and they alone are in doubt. What is lost is said place by
+//! are counted as *doubtful*. A frame of which one bit is wrong (`log::damaged`) is not lost: its records
+//! are brought over with the bit that its checksum asks for, and they alone are in doubt. What is lost is reported place by
 //! place.
 
 use std::collections::{HashMap, HashSet};

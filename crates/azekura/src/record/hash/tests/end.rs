@@ -1,6 +1,6 @@
 //! The log's end and its followers, through the engine: what `position` answers while others append, and that a
 //! follower is never silent about what it cannot show. What a crash leaves of an end is tried by reopening a copy of the
-//! file that nobody closed.
+//! file that was not closed.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -90,7 +90,7 @@ fn what_is_appended_during_a_sync_waits_for_the_next() {
 }
 
 /// A segment past the position was cleaned and free again: a follower that began there was shown nothing, for ever, and
-/// was told that this was all.
+/// was given this as all.
 #[test]
 fn a_position_before_a_segment_that_is_gone_is_refused() {
     let (mut refused, mut followed) = (0, 0);

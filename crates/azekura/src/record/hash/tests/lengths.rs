@@ -1,7 +1,7 @@
 //! Values of every length over values of every length, by each way in, and the file as a kill leaves it.
 //!
 //! The suite of conformance puts lengths over each other in any engine; here the file is also opened from a copy that
-//! nobody closed, and the segments are of known size, so that half of one and a whole one are among the lengths.
+//! were not closed, and the segments are of known size, so that half of one and a whole one are among the lengths.
 
 use super::*;
 use crate::testkit::conformance::lengths::{edges, value};
