@@ -92,15 +92,11 @@ impl Core {
         if !self.is_relief_due(wanted, true) {
             return Ok(self.can_grow(wanted.units));
         }
+        *self.relieved.lock() = Left::default();
         let won = match self.win_room(wanted) {
             // The update itself is refused, if it finds no room.
             Err(error) if error.kind() == Kind::Full => Ok(false),
             other => other,
-        };
-        // Where there is nothing more to be won, there is not before something else has died.
-        *self.relieved.lock() = match won {
-            Ok(true) => Left::default(),
-            _ => self.left(),
         };
         // What was won another thread may have taken since.
         won.map(|won| won || self.can_grow(wanted.units))
@@ -210,6 +206,8 @@ impl Core {
                 other => return other.map(|()| true),
             }
             if !self.clean_emptiest(wanted, round)? {
+                // There is nothing more to be won before something else has died.
+                *self.relieved.lock() = self.left();
                 return Ok(false);
             }
             self.look_ahead();
