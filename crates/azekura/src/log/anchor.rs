@@ -48,7 +48,7 @@ pub struct Anchor {
     pub start: End,
     /// Durable at least to here.
     pub durable: LogPosition,
-    /// Where the checkpoint's root is.
+    /// Where the first piece of the checkpoint's root is ([`super::root`]).
     pub root: Option<Extent>,
     /// The next segment's sequence.
     pub next_sequence: u64,
@@ -83,7 +83,7 @@ impl Anchor {
     /// | 16 | boot id |
     /// | 4, 4, 8 | where replay begins: index, offset (0: in the segment linked to this one), sequence |
     /// | 8, 4 | durable at least to: sequence, offset |
-    /// | 4, 8, 8 | root: CRC32C, offset, length (0: there is none) |
+    /// | 4, 8, 8 | root, or its first piece: CRC32C, offset, length (0: there is none) |
     pub fn give(&self, give: &mut Give) {
         let root = self.root.unwrap_or_default();
         give.u8(u8::from(self.open))

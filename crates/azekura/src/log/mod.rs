@@ -33,6 +33,7 @@ pub mod follow;
 pub mod layout;
 pub mod parts;
 pub mod recover;
+pub mod root;
 mod scan;
 pub mod segment;
 

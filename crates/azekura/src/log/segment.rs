@@ -120,15 +120,24 @@ impl Segment {
     }
 }
 
+/// Bytes of segments, by what they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sizes {
+    /// In use by the log.
+    pub log: u64,
+    /// In use by checkpoints.
+    pub other: u64,
+    /// Retired or aging.
+    pub leaving: u64,
+    /// Free.
+    pub free: u64,
+}
+
 /// What everything but growth leaves of the free segments, so that a full store can go on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reserve {
     /// Segments that a checkpoint may need.
     pub checkpoint: u32,
-    /// Of these, neighbours: a root's.
-    pub root: u32,
-    /// Neighbours that only roots take: of one root, or of two if the next one frees none.
-    pub held: u32,
     /// Segments between one claim and the next.
     pub step: u32,
     /// Segments that growth leaves besides, since so much less is dead than cleaning needs.
@@ -461,18 +470,22 @@ impl Segments {
             .collect()
     }
 
-    /// Bytes of the segments in use, of those retired or aging, and of those free.
-    pub fn sizes(&self) -> (u64, u64, u64) {
+    /// Bytes of the segments, by what they are, at one moment.
+    pub fn sizes(&self) -> Sizes {
         let space = self.space.lock();
         let units = |n: u32| u64::from(n) << self.geometry.shift;
         let leaving: u32 = space.retired.iter().map(|(_, u)| u).sum::<u32>()
             + space.aging.iter().map(|(_, _, u)| u).sum::<u32>();
-        let used: u32 = space.used.values().map(|(u, ..)| u).sum();
-        (
-            units(used),
-            units(leaving),
-            units(space.available.len() as u32),
-        )
+        let used = |usage| {
+            let of_use = space.used.values().filter(|(.., of)| *of == usage);
+            units(of_use.map(|(u, ..)| u).sum())
+        };
+        Sizes {
+            log: used(Use::Log),
+            other: used(Use::Other),
+            leaving: units(leaving),
+            free: units(space.available.len() as u32),
+        }
     }
 
     /// The free segment nearest to the front.

@@ -24,6 +24,7 @@ use crate::format::checksum::crc;
 use crate::format::superblock::Superblock;
 use crate::log::anchor::{Extent, Needed};
 use crate::log::parts::{self, Parts};
+use crate::log::root::{self, Room};
 use crate::log::segment::{left_by_growth, whole_step};
 use crate::log::{Claim, Geometry, Reserve, Segment, Use};
 use crate::weave::RwLockWriteGuard;
@@ -35,7 +36,7 @@ pub(super) struct Checkpoint {
     pub(super) superblock: Option<(u64, Super)>,
     /// Whether it was made here: one that was found may be damaged where nobody has looked yet.
     pub(super) is_own: bool,
-    /// Images it needs: of leaves and lists.
+    /// What it needs in segments of its own: images of leaves and lists, and the pieces of its root.
     pub(super) images: Vec<Extent>,
     /// Where the next image goes.
     pub(super) parts: Parts,
@@ -83,9 +84,8 @@ impl Load {
         }
     }
 
-    /// Segments that a checkpoint may need for it, and how many of them in a row. A removal makes neither more: a run, or a span
-    /// in limbo, is less than an object.
-    fn need(&self, geometry: Geometry) -> (u32, u32) {
+    /// Segments that a checkpoint may need for it. A removal makes it no more: a run, or a span in limbo, is less than an object.
+    fn need(&self, geometry: Geometry) -> u32 {
         let size = geometry.segment_size();
         let units = |len: u64| len.div_ceil(size) as u32;
         // A checkpoint syncs first if more are in limbo: then they are in the lists, unless something pins them.
@@ -96,14 +96,14 @@ impl Load {
         };
         let parts = (self.leaves + self.leaves / 8 + self.room.groups + 64) * PART_LEN;
         let spans = limbo + self.room.spans + self.packs + self.under_way;
-        let root = units(parts + spans * SPAN_LEN);
+        let root = root::units(geometry, parts + spans * SPAN_LEN);
         // A part does not begin in one run and end in another: of a run less is left than the next part takes.
         let leaf = (self.leaf_len * ENTRY_SIZE as u64 + 8).min(size / 2);
         let leaves = self.count * ENTRY_SIZE as u64 + self.leaves * 8;
         let ends = leaves * leaf / (size - leaf);
         let lists = 2 * (self.room.lists + freed * list_size(1, u32::MAX) as u64);
         // Waiting puts take the rest of a segment and at most one more.
-        (units(leaves + ends + lists) + root + 3, root)
+        units(leaves + ends + lists) + root + 3
     }
 }
 
@@ -119,7 +119,7 @@ const LIVING: u32 = 6;
 
 /// Bytes of the smallest journal with which a store of `groups` groups takes its first objects, of segments of this size.
 pub(super) fn least_journal(geometry: Geometry, groups: u64) -> u64 {
-    let (units, _) = Load::of_few(groups).need(geometry);
+    let units = Load::of_few(groups).need(geometry);
     let root = (groups * PART_LEN).div_ceil(geometry.segment_size()) as u32;
     let least = |limit| left_by_growth(units, limit) + root + LIVING;
     geometry.offset_of(least(least(0)).max(LEAST))
@@ -311,22 +311,22 @@ impl Core {
         let room = root.encode().len() as u64
             + 8 * self.log.segments().in_use(Use::Other).len() as u64
             + 64;
-        state.parts.make_room(&self.log, room, Claim::Root)?;
-        root.needed.other = parts::needed(&self.log, images.iter().copied(), state.parts);
-        let bytes = root.encode();
-        let extent = state
-            .parts
-            .write(&self.log, &bytes, self.salt ^ ROOT_SEED)?;
+        let room = Room::take(&self.log, &mut state.parts, room)?;
+        let needed = images.iter().copied().chain(room.places());
+        root.needed.other = parts::needed(&self.log, needed, state.parts);
+        let seed = self.salt ^ ROOT_SEED;
+        let pieces = room.write(&self.log, &mut state.parts, &root.encode(), seed)?;
         self.flush_devices()?;
         payload.start = moment.start;
         payload.doubt = None;
         payload.durable = self.log.durable();
-        payload.root = Some(extent);
+        payload.root = pieces.first().copied();
         payload.next_sequence = self.log.next_sequence();
         payload.sequence = root.sequence;
         payload.units = self.room.lock().space.units();
         self.write_super(state, &payload)?;
         state.images = images;
+        state.images.extend(pieces);
         self.index.placed(&root.leaves);
         Ok(())
     }
@@ -353,7 +353,7 @@ impl Core {
     }
 
     fn release_images(&self, state: &Checkpoint) {
-        parts::release_idle(&self.log, needed_images(state), state.parts);
+        parts::release_idle(&self.log, state.images.iter().copied(), state.parts);
     }
 
     /// Segments of the journal from this one on: those before are released, and may be anything's when the root is read.
@@ -392,12 +392,9 @@ impl Core {
             under_way: under_way as u64,
             room,
         };
-        let (units, root) = load.need(self.log.geometry());
         let segments = self.log.segments();
         segments.keep(Reserve {
-            checkpoint: units,
-            root,
-            held: root,
+            checkpoint: load.need(self.log.geometry()),
             step: whole_step(segments.limit()),
             slack: 0,
         });
@@ -416,13 +413,4 @@ impl Core {
         let has_no_more_room = state.reach.is_none_or(|before| reach <= before);
         state.is_own && is_at_end && has_no_more_room && !self.has_waiting()
     }
-}
-
-/// All that the last checkpoint needs in segments of its own.
-fn needed_images(state: &Checkpoint) -> impl Iterator<Item = Extent> + '_ {
-    let root = state
-        .superblock
-        .as_ref()
-        .and_then(|(_, last)| last.anchor.root.as_ref());
-    state.images.iter().chain(root).copied()
 }

@@ -38,6 +38,7 @@ use crate::io::overlay::Overlay;
 use crate::log::layout::{
     FIRST_FRAME, LINK_OFFSET, Link, SegmentHeader, decode_link, segment_seed,
 };
+use crate::log::root;
 
 /// Bits that are flipped back in one store, at most.
 pub(super) const MENDED_MAX: usize = 64;
@@ -264,8 +265,14 @@ pub(super) fn with_mended<T>(
 /// Mends what stands at `offset`: an image, or something of the journal.
 fn mend_at(journal: &dyn Storage, last: &Super, offset: u64) -> Result<Option<Mended>> {
     let salt = last.geometry.salt;
-    if let Some(root) = last.anchor.root.filter(|root| root.offset == offset) {
-        return mend_image(journal, last, root, salt ^ ROOT_SEED);
+    if let Some(first) = last.anchor.root {
+        let seed = salt ^ ROOT_SEED;
+        let mut read = root::Read::from(first);
+        // As far as it can be read, and the piece that cannot.
+        let _ = read.read(journal, last.geometry, seed);
+        if let Some(piece) = read.pieces.iter().find(|piece| piece.offset == offset) {
+            return mend_image(journal, last, *piece, seed);
+        }
     }
     if let Ok(root) = read_root(journal, last) {
         for (first, image) in &root.leaves {

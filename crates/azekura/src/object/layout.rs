@@ -29,8 +29,8 @@
 //! | 64 | 16 | boot id of the system that had it open |
 //! | 80 | 4, 4, 8 | where replay begins: segment index, offset, sequence |
 //! | 96 | 8, 4 | durable at least to: sequence, offset |
-//! | 108 | 4 | CRC32C of the root |
-//! | 112 | 8, 8 | root: offset, length (0: no checkpoint yet) |
+//! | 108 | 4 | CRC32C of the root, or of its first piece (`log::root`) |
+//! | 112 | 8, 8 | root, or its first piece: offset, length (0: no checkpoint yet) |
 //! | 128 | 8 | next segment sequence |
 //! | 136 | 8 | next sequence of changes, at least |
 //! | 144 | 12, 12 | only where a recovery found the journal untrue: from and to where its puts must verify to count |
@@ -290,6 +290,8 @@ pub struct Root {
     pub packs: Vec<Pack>,
     /// Segments of the journal, of images and of roots.
     pub needed: Needed,
+    /// Where it stands itself, if it was read.
+    pub pieces: Vec<Extent>,
 }
 
 /// Sequences of changes are below it.
@@ -431,6 +433,7 @@ impl Root {
                 })
             })?,
             needed: Needed::take(&mut take)?,
+            pieces: Vec::new(),
         };
         let ordered = root.leaves.is_sorted_by(|a, b| a.0 < b.0)
             && root.leaves.first().is_none_or(|(first, _)| first.0 == 0);

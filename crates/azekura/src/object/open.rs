@@ -27,7 +27,7 @@ use crate::io::direct::DirectFile;
 use crate::io::front::Front;
 use crate::io::{Directory, Storage};
 use crate::log::anchor::{Anchor, Extent, FIRST_SEQUENCE, read_extent, segments_of};
-use crate::log::{Geometry, Log};
+use crate::log::{Geometry, Log, root};
 use crate::weave::{Mutex, RwLock};
 
 /// A journal has so many bytes at least, unless it is told otherwise.
@@ -232,7 +232,7 @@ impl Store {
         core.log.set_durable(trust.durable);
         let mut state = Checkpoint {
             superblock: Some((sequence, last.clone())),
-            images: root.images().collect(),
+            images: root.images().chain(root.pieces.iter().copied()).collect(),
             ..Checkpoint::default()
         };
         core.write_super(&mut state, &last)?;
@@ -693,9 +693,10 @@ pub(super) fn read_root(storage: &dyn Storage, last: &Super) -> Result<Root> {
         });
     };
     let seed = last.geometry.salt ^ ROOT_SEED;
-    let bytes = read_extent(storage, extent, seed, "the root of the checkpoint")
+    let mut read = root::Read::from(extent);
+    read.read(storage, last.geometry, seed)
         .map_err(|error| to_repair(error, storage))?;
-    Root::decode(&bytes)
+    let root = Root::decode(&read.bytes)
         .filter(|root| root.is_within(last.units, last.group_units))
         .ok_or_else(|| {
             Error::new(
@@ -705,7 +706,11 @@ pub(super) fn read_root(storage: &dyn Storage, last: &Super) -> Result<Root> {
             .at(storage.path())
             .offset(extent.offset)
             .remedy("run `azekura object repair`")
-        })
+        })?;
+    Ok(Root {
+        pieces: read.pieces,
+        ..root
+    })
 }
 
 pub(super) fn write_label(data: &dyn Storage, payload: &Super) -> Result<()> {

@@ -552,7 +552,11 @@ pub(super) fn rebuilt(
     let latest = facts.next.max(last.sequence).max(known.root.sequence);
     let state = Checkpoint {
         superblock: Some((sequence, last)),
-        images: known.root.images().collect(),
+        images: known
+            .root
+            .images()
+            .chain(known.root.pieces.iter().copied())
+            .collect(),
         ..Checkpoint::default()
     };
     *core.checkpoint.lock() = state;

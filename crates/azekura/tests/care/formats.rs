@@ -270,6 +270,7 @@ fn the_bytes_of_superblock_and_root_are_as_they_were() {
             }],
             other: vec![(5, 6)],
         },
+        pieces: Vec::new(),
     };
     assert_eq!([super_bytes, hex(&root.encode())], GOLDEN_CHECKPOINT);
     assert_eq!(Root::decode(&root.encode()), Some(root));

@@ -26,11 +26,9 @@
 //! 4. What lies behind the last frame of a segment is dead and cannot be reclaimed, since a copy of the same frames may
 //!    waste it again. It is counted apart ([`Segment::waste`]).
 //!
-//! Single segments are taken from the shortest run of free ones, so that long runs last for large records and roots.
+//! Single segments are taken from the shortest run of free ones, so that long runs last for large records.
 //!
 //! It does not know how much a checkpoint needs: the engine says so.
-
-use std::ops::Range;
 
 use super::{FULL, Reserve, Segment, Space, Use};
 use crate::error::{Error, Kind, Result};
@@ -56,8 +54,6 @@ pub enum Claim {
     Cleaning,
     /// What a checkpoint writes: nothing is free again before it is durable.
     Checkpoint,
-    /// The checkpoint's root, where it takes several segments: the neighbours that are held for it.
-    Root,
 }
 
 impl Claim {
@@ -74,7 +70,7 @@ impl Claim {
             Self::Exchange => checkpoint + checkpoint / 8 + 2 * step,
             Self::Removal => checkpoint + step,
             Self::Cleaning => checkpoint,
-            Self::Checkpoint | Self::Root => 0,
+            Self::Checkpoint => 0,
         }
     }
 }
@@ -103,7 +99,7 @@ impl Space<'_> {
         let index = if let Some(index) = prepared.filter(|_| usage == Use::Log && units == 1) {
             index
         } else {
-            self.find(units, claim).ok_or_else(|| {
+            self.find(units).ok_or_else(|| {
                 Error::new(Kind::Full, "no room for a segment after growing")
                     .at(self.segments.storage.path())
                     .remedy(REMEDY)
@@ -162,25 +158,15 @@ impl Space<'_> {
     fn grow_for(&mut self, units: u32, claim: Claim) -> Result<()> {
         let missing = (units + self.left_by(claim)).saturating_sub(self.count());
         let mut apart = 0;
-        if self.find(units, claim).is_none() {
+        if self.find(units).is_none() {
             apart = units;
-        }
-        if claim == Claim::Growth && !self.has_root_room() {
-            apart += self.free.reserve.held;
         }
         self.grow(missing.max(apart).max(1))
     }
 
     /// Whether `units` neighbouring segments are free, and what `claim` must leave besides.
     pub fn is_left(&self, units: u32, claim: Claim) -> bool {
-        self.left_for(claim) >= units
-            && self.find(units, claim).is_some()
-            && (claim != Claim::Growth || self.has_root_room())
-    }
-
-    fn has_root_room(&self) -> bool {
-        let held = self.held_for_root();
-        self.free.reserve.root < 2 || held.end - held.start >= self.free.reserve.held
+        self.left_for(claim) >= units && self.find(units).is_some()
     }
 
     /// How many segments may be taken for `claim` before the storage must grow.
@@ -188,19 +174,14 @@ impl Space<'_> {
         self.count().saturating_sub(self.left_by(claim))
     }
 
-    /// How many free segments growth lacks of what it must leave; where no root finds neighbours, these once more.
+    /// How many free segments growth lacks of what it must leave.
     pub fn missing_for_growth(&self) -> u32 {
-        let apart = if self.has_root_room() {
-            0
-        } else {
-            self.free.reserve.held
-        };
-        self.left_by(Claim::Growth).saturating_sub(self.count()) + apart
+        self.left_by(Claim::Growth).saturating_sub(self.count())
     }
 
     /// The store is not full any more once growth can go on for some segments.
     pub(super) fn ease(&self) {
-        if self.left_for(Claim::Growth) >= self.step() && self.has_root_room() {
+        if self.left_for(Claim::Growth) >= self.step() {
             self.segments.settle(FULL);
         }
     }
@@ -221,7 +202,7 @@ impl Space<'_> {
 
     /// Whether there are `units` neighbouring free segments for a checkpoint.
     pub fn has(&self, units: u32) -> bool {
-        self.find(units, Claim::Checkpoint).is_some()
+        self.find(units).is_some()
     }
 
     /// Free segments that are not prepared.
@@ -231,41 +212,10 @@ impl Space<'_> {
         available.filter(|index| !prepared.contains(index))
     }
 
-    fn find(&self, units: u32, claim: Claim) -> Option<u32> {
-        let held = self.held_for_root();
-        let usable = |index: &u32| claim == Claim::Root || !held.contains(index);
+    fn find(&self, units: u32) -> Option<u32> {
         let all = self.free.available.iter().copied();
-        self.fitting_run(self.others().filter(usable), units)
-            .or_else(|| self.fitting_run(all.filter(usable), units))
-    }
-
-    /// Where a checkpoint's root takes several segments: the last so many neighbours, lest what is free be in pieces when
-    /// there is nothing else; of a full store that has none, the longest run.
-    fn held_for_root(&self) -> Range<u32> {
-        let Reserve { root, held, .. } = self.free.reserve;
-        if root < 2 {
-            return 0..0;
-        }
-        let mut longest = 0..0;
-        let mut end = None;
-        for &index in self.free.available.iter().rev() {
-            let last = match end {
-                Some((first, last)) if first == index + 1 => last,
-                _ => index + 1,
-            };
-            if last - index == held {
-                return index..last;
-            }
-            if last - index > longest.end - longest.start {
-                longest = index..last;
-            }
-            end = Some((index, last));
-        }
-        if self.segments.is_full() {
-            longest
-        } else {
-            0..0
-        }
+        self.fitting_run(self.others(), units)
+            .or_else(|| self.fitting_run(all, units))
     }
 
     /// The first of the shortest runs that have `units` neighbours, while the store is full; else of the lowest run.

@@ -35,7 +35,7 @@ pub(super) struct Checked<'c> {
     pub(super) log: &'c Log,
     pub(super) index: &'c Index,
     pub(super) secrets: &'c RapidSecrets,
-    pub(super) root: Option<Extent>,
+    pub(super) root: Vec<Extent>,
     pub(super) images: Vec<Image>,
     /// The end of the log: it moves with every change.
     pub(super) end: &'c dyn Fn() -> End,
@@ -55,7 +55,7 @@ impl Core {
             log: &self.log,
             index: &self.index,
             secrets: &self.secrets,
-            root: state.superblock.as_ref().and_then(|(_, last)| last.root),
+            root: state.root.clone(),
             images: state.images.clone(),
             end: &|| self.log.end(),
             durable: self.log.durable(),
@@ -178,10 +178,10 @@ impl Checked<'_> {
     fn check_checkpoint(&self, report: &mut CheckReport) {
         let storage = self.log.storage();
         let salt = self.log.geometry().salt;
-        if let Some(root) = self.root {
-            report.bytes += root.len;
+        for piece in &self.root {
+            report.bytes += piece.len;
             let what = "the root of the checkpoint";
-            if let Err(error) = read_extent(storage.as_ref(), root, salt ^ ROOT_SEED, what) {
+            if let Err(error) = read_extent(storage.as_ref(), *piece, salt ^ ROOT_SEED, what) {
                 report.note(error.to_string());
             }
         }

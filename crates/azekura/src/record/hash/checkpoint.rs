@@ -26,6 +26,7 @@ use crate::index::hash::STRIPES;
 use crate::io::Storage;
 use crate::log::anchor::{Extent, Needed, read_extent, remedy};
 use crate::log::parts::{self, Parts};
+use crate::log::root::{self, Room};
 use crate::log::{Claim, End, Geometry, Log, Reserve, Segment, Segments, Use};
 
 /// Into how many parts a large checkpoint is cut, and how many segments of images a part has at least.
@@ -51,9 +52,6 @@ const SMALL: u32 = 64;
 const SLACK: u32 = 16;
 /// Segments in which a store of a few records lives.
 const LIVING: u32 = 4;
-/// A root of a storage of so many segments has room for all of them from the beginning.
-const LISTED_AT_ONCE: u32 = 1024;
-
 /// What a checkpoint says of the log.
 struct Moment {
     start: End,
@@ -68,6 +66,8 @@ pub(super) struct Checkpoint {
     pub(super) superblock: Option<(u64, Super)>,
     /// By stripe.
     pub(super) images: Vec<Image>,
+    /// Where the pieces of its root are.
+    pub(super) root: Vec<Extent>,
     /// Segments of the log, as its root lists them.
     pub(super) log: Vec<Segment>,
     /// Where the next image goes.
@@ -80,10 +80,6 @@ impl Checkpoint {
     /// Bytes of all images.
     pub(super) fn images_len(&self) -> u64 {
         self.images.iter().map(|image| image.extent.len).sum()
-    }
-
-    fn root(&self) -> Option<Extent> {
-        self.superblock.as_ref().and_then(|(_, last)| last.root)
     }
 
     /// Images stand in neighbours where there are some: among segments of the log they would be held in memory with
@@ -104,17 +100,17 @@ fn present(images: &[Image]) -> impl Iterator<Item = (usize, Extent)> + '_ {
 /// What the last checkpoint says of what the next one needs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Told {
-    /// Bytes of its images, and how many records they hold.
-    pub(super) images: (u64, u64),
-    /// Its root.
-    pub(super) root: Option<Extent>,
+    /// Bytes of its images.
+    pub(super) len: u64,
+    /// How many records they hold.
+    pub(super) records: u64,
 }
 
 /// What the next checkpoint, and a full store, may need.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load {
-    /// Bytes of the images of the last checkpoint, and how many records they hold.
-    pub(super) images: (u64, u64),
+    /// What the last checkpoint says.
+    pub(super) told: Told,
     /// Records there are now.
     pub(super) count: u64,
     /// Segments that hold images and roots now.
@@ -124,8 +120,6 @@ pub(super) struct Load {
     pub(super) limit: u32,
     /// Bytes of the log that cleaning gives back.
     pub(super) reclaimable: u64,
-    /// How many segments the last root has for itself.
-    pub(super) root: u32,
     /// Segments of the log, and whether the store is full or may soon be.
     pub(super) log: u32,
     pub(super) is_near_full: bool,
@@ -142,27 +136,17 @@ impl Load {
     pub(super) fn reserve(self, geometry: Geometry) -> Reserve {
         let size = geometry.segment_size();
         let units = |len: u64| len.div_ceil(size) as u32;
-        let (images, told) = self.images;
-        let new = self.count.saturating_sub(told);
-        let images = images + new * ENTRY_LEN_MAX + new.min(STRIPES as u64) * IMAGE_ENDS;
+        let new = self.count.saturating_sub(self.told.records);
+        let images = self.told.len + new * ENTRY_LEN_MAX + new.min(STRIPES as u64) * IMAGE_ENDS;
         // No image stands in two runs: of each run the end may stay empty.
         let image = (2 * images / STRIPES as u64).min(size / 2);
         let images = images + images * image / (size - image);
         let parts = images.min(2 * part_len(geometry, images));
-        let near = self.is_near_full.then_some((self.total, self.limit));
-        // Records that come before it is computed again: a root of twice as many stripes is not to find the room taken.
-        let coming = near.map_or(0, |_| look_ahead_each(self.total) * size / LEN_MIN);
-        let root = root_units(geometry, self.count + coming, self.log, near);
+        let root = root::units(geometry, self.root_len(geometry));
         let run = ((images / RUNS) >> geometry.shift).min(RUN_SEGMENTS_MAX) as u32;
         let stays = units(images + images / 3) + 2 + root;
         let reserve = Reserve {
             checkpoint: units(parts) + run + root + stays.saturating_sub(self.taken),
-            root,
-            held: if self.root >= root || near.is_none() {
-                root
-            } else {
-                2 * root
-            },
             step: if self.limit < SMALL {
                 1
             } else {
@@ -173,19 +157,27 @@ impl Load {
         let slack = (self.total / SLACK).saturating_sub((self.reclaimable / size) as u32);
         Reserve { slack, ..reserve }
     }
+
+    fn root_len(self, geometry: Geometry) -> u64 {
+        if !self.is_near_full {
+            return root_len(self.count, u64::from(self.log), u64::from(self.taken));
+        }
+        // Records may come before it is computed again, and all there is may be the log.
+        let coming = look_ahead_each(self.total) * geometry.segment_size() / LEN_MIN;
+        root_len(self.count + coming, u64::from(self.total), 0)
+    }
 }
 
 /// Bytes of the smallest storage in which a store of such segments takes records and can be full.
 pub(super) fn least_capacity(geometry: Geometry) -> u64 {
     let left = |limit: u32| {
         let load = Load {
-            images: (0, 0),
+            told: Told::default(),
             count: u64::from(LIVING) / 2 * geometry.segment_size() / LEN_MIN,
             taken: 0,
             total: limit,
             limit,
             reclaimable: 0,
-            root: 0,
             log: 0,
             is_near_full: true,
         };
@@ -199,19 +191,9 @@ pub(super) fn least_capacity(geometry: Geometry) -> u64 {
     geometry.offset_of(limit)
 }
 
-/// Segments of a root. Of a store that is full, or may soon be, as many as it may need until the storage is twice as long,
-/// or has as many as it may have; so roots take the same neighbours in turn. Of another, as many as it needs now, about.
-fn root_units(geometry: Geometry, count: u64, log: u32, near: Option<(u32, u32)>) -> u32 {
-    let (stripes, listed) = match near {
-        None => (count, log),
-        Some((_, limit)) if limit <= LISTED_AT_ONCE => ((2 * count).next_power_of_two(), limit),
-        Some((total, limit)) => (
-            (2 * count).next_power_of_two(),
-            total.saturating_mul(2).next_power_of_two().min(limit),
-        ),
-    };
-    let len = 64 + (stripes.min(STRIPES as u64) + u64::from(listed)) * 24;
-    len.div_ceil(geometry.segment_size()) as u32
+/// Bytes of a root that tells of so many.
+fn root_len(stripes: u64, log: u64, others: u64) -> u64 {
+    64 + stripes.min(STRIPES as u64) * 24 + log * 24 + others * 8
 }
 
 /// Segments that are appended between one look ahead and the next: a thousandth of the storage, since it costs a look at each.
@@ -226,17 +208,13 @@ fn part_len(geometry: Geometry, images_len: u64) -> u64 {
 /// Has the log keep what the next checkpoint may need of `count` records, if the images of the last one hold so many
 /// bytes and records.
 pub(super) fn keep_for_checkpoint(log: &Log, told: Told, count: u64) {
-    let Told { images, root } = told;
     let segments = log.segments();
     let other = segments.in_use(Use::Other);
-    let root = root.and_then(|root| log.geometry().locate(root.offset));
-    let root = root.and_then(|(index, at)| other.iter().find(|s| s.index == index && at == 0));
     let dead = segments.in_use(Use::Log);
     let load = Load {
-        images,
+        told,
         count,
         taken: other.iter().map(|s| s.units).sum(),
-        root: root.map_or(0, |s| s.units),
         log: dead.len() as u32,
         is_near_full: is_near_full(segments),
         total: segments.total(),
@@ -417,10 +395,10 @@ impl Core {
 
     /// Has the log keep what the next checkpoint may need.
     pub(super) fn keep_for_checkpoint(&self, state: &Checkpoint) {
-        let told = state.images.iter().map(|image| u64::from(image.count));
+        let records = state.images.iter().map(|image| u64::from(image.count));
         *self.told.lock() = Told {
-            images: (state.images_len(), told.sum()),
-            root: state.root(),
+            len: state.images_len(),
+            records: records.sum(),
         };
         self.look_ahead();
     }
@@ -443,46 +421,32 @@ impl Core {
         };
         let Moment { start, count, log } = moment;
         let geometry = self.log.geometry();
-        // The root lists its own run too: it is taken before the list is made.
-        let room = (present(&images).count() * 24
-            + log.len() * 24
-            + self.log.segments().in_use(Use::Other).len() * 8
-            + 64) as u64;
-        // A long one stands alone: an image beside it would hold its whole run when the root is long replaced.
-        let mut alone = Parts::default();
-        let segments = self.log.segments();
-        let units = if is_near_full(segments) {
-            segments.reserve().root
-        } else {
-            1
-        };
-        let (writing, wanted) = if units > 1 || room > geometry.segment_size() {
-            (&mut alone, room.max(u64::from(units) << geometry.shift))
-        } else {
-            (&mut state.parts, room)
-        };
-        match writing.make_room(&self.log, wanted, Claim::Root) {
-            // There is room for what it needs now, if not for what it may need one day.
-            Err(error) if error.kind() == Kind::Full && wanted > room => {
-                writing.make_room(&self.log, room, Claim::Root)?;
-            }
-            other => other?,
-        }
+        // The root lists its own segments too: they are taken before the list is made.
+        let others = self.log.segments().in_use(Use::Other).len() as u64;
+        let len = root_len(present(&images).count() as u64, log.len() as u64, others);
+        let len = len + 8 * u64::from(root::units(geometry, len));
+        let room = Room::take(&self.log, &mut state.parts, len)?;
         // Only runs that this checkpoint needs: the others are free once it is durable, and a recovery
         // may find anything in them.
         let extents = present(&images).map(|(_, extent)| extent);
-        let other = parts::needed(&self.log, extents, *writing);
+        let other = parts::needed(&self.log, extents.chain(room.places()), state.parts);
         let needed = Needed { log, other };
-        let root = Root { images, needed };
-        let extent = writing.write(&self.log, &root.encode(), geometry.salt ^ ROOT_SEED)?;
+        let root = Root {
+            images,
+            needed,
+            pieces: Vec::new(),
+        };
+        let seed = geometry.salt ^ ROOT_SEED;
+        let pieces = room.write(&self.log, &mut state.parts, &root.encode(), seed)?;
         self.sync_storage()?;
         payload.start = start;
         payload.durable = self.log.durable();
-        payload.root = Some(extent);
+        payload.root = pieces.first().copied();
         payload.next_sequence = self.log.next_sequence();
         payload.count = count;
         self.write_super(state, payload)?;
         state.images = root.images;
+        state.root = pieces;
         state.log = root.needed.log;
         state.keep_together(geometry);
         self.keep_for_checkpoint(state);
@@ -495,7 +459,9 @@ impl Core {
         let is_full = self.log.segments().is_full();
         let stays = |stripe: usize| changed.binary_search(&stripe).is_err();
         let counted = present(&state.images).filter(|(stripe, _)| !is_full || stays(*stripe));
-        let counted = counted.map(|(_, extent)| extent).chain(state.root());
+        let counted = counted
+            .map(|(_, extent)| extent)
+            .chain(state.root.iter().copied());
         let sparse = parts::sparse(&self.log, counted);
         present(&state.images)
             .filter(|(stripe, extent)| sparse.holds(extent.offset) && stays(*stripe))
@@ -506,7 +472,11 @@ impl Core {
     /// Frees the runs that the checkpoint just made does not need.
     fn release_images(&self, state: &Checkpoint) {
         let images = present(&state.images).map(|(_, extent)| extent);
-        parts::release_idle(&self.log, images.chain(state.root()), state.parts);
+        parts::release_idle(
+            &self.log,
+            images.chain(state.root.iter().copied()),
+            state.parts,
+        );
     }
 
     /// Reads a stripe's image and verifies it.

@@ -65,9 +65,9 @@ impl Core {
     /// Whether whoever cleans cannot keep up, with one writer's help either: what it cleaned and a checkpoint has not
     /// freed yet counts, too.
     pub(super) fn is_out_of_hand(&self) -> bool {
-        let (used, live) = self.log_load();
-        let (_, leaving, _) = self.log.segments().sizes();
-        used + leaving > 2 * self.bound(live) + self.interval()
+        let (_, live) = self.log_load();
+        let sizes = self.log.segments().sizes();
+        sizes.log + sizes.leaving > 2 * self.bound(live) + self.interval()
     }
 
     /// Bytes of segments that wait for a checkpoint.
@@ -112,7 +112,8 @@ impl Core {
             self.clean(segment)?;
             return Ok(true);
         }
-        // All that is dead lies behind the checkpoint.
+        // All that is dead lies behind the checkpoint. Who waits for cleaning is not to wait for that.
+        drop(pace);
         let last = self.checkpoint.lock().appended;
         let behind = self.log.appended() - last;
         if behind < 4 * self.log.geometry().segment_size() {

@@ -127,16 +127,15 @@ impl Core {
 
     /// Segments that the log and the images need, and some to spare.
     fn segments_needed(&self) -> u32 {
-        let (used, live) = self.log_load();
-        let (in_use, _, _) = self.log.segments().sizes();
-        let needed = live + (in_use - used);
+        let (_, live) = self.log_load();
+        let needed = live + self.log.segments().sizes().other;
         let segments = needed.div_ceil(self.log.geometry().segment_size()) as u32;
         segments + segments / 20 + 2
     }
 
     /// Images that lie behind free segments are written again, into these.
     fn rewrite_images_behind_free_room(&self) {
-        let (_, _, free) = self.log.segments().sizes();
+        let free = self.log.segments().sizes().free;
         let first_free = self.log.segments().first_free().unwrap_or(u32::MAX);
         let mut state = self.checkpoint.lock();
         // Beside what any checkpoint may take.

@@ -26,8 +26,11 @@ const INTERVAL_PER_RECORD: u64 = 4;
 /// Without an append for so long, what the pace of cleaning put off is done.
 const IDLE: Duration = Duration::from_millis(50);
 
-/// How long a writer waits for a thread that cleans or checkpoints, where the log is out of hand.
+/// How long a writer waits for a thread that cleans, and for one that makes a checkpoint, where the log is out of hand.
 const HELD_BACK: Duration = Duration::from_millis(500);
+const CHECKPOINT: Duration = Duration::from_secs(10);
+/// Steps that it tries in a row of which none does anything.
+const IN_VAIN_MAX: u32 = 20;
 
 /// `Io` if the system gives no thread.
 pub(super) fn start(core: &Arc<Core>) -> Result<Keeper> {
@@ -173,13 +176,19 @@ impl Core {
     }
 
     /// Writers that together outrun cleaning do it themselves, one after the other, whenever one has filled a segment, until
-    /// the log is within its bound. Where a copy, a check or a follower keeps cleaning from going on, none waits for that.
+    /// the log is within its bound, and wait for each other's steps. Where a copy, a check or a follower keeps cleaning from
+    /// going on, none waits for that: they hold `cleaning`, too, which a checkpoint alone does not.
     fn hold_back(&self) -> Result<()> {
-        while self.is_out_of_hand() {
-            let is_free = comes_free(&self.checkpoint) && comes_free(&self.cleaning);
-            if !is_free || !self.step(false)? {
+        let mut in_vain = 0;
+        while self.is_out_of_hand() && in_vain < IN_VAIN_MAX {
+            let is_free =
+                comes_free(&self.cleaning, HELD_BACK) && comes_free(&self.checkpoint, CHECKPOINT);
+            if !is_free {
                 return Ok(());
             }
+            // Nothing is to be done, or another thread was faster.
+            let is_won = self.step(false)?;
+            in_vain = if is_won { 0 } else { in_vain + 1 };
         }
         Ok(())
     }
@@ -217,7 +226,7 @@ impl Core {
     }
 }
 
-/// Whether a lock is free within a moment.
-fn comes_free<T>(lock: &Mutex<T>) -> bool {
-    lock.try_lock_for(HELD_BACK).is_some()
+/// Whether a lock is free within this time.
+fn comes_free<T>(lock: &Mutex<T>, within: Duration) -> bool {
+    lock.try_lock_for(within).is_some()
 }

@@ -14,8 +14,8 @@
 //! | 24 | 16 | boot id of the system that had it open: tells a dead process from lost power |
 //! | 40 | 4, 4, 8 | where replay begins: segment index, offset (2^32 - 1: behind the segment), sequence |
 //! | 56 | 8, 4 | durable at least to: sequence, offset; of a closed file its end |
-//! | 68 | 4 | CRC32C of the root |
-//! | 72 | 8, 8 | root: offset in the file, length (0: no checkpoint yet) |
+//! | 68 | 4 | CRC32C of the root, or of its first piece (`log::root`) |
+//! | 72 | 8, 8 | root, or its first piece: offset in the file, length (0: no checkpoint yet) |
 //! | 88 | 8 | records at the moment where replay begins |
 //! | 96 | 8 | next segment sequence |
 //!
@@ -149,6 +149,8 @@ pub struct Root {
     pub images: Vec<Image>,
     /// Segments of the log, of images and of roots.
     pub needed: Needed,
+    /// Where it stands itself, if it was read.
+    pub pieces: Vec<Extent>,
 }
 
 impl Root {
@@ -157,6 +159,7 @@ impl Root {
         Self {
             images: vec![Image::default(); STRIPES],
             needed: Needed::default(),
+            pieces: Vec::new(),
         }
     }
 

@@ -324,8 +324,8 @@ impl HashDb {
     /// Properties of the file, by name, in a fixed order.
     pub fn inspect(&self) -> Vec<(&'static str, String)> {
         let core = &*self.core;
-        let (used, live) = core.log_bytes();
-        let (in_use, leaving, free) = core.log.segments().sizes();
+        let (_, live) = core.log_bytes();
+        let sizes = core.log.segments().sizes();
         let path = core.log.storage().path().display().to_string();
         vec![
             ("path", path),
@@ -343,11 +343,11 @@ impl HashDb {
                 "allocated_bytes",
                 core.log.storage().allocated().unwrap_or(0).to_string(),
             ),
-            ("log_bytes", used.to_string()),
+            ("log_bytes", sizes.log.to_string()),
             ("live_bytes", live.to_string()),
-            ("checkpoint_bytes", in_use.saturating_sub(used).to_string()),
-            ("leaving_bytes", leaving.to_string()),
-            ("free_bytes", free.to_string()),
+            ("checkpoint_bytes", sizes.other.to_string()),
+            ("leaving_bytes", sizes.leaving.to_string()),
+            ("free_bytes", sizes.free.to_string()),
             (
                 "segment_size",
                 core.log.geometry().segment_size().to_string(),

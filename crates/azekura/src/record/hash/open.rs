@@ -42,9 +42,9 @@ use crate::index::Index;
 use crate::index::hash::STRIPES;
 use crate::io::file::{File, Files};
 use crate::io::{Access, Directory, Storage};
-use crate::log::anchor::{Anchor, FIRST_SEQUENCE, read_extent, remedy, segments_of};
+use crate::log::anchor::{Anchor, FIRST_SEQUENCE, remedy, segments_of};
 use crate::log::recover::Recovered;
-use crate::log::{Geometry, Log, Use};
+use crate::log::{Geometry, Log, Use, root};
 use crate::record::gate::Gate;
 use crate::weave::Mutex;
 
@@ -227,6 +227,7 @@ impl HashDb {
         let mut state = Checkpoint {
             superblock: Some((sequence, last.clone())),
             images: root.images,
+            root: root.pieces,
             log: root.needed.log,
             ..Checkpoint::default()
         };
@@ -257,6 +258,7 @@ impl HashDb {
         *core.checkpoint.lock() = Checkpoint {
             superblock: Some((sequence, last)),
             images: root.images,
+            root: root.pieces,
             log: root.needed.log,
             ..Checkpoint::default()
         };
@@ -466,8 +468,9 @@ pub(super) fn read_root(storage: &dyn Storage, last: &Super) -> Result<Root> {
         return Ok(Root::new());
     };
     let seed = last.geometry.salt ^ ROOT_SEED;
-    let bytes = read_extent(storage, extent, seed, "the root of the checkpoint")?;
-    Root::decode(&bytes).ok_or_else(|| {
+    let mut read = root::Read::from(extent);
+    read.read(storage, last.geometry, seed)?;
+    let root = Root::decode(&read.bytes).ok_or_else(|| {
         Error::new(
             Kind::Corrupted,
             "the root of the checkpoint holds impossible values",
@@ -475,16 +478,18 @@ pub(super) fn read_root(storage: &dyn Storage, last: &Super) -> Result<Root> {
         .at(storage.path())
         .offset(extent.offset)
         .remedy(remedy(storage))
+    })?;
+    Ok(Root {
+        pieces: read.pieces,
+        ..root
     })
 }
 
 fn keep_for_next_checkpoint(log: &Log, last: &Super, root: &Root) {
     let images = &root.images;
-    let len = images.iter().map(|image| image.extent.len).sum();
-    let told = images.iter().map(|image| u64::from(image.count)).sum();
     let told = checkpoint::Told {
-        images: (len, told),
-        root: last.root,
+        len: images.iter().map(|image| image.extent.len).sum(),
+        records: images.iter().map(|image| u64::from(image.count)).sum(),
     };
     checkpoint::keep_for_checkpoint(log, told, last.count);
 }

@@ -550,7 +550,7 @@ impl Persistent for HashReader {
                 log: &view.log,
                 index: &view.index,
                 secrets: &view.secrets,
-                root: view.last.root,
+                root: view.root.pieces.clone(),
                 images: view.root.images.clone(),
                 end: &|| *view.end.lock(),
                 durable: view.trust.durable,

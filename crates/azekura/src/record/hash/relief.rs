@@ -169,11 +169,11 @@ impl Core {
 
     fn left(&self) -> Left {
         let log = self.log.segments().in_use(Use::Log);
-        let (_, leaving, free) = self.log.segments().sizes();
+        let sizes = self.log.segments().sizes();
         Left {
             dead: log.iter().map(Segment::reclaimable).sum(),
-            free,
-            leaving,
+            free: sizes.free,
+            leaving: sizes.leaving,
         }
     }
 

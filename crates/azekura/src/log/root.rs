@@ -1,0 +1,294 @@
+//! The root of a checkpoint, in pieces: a long one needs no neighbouring segments, which a full store may not have.
+//!
+//! The superblock says where the first piece is. A root that is shorter than a segment is one piece. Of a longer one, each
+//! piece but the last fills a segment of its own, and ends with where the next one is:
+//!
+//! | size | meaning |
+//! |---|---|
+//! | segment - 20 | bytes of the root |
+//! | 4, 8, 8 | the next piece: CRC32C, offset, length |
+//!
+//! So a piece that is as long as a segment goes on, and a shorter one is the last. They are written from the last to the
+//! first, since each holds the next one's checksum.
+//!
+//! It does not know what a root says, nor when it is durable.
+
+#![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
+
+use super::anchor::{Extent, read_extent, remedy};
+use super::parts::Parts;
+use super::segment::{Claim, Use};
+use super::{Geometry, Log};
+use crate::error::{Error, Kind, Result};
+use crate::format::bytes::{Give, Take};
+use crate::format::checksum::crc;
+use crate::io::Storage;
+
+/// Bytes that say where the next piece is.
+const NEXT: u64 = 20;
+
+/// How many segments a root of `len` bytes takes, if it is alone in them.
+pub fn units(geometry: Geometry, len: u64) -> u32 {
+    let size = geometry.segment_size();
+    if len < size {
+        1
+    } else {
+        // The last piece is shorter than a segment.
+        ((len + 1).saturating_sub(NEXT)).div_ceil(size - NEXT) as u32
+    }
+}
+
+/// Where a root will stand.
+#[derive(Debug)]
+pub enum Room {
+    /// With the parts, in the run that is being filled.
+    WithParts,
+    /// In segments of its own, with their offsets: a part beside it would keep a segment when the root is long replaced.
+    Apart(Vec<u64>),
+}
+
+impl Room {
+    /// Takes room for a root of at most `len` bytes. `Full` if there is none; what was taken is idle then.
+    pub fn take(log: &Log, parts: &mut Parts, len: u64) -> Result<Self> {
+        let geometry = log.geometry();
+        if len < geometry.segment_size() {
+            parts.make_room(log, len, Claim::Checkpoint)?;
+            return Ok(Self::WithParts);
+        }
+        let segments = log.segments();
+        let take = || segments.space().take(1, 0, Use::Other, Claim::Checkpoint);
+        let taken = (0..units(geometry, len)).map(|_| segments.patiently(take));
+        let taken = taken.map(|index| index.map(|index| geometry.offset_of(index)));
+        taken.collect::<Result<_>>().map(Self::Apart)
+    }
+
+    /// A byte of each segment taken.
+    pub fn places(&self) -> impl Iterator<Item = Extent> + '_ {
+        let offsets: &[u64] = match self {
+            Self::WithParts => &[],
+            Self::Apart(offsets) => offsets,
+        };
+        offsets.iter().map(|&offset| Extent {
+            offset,
+            len: 1,
+            crc: 0,
+        })
+    }
+
+    /// Writes the root, whose checksums have `seed`; where its pieces are, the first one first. A failed write poisons the
+    /// log.
+    pub fn write(
+        self,
+        log: &Log,
+        parts: &mut Parts,
+        bytes: &[u8],
+        seed: u32,
+    ) -> Result<Vec<Extent>> {
+        let offsets = match self {
+            Self::WithParts => return Ok(vec![parts.write(log, bytes, seed)?]),
+            Self::Apart(offsets) => offsets,
+        };
+        let mut rest = pieces_of(log.geometry(), bytes);
+        debug_assert!(rest.len() <= offsets.len());
+        let mut written: Vec<Extent> = Vec::with_capacity(rest.len());
+        let places = offsets.into_iter().take(rest.len());
+        for offset in places.rev() {
+            let mut piece = rest.pop().unwrap_or_default().to_vec();
+            if let Some(next) = written.last() {
+                piece.extend(give(*next));
+            }
+            if let Err(error) = log.storage().write_at(offset, &piece) {
+                log.poison();
+                return Err(error);
+            }
+            written.push(Extent {
+                offset,
+                len: piece.len() as u64,
+                crc: crc(seed, &piece),
+            });
+        }
+        written.reverse();
+        Ok(written)
+    }
+}
+
+/// A root's bytes, piece by piece.
+fn pieces_of(geometry: Geometry, bytes: &[u8]) -> Vec<&[u8]> {
+    let size = geometry.segment_size() as usize;
+    let mut pieces = Vec::new();
+    let mut rest = bytes;
+    while rest.len() >= size {
+        let (piece, behind) = rest.split_at(size - NEXT as usize);
+        pieces.push(piece);
+        rest = behind;
+    }
+    pieces.push(rest);
+    pieces
+}
+
+fn give(next: Extent) -> Vec<u8> {
+    let mut give = Give::default();
+    give.u32(next.crc).u64(next.offset).u64(next.len);
+    give.0
+}
+
+fn take(bytes: &[u8]) -> Option<Extent> {
+    let mut take = Take(bytes);
+    let crc = take.u32()?;
+    let (offset, len) = (take.u64()?, take.u64()?);
+    Some(Extent { offset, len, crc })
+}
+
+/// A root as it was read.
+#[derive(Debug, Default)]
+pub struct Read {
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// Where its pieces are; if one could not be read, that one last.
+    pub pieces: Vec<Extent>,
+    next: Option<Extent>,
+}
+
+impl Read {
+    /// What begins with the piece at `first`.
+    pub fn from(first: Extent) -> Self {
+        Self {
+            next: Some(first),
+            ..Self::default()
+        }
+    }
+
+    /// Reads all of it, and verifies it with `seed`. `Corrupted`, with the offset of the piece.
+    pub fn read(&mut self, storage: &dyn Storage, geometry: Geometry, seed: u32) -> Result<()> {
+        const WHAT: &str = "the root of the checkpoint";
+        let size = geometry.segment_size();
+        let pieces_max = storage.size()? / size;
+        while let Some(extent) = self.next {
+            // No writer gives more pieces than there are segments: these go in a circle.
+            if extent.len > size || self.pieces.len() as u64 > pieces_max {
+                return Err(
+                    Error::new(Kind::Corrupted, format!("{WHAT} holds impossible values"))
+                        .at(storage.path())
+                        .offset(extent.offset)
+                        .found(format!("{} bytes", extent.len), format!("at most {size}"))
+                        .remedy(remedy(storage)),
+                );
+            }
+            self.pieces.push(extent);
+            let mut piece = read_extent(storage, extent, seed, WHAT)?;
+            self.next = None;
+            if extent.len == size {
+                let behind = piece.split_off(piece.len() - NEXT as usize);
+                self.next = take(&behind);
+            }
+            self.bytes.append(&mut piece);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::io::memory::Memory;
+    use crate::testkit::Random;
+
+    const GEOMETRY: Geometry = Geometry { shift: 12, salt: 7 };
+    const SIZE: usize = 1 << 12;
+    const SEED: u32 = 5;
+
+    fn log() -> (Arc<dyn Storage>, Log) {
+        let storage: Arc<dyn Storage> = Memory::new(1 << 20).unwrap();
+        let map = storage.map(1 << 20).unwrap();
+        let log = Log::new(Arc::clone(&storage), map, GEOMETRY).unwrap();
+        log.begin(1 << 32).unwrap();
+        (storage, log)
+    }
+
+    fn written(log: &Log, bytes: &[u8]) -> Vec<Extent> {
+        let mut parts = Parts::default();
+        let room = Room::take(log, &mut parts, bytes.len() as u64).unwrap();
+        room.write(log, &mut parts, bytes, SEED).unwrap()
+    }
+
+    fn read(storage: &dyn Storage, first: Extent) -> (Result<()>, Read) {
+        let mut read = Read::from(first);
+        (read.read(storage, GEOMETRY, SEED), read)
+    }
+
+    /// Takes every other free segment, so that there are no neighbours.
+    fn scatter(log: &Log) {
+        let mut taken = Vec::new();
+        for _ in 0..60 {
+            let mut space = log.segments().space();
+            taken.push(space.take(1, 0, Use::Other, Claim::Checkpoint).unwrap());
+        }
+        let free: Vec<(u32, u32)> = taken.iter().step_by(2).map(|at| (*at, 1)).collect();
+        for (index, _) in &free {
+            log.segments().retire(*index);
+        }
+        log.segments().release(&free);
+        log.segments().reap_to_the_last();
+    }
+
+    #[test]
+    fn roots_of_any_length_come_back_without_neighbours() {
+        let (storage, log) = log();
+        scatter(&log);
+        let edges = [1, 2, 3].map(|pieces| pieces * (SIZE - NEXT as usize) + NEXT as usize);
+        let around = edges.iter().flat_map(|edge| edge - 21..edge + 22);
+        for len in around.chain([1, 2, 100, 5000, 60_000]) {
+            let bytes = Random::new(len as u64).bytes(len);
+            let pieces = written(&log, &bytes);
+            assert_eq!(
+                pieces.len() as u32,
+                units(GEOMETRY, len as u64),
+                "{len} bytes"
+            );
+            let (found, read) = read(storage.as_ref(), pieces[0]);
+            found.unwrap();
+            assert_eq!((read.bytes, &read.pieces), (bytes, &pieces), "{len} bytes");
+            let of_it = |piece: &Extent| GEOMETRY.locate(piece.offset).unwrap().0;
+            let taken: Vec<(u32, u32)> = pieces.iter().map(|piece| (of_it(piece), 1)).collect();
+            for (index, _) in &taken {
+                log.segments().retire(*index);
+            }
+            log.segments().release(&taken);
+            log.segments().reap_to_the_last();
+        }
+    }
+
+    #[test]
+    fn a_wrong_bit_of_any_piece_is_seen_where_it_is() {
+        let (storage, log) = log();
+        let bytes = vec![9; 3 * SIZE];
+        let pieces = written(&log, &bytes);
+        assert_eq!(pieces.len(), 4);
+        for (at, piece) in pieces.iter().enumerate() {
+            for offset in [0, piece.len / 2, piece.len - 1] {
+                let mut byte = [0];
+                storage.read_at(piece.offset + offset, &mut byte).unwrap();
+                let flip = [byte[0] ^ 4];
+                storage.write_at(piece.offset + offset, &flip).unwrap();
+                let (found, read) = read(storage.as_ref(), pieces[0]);
+                let error = found.unwrap_err();
+                assert_eq!(error.kind(), Kind::Corrupted);
+                assert_eq!(error.place(), Some(piece.offset), "{error}");
+                assert_eq!(read.pieces, pieces[..=at]);
+                storage.write_at(piece.offset + offset, &byte).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn a_piece_that_is_longer_than_a_segment_is_refused() {
+        let (storage, log) = log();
+        let mut first = written(&log, &[9; 100])[0];
+        first.len = SIZE as u64 + 1;
+        let (found, _) = read(storage.as_ref(), first);
+        assert_eq!(found.unwrap_err().kind(), Kind::Corrupted);
+    }
+}
