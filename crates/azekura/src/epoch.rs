@@ -516,21 +516,34 @@ mod tests {
     #[test]
     fn what_is_brief_is_waited_for() {
         let (tell, told) = mpsc::channel::<()>();
-        let done = std::sync::Arc::new(AtomicBool::new(false));
-        let flag = std::sync::Arc::clone(&done);
+        let flags = std::sync::Arc::new((AtomicBool::new(false), AtomicBool::new(false)));
+        let shared = std::sync::Arc::clone(&flags);
         let thread = std::thread::spawn(move || {
+            let (begun, returned) = &*shared;
             let mark = pin().briefly();
             tell.send(()).unwrap();
-            for _ in 0..1000 {
+            while !begun.load(Ordering::SeqCst) {
                 std::thread::yield_now();
             }
-            flag.store(true, Ordering::SeqCst);
+            // Time enough to return too early, even where many threads share a processor.
+            let mut looks = 0;
+            while looks < 20_000 && !returned.load(Ordering::SeqCst) {
+                looks += 1;
+                std::thread::yield_now();
+            }
+            let is_early = returned.load(Ordering::SeqCst);
             drop(mark);
+            is_early
         });
         told.recv().unwrap();
+        let (begun, returned) = &*flags;
+        begun.store(true, Ordering::SeqCst);
         wait_for_brief();
-        assert!(done.load(Ordering::SeqCst));
-        thread.join().unwrap();
+        returned.store(true, Ordering::SeqCst);
+        assert!(
+            !thread.join().unwrap(),
+            "it returned before the mark was dropped"
+        );
     }
 
     #[test]

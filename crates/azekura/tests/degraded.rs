@@ -511,6 +511,86 @@ fn a_repair_after_one_flipped_bit_doubts_what_stood_there() {
     );
 }
 
+fn value_of(key: u64) -> Vec<u8> {
+    Random::new(key).bytes(64)
+}
+
+/// A file of 300 records that no checkpoint states, of a process that was killed.
+fn past_the_checkpoint(options: &Options) -> Vec<u8> {
+    let memory = Memory::new(ROOM).expect("memory");
+    let db = HashDb::create_on(Arc::clone(&memory) as Arc<_>, options).expect("a new store");
+    for key in 0..300u64 {
+        db.put(&key.to_le_bytes(), &value_of(key)).expect("a put");
+    }
+    memory.to_vec()
+}
+
+/// Where the value of a key stands in such a file.
+fn value_at(bytes: &[u8], key: u64) -> usize {
+    let wanted = value_of(key);
+    let at = bytes.windows(64).position(|found| found == wanted);
+    at.expect("values are stored as they are")
+}
+
+/// The frames past a checkpoint are the only place that states a change: where one cannot be read, each record before it may
+/// have been changed there. A frame with one wrong bit can be rebuilt by its checksum, so only its own record is in doubt.
+#[test]
+fn a_repair_rebuilds_a_frame_of_one_wrong_bit_and_doubts_no_other_record() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (damaged, target) = (folder.path().join("old.azh"), folder.path().join("new.azh"));
+    let options = Options {
+        background: false,
+        ..Options::default()
+    };
+    let bytes = past_the_checkpoint(&options);
+    for key in [7, 150, 290] {
+        let at = value_at(&bytes, key);
+        // In the value, and in the key before it.
+        for (byte, bit) in [(at, 0), (at + 40, 7), (at - 3, 3)] {
+            let mut bytes = bytes.clone();
+            bytes[byte] ^= 1 << bit;
+            std::fs::write(&damaged, &bytes).expect("a file");
+            let _gone = std::fs::remove_file(&target);
+            let report = repair(&damaged, &target, &mut |_, _| ()).expect("a repair");
+            assert_eq!(
+                (report.recovered, report.doubtful),
+                (300, 1),
+                "{key}: {report:?}"
+            );
+            let db = HashDb::open(&target, &options).expect("what was repaired opens");
+            for key in 0..300u64 {
+                let found = db.get(&key.to_le_bytes()).expect("a sound file");
+                assert_eq!(found, Some(value_of(key)));
+            }
+        }
+    }
+}
+
+/// A range that another program overwrote can be read, so only what the log states shows that a part of it is lost.
+#[test]
+fn a_file_whose_log_was_overwritten_in_part_takes_no_changes() {
+    let options = Options {
+        background: false,
+        ..Options::default()
+    };
+    let mut bytes = past_the_checkpoint(&options);
+    let at = value_at(&bytes, 150);
+    bytes[at - 2000..at].copy_from_slice(&Random::new(1).bytes(2000));
+    let memory = Memory::from_bytes(&bytes, ROOM).expect("memory");
+    let db = HashDb::open_on(Arc::clone(&memory) as Arc<_>, &options).expect("it opens");
+    assert!(db.damage().iter().any(|d| d.affects.is_unbounded()));
+    let refused = db.put(b"new", b"value").expect_err("nothing is written");
+    assert_eq!(refused.kind(), Kind::Corrupted, "{refused}");
+    let refused = db.remove(&290u64.to_le_bytes());
+    assert!(refused.is_err(), "nothing is removed");
+    assert_eq!(
+        db.get(&290u64.to_le_bytes()).expect("after the damage"),
+        Some(value_of(290))
+    );
+    db.close().expect("it closes");
+    assert!(memory.to_vec() == bytes, "the file is as it was");
+}
+
 #[test]
 fn after_a_clean_close_nothing_lies_past_the_checkpoint() {
     for seed in 0..share(60) {

@@ -354,6 +354,23 @@ fn queues_do_not_grow_with_what_comes_and_goes() {
     assert_eq!((db.count(), scanned(&db)), (1, 1));
 }
 
+/// Records that stay stand at the beginning of the queues, where each round of sifting comes first.
+#[test]
+fn records_that_stay_can_be_dropped_after_queues_were_sifted() {
+    const STAY: u64 = 1000;
+    let db = CacheDb::new(1 << 20).unwrap();
+    for key in 0..STAY + 60_000 {
+        db.put(&number(key), b"value").unwrap();
+        if key >= STAY {
+            assert!(db.remove(&number(key)).unwrap());
+        }
+    }
+    assert!(db.policy.len() < 20_000, "sifted: {}", db.policy.len());
+    assert_eq!((db.count(), scanned(&db)), (STAY, STAY));
+    db.resize(Some(1), None).unwrap();
+    assert_eq!((db.count(), scanned(&db)), (1, 1));
+}
+
 #[test]
 fn queues_of_a_cache_that_was_emptied_by_removals_are_short() {
     let db = CacheDb::new(1 << 20).unwrap();
