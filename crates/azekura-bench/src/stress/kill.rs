@@ -26,6 +26,8 @@ use crate::generate::Choice;
 
 /// A child that does nothing for so long hangs.
 const HANGS_AFTER: Duration = Duration::from_secs(180);
+/// How often a child is looked at, at least.
+const LOOK: Duration = Duration::from_millis(5);
 /// How long the work of a child lasts that is not killed before.
 pub(super) const LIFE: Duration = Duration::from_millis(1500);
 
@@ -118,36 +120,37 @@ fn hangs(order: &Order) -> Error {
 /// Runs a child to its end; `ledger`: where its progress can be seen.
 pub(super) fn run(order: &Order, ledger: &Ledger) -> Result<()> {
     let mut child = spawn(order)?;
-    match wait(&mut child, ledger, None)? {
+    match wait(&mut child, ledger, &mut || Some(LOOK))? {
         Some(status) if status.success() => Ok(()),
         Some(status) => Err(ended(order, status)),
         None => Err(hangs(order)),
     }
 }
 
-/// Waits for the end of a child, until `until`, or until it hangs (`None`): then it is killed.
-fn wait(child: &mut Child, ledger: &Ledger, until: Option<Instant>) -> Result<Option<ExitStatus>> {
+/// Waits for the end of a child, until `left` answers that no time is left, or until it hangs (`None`): then it is killed.
+fn wait(
+    child: &mut Child,
+    ledger: &Ledger,
+    left: &mut dyn FnMut() -> Option<Duration>,
+) -> Result<Option<ExitStatus>> {
     let failed = |error| Error::io("cannot wait for the child", error);
     let (mut seen, mut since) = (ledger.now(), Instant::now());
     loop {
         if let Some(status) = child.try_wait().map_err(failed)? {
             return Ok(Some(status));
         }
-        let now = Instant::now();
         if ledger.now() != seen {
-            (seen, since) = (ledger.now(), now);
+            (seen, since) = (ledger.now(), Instant::now());
         }
-        if until.is_some_and(|until| now >= until) || now - since > HANGS_AFTER {
+        let hangs = since.elapsed() > HANGS_AFTER;
+        let Some(left) = left().filter(|_| !hangs) else {
             child.kill().map_err(failed)?;
             let status = child.wait().map_err(failed)?;
             // It may have ended before, by itself.
             let was_killed = status.signal() == Some(9);
-            return Ok(
-                (until.is_some() && now - since <= HANGS_AFTER || !was_killed).then_some(status),
-            );
-        }
-        let left = until.map_or(Duration::from_millis(5), |until| until - now);
-        std::thread::sleep(left.min(Duration::from_millis(5)));
+            return Ok((!hangs || !was_killed).then_some(status));
+        };
+        std::thread::sleep(left.min(LOOK));
     }
 }
 
@@ -159,23 +162,43 @@ pub(super) fn kill(
     later: bool,
     choice: &mut Choice,
 ) -> Result<bool> {
+    let mut micros = |most: Duration| Duration::from_micros(choice.below(most.as_micros() as u64));
+    let (opening, chore, working) = (
+        micros(Duration::from_millis(30)),
+        micros(Duration::from_millis(4)),
+        micros(LIFE),
+    );
+    let moment = choice.below(8) + if later { 0 } else { 2 * choice.below(2) };
+    let works = ledger.works();
     let mut child = spawn(order)?;
-    let until = match choice.below(8) + if later { 0 } else { 2 * choice.below(2) } {
-        // While it opens, recovers or creates.
-        0..3 => Instant::now() + Duration::from_micros(choice.below(30_000)),
-        // While a chore is under way, if one comes.
-        3..5 => {
-            let patience = Instant::now() + LIFE;
-            while ledger.chore() == 0 && Instant::now() < patience {
-                std::thread::sleep(Duration::from_micros(200));
-            }
-            Instant::now() + Duration::from_micros(choice.below(4_000))
+    let mut dies = (moment < 3).then(|| Instant::now() + opening);
+    let mut began = None;
+    let status = wait(&mut child, ledger, &mut || {
+        let now = Instant::now();
+        if began.is_none() && ledger.works() > works {
+            began = Some(now);
         }
-        // Not at all, unless it is slow: then it closes the store.
-        9 => Instant::now() + LIFE * 4,
-        _ => Instant::now() + Duration::from_millis(choice.below(LIFE.as_millis() as u64)),
-    };
-    match wait(&mut child, ledger, Some(until))? {
+        if dies.is_none() {
+            // It opens and verifies the store before it works.
+            dies = match moment {
+                // While a chore is under way, if one comes.
+                3..5 if began.is_some() && ledger.chore() > 0 => Some(now + chore),
+                3..5 => began
+                    .map(|began| began + LIFE)
+                    .filter(|patience| *patience < now),
+                // Not at all, unless it is slow: then it closes the store.
+                9 => began.map(|began| began + LIFE * 4),
+                _ => began.map(|began| began + working),
+            };
+        }
+        match dies {
+            Some(dies) => dies
+                .checked_duration_since(now)
+                .filter(|left| !left.is_zero()),
+            None => Some(Duration::from_micros(200)),
+        }
+    })?;
+    match status {
         None => Err(hangs(order)),
         Some(status) if status.signal() == Some(9) => Ok(true),
         Some(status) if status.success() => Ok(false),

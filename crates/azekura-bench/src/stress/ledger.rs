@@ -5,7 +5,7 @@
 //! determines its bytes, and the moments of one clock at which it began and was acknowledged.
 //!
 //! ```text
-//!   word 0: clock | 1: chore under way | 64..: figures of threads | sweeps | cells
+//!   word 0: clock | 1: chore under way | 2: how often work began | 64..: figures of threads | sweeps | cells
 //!   cell:  change of odd version | change of even version      change: version and base | start | end (0: under way)
 //! ```
 //!
@@ -29,8 +29,10 @@ pub(super) const PARTS: u64 = 8;
 pub(super) const THREADS_MAX: u64 = 64;
 const WORD: u64 = 8;
 const CHORE: u64 = 1;
+const WORKS: u64 = 2;
 const FIGURES: u64 = 64;
-const FIGURES_EACH: u64 = 16;
+/// Figures of each thread.
+pub(super) const FIGURES_EACH: u64 = 16;
 const CELLS: u64 = FIGURES + THREADS_MAX * FIGURES_EACH;
 const CELL: u64 = 8;
 
@@ -182,18 +184,30 @@ impl Ledger {
         self.store(CHORE, chore);
     }
 
+    /// How often work on the store began.
+    pub(super) fn works(&self) -> u64 {
+        self.word(WORKS)
+    }
+
+    pub(super) fn begin_work(&self) {
+        self.store(WORKS, self.word(WORKS) + 1);
+    }
+
     /// Adds to a figure of `thread`, which is the caller's alone.
     pub(super) fn count(&self, thread: u64, figure: usize, by: u64) {
         let at = FIGURES + thread * FIGURES_EACH + figure as u64;
         self.store(at, self.word(at) + by);
     }
 
+    /// A figure of one thread.
+    pub(super) fn figure_of(&self, thread: u64, figure: usize) -> u64 {
+        self.word(FIGURES + thread * FIGURES_EACH + figure as u64)
+    }
+
     /// A figure of all threads.
     pub(super) fn figure(&self, figure: usize) -> u64 {
         let threads = 0..THREADS_MAX;
-        threads
-            .map(|thread| self.word(FIGURES + thread * FIGURES_EACH + figure as u64))
-            .sum()
+        threads.map(|thread| self.figure_of(thread, figure)).sum()
     }
 
     fn slot(&self, at: u64) -> Slot {

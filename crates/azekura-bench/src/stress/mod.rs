@@ -372,16 +372,17 @@ impl Plan {
         let ledger = Ledger::open(&path, shape.population, Access::Write)?;
         let work_seed = mix(order.seed ^ mix(order.round));
         let (shape, ledger, folder) = (&shape, &ledger, order.folder.as_path());
-        let work = |subject: &S, until: Option<Instant>| {
+        let work = |subject: &S, life: Option<Duration>| {
             let site = Site {
                 subject,
                 ledger,
                 shape,
+                opening: &opening,
                 folder,
             };
             // A kill may have left changes that were not acknowledged: who goes on must know what became of them.
             site.verify()?;
-            until.map_or(Ok(()), |until| site.work(work_seed, &opening, until))
+            life.map_or(Ok(()), |life| site.work(work_seed, life))
         };
         let open = || {
             ledger.tick();
@@ -395,7 +396,7 @@ impl Plan {
         let subject = open()?;
         let life = kill::LIFE / if self.kill { 1 } else { 3 };
         let works = order.phase == Phase::Work;
-        work(&subject, works.then(|| Instant::now() + life))?;
+        work(&subject, works.then_some(life))?;
         let damage = subject
             .check()
             .map_err(|e| Error::new(Kind::Corrupted, "check failed").detail(e.to_string()))?;

@@ -182,10 +182,10 @@ fn try_lie(lie: Lie, seed: u64) -> Result<()> {
         subject: &subject,
         ledger: &ledger,
         shape: &shape,
+        opening: &Opening::draw(seed, 0, &fixed),
         folder: folder.path(),
     };
-    let opening = Opening::draw(seed, 0, &fixed);
-    site.work(seed, &opening, Instant::now() + Duration::from_millis(400))?;
+    site.work(seed, Duration::from_millis(400))?;
     site.verify()
 }
 
@@ -260,6 +260,7 @@ fn killed(left: [Option<u32>; 5], is_equal: bool) -> Result<()> {
         subject: &subject,
         ledger: &ledger,
         shape: &shape,
+        opening: &Opening::draw(1, 0, &fixed),
         folder: folder.path(),
     };
     site.verify()?;

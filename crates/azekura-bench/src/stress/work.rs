@@ -15,26 +15,30 @@ use std::time::{Duration, Instant};
 use azekura::error::{Error, Kind, Result, quote};
 
 use super::judge::{CHAIN_MAX, Content, Found, describe, judge};
-use super::ledger::{Begun, Cell, Known, Ledger, PARTS, Slot};
+use super::ledger::{Begun, Cell, FIGURES_EACH, Known, Ledger, PARTS, Slot};
 use super::shape::{Opening, Shape, Squeeze};
 use super::subject::{Chore, Show, Subject, Wish, sound};
 use crate::generate::Choice;
 
-/// Figures that threads keep, by index: operations, reads judged, refused as full; then chores by kind.
+/// Figures that threads keep, by index: operations begun, reads judged, refused as full; then chores by kind; then
+/// operations ended.
 pub(super) const OPERATIONS: usize = 0;
 pub(super) const READS: usize = 1;
 pub(super) const REFUSED: usize = 2;
 pub(super) const VERIFIED: usize = 3;
 pub(super) const CHORES: usize = 4;
+const ENDED: usize = CHORES + Chore::ALL.len();
+const _: () = assert!(ENDED < FIGURES_EACH as usize);
 
-/// A reader of another process that lags for so long is wrong.
-const LAG_MAX: Duration = Duration::from_secs(10);
+/// How long the background worker may be within one append.
+const WORKER_LAG_MAX: Duration = Duration::from_secs(10);
 
 /// What threads share.
 pub(super) struct Site<'s, S> {
     pub(super) subject: &'s S,
     pub(super) ledger: &'s Ledger,
     pub(super) shape: &'s Shape,
+    pub(super) opening: &'s Opening,
     pub(super) folder: &'s Path,
 }
 
@@ -89,13 +93,24 @@ impl<S: Subject> Site<'_, S> {
         found.unwrap_or_else(|| Err(wrong(what, key, "no answer", "one")))
     }
 
-    /// Looks at every record in the way of `chore`. A reader of another process may lag: what another thread is still
-    /// writing hides from it what was acknowledged behind it, for a moment.
+    /// Looks at every record in the way of `chore`.
+    ///
+    /// A reader of another process may lag: an append that is under way hides from it what was acknowledged after it in the
+    /// log. So it must find everything acknowledged once every change has ended that was under way then. What the background
+    /// worker appends stands in no ledger; it is given time.
     fn view(&self, thread: u64, chore: Chore) -> Result<()> {
-        let (before, begun) = (self.ledger.all(), Instant::now());
+        let threads = 0..self.ledger.population().threads;
+        let figures = |figure| {
+            let of = |thread| self.ledger.figure_of(thread, figure);
+            threads.clone().map(of).collect::<Vec<u64>>()
+        };
+        let (before, begun, start) = (self.ledger.all(), figures(OPERATIONS), Instant::now());
         loop {
+            let ended = figures(ENDED);
+            let may_lag = ended.iter().zip(&begun).any(|(ended, begun)| ended < begun)
+                || self.opening.background && start.elapsed() < WORKER_LAG_MAX;
             match self.view_since(thread, chore, &before) {
-                Err(_) if chore == Chore::Reader && begun.elapsed() < LAG_MAX => {
+                Err(_) if chore == Chore::Reader && may_lag => {
                     std::thread::sleep(Duration::from_millis(10));
                 }
                 viewed => return viewed,
@@ -239,11 +254,13 @@ impl<S: Subject> Site<'_, S> {
         Ok(())
     }
 
-    /// Works until `until`, or to the first wrong answer.
-    pub(super) fn work(&self, seed: u64, opening: &Opening, until: Instant) -> Result<()> {
+    /// Works for `life`, or to the first wrong answer.
+    pub(super) fn work(&self, seed: u64, life: Duration) -> Result<()> {
+        self.ledger.begin_work();
+        let until = Instant::now() + life;
         let threads = self.ledger.population().threads;
         let mut first = Choice::new(seed);
-        if opening.clear_first {
+        if self.opening.clear_first {
             self.tend(threads, Chore::Clear, &mut first)?;
         }
         let (stopped, failure) = (AtomicBool::new(false), Mutex::new(None));
@@ -269,6 +286,7 @@ impl<S: Subject> Site<'_, S> {
                     };
                     while !ends() {
                         let step = worker.step();
+                        self.ledger.count(thread, ENDED, 1);
                         let is_wrong = step.is_err();
                         note(step);
                         if is_wrong {
