@@ -564,6 +564,11 @@ impl<S: Subject> Worker<'_, S> {
                     _ => return Ok(()),
                 };
                 let begun = begin(&|version| if base == 0 { version } else { base });
+                // All were removed since the record was looked up: it is not the base.
+                if ledger.known(key).sweep.newest != known.sweep.newest {
+                    ledger.abandon(begun);
+                    return Ok(());
+                }
                 let call = self.site.subject.append(key, &fresh(begun.version), way);
                 if matches!(call, Ok(false)) {
                     ledger.abandon(begun);
