@@ -13,5 +13,6 @@
 
 pub mod bytes;
 pub mod checksum;
+pub mod flipped;
 pub mod frame;
 pub mod superblock;

@@ -2,12 +2,9 @@
 //!
 //! A damaged place may have held any change of any record. Two findings bound it:
 //!
-//! 1. *One bit.* If there is exactly one bit whose flip makes the place a frame that verifies, and what follows that frame
-//!    is in order, then that frame stood there: its keys are all that is affected. CRC32C locates every single flipped
-//!    bit of so short a frame from every other one and from none. Other damage passes for one flipped bit with a chance
-//!    of the frame's bits in 2^32; frames longer than `REBUILT_MAX` are therefore not tried, which keeps it below 1 in 8000
-//!    for the longest and below 1 in a million for a frame of 500 bytes. A *clear* is never believed: what it would
-//!    remove is everything.
+//! 1. *One bit.* If there is exactly one bit whose flip makes the place a frame that verifies ([`flipped`]), and what follows
+//!    that frame is in order, then that frame stood there: its keys are all that is affected. A *clear* is never believed: what
+//!    it would remove is everything.
 //! 2. *Nothing.* If all from the place to the end of the segment is zeros but for one bit, and nothing is linked, the log
 //!    ends there: a frame's first word has more than one bit, since its upper half is never zero and a checksum with no bit
 //!    at all has a chance of 1 in 2^32.
@@ -27,10 +24,8 @@ use super::layout::{
 };
 use super::{Link, Log, Segment, Use};
 use crate::error::{Error, Kind};
-use crate::format::frame::{Frame, FrameKind, Header, INNER};
-
-/// Longest frame that is rebuilt, in bytes.
-const REBUILT_MAX: usize = 64 << 10;
+use crate::format::flipped;
+use crate::format::frame::{Frame, FrameKind, Header};
 
 /// How many recoveries after another a link may lead over without its header.
 const EPOCHS: u64 = 16;
@@ -126,11 +121,11 @@ impl Log {
     /// The frame that stood at a place, if one bit was flipped: its bytes and length.
     pub fn rebuild(&self, index: u32, at: u32) -> Option<(Vec<u8>, u32)> {
         let (seed, room) = self.segments.seed(index)?;
-        let len = (room.checked_sub(u64::from(at))?).min(REBUILT_MAX as u64) as usize;
+        let len = (room.checked_sub(u64::from(at))?).min(flipped::LEN_MAX as u64) as usize;
         let mut bytes = vec![0; len & !7];
         self.map
             .copy_out(self.address(index, at).offset(), &mut bytes);
-        let len = rebuild(&mut bytes, seed, at / 8)?;
+        let (_, len) = flipped::mend_frame(&mut bytes, seed, at / 8)?;
         bytes.truncate(len);
         Some((bytes, len as u32))
     }
@@ -141,13 +136,13 @@ impl Log {
         let word = self.map.load_u64(at);
         let seed = segment_seed(self.geometry.salt, sequence);
         for bit in 0..64 {
-            let flipped = word ^ 1 << bit;
-            let leads = decode_link(flipped, seed, sequence, |next| self.header_within(next));
+            let other = word ^ 1 << bit;
+            let leads = decode_link(other, seed, sequence, |next| self.header_within(next));
             if let Link::To(next) = leads
                 && let Some(header) = self.header_within(next.index)
                 && let Some(segment) = self.candidate(next.index, header.sequence)
             {
-                return Onward::To(segment, flipped);
+                return Onward::To(segment, other);
             }
         }
         // The header that it leads to is damaged: the sequence must be the next one, or the first of an epoch.
@@ -240,124 +235,5 @@ impl Log {
                 "run `azekura repair {} NEW-FILE`, or restore a backup",
                 self.storage.path().display()
             ))
-    }
-}
-
-/// Flips the one bit that makes `bytes` begin with a frame; the frame's length. `None`: there is no such bit, and nothing
-/// is changed.
-fn rebuild(bytes: &mut [u8], seed: u32, place: u32) -> Option<usize> {
-    // A bit of the header: with it the length may change, so each is tried.
-    let word = u64::from_le_bytes(*bytes.first_chunk()?);
-    for bit in 32..128 {
-        if let Some(byte) = bytes.get_mut(bit / 8) {
-            *byte ^= 1 << (bit % 8);
-        }
-        let is_lens = bit >= 64;
-        let tried = Frame::decode(bytes, seed, place)
-            .ok()
-            .filter(|frame| !frame.has(INNER) && (!is_lens || frame.header.is_long()));
-        if let Some(len) = tried.map(|frame| frame.len()) {
-            return Some(len);
-        }
-        if let Some(byte) = bytes.get_mut(bit / 8) {
-            *byte ^= 1 << (bit % 8);
-        }
-    }
-    let mut header = Header::of_word(word)?;
-    if header.is_long() {
-        header = header.with_lens(u64::from_le_bytes(*bytes.get(8..)?.first_chunk()?));
-    }
-    if header.flags & INNER != 0 {
-        return None;
-    }
-    let len = header.frame_len();
-    let rest = bytes.get(8..len)?;
-    let Err(crate::format::frame::NoFrame::Checksum { stored, computed }) =
-        Frame::decode(bytes, seed, place)
-    else {
-        return None;
-    };
-    let difference = stored ^ computed;
-    if difference.is_power_of_two() {
-        let bit = difference.trailing_zeros() as usize;
-        *bytes.get_mut(bit / 8)? ^= 1 << (bit % 8);
-        return Some(len);
-    }
-    // The difference that a flipped bit makes depends on its distance from the end alone: CRC is linear.
-    let mut made: [u32; 8] = std::array::from_fn(|bit| byte_step(1 << bit));
-    let found = (0..rest.len()).rev().find_map(|at| {
-        let bit = made.iter().position(|made| *made == difference);
-        for state in &mut made {
-            *state = *state >> 8 ^ byte_step(*state & 0xff);
-        }
-        bit.map(|bit| (at, bit))
-    });
-    let (at, bit) = found?;
-    *bytes.get_mut(8 + at)? ^= 1 << bit;
-    let verifies = Frame::decode(bytes, seed, place).is_ok_and(|frame| frame.len() == len);
-    if !verifies {
-        *bytes.get_mut(8 + at)? ^= 1 << bit;
-    }
-    verifies.then_some(len)
-}
-
-/// CRC32C of one byte, without inversions.
-const fn byte_step(byte: u32) -> u32 {
-    let mut state = byte;
-    let mut bit = 0;
-    while bit < 8 {
-        state = if state & 1 == 0 {
-            state >> 1
-        } else {
-            state >> 1 ^ 0x82f6_3b78
-        };
-        bit += 1;
-    }
-    state
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn frame(key: &[u8], value: &[u8]) -> Vec<u8> {
-        let header = Header::new(FrameKind::Put, 0, key.len(), value.len());
-        let mut rest = Vec::new();
-        if let Some(word) = header.long_word() {
-            rest.extend_from_slice(&word.to_le_bytes());
-        }
-        rest.extend_from_slice(key);
-        rest.extend_from_slice(value);
-        rest.resize(header.frame_len() - 8, 0);
-        let mut frame = header.word(5, 9, &rest).to_le_bytes().to_vec();
-        frame.extend_from_slice(&rest);
-        frame
-    }
-
-    #[test]
-    fn each_flipped_bit_of_a_frame_is_found_and_two_are_not() {
-        for (key, value) in [
-            (&b"k"[..], vec![7; 20]),
-            (b"12345678", vec![9; 8]),
-            (&[3; 300], vec![1; 50]),
-        ] {
-            let whole = frame(key, &value);
-            let mut room = whole.clone();
-            room.resize(whole.len() + 64, 0);
-            for bit in 0..whole.len() * 8 {
-                let mut damaged = room.clone();
-                damaged[bit / 8] ^= 1 << (bit % 8);
-                assert_eq!(rebuild(&mut damaged, 5, 9), Some(whole.len()), "bit {bit}");
-                assert_eq!(damaged, room, "bit {bit}");
-                let other = (bit * 7 + 13) % (whole.len() * 8);
-                if other != bit {
-                    damaged[bit / 8] ^= 1 << (bit % 8);
-                    damaged[other / 8] ^= 1 << (other % 8);
-                    let twice = damaged.clone();
-                    assert_eq!(rebuild(&mut damaged, 5, 9), None, "bits {bit}, {other}");
-                    assert_eq!(damaged, twice);
-                }
-            }
-        }
     }
 }

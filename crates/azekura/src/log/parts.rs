@@ -30,6 +30,19 @@ pub struct Parts {
 type Runs = BTreeMap<u32, (u32, u64)>;
 
 impl Parts {
+    /// Those that stand in the one segment at `offset`, which is taken.
+    pub fn within(geometry: Geometry, offset: u64) -> Self {
+        Self {
+            at: Some((offset, offset + geometry.segment_size())),
+            together: 0,
+        }
+    }
+
+    /// Whether `len` bytes more stand in the run that is being filled.
+    pub fn has_room(&self, len: u64) -> bool {
+        self.at.is_some_and(|(at, end)| end - at >= len)
+    }
+
     /// Runs that are begun from now on have so many segments, where as many neighbours are free and the storage is not full.
     pub fn keep_together(&mut self, units: u32) {
         self.together = units;
@@ -42,7 +55,7 @@ impl Parts {
 
     /// Makes sure that the next `len` bytes stand in one run, taken for `claim`. `Full` if there is no room.
     pub fn make_room(&mut self, log: &Log, len: u64, claim: Claim) -> Result<()> {
-        if self.at.is_some_and(|(at, end)| end - at >= len) {
+        if self.has_room(len) {
             return Ok(());
         }
         let geometry = log.geometry();

@@ -1,15 +1,16 @@
-//! The root of a checkpoint, in pieces: a long one needs no neighbouring segments, which a full store may not have.
+//! The root of a checkpoint, in pieces: a long one needs no neighbouring segments, which a full store may not have, and of
+//! each piece a flipped bit is known by its checksum ([`flipped`]).
 //!
-//! The superblock says where the first piece is. A root that is shorter than a segment is one piece. Of a longer one, each
-//! piece but the last fills a segment of its own, and ends with where the next one is:
+//! The superblock says where the first piece is. A piece is at most [`PIECE_MAX`] bytes or a segment. One that is as long as
+//! that goes on, and ends with where the next one is; a shorter one is the last:
 //!
 //! | size | meaning |
 //! |---|---|
-//! | segment - 20 | bytes of the root |
+//! | piece - 20 | bytes of the root |
 //! | 4, 8, 8 | the next piece: CRC32C, offset, length |
 //!
-//! So a piece that is as long as a segment goes on, and a shorter one is the last. They are written from the last to the
-//! first, since each holds the next one's checksum.
+//! They are written from the last to the first, since each holds the next one's checksum. If all together are longer than a
+//! segment, they stand in segments of their own.
 //!
 //! It does not know what a root says, nor when it is durable.
 
@@ -22,53 +23,70 @@ use super::{Geometry, Log};
 use crate::error::{Error, Kind, Result};
 use crate::format::bytes::{Give, Take};
 use crate::format::checksum::crc;
+use crate::format::flipped::{bit_of_sum, flip};
 use crate::io::Storage;
 
+/// Bytes of the longest piece.
+const PIECE_MAX: u64 = 64 << 10;
 /// Bytes that say where the next piece is.
 const NEXT: u64 = 20;
+/// What errors call it.
+const WHAT: &str = "the root of the checkpoint";
+
+fn piece_max(geometry: Geometry) -> u64 {
+    geometry.segment_size().min(PIECE_MAX)
+}
+
+/// How many pieces a root of `len` bytes has. The last is shorter than the others.
+fn pieces(geometry: Geometry, len: u64) -> u64 {
+    let max = piece_max(geometry);
+    if len < max {
+        1
+    } else {
+        (len + 1 - NEXT).div_ceil(max - NEXT)
+    }
+}
+
+/// Bytes of all pieces of a root of `len` bytes.
+fn whole_len(geometry: Geometry, len: u64) -> u64 {
+    len + (pieces(geometry, len) - 1) * NEXT
+}
 
 /// How many segments a root of `len` bytes takes, if it is alone in them.
 pub fn units(geometry: Geometry, len: u64) -> u32 {
-    let size = geometry.segment_size();
-    if len < size {
-        1
-    } else {
-        // The last piece is shorter than a segment.
-        ((len + 1).saturating_sub(NEXT)).div_ceil(size - NEXT) as u32
-    }
+    // Segments are whole numbers of pieces.
+    whole_len(geometry, len).div_ceil(geometry.segment_size()) as u32
 }
 
 /// Where a root will stand.
 #[derive(Debug)]
-pub enum Room {
-    /// With the parts, in the run that is being filled.
-    WithParts,
-    /// In segments of its own, with their offsets: a part beside it would keep a segment when the root is long replaced.
-    Apart(Vec<u64>),
+pub struct Room {
+    /// Offsets of segments of its own: a part beside it would keep one when the root is long replaced. If there are none, it
+    /// stands with the parts.
+    apart: Vec<u64>,
 }
 
 impl Room {
     /// Takes room for a root of at most `len` bytes. `Full` if there is none; what was taken is idle then.
     pub fn take(log: &Log, parts: &mut Parts, len: u64) -> Result<Self> {
         let geometry = log.geometry();
-        if len < geometry.segment_size() {
-            parts.make_room(log, len, Claim::Checkpoint)?;
-            return Ok(Self::WithParts);
+        let whole = whole_len(geometry, len);
+        if whole <= geometry.segment_size() {
+            parts.make_room(log, whole, Claim::Checkpoint)?;
+            return Ok(Self { apart: Vec::new() });
         }
         let segments = log.segments();
         let take = || segments.space().take(1, 0, Use::Other, Claim::Checkpoint);
         let taken = (0..units(geometry, len)).map(|_| segments.patiently(take));
         let taken = taken.map(|index| index.map(|index| geometry.offset_of(index)));
-        taken.collect::<Result<_>>().map(Self::Apart)
+        Ok(Self {
+            apart: taken.collect::<Result<_>>()?,
+        })
     }
 
     /// A byte of each segment taken.
     pub fn places(&self) -> impl Iterator<Item = Extent> + '_ {
-        let offsets: &[u64] = match self {
-            Self::WithParts => &[],
-            Self::Apart(offsets) => offsets,
-        };
-        offsets.iter().map(|&offset| Extent {
+        self.apart.iter().map(|&offset| Extent {
             offset,
             len: 1,
             crc: 0,
@@ -84,28 +102,20 @@ impl Room {
         bytes: &[u8],
         seed: u32,
     ) -> Result<Vec<Extent>> {
-        let offsets = match self {
-            Self::WithParts => return Ok(vec![parts.write(log, bytes, seed)?]),
-            Self::Apart(offsets) => offsets,
-        };
-        let mut rest = pieces_of(log.geometry(), bytes);
-        debug_assert!(rest.len() <= offsets.len());
-        let mut written: Vec<Extent> = Vec::with_capacity(rest.len());
-        let places = offsets.into_iter().take(rest.len());
-        for offset in places.rev() {
-            let mut piece = rest.pop().unwrap_or_default().to_vec();
+        let geometry = log.geometry();
+        let mut apart = self.apart.into_iter();
+        let mut own = apart.next().map(|offset| Parts::within(geometry, offset));
+        let mut written: Vec<Extent> = Vec::new();
+        for piece in pieces_of(geometry, bytes).into_iter().rev() {
+            let mut piece = piece.to_vec();
             if let Some(next) = written.last() {
                 piece.extend(give(*next));
             }
-            if let Err(error) = log.storage().write_at(offset, &piece) {
-                log.poison();
-                return Err(error);
+            if own.is_some_and(|own| !own.has_room(piece.len() as u64)) {
+                own = apart.next().map(|offset| Parts::within(geometry, offset));
             }
-            written.push(Extent {
-                offset,
-                len: piece.len() as u64,
-                crc: crc(seed, &piece),
-            });
+            let room = own.as_mut().unwrap_or(parts);
+            written.push(room.write(log, &piece, seed)?);
         }
         written.reverse();
         Ok(written)
@@ -114,11 +124,11 @@ impl Room {
 
 /// A root's bytes, piece by piece.
 fn pieces_of(geometry: Geometry, bytes: &[u8]) -> Vec<&[u8]> {
-    let size = geometry.segment_size() as usize;
+    let max = piece_max(geometry) as usize;
     let mut pieces = Vec::new();
     let mut rest = bytes;
-    while rest.len() >= size {
-        let (piece, behind) = rest.split_at(size - NEXT as usize);
+    while rest.len() >= max {
+        let (piece, behind) = rest.split_at(max - NEXT as usize);
         pieces.push(piece);
         rest = behind;
     }
@@ -158,26 +168,37 @@ impl Read {
         }
     }
 
-    /// Reads all of it, and verifies it with `seed`. `Corrupted`, with the offset of the piece.
-    pub fn read(&mut self, storage: &dyn Storage, geometry: Geometry, seed: u32) -> Result<()> {
-        const WHAT: &str = "the root of the checkpoint";
-        let size = geometry.segment_size();
-        let pieces_max = storage.size()? / size;
+    /// Reads all of it, and verifies it with `seed`; one flipped bit of a piece is flipped back, if `mends`. `Corrupted`, with the
+    /// offset of the piece.
+    pub fn read(
+        &mut self,
+        storage: &dyn Storage,
+        geometry: Geometry,
+        seed: u32,
+        mends: bool,
+    ) -> Result<()> {
+        let max = piece_max(geometry);
+        let pieces_max = storage.size()? / max;
         while let Some(extent) = self.next {
-            // No writer gives more pieces than there are segments: these go in a circle.
-            if extent.len > size || self.pieces.len() as u64 > pieces_max {
+            // No writer gives more pieces than there is room for: these go in a circle.
+            if extent.len > max || self.pieces.len() as u64 > pieces_max {
                 return Err(
                     Error::new(Kind::Corrupted, format!("{WHAT} holds impossible values"))
                         .at(storage.path())
                         .offset(extent.offset)
-                        .found(format!("{} bytes", extent.len), format!("at most {size}"))
+                        .found(format!("{} bytes", extent.len), format!("at most {max}"))
                         .remedy(remedy(storage)),
                 );
             }
             self.pieces.push(extent);
-            let mut piece = read_extent(storage, extent, seed, WHAT)?;
+            let mut piece = match read_extent(storage, extent, seed, WHAT) {
+                Err(error) if mends && error.kind() == Kind::Corrupted => {
+                    mended(storage, extent, seed).ok_or(error)?
+                }
+                other => other?,
+            };
             self.next = None;
-            if extent.len == size {
+            if extent.len == max {
                 let behind = piece.split_off(piece.len() - NEXT as usize);
                 self.next = take(&behind);
             }
@@ -185,6 +206,17 @@ impl Read {
         }
         Ok(())
     }
+}
+
+/// The piece with its one flipped bit as it was. `None`: it is not one.
+fn mended(storage: &dyn Storage, extent: Extent, seed: u32) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; extent.len as usize];
+    storage.read_at(extent.offset, &mut bytes).ok()?;
+    let bit = bit_of_sum(crc(seed, &bytes) ^ extent.crc, bytes.len())?;
+    flip(&mut bytes, bit);
+    let offset = extent.offset + bit as u64 / 8;
+    tracing::warn!(offset, "a bit of {WHAT} was flipped; it is read as it was");
+    Some(bytes)
 }
 
 #[cfg(test)]
@@ -214,9 +246,9 @@ mod tests {
         room.write(log, &mut parts, bytes, SEED).unwrap()
     }
 
-    fn read(storage: &dyn Storage, first: Extent) -> (Result<()>, Read) {
+    fn read(storage: &dyn Storage, first: Extent, mends: bool) -> (Result<()>, Read) {
         let mut read = Read::from(first);
-        (read.read(storage, GEOMETRY, SEED), read)
+        (read.read(storage, GEOMETRY, SEED, mends), read)
     }
 
     /// Takes every other free segment, so that there are no neighbours.
@@ -248,7 +280,7 @@ mod tests {
                 units(GEOMETRY, len as u64),
                 "{len} bytes"
             );
-            let (found, read) = read(storage.as_ref(), pieces[0]);
+            let (found, read) = read(storage.as_ref(), pieces[0], false);
             found.unwrap();
             assert_eq!((read.bytes, &read.pieces), (bytes, &pieces), "{len} bytes");
             let of_it = |piece: &Extent| GEOMETRY.locate(piece.offset).unwrap().0;
@@ -262,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_bit_of_any_piece_is_seen_where_it_is() {
+    fn a_wrong_bit_of_any_piece_is_seen_where_it_is_and_flipped_back() {
         let (storage, log) = log();
         let bytes = vec![9; 3 * SIZE];
         let pieces = written(&log, &bytes);
@@ -273,7 +305,10 @@ mod tests {
                 storage.read_at(piece.offset + offset, &mut byte).unwrap();
                 let flip = [byte[0] ^ 4];
                 storage.write_at(piece.offset + offset, &flip).unwrap();
-                let (found, read) = read(storage.as_ref(), pieces[0]);
+                let (found, was) = read(storage.as_ref(), pieces[0], true);
+                found.unwrap();
+                assert_eq!(was.bytes, bytes);
+                let (found, read) = read(storage.as_ref(), pieces[0], false);
                 let error = found.unwrap_err();
                 assert_eq!(error.kind(), Kind::Corrupted);
                 assert_eq!(error.place(), Some(piece.offset), "{error}");
@@ -284,11 +319,31 @@ mod tests {
     }
 
     #[test]
+    fn pieces_of_a_root_share_the_segments_of_large_ones() {
+        let geometry = Geometry { shift: 17, salt: 7 };
+        let storage: Arc<dyn Storage> = Memory::new(8 << 20).unwrap();
+        let map = storage.map(8 << 20).unwrap();
+        let log = Log::new(Arc::clone(&storage), map, geometry).unwrap();
+        log.begin(1 << 32).unwrap();
+        for (len, units_wanted) in [(60_000, 1), (130_000, 1), (131_060, 2), (400_000, 4)] {
+            assert_eq!(units(geometry, len), units_wanted, "{len} bytes");
+            let bytes = Random::new(len).bytes(len as usize);
+            let before = log.segments().in_use(Use::Other).len();
+            let pieces = written(&log, &bytes);
+            let taken = log.segments().in_use(Use::Other).len() - before;
+            assert_eq!(taken as u32, units_wanted, "{len} bytes");
+            let mut read = Read::from(pieces[0]);
+            read.read(storage.as_ref(), geometry, SEED, false).unwrap();
+            assert_eq!((read.bytes, read.pieces), (bytes, pieces), "{len} bytes");
+        }
+    }
+
+    #[test]
     fn a_piece_that_is_longer_than_a_segment_is_refused() {
         let (storage, log) = log();
         let mut first = written(&log, &[9; 100])[0];
         first.len = SIZE as u64 + 1;
-        let (found, _) = read(storage.as_ref(), first);
+        let (found, _) = read(storage.as_ref(), first, true);
         assert_eq!(found.unwrap_err().kind(), Kind::Corrupted);
     }
 }

@@ -1,8 +1,6 @@
 //! Flipping back one bit, where a checksum says which.
 //!
-//! A CRC is linear: a single flipped bit changes the sum by a word that no other bit of the same bytes gives. So of a record,
-//! header, link or image of which one bit rotted, the bytes that were written are known as well as any whose checksum holds. Two
-//! flipped bits in what is summed are not repaired, but for one in some hundred thousand cases.
+//! Of a record, header, link or image of which one bit rotted, the bytes that were written are known (`format::flipped`).
 //!
 //! A place of the journal that is one bit away from zeros was never written.
 //!
@@ -13,7 +11,8 @@
 use super::layout::{Record, Super};
 use crate::error::Result;
 use crate::format::checksum::crc;
-use crate::format::frame::{Frame, NoFrame};
+use crate::format::flipped::{LEN_MAX, bit_of_sum, flip, mend_frame};
+use crate::format::frame::Frame;
 use crate::io::Storage;
 use crate::log::Address;
 use crate::log::anchor::Extent;
@@ -21,10 +20,6 @@ use crate::log::layout::{
     FIRST_FRAME, LINK_OFFSET, Link, SegmentHeader, decode_link, link_index, segment_seed,
 };
 
-/// The polynomial of CRC32C, its bits reversed: what the last bit changes.
-const POLYNOMIAL: u32 = 0x82f6_3b78;
-/// Bytes of the longest record of the journal.
-const RECORD_MAX: u64 = 80 << 10;
 /// Bytes of a segment's header that its checksum covers, with it.
 const HEADER_LEN: usize = 24;
 
@@ -35,24 +30,6 @@ pub(super) struct Mended {
     pub(super) offset: u64,
     /// What stands there.
     pub(super) what: String,
-}
-
-/// Which bit of the `len` bytes that are summed last changes the sum by `delta`. `None`: no single one.
-fn bit_of(delta: u32, len: usize) -> Option<usize> {
-    let mut state = POLYNOMIAL;
-    for bit in (0..len * 8).rev() {
-        if state == delta {
-            return Some(bit);
-        }
-        state = (state >> 1) ^ (POLYNOMIAL & 0u32.wrapping_sub(state & 1));
-    }
-    None
-}
-
-fn flip(bytes: &mut [u8], bit: usize) {
-    if let Some(byte) = bytes.get_mut(bit / 8) {
-        *byte ^= 1 << (bit % 8);
-    }
 }
 
 /// A copy with one bit flipped.
@@ -96,7 +73,7 @@ pub(super) fn mend(journal: &dyn Storage, last: &Super, offset: u64) -> Result<O
         return Ok(None);
     }
     let size = (u64::from(header.units) << geometry.shift).saturating_sub(u64::from(within));
-    let bytes = read(journal, last, offset, size.min(RECORD_MAX))?;
+    let bytes = read(journal, last, offset, size.min(LEN_MAX as u64))?;
     let seed = segment_seed(geometry.salt, header.sequence);
     let Some((bit, what)) = bit_of_record(&bytes, seed, within, offset) else {
         return Ok(None);
@@ -112,26 +89,8 @@ fn bit_of_record(bytes: &[u8], seed: u32, within: u32, offset: u64) -> Option<(u
     if word.is_power_of_two() {
         return Some((word.trailing_zeros() as usize, "blank room".into()));
     }
-    // The first words say how long it is and have the sum; what follows is summed with these.
-    let head = 0..128.min(bytes.len() * 8);
-    let in_head = |bit: &usize| Frame::decode(&flipped(bytes, *bit), seed, place).is_ok();
-    let bit = match Frame::decode(bytes, seed, place) {
-        Err(NoFrame::Checksum { stored, computed }) => {
-            let header = crate::format::frame::Header::of_word(word)?;
-            let header = match bytes.get(8..16) {
-                Some(second) if header.is_long() => {
-                    header.with_lens(u64::from_le_bytes(*second.first_chunk()?))
-                }
-                _ => header,
-            };
-            let rest = header.frame_len().checked_sub(8)?;
-            let bit = bit_of(stored ^ computed, rest).map(|bit| bit + 64);
-            let bit = bit.filter(in_head);
-            bit.or_else(|| head.clone().find(in_head))
-        }
-        _ => head.clone().find(in_head),
-    }?;
-    let mended = flipped(bytes, bit);
+    let mut mended = bytes.to_vec();
+    let (bit, _) = mend_frame(&mut mended, seed, place)?;
     let frame = Frame::decode(&mended, seed, place).ok()?;
     let record = Record::decode(Address(offset >> 3), &frame);
     let what = match record.as_ref().and_then(Record::id) {
@@ -214,34 +173,10 @@ pub(super) fn mend_image(
     }
     let bytes = read(journal, last, extent.offset, extent.len)?;
     let delta = crc(seed, &bytes) ^ extent.crc;
-    let Some(bit) = bit_of(delta, bytes.len()).filter(|_| delta != 0) else {
+    let Some(bit) = bit_of_sum(delta, bytes.len()) else {
         return Ok(None);
     };
     let offset = write(journal, extent.offset, &bytes, bit)?;
     let what = "an image of the checkpoint".into();
     Ok(Some(Mended { offset, what }))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testkit::Random;
-
-    #[test]
-    fn a_sum_names_the_one_bit_that_was_flipped() {
-        let mut random = Random::new(1);
-        for len in [1, 7, 8, 63, 500, 4096] {
-            let bytes = random.bytes(len);
-            let sum = crc(77, &bytes);
-            for _ in 0..50 {
-                let bit = random.index(len * 8);
-                let delta = sum ^ crc(77, &flipped(&bytes, bit));
-                assert_eq!(bit_of(delta, len), Some(bit));
-            }
-            let two = flipped(&flipped(&bytes, 0), len * 8 - 1);
-            let found = bit_of(sum ^ crc(77, &two), len);
-            assert!(found.is_none(), "two bits of {len} bytes: {found:?}");
-        }
-        assert_eq!(bit_of(0, 4096), None);
-    }
 }

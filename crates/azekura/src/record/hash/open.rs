@@ -469,7 +469,7 @@ pub(super) fn read_root(storage: &dyn Storage, last: &Super) -> Result<Root> {
     };
     let seed = last.geometry.salt ^ ROOT_SEED;
     let mut read = root::Read::from(extent);
-    read.read(storage, last.geometry, seed)?;
+    read.read(storage, last.geometry, seed, true)?;
     let root = Root::decode(&read.bytes).ok_or_else(|| {
         Error::new(
             Kind::Corrupted,
