@@ -17,7 +17,7 @@
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
 
 use super::anchor::{Extent, read_extent, remedy};
-use super::parts::Parts;
+use super::parts::{self, Parts};
 use super::segment::{Claim, Use};
 use super::{Geometry, Log};
 use crate::error::{Error, Kind, Result};
@@ -85,7 +85,7 @@ impl Room {
     }
 
     /// A byte of each segment taken.
-    pub fn places(&self) -> impl Iterator<Item = Extent> + '_ {
+    fn places(&self) -> impl Iterator<Item = Extent> + '_ {
         self.apart.iter().map(|&offset| Extent {
             offset,
             len: 1,
@@ -93,20 +93,32 @@ impl Room {
         })
     }
 
-    /// Writes the root, whose checksums have `seed`; where its pieces are, the first one first. A failed write poisons the
-    /// log.
+    /// Writes the root that `encode` makes of the segments that are needed, by `images` and itself: index, units. Its checksums
+    /// have `seed`. Answers where its pieces are, the first one first. What was taken and is not needed is idle then. A failed
+    /// write poisons the log.
     pub fn write(
-        self,
+        mut self,
         log: &Log,
         parts: &mut Parts,
-        bytes: &[u8],
         seed: u32,
+        images: impl Iterator<Item = Extent> + Clone,
+        encode: &mut dyn FnMut(Vec<(u32, u32)>) -> Vec<u8>,
     ) -> Result<Vec<Extent>> {
         let geometry = log.geometry();
+        // An idle one must not be told of as needed: it may be cut off the storage's end.
+        let bytes = loop {
+            let needed = parts::needed(log, images.clone().chain(self.places()), *parts);
+            let bytes = encode(needed);
+            let units = units(geometry, bytes.len() as u64) as usize;
+            if self.apart.len() <= units {
+                break bytes;
+            }
+            self.apart.truncate(units);
+        };
         let mut apart = self.apart.into_iter();
         let mut own = apart.next().map(|offset| Parts::within(geometry, offset));
         let mut written: Vec<Extent> = Vec::new();
-        for piece in pieces_of(geometry, bytes).into_iter().rev() {
+        for piece in pieces_of(geometry, &bytes).into_iter().rev() {
             let mut piece = piece.to_vec();
             if let Some(next) = written.last() {
                 piece.extend(give(*next));
@@ -243,7 +255,9 @@ mod tests {
     fn written(log: &Log, bytes: &[u8]) -> Vec<Extent> {
         let mut parts = Parts::default();
         let room = Room::take(log, &mut parts, bytes.len() as u64).unwrap();
-        room.write(log, &mut parts, bytes, SEED).unwrap()
+        let none = std::iter::empty();
+        room.write(log, &mut parts, SEED, none, &mut |_| bytes.to_vec())
+            .unwrap()
     }
 
     fn read(storage: &dyn Storage, first: Extent, mends: bool) -> (Result<()>, Read) {
@@ -315,6 +329,29 @@ mod tests {
                 assert_eq!(read.pieces, pieces[..=at]);
                 storage.write_at(piece.offset + offset, &byte).unwrap();
             }
+        }
+    }
+
+    /// What is told of as needed may not be cut off; what is not needed may be.
+    #[test]
+    fn a_root_tells_of_the_segments_that_it_takes_and_of_no_others() {
+        let (_, log) = log();
+        let mut parts = Parts::default();
+        for (taken, len) in [(30_000, 9000), (9000, 8900), (9000, 100), (9000, 9000)] {
+            let room = Room::take(&log, &mut parts, taken).unwrap();
+            let mut told = Vec::new();
+            let mut encode = |needed| {
+                told = needed;
+                vec![1; len]
+            };
+            let none = std::iter::empty();
+            let pieces = room.write(&log, &mut parts, SEED, none, &mut encode);
+            let pieces = pieces.unwrap().into_iter();
+            let mut stands: Vec<(u32, u32)> = pieces
+                .map(|piece| (GEOMETRY.locate(piece.offset).unwrap().0, 1))
+                .collect();
+            stands.sort_unstable();
+            assert_eq!(told, stands, "{len} bytes in room for {taken}");
         }
     }
 

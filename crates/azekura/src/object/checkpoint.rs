@@ -312,10 +312,13 @@ impl Core {
             + 8 * self.log.segments().in_use(Use::Other).len() as u64
             + 64;
         let room = Room::take(&self.log, &mut state.parts, room)?;
-        let needed = images.iter().copied().chain(room.places());
-        root.needed.other = parts::needed(&self.log, needed, state.parts);
         let seed = self.salt ^ ROOT_SEED;
-        let pieces = room.write(&self.log, &mut state.parts, &root.encode(), seed)?;
+        let mut encode = |other| {
+            root.needed.other = other;
+            root.encode()
+        };
+        let needed = images.iter().copied();
+        let pieces = room.write(&self.log, &mut state.parts, seed, needed, &mut encode)?;
         self.flush_devices()?;
         payload.start = moment.start;
         payload.doubt = None;

@@ -428,16 +428,22 @@ impl Core {
         let room = Room::take(&self.log, &mut state.parts, len)?;
         // Only runs that this checkpoint needs: the others are free once it is durable, and a recovery
         // may find anything in them.
-        let extents = present(&images).map(|(_, extent)| extent);
-        let other = parts::needed(&self.log, extents.chain(room.places()), state.parts);
-        let needed = Needed { log, other };
-        let root = Root {
+        let extents: Vec<Extent> = present(&images).map(|(_, extent)| extent).collect();
+        let mut root = Root {
             images,
-            needed,
+            needed: Needed {
+                log,
+                other: Vec::new(),
+            },
             pieces: Vec::new(),
         };
         let seed = geometry.salt ^ ROOT_SEED;
-        let pieces = room.write(&self.log, &mut state.parts, &root.encode(), seed)?;
+        let extents = extents.iter().copied();
+        let mut encode = |other| {
+            root.needed.other = other;
+            root.encode()
+        };
+        let pieces = room.write(&self.log, &mut state.parts, seed, extents, &mut encode)?;
         self.sync_storage()?;
         payload.start = start;
         payload.durable = self.log.durable();

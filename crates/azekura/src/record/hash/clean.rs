@@ -88,8 +88,14 @@ impl Core {
     pub(super) fn clean_one(&self, paced: bool) -> Result<bool> {
         let (used, live) = self.log_load();
         self.log.segments().reap_patiently(self.bound(live) / 4);
-        // What was cleaned is given back once it is a good part of the whole.
-        if self.retired() > self.bound(live) / 4 + self.interval() {
+        // What was cleaned is given back once it is a good part of the whole; sooner where the copies made meanwhile, which
+        // take room beside it, would be too much.
+        let kept = if self.is_out_of_hand() {
+            self.interval() / 2
+        } else {
+            self.bound(live) / 4 + self.interval()
+        };
+        if self.retired() > kept {
             self.checkpoint()?;
             return Ok(true);
         }
