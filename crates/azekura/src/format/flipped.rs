@@ -86,7 +86,6 @@ pub fn mend_frame(bytes: &mut [u8], seed: u32, place: u32) -> Option<(usize, usi
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
     use crate::format::checksum::crc;

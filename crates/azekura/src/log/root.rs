@@ -1,8 +1,9 @@
 //! The root of a checkpoint, in pieces: a long one needs no neighbouring segments, which a full store may not have, and of
 //! each piece a flipped bit is known by its checksum ([`flipped`]).
 //!
-//! The superblock says where the first piece is. A piece is at most [`PIECE_MAX`] bytes or a segment. One that is as long as
-//! that goes on, and ends with where the next one is; a shorter one is the last:
+//! The superblock says where the first piece is. A piece is at most [`PIECE_MAX`] bytes. One that is as long as that goes on,
+//! and ends with where the next one is; a shorter one is the last. They are short, so that damage of more than a bit passes for
+//! one in 1 of 100,000 cases only:
 //!
 //! | size | meaning |
 //! |---|---|
@@ -16,6 +17,8 @@
 
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
 
+use std::collections::BTreeSet;
+
 use super::anchor::{Extent, read_extent, remedy};
 use super::parts::{self, Parts};
 use super::segment::{Claim, Use};
@@ -26,36 +29,31 @@ use crate::format::checksum::crc;
 use crate::format::flipped::{bit_of_sum, flip};
 use crate::io::Storage;
 
-/// Bytes of the longest piece.
-const PIECE_MAX: u64 = 64 << 10;
+/// Bytes of the longest piece; a segment is some of them.
+const PIECE_MAX: u64 = 4 << 10;
 /// Bytes that say where the next piece is.
 const NEXT: u64 = 20;
 /// What errors call it.
 const WHAT: &str = "the root of the checkpoint";
 
-fn piece_max(geometry: Geometry) -> u64 {
-    geometry.segment_size().min(PIECE_MAX)
-}
-
 /// How many pieces a root of `len` bytes has. The last is shorter than the others.
-fn pieces(geometry: Geometry, len: u64) -> u64 {
-    let max = piece_max(geometry);
-    if len < max {
+fn pieces(len: u64) -> u64 {
+    if len < PIECE_MAX {
         1
     } else {
-        (len + 1 - NEXT).div_ceil(max - NEXT)
+        (len + 1 - NEXT).div_ceil(PIECE_MAX - NEXT)
     }
 }
 
 /// Bytes of all pieces of a root of `len` bytes.
-fn whole_len(geometry: Geometry, len: u64) -> u64 {
-    len + (pieces(geometry, len) - 1) * NEXT
+fn whole_len(len: u64) -> u64 {
+    len + (pieces(len) - 1) * NEXT
 }
 
 /// How many segments a root of `len` bytes takes, if it is alone in them.
 pub fn units(geometry: Geometry, len: u64) -> u32 {
     // Segments are whole numbers of pieces.
-    whole_len(geometry, len).div_ceil(geometry.segment_size()) as u32
+    whole_len(len).div_ceil(geometry.segment_size()) as u32
 }
 
 /// Where a root will stand.
@@ -70,7 +68,7 @@ impl Room {
     /// Takes room for a root of at most `len` bytes. `Full` if there is none; what was taken is idle then.
     pub fn take(log: &Log, parts: &mut Parts, len: u64) -> Result<Self> {
         let geometry = log.geometry();
-        let whole = whole_len(geometry, len);
+        let whole = whole_len(len);
         if whole <= geometry.segment_size() {
             parts.make_room(log, whole, Claim::Checkpoint)?;
             return Ok(Self { apart: Vec::new() });
@@ -101,13 +99,17 @@ impl Room {
         log: &Log,
         parts: &mut Parts,
         seed: u32,
-        images: impl Iterator<Item = Extent> + Clone,
+        images: &[Extent],
         encode: &mut dyn FnMut(Vec<(u32, u32)>) -> Vec<u8>,
     ) -> Result<Vec<Extent>> {
         let geometry = log.geometry();
+        let is_apart = !self.apart.is_empty();
         // An idle one must not be told of as needed: it may be cut off the storage's end.
         let bytes = loop {
-            let needed = parts::needed(log, images.clone().chain(self.places()), *parts);
+            // A run that is being filled and holds no image is not needed by a root that stands apart.
+            let filled = if is_apart { Parts::default() } else { *parts };
+            let needed = images.iter().copied().chain(self.places());
+            let needed = parts::needed(log, needed, filled);
             let bytes = encode(needed);
             let units = units(geometry, bytes.len() as u64) as usize;
             if self.apart.len() <= units {
@@ -118,7 +120,7 @@ impl Room {
         let mut apart = self.apart.into_iter();
         let mut own = apart.next().map(|offset| Parts::within(geometry, offset));
         let mut written: Vec<Extent> = Vec::new();
-        for piece in pieces_of(geometry, &bytes).into_iter().rev() {
+        for piece in pieces_of(&bytes).into_iter().rev() {
             let mut piece = piece.to_vec();
             if let Some(next) = written.last() {
                 piece.extend(give(*next));
@@ -126,7 +128,16 @@ impl Room {
             if own.is_some_and(|own| !own.has_room(piece.len() as u64)) {
                 own = apart.next().map(|offset| Parts::within(geometry, offset));
             }
-            let room = own.as_mut().unwrap_or(parts);
+            let room = match &mut own {
+                Some(own) => own,
+                None if is_apart => {
+                    return Err(
+                        Error::new(Kind::Full, "a root needs more room than it asked for")
+                            .at(log.storage().path()),
+                    );
+                }
+                None => &mut *parts,
+            };
             written.push(room.write(log, &piece, seed)?);
         }
         written.reverse();
@@ -135,8 +146,8 @@ impl Room {
 }
 
 /// A root's bytes, piece by piece.
-fn pieces_of(geometry: Geometry, bytes: &[u8]) -> Vec<&[u8]> {
-    let max = piece_max(geometry) as usize;
+fn pieces_of(bytes: &[u8]) -> Vec<&[u8]> {
+    let max = PIECE_MAX as usize;
     let mut pieces = Vec::new();
     let mut rest = bytes;
     while rest.len() >= max {
@@ -168,6 +179,8 @@ pub struct Read {
     pub bytes: Vec<u8>,
     /// Where its pieces are; if one could not be read, that one last.
     pub pieces: Vec<Extent>,
+    /// Whether a bit of it was flipped back.
+    pub is_mended: bool,
     next: Option<Extent>,
 }
 
@@ -182,35 +195,32 @@ impl Read {
 
     /// Reads all of it, and verifies it with `seed`; one flipped bit of a piece is flipped back, if `mends`. `Corrupted`, with the
     /// offset of the piece.
-    pub fn read(
-        &mut self,
-        storage: &dyn Storage,
-        geometry: Geometry,
-        seed: u32,
-        mends: bool,
-    ) -> Result<()> {
-        let max = piece_max(geometry);
-        let pieces_max = storage.size()? / max;
+    pub fn read(&mut self, storage: &dyn Storage, seed: u32, mends: bool) -> Result<()> {
+        let mut seen = BTreeSet::new();
         while let Some(extent) = self.next {
-            // No writer gives more pieces than there is room for: these go in a circle.
-            if extent.len > max || self.pieces.len() as u64 > pieces_max {
+            // No writer gives pieces that go in a circle.
+            if extent.len > PIECE_MAX || !seen.insert(extent.offset) {
                 return Err(
                     Error::new(Kind::Corrupted, format!("{WHAT} holds impossible values"))
                         .at(storage.path())
                         .offset(extent.offset)
-                        .found(format!("{} bytes", extent.len), format!("at most {max}"))
+                        .found(
+                            format!("{} bytes", extent.len),
+                            format!("at most {PIECE_MAX}, each once"),
+                        )
                         .remedy(remedy(storage)),
                 );
             }
             self.pieces.push(extent);
             let mut piece = match read_extent(storage, extent, seed, WHAT) {
                 Err(error) if mends && error.kind() == Kind::Corrupted => {
+                    self.is_mended = true;
                     mended(storage, extent, seed).ok_or(error)?
                 }
                 other => other?,
             };
             self.next = None;
-            if extent.len == max {
+            if extent.len == PIECE_MAX {
                 let behind = piece.split_off(piece.len() - NEXT as usize);
                 self.next = take(&behind);
             }
@@ -255,14 +265,13 @@ mod tests {
     fn written(log: &Log, bytes: &[u8]) -> Vec<Extent> {
         let mut parts = Parts::default();
         let room = Room::take(log, &mut parts, bytes.len() as u64).unwrap();
-        let none = std::iter::empty();
-        room.write(log, &mut parts, SEED, none, &mut |_| bytes.to_vec())
+        room.write(log, &mut parts, SEED, &[], &mut |_| bytes.to_vec())
             .unwrap()
     }
 
     fn read(storage: &dyn Storage, first: Extent, mends: bool) -> (Result<()>, Read) {
         let mut read = Read::from(first);
-        (read.read(storage, GEOMETRY, SEED, mends), read)
+        (read.read(storage, SEED, mends), read)
     }
 
     /// Takes every other free segment, so that there are no neighbours.
@@ -344,8 +353,7 @@ mod tests {
                 told = needed;
                 vec![1; len]
             };
-            let none = std::iter::empty();
-            let pieces = room.write(&log, &mut parts, SEED, none, &mut encode);
+            let pieces = room.write(&log, &mut parts, SEED, &[], &mut encode);
             let pieces = pieces.unwrap().into_iter();
             let mut stands: Vec<(u32, u32)> = pieces
                 .map(|piece| (GEOMETRY.locate(piece.offset).unwrap().0, 1))
@@ -370,7 +378,7 @@ mod tests {
             let taken = log.segments().in_use(Use::Other).len() - before;
             assert_eq!(taken as u32, units_wanted, "{len} bytes");
             let mut read = Read::from(pieces[0]);
-            read.read(storage.as_ref(), geometry, SEED, false).unwrap();
+            read.read(storage.as_ref(), SEED, false).unwrap();
             assert_eq!((read.bytes, read.pieces), (bytes, pieces), "{len} bytes");
         }
     }

@@ -409,6 +409,11 @@ impl Segments {
         self.table.store_u64(u64::from(index) * 16, word);
     }
 
+    /// Before segments are adopted: how many the storage has.
+    pub fn begin_adoption(&self, total: u32) {
+        self.space().free.total = total;
+    }
+
     /// After all segments in use are adopted: what lies between them is free; of what lies behind them the reserve is
     /// kept, if a full store left one, and the rest is cut off. A free range that has no room on the device (a
     /// copy has holes there) is given it, so that a full device is an error now and not a signal later.

@@ -19,10 +19,10 @@ use super::index::{ENTRY_SIZE, Image, JOURNAL, Shot};
 use super::layout::{ENGINE, LEAF_SEED, LIST_SEED, ROOT_SEED, Root, Super, encode_runs, list_size};
 use super::limbo::{self, FreedBy};
 use super::space::{Breadth, List, Told};
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use crate::format::checksum::crc;
 use crate::format::superblock::Superblock;
-use crate::log::anchor::{Extent, Needed};
+use crate::log::anchor::{Extent, Needed, read_extent};
 use crate::log::parts::{self, Parts};
 use crate::log::root::{self, Room};
 use crate::log::segment::{left_by_growth, whole_step};
@@ -123,6 +123,11 @@ pub(super) fn least_journal(geometry: Geometry, groups: u64) -> u64 {
     let root = (groups * PART_LEN).div_ceil(geometry.segment_size()) as u32;
     let least = |limit| left_by_growth(units, limit) + root + LIVING;
     geometry.offset_of(least(least(0)).max(LEAST))
+}
+
+/// Whether what stands on storage is damaged, or the device does not give it.
+pub(super) fn is_unreadable(error: &Error) -> bool {
+    [Kind::Corrupted, Kind::Io].contains(&error.kind())
 }
 
 /// The seed of a leaf's image.
@@ -282,8 +287,11 @@ impl Core {
             let image = if stays {
                 shot.image
             } else {
-                let leaf = self.index.leaf_of(shot, end)?;
-                self.write_leaf(state, shot.first, &leaf)?
+                match self.index.leaf_of(shot, end) {
+                    // It stays where it is, for who can read it one day.
+                    Err(error) if is_unreadable(&error) && !shot.dirty => shot.image,
+                    leaf => self.write_leaf(state, shot.first, &*leaf?)?,
+                }
             };
             leaves.push((shot.first, image));
         }
@@ -295,13 +303,13 @@ impl Core {
         for (at, told) in moment.told.iter_mut().enumerate() {
             if let Some(image) = told.image.filter(|image| sparse.holds(image.offset)) {
                 let seed = list_seed(self.salt, at as u32);
-                let bytes = crate::log::anchor::read_extent(
-                    self.log.storage().as_ref(),
-                    image,
-                    seed,
-                    "the list of a group",
-                )?;
-                told.image = Some(state.parts.write(&self.log, &bytes, seed)?);
+                let storage = self.log.storage().as_ref();
+                match read_extent(storage, image, seed, "the list of a group") {
+                    Err(error) if is_unreadable(&error) => {}
+                    bytes => {
+                        told.image = Some(state.parts.write(&self.log, &bytes?, seed)?);
+                    }
+                }
             }
         }
         let mut root = std::mem::take(&mut moment.root);
@@ -311,14 +319,14 @@ impl Core {
         let room = root.encode().len() as u64
             + 8 * self.log.segments().in_use(Use::Other).len() as u64
             + 64;
+        let room = room + 8 * u64::from(root::units(self.log.geometry(), room));
         let room = Room::take(&self.log, &mut state.parts, room)?;
         let seed = self.salt ^ ROOT_SEED;
         let mut encode = |other| {
             root.needed.other = other;
             root.encode()
         };
-        let needed = images.iter().copied();
-        let pieces = room.write(&self.log, &mut state.parts, seed, needed, &mut encode)?;
+        let pieces = room.write(&self.log, &mut state.parts, seed, &images, &mut encode)?;
         self.flush_devices()?;
         payload.start = moment.start;
         payload.doubt = None;

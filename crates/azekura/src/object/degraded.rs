@@ -269,7 +269,7 @@ fn mend_at(journal: &dyn Storage, last: &Super, offset: u64) -> Result<Option<Me
         let seed = salt ^ ROOT_SEED;
         let mut read = root::Read::from(first);
         // As far as it can be read, and the piece that cannot.
-        let _ = read.read(journal, last.geometry, seed, false);
+        let _ = read.read(journal, seed, false);
         if let Some(piece) = read.pieces.iter().find(|piece| piece.offset == offset) {
             return mend_image(journal, last, *piece, seed);
         }

@@ -694,7 +694,7 @@ pub(super) fn read_root(storage: &dyn Storage, last: &Super) -> Result<Root> {
     };
     let seed = last.geometry.salt ^ ROOT_SEED;
     let mut read = root::Read::from(extent);
-    read.read(storage, last.geometry, seed, false)
+    read.read(storage, seed, false)
         .map_err(|error| to_repair(error, storage))?;
     let root = Root::decode(&read.bytes)
         .filter(|root| root.is_within(last.units, last.group_units))

@@ -19,6 +19,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use super::checkpoint::is_unreadable;
 use super::extent::{self, HEADER_LEN, Header, PIECE, Seal, UNIT};
 use super::id::ObjectId;
 use super::index::{Entry, JOURNAL, PACKED, Shot};
@@ -181,28 +182,36 @@ impl Core {
     /// Where the journal must be kept from for those that stayed.
     fn oldest_small(&self, shots: &[Shot], end: u64) -> Result<u64> {
         let mut oldest = end;
-        self.each_in_journal(shots, &mut |_, from| {
+        let all = self.each_in_journal(shots, &mut |_, from| {
             // Where that cannot be told all is kept.
             let position = self.log.position(Address(from.place));
             oldest = oldest.min(position.map_or(0, |at| at.sequence));
             Ok(())
         })?;
-        Ok(oldest)
+        Ok(if all { oldest } else { 0 })
     }
 
     /// Shows the small objects that are in the journal still, where they were when `shots` were taken. While `visit` runs their
-    /// frames stay.
+    /// frames stay. Whether all leaves could be read: of another, nothing is known.
     pub(super) fn each_in_journal(
         &self,
         shots: &[Shot],
         visit: &mut dyn FnMut(ObjectId, Entry) -> Result<()>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
+        let mut all = true;
         for (at, shot) in shots.iter().enumerate() {
             if !shot.may_be_in_journal() {
                 continue;
             }
             let end = shots.get(at + 1).map(|shot| shot.first);
-            let leaf = self.index.leaf_of(shot, end)?;
+            let leaf = match self.index.leaf_of(shot, end) {
+                Err(error) if is_unreadable(&error) => {
+                    tracing::warn!(%error, "a leaf of the index cannot be read");
+                    all = false;
+                    continue;
+                }
+                leaf => leaf?,
+            };
             for (id, from) in leaf.entries().filter(|(_, entry)| entry.kind == JOURNAL) {
                 let _pin = epoch::pin();
                 // Changed since: the address may be another's.
@@ -211,7 +220,7 @@ impl Core {
                 }
             }
         }
-        Ok(())
+        Ok(all)
     }
 
     fn each_to_move(
@@ -220,7 +229,7 @@ impl Core {
         visit: &mut dyn FnMut(Moved) -> Result<()>,
     ) -> Result<bool> {
         let mut all = true;
-        self.each_in_journal(shots, &mut |id, from| {
+        let all_leaves = self.each_in_journal(shots, &mut |id, from| {
             let range = 0..u64::from(from.len);
             match self.read_journal(&epoch::pin(), id, from, &range) {
                 Ok(Some((value, sequence))) => visit(Moved {
@@ -242,7 +251,7 @@ impl Core {
         for pack in self.sparse_packs() {
             self.each_live(pack, visit)?;
         }
-        Ok(all)
+        Ok(all && all_leaves)
     }
 
     fn sparse_packs(&self) -> Vec<Pack> {

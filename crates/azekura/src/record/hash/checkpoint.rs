@@ -68,6 +68,8 @@ pub(super) struct Checkpoint {
     pub(super) images: Vec<Image>,
     /// Where the pieces of its root are.
     pub(super) root: Vec<Extent>,
+    /// Whether a bit of the root on storage is not as it was written.
+    pub(super) is_root_mended: bool,
     /// Segments of the log, as its root lists them.
     pub(super) log: Vec<Segment>,
     /// Where the next image goes.
@@ -140,7 +142,7 @@ impl Load {
         let images = self.told.len + new * ENTRY_LEN_MAX + new.min(STRIPES as u64) * IMAGE_ENDS;
         // No image stands in two runs: of each run the end may stay empty.
         let image = (2 * images / STRIPES as u64).min(size / 2);
-        let images = images + images * image / (size - image);
+        let images = images.saturating_add(images.saturating_mul(image) / (size - image));
         let parts = images.min(2 * part_len(geometry, images));
         let root = root::units(geometry, self.root_len(geometry));
         let run = ((images / RUNS) >> geometry.shift).min(RUN_SEGMENTS_MAX) as u32;
@@ -294,10 +296,11 @@ impl Core {
         let (moment, mut stripes) = {
             let _alone = self.gate.alone();
             let start = self.log.end();
-            let nothing_new = state
-                .superblock
-                .as_ref()
-                .is_some_and(|(_, last)| last.start == start);
+            let nothing_new = !state.is_root_mended
+                && state
+                    .superblock
+                    .as_ref()
+                    .is_some_and(|(_, last)| last.start == start);
             if nothing_new && retired.is_empty() {
                 return Ok(());
             }
@@ -366,9 +369,9 @@ impl Core {
                 written = 0;
             }
             match self.index.warm(stripe) {
-                // Its image is damaged, and stays as it is: nothing was changed in it.
+                // Its image cannot be read, and stays as it is: nothing was changed in it.
                 Err(error)
-                    if error.kind() == Kind::Corrupted
+                    if [Kind::Corrupted, Kind::Io].contains(&error.kind())
                         && changed.binary_search(&stripe).is_err() =>
                 {
                     continue;
@@ -435,15 +438,14 @@ impl Core {
                 log,
                 other: Vec::new(),
             },
-            pieces: Vec::new(),
+            ..Root::default()
         };
         let seed = geometry.salt ^ ROOT_SEED;
-        let extents = extents.iter().copied();
         let mut encode = |other| {
             root.needed.other = other;
             root.encode()
         };
-        let pieces = room.write(&self.log, &mut state.parts, seed, extents, &mut encode)?;
+        let pieces = room.write(&self.log, &mut state.parts, seed, &extents, &mut encode)?;
         self.sync_storage()?;
         payload.start = start;
         payload.durable = self.log.durable();
@@ -453,6 +455,7 @@ impl Core {
         self.write_super(state, payload)?;
         state.images = root.images;
         state.root = pieces;
+        state.is_root_mended = false;
         state.log = root.needed.log;
         state.keep_together(geometry);
         self.keep_for_checkpoint(state);

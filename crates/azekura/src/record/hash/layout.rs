@@ -151,6 +151,8 @@ pub struct Root {
     pub needed: Needed,
     /// Where it stands itself, if it was read.
     pub pieces: Vec<Extent>,
+    /// Whether one bit of it was flipped back when it was read.
+    pub is_mended: bool,
 }
 
 impl Root {
@@ -160,6 +162,7 @@ impl Root {
             images: vec![Image::default(); STRIPES],
             needed: Needed::default(),
             pieces: Vec::new(),
+            is_mended: false,
         }
     }
 

@@ -178,6 +178,7 @@ impl HashDb {
             .check_within(storage.as_ref(), geometry, segments)?;
         storage.resize(size.max(geometry.offset_of(segments as u32)))?;
         let log = open_log(&storage, geometry, options)?;
+        log.segments().begin_adoption(segments as u32);
         root.needed.adopt(&log)?;
         let trust = last.trust(&log);
         if last.open && !trust.trusted {
@@ -228,6 +229,7 @@ impl HashDb {
             superblock: Some((sequence, last.clone())),
             images: root.images,
             root: root.pieces,
+            is_root_mended: root.is_mended,
             log: root.needed.log,
             ..Checkpoint::default()
         };
@@ -259,6 +261,7 @@ impl HashDb {
             superblock: Some((sequence, last)),
             images: root.images,
             root: root.pieces,
+            is_root_mended: root.is_mended,
             log: root.needed.log,
             ..Checkpoint::default()
         };
@@ -469,7 +472,7 @@ pub(super) fn read_root(storage: &dyn Storage, last: &Super) -> Result<Root> {
     };
     let seed = last.geometry.salt ^ ROOT_SEED;
     let mut read = root::Read::from(extent);
-    read.read(storage, last.geometry, seed, true)?;
+    read.read(storage, seed, true)?;
     let root = Root::decode(&read.bytes).ok_or_else(|| {
         Error::new(
             Kind::Corrupted,
@@ -481,6 +484,7 @@ pub(super) fn read_root(storage: &dyn Storage, last: &Super) -> Result<Root> {
     })?;
     Ok(Root {
         pieces: read.pieces,
+        is_mended: read.is_mended,
         ..root
     })
 }
