@@ -277,6 +277,11 @@ pub fn writing() -> Option<Mark> {
     mark
 }
 
+/// Whether this thread is inside an update, in whose closure it may be at work on another store.
+pub fn is_within_update() -> bool {
+    !local().writing.load(Ordering::Relaxed).is_multiple_of(2)
+}
+
 /// A thread inside a short update: pinned, and marked as brief from beginning to end.
 #[derive(Debug)]
 pub struct Brief {

@@ -32,6 +32,8 @@ type Key = Vec<u8>;
 struct Made {
     seed: u64,
     bytes: Vec<u8>,
+    /// Offset of the log's end.
+    end: u64,
     options: Options,
     now: BTreeMap<Key, Option<Vec<u8>>>,
     once: BTreeMap<Key, BTreeSet<Vec<u8>>>,
@@ -63,6 +65,7 @@ impl Made {
         let mut made = Self {
             seed,
             bytes: Vec::new(),
+            end: 0,
             options,
             now: BTreeMap::new(),
             once: BTreeMap::new(),
@@ -123,6 +126,9 @@ impl Made {
                 _ => {}
             }
         }
+        let end = db.log().end();
+        let segment = db.log().geometry().offset_of(end.segment());
+        made.end = segment + u64::from(end.offset().unwrap_or_default());
         if made.is_closed {
             db.close().expect("it closes");
             made.bytes = memory.to_vec();
@@ -372,8 +378,8 @@ fn one_flipped_bit_anywhere_costs_what_stands_there() {
     ));
     // A bit of the root of the checkpoint is flipped back. Long frames and clears are all that is unbounded.
     assert_eq!(refused, 0, "of {cases}");
-    assert!(read_only * 20 <= cases, "{read_only} of {cases} read-only");
-    assert!(dear * 12 <= cases, "{dear} of {cases} cost many keys");
+    assert!(read_only * 100 <= cases, "{read_only} of {cases} read-only");
+    assert!(dear * 50 <= cases, "{dear} of {cases} cost many keys");
 }
 
 #[test]
@@ -384,8 +390,12 @@ fn a_range_that_cannot_be_read_never_makes_an_older_value_the_newest() {
         let seed = 0xe10 + round_seed() + file;
         let made = Made::draw(seed);
         let mut random = Random::new(!seed);
-        for _ in 0..8 {
-            let (region, at) = place(&made.bytes, made.options.segment_size, &mut random);
+        for turn in 0..9 {
+            let (region, at) = match turn {
+                // What was written last, with nothing behind it.
+                0 if !made.is_closed => ("tail", made.end - 1),
+                _ => place(&made.bytes, made.options.segment_size, &mut random),
+            };
             let from = at & !4095;
             let to = from + 4096 * random.choose(&[1, 1, 1, 4]);
             // Both slots of the superblock are one more than may be lost.
@@ -404,7 +414,9 @@ fn a_range_that_cannot_be_read_never_makes_an_older_value_the_newest() {
     tried(&format!(
         "{cases} ranges, {refused} refused, {read_only} read-only"
     ));
-    assert!(refused * 4 <= cases, "{refused} of {cases} refused");
+    // Only the root of the checkpoint, or both slots of the superblock, keep a file from being opened.
+    assert!(refused * 12 <= cases, "{refused} of {cases} refused");
+    assert!(read_only * 2 <= cases, "{read_only} of {cases} read-only");
 }
 
 #[test]

@@ -422,6 +422,26 @@ impl Bounded {
         );
     }
 
+    /// Each writer puts all its keys again, some at a time.
+    fn put_many(&self, value: &[u8]) {
+        let (db, drawn) = (&self.db, self.drawn);
+        std::thread::scope(|scope| {
+            for keys in &self.keys {
+                scope.spawn(move || {
+                    for some in keys.chunks(100) {
+                        let names: Vec<[u8; 8]> =
+                            some.iter().map(|key| key.to_le_bytes()).collect();
+                        let records: Vec<(&[u8], &[u8])> =
+                            names.iter().map(|name| (&name[..], value)).collect();
+                        if let Err(error) = db.put_many(&records) {
+                            panic!("many refused: {error}: {drawn:?}: {:?}", db.inspect());
+                        }
+                    }
+                });
+            }
+        });
+    }
+
     /// Syncs, and bytes appended.
     fn figures(&self) -> (u64, u64) {
         (self.db.log().syncs(), self.db.log().appended())
@@ -518,6 +538,7 @@ fn a_store_full_at_its_capacity_goes_on() {
         ));
         let value = vec![9; drawn.len];
         full.each("equal length", |db, key| db.put(&key.to_le_bytes(), &value));
+        full.put_many(&value);
         full.care();
         full.each("shorter", |db, key| {
             db.put(&key.to_le_bytes(), &value[..drawn.len / 2])

@@ -33,7 +33,7 @@ fn writers_that_outrun_the_keeper_are_held_back() {
 }
 
 fn overwritten_by(writers: u64, records: u64, segment_size: u64) {
-    let each = azekura::testkit::suite::share(2_000_000) / writers;
+    let each = azekura::testkit::suite::share(5_000_000) / writers;
     let folder = tempfile::tempdir().expect("a folder");
     let options = Options {
         segment_size,

@@ -136,7 +136,8 @@ impl Log {
     fn sync_to_end(&self, first: &dyn Fn() -> Result<()>) -> Result<LogPosition> {
         let end = self.end().position();
         epoch::wait_for_brief();
-        first()?;
+        // What a device could not write it may have dropped: a later flush that succeeds says nothing of it.
+        first().inspect_err(|_| self.sync_failed())?;
         if let Err(error) = self.storage.sync() {
             self.sync_failed();
             return Err(error.at(self.storage.path()));

@@ -54,21 +54,52 @@ pub(super) fn in_groups<T: Keyed>(
     items: &[T],
     mut each: impl FnMut(&Pin, usize, &T, Hash) -> Result<()>,
 ) -> Result<()> {
-    let mut hashes = [Hash(0); GROUP];
     for (group, items) in items.chunks(GROUP).enumerate() {
         let pin = epoch::pin();
-        for (item, hash) in items.iter().zip(&mut hashes) {
-            *hash = Hash::of_key(item.key(), secrets);
-            index.prefetch(&pin, *hash);
-        }
-        for hash in &hashes[..items.len()] {
-            if let Glance::At(place) = index.glance(&pin, *hash) {
-                prefetch(place);
-            }
-        }
+        let hashes = hashes_of(&pin, index, secrets, &prefetch, items);
         for (at, (item, hash)) in items.iter().zip(&hashes).enumerate() {
             each(&pin, group * GROUP + at, item, *hash)?;
         }
     }
     Ok(())
+}
+
+/// As [`in_groups`], without a pin while `each` runs: for updates that may have to wait until nobody is pinned.
+#[inline(always)]
+pub(super) fn in_groups_unpinned<T: Keyed>(
+    index: &Index,
+    secrets: &RapidSecrets,
+    prefetch: impl Fn(Place),
+    items: &[T],
+    mut each: impl FnMut(&T, Hash) -> Result<()>,
+) -> Result<()> {
+    for items in items.chunks(GROUP) {
+        let hashes = hashes_of(&epoch::pin(), index, secrets, &prefetch, items);
+        for (item, hash) in items.iter().zip(&hashes) {
+            each(item, *hash)?;
+        }
+    }
+    Ok(())
+}
+
+/// The hashes of a group, whose buckets and then records are brought near.
+#[inline(always)]
+fn hashes_of<T: Keyed>(
+    pin: &Pin,
+    index: &Index,
+    secrets: &RapidSecrets,
+    prefetch: &impl Fn(Place),
+    items: &[T],
+) -> [Hash; GROUP] {
+    let mut hashes = [Hash(0); GROUP];
+    for (item, hash) in items.iter().zip(&mut hashes) {
+        *hash = Hash::of_key(item.key(), secrets);
+        index.prefetch(pin, *hash);
+    }
+    for hash in &hashes[..items.len()] {
+        if let Glance::At(place) = index.glance(pin, *hash) {
+            prefetch(place);
+        }
+    }
+    hashes
 }

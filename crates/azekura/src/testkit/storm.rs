@@ -14,7 +14,7 @@
 //!    acknowledged before a sync began that returned.
 //! 2. Where the store is one history, who is found proves that all is there that was acknowledged before it began.
 //! 3. A batch is there whole or not at all. What a clear removed does not return.
-//! 4. The store's own check is content, and it takes further changes.
+//! 4. The store's own check is content, and it takes further changes; in one state of four from several threads, beside upkeep.
 //! 5. A follower is shown every put since its beginning, in the order of each key.
 //!
 //! An engine joins with [`Engine`] and [`Store`], a page of code. Built with `--cfg azekura_weave` only.
@@ -29,6 +29,11 @@ use super::crash::{self, Config, Counts, Crash, End, Ledger};
 use super::schedule::{self, Threads, point};
 use crate::error::{Kind, Result};
 use crate::io::sim::SimDisk;
+
+/// Of so many states that a crash leaves, one is lived on in by several threads.
+const SECOND_LIFE_ONE_IN: u64 = 4;
+const SECOND_WRITERS: u32 = 2;
+const SECOND_CHANGES: u32 = 8;
 
 /// What threads do with a store: what users call.
 pub trait Store: Sync {
@@ -602,5 +607,54 @@ fn verify<E: Engine>(
     if store.get(0).map_err(fail)?.as_deref() != Some(b"after the crash") {
         return Err("it does not go on".to_owned());
     }
+    if digest.is_multiple_of(SECOND_LIFE_ONE_IN) {
+        let keys = history.keys.len() as u32;
+        live_on(&store, keys, digest)?;
+        store.sync().map_err(fail)?;
+        if let Some(damage) = store.damage().map_err(fail)? {
+            return Err(format!("it is damaged after it went on: {damage}"));
+        }
+    }
     Ok(digest)
+}
+
+/// Several threads change what a crash left, beside upkeep; each finds what it left.
+fn live_on(store: &dyn Store, keys: u32, seed: u64) -> std::result::Result<(), String> {
+    let mut threads = Threads::default();
+    for thread in 0..SECOND_WRITERS {
+        threads.add(move || {
+            let mut random = Random::new(seed ^ u64::from(thread));
+            let mut left = BTreeMap::new();
+            for turn in 0..SECOND_CHANGES {
+                let key =
+                    random.below(u64::from(keys)) as u32 / SECOND_WRITERS * SECOND_WRITERS + thread;
+                let new = (key < keys && !random.one_in(4)).then(|| value(key, turn, 20));
+                let done = match &new {
+                    _ if key >= keys => continue,
+                    Some(value) => store.put(key, value),
+                    None => store.remove(key),
+                };
+                match done {
+                    Err(error) if error.kind() == Kind::Full => drop(left.remove(&key)),
+                    Err(error) => panic!("refused after a crash: {error}"),
+                    Ok(()) => drop(left.insert(key, new)),
+                }
+                point();
+            }
+            for (key, wanted) in left {
+                let found = store.get(key).expect("it can be read");
+                assert_eq!(found, wanted, "key {key}, after a crash");
+            }
+        });
+    }
+    threads.add(move || {
+        let mut random = Random::new(!seed);
+        for _ in 0..3 {
+            match store.upkeep(&mut random) {
+                Err(error) if error.kind() != Kind::Full => panic!("upkeep refused: {error}"),
+                _ => {}
+            }
+        }
+    });
+    schedule::run(seed, threads).map(drop)
 }

@@ -575,3 +575,82 @@ fn removals_find_room_however_long_nobody_syncs() {
     store.check_room().unwrap();
     store.close().unwrap();
 }
+
+/// Each kind of change takes a durability of its own, and keeps it: what asks for the device survives any cut behind it, and
+/// what does not makes no sync.
+#[test]
+fn every_change_takes_a_durability_of_its_own() {
+    type Act = fn(&Store, Durability) -> azekura::Result<()>;
+    let acts: [(&str, Act, [Option<u64>; 3]); 5] = [
+        (
+            "put",
+            |store, durability| store.put_with(id(0), &value(7, 100), durability).map(drop),
+            [Some(7), Some(1), Some(2)],
+        ),
+        (
+            "compare and put",
+            |store, durability| {
+                let expected = store
+                    .get_with_sequence(id(1))?
+                    .map(|(_, sequence)| sequence);
+                let put =
+                    store.compare_and_put_with(id(1), expected, &value(8, 100), durability)?;
+                assert!(put.is_some());
+                Ok(())
+            },
+            [Some(0), Some(8), Some(2)],
+        ),
+        (
+            "remove",
+            |store, durability| store.remove_with(id(2), durability).map(drop),
+            [Some(0), Some(1), None],
+        ),
+        (
+            "remove range",
+            |store, durability| store.remove_range_with(id(1), None, durability).map(drop),
+            [Some(0), None, None],
+        ),
+        (
+            "apply",
+            |store, durability| {
+                let value = value(9, 100);
+                let changes = [Change::Put(id(1), &value), Change::Remove(id(0))];
+                store.apply_with(&changes, durability).map(drop)
+            },
+            [None, Some(9), Some(2)],
+        ),
+    ];
+    let mut states = 0;
+    for (name, act, after) in acts {
+        for durability in [Durability::Process, Durability::Power] {
+            let disk = SimDisk::new(3);
+            let store = create(&disk, &options()).unwrap();
+            for n in 0..3 {
+                store
+                    .put_with(id(n), &value(n, 100), Durability::Power)
+                    .unwrap();
+            }
+            let before = disk.faults().count(Operation::Sync);
+            act(&store, durability).unwrap();
+            let syncs = disk.faults().count(Operation::Sync) - before;
+            let is_power = durability == Durability::Power;
+            assert_eq!(syncs > 0, is_power, "{name}: {syncs} syncs");
+            if !is_power {
+                continue;
+            }
+            for cut in disk.crash_states(disk.events(), &Limits::default()) {
+                let store = open(&cut, &options()).unwrap();
+                for (n, of) in (0..).zip(after) {
+                    let found = store.get(id(n)).unwrap();
+                    assert_eq!(
+                        found,
+                        of.map(|of| value(of, 100).into()),
+                        "{name}: object {n}"
+                    );
+                }
+                states += 1;
+            }
+        }
+    }
+    assert!(states >= 5, "{states} states");
+}

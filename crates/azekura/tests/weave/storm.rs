@@ -34,7 +34,12 @@ fn config(seed: u64, cuts_max: usize) -> Config {
     }
 }
 
+/// All states; of each kind there are some.
 fn states(counts: &Counts) -> u64 {
+    assert!(
+        counts.crash_states > 0 && counts.recovery_cuts > 0 && counts.kills > 0,
+        "{counts:?}"
+    );
     counts.crash_states + counts.recovery_cuts + counts.kills
 }
 
@@ -52,13 +57,15 @@ fn storms<E: Engine>(
     })
 }
 
-/// A hash file of some configuration.
-struct Hash(hash::Options);
+/// A hash file of some configuration, on a disk of so many bytes if they are few.
+struct Hash(hash::Options, Option<u64>);
 
 impl Hash {
     fn draw(random: &mut Random) -> Self {
         let segment_size = *random.choose(&[4096, 4096, 16 << 10, 64 << 10, 256 << 10, 1 << 20]);
-        Self(hash::Options {
+        let is_small = segment_size <= 16 << 10 && random.one_in(2);
+        let disk_size = is_small.then(|| segment_size * (50 + random.below(150)));
+        let options = hash::Options {
             segment_size,
             compression: *random.choose(&[Compression::None, Compression::None, Compression::Lz4]),
             space_ratio: *random.choose(&[1.1, 1.6, 3.0]),
@@ -70,7 +77,14 @@ impl Hash {
             background: false,
             capacity: SimDisk::FILE_SIZE_MAX,
             ..hash::Options::default()
-        })
+        };
+        Self(options, disk_size)
+    }
+
+    fn bound(&self, disk: &SimDisk) {
+        if let Some(size) = self.1 {
+            disk.set_capacity(size);
+        }
     }
 }
 
@@ -83,10 +97,12 @@ impl Engine for Hash {
     type Store = File;
 
     fn create(&self, disk: &SimDisk) -> Result<File> {
+        self.bound(disk);
         HashDb::create_in(&disk.directory(), Path::new(NAME), &self.0).map(File)
     }
 
     fn open(&self, disk: &SimDisk) -> Result<File> {
+        self.bound(disk);
         let storage = disk.directory().open(Path::new(NAME), Access::Write)?;
         HashDb::open_on(storage, &self.0).map(File)
     }

@@ -122,7 +122,8 @@ impl Core {
     }
 
     /// Called by a writer when a segment was filled since the last call, and on every update of a full store; `grows`:
-    /// by one that may store more than was there.
+    /// by one that may store more than was there. An update from inside another store's closure leaves the work to others: who
+    /// does it may wait for that closure to end.
     #[cold]
     pub(super) fn work_is_due(
         &self,
@@ -130,6 +131,10 @@ impl Core {
         key: Option<(&[u8], Hash)>,
         surely: bool,
     ) -> Result<()> {
+        if epoch::is_within_update() {
+            self.ring();
+            return Ok(());
+        }
         if self.log.appended() >= self.wake_at.load(Ordering::Relaxed) {
             // That there is no room for the work is no reason to refuse an update that needs none.
             match self.segment_is_filled() {
@@ -146,9 +151,11 @@ impl Core {
         Ok(())
     }
 
-    fn look_ahead_in_time(&self) {
+    /// Looks ahead, if it is time since `before` bytes were appended.
+    fn look_ahead_in_time(&self, before: u64) {
         let each = look_ahead_each(self.log.segments().total());
-        if (self.log.appended() >> self.log.geometry().shift).is_multiple_of(each) {
+        let times = |appended: u64| (appended >> self.log.geometry().shift) / each;
+        if times(self.log.appended()) != times(before) {
             self.look_ahead();
         }
     }
@@ -161,9 +168,10 @@ impl Core {
     }
 
     fn segment_is_filled(&self) -> Result<()> {
-        let next = self.log.appended() + self.log.geometry().segment_size();
-        self.wake_at.store(next, Ordering::Relaxed);
-        self.look_ahead_in_time();
+        let size = self.log.geometry().segment_size();
+        let next = self.log.appended() + size;
+        let last = self.wake_at.swap(next, Ordering::Relaxed);
+        self.look_ahead_in_time(last.saturating_sub(size));
         if self.options.background {
             self.bell.ring();
             if self.is_far_behind() {

@@ -149,15 +149,15 @@ impl Core {
         Ok((frame.key == key && is_record).then_some(frame))
     }
 
-    /// As [`group::in_groups`].
+    /// As [`group::in_groups_unpinned`].
     #[inline(always)]
-    pub(super) fn in_groups<T: Keyed>(
+    pub(super) fn in_groups_unpinned<T: Keyed>(
         &self,
         items: &[T],
-        each: impl FnMut(&Pin, usize, &T, Hash) -> Result<()>,
+        each: impl FnMut(&T, Hash) -> Result<()>,
     ) -> Result<()> {
         let prefetch = |place| self.log.prefetch(Address(place));
-        group::in_groups(&self.index, &self.secrets, prefetch, items, each)
+        group::in_groups_unpinned(&self.index, &self.secrets, prefetch, items, each)
     }
 
     pub(super) fn scan(

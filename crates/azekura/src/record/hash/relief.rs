@@ -81,6 +81,10 @@ impl Core {
                 surely,
             }
         };
+        // Who relieves may wait for the closure of another store that this update is called from.
+        if crate::epoch::is_within_update() {
+            return Ok(self.can_grow(wanted.units));
+        }
         if !self.is_relief_due(wanted, false) {
             if wanted.surely && !self.has_room(wanted) {
                 self.wait_for_others(wanted);

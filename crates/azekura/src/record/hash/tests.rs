@@ -21,6 +21,7 @@ use crate::io::memory::Memory;
 use crate::io::sim::{Limits, SimDisk};
 use crate::io::{Access, Directory as _, Storage};
 use crate::log::layout::FIRST_FRAME;
+use crate::testkit::Random;
 use crate::verbs::Verbs as _;
 
 fn small() -> Options {
@@ -160,6 +161,44 @@ fn compact_leaves_little_more_than_the_live_bytes() {
     let db = HashDb::open_on(memory, &small()).unwrap();
     assert_eq!(db.count(), 2000);
     assert!(db.check(&mut |_, _| ()).unwrap().is_sound());
+}
+
+/// Values that take several segments each are moved to the front, too: 6 to 10 times the live bytes stayed.
+#[test]
+fn compact_gives_back_the_room_between_values_that_are_longer_than_segments() {
+    for (segment_size, longest, keys) in [(4096, 20_000, 400u64), (64 << 10, 300_000, 60)] {
+        let memory = Memory::new(1 << 28).unwrap();
+        let options = Options {
+            segment_size,
+            ..small()
+        };
+        let db = HashDb::create_on(memory.clone(), &options).unwrap();
+        let mut random = Random::new(segment_size);
+        let mut model = std::collections::BTreeMap::new();
+        for turn in 0..keys * 6 {
+            let key = random.below(keys);
+            let value = vec![turn as u8; random.index(longest)];
+            db.put(&key.to_le_bytes(), &value).unwrap();
+            model.insert(key, value);
+        }
+        for key in 0..keys / 2 {
+            db.remove(&key.to_le_bytes()).unwrap();
+            model.remove(&key);
+        }
+        let live: u64 = model.values().map(|value| value.len() as u64).sum();
+        for _ in 0..20 {
+            db.compact(&mut |_, _| ()).unwrap();
+        }
+        let size = crate::io::Storage::size(memory.as_ref()).unwrap();
+        assert!(
+            size < 2 * live,
+            "{size} bytes for {live}, segments of {segment_size}"
+        );
+        for (key, value) in &model {
+            assert_eq!(db.get(&key.to_le_bytes()).unwrap().as_ref(), Some(value));
+        }
+        assert!(db.check(&mut |_, _| ()).unwrap().is_sound());
+    }
 }
 
 /// A copy made while others wrote once took the checkpoint's images, which pointed to frames behind the

@@ -384,7 +384,7 @@ impl Core {
     }
 
     pub(super) fn put_many(&self, records: &[(&[u8], &[u8])]) -> Result<()> {
-        self.in_groups(records, |_, _, (key, value), hash| {
+        self.in_groups_unpinned(records, |(key, value), hash| {
             self.put_hashed(key, hash, value)
         })?;
         self.end_update()
@@ -392,7 +392,7 @@ impl Core {
 
     pub(super) fn remove_many(&self, keys: &[&[u8]]) -> Result<u64> {
         let mut removed = 0;
-        self.in_groups(keys, |_, _, key, hash| {
+        self.in_groups_unpinned(keys, |key, hash| {
             removed += u64::from(self.remove_hashed(key, hash)?);
             Ok(())
         })?;
