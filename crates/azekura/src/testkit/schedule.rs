@@ -17,7 +17,7 @@ use super::random::Random;
 use crate::weave;
 
 /// Turns of one schedule after which it is taken not to end.
-const TURNS_MAX: u64 = 1_000_000;
+const TURNS_MAX: u64 = 10_000_000;
 
 /// What is explored.
 #[derive(Clone, Copy, Debug)]

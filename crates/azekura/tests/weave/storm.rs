@@ -50,8 +50,11 @@ fn storms<E: Engine>(
     mut one: impl FnMut(&mut Random) -> (E, Shape),
 ) -> Counts {
     let first = round_seed();
-    (0..share(runs)).fold(Counts::default(), |counts, run| {
-        let seed = first + run;
+    // One seed again: its number in STORM_SEED.
+    let only = std::env::var("STORM_SEED").ok();
+    let only: Option<u64> = only.and_then(|seed| seed.parse().ok());
+    let seeds = only.map_or(first..first + share(runs), |seed| seed..seed + 1);
+    seeds.fold(Counts::default(), |counts, seed| {
         let (engine, shape) = one(&mut Random::new(!seed));
         counts.plus(storm(&config(seed, cuts_max), &engine, &shape))
     })

@@ -67,7 +67,8 @@ impl Core {
     pub(super) fn is_out_of_hand(&self) -> bool {
         let (_, live) = self.log_load();
         let sizes = self.log.segments().sizes();
-        sizes.log + sizes.leaving > 2 * self.bound(live) + self.interval()
+        // The other half of the interval is for what cleaning copies before anything is freed.
+        sizes.log + sizes.leaving > 2 * self.bound(live) + self.interval() / 2
     }
 
     /// Bytes of segments that wait for a checkpoint.
