@@ -228,7 +228,13 @@ impl Ledger {
 
     fn cell_at(&self, cell: u64) -> Cell {
         let at = CELLS + cell * CELL;
-        let (even, odd) = (self.slot(at), self.slot(at + 4));
+        // Both as of one moment: while one is read, the other may have been used several times over.
+        let (even, odd) = loop {
+            let (even, odd) = (self.slot(at), self.slot(at + 4));
+            if self.slot(at) == even {
+                break (even, odd);
+            }
+        };
         let (newest, before) = if even.version >= odd.version {
             (even, odd)
         } else {
