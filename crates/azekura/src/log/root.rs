@@ -1,7 +1,7 @@
 //! The root of a checkpoint, in pieces: a long one needs no neighbouring segments, which a full store may not have, and of
-//! each piece a flipped bit is known by its checksum ([`flipped`]).
+//! each piece a flipped bit is known by its checksum (`format::flipped`).
 //!
-//! The superblock says where the first piece is. A piece is at most [`PIECE_MAX`] bytes. One that is as long as that goes on,
+//! The superblock says where the first piece is. A piece is at most `PIECE_MAX` bytes. One that is as long as that goes on,
 //! and ends with where the next one is; a shorter one is the last. They are short, so that damage of more than a bit passes for
 //! one in 1 of 100,000 cases only:
 //!
