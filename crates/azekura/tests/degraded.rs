@@ -659,3 +659,64 @@ fn a_page_of_the_file_that_is_gone_is_an_error_and_ends_nothing() {
     let error = db.put(b"new", b"value").unwrap_err();
     assert_eq!(error.kind(), Kind::Corrupted, "{error}");
 }
+
+/// A frame that begins with a page that cannot be read: zeros stand where it was, as in room that was never written.
+#[test]
+fn a_page_that_cannot_be_read_is_not_taken_for_blank_room() {
+    let files = share(40);
+    for file in 0..files {
+        let seed = 0xb1a + round_seed() + file;
+        let mut random = Random::new(seed);
+        let options = Options {
+            segment_size: *random.choose(&[16 << 10, 64 << 10, 1 << 20]),
+            background: false,
+            capacity: ROOM,
+            ..Options::default()
+        };
+        let memory = Memory::new(ROOM).expect("memory");
+        let on = Arc::clone(&memory) as Arc<dyn Storage>;
+        let db = HashDb::create_on(on, &options).expect("a new store");
+        let mut made = Made {
+            seed,
+            bytes: Vec::new(),
+            end: 0,
+            options,
+            now: BTreeMap::new(),
+            once: BTreeMap::new(),
+            is_closed: false,
+        };
+        let put = |made: &mut Made, random: &mut Random| {
+            let key = format!("key-{}", random.below(20)).into_bytes();
+            let len = random.index(60);
+            let value = random.bytes(len);
+            db.put(&key, &value).expect("a put");
+            made.remember(key, Some(value));
+        };
+        let mut page = None;
+        for _ in 0..100_000 {
+            put(&mut made, &mut random);
+            let end = db.log().end();
+            let at = db.log().geometry().offset_of(end.segment());
+            page = end.offset().map(|offset| at + u64::from(offset));
+            if page.is_some_and(|page| page.is_multiple_of(4096)) {
+                break;
+            }
+        }
+        let page = page.filter(|page| page.is_multiple_of(4096));
+        let page = page.expect("a frame ends with a page");
+        for _ in 0..random.below(4) + 1 {
+            put(&mut made, &mut random);
+        }
+        made.bytes = memory.to_vec();
+        drop(db);
+        let range = Some((page, page + 4096));
+        let cost = cost(
+            &made,
+            "the page where the last frames stand",
+            &made.bytes,
+            range,
+        );
+        assert!(!cost.refused && cost.keys > 0, "seed {seed}: {cost:?}");
+    }
+    tried_at_least(files, 40, "unreadable pages that begin with a frame");
+}

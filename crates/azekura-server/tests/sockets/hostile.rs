@@ -343,7 +343,8 @@ fn failed_logins_are_delayed_counted_and_limited_by_address() {
 
 #[test]
 fn who_does_not_log_in_is_dropped_whatever_he_sends() {
-    let (_folder, server) = guarded(1);
+    // Longer than the pause after a failure.
+    let (_folder, server) = guarded(3);
     let mut client = server.connect();
     let start = Instant::now();
     let mut answer = [0; 64];

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use azekura::io::memory::Memory;
 use azekura::io::sim::{Fault, Limits, Operation, SimDisk};
@@ -500,6 +500,89 @@ fn a_synced_batch_stays_when_the_room_of_an_object_replaced_since_is_used_again(
     tried(&format!(
         "a synced batch, and room used again: {states} states"
     ));
+    assert!(states > 100, "{states}");
+}
+
+/// A storage that has something done behind its next sync, before that returns.
+struct BehindSync {
+    below: Arc<dyn Storage>,
+    then: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl std::fmt::Debug for BehindSync {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("BehindSync").field(&self.below).finish()
+    }
+}
+
+impl azekura::io::over::Over for BehindSync {
+    fn below(&self) -> &dyn Storage {
+        self.below.as_ref()
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.below.sync()?;
+        if let Some(then) = self.then.lock().unwrap().take() {
+            then();
+        }
+        Ok(())
+    }
+}
+
+/// A batch was put when the flush of the data device had ended and that of the journal had not begun.
+/// The journal's mark said that everything up to the batch was on the devices, and the power went.
+/// Its objects, of which nothing had been promised, were there and were damaged.
+#[test]
+fn what_is_put_between_the_flushes_of_two_devices_is_not_marked_durable() {
+    let options = Options {
+        capacity: 1 << 20,
+        journal_size: None,
+        durability: Durability::Process,
+        ..options()
+    };
+    let mut states = 0;
+    for seed in 0..8 {
+        let disk = SimDisk::new(seed);
+        let create = |name: &str, size| {
+            let storage = disk.directory().create(Path::new(name)).unwrap();
+            storage.resize(size).unwrap();
+            storage
+        };
+        let (journal, data) = (create("journal.azo", 256 << 10), create(NAME, 1 << 20));
+        disk.directory().sync().unwrap();
+        let data = Arc::new(BehindSync {
+            below: data,
+            then: Mutex::default(),
+        });
+        let on = Arc::clone(&data) as Arc<dyn Storage>;
+        let store = Store::create_on(journal, Some(on), &options, &mut |_, _| {}).unwrap();
+        let store = Arc::new(store);
+        store.put(id(1), &value(1, 9000)).unwrap();
+        let late = Arc::clone(&store);
+        *data.then.lock().unwrap() = Some(Box::new(move || {
+            let put = std::thread::spawn(move || {
+                let (two, three) = (value(2, 9000), value(3, 9000));
+                let put = |n, value| Change::Put(id(n), value);
+                late.apply(&[put(2, &two), put(3, &three)]).map(drop)
+            });
+            put.join().unwrap().unwrap();
+        }));
+        store.sync().unwrap();
+        assert!(data.then.lock().unwrap().is_none(), "it was put");
+        for after in disk.crash_states(disk.events(), &Limits::default()) {
+            states += 1;
+            let open = |name| after.directory().open(Path::new(name), Access::Write);
+            let (journal, data) = (open("journal.azo").unwrap(), open(NAME).unwrap());
+            let store = Store::open_on(journal, Some(data), &options).unwrap();
+            assert_eq!(store.get(id(1)).unwrap(), Some(value(1, 9000).into()));
+            let late = [2, 3].map(|n| store.get(id(n)).unwrap());
+            let whole = [2, 3].map(|n| Some(value(n, 9000).into()));
+            assert!(late == whole || late == [None, None], "all or nothing");
+            assert!(store.damage().is_empty(), "{:?}", store.damage());
+            store.put(id(4), &value(4, 9000)).unwrap();
+        }
+    }
+    tried(&format!("a put between two flushes: {states} states"));
     assert!(states > 100, "{states}");
 }
 
