@@ -704,7 +704,7 @@ fn a_page_that_cannot_be_read_is_not_taken_for_blank_room() {
         }
         let page = page.filter(|page| page.is_multiple_of(4096));
         let page = page.expect("a frame ends with a page");
-        for _ in 0..random.below(4) + 1 {
+        for _ in 0..=random.below(4) {
             put(&mut made, &mut random);
         }
         made.bytes = memory.to_vec();

@@ -389,7 +389,7 @@ fn sectors_that_stay_unreadable_cost_what_they_held() {
     let mut tally = Tally::default();
     for seed in 0..share(400) {
         let seed = round_seed() + seed;
-        let world = World::new(seed, seed % 2 == 0);
+        let world = World::new(seed, seed.is_multiple_of(2));
         let mut random = Random::new(seed);
         for _ in 0..10 {
             let disk = world.disk(&mut random);

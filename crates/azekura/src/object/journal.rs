@@ -198,7 +198,7 @@ mod tests {
                     || seen != Some(removals.load(Ordering::Acquire))
                 {
                     seen = Some(removals.load(Ordering::Acquire));
-                    std::thread::sleep(Duration::from_millis(50));
+                    std::thread::sleep(Duration::from_millis(400));
                 }
                 drop(pin);
             });
