@@ -13,7 +13,16 @@ use crate::record::hash::{HashDb, HashReader, Options};
 ///
 /// `Mismatch` if it is no azekura file or of a newer version, `Locked` if it is open for writing.
 pub fn open(path: &Path) -> Result<Box<dyn Engine>> {
-    Ok(Box::new(HashDb::open(path, &Options::default())?))
+    open_to_grow(path, Options::default().capacity)
+}
+
+/// As [`open`], of a store that may become as large as `capacity`. `Invalid` if that is too small for it.
+pub fn open_to_grow(path: &Path, capacity: u64) -> Result<Box<dyn Engine>> {
+    let options = Options {
+        capacity,
+        ..Options::default()
+    };
+    Ok(Box::new(HashDb::open(path, &options)?))
 }
 
 /// Opens an existing store of any engine for reading, beside its writer if there is one.

@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use super::layout::{DATA_OFFSET, segment_seed};
+use super::layout::{DATA_OFFSET, FIRST_FRAME, segment_seed};
 use crate::epoch;
 use crate::error::{Error, Kind, Result};
 use crate::io::{Map, Storage};
@@ -49,6 +49,13 @@ impl Geometry {
     #[inline(always)]
     pub fn offset_of(&self, index: u32) -> u64 {
         DATA_OFFSET + (u64::from(index) << self.shift)
+    }
+
+    /// How many segments a storage of `capacity` bytes has.
+    fn fitting(self, capacity: u64) -> u32 {
+        // Addresses are 40 bits of 8-byte words: 8 TiB.
+        let room = capacity.min(1 << 43).saturating_sub(DATA_OFFSET) >> self.shift;
+        room.min(1 << 30) as u32
     }
 
     /// Size of a storage of `total` segments: a large one ends with a huge page where its capacity allows, since a page that
@@ -138,10 +145,14 @@ pub struct Sizes {
 pub struct Reserve {
     /// Segments that a checkpoint may need.
     pub checkpoint: u32,
+    /// As many more as it may need when growth has gone on for a while.
+    pub coming: u32,
     /// Segments between one claim and the next.
     pub step: u32,
-    /// Segments that growth leaves besides, since so much less is dead than cleaning needs.
+    /// Segments that are to be free or dead, so that cleaning has something to give back.
     pub slack: u32,
+    /// Dead bytes that cleaning gives back, in segments.
+    pub reclaimable: u32,
 }
 
 /// In the table's second word: the lower bits count dead bytes, the upper ones wasted words.
@@ -151,6 +162,10 @@ pub(super) const DEAD_BITS: u32 = 40;
 struct Free {
     /// How many segments the storage has room for.
     total: u32,
+    /// Bytes that growth may fill.
+    capacity: u64,
+    /// How many segments the storage may have for what is more urgent, if that is more.
+    total_max: u32,
     /// Free to hand out.
     available: BTreeSet<u32>,
     /// Free segments that read as zeros: new ones, and prepared ones.
@@ -177,6 +192,7 @@ pub struct Segments {
     storage: Arc<dyn Storage>,
     map: Arc<Map>,
     geometry: Geometry,
+    /// Segments that have addresses.
     limit: u32,
     /// Two words per segment: seed and units (0: not the log's; or `BEHIND`), dead bytes and wasted words.
     table: Arc<Map>,
@@ -194,16 +210,15 @@ pub struct Space<'s> {
 impl Segments {
     /// Knows of no segment yet; `used` in the order of the caller's choice are added with [`Segments::adopt`].
     pub fn new(storage: Arc<dyn Storage>, map: Arc<Map>, geometry: Geometry) -> Result<Self> {
-        let room = map.capacity().saturating_sub(DATA_OFFSET) >> geometry.shift;
-        // Addresses are 40 bits of 8-byte words: 8 TiB.
-        let limit = room
-            .min(((1 << 43) - DATA_OFFSET) >> geometry.shift)
-            .min(1 << 30) as u32;
+        let limit = geometry.fitting(map.capacity());
         let table = Map::anonymous(
             (u64::from(limit) * 16).next_multiple_of(4096).max(4096),
             None,
         )?;
-        let space = Mutex::new(Free::default());
+        let space = Mutex::new(Free {
+            capacity: map.capacity(),
+            ..Free::default()
+        });
         Ok(Self {
             storage,
             map,
@@ -256,9 +271,23 @@ impl Segments {
         self.space.lock().total
     }
 
-    /// How many segments the storage may have room for.
+    /// How many segments growth may make of the storage.
     pub fn limit(&self) -> u32 {
-        self.limit
+        self.geometry.fitting(self.space.lock().capacity)
+    }
+
+    /// In how many segments a full store has to go on: all there are; of a store that is larger than its capacity those in use,
+    /// or as many as growth may fill.
+    pub fn span(&self) -> u32 {
+        let space = self.space();
+        let limit = self.geometry.fitting(space.free.capacity);
+        let total = space.free.total;
+        total.min(limit.max(total - space.count()))
+    }
+
+    /// Before segments are adopted: how large growth may make the storage, in bytes, if there are addresses for so many.
+    pub fn allow(&self, capacity: u64) {
+        self.space.lock().capacity = capacity.min(self.map.capacity());
     }
 
     fn alarm_if_full(&self, space: &Space<'_>) {
@@ -418,6 +447,10 @@ impl Segments {
     /// kept, if a full store left one, and the rest is cut off. A free range that has no room on the device (a
     /// copy has holes there) is given it, so that a full device is an error now and not a signal later.
     pub fn finish_adoption(&self) -> Result<()> {
+        let size = |units| u64::from(units) << self.geometry.shift;
+        let log = self.in_use(Use::Log).into_iter();
+        let empty = log.filter(|s| s.dead + u64::from(FIRST_FRAME) >= size(s.units));
+        let empty = empty.map(|s| s.units).sum();
         let mut space = self.space();
         let used = space.free.used.iter();
         let used: Vec<(u32, u32)> = used.map(|(i, (u, ..))| (*i, *u)).collect();
@@ -447,6 +480,7 @@ impl Segments {
             }
         }
         space.free.total = at;
+        space.allow_what_is_urgent(empty);
         self.storage.resize(self.geometry.offset_of(at))
     }
 
@@ -636,7 +670,7 @@ impl Segments {
     pub fn prepare(&self, count: usize) -> Result<()> {
         let mut space = self.space();
         if (space.left_for(Claim::Growth) as usize) < count {
-            match space.grow(count as u32) {
+            match space.grow(count as u32, Claim::Growth) {
                 Err(error) if error.kind() != Kind::Full => return Err(error),
                 _ => {}
             }

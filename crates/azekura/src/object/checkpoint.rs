@@ -407,7 +407,9 @@ impl Core {
         segments.keep(Reserve {
             checkpoint: load.need(self.log.geometry()),
             step: whole_step(segments.limit()),
+            coming: 0,
             slack: 0,
+            reclaimable: 0,
         });
     }
 

@@ -17,7 +17,8 @@
 //! All of it is kept, whatever part of the storage it is: a storage that is too small for it is refused when the store is
 //! created. Why a full store never stops, C being the checkpoint's need and n the storage's segments:
 //!
-//! 1. A checkpoint finds C free segments: whatever else takes a segment leaves them.
+//! 1. A checkpoint finds C free segments: whatever else takes a segment leaves them. C grows with the records, so that growth
+//!    leaves what C may be when it is told again; nothing else brings records.
 //! 2. Cleaning finds a step of segments beyond C, since removals leave it; so it copies the live bytes of at least one
 //!    segment before a checkpoint is due, which frees the one that was copied from and all that was empty.
 //! 3. Growth leaves a *slack*: n / 16, less what is dead and can be reclaimed. Exchanges and removals bury as much as they
@@ -25,12 +26,16 @@
 //!    sixteenth of dead bytes or more, and cleaning it gives back more than it takes.
 //! 4. What lies behind the last frame of a segment is dead and cannot be reclaimed, since a copy of the same frames may
 //!    waste it again. It is counted apart ([`Segment::waste`]).
+//! 5. A store may be opened under a smaller capacity than it was filled under, where all this does not hold. It is full then:
+//!    growth is judged by the capacity. For what is more urgent the storage may have more: what lives in it when it is opened,
+//!    and the whole reserve. One that was filled under this capacity is known by this: what lives leaves it a half of the slack,
+//!    by 3, and what cleaning and checkpoints need is free or was emptied by cleaning, by 1 and 2.
 //!
 //! Single segments are taken from the shortest run of free ones, so that long runs last for large records.
 //!
 //! It does not know how much a checkpoint needs: the engine says so.
 
-use super::{FULL, Reserve, Segment, Space, Use};
+use super::{FULL, Free, Reserve, Segment, Space, Use};
 use crate::error::{Error, Kind, Result};
 
 /// Segments between one claim and the next.
@@ -61,12 +66,16 @@ impl Claim {
     pub fn leaves(self, reserve: Reserve) -> u32 {
         let Reserve {
             checkpoint,
+            coming,
             step,
             slack,
-            ..
+            reclaimable,
         } = reserve;
         match self {
-            Self::Growth => checkpoint + checkpoint / 4 + 3 * step + slack,
+            Self::Growth => {
+                let need = checkpoint + coming;
+                need + need / 4 + 3 * step + slack.saturating_sub(reclaimable)
+            }
             Self::Exchange => checkpoint + checkpoint / 8 + 2 * step,
             Self::Removal => checkpoint + step,
             Self::Cleaning => checkpoint,
@@ -161,7 +170,7 @@ impl Space<'_> {
         if self.find(units).is_none() {
             apart = units;
         }
-        self.grow(missing.max(apart).max(1))
+        self.grow(missing.max(apart).max(1), claim)
     }
 
     /// Whether `units` neighbouring segments are free, and what `claim` must leave besides.
@@ -171,12 +180,13 @@ impl Space<'_> {
 
     /// How many segments may be taken for `claim` before the storage must grow.
     pub fn left_for(&self, claim: Claim) -> u32 {
-        self.count().saturating_sub(self.left_by(claim))
+        self.count_for(claim).saturating_sub(self.left_by(claim))
     }
 
     /// How many free segments growth lacks of what it must leave.
     pub fn missing_for_growth(&self) -> u32 {
-        self.left_by(Claim::Growth).saturating_sub(self.count())
+        self.left_by(Claim::Growth)
+            .saturating_sub(self.count_for(Claim::Growth))
     }
 
     /// The store is not full any more once growth can go on for some segments.
@@ -196,8 +206,45 @@ impl Space<'_> {
     }
 
     /// Free segments, those that are being prepared among them.
-    fn count(&self) -> u32 {
+    pub(super) fn count(&self) -> u32 {
         (self.free.available.len() + self.free.preparing.len()) as u32
+    }
+
+    /// Of these, as many as `claim` may fill.
+    fn count_for(&self, claim: Claim) -> u32 {
+        let count = self.count();
+        let in_use = self.free.total - count;
+        count.min(self.total_max(claim).saturating_sub(in_use))
+    }
+
+    /// How many segments the storage may have for `claim`.
+    fn total_max(&self, claim: Claim) -> u32 {
+        let fitting = self.segments.geometry.fitting(self.free.capacity);
+        match claim {
+            Claim::Growth => fitting,
+            _ => fitting.max(self.free.total_max).max(self.free.total),
+        }
+    }
+
+    /// When all segments in use are known, of which so many are `empty`: how large the storage may become for what is more
+    /// urgent than growth.
+    pub(super) fn allow_what_is_urgent(&mut self, empty: u32) {
+        let whole = Reserve {
+            reclaimable: 0,
+            ..self.free.reserve
+        };
+        let in_use = self.free.total - self.count();
+        let live = in_use.saturating_sub(self.free.reserve.reclaimable);
+        let stays = live + Claim::Exchange.leaves(whole) + whole.slack / 2 + 1;
+        let at_once = in_use.saturating_sub(empty) + Claim::Removal.leaves(whole);
+        let limit = self.total_max(Claim::Growth);
+        self.free.total_max = if stays.max(at_once) <= limit {
+            0
+        } else {
+            let wanted = live + Claim::Growth.leaves(whole);
+            let wanted = wanted.max(in_use + Claim::Exchange.leaves(whole));
+            wanted.min(self.segments.limit)
+        };
     }
 
     /// Whether there are `units` neighbouring free segments for a checkpoint.
@@ -249,24 +296,20 @@ impl Space<'_> {
     }
 
     /// Room for at least `units` more in a row; a 16th of the file at a time, at most 64 segments.
-    pub(super) fn grow(&mut self, units: u32) -> Result<()> {
-        let total = self.free.total;
+    pub(super) fn grow(&mut self, units: u32, claim: Claim) -> Result<()> {
+        let Free {
+            total, capacity, ..
+        } = *self.free;
         let step = (total / 16).clamp(1, 64).max(units);
-        let wanted = total.saturating_add(step).min(self.segments.limit);
+        let wanted = total.saturating_add(step).min(self.total_max(claim));
         let least = total.saturating_add(units);
         if wanted < least {
-            let capacity = crate::error::size(self.segments.map.capacity());
             return Err(Error::new(Kind::Full, "the store has reached its capacity")
                 .at(self.segments.storage.path())
-                .detail(capacity));
+                .detail(crate::error::size(capacity)));
         }
-        let resize = |end: u32| {
-            self.segments.storage.resize(
-                self.segments
-                    .geometry
-                    .size_of(end, self.segments.map.capacity()),
-            )
-        };
+        let size = |end: u32| self.segments.geometry.size_of(end, capacity);
+        let resize = |end: u32| self.segments.storage.resize(size(end));
         let end = match resize(wanted) {
             Ok(()) => wanted,
             Err(error) if error.kind() == Kind::Full && wanted > least => {
@@ -277,13 +320,7 @@ impl Space<'_> {
         };
         // Where readers kept the end from being cut, its room was given back and is to be taken again.
         let offset = self.segments.geometry.offset_of(total);
-        self.segments.storage.allocate(
-            offset,
-            self.segments
-                .geometry
-                .size_of(end, self.segments.map.capacity())
-                - offset,
-        )?;
+        self.segments.storage.allocate(offset, size(end) - offset)?;
         self.free.available.extend(total..end);
         self.free.zeroed.extend(total..end);
         self.free.total = end;

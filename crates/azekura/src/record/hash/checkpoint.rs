@@ -117,7 +117,7 @@ pub(super) struct Load {
     pub(super) count: u64,
     /// Segments that hold images and roots now.
     pub(super) taken: u32,
-    /// Segments of the storage, and how many it may have.
+    /// Segments in which the store has to go on, and how many there may be.
     pub(super) total: u32,
     pub(super) limit: u32,
     /// Bytes of the log that cleaning gives back.
@@ -135,38 +135,49 @@ impl Load {
     /// run being filled and the one that may be spared; and a root. Until then it takes besides two parts of the images (the
     /// first gives nothing back before it is durable, and the second may begin before readers let go of the first), a run
     /// of neighbours that is half rewritten, and the next root. What is taken now is not needed again.
+    ///
+    /// Records that may come before it is computed again count for what growth leaves only: nothing else brings any.
     pub(super) fn reserve(self, geometry: Geometry) -> Reserve {
         let size = geometry.segment_size();
-        let units = |len: u64| len.div_ceil(size) as u32;
-        let new = self.count.saturating_sub(self.told.records);
-        let images = self.told.len + new * ENTRY_LEN_MAX + new.min(STRIPES as u64) * IMAGE_ENDS;
-        // No image stands in two runs: of each run the end may stay empty.
-        let image = (2 * images / STRIPES as u64).min(size / 2);
-        let images = images.saturating_add(images.saturating_mul(image) / (size - image));
-        let parts = images.min(2 * part_len(geometry, images));
-        let root = root::units(geometry, self.root_len(geometry));
-        let run = ((images / RUNS) >> geometry.shift).min(RUN_SEGMENTS_MAX) as u32;
-        let stays = units(images + images / 3) + 2 + root;
-        let reserve = Reserve {
-            checkpoint: units(parts) + run + root + stays.saturating_sub(self.taken),
+        let coming = if self.is_near_full {
+            look_ahead_each(self.total) * size / LEN_MIN
+        } else {
+            0
+        };
+        let checkpoint = self.need(geometry, self.count);
+        Reserve {
+            checkpoint,
+            coming: self.need(geometry, self.count + coming) - checkpoint,
             step: if self.limit < SMALL {
                 1
             } else {
                 (self.total / STEPS).clamp(2, STEP_MAX)
             },
-            slack: 0,
-        };
-        let slack = (self.total / SLACK).saturating_sub((self.reclaimable / size) as u32);
-        Reserve { slack, ..reserve }
+            slack: self.total / SLACK,
+            reclaimable: (self.reclaimable / size) as u32,
+        }
     }
 
-    fn root_len(self, geometry: Geometry) -> u64 {
-        if !self.is_near_full {
-            return root_len(self.count, u64::from(self.log), u64::from(self.taken));
-        }
-        // Records may come before it is computed again, and all there is may be the log.
-        let coming = look_ahead_each(self.total) * geometry.segment_size() / LEN_MIN;
-        root_len(self.count + coming, u64::from(self.total), 0)
+    /// Segments that a checkpoint of `count` records may need.
+    fn need(self, geometry: Geometry, count: u64) -> u32 {
+        let size = geometry.segment_size();
+        let units = |len: u64| len.div_ceil(size) as u32;
+        let new = count.saturating_sub(self.told.records);
+        let images = self.told.len + new * ENTRY_LEN_MAX + new.min(STRIPES as u64) * IMAGE_ENDS;
+        // No image stands in two runs: of each run the end may stay empty.
+        let image = (2 * images / STRIPES as u64).min(size / 2);
+        let images = images.saturating_add(images.saturating_mul(image) / (size - image));
+        let parts = images.min(2 * part_len(geometry, images));
+        let root = if self.is_near_full {
+            // All there is may be the log.
+            root_len(count, u64::from(self.total), 0)
+        } else {
+            root_len(count, u64::from(self.log), u64::from(self.taken))
+        };
+        let root = root::units(geometry, root);
+        let run = ((images / RUNS) >> geometry.shift).min(RUN_SEGMENTS_MAX) as u32;
+        let stays = units(images + images / 3) + 2 + root;
+        units(parts) + run + root + stays.saturating_sub(self.taken)
     }
 }
 
@@ -219,8 +230,8 @@ pub(super) fn keep_for_checkpoint(log: &Log, told: Told, count: u64) {
         taken: other.iter().map(|s| s.units).sum(),
         log: dead.len() as u32,
         is_near_full: is_near_full(segments),
-        total: segments.total(),
-        limit: segments.limit(),
+        total: segments.span(),
+        limit: segments.limit().max(segments.span()),
         reclaimable: dead.iter().map(Segment::reclaimable).sum(),
     };
     segments.keep(load.reserve(log.geometry()));

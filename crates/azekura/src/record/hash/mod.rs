@@ -148,7 +148,9 @@ pub struct Options {
     /// Whether a thread cleans, checkpoints and allocates ahead. Without it, writers do what must be done,
     /// and `maintain` the rest. True.
     pub background: bool,
-    /// How large the file may become; only addresses are reserved. 1 TiB.
+    /// How large the file may become; only addresses are reserved. `HashDb::least_capacity` at least. It is no property of the
+    /// file, but of this opening: a file that is larger already, or nearly, is full from the start, and may exceed it by what a full
+    /// store keeps free, lest removals be refused. 1 TiB.
     pub capacity: u64,
     /// Whether records of a damaged file may be read of which a newer version may be lost. Without it, reading one
     /// is an error; so is reading a record that seems absent. `damage()` says what is damaged. False.

@@ -52,6 +52,8 @@ use crate::weave::Mutex;
 const SEGMENTS_WANTED: u64 = 512;
 const SIZE_MIN: u64 = 16 << 10;
 const SIZE_MAX: u64 = 1 << 20;
+/// Bytes of a file that have addresses: 40 bits of 8-byte words.
+const ADDRESSES: u64 = 1 << 43;
 
 impl HashDb {
     /// Makes a new file. `Invalid` if there is something of that name, also if it came meanwhile.
@@ -131,18 +133,7 @@ impl HashDb {
             shift,
             salt: identity as u32,
         };
-        let least = Self::least_capacity(segment_size);
-        if options.capacity < least {
-            return Err(Error::new(
-                Kind::Invalid,
-                "the capacity is too small for records and what a full store keeps free",
-            )
-            .found(
-                error::size(options.capacity),
-                format!("{least} bytes or more"),
-            )
-            .remedy("raise the capacity, or take smaller segments"));
-        }
+        check_holds(options.capacity, segment_size)?;
         storage.resize(geometry.offset_of(1))?;
         let log = open_log(&storage, geometry, options)?;
         log.segments().finish_adoption()?;
@@ -173,6 +164,7 @@ impl HashDb {
         let root = read_root(storage.as_ref(), &last)?;
         let size = storage.size()?;
         let geometry = last.geometry;
+        check_holds(options.capacity, geometry.segment_size())?;
         let segments = segments_of(storage.as_ref(), geometry, size)?;
         root.needed
             .check_within(storage.as_ref(), geometry, segments)?;
@@ -198,6 +190,7 @@ impl HashDb {
             payload: last.encode(),
         };
         log.write_durably(found_super.slot_offset(), &found_super.encode())?;
+        bury(&log, &mut replay, found.end.sequence());
         keep_for_next_checkpoint(&log, &last, &root);
         log.segments().finish_adoption()?;
         if replay.is_damaged() {
@@ -205,7 +198,6 @@ impl HashDb {
             log.mend_headers();
         }
         last.go_on(&log, trust, &found)?;
-        bury(&log, &mut replay, found.end.sequence());
         let count = last.count.saturating_add_signed(replay.count);
         let changed = replay.changed();
         let images = root.images.clone();
@@ -374,11 +366,16 @@ fn build(
 }
 
 fn open_log(storage: &Arc<dyn Storage>, geometry: Geometry, options: &Options) -> Result<Arc<Log>> {
-    let map = storage.map(options.capacity.max(storage.size()?.next_multiple_of(4096)))?;
+    // A store that is larger than its capacity has addresses for what it may need besides: see `log::segment::space`.
+    let besides = HashDb::least_capacity(geometry.segment_size());
+    let there = 2 * storage.size()?.next_multiple_of(4096) + besides;
+    let map = storage.map(options.capacity.max(there.min(ADDRESSES)))?;
     if options.syncs_often || options.durability == crate::engine::Durability::Power {
         map.advise_plain();
     }
-    Ok(Arc::new(Log::new(Arc::clone(storage), map, geometry)?))
+    let log = Log::new(Arc::clone(storage), map, geometry)?;
+    log.segments().allow(options.capacity);
+    Ok(Arc::new(log))
 }
 
 /// The segment size that was asked for, or one that fits the capacity and the device: what a full store keeps free is
@@ -394,6 +391,20 @@ fn chosen_segment_size(storage: &dyn Storage, options: &Options) -> u64 {
         size /= 2;
     }
     size
+}
+
+/// `Invalid` if a store of such segments and of this capacity takes no record.
+fn check_holds(capacity: u64, segment_size: u64) -> Result<()> {
+    let least = HashDb::least_capacity(segment_size);
+    if capacity >= least {
+        return Ok(());
+    }
+    Err(Error::new(
+        Kind::Invalid,
+        "the capacity is too small for records and what a full store keeps free",
+    )
+    .found(error::size(capacity), format!("{least} bytes or more"))
+    .remedy("raise the capacity, or take smaller segments"))
 }
 
 fn check_options(options: &Options) -> Result<()> {
