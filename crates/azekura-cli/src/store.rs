@@ -28,9 +28,30 @@ pub(crate) fn size_of(file: &Path) -> u64 {
     fs::metadata(file).map_or(0, |metadata| metadata.len())
 }
 
-/// What a command's writes survive.
+/// How large a store may become.
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub(crate) struct Room {
+    /// How large the file may become in this command; the file does not keep it [default: 1TiB]
+    #[arg(long, value_parser = parse_size, value_name = "SIZE")]
+    capacity: Option<u64>,
+}
+
+impl Room {
+    /// The defaults but for the capacity.
+    pub(crate) fn options(self) -> Options {
+        let usual = Options::default();
+        Options {
+            capacity: self.capacity.unwrap_or(usual.capacity),
+            ..usual
+        }
+    }
+}
+
+/// How a command writes, and what its writes survive.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub(crate) struct Writing {
+    #[command(flatten)]
+    room: Room,
     /// What the changes survive once the command has returned
     #[arg(long, value_enum, default_value = "power", value_name = "LEVEL")]
     durability: Level,
@@ -45,6 +66,16 @@ enum Level {
 }
 
 impl Writing {
+    /// Opens an existing store for reading and writing.
+    pub(crate) fn open(self, file: &Path) -> Result<Box<dyn Engine>> {
+        azekura::open::open_to_grow(file, self.options().capacity)
+    }
+
+    /// The options of a new or an existing file.
+    pub(crate) fn options(self) -> Options {
+        self.room.options()
+    }
+
     /// Makes what was written survive what the user asked for.
     pub(crate) fn finish(self, engine: &(impl Reader + ?Sized)) -> Result<()> {
         engine

@@ -104,10 +104,12 @@ impl Server {
                 let path = config.store().unwrap_or_default();
                 let millis = u64::from(config.sync_interval_ms);
                 let interval = (millis > 0).then(|| Duration::from_millis(millis));
+                let usual = hash::Options::default();
                 let options = hash::Options {
                     syncs_often: config.durability == Survives::Power || interval.is_some(),
                     sync_interval: interval,
-                    ..hash::Options::default()
+                    capacity: config.capacity.unwrap_or(usual.capacity),
+                    ..usual
                 };
                 let db = HashDb::open_or_create(&path, &options)
                     .map_err(|error| in_use(error, &path))?;
@@ -138,7 +140,7 @@ impl Server {
                 flush_enabled: config.flush,
                 dump_enabled: config.dump,
                 shutdown_enabled: config.shutdown,
-                memory_max: config.memory_max.unwrap_or(0),
+                bytes_max: config.memory_max.or(config.capacity).unwrap_or(0),
                 ..Settings::default()
             },
         );

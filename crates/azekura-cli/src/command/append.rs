@@ -35,7 +35,7 @@ impl Append {
         let key = self.coding.read(&self.key)?;
         let value = self.coding.read(&self.value)?;
         let delimiter = self.coding.read(&self.delimiter)?;
-        let engine = azekura::open::open(&self.file)?;
+        let engine = self.writing.open(&self.file)?;
         engine.append(&key, &value, &delimiter)?;
         self.writing.finish(&*engine)?;
         Ok(Outcome::Yes)

@@ -6,25 +6,27 @@ use std::path::PathBuf;
 
 use azekura::Result;
 use azekura::error::size;
-use azekura::record::hash::{HashDb, Options};
+use azekura::record::hash::HashDb;
 
 use crate::exit::Outcome;
 use crate::output::Output;
 use crate::progress::Progress;
-use crate::store::size_of;
+use crate::store::{Room, size_of};
 
 /// Give unused space back
 #[derive(clap::Args)]
 pub(crate) struct Compact {
     /// The file
     file: PathBuf,
+    #[command(flatten)]
+    room: Room,
 }
 
 impl Compact {
     pub(crate) fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
         // Not the store's own figures: while it is open it has room in advance, which closing gives back.
         let before = size_of(&self.file);
-        let db = HashDb::open(&self.file, &Options::default())?;
+        let db = HashDb::open(&self.file, &self.room.options())?;
         let progress = Progress::work("compacting");
         db.compact(&mut progress.report())?;
         drop(progress);

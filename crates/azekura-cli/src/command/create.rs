@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use azekura::Result;
-use azekura::record::hash::{HashDb, Options};
+use azekura::record::hash::HashDb;
 
 use crate::exit::Outcome;
 use crate::output::Output;
@@ -24,7 +24,7 @@ pub(crate) struct Create {
 
 impl Create {
     pub(crate) fn run(&self, _: &mut Output<'_>) -> Result<Outcome> {
-        let db = HashDb::create(&self.file, &self.shape.over(&Options::default()))?;
+        let db = HashDb::create(&self.file, &self.shape.over(&self.writing.options()))?;
         self.writing.finish(&db)?;
         db.close()?;
         Ok(Outcome::Yes)

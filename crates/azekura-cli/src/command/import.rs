@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use azekura::io::Directory as _;
 use azekura::io::file::Files;
-use azekura::record::hash::{HashDb, Options};
+use azekura::record::hash::HashDb;
 use azekura::{Engine, Error, Result};
 
 use crate::exit::Outcome;
@@ -53,10 +53,10 @@ impl Import {
     pub(crate) fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
         let mut input = Input::open(&self.source, self.partial)?;
         if !self.create {
-            let engine = azekura::open::open(&self.file)?;
+            let engine = self.writing.open(&self.file)?;
             return self.fill(&*engine, &mut input, out);
         }
-        let options = Options::default();
+        let options = self.writing.options();
         if self.partial {
             let engine = HashDb::create(&self.file, &options)?;
             return self.fill(&engine, &mut input, out);

@@ -45,13 +45,13 @@ impl Increment {
         let key = self.coding.read(&self.key)?;
         if self.float {
             let (by, initial) = (number(&self.by)?, number(&self.initial)?);
-            let engine = azekura::open::open(&self.file)?;
+            let engine = self.writing.open(&self.file)?;
             let now: f64 = engine.increment_float(&key, by, initial)?;
             self.writing.finish(&*engine)?;
             out.line(now)?;
         } else {
             let (by, initial) = (number(&self.by)?, number(&self.initial)?);
-            let engine = azekura::open::open(&self.file)?;
+            let engine = self.writing.open(&self.file)?;
             let now: i64 = engine.increment(&key, by, initial)?;
             self.writing.finish(&*engine)?;
             out.line(now)?;

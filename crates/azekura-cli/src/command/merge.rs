@@ -27,7 +27,7 @@ pub(crate) struct Merge {
 
 impl Merge {
     pub(crate) fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
-        let target = azekura::open::open(&self.target)?;
+        let target = self.writing.open(&self.target)?;
         let sources = self
             .sources
             .iter()

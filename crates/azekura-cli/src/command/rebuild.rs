@@ -23,7 +23,7 @@ use azekura::{Durability, Error, Kind, Reader as _, Result};
 use crate::exit::Outcome;
 use crate::output::{Output, counted};
 use crate::progress::Progress;
-use crate::store::{Conflict, Filler, Shape, for_each, shape_of, size_of};
+use crate::store::{Conflict, Filler, Room, Shape, for_each, shape_of, size_of};
 
 /// Write a file anew, with other settings
 #[derive(clap::Args)]
@@ -32,6 +32,8 @@ pub(crate) struct Rebuild {
     file: PathBuf,
     #[command(flatten)]
     shape: Shape,
+    #[command(flatten)]
+    room: Room,
 }
 
 impl Rebuild {
@@ -60,7 +62,7 @@ impl Rebuild {
 
     /// Writes the records of `old` to `storage`, and verifies that.
     fn build(&self, old: &HashDb, storage: &Arc<dyn Storage>) -> Result<()> {
-        let options = self.shape.over(&shape_of(old).over(&Options::default()));
+        let options = self.shape.over(&shape_of(old).over(&self.room.options()));
         let new = HashDb::create_on(Arc::clone(storage), &options)?;
         let progress = Progress::new("rebuilding", old.count());
         let mut filler = Filler::new(&new, Conflict::replace());

@@ -40,7 +40,7 @@ impl Rekey {
     pub(crate) fn run(&self, _: &mut Output<'_>) -> Result<Outcome> {
         let old = self.coding.read(&self.old)?;
         let new = self.coding.read(&self.new)?;
-        let engine = azekura::open::open(&self.file)?;
+        let engine = self.writing.open(&self.file)?;
         let outcome = engine.rekey(&old, &new, !self.no_overwrite, self.copy)?;
         self.writing.finish(&*engine)?;
         match outcome {

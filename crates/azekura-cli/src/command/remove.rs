@@ -35,7 +35,7 @@ impl Remove {
     pub(crate) fn run(&self, _: &mut Output<'_>) -> Result<Outcome> {
         let keys = self.coding.read_all(&self.keys)?;
         let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-        let engine = azekura::open::open(&self.file)?;
+        let engine = self.writing.open(&self.file)?;
         let mut absent = Vec::new();
         for group in keys.chunks(if self.each { 1 } else { keys.len() }) {
             engine.update_many(group, &mut |values| {

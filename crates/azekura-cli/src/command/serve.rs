@@ -199,13 +199,16 @@ fn announce(
     }
     let count = server.service().engine().count();
     let records = counted(count, "record", "records");
-    match (config.store(), config.memory_max) {
-        (Some(path), _) => out.line(format_args!("stores in {}: {records}", path.display()))?,
-        (None, Some(max)) => out.line(format_args!(
-            "stores in memory, {} at most",
-            azekura::error::size(max)
+    let most = config.memory_max.or(config.capacity);
+    let most = most.map_or_else(String::new, |max| {
+        format!(", {} at most", azekura::error::size(max))
+    });
+    match config.store() {
+        Some(path) => out.line(format_args!(
+            "stores in {}: {records}{most}",
+            path.display()
         ))?,
-        (None, None) => out.line("stores in memory")?,
+        None => out.line(format_args!("stores in memory{most}"))?,
     }
     out.line(match (config.engine, config.durability) {
         (Engine::Hash, Survives::Power) => "what was answered survives loss of power",

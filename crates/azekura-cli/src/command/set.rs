@@ -52,7 +52,7 @@ impl Set {
             return Err(Error::new(Kind::Invalid, "keys and values do not pair up")
                 .found(counted(words.len() as u64, "word", "words"), expected));
         }
-        let engine = azekura::open::open(&self.file)?;
+        let engine = self.writing.open(&self.file)?;
         if let Some(source) = &self.value_file {
             words.push(whole::read(source, limits(&*engine).value)?);
         }

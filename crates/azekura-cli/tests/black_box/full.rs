@@ -35,7 +35,7 @@ fn run_limited(place: &Place, arguments: &[&str]) -> Ran {
     }
 }
 
-fn count(place: &Place) -> u32 {
+pub(crate) fn count(place: &Place) -> u32 {
     let text = place.run(&["inspect", "--json", "s.azh"]).ok();
     let object: serde_json::Value = serde_json::from_str(&text).expect("one JSON object");
     let count = object["count"].as_u64().expect("a number");
@@ -82,17 +82,17 @@ fn an_import_that_fills_the_device_says_how_far_it_came_or_leaves_no_file() {
 }
 
 /// A client of a server, for lines.
-struct Client(BufReader<TcpStream>);
+pub(crate) struct Client(BufReader<TcpStream>);
 
 impl Client {
-    fn new(server: &Server) -> Self {
+    pub(crate) fn new(server: &Server) -> Self {
         Self(BufReader::new(
             TcpStream::connect(&server.address).expect("it listens"),
         ))
     }
 
     /// The first line of the answer.
-    fn ask(&mut self, request: &str) -> String {
+    pub(crate) fn ask(&mut self, request: &str) -> String {
         self.0
             .get_mut()
             .write_all(request.as_bytes())
@@ -103,7 +103,7 @@ impl Client {
     }
 
     /// Whether the records below `count` are there as they were set.
-    fn finds(&mut self, count: u32, value: &str) {
+    pub(crate) fn finds(&mut self, count: u32, value: &str) {
         for n in 0..count {
             let head = self.ask(&format!("get k{n}\r\n"));
             assert_eq!(head, format!("VALUE k{n} 0 {}\r\n", value.len()));

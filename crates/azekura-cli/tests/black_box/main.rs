@@ -4,6 +4,7 @@
 
 mod bad_input;
 mod bench;
+mod capacity;
 mod care;
 mod clients;
 mod formats;

@@ -330,14 +330,14 @@ fn a_hangup_takes_over_limits_and_a_wrong_file_changes_nothing() {
     );
     // What it cannot take over it names.
     let line = reload(
-        &format!("{limits}threads = 7\nflush = false\n"),
+        &format!("{limits}threads = 7\ncapacity = \"1GiB\"\nflush = false\n"),
         &mut messages,
     );
     assert!(line.contains("took over nothing"), "{line}");
     let mut line = String::new();
     messages.read_line(&mut line).expect("a line");
     assert!(
-        line.contains("unchanged until a restart: threads, flush"),
+        line.contains("unchanged until a restart: threads, capacity, flush"),
         "{line}"
     );
     let held = TcpStream::connect(&server.address).expect("it listens");

@@ -12,6 +12,7 @@ use std::ops::RangeBounds;
 use std::path::{Path, PathBuf};
 
 use azekura::error::{Error, Kind, Result};
+use azekura::record::hash::HashDb;
 
 use crate::net::Limits;
 
@@ -53,6 +54,8 @@ pub struct Config {
     pub sync_interval_ms: u32,
     /// Memory for records, where they are in memory and bounded.
     pub memory_max: Option<u64>,
+    /// How large the file of records may become, if that is bounded.
+    pub capacity: Option<u64>,
     /// Longest item.
     pub item_max: u64,
     /// What connections may take.
@@ -166,6 +169,7 @@ impl Config {
             durability,
             sync_interval_ms: said.sync_interval.unwrap_or(0),
             memory_max,
+            capacity: judge.capacity(engine, &said)?,
             item_max,
             limits: judge.limits(threads, item_max, memory_max, &said)?,
             metrics: said.metrics.map(|host| host.0),
@@ -232,6 +236,7 @@ impl Config {
                 self.sync_interval_ms != new.sync_interval_ms,
             ),
             ("memory-max", self.memory_max != new.memory_max),
+            ("capacity", self.capacity != new.capacity),
             ("metrics", self.metrics != new.metrics),
             ("unix-mode", self.unix_mode != new.unix_mode),
             ("shutdown", self.shutdown != new.shutdown),
@@ -325,6 +330,23 @@ impl Judge<'_> {
             (Engine::Hash, Some(Size(bytes))) => Err(self.fail(key, &bytes, allowed)),
             (_, Some(Size(bytes))) => self.within(key, bytes, MIB.., "at least 1MiB").map(Some),
         }
+    }
+
+    /// Whether it is enough for the segments of a file that is there is known when that is opened.
+    fn capacity(&self, engine: Engine, said: &Said) -> Result<Option<u64>> {
+        let Some(Size(bytes)) = said.capacity else {
+            return Ok(None);
+        };
+        if engine != Engine::Hash {
+            let allowed = "nothing, as the engine is in memory: see memory-max";
+            return Err(self.fail("capacity", &bytes, allowed));
+        }
+        let least = HashDb::least_capacity(4096);
+        if (least..=1 << 43).contains(&bytes) && bytes.is_multiple_of(4096) {
+            return Ok(Some(bytes));
+        }
+        let allowed = format!("a multiple of 4KiB, from {least} to 8TiB");
+        Err(self.fail("capacity", &bytes, &allowed))
     }
 
     fn threads(&self, said: &Said) -> Result<usize> {
@@ -468,7 +490,7 @@ mod tests {
 
     #[test]
     fn a_file_says_what_flags_say_and_a_flag_replaces_it() {
-        let text = "listen = [\"127.0.0.1:0\", \"udp:127.0.0.1:0\", \"unix:/x/y\"]\nthreads = 3\n\
+        let text = "listen = [\"127.0.0.1:0\", \"udp:127.0.0.1:0\", \"unix:/x/y\"]\nthreads = 3\ncapacity = \"2TiB\"\n\
                     item-max = \"2MiB\"\nbuffers-max = 20000000\nidle-s = 60\nunix-mode = 660\n";
         let flags = Said {
             threads: Some(5),
@@ -479,6 +501,7 @@ mod tests {
             (config.threads, config.item_max, config.unix_mode),
             (5, 2 << 20, 0o660)
         );
+        assert_eq!(config.capacity, Some(2 << 40));
         assert_eq!(
             (config.limits.idle_s, config.limits.buffers_max),
             (60, 20_000_000)
@@ -531,6 +554,22 @@ mod tests {
             ),
             ("\n\nthreads = 0\n", ["line 3", "threads", "from 1 to 1024"]),
             ("item-max = 5\n", ["line 1", "item-max", "1KiB"]),
+            (
+                "capacity = 65537\n",
+                [
+                    "line 1",
+                    "capacity",
+                    "a multiple of 4KiB, from 65536 to 8TiB",
+                ],
+            ),
+            (
+                "capacity = \"16TiB\"\n",
+                ["line 1", "capacity", "found 17592186044416"],
+            ),
+            (
+                "engine = \"tiny\"\ncapacity = \"1GiB\"\n",
+                ["line 2", "capacity", "in memory: see memory-max"],
+            ),
             (
                 "engine = \"cache\"\nitem-max = \"65MiB\"\n",
                 ["line 2", "item-max", "at most 67108864, the memory"],

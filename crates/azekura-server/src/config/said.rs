@@ -36,6 +36,9 @@ pub struct Said {
     /// Memory that the engines tiny and cache may use for records (cache: 64 MiB)
     #[arg(long, value_name = "SIZE")]
     pub memory_max: Option<Size>,
+    /// How large the file of the engine hash may become (1 TiB)
+    #[arg(long, value_name = "SIZE")]
+    pub capacity: Option<Size>,
     /// Longest item, with its key and 60 bytes more, from 1 KiB to 1 GiB (1 MiB)
     #[arg(long, value_name = "SIZE")]
     pub item_max: Option<Size>,
@@ -238,13 +241,14 @@ impl FromStr for Size {
     type Err = String;
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
-        let wrong = || format!("`{text}` is no size: bytes, or a number with KiB, MiB or GiB");
+        let wrong = || format!("`{text}` is no size: bytes, or a number with KiB, MiB, GiB or TiB");
         let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
         let shift = match text.get(digits.len()..).unwrap_or_default().trim() {
             "" | "B" => 0,
             "KiB" => 10,
             "MiB" => 20,
             "GiB" => 30,
+            "TiB" => 40,
             _ => return Err(wrong()),
         };
         let number: u64 = digits.parse().map_err(|_| wrong())?;
@@ -338,6 +342,6 @@ macro_rules! over {
 }
 
 over! {
-    data listen engine threads durability sync_interval memory_max item_max connections_max connections_per_address operator operator_connections idle_s stall_s grace_s buffers_max slow_ms metrics log log_level passwords
+    data listen engine threads durability sync_interval memory_max capacity item_max connections_max connections_per_address operator operator_connections idle_s stall_s grace_s buffers_max slow_ms metrics log log_level passwords
     certificate key client_authority unix_mode shutdown flush dump
 }

@@ -125,7 +125,7 @@ fn held(stats: &Stats) -> u64 {
 
 /// Most bytes there may be; 0: any.
 fn limit(service: &Service, stats: &Stats) -> u64 {
-    more(stats, "bytes_max").unwrap_or(service.settings.memory_max)
+    more(stats, "bytes_max").unwrap_or(service.settings.bytes_max)
 }
 
 /// The class of all items.

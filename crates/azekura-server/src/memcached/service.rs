@@ -42,8 +42,8 @@ pub struct Settings {
     pub dump_enabled: bool,
     /// Whether `shutdown` does. No.
     pub shutdown_enabled: bool,
-    /// Most bytes the engine may hold, as it was told; 0: any. For the figures only. 0.
-    pub memory_max: u64,
+    /// Most bytes the engine may hold in memory or in its file; 0: any. For the figures only. 0.
+    pub bytes_max: u64,
     /// Bytes a second that one `dump` may send if it does not say itself; 0: any. 0.
     pub dump_bytes_per_second: u64,
 }
@@ -57,7 +57,7 @@ impl Default for Settings {
             flush_enabled: true,
             dump_enabled: true,
             shutdown_enabled: false,
-            memory_max: 0,
+            bytes_max: 0,
             dump_bytes_per_second: 0,
         }
     }
