@@ -97,11 +97,15 @@ impl Made {
                     let keys: BTreeSet<Key> = keys.into_iter().collect();
                     let value = random.bytes(20);
                     let shown: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-                    let edits = || keys.iter().map(|_| Edit::Put(value.clone().into()));
-                    db.update_many(&shown, &mut |_| edits().collect())
+                    let removes: Vec<bool> = keys.iter().map(|_| random.one_in(3)).collect();
+                    let edit = |removes: &bool| match removes {
+                        true => Edit::Remove,
+                        false => Edit::Put(value.clone().into()),
+                    };
+                    db.update_many(&shown, &mut |_| removes.iter().map(edit).collect())
                         .expect("a batch");
-                    for key in keys {
-                        made.remember(key, Some(value.clone()));
+                    for (key, removes) in keys.into_iter().zip(&removes) {
+                        made.remember(key, (!removes).then(|| value.clone()));
                     }
                 }
                 93 if random.one_in(10) => {
@@ -719,4 +723,53 @@ fn a_page_that_cannot_be_read_is_not_taken_for_blank_room() {
         assert!(!cost.refused && cost.keys > 0, "seed {seed}: {cost:?}");
     }
     tried_at_least(files, 40, "unreadable pages that begin with a frame");
+}
+
+/// Of a batch whose one bit is wrong, what verifies by itself is read: also that a record was removed.
+#[test]
+fn every_bit_of_the_last_batch_costs_one_record_of_it() {
+    let options = Options {
+        segment_size: 16 << 10,
+        background: false,
+        capacity: ROOM,
+        ..Options::default()
+    };
+    let memory = Memory::new(ROOM).expect("memory");
+    let on = Arc::clone(&memory) as Arc<dyn Storage>;
+    let db = HashDb::create_on(on, &options).expect("a new store");
+    let mut made = Made {
+        seed: 0,
+        bytes: Vec::new(),
+        end: 0,
+        options,
+        now: BTreeMap::new(),
+        once: BTreeMap::new(),
+        is_closed: false,
+    };
+    for key in [b"one", b"two", b"few"] {
+        db.put(key, b"older").expect("a put");
+        made.remember(key.to_vec(), Some(b"older".to_vec()));
+    }
+    let place = |db: &HashDb| {
+        let end = db.log().end();
+        let at = db.log().geometry().offset_of(end.segment());
+        at + u64::from(end.offset().expect("an open segment"))
+    };
+    let from = place(&db);
+    db.update_many(&[b"one", b"two"], &mut |_| {
+        vec![Edit::Remove, Edit::Put(b"newer".into())]
+    })
+    .expect("a batch");
+    let to = place(&db);
+    made.remember(b"one".to_vec(), None);
+    made.remember(b"two".to_vec(), Some(b"newer".to_vec()));
+    made.bytes = memory.to_vec();
+    drop(db);
+    for bit in from * 8..to * 8 {
+        let mut bytes = made.bytes.clone();
+        bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
+        let cost = cost(&made, &format!("bit {bit}"), &bytes, None);
+        assert!(!cost.refused && cost.keys <= 1, "bit {bit}: {cost:?}");
+    }
+    tried(&format!("{} bits of a batch", (to - from) * 8));
 }

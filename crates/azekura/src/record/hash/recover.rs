@@ -213,8 +213,15 @@ impl Replay {
             Stood::Frame(frame, seed) => {
                 "one bit of a record is wrong".clone_into(&mut damage.found);
                 let (index, at) = lost.place;
+                let mut buf = Vec::new();
+                let mut is_in_a_record = false;
                 let mut stood = |at: u32, frame: &Frame<'_>| {
                     let address = log.address(index, at);
+                    // Of a batch, a record that the bit is not in verifies by itself.
+                    if log.copy_frame(address, &mut buf).is_ok() {
+                        return self.record_as(address, frame, true);
+                    }
+                    is_in_a_record = true;
                     self.keys.insert(address.0, frame.key.to_vec());
                     self.record_as(address, frame, false);
                     self.damage.push(Damage {
@@ -228,6 +235,9 @@ impl Replay {
                     }
                 } else {
                     stood(at, frame);
+                }
+                if !is_in_a_record {
+                    self.damage.push(damage);
                 }
             }
         }
