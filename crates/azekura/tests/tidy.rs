@@ -195,10 +195,12 @@ fn mutants_apply_and_name_their_tests() {
         .filter(|text| rust(text))
         .map(|source| text::split(&source.text).code)
         .collect();
-    check(
-        |text| text.path.starts_with("mutants/") && ends_with(text, ".patch"),
-        |path, own| mutants::mutants(path, own, &files, &code),
-    );
+    let is_mutant = |text: &Text| text.path.starts_with("mutants/") && ends_with(text, ".patch");
+    let count = texts.iter().filter(|text| is_mutant(text)).count();
+    assert!(count >= 60, "{count} mutants");
+    check(is_mutant, |path, own| {
+        mutants::mutants(path, own, &files, &code)
+    });
 }
 
 #[test]

@@ -4,8 +4,6 @@
 //! `cargo test --locked` that must fail under it (`Schedule-test:` in a build of `make weave`). Whether the test does
 //! fail is for `make mutants` to prove; here the text of each hunk must stand in its file, and the test must exist.
 
-use super::source::has_word;
-
 /// What is wrong with the mutant `text`. `files` are all files of the repository with their texts, `code` all Rust.
 pub(crate) fn mutants(path: &str, text: &str, files: &[(&str, &str)], code: &str) -> Vec<String> {
     let mut findings = Vec::new();
@@ -29,7 +27,7 @@ pub(crate) fn mutants(path: &str, text: &str, files: &[(&str, &str)], code: &str
     match test {
         Some(test) if test.contains("-p azekura") => {
             let name = test.rsplit([' ', ':']).next().unwrap_or_default();
-            if !has_word(code, name) {
+            if !code.contains(&format!("fn {name}(")) {
                 found(1, format!("there is no test `{name}`"));
             }
         }
@@ -76,6 +74,8 @@ fn a_mutant_that_no_longer_applies_and_one_without_a_test_are_found() {
     assert_eq!(all(&sound, "zero\none\ntwo\n"), [""; 0]);
     assert!(all(&sound, "one\nzero\ntwo\n")[0].ends_with("it no longer applies to x.rs"));
     assert!(all(&sound.replace("holds", "gone"), "one\ntwo\n")[0].contains("no test `gone`"));
+    // A module is no test.
+    assert!(all(&sound.replace("::holds", ""), "one\ntwo\n")[0].contains("no test `it`"));
     assert_eq!(all(diff, "one\ntwo\n").len(), 2);
     assert_eq!(all("Fault: A.\nTest: -p azekura holds\n", "").len(), 1);
 }
