@@ -14,11 +14,15 @@
 //! Bound: the log is kept to `space_ratio` times its live bytes, four segments, and what is appended
 //! between two checkpoints. Where writers are faster than that, they do a step of it themselves from a quarter more on. From
 //! twice on, what waits for a checkpoint or for readers included, each that has filled a segment cleans and checkpoints, without
-//! the pace below, until the log is smaller: that is the bound for any number of writers. A log that is larger because records were removed shrinks at a pace: for each byte appended,
-//! 1 / (`space_ratio` - 1) bytes may be copied, which is what keeping the bound under the worst of overwriting takes,
-//! but none for what removals append as long as less and less is live; segments without a live record go at once, and
-//! all the rest when for a moment nobody appends. So a store that is being emptied does not chase its own shadow, and
-//! takes no more than it did before.
+//! the pace below, until the log is smaller: that is the bound for any number of writers.
+//!
+//! A log that is larger because records were removed shrinks at a pace: for each byte appended, 1 / (`space_ratio` - 1) bytes may
+//! be copied, which is what keeping the bound under the worst of overwriting takes, but none for what removals append as long as
+//! less and less is live; segments without a live record go at once, and all the rest when for a moment nobody appends. As slowly
+//! does what was live before cease to count for the bound from which writers wait. So a store that is being emptied does not
+//! chase its own shadow, and takes no more than it did before.
+
+use std::sync::atomic::Ordering;
 
 use super::Core;
 use crate::epoch::{self, Pin};
@@ -66,6 +70,8 @@ impl Core {
     /// freed yet counts, too.
     pub(super) fn is_out_of_hand(&self) -> bool {
         let (_, live) = self.log_load();
+        // Who removes is not held back for what removals leave behind.
+        let live = live.max(self.recent_live.load(Ordering::Relaxed));
         let sizes = self.log.segments().sizes();
         // The other half of the interval is for what cleaning copies before anything is freed.
         sizes.log + sizes.leaving > 2 * self.bound(live) + self.interval() / 2
@@ -141,6 +147,9 @@ impl Core {
         let earned = ((new - removed) as f64 / (self.options.space_ratio - 1.0)) as u64;
         let most = SAVED * self.log.geometry().segment_size();
         pace.credit = (pace.credit + earned).min(most);
+        let recent = self.recent_live.load(Ordering::Relaxed);
+        let recent = recent.saturating_sub(earned).max(live);
+        self.recent_live.store(recent, Ordering::Relaxed);
     }
 
     pub(super) fn size_of(&self, segment: &Segment) -> u64 {

@@ -210,6 +210,8 @@ struct Core {
     relieved: Mutex<relief::Left>,
     /// Of the last checkpoint, what the next one's need is computed from.
     told: Mutex<checkpoint::Told>,
+    /// Live bytes, or more if they were removed lately: see `clean`. Relaxed: a bound on waiting.
+    recent_live: AtomicU64,
     /// How often updates asked whether a full store can be relieved. Relaxed: a count.
     relief_asked: AtomicUsize,
     /// Segments in which a frame that should be live is damaged: never cleaned, so never lost.

@@ -360,6 +360,7 @@ fn build(
         replay_from: Mutex::new(payload.start),
         relieved: Mutex::default(),
         told: Mutex::default(),
+        recent_live: AtomicU64::new(0),
         relief_asked: AtomicUsize::new(0),
         suspect: Mutex::new(Vec::new()),
     })
