@@ -58,12 +58,17 @@ impl Geometry {
         room.min(1 << 30) as u32
     }
 
-    /// Size of a storage of `total` segments: a large one ends with a huge page where its capacity allows, since a page that
-    /// reaches beyond the end is not mapped as one.
+    /// Size of a storage of `total` segments: it ends with a huge page where its capacity allows, and where that is two
+    /// segments more at most, or an eighth, since a page that reaches beyond the end is not mapped as one.
     fn size_of(self, total: u32, capacity: u64) -> u64 {
         const HUGE_PAGE: u64 = 2 << 20;
         let end = self.offset_of(total);
-        if end < 8 * HUGE_PAGE {
+        let least = if self.segment_size() < HUGE_PAGE / 2 {
+            8 * HUGE_PAGE
+        } else {
+            HUGE_PAGE
+        };
+        if end < least {
             end
         } else {
             end.next_multiple_of(HUGE_PAGE).min(capacity.max(end))
@@ -291,8 +296,8 @@ impl Segments {
     }
 
     fn alarm_if_full(&self, space: &Space<'_>) {
-        // Who comes next sees to it, before it finds no room.
-        if space.left_for(Claim::Growth) == 0 {
+        // Who comes next sees to it, before it finds no room. A storage that can be grown is, when a segment is taken.
+        if space.left_for(Claim::Growth) == 0 && !space.can_be_grown() {
             self.raise(FULL);
         }
     }

@@ -183,6 +183,13 @@ impl Space<'_> {
         self.count_for(claim).saturating_sub(self.left_by(claim))
     }
 
+    /// Whether growth finds room once the storage is as large as its capacity, as far as is known.
+    pub(super) fn can_be_grown(&self) -> bool {
+        let in_use = self.free.total - self.count();
+        let most = self.total_max(Claim::Growth).saturating_sub(in_use);
+        !self.free.was_full && most > self.left_by(Claim::Growth)
+    }
+
     /// How many free segments growth lacks of what it must leave.
     pub fn missing_for_growth(&self) -> u32 {
         self.left_by(Claim::Growth)

@@ -150,3 +150,24 @@ fn a_follower_goes_on_over_openings_after_a_crash() {
     let epochs: HashSet<u64> = in_use.iter().map(|s| s.sequence >> 32).collect();
     assert!(epochs.len() > 4, "{epochs:?}");
 }
+
+/// What is kept free grows with the records, and the storage with it when a segment is taken. In between, updates once took
+/// the way of a full store, which wins room and looks for it each time.
+#[test]
+fn a_store_that_can_be_grown_is_never_full() {
+    for background in [false, true] {
+        let options = Options {
+            background,
+            ..small()
+        };
+        let db = HashDb::create_on(Memory::new(1 << 28).unwrap(), &options).unwrap();
+        for key in 0..30_000u32 {
+            db.put(&key.to_le_bytes(), &[7; 20]).unwrap();
+            assert!(!db.log().segments().is_full(), "{background} {key}");
+        }
+        for key in 0..30_000u32 {
+            db.remove(&key.to_le_bytes()).unwrap();
+            assert!(!db.log().segments().is_full(), "{background} {key} removed");
+        }
+    }
+}
