@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use azekura::record::cache::{CacheDb, Options};
 use azekura::testkit::conformance::{Bounds, evictions};
-use azekura::testkit::suite::share;
-use azekura::testkit::{Effort, Random, beside, conformance, round_seed, tried};
+use azekura::testkit::inherent::{Inherent, removals_of_many};
+use azekura::testkit::suite::{case, share, tried_at_least};
+use azekura::testkit::{Effort, Random, beside, conformance, round_seed};
 use azekura::{Engine, Reader};
 
 fn make(bounds: Bounds) -> CacheDb {
@@ -22,38 +23,66 @@ fn make(bounds: Bounds) -> CacheDb {
 
 #[test]
 fn it_conforms_with_room_for_all() {
-    let make = || -> Box<dyn Engine> { Box::new(CacheDb::new(1 << 20).expect("a new cache")) };
-    let report = conformance(&make, None, &Effort::quick()).expect("it conforms");
-    tried(&format!("cache: {report}"));
+    let large = Bounds {
+        records_max: u64::MAX,
+        bytes_max: 1 << 30,
+    };
+    let as_it_is = || -> Box<dyn Engine> { Box::new(CacheDb::new(1 << 20).expect("a new cache")) };
+    let by_bytes = || -> Box<dyn Engine> { Box::new(make(large)) };
+    let by_its_methods = || -> Box<dyn Engine> {
+        Box::new(Inherent::new(CacheDb::new(1 << 20).expect("a new cache")))
+    };
+    let makes: [&dyn Fn() -> Box<dyn Engine>; 3] = [&as_it_is, &by_bytes, &by_its_methods];
+    for make in makes {
+        let report = conformance(make, None, &Effort::quick()).expect("it conforms");
+        tried_at_least(report.total(), 60_000, &format!("answers: {report}"));
+    }
+}
+
+#[test]
+fn removals_of_many_by_the_methods_that_users_call_are_those_of_the_model() {
+    let cache = || CacheDb::new(1 << 20).expect("a new cache");
+    let removed = (0..share(60)).map(|seed| removals_of_many(&cache(), seed + round_seed()));
+    tried_at_least(removed.sum(), 40_000, "records removed many at once");
 }
 
 #[test]
 fn it_keeps_its_bounds_and_never_shows_what_is_old() {
-    for (records_max, bytes_max) in [
+    let fixed = [
         (1, u64::MAX),
         (7, u64::MAX),
         (100, u64::MAX),
         (u64::MAX, 300),
         (u64::MAX, 9000),
         (120, 9000),
-    ] {
+    ];
+    let drawn = (0..share(20)).map(|seed| {
+        let mut random = Random::new(!(seed + round_seed()));
+        let (records, bytes) = (1 << random.below(9), 256 << random.below(7));
+        let (records, bytes) = (1 + random.below(records), 300 + random.below(bytes));
+        *random.choose(&[(records, u64::MAX), (u64::MAX, bytes), (records, bytes)])
+    });
+    let mut sum = 0;
+    for (records_max, bytes_max) in fixed.into_iter().chain(drawn) {
         let bounds = Bounds {
             records_max,
             bytes_max,
         };
+        let _shown = case(round_seed(), &bounds);
         let make = || -> Box<dyn Engine> { Box::new(make(bounds)) };
         let (compared, explained) =
             evictions(&make, bounds, &Effort::quick()).expect("it conforms");
-        tried(&format!(
-            "{bounds:?}: {compared} answers, {explained} histories"
-        ));
+        assert!(compared > 0 && explained > 0, "{bounds:?}");
+        sum += compared;
     }
+    tried_at_least(sum, 100_000, "answers of caches with little room");
 }
 
 /// Values say whose they are, so that a slot that is used too early shows; sizes change while all this goes on.
 #[test]
 fn threads_see_whole_values_of_their_keys_while_records_are_dropped_and_sizes_change() {
-    let ops = share(200_000);
+    const OPS: u64 = 200_000;
+    let ops = share(OPS);
     let bounds = Bounds {
         records_max: 2000,
         bytes_max: 400_000,
@@ -107,9 +136,9 @@ fn threads_see_whole_values_of_their_keys_while_records_are_dropped_and_sizes_ch
     db.resize(Some(20), Some(3000)).expect("a resize");
     let stats = db.stats();
     assert!(stats.count <= 20 && stats.live_bytes <= 3000);
-    tried(&format!(
-        "{} looks, {} of them hits, at records that come and go",
-        looks.into_inner(),
+    let what = format!(
+        "reads, {} of them hits, of records that come and go",
         hits.into_inner()
-    ));
+    );
+    tried_at_least(looks.into_inner(), OPS, &what);
 }

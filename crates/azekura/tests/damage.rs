@@ -1,11 +1,11 @@
 //! A damaged hash file gives right answers or errors, never wrong answers, and is repaired to what is true.
 //!
-//! Files of many shapes are damaged by `testkit::damage` - bits, bytes, integers, sectors lost, swapped and
-//! misdirected, ends cut, generations mixed - then opened for writing and for reading, read, checked and
-//! written to; some are repaired. An answer that fails must be seen by `check` too.
+//! Files of many shapes, and others whose configuration and history are drawn from seeds, are damaged by `testkit::damage` -
+//! bits, bytes, integers, sectors lost, swapped and misdirected, ends cut, generations mixed - then opened for writing and for
+//! reading, read, checked and written to; some are repaired. An answer that fails must be seen by `check` too.
 //!
 //! Where an earlier state is put back (a cut end, old sectors) an older value may be right. So it is in
-//! files of a process that was killed: behind their durable mark, nothing tells a zeroed frame from one
+//! files of a process that was killed: after their durable mark, nothing distinguishes a zeroed frame from one
 //! that was never published. Lines beginning `tried:` say how much was tried.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use azekura::io::Storage;
 use azekura::io::memory::Memory;
 use azekura::record::hash::{Compression, HashDb, HashReader, Options, repair};
+use azekura::testkit::configuration::{Within, hash_options};
 use azekura::testkit::damage::{Effort, Image, Mutation, Verdict, fuzz, read_all};
+use azekura::testkit::suite::{self, share, tried_at_least};
 use azekura::testkit::{Random, round_seed, tried};
 use azekura::{Edit, Engine, Kind, Persistent, Reader};
 
@@ -32,6 +34,29 @@ fn options(compression: Compression) -> Options {
     }
 }
 
+const SEGMENT_SIZE_MAX: u64 = 64 << 10;
+
+/// What a file that is damaged may be. Larger ones are in `degraded`.
+const WITHIN: Within = Within {
+    segment_size_max: SEGMENT_SIZE_MAX,
+    holds: Some(200_000),
+    ..Within::bytes(ROOM)
+};
+
+/// The options under which these bytes are opened: drawn from them.
+fn options_of(bytes: &[u8]) -> Options {
+    let some = bytes.iter().step_by(61);
+    let seed = some.fold(bytes.len() as u64, |sum, byte| {
+        (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    let options = hash_options(&mut Random::new(seed), &WITHIN);
+    let least = HashDb::least_capacity(SEGMENT_SIZE_MAX);
+    Options {
+        capacity: options.capacity.max(least),
+        ..options
+    }
+}
+
 /// A file being made, with what it holds and held.
 struct Maker {
     memory: Arc<Memory>,
@@ -43,8 +68,11 @@ struct Maker {
 
 impl Maker {
     fn new(compression: Compression, seed: u64) -> Self {
+        Self::with(options(compression), seed)
+    }
+
+    fn with(options: Options, seed: u64) -> Self {
         let memory = Memory::new(ROOM).expect("memory");
-        let options = options(compression);
         let db = HashDb::create_on(Arc::clone(&memory) as Arc<_>, &options).expect("a new store");
         let mut image = Image::default();
         image.now.insert(b"absent".to_vec(), None);
@@ -162,6 +190,50 @@ fn compact(db: &HashDb) {
     db.compact(&mut |_, _| ()).expect("a compaction");
 }
 
+/// A file whose configuration and history this seed decides.
+fn drawn_image(seed: u64, is_closed: bool) -> Image {
+    let mut random = Random::new(!seed);
+    let mut maker = Maker::with(hash_options(&mut random, &WITHIN), seed);
+    let (keys, len) = *random.choose(&[(5, 60), (60, 100), (400, 20), (40, 900), (6, 12_000)]);
+    for _ in 0..=random.below(4) {
+        let ops = 1 + random.below(3 * keys);
+        maker = match random.below(8) {
+            0..4 => maker.churn(ops, keys, len),
+            4 => maker.batches(1 + random.below(20)),
+            5 => maker.then(checkpoint),
+            6 => maker.then(compact),
+            _ => maker.reopened(),
+        };
+        if random.one_in(2) {
+            maker = maker.into_older();
+        }
+    }
+    maker = maker.churn(1 + random.below(keys), keys, len);
+    if is_closed {
+        maker.closed()
+    } else {
+        maker.killed()
+    }
+}
+
+/// These files and drawn ones, each with what it was made of.
+fn and_drawn(fixed: Vec<Image>, seed: u64, is_closed: bool) -> Vec<(String, Image)> {
+    let fixed = fixed.into_iter().enumerate();
+    let fixed = fixed.map(|(number, image)| (format!("shape {number}"), image));
+    let first = seed + round_seed();
+    let drawn = (first..first + share(DRAWN)).map(|seed| {
+        let options = hash_options(&mut Random::new(!seed), &WITHIN);
+        (
+            format!("drawn from seed {seed}, {options:?}"),
+            drawn_image(seed, is_closed),
+        )
+    });
+    fixed.chain(drawn).collect()
+}
+
+/// Files drawn for each test in a full run.
+const DRAWN: u64 = 150;
+
 fn closed_images() -> Vec<Image> {
     vec![
         Maker::new(NONE, 1).closed(),
@@ -273,9 +345,9 @@ fn failed(verdict: &Verdict) -> bool {
 }
 
 /// Opens for writing, reads, checks, writes.
-fn open_and_use(image: &Image, bytes: &[u8], compression: Compression) -> Verdict {
+fn open_and_use(image: &Image, bytes: &[u8]) -> Verdict {
     let memory = Memory::from_bytes(bytes, ROOM).expect("memory");
-    let db = match HashDb::open_on(memory, &options(compression)) {
+    let db = match HashDb::open_on(memory, &options_of(bytes)) {
         Ok(db) => db,
         Err(error) => {
             assert!(
@@ -312,17 +384,29 @@ fn open_and_look(image: &Image, bytes: &[u8]) -> Verdict {
     }
 }
 
-fn damage(what: &str, images: Vec<Image>, cases: u64, seed: u64, older: fn(&Mutation) -> bool) {
+type Verify = fn(&Image, &[u8]) -> Verdict;
+
+/// Cases of each test in a full run.
+const CASES: u64 = 45_000;
+
+fn damage(
+    what: &str,
+    images: Vec<(String, Image)>,
+    seed: u64,
+    older: fn(&Mutation) -> bool,
+    verify: Verify,
+) {
     let effort = Effort {
-        cases,
+        cases: share(CASES),
         seed: seed + round_seed(),
         older_is_right: older,
         ..Effort::QUICK
     };
-    let verify = |image: &Image, bytes: Vec<u8>| open_and_use(image, &bytes, NONE);
+    let (made, images): (Vec<_>, Vec<_>) = images.into_iter().unzip();
+    let verify = move |image: &Image, bytes: Vec<u8>| verify(image, &bytes);
     match fuzz(images, Arc::new(verify), &effort) {
-        Ok(counts) => tried(&format!("{what}: {counts}")),
-        Err(failure) => panic!("{what}: {failure}"),
+        Ok(counts) => tried_at_least(counts.cases, CASES, &format!("cases, {what}: {counts}")),
+        Err(failure) => panic!("{what}: {failure}; the file: {}", made[failure.image]),
     }
 }
 
@@ -330,35 +414,37 @@ fn damage(what: &str, images: Vec<Image>, cases: u64, seed: u64, older: fn(&Muta
 fn a_damaged_closed_file_is_never_answered_from_wrongly() {
     damage(
         "closed, for writing",
-        closed_images(),
-        9000,
+        and_drawn(closed_images(), 1000, true),
         1,
         Mutation::can_restore,
+        open_and_use,
     );
 }
 
 #[test]
 fn a_damaged_file_of_a_killed_process_shows_only_what_once_was() {
-    damage("killed, for writing", killed_images(), 7000, 2, |_| true);
+    damage(
+        "killed, for writing",
+        and_drawn(killed_images(), 2000, false),
+        2,
+        |_| true,
+        open_and_use,
+    );
 }
 
 #[test]
 fn a_reader_of_a_damaged_file_is_never_answered_wrongly() {
-    let effort = Effort {
-        cases: 9000,
-        seed: 3 + round_seed(),
-        older_is_right: Mutation::can_restore,
-        ..Effort::QUICK
-    };
-    let verify = |image: &Image, bytes: Vec<u8>| open_and_look(image, &bytes);
-    match fuzz(closed_images(), Arc::new(verify), &effort) {
-        Ok(counts) => tried(&format!("closed, for reading: {counts}")),
-        Err(failure) => panic!("{failure}"),
-    }
+    damage(
+        "closed, for reading",
+        and_drawn(closed_images(), 3000, true),
+        3,
+        Mutation::can_restore,
+        open_and_look,
+    );
 }
 
-/// Files that are repaired.
-const CASES: u64 = 500;
+/// Files that are repaired in a full run.
+const REPAIRS: u64 = 3000;
 
 #[test]
 fn a_repair_yields_only_what_was_true_and_says_what_is_not_sure() {
@@ -367,11 +453,16 @@ fn a_repair_yields_only_what_was_true_and_says_what_is_not_sure() {
         folder.path().join("damaged.azh"),
         folder.path().join("target.azh"),
     );
-    let images: Vec<Image> = closed_images().into_iter().chain(killed_images()).collect();
+    let images: Vec<(String, Image)> = and_drawn(closed_images(), 4000, true)
+        .into_iter()
+        .chain(and_drawn(killed_images(), 5000, false))
+        .collect();
     let (mut refused, mut records, mut older) = (0u64, 0u64, 0u64);
-    for case in 0..CASES {
-        let image = &images[case as usize % images.len()];
-        let mut random = Random::new(case);
+    let cases = share(REPAIRS);
+    for case in 0..cases {
+        let (made, image) = &images[case as usize % images.len()];
+        let _shown = suite::case(case, made);
+        let mut random = Random::new(case + round_seed());
         let mutation = Mutation::choose(image, &mut random);
         std::fs::write(&damaged, mutation.apply(image)).expect("a file");
         let _gone = std::fs::remove_file(&target);
@@ -386,7 +477,7 @@ fn a_repair_yields_only_what_was_true_and_says_what_is_not_sure() {
                 continue;
             }
         };
-        let db = HashDb::open(&target, &options(NONE)).expect("what was repaired opens");
+        let db = HashDb::open(&target, &Options::default()).expect("what was repaired opens");
         assert!(
             db.check(&mut |_, _| ()).expect("a check").is_sound(),
             "{mutation:?}"
@@ -414,15 +505,17 @@ fn a_repair_yields_only_what_was_true_and_says_what_is_not_sure() {
         assert_eq!(report.recovered, db.count());
     }
     assert!(records > 1000);
-    tried(&format!(
-        "{CASES} repairs: {records} records, {older} older, {refused} refused"
-    ));
+    let what = format!("repairs: {records} records, {older} older, {refused} refused");
+    tried_at_least(cases, REPAIRS, &what);
 }
 
 #[test]
 fn a_repair_of_a_sound_file_brings_everything_over() {
     let folder = tempfile::tempdir().expect("a folder");
-    for (number, image) in closed_images().into_iter().enumerate() {
+    let images = and_drawn(closed_images(), 6000, true);
+    tried_at_least(images.len() as u64, DRAWN, "repairs of sound files");
+    for (number, (made, image)) in images.into_iter().enumerate() {
+        let _shown = suite::case(number as u64, &made);
         let sound = folder.path().join(format!("{number}.azh"));
         let target = folder.path().join(format!("{number}-new.azh"));
         std::fs::write(&sound, &image.bytes).expect("a file");
@@ -445,8 +538,7 @@ fn a_repair_of_a_sound_file_brings_everything_over() {
     }
 }
 
-/// A verifier that believes: it answers from the frames without looking at checksums. Here: it keeps the sound
-/// file's answers for keys that fail, as a store would that ignores errors.
+/// A verifier that ignores errors: it answers absence for keys that cannot be read.
 #[test]
 fn verifiers_that_swallow_errors_are_seen() {
     let swallowed = Arc::new(AtomicU64::new(0));

@@ -17,6 +17,7 @@ use azekura::io::memory::Memory;
 use azekura::io::over::Over;
 use azekura::io::{Map, Storage};
 use azekura::record::hash::{Compression, HashDb, HashReader, Options, repair};
+use azekura::testkit::configuration::{Within, hash_options};
 use azekura::testkit::suite::{share, tried_at_least};
 use azekura::testkit::{Random, round_seed, tried};
 use azekura::{Edit, Engine, Error, Kind, Persistent, Reader, Result, Verbs};
@@ -54,7 +55,8 @@ impl Made {
                 compression
             },
             capacity: ROOM,
-            ..Options::default()
+            // What is no property of the file.
+            ..hash_options(&mut Random::new(seed ^ 0x0b5e), &Within::bytes(ROOM))
         };
         let keys = *random.choose(&[10, 40, 200, 1000, 10_000]);
         let ops = random.below(3 * keys).max(20);

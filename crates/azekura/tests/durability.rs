@@ -1,14 +1,16 @@
 //! What a cut of the power, or the death of the process, leaves of a hash file: a prefix of its history.
 //!
-//! Workloads of every kind of change run on the simulated disk. At each event the power is cut in many
-//! legal ways, the process dies, and recoveries are cut again. The store that then opens must hold the
-//! state behind some number of operations: at least those synced (or, after a death, acknowledged), at
-//! most those begun. So a batch or a clear is there whole or not at all. It must be sound, take
-//! further operations, and hold them after a reopen. Devices that destroy the rest of a sector while they
+//! Workloads of every kind of change run on the simulated disk, each under a configuration of its own: segments, capacity down
+//! to the least, compression, space ratio, durability, lengths of values are drawn from its seed. At each event the power is cut
+//! in many legal ways, the process dies, and recoveries are cut again. The store that then opens, under another capacity and
+//! space ratio, must hold the state after some number of operations: at least those synced (or, after a death, acknowledged), at
+//! most those begun. So a batch or a clear is there whole or not at all, and what was refused by a full store is not there. It
+//! must be sound, take further operations, and hold them after a reopen. Devices that destroy the rest of a sector while they
 //! write a part of it are not among the cases: the log goes on in sectors that were synced.
 //!
-//! Planted bugs prove the net: each must be seen. Lines beginning `tried:` say how much was tried.
+//! Planted bugs prove the suite: each must be seen. Lines beginning `tried:` say how much was tried.
 
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,9 +19,10 @@ use std::sync::Arc;
 
 use azekura::io::sim::{Atom, SimDirectory, SimDisk};
 use azekura::io::{Access, Directory, Storage};
-use azekura::record::hash::{HashDb, Options};
+use azekura::record::hash::{Compression, HashDb, Options};
+use azekura::testkit::configuration::{Within, hash_options, opening};
 use azekura::testkit::crash::{Config, Counts, Crash, Ledger, explore};
-use azekura::testkit::suite::{share, tried_at_least};
+use azekura::testkit::suite::{case, share, tried_at_least};
 use azekura::testkit::{Random, round_seed, tried};
 use azekura::{Durability, Edit, Engine, Kind, Persistent, Reader, Result};
 
@@ -47,18 +50,32 @@ fn key(random: &mut Random) -> Vec<u8> {
     format!("key-{}", random.below(KEYS)).into_bytes()
 }
 
-fn value(random: &mut Random) -> Vec<u8> {
-    // Seldom one that takes segments of its own.
+/// Lengths of values.
+#[derive(Clone, Copy, Debug)]
+struct Lens {
+    usual: usize,
+    /// Seldom one that takes segments of its own: half of one, and more.
+    segment: usize,
+}
+
+impl Lens {
+    const SMALL: Self = Self {
+        usual: 180,
+        segment: 4096,
+    };
+}
+
+fn value(random: &mut Random, lens: Lens) -> Vec<u8> {
     let len = if random.one_in(40) {
-        2100 + random.index(4000)
+        lens.segment / 2 + 52 + random.index(lens.segment)
     } else {
-        random.index(180)
+        random.index(lens.usual)
     };
     random.bytes(len)
 }
 
 /// What is done in a run: `seed` decides, and which kinds of steps are frequent.
-fn steps(seed: u64, count: usize) -> Vec<Step> {
+fn steps(seed: u64, count: usize, lens: Lens) -> Vec<Step> {
     let mut random = Random::new(seed);
     let upkeep = *random.choose(&[6, 12, 30]);
     (0..count)
@@ -74,38 +91,32 @@ fn steps(seed: u64, count: usize) -> Vec<Step> {
                 let count = 2 + random.index(4);
                 let mut edits = BTreeMap::new();
                 for _ in 0..count {
-                    let edit = (!random.one_in(3)).then(|| value(&mut random));
+                    let edit = (!random.one_in(3)).then(|| value(&mut random, lens));
                     edits.insert(key(&mut random), edit);
                 }
                 Step::Many(edits.into_iter().collect())
             }
-            _ => Step::Put(key(&mut random), value(&mut random)),
+            _ => Step::Put(key(&mut random), value(&mut random, lens)),
         })
         .collect()
 }
 
-/// The state behind each number of operations; behind none there is no store, behind one an empty one.
-fn states(steps: &[Step]) -> Vec<State> {
-    let mut now = State::new();
-    let mut states = vec![State::new(), State::new()];
-    for step in steps {
-        match step {
-            Step::Put(key, value) => drop(now.insert(key.clone(), value.clone())),
-            Step::Remove(key) => drop(now.remove(key)),
-            Step::Many(edits) => {
-                for (key, edit) in edits {
-                    match edit {
-                        Some(value) => drop(now.insert(key.clone(), value.clone())),
-                        None => drop(now.remove(key)),
-                    }
+/// Does to the model what `step` does to the store.
+fn effect(now: &mut State, step: &Step) {
+    match step {
+        Step::Put(key, value) => drop(now.insert(key.clone(), value.clone())),
+        Step::Remove(key) => drop(now.remove(key)),
+        Step::Many(edits) => {
+            for (key, edit) in edits {
+                match edit {
+                    Some(value) => drop(now.insert(key.clone(), value.clone())),
+                    None => drop(now.remove(key)),
                 }
             }
-            Step::Clear => now.clear(),
-            _ => continue,
         }
-        states.push(now.clone());
+        Step::Clear => now.clear(),
+        _ => unreachable!("the others change nothing"),
     }
-    states
 }
 
 /// What is wrong with the store, or with the disk it is told about: a bug to be seen.
@@ -227,13 +238,80 @@ impl Directory for LyingDirectory {
     }
 }
 
-fn options(durability: Durability) -> Options {
+fn options() -> Options {
     Options {
         segment_size: 4096,
         background: false,
-        durability,
         capacity: SimDisk::FILE_SIZE_MAX,
         ..Options::default()
+    }
+}
+
+/// A configuration, what is done under it, and what came of it.
+struct Case {
+    options: Options,
+    /// Under which the store is opened after a crash.
+    next: Options,
+    lens: Lens,
+    steps: Vec<Step>,
+    bug: Bug,
+    /// After each number of operations; after none there is no store, after one an empty one.
+    states: RefCell<Vec<State>>,
+    /// Changes that a full store refused.
+    refused: Cell<u64>,
+}
+
+impl Case {
+    fn draw(seed: u64, count: usize, durability: Durability) -> Self {
+        let mut random = Random::new(!seed);
+        let within = Within::bytes(SimDisk::FILE_SIZE_MAX);
+        let options = Options {
+            durability,
+            ..hash_options(&mut random, &within)
+        };
+        let lens = Lens {
+            usual: *random.choose(&[12, 180, 180, 180, 1200]),
+            segment: options.segment_size.clamp(4096, 64 << 10) as usize,
+        };
+        Self {
+            next: opening(&mut random, &within, &options),
+            steps: steps(seed, count, lens),
+            ..Self::new(options, lens, Bug::None)
+        }
+    }
+
+    /// The configuration under which bugs are to be seen.
+    fn planted(seed: u64, count: usize, bug: Bug) -> Self {
+        Self {
+            steps: steps(seed, count, Lens::SMALL),
+            ..Self::new(options(), Lens::SMALL, bug)
+        }
+    }
+
+    fn new(options: Options, lens: Lens, bug: Bug) -> Self {
+        Self {
+            next: options.clone(),
+            options,
+            lens,
+            steps: Vec::new(),
+            bug,
+            states: RefCell::default(),
+            refused: Cell::new(0),
+        }
+    }
+
+    /// Whether a full store may refuse a change: not what removes or is no longer than before.
+    fn may_be_refused(&self, now: &State, step: &Step) -> bool {
+        let is_new = |key: &Vec<u8>, value: &Vec<u8>| {
+            let is_longer = |before: &Vec<u8>| before.len() < value.len();
+            // Compressed, the shorter one may be the longer one.
+            self.options.compression != Compression::None || now.get(key).is_none_or(is_longer)
+        };
+        match step {
+            Step::Put(key, value) => is_new(key, value),
+            Step::Many(edits) => edits.iter().any(|(_, edit)| edit.is_some()),
+            _ => false,
+        }
     }
 }
 
@@ -274,15 +352,17 @@ fn apply(db: &HashDb, step: &Step, bug: Bug) -> Result<()> {
     }
 }
 
-/// Runs `steps` on a new disk and tells the ledger.
-fn work(disk: &SimDisk, ledger: &Ledger, steps: &[Step], durability: Durability, bug: Bug) {
-    let options = options(durability);
+/// Runs the steps of a case on a new disk, and records in the ledger what was begun and acknowledged.
+fn work(disk: &SimDisk, ledger: &Ledger, case: &Case) {
+    let (options, bug) = (&case.options, case.bug);
     let directory = folder(disk, bug);
+    let mut now = State::new();
+    *case.states.borrow_mut() = vec![State::new(), State::new()];
     ledger.begin();
-    let mut db = HashDb::create_in(&directory, Path::new(NAME), &options).expect("a new store");
+    let mut db = HashDb::create_in(&directory, Path::new(NAME), options).expect("a new store");
     ledger.acknowledge();
     ledger.synced();
-    for step in steps {
+    for step in &case.steps {
         match step {
             Step::Sync => {
                 db.sync(Durability::Power).expect("a sync");
@@ -297,18 +377,27 @@ fn work(disk: &SimDisk, ledger: &Ledger, steps: &[Step], durability: Durability,
             Step::Reopen => {
                 db.close().expect("it closes");
                 ledger.synced();
-                db = open(disk, &options, bug).expect("it opens again");
+                db = open(disk, options, bug).expect("it opens again");
             }
             change => {
                 ledger.begin();
                 if bug == Bug::AcknowledgedEarly {
                     ledger.acknowledge();
-                    apply(&db, change, bug).expect("a change");
-                } else {
-                    apply(&db, change, bug).expect("a change");
+                }
+                match apply(&db, change, bug) {
+                    Ok(()) => effect(&mut now, change),
+                    // Refused: an operation that changes nothing.
+                    Err(error) if error.kind() == Kind::Full => {
+                        assert!(case.may_be_refused(&now, change), "{error}");
+                        case.refused.set(case.refused.get() + 1);
+                    }
+                    Err(error) => panic!("a change: {error}"),
+                }
+                case.states.borrow_mut().push(now.clone());
+                if bug != Bug::AcknowledgedEarly {
                     ledger.acknowledge();
                 }
-                if durability == Durability::Power {
+                if options.durability == Durability::Power {
                     ledger.synced();
                 }
             }
@@ -351,9 +440,9 @@ fn is_absent(disk: &SimDisk) -> bool {
 }
 
 /// The oracle: see the module's text.
-fn verify(crash: &Crash<'_>, states: &[State], bug: Bug) -> std::result::Result<u64, String> {
-    let options = options(Durability::Process);
-    let db = match open(crash.disk, &options, bug) {
+fn verify(crash: &Crash<'_>, case: &Case) -> std::result::Result<u64, String> {
+    let states = case.states.borrow();
+    let db = match open(crash.disk, &case.next, case.bug) {
         Ok(db) => db,
         // While the store is being made, there may be none yet; but not one that does not open.
         Err(_) if crash.kept() == 0 && is_absent(crash.disk) => return Ok(digest(&State::new())),
@@ -368,7 +457,7 @@ fn verify(crash: &Crash<'_>, states: &[State], bug: Bug) -> std::result::Result<
             .filter(|number| states[*number] == found)
             .collect();
         return Err(format!(
-            "{} records are no state behind {least} to {most} operations, but of {elsewhere:?}",
+            "{} records are no state after {least} to {most} operations, but of {elsewhere:?}",
             found.len()
         ));
     }
@@ -392,27 +481,27 @@ fn verify(crash: &Crash<'_>, states: &[State], bug: Bug) -> std::result::Result<
         .wrapping_add(most as u64)
         .is_multiple_of(8)
     {
-        goes_on(crash.disk, db, found, &options, bug).map_err(fail)?;
+        goes_on(crash.disk, db, found, case).map_err(fail)?;
     }
     Ok(digest)
 }
 
 /// Fifty further operations, and a reopen.
-fn goes_on(
-    disk: &SimDisk,
-    db: HashDb,
-    mut state: State,
-    options: &Options,
-    bug: Bug,
-) -> Result<()> {
+fn goes_on(disk: &SimDisk, db: HashDb, mut state: State, case: &Case) -> Result<()> {
     let mut random = Random::new(digest(&state));
     for step in 0..50 {
-        let (key, value) = (key(&mut random), value(&mut random));
+        let (key, value) = (key(&mut random), value(&mut random, case.lens));
         if random.one_in(4) {
             assert_eq!(db.remove(&key)?, state.remove(&key).is_some());
         } else {
-            db.put(&key, &value)?;
-            state.insert(key, value);
+            let put = Step::Put(key, value);
+            match apply(&db, &put, Bug::None) {
+                Ok(()) => effect(&mut state, &put),
+                Err(error) if error.kind() == Kind::Full => {
+                    assert!(case.may_be_refused(&state, &put), "{error}");
+                }
+                Err(error) => return Err(error),
+            }
         }
         if step % 20 == 19 {
             db.maintain()?;
@@ -421,24 +510,22 @@ fn goes_on(
     }
     assert_eq!(contents(&db)?, state, "after fifty further operations");
     db.close()?;
-    let db = open(disk, options, bug)?;
+    let db = open(disk, &case.next, case.bug)?;
     assert_eq!(contents(&db)?, state, "after a reopen");
     let report = db.check(&mut |_, _| ())?;
     assert!(report.is_sound(), "{:?}", report.damage);
     Ok(())
 }
 
-fn run(config: &Config, count: usize, durability: Durability, bug: Bug) -> Counts {
-    let steps = steps(config.seed, count);
-    let states = states(&steps);
+fn run(config: &Config, case: &Case) -> Counts {
     explore(
         config,
-        |disk, ledger| work(disk, ledger, &steps, durability, bug),
-        |crash| verify(crash, &states, bug),
+        |disk, ledger| work(disk, ledger, case),
+        |crash| verify(crash, case),
     )
 }
 
-/// Runs of many seeds, and how much they tried.
+/// Runs of many seeds, each under a configuration of its own, and how much they tried.
 fn runs(
     what: &str,
     seeds: std::ops::Range<u64>,
@@ -446,16 +533,20 @@ fn runs(
     shape: impl Fn(Config) -> Config,
 ) -> Counts {
     let mut counts = Counts::default();
+    let (mut sizes, mut refused) = (BTreeMap::<u64, u64>::new(), 0);
     for seed in seeds {
         let length = 20 + (seed % 5) as usize * 20;
-        counts = counts.plus(run(
-            &shape(Config::new(seed + round_seed())),
-            length,
-            durability,
-            Bug::None,
-        ));
+        let seed = seed + round_seed();
+        let drawn = Case::draw(seed, length, durability);
+        let _shown = case(seed, &(&drawn.options, &drawn.next, drawn.lens));
+        counts = counts.plus(run(&shape(Config::new(seed)), &drawn));
+        *sizes.entry(drawn.options.segment_size).or_default() += 1;
+        refused += drawn.refused.get();
     }
     let states = counts.crash_states + counts.recovery_cuts + counts.kills;
+    tried(&format!(
+        "{what}: runs by segment size {sizes:?}, {refused} changes refused by full stores"
+    ));
     tried_at_least(states, 20_000, &format!("states, {what}: {counts:?}"));
     assert!(counts.crash_states > share(1000) && counts.recovery_cuts > 100 && counts.kills > 10);
     counts
@@ -467,7 +558,7 @@ fn a_power_cut_leaves_a_prefix_with_everything_synced() {
         "power cuts",
         0..share(SEEDS),
         Durability::Process,
-        |config| config.quick(CUTS),
+        |config| config.quick(CUTS_EACH),
     );
 }
 
@@ -477,7 +568,7 @@ fn with_durability_of_power_everything_acknowledged_survives_a_cut() {
         "every write synced",
         1000..1000 + share(SEEDS),
         Durability::Power,
-        |config| config.quick(CUTS),
+        |config| config.quick(CUTS_EACH),
     );
 }
 
@@ -490,7 +581,7 @@ fn pieces_smaller_and_larger_than_a_sector_may_be_lost() {
             Durability::Process,
             |config| Config {
                 atom,
-                ..config.quick(CUTS)
+                ..config.quick(CUTS_EACH)
             },
         );
     }
@@ -503,14 +594,16 @@ fn what_others_left_in_new_room_is_not_believed() {
         3000..3000 + share(SEEDS / 2),
         Durability::Process,
         |config| {
-            let mut config = config.quick(CUTS);
+            let mut config = config.quick(CUTS_EACH);
             config.limits.stale = true;
             config
         },
     );
 }
 
-const SEEDS: u64 = 12;
+const SEEDS: u64 = 40;
+/// Of many configurations, rather than many moments of each.
+const CUTS_EACH: usize = 20;
 const CUTS: usize = 60;
 
 #[test]
@@ -527,12 +620,12 @@ fn every_planted_bug_is_seen() {
     ];
     // All that differs between what follows and this run is the bug.
     let control = Config::new(0).quick(CUTS);
-    run(&control, 60, Durability::Process, Bug::Wrapped);
+    run(&control, &Case::planted(0, 60, Bug::Wrapped));
     for bug in bugs {
         let seen = (0..40).find(|seed| {
             let config = Config::new(*seed).quick(CUTS);
             catch_unwind(AssertUnwindSafe(|| {
-                run(&config, 60, Durability::Process, bug)
+                run(&config, &Case::planted(*seed, 60, bug))
             }))
             .is_err()
         });
@@ -546,6 +639,6 @@ fn every_planted_bug_is_seen() {
 
 #[test]
 fn a_file_that_is_not_there_is_no_store() {
-    let error = open(&SimDisk::new(1), &options(Durability::Process), Bug::None).err();
+    let error = open(&SimDisk::new(1), &options(), Bug::None).err();
     assert_eq!(error.map(|error| error.kind()), Some(Kind::Io));
 }

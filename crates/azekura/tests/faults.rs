@@ -1,12 +1,13 @@
 //! Full disks, failing writes and syncs, and the longest keys and values: clear errors, nothing lost.
 //!
-//! Every call of an operation of the simulated disk fails once, at each place of a workload: what was
-//! acknowledged is there after the next open, and from a failed write or sync on the handle refuses to
-//! write (`Poisoned`) but goes on reading. A full disk is `Full`, and no damage. Limits are exact. Engines
-//! that deal with errors wrongly, one way each, prove the net: each must be seen.
+//! Every call of an operation of the simulated disk fails once, at each place of workloads whose configurations, with
+//! capacities down to the least, are drawn from seeds: what was acknowledged is there after the next open, and from a failed
+//! write or sync on the handle refuses to write (`Poisoned`) but continues to read. A full disk is `Full`, and no damage.
+//! Limits are exact. Engines that handle errors wrongly, one way each, prove the suite: each must be seen.
 //!
 //! Lines beginning `tried:` say how much was tried.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::ops::ControlFlow;
@@ -18,14 +19,18 @@ use azekura::io::memory::Memory;
 use azekura::io::sim::{Fault, Operation, SimDisk};
 use azekura::io::{Access, Directory, Storage};
 use azekura::record::hash::{HashDb, KEY_LEN_MAX, Options, VALUE_LEN_MAX};
+use azekura::testkit::configuration::{Within, hash_options, opening};
 use azekura::testkit::crash::{Config, Counts, Crash, End, Ledger, fail_each};
-use azekura::testkit::{Random, tried};
+use azekura::testkit::suite::{case, share, tried_at_least};
+use azekura::testkit::{Random, round_seed, tried};
 use azekura::{Durability, Kind, Persistent, Reader, Result};
 
 type State = BTreeMap<Vec<u8>, Vec<u8>>;
 
 const NAME: &str = "faults.azh";
-const OPS: u64 = 120;
+
+/// Configurations tried for each fault in a full run.
+const CASES: u64 = 20;
 
 fn options() -> Options {
     Options {
@@ -36,18 +41,68 @@ fn options() -> Options {
     }
 }
 
-fn change(number: u64) -> (Vec<u8>, Option<Vec<u8>>) {
-    let mut random = Random::new(number);
-    let key = format!("key-{}", random.below(100)).into_bytes();
-    // Long enough for the file to grow now and then, and of keys enough that what is lost is not soon put again.
-    let len = 1 + random.index(2000);
-    (key, (!random.one_in(6)).then(|| random.bytes(len)))
+type Change = (Vec<u8>, Option<Vec<u8>>);
+
+fn apply(db: &HashDb, change: &Change) -> Result<()> {
+    match change {
+        (key, Some(value)) => db.put(key, value),
+        (key, None) => db.remove(key).map(drop),
+    }
 }
 
-fn apply(db: &HashDb, number: u64) -> Result<()> {
-    match change(number) {
-        (key, Some(value)) => db.put(&key, &value),
-        (key, None) => db.remove(&key).map(drop),
+fn effect(now: &mut State, change: &Change) {
+    match change.clone() {
+        (key, Some(value)) => drop(now.insert(key, value)),
+        (key, None) => drop(now.remove(&key)),
+    }
+}
+
+/// A configuration, what is done under it, and what came of it.
+struct Case {
+    seed: u64,
+    options: Options,
+    /// Under which the store is opened afterwards.
+    next: Options,
+    ops: u64,
+    /// Values are shorter.
+    len_max: usize,
+    /// After each number of operations begun; after none there is no store, after one an empty one.
+    states: RefCell<Vec<State>>,
+}
+
+impl Case {
+    /// The one in which planted bugs are to be seen.
+    fn usual() -> Self {
+        Self {
+            seed: 0,
+            options: options(),
+            next: options(),
+            ops: 120,
+            len_max: 2000,
+            states: RefCell::default(),
+        }
+    }
+
+    fn draw(seed: u64) -> Self {
+        let mut random = Random::new(!seed);
+        let within = Within::bytes(SimDisk::FILE_SIZE_MAX);
+        let options = hash_options(&mut random, &within);
+        Self {
+            seed: seed << 20,
+            next: opening(&mut random, &within, &options),
+            ops: 30 + random.below(60),
+            len_max: *random.choose(&[60, 2000, 2000, 6000]),
+            options,
+            states: RefCell::default(),
+        }
+    }
+
+    fn change(&self, number: u64) -> Change {
+        let mut random = Random::new(self.seed + number);
+        let key = format!("key-{}", random.below(100)).into_bytes();
+        // Long enough for the file to grow now and then, and of keys enough that what is lost is not soon put again.
+        let len = 1 + random.index(self.len_max);
+        (key, (!random.one_in(6)).then(|| random.bytes(len)))
     }
 }
 
@@ -65,20 +120,23 @@ enum Bug {
     PoisonForgotten,
 }
 
-/// Works until the first error; from it on, a handle that is poisoned must stay so.
-fn work(disk: &SimDisk, ledger: &Ledger, poisons: bool, bug: Bug) {
+/// Works until the first error; from it on, a handle that is poisoned must stay so. What a store refuses because its capacity
+/// is reached is no error, but an operation that changes nothing.
+fn work(disk: &SimDisk, ledger: &Ledger, case: &Case, poisons: bool, bug: Bug) {
     let directory = disk.directory();
     let name = Path::new(NAME);
+    *case.states.borrow_mut() = vec![State::new(), State::new()];
     let made = ledger.operation(|| {
         if bug == Bug::HalfMade {
-            let db = HashDb::create_on(directory.create(name)?, &options())?;
+            let db = HashDb::create_on(directory.create(name)?, &case.options)?;
             return directory.sync().map(|()| db);
         }
-        HashDb::create_in(&directory, name, &options())
+        HashDb::create_in(&directory, name, &case.options)
     });
     let Ok(db) = made else { return };
     ledger.synced();
-    for number in 0..OPS {
+    let mut now = State::new();
+    for number in 0..case.ops {
         let outcome = match number % 10 {
             3 => match db.sync(Durability::Power) {
                 Err(_) if bug == Bug::SyncErrorsSwallowed => {
@@ -91,21 +149,35 @@ fn work(disk: &SimDisk, ledger: &Ledger, poisons: bool, bug: Bug) {
             8 => db.maintain(),
             _ => Ok(()),
         };
+        let change = case.change(number);
         let outcome = outcome.and_then(|()| {
-            ledger.operation(|| match apply(&db, number) {
-                Err(_) if bug == Bug::WriteErrorsSwallowed => Ok(()),
-                outcome => outcome,
+            ledger.operation(|| {
+                let outcome = match apply(&db, &change) {
+                    Err(_) if bug == Bug::WriteErrorsSwallowed => Ok(()),
+                    Err(error) if error.kind() == Kind::Full && disk.faults().struck() == 0 => {
+                        assert!(change.1.is_some(), "a removal is refused: {error}");
+                        case.states.borrow_mut().push(now.clone());
+                        return Ok(());
+                    }
+                    outcome => outcome,
+                };
+                effect(&mut now, &change);
+                case.states.borrow_mut().push(now.clone());
+                outcome
             })
         });
         if let Err(error) = outcome {
             if bug == Bug::PoisonForgotten {
                 drop(db);
                 let storage = directory.open(name, Access::Write);
-                let again = storage.and_then(|storage| HashDb::open_on(storage, &options()));
+                let again = storage.and_then(|storage| HashDb::open_on(storage, &case.options));
                 return again.map_or((), |db| refuses_from_now_on(&db, &error, poisons));
             }
             refuses_from_now_on(&db, &error, poisons);
             return;
+        }
+        if case.options.durability == Durability::Power {
+            ledger.synced();
         }
     }
     if db.close().is_ok() {
@@ -116,10 +188,10 @@ fn work(disk: &SimDisk, ledger: &Ledger, poisons: bool, bug: Bug) {
 fn refuses_from_now_on(db: &HashDb, error: &azekura::Error, poisons: bool) {
     assert!(
         matches!(error.kind(), Kind::Io | Kind::Full | Kind::Poisoned),
-        "a fault of the disk is told as one: {error}"
+        "a fault of the disk is reported as one: {error}"
     );
     let poisoned = db.put(b"after", b"x").err().map(|error| error.kind()) == Some(Kind::Poisoned);
-    assert!(poisoned || !poisons, "the state is unknown behind: {error}");
+    assert!(poisoned || !poisons, "the state is unknown after: {error}");
     if poisoned {
         for _ in 0..3 {
             let kind = |outcome: Result<()>| outcome.err().map(|error| error.kind());
@@ -148,12 +220,13 @@ fn is_absent(disk: &SimDisk) -> bool {
         .expect("names can be asked for")
 }
 
-fn verify(crash: &Crash<'_>, states: &[State]) -> std::result::Result<u64, String> {
+fn verify(crash: &Crash<'_>, case: &Case) -> std::result::Result<u64, String> {
+    let states = case.states.borrow();
     let opened = crash
         .disk
         .directory()
         .open(Path::new(NAME), Access::Write)
-        .and_then(|storage| HashDb::open_on(storage, &options()));
+        .and_then(|storage| HashDb::open_on(storage, &case.next));
     let db = match opened {
         Ok(db) => db,
         // Of a store that could not be made there is nothing.
@@ -162,7 +235,7 @@ fn verify(crash: &Crash<'_>, states: &[State]) -> std::result::Result<u64, Strin
     };
     crash.recovered();
     let mut found = contents(&db).map_err(|error| error.to_string())?;
-    // Put behind an error that left the handle usable.
+    // Put after an error that left the handle usable.
     found.remove(&b"after"[..]);
     let (least, most) = (crash.kept(), crash.done.began);
     // An operation that failed may have happened or not; it is the last.
@@ -173,7 +246,7 @@ fn verify(crash: &Crash<'_>, states: &[State]) -> std::result::Result<u64, Strin
             "death"
         };
         return Err(format!(
-            "no state behind {least} to {most} operations after a {what}"
+            "no state after {least} to {most} operations and a {what}"
         ));
     }
     let report = db
@@ -186,38 +259,34 @@ fn verify(crash: &Crash<'_>, states: &[State]) -> std::result::Result<u64, Strin
     }
 }
 
-fn states() -> Vec<State> {
-    let mut now = State::new();
-    let mut states = vec![State::new(), State::new()];
-    for number in 0..OPS {
-        match change(number) {
-            (key, Some(value)) => drop(now.insert(key, value)),
-            (key, None) => drop(now.remove(&key)),
-        }
-        states.push(now.clone());
-    }
-    states
-}
-
+/// Each call of `operation` fails once, in workloads under configurations of their own.
 fn fail(operation: Operation, fault: Fault) {
-    let counts = try_each(operation, fault, Bug::None);
-    assert!(counts.kills > 0, "{operation:?} is called and fails");
-    tried(&format!(
-        "{operation:?} fails by {fault:?} at each call: {counts:?}"
-    ));
+    let mut sum = Counts::default();
+    for seed in 0..share(CASES) {
+        let seed = seed + round_seed();
+        let drawn = Case::draw(seed);
+        let _shown = case(
+            seed,
+            &(&drawn.options, &drawn.next, drawn.ops, drawn.len_max),
+        );
+        let counts = try_each(&drawn, operation, fault, Bug::None);
+        assert!(counts.kills > 0, "{operation:?} is called and fails");
+        sum = sum.plus(counts);
+    }
+    let what = format!("states after {operation:?} failed by {fault:?}: {sum:?}");
+    tried_at_least(sum.crash_states + sum.kills, 20, &what);
 }
 
-fn try_each(operation: Operation, fault: Fault, bug: Bug) -> Counts {
-    let states = states();
-    let mut config = Config::new(5).quick(8);
+fn try_each(case: &Case, operation: Operation, fault: Fault, bug: Bug) -> Counts {
+    let mut config = Config::new(5 + case.seed).quick(8);
     config.recovery_one_in = 0;
     let poisons = matches!(operation, Operation::Write | Operation::Sync);
     fail_each(
         &config,
         operation,
         fault,
-        |disk, ledger| work(disk, ledger, poisons, bug),
-        |crash| verify(crash, &states),
+        |disk, ledger| work(disk, ledger, case, poisons, bug),
+        |crash| verify(crash, case),
     )
 }
 
@@ -227,14 +296,14 @@ fn every_planted_bug_is_seen() {
         (Operation::Sync, Bug::SyncErrorsSwallowed, "operations"),
         (Operation::Resize, Bug::WriteErrorsSwallowed, "operations"),
         (Operation::Sync, Bug::HalfMade, "does not open"),
-        (Operation::Write, Bug::PoisonForgotten, "unknown behind"),
+        (Operation::Write, Bug::PoisonForgotten, "unknown after"),
     ];
-    for (operation, bug, told) in bugs {
+    for (operation, bug, words) in bugs {
         // The same faults without the bug are the tests below: they pass.
-        let seen =
-            catch_unwind(|| try_each(operation, Fault::Error, bug)).expect_err("a bug is seen");
+        let seen = catch_unwind(|| try_each(&Case::usual(), operation, Fault::Error, bug))
+            .expect_err("a bug is seen");
         let seen = seen.downcast::<String>().expect("a message");
-        assert!(seen.contains(told), "seen by what was found: {seen}");
+        assert!(seen.contains(words), "seen by what was found: {seen}");
         tried(&format!("{bug:?} is seen: {seen}"));
     }
 }
@@ -266,12 +335,25 @@ fn growing_that_fails_loses_nothing_acknowledged() {
 
 #[test]
 fn a_full_storage_says_so_and_takes_writes_again_when_there_is_room() {
+    let mut records = 0;
+    for seed in 0..share(60) {
+        let seed = seed + round_seed();
+        let within = Within {
+            capacity_max: 1 << 24,
+            durable: true,
+            ..Within::file(3 << 20)
+        };
+        let options = hash_options(&mut Random::new(!seed), &within);
+        let _shown = case(seed, &options);
+        records += fill_and_make_room(&options);
+    }
+    tried_at_least(records, 60 * 4000, "records around full storages");
+}
+
+/// Fills a storage that cannot grow, and fills on when it can; how many records there are then.
+fn fill_and_make_room(options: &Options) -> u64 {
     let memory = Memory::new(1 << 24).expect("memory");
-    let options = Options {
-        capacity: 1 << 24,
-        ..options()
-    };
-    let db = HashDb::create_on(Arc::clone(&memory) as Arc<dyn Storage>, &options).expect("a store");
+    let db = HashDb::create_on(Arc::clone(&memory) as Arc<dyn Storage>, options).expect("a store");
     let mut model = State::new();
     let put = |model: &mut State, number: u32| {
         let (key, value) = (number.to_le_bytes().to_vec(), vec![number as u8; 200]);
@@ -285,7 +367,8 @@ fn a_full_storage_says_so_and_takes_writes_again_when_there_is_room() {
         put(&mut model, number).expect("there is room");
     }
     memory.set_limit(memory.size().expect("a size"));
-    let error = (2000..10_000)
+    // Runs of one byte are short when they are compressed.
+    let error = (2000..200_000)
         .find_map(|number| put(&mut model, number).err())
         .expect("it is full at last");
     assert_eq!(error.kind(), Kind::Full, "{error}");
@@ -295,14 +378,14 @@ fn a_full_storage_says_so_and_takes_writes_again_when_there_is_room() {
         "what was acknowledged is there"
     );
     memory.set_limit(1 << 24);
-    for number in 20_000..22_000 {
+    for number in 200_000..202_000 {
         put(&mut model, number).expect("there is room again");
     }
     assert!(db.check(&mut |_, _| ()).expect("a check").is_sound());
     db.close().expect("it closes");
-    let db = HashDb::open_on(memory, &options).expect("it opens again");
+    let db = HashDb::open_on(memory, options).expect("it opens again");
     assert_eq!(contents(&db).expect("a scan"), model);
-    tried(&format!("{} records around a full storage", model.len()));
+    model.len() as u64
 }
 
 /// Bytes of memory the system can give now; 0 where it does not tell.

@@ -11,7 +11,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,6 +21,8 @@ use azekura::record::memory::snapshot::layout::{Block, Head, end_mark};
 use azekura::record::memory::snapshot::{Snapshot, save};
 use azekura::record::memory::std_hash::StdHashDb;
 use azekura::record::memory::std_tree::StdTreeDb;
+use azekura::testkit::suite::tried_at_least;
+use azekura::testkit::tried;
 use azekura::{Edit, Engine, Persistent, Reader};
 
 type State = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -179,12 +180,9 @@ fn files_of_version_1_hold_what_was_put_there() {
         holds(&bytes, &list).unwrap_or_else(|what| panic!("{name}: {what}"));
         records += list.lines().count();
     }
-    writeln!(
-        std::io::stderr(),
-        "tried: {} fixtures, {records} records",
-        NAMES.len()
-    )
-    .expect("stderr can be written");
+    let what = format!("records of {} fixtures", NAMES.len());
+    tried_at_least(records as u64, 500, &what);
+    assert!(records >= 500, "{records}");
 }
 
 /// The bytes of a fixture, and its listing.
@@ -266,7 +264,7 @@ fn a_format_that_differs_is_seen() {
         holds(&bytes, &list).expect("the control");
         change(&mut bytes);
         let seen = holds(&bytes, &list).expect_err(what);
-        writeln!(std::io::stderr(), "tried: {what}: seen: {seen}").expect("stderr can be written");
+        tried(&format!("{what}: seen: {seen}"));
     }
     let (bytes, _) = fixture("small");
     let (_, list) = fixture("checkpointed");
@@ -429,12 +427,9 @@ fn snapshots_of_version_1_hold_what_was_saved_there() {
         );
         records += list.lines().count();
     }
-    writeln!(
-        std::io::stderr(),
-        "tried: {} snapshots, {records} records",
-        SNAPSHOTS.len()
-    )
-    .expect("stderr can be written");
+    let what = format!("records of {} snapshots", SNAPSHOTS.len());
+    tried_at_least(records as u64, 120, &what);
+    assert!(records >= 120, "{records}");
 }
 
 #[test]

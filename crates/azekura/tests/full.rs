@@ -1,13 +1,13 @@
 //! A full store: new records are refused, and everything that makes room goes on.
 //!
-//! Stores are filled until they say `Full`, on storage that cannot grow, with segments of several sizes, with and
-//! without the keeper. Then they are emptied, shortened, compacted, cleared, closed, killed; after each, what was
-//! acknowledged is there, and there is room again. It does not know how much is held in reserve.
+//! Stores are filled until they answer `Full`, in memory and files and on simulated disks that cannot grow, with segments of
+//! several sizes and other options that are drawn, with and without the background worker. Then they are emptied, shortened,
+//! compacted, cleared, closed, killed; after each, what was acknowledged is there, and there is room again. It does not know how
+//! much is held in reserve.
 //!
 //! Lines beginning `tried:` say how much was tried.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -15,14 +15,11 @@ use std::sync::Arc;
 use azekura::engine::Persistent as _;
 use azekura::io::memory::Memory;
 use azekura::io::sim::SimDisk;
-use azekura::io::{Directory as _, Storage};
-use azekura::record::hash::{HashDb, Options};
-use azekura::testkit::Random;
+use azekura::io::{Access, Directory as _, Storage};
+use azekura::record::hash::{Compression, HashDb, Options};
+use azekura::testkit::suite::{case, is_full, share, tried_at_least};
+use azekura::testkit::{Random, round_seed, tried};
 use azekura::{Edit, Engine as _, Kind, Reader as _};
-
-fn tried(what: &str) {
-    writeln!(std::io::stderr(), "tried: {what}").expect("stderr can be written");
-}
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -33,6 +30,20 @@ const SHAPES: [(u64, u64, usize, bool); 4] = [
     (1 << 20, 64 << 20, 200, true),
     (1 << 17, 8 << 20, 1000, false),
 ];
+
+/// These, and others that are drawn: small ones of any segments of which there are a hundred or so.
+fn shapes() -> Vec<(u64, u64, usize, bool)> {
+    let drawn = (0..share(10)).map(|seed| {
+        let mut random = Random::new(!(seed + round_seed()));
+        let segment_size = 4096 << random.below(6);
+        let limit = (128 * segment_size).max(2 << 20) + random.below(4 << 20);
+        let len = 8 + random.index(500);
+        (segment_size, limit, len, random.one_in(2))
+    });
+    let all: Vec<_> = SHAPES.into_iter().chain(drawn).collect();
+    tried_at_least(all.len() as u64, 10, "shapes of full stores");
+    all
+}
 
 struct Full {
     memory: Arc<Memory>,
@@ -147,7 +158,7 @@ fn small() -> Options {
 
 #[test]
 fn a_full_store_can_be_emptied_and_filled_again() {
-    for shape in SHAPES {
+    for shape in shapes() {
         let mut full = Full::of(shape);
         let before = full.model.len() as u64;
         for _ in 0..2 {
@@ -164,7 +175,7 @@ fn a_full_store_can_be_emptied_and_filled_again() {
 
 #[test]
 fn records_that_replace_longer_ones_are_stored_in_a_full_store_and_longer_ones_are_not() {
-    for shape in SHAPES {
+    for shape in shapes() {
         let mut full = Full::of(shape);
         for key in full.keys() {
             let value = full.random.bytes(full.len / 2);
@@ -183,7 +194,7 @@ fn records_that_replace_longer_ones_are_stored_in_a_full_store_and_longer_ones_a
 
 #[test]
 fn a_full_store_is_compacted() {
-    for shape in SHAPES {
+    for shape in shapes() {
         let mut full = Full::of(shape);
         full.db.compact(&mut |_, _| ()).expect("nothing to win");
         full.compare();
@@ -201,7 +212,7 @@ fn a_full_store_is_compacted() {
 
 #[test]
 fn new_records_do_not_use_up_what_removals_need() {
-    for shape in SHAPES {
+    for shape in shapes() {
         let mut full = Full::of(shape);
         // Who stores whatever a removal makes possible gets no deeper than who stores at once.
         for key in full.keys().into_iter().take(500) {
@@ -217,7 +228,7 @@ fn new_records_do_not_use_up_what_removals_need() {
 
 #[test]
 fn a_full_store_that_was_closed_or_killed_can_be_emptied() {
-    for shape in SHAPES {
+    for shape in shapes() {
         for kill in [false, true] {
             let mut full = Full::of(shape).reopen(kill);
             full.compare();
@@ -232,7 +243,7 @@ fn a_full_store_that_was_closed_or_killed_can_be_emptied() {
 
 #[test]
 fn a_full_store_takes_batches_of_removals_and_is_cleared() {
-    for shape in SHAPES {
+    for shape in shapes() {
         let mut full = Full::of(shape);
         let keys = full.keys();
         for keys in keys.chunks(100).take(20) {
@@ -255,7 +266,7 @@ fn a_full_store_takes_batches_of_removals_and_is_cleared() {
 
 #[test]
 fn a_store_that_was_full_grows_once_its_device_has_room() {
-    for shape in SHAPES {
+    for shape in shapes() {
         let mut full = Full::of(shape);
         full.memory.set_limit(shape.1 * 3 / 2);
         let more = full.fill();
@@ -284,7 +295,7 @@ fn a_full_disk_takes_removals() {
         assert!(db.remove(&key.to_le_bytes()).expect("a removal"), "{key}");
     }
     db.close().expect("it closes");
-    let storage = disk.directory().open(name, azekura::io::Access::Write);
+    let storage = disk.directory().open(name, Access::Write);
     let db = HashDb::open_on(storage.expect("a file"), &options).expect("it opens");
     assert_eq!(db.count(), 0);
     tried(&format!("{records} removals of a full disk"));
@@ -326,12 +337,75 @@ impl Drawn {
             }
         }
     }
+
+    /// Bytes that no compression makes shorter.
+    fn value(&self, seed: u64) -> Vec<u8> {
+        Random::new(seed).bytes(self.len)
+    }
+}
+
+/// Where a store is.
+enum Place {
+    /// Of the capacity's size.
+    Memory(Arc<Memory>),
+    /// As large, and every write kept: for small stores.
+    Disk(SimDisk),
+    /// On a device with more room.
+    File(tempfile::TempDir),
+}
+
+impl Place {
+    const NAME: &str = "full.azh";
+
+    fn draw(random: &mut Random, capacity: u64) -> Self {
+        match random.below(4) {
+            0 if capacity <= 4 << 20 => {
+                let disk = SimDisk::new(capacity);
+                disk.set_capacity(capacity);
+                Self::Disk(disk)
+            }
+            1 => Self::File(tempfile::tempdir().expect("a folder")),
+            _ => Self::Memory(Memory::new(capacity).expect("memory")),
+        }
+    }
+
+    fn word(&self) -> &'static str {
+        match self {
+            Self::Memory(_) => "memory",
+            Self::Disk(_) => "simulated disk",
+            Self::File(_) => "file",
+        }
+    }
+
+    fn create(&self, options: &Options) -> azekura::Result<HashDb> {
+        match self {
+            Self::Memory(memory) => HashDb::create_on(Arc::clone(memory) as Arc<_>, options),
+            Self::Disk(disk) => {
+                HashDb::create_in(&disk.directory(), Path::new(Self::NAME), options)
+            }
+            Self::File(folder) => HashDb::create(folder.path().join(Self::NAME), options),
+        }
+    }
+
+    fn open(&self, options: &Options) -> azekura::Result<HashDb> {
+        match self {
+            Self::Memory(memory) => HashDb::open_on(Arc::clone(memory) as Arc<_>, options),
+            Self::Disk(disk) => {
+                let directory = disk.directory();
+                HashDb::open_on(
+                    directory.open(Path::new(Self::NAME), Access::Write)?,
+                    options,
+                )
+            }
+            Self::File(folder) => HashDb::open(folder.path().join(Self::NAME), options),
+        }
+    }
 }
 
 struct Bounded {
     drawn: Drawn,
     options: Options,
-    memory: Arc<Memory>,
+    place: Place,
     db: HashDb,
     /// Keys of each writer.
     keys: Vec<Vec<u64>>,
@@ -339,20 +413,30 @@ struct Bounded {
 }
 
 impl Bounded {
-    fn of(drawn: Drawn) -> Self {
+    /// The options that are not part of `drawn` come from `random`, as does the place.
+    fn of(drawn: Drawn, random: &mut Random) -> Self {
+        let kinds = [
+            Compression::None,
+            Compression::None,
+            Compression::Lz4,
+            Compression::Zstd,
+        ];
         let options = Options {
             segment_size: drawn.segment_size,
             capacity: drawn.capacity,
             background: drawn.background,
+            compression: *random.choose(&kinds),
+            space_ratio: *random.choose(&[1.1, 1.6, 1.6, 3.0]),
+            syncs_often: random.one_in(4),
             ..Options::default()
         };
-        let memory = Memory::new(drawn.capacity).expect("memory");
-        let storage = Arc::clone(&memory) as Arc<dyn Storage>;
-        let db = HashDb::create_on(storage, &options).expect("a new store");
+        let place = Place::draw(random, drawn.capacity);
+        tried(&format!("in a store in {}: {options:?}", place.word()));
+        let db = place.create(&options).expect("a new store");
         let mut bounded = Self {
             drawn,
             options,
-            memory,
+            place,
             db,
             keys: vec![Vec::new(); drawn.writers],
             next: 0,
@@ -372,7 +456,7 @@ impl Bounded {
         std::thread::scope(|scope| {
             for (writer, keys) in self.keys.iter_mut().enumerate() {
                 scope.spawn(move || {
-                    let value = vec![writer as u8; drawn.len];
+                    let value = drawn.value(writer as u64);
                     for key in next.. {
                         let key = key << 3 | writer as u64;
                         match db.put(&key.to_le_bytes(), &value) {
@@ -515,28 +599,26 @@ const SYNCS_FOR_SEGMENT: u64 = 8;
 /// checkpoint, no compaction and no copy is refused, and after it was cleared it holds as much as before.
 #[test]
 fn a_store_full_at_its_capacity_goes_on() {
-    let rounds = azekura::testkit::suite::share(200);
-    let capacity_max = if azekura::testkit::suite::is_full() {
-        64 << 20
-    } else {
-        16 << 20
-    };
+    let rounds = share(200);
+    let capacity_max = if is_full() { 64 << 20 } else { 16 << 20 };
     let first = std::env::var("FULL_SEED")
         .ok()
         .and_then(|seed| seed.parse().ok());
-    let seeds = first.map_or(0..rounds, |seed| seed..seed + 1);
+    let round = round_seed();
+    let seeds = first.map_or(round..round + rounds, |seed| seed..seed + 1);
     for seed in seeds.clone() {
         let mut random = Random::new(seed);
         let drawn = Drawn::of(&mut random, capacity_max);
+        let _shown = case(seed, &drawn);
         tried(&format!("seed {seed}: {drawn:?}"));
-        let mut full = Bounded::of(drawn);
+        let mut full = Bounded::of(drawn, &mut Random::new(!seed));
         let first = full.count();
         let live = first * (drawn.len as u64 + 8);
         tried(&format!(
             "{first} records, {} % live",
             live * 100 / drawn.capacity
         ));
-        let value = vec![9; drawn.len];
+        let value = drawn.value(9);
         full.each("equal length", |db, key| db.put(&key.to_le_bytes(), &value));
         full.put_many(&value);
         full.care();
@@ -557,10 +639,9 @@ fn a_store_full_at_its_capacity_goes_on() {
         }
         full.care();
         full.fill();
-        let storage = Arc::clone(&full.memory) as Arc<dyn Storage>;
         let other = HashDb::create_on(Memory::new(1 << 20).expect("memory"), &small());
         drop(std::mem::replace(&mut full.db, other.expect("a store")));
-        full.db = HashDb::open_on(storage, &full.options).expect("it opens");
+        full.db = full.place.open(&full.options).expect("it opens");
         full.check();
         full.each("removal after reopening", |db, key| {
             assert!(db.remove(&key.to_le_bytes())?);
@@ -588,10 +669,6 @@ fn a_store_full_at_its_capacity_goes_on() {
         full.care();
     }
     if first.is_none() {
-        azekura::testkit::suite::tried_at_least(
-            seeds.count() as u64,
-            200,
-            "configurations of full stores",
-        );
+        tried_at_least(seeds.count() as u64, 200, "configurations of full stores");
     }
 }

@@ -2,28 +2,30 @@
 //!
 //! Recorded histories are explained by some order (`testkit::history` and `transactions`), and threads with keys of their
 //! own find under each exactly what they left there, while segments roll, are cleaned and reused, the index
-//! grows and checkpoints are made. Small segments make all of that happen many times a second.
+//! grows and checkpoints are made. Small segments make all of that happen many times a second. Each test runs on several
+//! stores, whose configurations are drawn from seeds: files and memory, with the background worker and without.
 //!
-//! That the searches catch racy engines is proved beside them. Crashes are other nets.
+//! That the searches catch racy engines is proved beside them. Crashes are other suites.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use azekura::io::memory::Memory;
-use azekura::record::hash::{HashDb, Options};
+use azekura::record::hash::HashDb;
+use azekura::testkit::configuration::{Within, hash_options, opening};
 use azekura::testkit::history::{self, Plan};
-use azekura::testkit::suite::share;
-use azekura::testkit::{Random, beside, round_seed, transactions, tried};
+use azekura::testkit::suite::{case, share, tried_at_least};
+use azekura::testkit::{Random, beside, round_seed, transactions};
 use azekura::{Edit, Engine, Persistent, Reader};
 
-fn options(segment_size: u64, background: bool) -> Options {
-    Options {
-        segment_size,
-        background,
-        capacity: 1 << 32,
-        ..Options::default()
-    }
-}
+/// Stores among which the work of a test is divided.
+const STORES: u64 = 6;
+
+/// What a store may be: all that is put here fits.
+const WITHIN: Within = Within {
+    capacity_max: 1 << 32,
+    ..Within::file(4 << 20)
+};
 
 /// Keeps the engine's own work going: overwriting, growth, checkpoints, cleaning, compaction.
 fn unrest(db: &HashDb, stop: &AtomicBool, seed: u64) -> u64 {
@@ -50,51 +52,72 @@ fn unrest(db: &HashDb, stop: &AtomicBool, seed: u64) -> u64 {
     rounds
 }
 
-/// Runs `work` on a store in a file whose innards are kept busy; returns what `unrest` did.
-fn beside_unrest(segment_size: u64, work: impl FnOnce(&HashDb)) -> u64 {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("busy.azh");
-    let db = HashDb::create(file, &options(segment_size, true)).expect("a new file");
-    let unrest = |stop: &AtomicBool| unrest(&db, stop, 77 + round_seed());
-    let ((), rounds) = beside(unrest, || work(&db));
-    let report = db.check(&mut |_, _| ()).expect("a check");
-    assert!(report.is_sound(), "{:?}", report.damage);
-    db.close().expect("it closes");
+/// Runs `work` on stores of drawn configurations, in files or in memory, whose innards are kept busy; it gets the number of each.
+/// Returns what `unrest` did.
+fn beside_unrest(first: u64, work: impl Fn(&HashDb, u64)) -> u64 {
+    let mut rounds = 0;
+    for number in 0..STORES {
+        let seed = first + number + round_seed();
+        let mut random = Random::new(!seed);
+        let options = hash_options(&mut random, &WITHIN);
+        let _shown = case(seed, &options);
+        let folder = tempfile::tempdir().expect("a folder");
+        let db = if random.one_in(4) {
+            let memory = Memory::new(1 << 32).expect("memory");
+            HashDb::create_on(memory, &options)
+        } else {
+            HashDb::create(folder.path().join("busy.azh"), &options)
+        };
+        let db = db.expect("a new store");
+        let unrest = |stop: &AtomicBool| unrest(&db, stop, 77 + seed);
+        rounds += beside(unrest, || work(&db, number)).1;
+        let report = db.check(&mut |_, _| ()).expect("a check");
+        assert!(report.is_sound(), "{:?}", report.damage);
+        db.close().expect("it closes");
+    }
+    assert!(rounds >= STORES, "{rounds} rounds of unrest");
     rounds
+}
+
+/// The seeds of one store's part of `count` plans.
+fn part(count: u64, number: u64) -> impl Iterator<Item = u64> {
+    (0..count)
+        .filter(move |seed| seed % STORES == number)
+        .map(|seed| seed + round_seed())
 }
 
 #[test]
 fn operations_of_threads_on_the_same_keys_are_linearizable() {
-    let count = share(3000);
-    let rounds = beside_unrest(4096, |db| {
-        let plans = (0..count).map(|seed| Plan::varied(seed + round_seed()));
+    const HISTORIES: u64 = 3000;
+    let count = share(HISTORIES);
+    let rounds = beside_unrest(100, |db, number| {
+        let plans = part(count, number).map(Plan::varied);
         history::explained(db, plans).expect("an order that explains it");
     });
-    assert!(rounds > 0);
-    tried(&format!(
-        "{count} histories, beside {rounds} rounds of unrest"
-    ));
+    let what = format!("histories on {STORES} stores, beside {rounds} rounds of unrest");
+    tried_at_least(count, HISTORIES, &what);
 }
 
 #[test]
 fn updates_of_many_keys_are_serializable() {
-    let count = share(1500);
-    let rounds = beside_unrest(4096, |db| {
-        let plans = (0..count).map(|seed| transactions::varied(seed + round_seed()));
+    const RUNS: u64 = 1500;
+    let count = share(RUNS);
+    let rounds = beside_unrest(200, |db, number| {
+        let plans = part(count, number).map(transactions::varied);
         transactions::explained(db, plans).expect("an order that explains it");
     });
-    assert!(rounds > 0);
-    tried(&format!(
-        "{count} runs of transactions, beside {rounds} rounds of unrest"
-    ));
+    let what = format!("runs of transactions on {STORES} stores, beside {rounds} rounds of unrest");
+    tried_at_least(count, RUNS, &what);
 }
 
 #[test]
 fn sums_over_accounts_are_the_same_for_every_onlooker() {
     const ACCOUNTS: u64 = 8;
-    let transfers = share(20_000);
-    let looks = AtomicU64::new(0);
-    beside_unrest(4096, |db| {
+    const TRANSFERS: u64 = 24_000;
+    let transfers = share(TRANSFERS) / STORES;
+    let all_looks = AtomicU64::new(0);
+    beside_unrest(300, |db, store| {
+        let looks = AtomicU64::new(0);
         let keys: Vec<Vec<u8>> = (0..ACCOUNTS)
             .map(|n| format!("account-{n}").into_bytes())
             .collect();
@@ -119,10 +142,10 @@ fn sums_over_accounts_are_the_same_for_every_onlooker() {
             }
         };
         let transfer = || {
-            let mut random = Random::new(11);
+            let mut random = Random::new(11 + store + round_seed());
             // On until the onlooker has had its turns, whatever the machine gives to whom.
             for transfer in 0.. {
-                if transfer >= transfers && looks.load(Ordering::Relaxed) > 100 {
+                if transfer >= transfers && looks.load(Ordering::Relaxed) > 20 {
                     break;
                 }
                 let (from, to) = (random.index(keys.len()), random.index(keys.len()));
@@ -141,9 +164,10 @@ fn sums_over_accounts_are_the_same_for_every_onlooker() {
             }
         };
         beside(onlook, transfer);
+        all_looks.fetch_add(looks.into_inner(), Ordering::Relaxed);
     });
-    let looks = looks.into_inner();
-    tried(&format!("{transfers} transfers and more, {looks} sums"));
+    let what = format!("transfers, beside {} sums", all_looks.into_inner());
+    tried_at_least(transfers * STORES, TRANSFERS, &what);
 }
 
 const THREADS: u64 = 4;
@@ -199,43 +223,61 @@ fn torture(db: &HashDb, ops: u64, seed: u64) -> u64 {
     compared.into_inner()
 }
 
-fn torture_file(segment_size: u64, ops: u64, rounds: u64) {
+/// As above, in files and in memory of drawn configurations: with threads of the library or without, segments of any size.
+#[test]
+fn threads_with_keys_of_their_own_find_what_they_left() {
+    const OPS: u64 = 60_000;
+    const FILES: u64 = 10;
+    let ops = share(OPS);
     let mut compared = 0;
-    for seed in 0..rounds {
+    for number in 0..FILES {
+        let seed = 400 + number + round_seed();
+        let mut random = Random::new(!seed);
+        let mut options = hash_options(&mut random, &WITHIN);
+        if number % 2 == 0 {
+            // Small segments, so that all is moved and used again many times.
+            options.segment_size = 4096;
+        }
+        let next = opening(&mut random, &WITHIN, &options);
+        let _shown = case(seed, &(&options, &next));
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("torture.azh");
-        let db = HashDb::create(&file, &options(segment_size, true)).expect("a new file");
-        compared += torture(&db, ops, seed + round_seed());
+        let db = HashDb::create(&file, &options).expect("a new file");
+        compared += torture(&db, ops, seed);
         let report = db.check(&mut |_, _| ()).expect("a check");
         assert!(report.is_sound(), "{:?}", report.damage);
         let count = db.count();
         db.close().expect("it closes");
         // The log as it was written must say the same as memory did.
-        let db = HashDb::open(&file, &options(segment_size, false)).expect("it opens again");
+        let db = HashDb::open(&file, &next).expect("it opens again");
         assert_eq!(db.count(), count);
         assert!(db.check(&mut |_, _| ()).expect("a check").is_sound());
     }
-    tried(&format!(
-        "{} operations of {THREADS} threads, segments of {segment_size} B: {compared} answers",
-        ops * THREADS * rounds
-    ));
+    let done = ops * THREADS * FILES;
+    let what = format!("operations of {THREADS} threads on {FILES} files: {compared} answers");
+    tried_at_least(done, OPS * THREADS * FILES, &what);
 }
 
 #[test]
-fn threads_with_keys_of_their_own_find_what_they_left_in_small_segments() {
-    torture_file(4096, share(60_000), 3);
-}
-
-#[test]
-fn threads_with_keys_of_their_own_find_what_they_left_in_larger_segments() {
-    torture_file(65_536, share(100_000), 2);
-}
-
-#[test]
-fn threads_without_a_keeper_find_what_they_left() {
-    let memory = Memory::new(1 << 28).expect("memory");
-    let db = HashDb::create_on(memory, &options(4096, false)).expect("a new store");
-    let compared = torture(&db, share(60_000), 9 + round_seed());
-    assert!(db.check(&mut |_, _| ()).expect("a check").is_sound());
-    tried(&format!("{compared} answers without a keeper"));
+fn threads_on_a_store_in_memory_find_what_they_left() {
+    const OPS: u64 = 60_000;
+    const STORES: u64 = 4;
+    let ops = share(OPS);
+    let mut compared = 0;
+    for number in 0..STORES {
+        let seed = 500 + number + round_seed();
+        let within = Within {
+            capacity_max: 1 << 28,
+            durable: true,
+            ..WITHIN
+        };
+        let options = hash_options(&mut Random::new(!seed), &within);
+        let _shown = case(seed, &options);
+        let memory = Memory::new(1 << 28).expect("memory");
+        let db = HashDb::create_on(memory, &options).expect("a new store");
+        compared += torture(&db, ops, seed);
+        assert!(db.check(&mut |_, _| ()).expect("a check").is_sound());
+    }
+    let what = format!("operations of {THREADS} threads in memory: {compared} answers");
+    tried_at_least(ops * THREADS * STORES, OPS * THREADS * STORES, &what);
 }

@@ -10,19 +10,48 @@ use azekura::Engine;
 use azekura::order::Order;
 use azekura::record::memory::baby::{BabyDb, Options};
 use azekura::testkit::history::{self, Plan};
-use azekura::testkit::suite::share;
-use azekura::testkit::{Effort, Random, beside, conformance, round_seed, transactions, tried};
+use azekura::testkit::inherent::{Inherent, removals_of_many};
+use azekura::testkit::suite::{Case, case, share, tried_at_least};
+use azekura::testkit::{Effort, Random, beside, conformance, round_seed, transactions};
+
+/// A store of drawn order and memory, in which all that is put fits.
+fn drawn(seed: u64) -> (BabyDb, Case) {
+    let mut random = Random::new(!seed);
+    let options = Options {
+        order: *random.choose(&Order::ALL),
+        memory_limit: *random.choose(&[None, Some(256 << 20), Some(1 << 30)]),
+    };
+    let db = BabyDb::with(&options).expect("a store");
+    (db, case(seed, &options))
+}
 
 #[test]
 fn the_ordered_store_in_memory_conforms() {
-    let make = || -> Box<dyn Engine> { Box::new(BabyDb::new().expect("a store")) };
-    let report = conformance(&make, None, &Effort::quick()).expect("lexical");
-    tried(&format!("lexical: {report}"));
+    let as_it_is = || -> Box<dyn Engine> { Box::new(BabyDb::new().expect("a store")) };
+    let by_its_methods =
+        || -> Box<dyn Engine> { Box::new(Inherent::new(BabyDb::new().expect("a store"))) };
+    let makes: [&dyn Fn() -> Box<dyn Engine>; 2] = [&as_it_is, &by_its_methods];
+    for make in makes {
+        let report = conformance(make, None, &Effort::quick()).expect("lexical");
+        tried_at_least(
+            report.total(),
+            60_000,
+            &format!("answers, lexical: {report}"),
+        );
+    }
+}
+
+#[test]
+fn removals_of_many_by_the_methods_that_users_call_are_those_of_the_model() {
+    let lexical = || BabyDb::new().expect("a store");
+    let removed = (0..share(60)).map(|seed| removals_of_many(&lexical(), seed + round_seed()));
+    tried_at_least(removed.sum(), 40_000, "records removed many at once");
 }
 
 #[test]
 fn it_conforms_in_every_other_order() {
-    for order in Order::ALL.into_iter().skip(1) {
+    for (number, order) in Order::ALL.into_iter().enumerate().skip(1) {
+        let memory_limit = (number % 2 == 0).then_some(512 << 20);
         let effort = Effort {
             sequences: 20,
             histories: 10,
@@ -32,14 +61,15 @@ fn it_conforms_in_every_other_order() {
             Box::new(
                 BabyDb::with(&Options {
                     order,
-                    ..Options::default()
+                    memory_limit,
                 })
                 .expect("a store"),
             )
         };
         let report = conformance(&make, None, &effort)
             .unwrap_or_else(|failure| panic!("{}: {failure}", order.name()));
-        tried(&format!("{}: {report}", order.name()));
+        let what = format!("answers, {}: {report}", order.name());
+        tried_at_least(report.total(), 4000, &what);
     }
 }
 
@@ -64,33 +94,33 @@ fn unrest(db: &BabyDb, stop: &AtomicBool) -> u64 {
 }
 
 fn beside_unrest(work: impl FnOnce(&BabyDb)) -> u64 {
-    let db = BabyDb::new().expect("a store");
+    let (db, _shown) = drawn(round_seed());
     let ((), rounds) = beside(|stop| unrest(&db, stop), || work(&db));
     rounds
 }
 
 #[test]
 fn operations_of_threads_on_the_same_keys_are_linearizable() {
-    let count = share(2000);
+    const HISTORIES: u64 = 2000;
+    let count = share(HISTORIES);
     let rounds = beside_unrest(|db| {
         let plans = (0..count).map(|seed| Plan::varied(seed + round_seed()));
         history::explained(db, plans).expect("an order that explains it");
     });
     assert!(rounds > 0);
-    tried(&format!(
-        "{count} histories, beside {rounds} rounds of unrest"
-    ));
+    let what = format!("histories, beside {rounds} rounds of unrest");
+    tried_at_least(count, HISTORIES, &what);
 }
 
 #[test]
 fn updates_of_many_keys_are_serializable() {
-    let count = share(1000);
+    const RUNS: u64 = 1000;
+    let count = share(RUNS);
     let rounds = beside_unrest(|db| {
         let plans = (0..count).map(|seed| transactions::varied(seed + round_seed()));
         transactions::explained(db, plans).expect("an order that explains it");
     });
     assert!(rounds > 0);
-    tried(&format!(
-        "{count} runs of transactions, beside {rounds} rounds of unrest"
-    ));
+    let what = format!("runs of transactions, beside {rounds} rounds of unrest");
+    tried_at_least(count, RUNS, &what);
 }

@@ -19,12 +19,13 @@ use azekura::epoch;
 use azekura::index::Index;
 use azekura::index::hash::Hash;
 use azekura::record::cache::{self, CacheDb};
-use azekura::record::memory::baby::BabyDb;
+use azekura::record::memory::baby::{self, BabyDb};
 use azekura::record::memory::snapshot::{Snapshot, save};
 use azekura::record::memory::std_hash::StdHashDb;
 use azekura::record::memory::std_tree::StdTreeDb;
 use azekura::record::memory::tiny::{self, TinyDb};
-use azekura::testkit::{ModelDb, Random};
+use azekura::testkit::suite::{share, tried_at_least};
+use azekura::testkit::{ModelDb, Random, round_seed};
 use azekura::{Edit, Engine, Kind, Reader, Result, Verbs};
 
 /// Requests below this are never refused.
@@ -115,17 +116,38 @@ fn uncounted<T>(call: impl FnOnce() -> T) -> T {
 }
 
 type Records = BTreeMap<Vec<u8>, Vec<u8>>;
-type Make = fn() -> Result<Box<dyn Engine>>;
+/// Makes an engine; its options are drawn.
+type Make = fn(&mut Random) -> Result<Box<dyn Engine>>;
 
 const ENGINES: [(&str, Make); 5] = [
-    ("std-hash", || Ok(Box::new(StdHashDb::with_capacity(0)?))),
-    ("std-tree", || Ok(Box::new(StdTreeDb::new()))),
-    ("tiny", || Ok(Box::new(TinyDb::new()?))),
-    ("baby", || Ok(Box::new(BabyDb::new()?))),
-    ("cache", || Ok(Box::new(CacheDb::new(1 << 20)?))),
+    ("std-hash", |random| {
+        let records = *random.choose(&[0, 1, 5000]);
+        Ok(Box::new(StdHashDb::with_capacity(records)?))
+    }),
+    ("std-tree", |_| Ok(Box::new(StdTreeDb::new()))),
+    ("tiny", |random| {
+        let memory_limit = *random.choose(&[None, Some(4 << 20), Some(1 << 30)]);
+        Ok(Box::new(TinyDb::with(&tiny::Options { memory_limit })?))
+    }),
+    ("baby", |random| {
+        let memory_limit = *random.choose(&[None, Some(4 << 20), Some(1 << 30)]);
+        let options = baby::Options {
+            memory_limit,
+            ..baby::Options::default()
+        };
+        Ok(Box::new(BabyDb::with(&options)?))
+    }),
+    ("cache", |random| {
+        let options = cache::Options {
+            records_max: *random.choose(&[Some(200), Some(1 << 20)]),
+            bytes_max: *random.choose(&[None, Some(1 << 20), Some(1 << 30)]),
+            ..cache::Options::default()
+        };
+        Ok(Box::new(CacheDb::with(&options)?))
+    }),
 ];
 /// An engine that does not ask for memory.
-const PLANTED: (&str, Make) = ("planted", || Ok(Box::new(ModelDb::new())));
+const PLANTED: (&str, Make) = ("planted", |_| Ok(Box::new(ModelDb::new())));
 
 /// The answer of an engine: what it gave, or `None` if memory was refused, which is the only error there may be.
 fn answer<T>(answer: Result<T>) -> Option<T> {
@@ -354,17 +376,18 @@ impl Script {
 }
 
 /// Runs a script in which the nth request is refused; how many were refused, and how many calls answered so.
-fn run(make: Make, n: u64, for_ever: bool) -> (u64, u64) {
+fn run(make: Make, seed: u64, n: u64, for_ever: bool) -> (u64, u64) {
     LEFT.set(n);
     FOR_EVER.set(for_ever);
     REFUSED.set(0);
-    let Some(db) = answer(counted(make)) else {
+    let mut random = Random::new(seed);
+    let Some(db) = answer(counted(|| make(&mut random))) else {
         return (REFUSED.get(), 1);
     };
     let mut script = Script {
         db,
         holds: Records::new(),
-        random: Random::new(n % 5),
+        random,
         refused: 0,
     };
     for _ in 0..60 {
@@ -381,13 +404,18 @@ fn run(make: Make, n: u64, for_ever: bool) -> (u64, u64) {
     (refused, script.refused)
 }
 
-/// In a child: one n after the other, until the script asks less often than that.
+/// Of each engine, at least, in a full run.
+const SCRIPTS: u64 = 400;
+
+/// In a child: one n after the other, until the script asks less often than that; and again with other scripts and options.
 fn run_all(make: Make) {
     let (mut ns, mut refused, mut errors) = (0, 0, 0);
-    for for_ever in [false, true] {
+    let rounds = (0..share(10)).flat_map(|round| [(round, false), (round, true)]);
+    for (round, for_ever) in rounds {
         let mut n = 1;
         loop {
-            let one = run(make, n, for_ever);
+            let seed = round_seed() + round * 1000 + n % 5;
+            let one = run(make, seed, n, for_ever);
             ns += 1;
             refused += one.0;
             errors += one.1;
@@ -433,7 +461,8 @@ fn refuse_addresses() {
             .iter()
             .find(|(other, _)| *other == name)
             .expect("an engine");
-        let error = make().err().expect("there are too few addresses");
+        let made = make(&mut Random::new(0));
+        let error = made.err().expect("there are too few addresses");
         assert_eq!(error.kind(), Kind::Io, "{name}: {error}");
     }
 }
@@ -456,12 +485,9 @@ fn holds(engine: &str) {
     );
     assert!(output.status.success(), "{}: {out}{err}", output.status);
     let tried = out.lines().find(|line| line.contains("scripts"));
-    writeln!(
-        std::io::stderr(),
-        "tried: {engine}: {}",
-        tried.expect("it ran")
-    )
-    .expect("stderr");
+    let (scripts, what) = tried.and_then(|line| line.split_once(' ')).expect("it ran");
+    let scripts = scripts.parse().expect("a number");
+    tried_at_least(scripts, SCRIPTS, &format!("{what}: {engine}"));
 }
 
 #[test]

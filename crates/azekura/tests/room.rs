@@ -13,7 +13,8 @@ use azekura::error::Kind;
 use azekura::record::cache::{self, CacheDb};
 use azekura::record::memory::tiny::{Options, TinyDb};
 use azekura::slab::Slab;
-use azekura::testkit::{Random, tried};
+use azekura::testkit::suite::{share, tried_at_least};
+use azekura::testkit::{Random, round_seed, tried};
 
 /// Bytes that the records take; the index is not among them.
 fn room(db: &TinyDb) -> u64 {
@@ -95,8 +96,17 @@ fn a_limit_answers_full_and_loses_nothing() {
         })
     };
     assert_eq!(with(0).expect_err("no room").kind(), Kind::Invalid);
-    for len in [100, 5000, 50_000] {
-        let db = with(8 << 20).expect("a new store");
+    let mut random = Random::new(!round_seed());
+    let drawn = (0..share(60)).map(|_| {
+        let most = 16 << random.below(13);
+        let len = 1 + random.index(most);
+        (random.below(24 << 20) + (8 << 20), len)
+    });
+    let fixed = [100, 5000, 50_000].map(|len| (8 << 20, len));
+    let all: Vec<(u64, usize)> = fixed.into_iter().chain(drawn).collect();
+    tried_at_least(all.len() as u64, 60, "limits and lengths of values");
+    for (limit, len) in all {
+        let db = with(limit).expect("a new store");
         let value = vec![3; len];
         let mut put = 0u64;
         let error = loop {
@@ -106,13 +116,19 @@ fn a_limit_answers_full_and_loses_nothing() {
             }
         };
         assert_eq!(error.kind(), Kind::Full);
+        // A record takes its slot.
+        let taken = put * Slab::bytes_of(8, len, false);
         assert!(
-            put * len as u64 > 6 << 20 && db.count() == put,
-            "{put} of {len}"
+            taken > limit / 4 * 3 && db.count() == put,
+            "{put} of {len} bytes in {limit}"
         );
-        assert!(room(&db) <= (8 << 20) + (8 << 20) / 64, "{}", room(&db));
+        assert!(room(&db) <= limit + limit / 64, "{} of {limit}", room(&db));
         let other = db.update(b"other", &mut |_| Edit::Put(vec![0; 100_000].into()));
-        assert_eq!(other.expect_err("no room").kind(), Kind::Full);
+        assert_eq!(
+            other.expect_err("no room").kind(),
+            Kind::Full,
+            "{len} {limit}"
+        );
         for key in 0..put {
             assert_eq!(
                 db.get(&key.to_le_bytes()).expect("a get").as_ref(),
@@ -126,7 +142,7 @@ fn a_limit_answers_full_and_loses_nothing() {
             db.put(&key.to_le_bytes(), &value)
                 .expect("there is room again");
         }
-        tried(&format!("{put} records of {len} bytes fill 8 MiB"));
+        tried(&format!("{put} records of {len} bytes fill {limit}"));
     }
 }
 

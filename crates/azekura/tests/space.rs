@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use azekura::Reader;
 use azekura::record::hash::{HashDb, Options};
-use azekura::testkit::{Random, tried};
+use azekura::testkit::configuration::{Within, hash_options};
+use azekura::testkit::suite::{case, share, tried_at_least};
+use azekura::testkit::{Random, round_seed};
 
 /// Bytes of the log, with what was cleaned and is not free yet.
 fn log_bytes(db: &HashDb) -> u64 {
@@ -23,23 +25,36 @@ fn log_bytes(db: &HashDb) -> u64 {
 /// interval between checkpoints. It was 7 times the live bytes with four writers.
 #[test]
 fn writers_that_outrun_the_keeper_are_held_back() {
+    let mut puts = 0;
     for (writers, records, segment_size) in [
         (4, 50_000, 1 << 20),
         (8, 20_000, 1 << 20),
         (8, 50_000, 1 << 16),
     ] {
-        overwritten_by(writers, records, segment_size);
+        let options = Options {
+            segment_size,
+            ..Options::default()
+        };
+        puts += overwritten_by(writers, records, &options);
     }
+    // Options of the opening that do not change the bound.
+    let mut random = Random::new(!round_seed());
+    let options = Options {
+        segment_size: *random.choose(&[1 << 16, 1 << 18, 1 << 20]),
+        space_ratio: 1.6,
+        background: true,
+        ..hash_options(&mut random, &Within::file(256 << 20))
+    };
+    let _shown = case(round_seed(), &options);
+    puts += overwritten_by(1 + random.below(8), 30_000, &options);
+    tried_at_least(puts, 19_000_000, "puts that overwrite");
 }
 
-fn overwritten_by(writers: u64, records: u64, segment_size: u64) {
-    let each = azekura::testkit::suite::share(5_000_000) / writers;
+fn overwritten_by(writers: u64, records: u64, options: &Options) -> u64 {
+    let segment_size = options.segment_size;
+    let each = share(5_000_000) / writers;
     let folder = tempfile::tempdir().expect("a folder");
-    let options = Options {
-        segment_size,
-        ..Options::default()
-    };
-    let db = HashDb::create(folder.path().join("s.azh"), &options).expect("a store");
+    let db = HashDb::create(folder.path().join("s.azh"), options).expect("a store");
     let value = [7; 1000];
     for key in 0..records {
         db.put(&key.to_le_bytes(), &value).expect("a put");
@@ -67,7 +82,7 @@ fn overwritten_by(writers: u64, records: u64, segment_size: u64) {
         .clamp(16 * segment_size, 128 * segment_size)
         .max(records * 4);
     let puts = writers * each;
-    tried(&format!(
+    azekura::testkit::tried(&format!(
         "{puts} puts by {writers} writers: {most} bytes of log at most, {live} live, {} promised",
         2 * bound + interval
     ));
@@ -77,4 +92,5 @@ fn overwritten_by(writers: u64, records: u64, segment_size: u64) {
         most < 2 * bound + interval + filled,
         "{most} bytes of log, {live} live"
     );
+    puts
 }

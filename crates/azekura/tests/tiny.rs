@@ -6,16 +6,39 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use azekura::Engine;
-use azekura::record::memory::tiny::TinyDb;
+use azekura::record::memory::tiny::{Options, TinyDb};
 use azekura::testkit::history::{self, Plan};
-use azekura::testkit::suite::share;
-use azekura::testkit::{Effort, Random, beside, conformance, round_seed, transactions, tried};
+use azekura::testkit::inherent::{Inherent, removals_of_many};
+use azekura::testkit::suite::{Case, case, share, tried_at_least};
+use azekura::testkit::{Effort, Random, beside, conformance, round_seed, transactions};
+
+/// A store with so much memory, in which all that is put fits.
+fn drawn(seed: u64) -> (TinyDb, Case) {
+    let memory_limit = *Random::new(!seed).choose(&[None, Some(64 << 20), Some(1 << 30)]);
+    let db = TinyDb::with(&Options { memory_limit });
+    (db.expect("a new store"), case(seed, &memory_limit))
+}
 
 #[test]
 fn it_conforms() {
-    let make = || -> Box<dyn Engine> { Box::new(TinyDb::new().expect("a new store")) };
-    let report = conformance(&make, None, &Effort::quick()).expect("it conforms");
-    tried(&format!("tiny: {report}"));
+    let as_it_is = || -> Box<dyn Engine> { Box::new(TinyDb::new().expect("a new store")) };
+    let limited = || -> Box<dyn Engine> {
+        let memory_limit = Some(256 << 20);
+        Box::new(TinyDb::with(&Options { memory_limit }).expect("a new store"))
+    };
+    let by_its_methods =
+        || -> Box<dyn Engine> { Box::new(Inherent::new(TinyDb::new().expect("a new store"))) };
+    let makes: [&dyn Fn() -> Box<dyn Engine>; 3] = [&as_it_is, &limited, &by_its_methods];
+    for make in makes {
+        let report = conformance(make, None, &Effort::quick()).expect("it conforms");
+        tried_at_least(report.total(), 60_000, &format!("answers: {report}"));
+    }
+}
+
+#[test]
+fn removals_of_many_by_the_methods_that_users_call_are_those_of_the_model() {
+    let removed = (0..share(60)).map(|seed| removals_of_many(&drawn(seed).0, seed + round_seed()));
+    tried_at_least(removed.sum(), 40_000, "records removed many at once");
 }
 
 /// Fills and empties, so that blocks of records become thin, are walked and are used again.
@@ -38,35 +61,35 @@ fn unrest(db: &TinyDb, stop: &AtomicBool) -> u64 {
 }
 
 fn beside_unrest(work: impl FnOnce(&TinyDb)) -> u64 {
-    let db = TinyDb::new().expect("a new store");
+    let (db, _shown) = drawn(round_seed());
     let ((), rounds) = beside(|stop| unrest(&db, stop), || work(&db));
     rounds
 }
 
 #[test]
 fn operations_of_threads_on_the_same_keys_are_linearizable() {
-    let count = share(3000);
+    const HISTORIES: u64 = 3000;
+    let count = share(HISTORIES);
     let rounds = beside_unrest(|db| {
         let plans = (0..count).map(|seed| Plan::varied(seed + round_seed()));
         history::explained(db, plans).expect("an order that explains it");
     });
     assert!(rounds > 0);
-    tried(&format!(
-        "{count} histories, beside {rounds} rounds of unrest"
-    ));
+    let what = format!("histories, beside {rounds} rounds of unrest");
+    tried_at_least(count, HISTORIES, &what);
 }
 
 #[test]
 fn updates_of_many_keys_are_serializable() {
-    let count = share(1500);
+    const RUNS: u64 = 1500;
+    let count = share(RUNS);
     let rounds = beside_unrest(|db| {
         let plans = (0..count).map(|seed| transactions::varied(seed + round_seed()));
         transactions::explained(db, plans).expect("an order that explains it");
     });
     assert!(rounds > 0);
-    tried(&format!(
-        "{count} runs of transactions, beside {rounds} rounds of unrest"
-    ));
+    let what = format!("runs of transactions, beside {rounds} rounds of unrest");
+    tried_at_least(count, RUNS, &what);
 }
 
 /// Each thread owns some keys and knows what it left under each; readers of all keys see values that were put under
@@ -74,7 +97,8 @@ fn updates_of_many_keys_are_serializable() {
 #[test]
 fn threads_find_what_they_left_while_records_move() {
     const KEYS: u64 = 3000;
-    let ops = share(200_000);
+    const OPS: u64 = 200_000;
+    let ops = share(OPS);
     let looks = AtomicU64::new(0);
     let db = TinyDb::new().expect("a new store");
     let value = |key: u64, version: u64, len: usize| {
@@ -132,8 +156,5 @@ fn threads_find_what_they_left_while_records_move() {
             });
         }
     });
-    tried(&format!(
-        "{} looks at records that move",
-        looks.into_inner()
-    ));
+    tried_at_least(looks.into_inner(), 6 * OPS, "reads of records that move");
 }

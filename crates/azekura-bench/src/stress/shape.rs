@@ -4,7 +4,7 @@
 //! *opening* holds for one opening. So no combination of options is left to users, and a seed repeats all of it. What
 //! threads do meanwhile depends on the machine, too. It does not know engines.
 
-use azekura::record::hash::Compression;
+use azekura::record::hash::{Compression, HashDb};
 use clap::{Args, ValueEnum};
 
 use super::judge::Content;
@@ -160,10 +160,11 @@ impl Shape {
         let capacity = if of_objects {
             one_of(choice, &[24 << 20, 48 << 20, 96 << 20, 200 << 20])
         } else {
-            // Every other store may become full.
-            let least = 64 * segment_size;
-            let small = [4 << 20, 16 << 20, 32 << 20, 64 << 20];
-            one_of(choice, &[1 << 40, one_of(&mut choice.clone(), &small)]).max(least)
+            // Every other store may become full, some at the least capacity.
+            let is_small = one_of(choice, &[false, true]);
+            let small = one_of(choice, &[0, 4 << 20, 16 << 20, 32 << 20, 64 << 20]);
+            let least = HashDb::least_capacity(segment_size);
+            if is_small { small.max(least) } else { 1 << 40 }
         };
         let journal_size = one_of(choice, &[None, None, Some(144 << 10), Some(1 << 20)]);
         // It has to hold the record of each object, and small ones whole.

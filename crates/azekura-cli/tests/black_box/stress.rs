@@ -1,7 +1,7 @@
 //! `azekura stress`: every engine for a bounded count, those in files with kills, and what it says of what it tried.
 //!
-//! Each run takes another seed with another shape; a violation prints what repeats it. That a lie is caught is tested in the
-//! crate of the benchmarks, with engines that lie.
+//! Each run takes another seed with another shape, capacity included, so some of the stores become full; a violation prints
+//! what repeats it. That a lie is caught is tested in the crate of the benchmarks, with engines that lie.
 
 use azekura::testkit::suite::{share, tried_at_least};
 
@@ -43,24 +43,34 @@ fn engines_in_memory_keep_every_promise_under_stress() {
 
 #[test]
 fn stores_in_files_keep_every_promise_without_kills() {
+    let (mut rounds, mut refused) = (0, 0);
     for engine in ["hash", "object"] {
-        let count = share(20);
-        let summary = run(engine, count, 2, &["--capacity", "1073741824"]);
-        assert_eq!(figure(&summary, "rounds"), count, "{summary}");
-        assert!(figure(&summary, "operations") > 0, "{summary}");
+        // A store lives for up to eight rounds: several seeds draw several capacities.
+        for seed in 0..4 {
+            let count = share(20) / 2;
+            let summary = run(engine, count, 2 + seed, &[]);
+            assert_eq!(figure(&summary, "rounds"), count, "{summary}");
+            assert!(figure(&summary, "operations") > 0, "{summary}");
+            rounds += count;
+            refused += figure(&summary, "refused");
+        }
     }
+    let what = format!("rounds on files under stress, {refused} changes refused as full");
+    tried_at_least(rounds, 80, &what);
 }
 
 #[test]
 fn stores_in_files_keep_every_acknowledged_change_through_kills() {
-    let mut kills = 0;
+    let (mut kills, mut refused) = (0, 0);
     for engine in ["hash", "object"] {
-        for seed in 0..share(10) {
-            let flags = ["--kill", "--capacity", "1073741824"];
-            kills += figure(&run(engine, 3, seed, &flags), "kills");
+        for seed in 0..share(20) {
+            let summary = run(engine, 2, seed, &["--kill"]);
+            kills += figure(&summary, "kills");
+            refused += figure(&summary, "refused");
         }
     }
-    tried_at_least(kills, 30, "processes killed under stress");
+    let what = format!("processes killed under stress, {refused} changes refused as full");
+    tried_at_least(kills, 40, &what);
 }
 
 #[test]

@@ -4,8 +4,10 @@
 //!   random        one seed decides everything
 //!   op            operations, and which of them a seed tries
 //!   model         what every operation must do; ModelDb, the same as an engine
+//!   configuration options of hash files, drawn from a seed
 //!   beside        work that is tried while something else goes on; how much was tried
 //!   conformance   the promises of the contract, checked on any engine      proved by: broken
+//!   inherent      the methods of an engine's own, as an engine: for all of these
 //!   history       concurrent runs, and whether some order explains them    proved by: broken
 //!   transactions  the same for updates of several keys at once             proved by: broken
 //!   damage        files with flipped, lost and swapped bytes               proved by: a toy
@@ -20,10 +22,12 @@
 
 pub mod beside;
 pub mod broken;
+pub mod configuration;
 pub mod conformance;
 pub mod crash;
 pub mod damage;
 pub mod history;
+pub mod inherent;
 pub mod model;
 pub mod op;
 pub mod random;
@@ -36,6 +40,7 @@ pub mod transactions;
 
 pub use beside::{beside, tried};
 pub use conformance::{Effort, conformance};
+pub use inherent::Inherent;
 pub use model::{Model, ModelDb};
 pub use op::{Generator, Op, Outcome};
 pub use random::{Random, round_seed};

@@ -4,6 +4,9 @@
 //! developer waits minutes; `SUITES=full` runs all of it. A suite that tried fewer states
 //! than it must fails: a suite that silently tries less proves less.
 
+use std::fmt::Debug;
+use std::io::Write;
+
 use super::beside::tried;
 
 /// Whether `SUITES=full` asks for the full run.
@@ -36,6 +39,24 @@ pub fn tried_at_least(count: u64, full_least: u64, what: &str) {
         count >= least,
         "tried {count} {what}, must try at least {least}"
     );
+}
+
+/// A case under way. If the test panics while it is held, its seed and what was drawn for it are printed.
+#[must_use]
+pub struct Case(String);
+
+/// The case of this seed, for which `drawn` was drawn.
+pub fn case(seed: u64, drawn: &impl Debug) -> Case {
+    Case(format!("seed {seed}: {drawn:?}"))
+}
+
+impl Drop for Case {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            // The failure itself is reported by the panic.
+            let _ = writeln!(std::io::stderr(), "failed case: {}", self.0);
+        }
+    }
 }
 
 #[cfg(test)]

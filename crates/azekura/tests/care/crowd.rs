@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use azekura::Kind;
 use azekura::object::{Options, Store};
+use azekura::testkit::configuration::object_options;
+use azekura::testkit::suite::{case, share, tried_at_least};
 use azekura::testkit::{Random, round_seed, tried};
 
 use super::{id, options, store_with, value};
@@ -81,8 +83,8 @@ fn is_explained(events: &[Event]) -> bool {
 }
 
 /// Threads on three objects; the events of each. `lost`: a planted bug, gets that answer with what was there before.
-fn history(seed: u64, is_stale: bool) -> Vec<Vec<Event>> {
-    let (_, store) = store_with(&options());
+fn history(seed: u64, options: &Options, is_stale: bool) -> Vec<Vec<Event>> {
+    let (_, store) = store_with(options);
     let clock = AtomicU64::new(0);
     let threads = 4;
     let sequences = parking(threads);
@@ -167,9 +169,16 @@ fn operate(store: &Store, random: &mut Random, n: u64, version: u64) -> Saw {
 
 #[test]
 fn what_threads_see_of_an_object_has_an_order() {
+    const HISTORIES: u64 = 600;
     let mut events = 0;
-    for seed in 0..60 {
-        for of in history(round_seed() + seed, false) {
+    for seed in 0..share(HISTORIES) {
+        let seed = round_seed() + seed;
+        let options = Options {
+            background: seed.is_multiple_of(2),
+            ..object_options(&mut Random::new(!seed), 768 << 10)
+        };
+        let _shown = case(seed, &options);
+        for of in history(seed, &options, false) {
             events += of.len();
             // Cut at a number: an operation left out might have been seen.
             if of.len() < 63 {
@@ -177,13 +186,14 @@ fn what_threads_see_of_an_object_has_an_order() {
             }
         }
     }
-    tried(&format!("{events} operations of 4 threads on 3 objects"));
+    let what = "operations of 4 threads on 3 objects";
+    tried_at_least(events as u64, HISTORIES * 80, what);
 }
 
 #[test]
 fn a_value_that_nobody_put_has_no_order() {
     let seen = (0..20).any(|seed| {
-        let all = history(seed, true);
+        let all = history(seed, &options(), true);
         all.iter().any(|of| of.len() < 63 && !is_explained(of))
     });
     assert!(seen, "the planted bug is not seen");
@@ -377,12 +387,13 @@ fn kill(file: &Path, first: &[u64], least: usize) -> Vec<u64> {
 
 #[test]
 fn a_process_that_is_killed_while_sixteen_threads_put_keeps_what_it_acknowledged() {
+    const KILLS: u64 = 120;
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("killed.azo");
     Store::create(&file, &on_disk()).unwrap().close().unwrap();
     let mut random = Random::new(round_seed());
     let mut first = vec![0; THREADS as usize];
-    for round in 0..12 {
+    for round in 0..share(KILLS) {
         let said = kill(&file, &first, random.index(400));
         let store = Store::open(&file, &on_disk()).unwrap();
         for (thread, first) in first.iter_mut().enumerate() {
@@ -398,8 +409,7 @@ fn a_process_that_is_killed_while_sixteen_threads_put_keeps_what_it_acknowledged
         assert!(store.check(true, &mut |_, _| {}).unwrap().is_sound());
         store.close().unwrap();
     }
-    tried(&format!(
-        "12 kills, {} operations of {THREADS} threads",
-        first.iter().sum::<u64>()
-    ));
+    let operations = first.iter().sum::<u64>();
+    let what = format!("kills, {operations} operations of {THREADS} threads");
+    tried_at_least(share(KILLS), KILLS, &what);
 }

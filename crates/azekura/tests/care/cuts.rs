@@ -12,7 +12,8 @@ use azekura::io::{Access, Directory};
 use azekura::object::layout::{ENGINE, ROOT_SEED, Root, Super};
 use azekura::object::{ObjectId, Options, Store};
 use azekura::testkit::crash::{Config, Counts, Crash, Ledger, explore};
-use azekura::testkit::tried;
+use azekura::testkit::round_seed;
+use azekura::testkit::suite::{share, tried_at_least};
 
 use super::defects::{Do, NAME, create, every_crash, open};
 use super::{contents, id, options, value};
@@ -61,10 +62,19 @@ fn is_filled(store: &Store) -> Result<(), String> {
 
 #[test]
 fn a_crash_while_copying_leaves_a_whole_copy_or_none() {
+    let mut counts = Counts::default();
+    for seed in 0..share(20) {
+        counts = counts.plus(cut_copies(3 + seed + round_seed()));
+    }
+    let what = format!("states of a store that was copied: {counts:?}");
+    tried_at_least(counts.crash_states, 2000, &what);
+}
+
+fn cut_copies(seed: u64) -> Counts {
     let copy = Path::new("copy.azo");
-    let mut config = Config::new(3).quick(120);
+    let mut config = Config::new(seed).quick(120);
     config.recovery_one_in = 0;
-    let counts = explore(
+    explore(
         &config,
         |disk, ledger| {
             let store = filled(disk, ledger);
@@ -88,9 +98,7 @@ fn a_crash_while_copying_leaves_a_whole_copy_or_none() {
             crash.recovered();
             Ok(u64::from(exists))
         },
-    );
-    tried(&format!("copy: {counts:?}"));
-    assert!(counts.crash_states > 100, "{counts:?}");
+    )
 }
 
 /// Where the root of the last checkpoint, and the first leaf, stand in the file.
@@ -115,8 +123,8 @@ fn repaired(disk: &SimDisk) -> azekura::Result<()> {
     Store::repair_on(&storage, None, &mut |_, _| {}).map(drop)
 }
 
-fn cut_repairs(which: usize) -> Counts {
-    let mut config = Config::new(7 + which as u64).quick(120);
+fn cut_repairs(which: usize, seed: u64) -> Counts {
+    let mut config = Config::new(7 + which as u64 + seed).quick(120);
     config.recovery_one_in = 32;
     explore(
         &config,
@@ -160,8 +168,11 @@ fn cut_repairs(which: usize) -> Counts {
 #[test]
 fn a_repair_that_is_cut_is_made_again() {
     for which in [0, 1] {
-        let counts = cut_repairs(which);
-        tried(&format!("repair: {counts:?}"));
-        assert!(counts.crash_states > 100, "{counts:?}");
+        let mut counts = Counts::default();
+        for seed in 0..share(20) {
+            counts = counts.plus(cut_repairs(which, seed + round_seed()));
+        }
+        let what = format!("states of a store that was repaired: {counts:?}");
+        tried_at_least(counts.crash_states, 2000, &what);
     }
 }

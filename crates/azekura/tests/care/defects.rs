@@ -13,7 +13,8 @@ use azekura::io::sim::{Fault, Limits, Operation, SimDisk};
 use azekura::io::{Access, Directory, Storage};
 use azekura::object::{Change, Options, Store};
 use azekura::testkit::crash::{Config, Counts, Crash, Ledger, explore};
-use azekura::testkit::tried;
+use azekura::testkit::round_seed;
+use azekura::testkit::suite::{share, tried_at_least};
 use azekura::{Durability, Kind, Result};
 
 use super::{id, opened, options, store_with, value};
@@ -116,8 +117,8 @@ pub(crate) fn verify(
 
 pub(crate) fn every_crash(name: &str, steps: &[Do], options: &Options) {
     let mut counts = Counts::default();
-    for seed in 0..2 {
-        let mut config = Config::new(seed).quick(80);
+    for seed in 0..share(20) {
+        let mut config = Config::new(seed + round_seed()).quick(80);
         config.recovery_one_in = 64;
         let work = |disk: &SimDisk, ledger: &Ledger| {
             let store = create(disk, options).unwrap();
@@ -143,8 +144,8 @@ pub(crate) fn every_crash(name: &str, steps: &[Do], options: &Options) {
             verify(crash, steps, options)
         }));
     }
-    tried(&format!("{name}: {counts:?}"));
-    assert!(counts.crash_states > 50, "{name}: {counts:?}");
+    let what = format!("states, {name}: {counts:?}");
+    tried_at_least(counts.crash_states, 510, &what);
 }
 
 /// Room for five objects of a unit or two.
@@ -497,9 +498,7 @@ fn a_synced_batch_stays_when_the_room_of_an_object_replaced_since_is_used_again(
             store.check_room().unwrap();
         }
     }
-    tried(&format!(
-        "a synced batch, and room used again: {states} states"
-    ));
+    tried_at_least(states, 101, "states of a synced batch, and room used again");
     assert!(states > 100, "{states}");
 }
 
@@ -582,7 +581,7 @@ fn what_is_put_between_the_flushes_of_two_devices_is_not_marked_durable() {
             store.put(id(4), &value(4, 9000)).unwrap();
         }
     }
-    tried(&format!("a put between two flushes: {states} states"));
+    tried_at_least(states, 101, "states after a put between two flushes");
     assert!(states > 100, "{states}");
 }
 

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use azekura::io::Storage;
 use azekura::io::memory::Memory;
 use azekura::object::{Change, ObjectId, Options, Store, StoreReader};
-use azekura::testkit::{Random, round_seed, tried};
+use azekura::testkit::suite::{share, tried_at_least};
+use azekura::testkit::{Random, round_seed};
 use azekura::{Durability, Kind};
 
 use super::options;
@@ -115,6 +116,7 @@ impl Shape {
 /// then. Where only packs were written, strides were told for ever that no recovery needs to scan.
 #[test]
 fn removals_are_never_refused() {
+    const DRAWN: u64 = 600;
     let mut random = Random::new(round_seed() + 15);
     let orders = [Order::Any, Order::Rising, Order::Mixed];
     let mut shapes = Vec::new();
@@ -138,7 +140,7 @@ fn removals_are_never_refused() {
             }
         }
     }
-    for _ in 0..120 {
+    for _ in 0..share(DRAWN) {
         let shortest = random.index(3000);
         shapes.push(Shape {
             journal: (36 + random.below(100)) * 4096,
@@ -149,7 +151,8 @@ fn removals_are_never_refused() {
         });
     }
     let count: usize = shapes.iter().map(Shape::fill_and_empty).sum();
-    tried(&format!("{} full stores, {count} objects", shapes.len()));
+    let what = format!("full stores, {count} objects");
+    tried_at_least(shapes.len() as u64, DRAWN, &what);
 }
 
 /// The sequence of a segment was read from its header: with that rotten what stood there was let go with it, though it could be

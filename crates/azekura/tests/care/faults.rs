@@ -1,21 +1,25 @@
 //! Every write, sync, resize and read of the device fails once: nothing acknowledged is lost, and nothing is made up.
 //!
 //! After a failure the handle goes on or is poisoned; the store that opens then, also after a death or a power cut, has of each
-//! object a state that it had or was about to get. A store that swallows an error is seen.
+//! object a state that it had or was about to get. Options and workloads are drawn from seeds. A store that swallows an error is
+//! seen.
 //! Lines beginning `tried:` say how much was tried.
 
 use std::panic::catch_unwind;
 
-use azekura::Kind;
 use azekura::io::sim::{Fault, Operation, SimDisk};
+use azekura::object::Options;
+use azekura::testkit::configuration::object_options;
 use azekura::testkit::crash::{Config, Counts, Ledger, fail_each};
-use azekura::testkit::{Random, tried};
+use azekura::testkit::suite::{case, share, tried_at_least};
+use azekura::testkit::{Random, round_seed};
+use azekura::{Durability, Kind};
 
 use super::defects::{Do, act, create, open, verify};
 use super::{id, options, value};
 
-fn steps() -> Vec<Do> {
-    let mut random = Random::new(9);
+fn steps(seed: u64) -> Vec<Do> {
+    let mut random = Random::new(9 + seed);
     (0..50)
         .map(|at| match random.below(14) {
             0 => Do::Sync,
@@ -31,8 +35,8 @@ fn steps() -> Vec<Do> {
 }
 
 /// Works until the first error.
-fn work(disk: &SimDisk, ledger: &Ledger, steps: &[Do], swallows: bool) {
-    let Ok(store) = create(disk, &options()) else {
+fn work(disk: &SimDisk, ledger: &Ledger, steps: &[Do], options: &Options, swallows: bool) {
+    let Ok(store) = create(disk, options) else {
         return;
     };
     for step in steps {
@@ -48,11 +52,14 @@ fn work(disk: &SimDisk, ledger: &Ledger, steps: &[Do], swallows: bool) {
             }),
             None => act(&store, *step).map(|()| ledger.synced()),
         };
+        if done.is_ok() && of.is_some() && options.durability == Durability::Power {
+            ledger.synced();
+        }
         let Err(error) = done else { continue };
-        let told = [Kind::Io, Kind::Full, Kind::Poisoned];
+        let kinds = [Kind::Io, Kind::Full, Kind::Poisoned];
         assert!(
-            told.contains(&error.kind()),
-            "a fault is told as one: {error}"
+            kinds.contains(&error.kind()),
+            "a fault is reported as one: {error}"
         );
         // What was there is still read, until the new value is there.
         if let (Some(n), Some(Ok(before)), Do::Put(_, version, len)) = (of, before, *step) {
@@ -69,25 +76,37 @@ fn work(disk: &SimDisk, ledger: &Ledger, steps: &[Do], swallows: bool) {
     }
 }
 
-fn try_each(operation: Operation, fault: Fault, swallows: bool) -> Counts {
-    let steps = steps();
-    let mut config = Config::new(5).quick(8);
+fn try_each(
+    operation: Operation,
+    fault: Fault,
+    seed: u64,
+    options: &Options,
+    swallows: bool,
+) -> Counts {
+    let steps = steps(seed);
+    let mut config = Config::new(5 + seed).quick(8);
     config.recovery_one_in = 0;
     fail_each(
         &config,
         operation,
         fault,
-        |disk, ledger| work(disk, ledger, &steps, swallows),
-        |crash| verify(crash, &steps, &options()),
+        |disk, ledger| work(disk, ledger, &steps, options, swallows),
+        |crash| verify(crash, &steps, options),
     )
 }
 
+/// Each call of `operation` fails once, under options of several seeds.
 fn fail(operation: Operation, fault: Fault) {
-    let counts = try_each(operation, fault, false);
-    assert!(counts.kills > 0, "{operation:?} is called and fails");
-    tried(&format!(
-        "{operation:?} fails by {fault:?} at each call: {counts:?}"
-    ));
+    let mut sum = try_each(operation, fault, 0, &options(), false);
+    assert!(sum.kills > 0, "{operation:?} is called and fails");
+    for seed in 1..=share(20) {
+        let seed = seed + round_seed();
+        let options = object_options(&mut Random::new(!seed), 768 << 10);
+        let _shown = case(seed, &options);
+        sum = sum.plus(try_each(operation, fault, seed, &options, false));
+    }
+    let what = format!("states after {operation:?} failed by {fault:?}: {sum:?}");
+    tried_at_least(sum.crash_states + sum.kills, 20, &what);
 }
 
 #[test]
@@ -110,7 +129,7 @@ fn room_that_is_refused_loses_nothing() {
 
 #[test]
 fn an_error_that_is_swallowed_is_seen() {
-    let seen = catch_unwind(|| try_each(Operation::Write, Fault::Error, true));
+    let seen = catch_unwind(|| try_each(Operation::Write, Fault::Error, 0, &options(), true));
     let seen = seen.expect_err("it is seen").downcast::<String>();
     assert!(seen.expect("a message").contains("legal are"));
 }

@@ -17,24 +17,46 @@ use azekura::record::memory::snapshot::{Snapshot, save_to};
 use azekura::record::memory::std_hash::StdHashDb;
 use azekura::record::memory::std_tree::StdTreeDb;
 use azekura::testkit::damage::{Effort, Image, Verdict, fuzz, read_all};
-use azekura::testkit::round_seed;
-use azekura::testkit::suite::share;
+use azekura::testkit::suite::{case, share, tried_at_least};
+use azekura::testkit::{Random, round_seed, tried};
 use azekura::{Engine, Error, Kind, Reader};
 
 use crate::stores::Failing;
 use crate::{
-    NAME, bytes_of, bytes_with_salt, fill, load_from, load_on, save_on, small_blocks, storage_of,
-    tree, tried,
+    NAME, bytes_of, bytes_with_salt, fill, load_from, load_on, save_on, save_on_with, small_blocks,
+    storage_of, tree,
 };
+
+/// Bytes of a block, and records of two snapshots.
+fn drawn(seed: u64) -> (usize, u64, u64) {
+    let mut random = Random::new(!seed);
+    let block_size = *random.choose(&[1, 100, 512, 512, 4096, 256 << 10]);
+    (block_size, 1 + random.below(100), 1 + random.below(100))
+}
 
 #[test]
 fn a_power_cut_at_any_event_leaves_the_previous_snapshot_or_the_new_one() {
-    let disk = SimDisk::new(1 + round_seed());
-    let (db, old) = tree(1, 60);
+    const STATES: u64 = 10_000;
+    let (mut states, mut seed) = (0, round_seed());
+    while states < share(STATES) {
+        states += cut_while_replaced(seed);
+        seed += 1;
+    }
+    let what = "states after a cut or a death while a snapshot is replaced";
+    tried_at_least(states, STATES, what);
+}
+
+/// Replaces a snapshot, and cuts it at every event; how many states there were.
+fn cut_while_replaced(seed: u64) -> u64 {
+    let disk = SimDisk::new(1 + seed);
+    let (block_size, before, after) = drawn(seed);
+    let _shown = case(seed, &(block_size, before, after));
+    let (db, old) = tree(2 * seed + 1, before);
+    let save_on = |disk: &SimDisk, db| save_on_with(disk, db, block_size);
     save_on(&disk, &db).expect("the first").expect("whole");
     let begin = disk.events();
     db.clear().expect("a clear");
-    let new = fill(&db, 2, 70);
+    let new = fill(&db, 2 * seed + 2, after);
     save_on(&disk, &db).expect("the second").expect("whole");
     let limits = Limits {
         exhaustive: 64,
@@ -60,9 +82,7 @@ fn a_power_cut_at_any_event_leaves_the_previous_snapshot_or_the_new_one() {
         }
     }
     assert!(news > 0 && news < states);
-    tried(&format!(
-        "{states} states after a cut or a death while a snapshot is replaced, {news} the new one"
-    ));
+    states
 }
 
 #[test]
@@ -101,10 +121,8 @@ fn a_call_that_fails_leaves_the_previous_snapshot() {
             }
         }
     }
+    tried_at_least(failed, 41, "failing calls while a snapshot is replaced");
     assert!(failed > 40);
-    tried(&format!(
-        "{failed} failing calls while a snapshot is replaced"
-    ));
 }
 
 #[test]
@@ -175,7 +193,7 @@ fn a_file_cut_at_any_length_is_refused() {
     let error = load_from(storage_of(&longer)).expect_err("it is too long");
     let what = "follows the end mark";
     assert!(error.to_string().contains(what), "{error}");
-    tried(&format!("{} lengths of a file", bytes.len()));
+    tried_at_least(bytes.len() as u64, 3000, "lengths of a file");
 }
 
 fn image(older: u64, seed: u64, count: u64) -> Image {
@@ -193,12 +211,17 @@ fn image(older: u64, seed: u64, count: u64) -> Image {
 
 #[test]
 fn a_damaged_snapshot_gives_all_that_was_saved_or_an_error() {
-    let images = vec![
+    const CASES: u64 = 20_000;
+    let mut images = vec![
         image(1, 2, 0),
         image(3, 4, 5),
         image(5, 6, 60),
         image(7, 7, 300),
     ];
+    images.extend((0..share(100)).map(|seed| {
+        let seed = seed + round_seed();
+        image(100 + 2 * seed, 101 + 2 * seed, drawn(seed).1)
+    }));
     let verify = |image: &Image, bytes: Vec<u8>| {
         if bytes == image.older {
             let what = "the older snapshot, undamaged";
@@ -217,14 +240,14 @@ fn a_damaged_snapshot_gives_all_that_was_saved_or_an_error() {
         }
     };
     let effort = Effort {
-        cases: share(20_000),
+        cases: share(CASES),
         seed: 11 + round_seed(),
         ..Effort::QUICK
     };
     let counts = fuzz(images, Arc::new(verify), &effort);
     let counts = counts.unwrap_or_else(|failure| panic!("{failure}"));
     assert!(counts.refused > counts.cases / 2 && counts.partly == 0);
-    tried(&format!("snapshots: {counts}"));
+    tried_at_least(counts.cases, CASES, &format!("cases, snapshots: {counts}"));
 }
 
 /// What is loaded if no checksum is looked at: records by their lengths alone.

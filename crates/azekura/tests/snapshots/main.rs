@@ -26,7 +26,7 @@ use azekura::record::memory::snapshot::{Loaded, Options, Saved, Snapshot, load, 
 use azekura::record::memory::std_hash::StdHashDb;
 use azekura::record::memory::std_tree::StdTreeDb;
 use azekura::record::memory::tiny::TinyDb;
-use azekura::testkit::{ModelDb, Random, tried};
+use azekura::testkit::{ModelDb, Random};
 use azekura::{Edit, Engine, Kind, Reader, Result, Verbs};
 use stores::{Failing, Timed};
 
@@ -84,8 +84,16 @@ fn tree(seed: u64, count: u64) -> (StdTreeDb, State) {
 }
 
 fn save_on(disk: &SimDisk, source: &dyn Reader) -> Result<Option<Saved>> {
-    let name = Path::new(NAME);
-    save_to(source, &disk.directory(), name, &small_blocks(), &mut go_on)
+    save_on_with(disk, source, small_blocks().block_size)
+}
+
+fn save_on_with(disk: &SimDisk, source: &dyn Reader, block_size: usize) -> Result<Option<Saved>> {
+    let (directory, name) = (disk.directory(), Path::new(NAME));
+    let options = Options {
+        block_size,
+        ..Options::default()
+    };
+    save_to(source, &directory, name, &options, &mut go_on)
 }
 
 fn load_from(storage: Arc<dyn Storage>) -> Result<State> {

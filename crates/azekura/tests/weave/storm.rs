@@ -12,6 +12,7 @@ use azekura::io::sim::{Limits, SimDisk};
 use azekura::io::{Access, Directory};
 use azekura::object::{self, Change, ObjectId, Snapshot};
 use azekura::record::hash::{self, Compression, HashDb};
+use azekura::testkit::configuration::{Within, hash_options};
 use azekura::testkit::crash::{Config, Counts};
 use azekura::testkit::storm::{Engine, Promise, Shape, Store, storm};
 use azekura::testkit::suite::{share, tried_at_least};
@@ -79,7 +80,7 @@ impl Hash {
             ]),
             background: false,
             capacity: SimDisk::FILE_SIZE_MAX,
-            ..hash::Options::default()
+            ..hash_options(&mut random.clone(), &Within::bytes(SimDisk::FILE_SIZE_MAX))
         };
         Self(options, disk_size)
     }

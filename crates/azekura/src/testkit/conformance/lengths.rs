@@ -2,18 +2,20 @@
 //!
 //! A record is stored in one of several forms, and a change from one to another is a case of its own. [`edges`] are the
 //! lengths beside which a form, a page or a segment ends; each is put over each. Which form an engine chooses is its own.
+//! A full run takes every length around the longest short frame, another one every eighth.
 
-use super::{Outcomes, equal};
+use super::{Effort, Outcomes, equal};
 use crate::engine::Engine;
+use crate::testkit::suite::is_full;
 use crate::verbs::Verbs;
 
 /// Lengths on both sides of the edges of every encoding, up to `max`, rising. `segment` is the length of a segment, or of
-/// what takes its place.
-pub fn edges(segment: usize, max: usize) -> Vec<usize> {
-    let mut lens = vec![0, 1, 254, 255, 256, 257];
+/// what takes its place. Around the longest short frame every `step`th length is among them.
+pub fn edges(segment: usize, max: usize, step: usize) -> Vec<usize> {
+    let mut lens = vec![0, 1, 2, 253, 254, 255, 256, 257, 258];
     // A short frame's value, with a key of up to 255 bytes beside it.
-    lens.extend((65_480..=65_560).step_by(8));
-    for edge in [4096, 65_536, segment / 2, segment, 70_000] {
+    lens.extend((65_480..=65_560).step_by(step));
+    for edge in [4096, 65_536, segment / 2, segment, 70_000, 1 << 20] {
         lens.extend([edge - 1, edge, edge + 1]);
     }
     lens.sort_unstable();
@@ -27,10 +29,16 @@ pub fn value(len: usize, turn: u8) -> Vec<u8> {
     vec![(len as u8).wrapping_mul(2) ^ turn | 1 << 7; len]
 }
 
-pub(super) fn lengths(engine: &dyn Engine) -> Outcomes<u64> {
+/// The step of [`edges`]: 1 in a full run.
+pub fn step() -> usize {
+    if is_full() { 1 } else { 8 }
+}
+
+pub(super) fn lengths(engine: &dyn Engine, effort: &Effort) -> Outcomes<u64> {
     // What takes more is tried on an engine's own file, whose segments are known.
     let max = engine.promise().value_len_max.min(70_001) as usize;
-    let lens = edges(1 << 16, max);
+    let is_whole = effort.sequences >= Effort::QUICK.sequences;
+    let lens = edges(1 << 16, max, if is_whole { step() } else { 8 });
     let mut count = 0;
     for &old in &lens {
         for &new in &lens {

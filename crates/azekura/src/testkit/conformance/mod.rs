@@ -95,6 +95,13 @@ pub struct Report {
     pub counts: Vec<(&'static str, u64)>,
 }
 
+impl Report {
+    /// All that was compared.
+    pub fn total(&self) -> u64 {
+        self.counts.iter().map(|(_, count)| count).sum()
+    }
+}
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "conformance of {}:", self.engine)?;
@@ -155,9 +162,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("records put and read many at once", many),
     ("updates of many at once", updates_of_many),
     ("limits", limits),
-    ("values over values of other lengths", |engine, _| {
-        lengths(engine)
-    }),
+    ("values over values of other lengths", lengths),
     ("clearings", clearings),
     ("updates by threads", threads),
     ("records scanned beside writers", scans_beside_writers),

@@ -1,11 +1,14 @@
-//! Values of every length over values of every length, by each way in, and the file as a kill leaves it.
+//! Values of every length over values of every length, by the method of the type and through `dyn Engine`, and the file as a
+//! kill leaves it.
 //!
 //! The suite of conformance puts lengths over each other in any engine; here the file is also opened from a copy that
-//! were not closed, and the segments are of known size, so that half of one and a whole one are among the lengths.
+//! was not closed, and the segments are of known size, so that half of one and a whole one are among the lengths. Segments are
+//! small, usual, and those of the default options. A full run puts each edge over each, with every length around the longest
+//! short frame; another one every eighth of these, and of small segments some over each.
 
 use super::*;
-use crate::testkit::conformance::lengths::{edges, value};
-use crate::testkit::suite::tried_at_least;
+use crate::testkit::conformance::lengths::{edges, step, value};
+use crate::testkit::suite::{is_full, tried_at_least};
 use crate::verbs::Verbs;
 
 fn options_of(segment_size: u64) -> Options {
@@ -20,8 +23,11 @@ type Put = fn(&HashDb, &[u8], &[u8]) -> crate::error::Result<()>;
 
 /// What `put` puts of `new` over `old` is there after a kill, and nothing is damaged.
 fn survives(options: &Options, old: &[usize], new: &[usize], put: Put) -> u64 {
+    // Long values fill whole segments: a few at a time.
+    let some = |len: &usize| old.chunks(if *len > 70_001 { 16 } else { 128 });
+    let each = new.iter().flat_map(|len| some(len).map(move |old| (*len, old)));
     let mut count = 0;
-    for &len in new {
+    for (len, old) in each {
         let memory = Memory::new(1 << 28).unwrap();
         let db = HashDb::create_on(memory.clone(), options).unwrap();
         let key = |before: usize| (before as u32).to_le_bytes();
@@ -53,16 +59,25 @@ fn any_length_over_any_length_survives_a_kill() {
         Verbs::put(db as &dyn Engine, key, value)
     }];
     let few = [0, 255, 65_528, 65_536, 70_000];
-    for segment in [4096, 1 << 18, 1 << 20] {
-        let all = edges(segment as usize, 4 << 20);
-        let (short, long): (Vec<_>, Vec<_>) = all.into_iter().partition(|len| *len <= 70_001);
+    // 0: what the default options choose.
+    for segment in [4096, 1 << 18, 1 << 20, 0] {
         let options = options_of(segment);
+        let memory = Memory::new(1 << 28).unwrap();
+        let db = HashDb::create_on(memory, &options).unwrap();
+        let size = db.log().geometry().segment_size();
+        let all = edges(size as usize, 4 << 20, step());
+        let (short, long): (Vec<_>, Vec<_>) = all.iter().copied().partition(|len| *len <= 70_001);
         for put in ways {
-            // All pairs with the largest; of the others, and of long values, some beside each edge.
-            let old = if segment == 1 << 20 { &short[..] } else { &few };
-            count += survives(&options, old, &short, put);
-            count += survives(&options, &few, &long, put);
+            if is_full() {
+                count += survives(&options, &all, &all, put);
+            } else {
+                // All pairs with the largest; of the others, and of long values, some beside each edge.
+                let old = if size >= 1 << 19 { &short[..] } else { &few };
+                count += survives(&options, old, &short, put);
+                count += survives(&options, &few, &long, put);
+                count += survives(&options, &long, &few, put);
+            }
         }
     }
-    tried_at_least(count, 1000, "pairs of lengths");
+    tried_at_least(count, 40_000, "pairs of lengths");
 }
