@@ -25,7 +25,9 @@ type Put = fn(&HashDb, &[u8], &[u8]) -> crate::error::Result<()>;
 fn survives(options: &Options, old: &[usize], new: &[usize], put: Put) -> u64 {
     // Long values fill whole segments: a few at a time.
     let some = |len: &usize| old.chunks(if *len > 70_001 { 16 } else { 128 });
-    let each = new.iter().flat_map(|len| some(len).map(move |old| (*len, old)));
+    let each = new
+        .iter()
+        .flat_map(|len| some(len).map(move |old| (*len, old)));
     let mut count = 0;
     for (len, old) in each {
         let memory = Memory::new(1 << 28).unwrap();
