@@ -1,20 +1,40 @@
-//! `repair`: saves what is left of a damaged file into a new one, and says what was lost.
-//! The damaged file is only read. The exit code is 8 if something was lost or is in doubt.
+//! `repair`: saves what is left of a damaged file into a new one, and says what was lost, and which records are in doubt and why.
+//! The damaged file is only read. The exit code is 8 if something was lost or is in doubt. A list names a thousand at most; what
+//! it leaves out is counted.
 //! It does not guess: a record comes out only if its checksum holds.
 
 use std::path::PathBuf;
 
 use azekura::Result;
 use azekura::record::hash;
+use serde::Serialize;
 use serde_json::json;
 
 use crate::exit::Outcome;
+use crate::format::JsonRecord;
 use crate::output::{Output, counted};
 use crate::progress::Progress;
 use crate::store::refuse_existing;
 
+const HELP: &str = "\
+Records in doubt are in the new file, and may be older than what was stored last, or had been removed: each is named with the
+reason. Compare them with a backup.
+
+Exit codes: 6 the damaged file is in use; 8 something is lost or in doubt.
+`azekura --help` lists all.";
+
+/// A record in doubt, as JSON has it.
+#[derive(Serialize)]
+struct InDoubt<'a> {
+    #[serde(flatten)]
+    key: JsonRecord<'a>,
+    offset: u64,
+    why: String,
+}
+
 /// Save what is left of a damaged file into a new one
 #[derive(clap::Args)]
+#[command(after_help = HELP)]
 pub(crate) struct Repair {
     /// The damaged file; it is not changed
     damaged: PathBuf,
@@ -32,27 +52,52 @@ impl Repair {
         let report = hash::repair(&self.damaged, &self.target, &mut progress.report())?;
         drop(progress);
         if self.json {
+            let named = report.doubted.iter().map(|doubted| InDoubt {
+                key: JsonRecord::new(&doubted.key, None),
+                offset: doubted.offset,
+                why: doubted.reason.to_string(),
+            });
+            let doubted: Vec<_> = named.collect();
             out.json(&json!({
                 "recovered": report.recovered,
                 "doubtful": report.doubtful,
+                "doubted": doubted,
+                "losses": report.losses,
                 "lost": report.lost,
             }))?;
         } else {
-            for lost in &report.lost {
-                out.line(format_args!("lost: {lost}"))?;
-            }
-            out.line(format_args!(
-                "{} recovered, {} of them in doubt, {}",
-                counted(report.recovered, "record", "records"),
-                report.doubtful,
-                counted(report.lost.len() as u64, "loss", "losses")
-            ))?;
+            print(&report, out)?;
         }
-        let whole = report.lost.is_empty() && report.doubtful == 0;
+        let whole = report.losses == 0 && report.doubtful == 0;
         Ok(if whole {
             Outcome::Yes
         } else {
             Outcome::Damaged
         })
+    }
+}
+
+fn print(report: &hash::RepairReport, out: &mut Output<'_>) -> Result<()> {
+    for lost in &report.lost {
+        out.line(format_args!("lost: {lost}"))?;
+    }
+    more(out, "lost", report.losses, report.lost.len())?;
+    for doubted in &report.doubted {
+        out.line(format_args!("in doubt: {doubted}"))?;
+    }
+    more(out, "in doubt", report.doubtful, report.doubted.len())?;
+    out.line(format_args!(
+        "{} recovered, {} of them in doubt, {}",
+        counted(report.recovered, "record", "records"),
+        report.doubtful,
+        counted(report.losses, "loss", "losses")
+    ))
+}
+
+/// How many of `count` were not named.
+fn more(out: &mut Output<'_>, what: &str, count: u64, named: usize) -> Result<()> {
+    match count.saturating_sub(named as u64) {
+        0 => Ok(()),
+        more => out.line(format_args!("{what}: {more} more")),
     }
 }

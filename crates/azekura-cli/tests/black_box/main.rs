@@ -14,6 +14,7 @@ mod object_care;
 mod objects;
 mod program;
 mod records;
+mod repair;
 mod secured;
 mod serve;
 mod stress;

@@ -189,6 +189,44 @@ fn what_is_being_loaded_while_all_is_cleared_does_not_come_back() {
     }
 }
 
+/// A directory that was replaced was once put into a box while readers borrowed it, and cleared through that borrow.
+#[test]
+fn a_replaced_directory_stays_where_it_is_while_a_reader_may_borrow_it() {
+    let index = Index::new().unwrap();
+    for key in 1..=1000 {
+        insert(&index, key);
+    }
+    let first = index.directory.load(Ordering::Acquire);
+    let is_kept = || {
+        let retired = index.structure.lock();
+        let mut kept = retired.iter();
+        kept.any(|(_, Replaced(old))| old.load(Ordering::Relaxed) == first)
+    };
+    let replace = || {
+        let mut retired = index.structure.lock();
+        index.replace_directory(&mut retired, Directory::new(STRIPE_BITS).unwrap());
+    };
+    let pin = epoch::pin();
+    let borrowed = index.directory();
+    let words = || -> Vec<u64> {
+        let slots = borrowed.slots.iter();
+        slots.map(|slot| slot.load(Ordering::Relaxed)).collect()
+    };
+    let before = words();
+    assert!(before.iter().any(|word| *word != 0));
+    for _ in 0..3 {
+        replace();
+        assert!(is_kept(), "a reader borrows it");
+        assert!(std::ptr::eq(borrowed, first) && words() == before);
+    }
+    drop(pin);
+    // Other tests of this process may be pinned for a moment.
+    while is_kept() {
+        replace();
+        std::thread::yield_now();
+    }
+}
+
 #[test]
 fn threads_insert_while_others_look() {
     let index = Index::new().unwrap();

@@ -88,7 +88,7 @@ impl Log {
             let behind = at + len;
             let in_order = u64::from(behind) >= room
                 || self.map.load_u64(self.address(index, behind).offset()) == 0
-                || self.look_top(index, behind).is_ok();
+                || self.is_top(index, behind, &mut Vec::new());
             let of_clear = Frame::decode(&bytes, seed, at / 8)
                 .is_ok_and(|frame| frame.header.kind == FrameKind::Clear);
             if in_order && !of_clear {

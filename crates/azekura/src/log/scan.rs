@@ -90,7 +90,7 @@ impl Log {
     }
 
     /// The frame at offset `at`, if it is one that stands by itself.
-    pub(super) fn look_top(&self, index: u32, at: u32) -> std::result::Result<Frame<'_>, NoFrame> {
+    fn look_top(&self, index: u32, at: u32) -> std::result::Result<Frame<'_>, NoFrame> {
         let frame = self.look(self.address(index, at))?;
         if frame.has(INNER) {
             Err(NoFrame::Shape)
@@ -106,10 +106,17 @@ impl Log {
             // A large frame is alone in its segment.
             return None;
         }
+        let mut buf = Vec::new();
         (u64::from(at) + 8..room)
             .step_by(8)
             .map(|at| at as u32)
-            .find(|at| self.look_top(index, *at).is_ok())
+            .find(|at| self.is_top(index, *at, &mut buf))
+    }
+
+    /// Whether a frame that stands by itself begins at `at`: its copy verifies, since readers of other processes look, too.
+    pub(super) fn is_top(&self, index: u32, at: u32, buf: &mut Vec<u8>) -> bool {
+        let frame = self.look_copy(self.address(index, at), buf);
+        frame.is_ok_and(|frame| !frame.has(INNER))
     }
 
     /// Shows the records of a frame at `at` of segment `index`: itself, or the inner ones of a batch, each

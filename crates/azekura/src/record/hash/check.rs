@@ -6,6 +6,7 @@
 //! they change meanwhile is verified in its old or its new state. It does not stop at the first damage, and repairs none:
 //! `repair` does.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -16,8 +17,9 @@ use super::layout::{Image, ROOT_SEED};
 use super::open::damaged_slots;
 use super::recover::Known;
 use crate::engine::CheckReport;
-use crate::epoch;
+use crate::epoch::{self, Pin};
 use crate::error::Result;
+use crate::format::frame::Frame;
 use crate::index::Index;
 use crate::index::hash::{Hash, STRIPES};
 use crate::log::anchor::{Extent, read_extent};
@@ -44,6 +46,8 @@ pub(super) struct Checked<'c> {
     /// What opening found.
     pub(super) known: &'c Known,
     pub(super) count: &'c dyn Fn() -> u64,
+    /// Another process may write it meanwhile: frames are copied, and verified in the copy.
+    pub(super) is_shared: bool,
 }
 
 impl Core {
@@ -61,6 +65,7 @@ impl Core {
             durable: self.log.durable(),
             known: &self.known,
             count: &|| self.count(),
+            is_shared: false,
         }
         .check(progress)
     }
@@ -145,10 +150,15 @@ impl Checked<'_> {
         let (index, sequence) = (segment.index, segment.sequence);
         let mut from = FIRST_FRAME;
         loop {
-            let stop = self.log.walk(index, from, &mut |_, frame| {
+            let count = &mut |_: u32, frame: Frame<'_>| {
                 report.bytes += frame.len() as u64;
                 Ok(())
-            })?;
+            };
+            let stop = if self.is_shared {
+                self.log.walk_copied(index, from, count)
+            } else {
+                self.log.walk(index, from, count)
+            }?;
             let Stop::NoFrame { at, blank, reason } = stop else {
                 return Ok(());
             };
@@ -201,18 +211,22 @@ impl Checked<'_> {
             let mut keys = HashSet::with_capacity(entries.len());
             for (known, place) in entries {
                 let address = Address(place);
-                match self.log.frame(&pin, address) {
-                    Err(error) => report.note_record(address.offset(), &error),
-                    Ok(frame) => {
-                        let is_record = frame.header.kind.is_record();
-                        let offset = address.offset();
-                        if !is_record || Hash::of_key(frame.key, self.secrets).known() != known {
+                let offset = address.offset();
+                match self.key_at(&pin, address) {
+                    Err(error) => report.note_record(offset, &error),
+                    Ok(key) => {
+                        let is_of_entry =
+                            |key: &[u8]| Hash::of_key(key, self.secrets).known() == known;
+                        let Some(key) = key.filter(|key| is_of_entry(key)) else {
                             report
                                 .note(format!("an entry points to a wrong record at {offset:#x}"));
-                        } else if !keys.insert(frame.key) {
-                            let key = crate::error::quote(frame.key);
+                            continue;
+                        };
+                        if keys.contains(&key) {
+                            let key = crate::error::quote(&key);
                             report.note(format!("key {key} is there twice, again at {offset:#x}"));
                         } else {
+                            keys.insert(key);
                             report.records += 1;
                         }
                     }
@@ -221,6 +235,18 @@ impl Checked<'_> {
             at = next;
         }
         Ok(())
+    }
+
+    /// The key of the record at an address; `None`: what stands there is no record.
+    fn key_at<'p>(&'p self, pin: &'p Pin, address: Address) -> Result<Option<Cow<'p, [u8]>>> {
+        let is_record = |frame: &Frame<'_>| frame.header.kind.is_record();
+        if self.is_shared {
+            let mut buf = Vec::new();
+            let frame = self.log.copy_frame(address, &mut buf)?;
+            return Ok(is_record(&frame).then(|| frame.key.to_vec().into()));
+        }
+        let frame = self.log.frame(pin, address)?;
+        Ok(is_record(&frame).then_some(frame.key.into()))
     }
 }
 

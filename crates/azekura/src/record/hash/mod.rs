@@ -85,7 +85,7 @@ use crate::weave::Mutex;
 use recover::Known;
 
 pub use reader::HashReader;
-pub use repair::{RepairReport, repair, repair_storage};
+pub use repair::{Doubt, Doubted, RepairReport, repair, repair_storage};
 
 /// Longest key.
 pub const KEY_LEN_MAX: u64 = (8 << 20) - 1;

@@ -556,6 +556,7 @@ impl Persistent for HashReader {
                 durable: view.trust.durable,
                 known: &view.known,
                 count: &|| view.count(),
+                is_shared: true,
             };
             let report = checked.check(progress);
             tries += 1;

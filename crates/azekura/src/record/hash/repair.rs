@@ -9,11 +9,12 @@
 //! For stripes whose image is whole, frames before P count only if the image points to them. For the others the
 //! frames are all there is; cleaning has dropped old removals, so a record that was removed before P may come
 //! back. And what is lost behind P may have been a later value, or the removal, of any record before it. Such records
-//! are counted as *doubtful*. A frame of which one bit is wrong (`log::damaged`) is not lost: its records
-//! are brought over with the bit that its checksum asks for, and they alone are in doubt. What is lost is reported place by
-//! place.
+//! are *doubtful*: they are counted, and named with place and reason. A frame of which one bit is wrong (`log::damaged`) is not
+//! lost: its records are brought over with the bit that its checksum asks for, and they alone are in doubt. What is lost is
+//! reported place by place. Both lists are bounded; the counts are of all.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::fmt;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use super::layout::{Root, Super};
 use super::open::{read_root, read_super};
 use super::salvage::{find_segments, salvage};
 use super::{Compression, Core, HashDb, Options, value};
-use crate::error::{Kind, Result};
+use crate::error::{Error, Kind, Result, quote};
 use crate::format::frame::{Frame, FrameKind, Header};
 use crate::index::hash::Hash;
 use crate::index::hash::STRIPES;
@@ -34,6 +35,13 @@ use crate::io::{Access, Directory as _, Storage};
 use crate::log::layout::SegmentHeader;
 use crate::log::{Address, Log, LogPosition, Use};
 
+/// Lines and records that a report names; it counts all.
+const NAMED_MAX: usize = 1000;
+/// Bytes of keys that a report holds.
+const NAMED_BYTES_MAX: usize = 1 << 20;
+/// Places of lost records that one line names.
+const PLACES_MAX: usize = 16;
+
 /// What a repair brought over, and what it could not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RepairReport {
@@ -42,22 +50,115 @@ pub struct RepairReport {
     /// Of these, records that may have been removed or changed since: the part of the index that would know is lost, or of
     /// the log behind them.
     pub doubtful: u64,
-    /// One line per loss: what, and where.
+    /// These by name, in the order of the log: the first 1000 at most, and no more than 1 MiB of keys.
+    pub doubted: Vec<Doubted>,
+    /// How many losses there are.
+    pub losses: u64,
+    /// One line per loss: what, and where; at most 1000.
     pub lost: Vec<String>,
-    /// What was found before it may have been changed by what is lost there.
+    /// What was found before it may have been changed by what is lost there, at which offset of the damaged file.
     unsure_before: LogPosition,
+    unsure_at: u64,
+    /// Bytes of the keys in `doubted`.
+    named_bytes: usize,
+}
+
+/// A record that was brought over, and may not be what was stored last under its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Doubted {
+    /// Its key.
+    pub key: Vec<u8>,
+    /// Offset of its frame in the damaged file.
+    pub offset: u64,
+    /// Why it is in doubt.
+    pub reason: Doubt,
+}
+
+/// Why a record is in doubt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doubt {
+    /// One bit of its frame was wrong, and was set as the checksum asks for.
+    Rebuilt,
+    /// The part of the index that states whether it was removed or replaced is lost.
+    IndexLost,
+    /// The log at this offset of the damaged file is lost, where the record may have been removed or replaced.
+    LogLost(u64),
+}
+
+impl fmt::Display for Doubted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the record of key {} at offset {:#x}: {}",
+            quote(&self.key),
+            self.offset,
+            self.reason
+        )
+    }
+}
+
+impl fmt::Display for Doubt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rebuilt => {
+                f.write_str("one bit of it was wrong, and was set as its checksum asks for")
+            }
+            Self::IndexLost => f.write_str(
+                "the part of the index is lost that states whether it was removed or replaced",
+            ),
+            Self::LogLost(at) => write!(
+                f,
+                "the log at offset {at:#x} is lost, where it may have been removed or replaced"
+            ),
+        }
+    }
 }
 
 impl RepairReport {
-    /// Notes that the log cannot be read in `lost`, which `what` tells. Of what is before P the index knows better.
-    pub(super) fn lose(&mut self, last: &Super, lost: Range<LogPosition>, what: String) {
+    /// Notes that the log cannot be read in `lost`, at `offset` of the file, which `what` states. Of what is before P the index
+    /// knows better.
+    pub(super) fn lose_log(
+        &mut self,
+        last: &Super,
+        lost: Range<LogPosition>,
+        offset: u64,
+        what: String,
+    ) {
         if lost.end > last.start.position() {
-            self.unsure_before = self.unsure_before.max(lost.start);
-            self.lost.push(format!(
+            if lost.start > self.unsure_before {
+                (self.unsure_before, self.unsure_at) = (lost.start, offset);
+            }
+            self.lose(format!(
                 "{what}: records written before it may have been changed or removed there, and are in doubt"
             ));
         } else {
+            self.lose(what);
+        }
+    }
+
+    /// Notes one loss.
+    pub(super) fn lose(&mut self, what: String) {
+        self.losses += 1;
+        if self.lost.len() < NAMED_MAX {
             self.lost.push(what);
+        }
+    }
+
+    /// Notes what is damaged; the remedy is what this repair does.
+    fn lose_to(&mut self, error: Error) {
+        self.lose(error.without_remedy().to_string());
+    }
+
+    /// Notes that a record that was brought over is in doubt.
+    fn doubt(&mut self, key: Vec<u8>, offset: u64, reason: Doubt) {
+        self.doubtful += 1;
+        if self.doubted.len() < NAMED_MAX && self.named_bytes + key.len() <= NAMED_BYTES_MAX {
+            self.named_bytes += key.len();
+            self.doubted.push(Doubted {
+                key,
+                offset,
+                reason,
+            });
         }
     }
 }
@@ -128,7 +229,7 @@ pub fn repair_storage(
     let map = storage.map(size.next_multiple_of(4096).max(4096))?;
     let log = Log::new(Arc::clone(storage), map, last.geometry)?;
     let root = read_root(storage.as_ref(), last).unwrap_or_else(|error| {
-        report.lost.push(error.to_string());
+        report.lose_to(error);
         Root::new()
     });
     let known = Known::read(storage.as_ref(), last, &root, report);
@@ -164,10 +265,8 @@ pub fn repair_storage(
     })?;
     // Records the index knew and nobody found.
     let lost = known.missing(&log, &secrets, &rebuilt);
-    if lost > 0 {
-        report
-            .lost
-            .push(format!("{lost} records that the index knew are damaged"));
+    if lost.count > 0 {
+        report.lose(lost.to_string());
     }
     progress(1, 1);
     Ok(())
@@ -188,7 +287,7 @@ impl Known {
                     has_root.then_some(places)
                 }
                 Err(error) => {
-                    report.lost.push(error.to_string());
+                    report.lose_to(error);
                     None
                 }
             };
@@ -199,10 +298,10 @@ impl Known {
         self.0[stripe].as_deref()
     }
 
-    /// How many places hold no record that verifies or was `rebuilt`.
-    fn missing(&self, log: &Log, secrets: &RapidSecrets, rebuilt: &HashSet<u64>) -> u64 {
+    /// The places that hold no record that verifies or was `rebuilt`.
+    fn missing(&self, log: &Log, secrets: &RapidSecrets, rebuilt: &HashSet<u64>) -> Missing {
         let mut buf = Vec::new();
-        let mut lost = 0;
+        let mut lost = Missing::default();
         for (stripe, places) in self.0.iter().enumerate() {
             for place in places
                 .iter()
@@ -212,10 +311,49 @@ impl Known {
                 let found = log.copy_frame(Address(*place), &mut buf);
                 let is_there =
                     |frame: Frame<'_>| Hash::of_key(frame.key, secrets).stripe() == stripe;
-                lost += u64::from(!found.is_ok_and(is_there));
+                if !found.is_ok_and(is_there) {
+                    lost.note(Address(*place).offset());
+                }
             }
         }
         lost
+    }
+}
+
+/// Records that are in the index and cannot be read: how many, and the lowest offsets. Their keys stood there alone.
+#[derive(Default)]
+struct Missing {
+    count: u64,
+    offsets: BTreeSet<u64>,
+}
+
+impl Missing {
+    fn note(&mut self, offset: u64) {
+        self.count += 1;
+        self.offsets.insert(offset);
+        if self.offsets.len() > PLACES_MAX {
+            self.offsets.pop_last();
+        }
+    }
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.count {
+            1 => f.write_str("a record that the index knew is damaged, at offset")?,
+            count => write!(
+                f,
+                "{count} records that the index knew are damaged, at offsets"
+            )?,
+        }
+        for offset in &self.offsets {
+            write!(f, " {offset:#x}")?;
+        }
+        let more = self.count - self.offsets.len() as u64;
+        if more > 0 {
+            write!(f, " and {more} more")?;
+        }
+        Ok(())
     }
 }
 
@@ -234,8 +372,8 @@ struct Found {
     position: LogPosition,
     address: Address,
     removed: bool,
-    doubtful: bool,
-    rebuilt: bool,
+    /// Why it is in doubt, whatever is lost after it.
+    doubt: Option<Doubt>,
 }
 
 impl Newest {
@@ -261,8 +399,13 @@ impl Newest {
             position,
             address,
             removed,
-            doubtful: before && places.is_none() || !verifies,
-            rebuilt: !verifies,
+            doubt: if !verifies {
+                Some(Doubt::Rebuilt)
+            } else if before && places.is_none() {
+                Some(Doubt::IndexLost)
+            } else {
+                None
+            },
         };
         if !verifies {
             self.rebuilt
@@ -283,17 +426,21 @@ impl Newest {
         report: &mut RepairReport,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<()> {
-        let all = self.found.len() as u64;
+        let mut all: Vec<(Vec<u8>, Found)> = self.found.into_iter().collect();
+        // Losses and doubts are reported in the order of the log, which does not differ from run to run.
+        all.sort_unstable_by_key(|(_, found)| found.position);
+        let count = all.len() as u64;
         let mut buf = Vec::new();
-        for (done, (key, found)) in self.found.into_iter().enumerate() {
+        for (done, (key, found)) in all.into_iter().enumerate() {
             if done % 4096 == 0 {
-                progress(done as u64, all);
+                progress(done as u64, count);
             }
             if found.removed || found.position < self.cleared {
                 continue;
             }
+            let offset = found.address.offset();
             let frame = match self.rebuilt.get(&found.address.0) {
-                Some((header, value)) if found.rebuilt => Ok(Frame {
+                Some((header, value)) if found.doubt == Some(Doubt::Rebuilt) => Ok(Frame {
                     header: *header,
                     key: &key,
                     value,
@@ -306,11 +453,14 @@ impl Newest {
             });
             match copied {
                 Ok(()) => {
-                    let unsure = found.doubtful || found.position < report.unsure_before;
-                    report.doubtful += u64::from(unsure);
+                    let after = (found.position < report.unsure_before)
+                        .then_some(Doubt::LogLost(report.unsure_at));
+                    if let Some(reason) = found.doubt.or(after) {
+                        report.doubt(key, offset, reason);
+                    }
                 }
                 Err(error) if error.kind() == Kind::Corrupted => {
-                    report.lost.push(error.to_string());
+                    report.lose_to(error.key(&key));
                 }
                 Err(error) => return Err(error),
             }

@@ -35,7 +35,8 @@ pub(super) fn find_segments(
                 "the segment at offset {:#x} lies beyond the end of the file",
                 geometry.offset_of(segment.index)
             );
-            report.lose(last, all_of(segment.sequence), what);
+            let offset = geometry.offset_of(segment.index);
+            report.lose_log(last, all_of(segment.sequence), offset, what);
         }
         end <= size
     });
@@ -69,7 +70,7 @@ pub(super) fn find_segments(
             "the segment at offset {:#x}, where the log behind the checkpoint begins, is not there",
             geometry.offset_of(first)
         );
-        report.lose(last, all_of(from), what);
+        report.lose_log(last, all_of(from), geometry.offset_of(first), what);
     }
     segments.sort_by_key(|segment| segment.sequence);
     segments
@@ -118,7 +119,7 @@ fn headless(
             "the header of the segment at offset {:#x}, in which the log goes on, is damaged: its frames are read all the same",
             geometry.offset_of(next)
         );
-        report.lost.push(what);
+        report.lose(what);
         guessed.push(Segment {
             index: next,
             units: 1,
@@ -198,11 +199,12 @@ pub(super) fn salvage(
                 address.offset(),
                 or_never_written(last, position_of(from))
             );
-            report.lose(last, position_of(from)..position, what);
+            let offset = log.address(segment.index, from as u32).offset();
+            report.lose_log(last, position_of(from)..position, offset, what);
         }
         let len = frame.len() as u64;
         if !verifies {
-            report.lost.push(format!(
+            report.lose(format!(
                 "one bit of the frame at offset {:#x} is wrong: its records are brought over as its checksum asks for, and in doubt",
                 address.offset()
             ));
@@ -230,7 +232,8 @@ pub(super) fn salvage(
                     "a record of a damaged batch at offset {:#x} was left out",
                     address.offset()
                 );
-                report.lose(last, position..position_of(at + len), what);
+                let lost = position..position_of(at + len);
+                report.lose_log(last, lost, address.offset(), what);
             }
             _ => visit(position, address, frame, verifies),
         }
@@ -242,7 +245,8 @@ pub(super) fn salvage(
             log.address(segment.index, from as u32).offset(),
             or_never_written(last, position_of(from))
         );
-        report.lose(last, position_of(from)..position_of(room), what);
+        let offset = log.address(segment.index, from as u32).offset();
+        report.lose_log(last, position_of(from)..position_of(room), offset, what);
     }
 }
 

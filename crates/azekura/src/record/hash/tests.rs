@@ -5,8 +5,11 @@
 
 mod checked;
 mod cold;
+mod copied;
+mod doubted;
 mod end;
 mod lengths;
+mod synced;
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -20,6 +23,7 @@ use crate::format::frame::FrameKind;
 use crate::io::memory::Memory;
 use crate::io::sim::{Limits, SimDisk};
 use crate::io::{Access, Directory as _, Storage};
+use crate::log::Address;
 use crate::log::layout::FIRST_FRAME;
 use crate::testkit::Random;
 use crate::verbs::Verbs as _;
@@ -132,6 +136,16 @@ fn churn_stays_within_the_space_bound() {
     assert!(size < bound, "{size} bytes, at most {bound}");
     for i in 0..500u32 {
         assert_eq!(db.get(&i.to_le_bytes()).unwrap(), Some(vec![199; 100]));
+    }
+}
+
+/// A slot that is reserved and not filled looks like the last place there can be, which lies beyond the mapping.
+#[test]
+fn a_prefetch_of_any_place_stays_within_the_mapping() {
+    let db = HashDb::create_on(Memory::new(1 << 26).unwrap(), &small()).unwrap();
+    for place in [0, 1 << 20, (1 << 40) - 1] {
+        db.log().prefetch(Address(place));
+        db.log().prefetch_lines(Address(place), 70_000);
     }
 }
 

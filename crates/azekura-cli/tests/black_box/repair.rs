@@ -1,0 +1,96 @@
+//! `repair` names what it doubts.
+//!
+//! Each record in doubt is named with its key, its place and the reason, a thousand at most and how many more, as lines and as
+//! JSON. The files are those of a process that was killed: a library's handle is open while they are copied.
+
+use azekura::record::hash::{HashDb, Options};
+
+use crate::program::Place;
+
+fn key(n: u32) -> String {
+    format!("key-{n:05}")
+}
+
+/// `s.azh` as a process leaves it that was killed after it stored `count` records.
+fn killed(count: u32) -> (Place, Vec<u8>) {
+    let place = Place::new();
+    let options = Options {
+        background: false,
+        ..Options::default()
+    };
+    let db = HashDb::create(place.path("open.azh"), &options).expect("a new file");
+    for n in 0..count {
+        let value = format!("value {n}");
+        db.put(key(n).as_bytes(), value.as_bytes()).expect("a put");
+    }
+    db.put(b"\xff\x00", b"no text").expect("a put");
+    let bytes = place.read("open.azh");
+    (place, bytes)
+}
+
+/// Offset of the frame of a record, whose first word stands before the key.
+fn frame_at(bytes: &[u8], key: &[u8]) -> usize {
+    let at = bytes.windows(key.len()).position(|found| found == key);
+    at.expect("records are stored as they are") - 8
+}
+
+fn json(text: &[u8]) -> serde_json::Value {
+    serde_json::from_slice(text).expect("one JSON object")
+}
+
+#[test]
+fn a_record_in_doubt_is_named_with_its_place_and_the_reason() {
+    let (place, mut bytes) = killed(50);
+    let places = [
+        frame_at(&bytes, key(7).as_bytes()),
+        frame_at(&bytes, b"\xff\x00no text"),
+    ];
+    for at in places {
+        bytes[at + 10] ^= 1;
+    }
+    place.write("s.azh", &bytes);
+    let ran = place.run(&["repair", "s.azh", "new.azh"]);
+    assert_eq!(ran.code, 8, "{ran:?}");
+    let text = String::from_utf8(ran.out).expect("text");
+    let why = "one bit of it was wrong, and was set as its checksum asks for";
+    for (at, key) in places.iter().zip(["key-00007", "\\xff\\x00"]) {
+        let line = format!("in doubt: the record of key \"{key}\" at offset {at:#x}: {why}");
+        assert!(text.lines().any(|found| found == line), "{line} in {text}");
+    }
+    let named = text.lines().filter(|line| line.starts_with("in doubt: "));
+    assert_eq!(named.count(), 2, "{text}");
+    assert!(
+        text.ends_with("\n51 records recovered, 2 of them in doubt, 2 losses\n"),
+        "{text}"
+    );
+    let ran = place.run(&["repair", "--json", "s.azh", "again.azh"]);
+    let report = json(&ran.out);
+    assert_eq!((ran.code, &report["doubtful"]), (8, &2.into()));
+    assert_eq!(
+        report["doubted"],
+        serde_json::json!([
+            {"key": "key-00007", "offset": places[0], "why": why},
+            {"key_base64": "/wA=", "offset": places[1], "why": why},
+        ])
+    );
+}
+
+#[test]
+fn a_thousand_records_in_doubt_are_named_and_the_others_counted() {
+    let (place, mut bytes) = killed(1500);
+    let from = frame_at(&bytes, key(1400).as_bytes());
+    let to = frame_at(&bytes, key(1401).as_bytes());
+    bytes[from..to].fill(0xa5);
+    place.write("s.azh", &bytes);
+    let ran = place.run(&["repair", "s.azh", "new.azh"]);
+    assert_eq!(ran.code, 8, "{ran:?}");
+    let text = String::from_utf8(ran.out).expect("text");
+    let end = format!("{from:#x} is lost, where it may have been removed or replaced");
+    let named = text.lines().filter(|line| line.ends_with(&end));
+    assert_eq!(named.count(), 1000);
+    assert!(text.contains("\nin doubt: 400 more\n"), "{text}");
+    let ran = place.run(&["repair", "--json", "s.azh", "again.azh"]);
+    let report = json(&ran.out);
+    assert_eq!(report["doubtful"], 1400);
+    assert_eq!(report["doubted"].as_array().map(Vec::len), Some(1000));
+}

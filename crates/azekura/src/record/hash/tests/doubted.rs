@@ -1,0 +1,113 @@
+//! What a repair doubts, record by record.
+//!
+//! Each is named by its key, its place in the damaged file and the reason, in the order of the log, as many as a report may
+//! name. How much of it there may be after damage of any kind is tried in `tests/degraded.rs`.
+
+use super::super::layout::Super;
+use super::super::open::read_super;
+use super::*;
+
+fn key(n: u32) -> Vec<u8> {
+    format!("key-{n:05}").into_bytes()
+}
+
+fn value(n: u32) -> Vec<u8> {
+    format!("value-{n:05}").into_bytes()
+}
+
+/// A file of `count` records as a killed process leaves it; the first `before` are those of a checkpoint.
+fn killed(count: u32, before: u32) -> Vec<u8> {
+    let memory = Memory::new(1 << 26).unwrap();
+    let db = HashDb::create_on(memory.clone(), &small()).unwrap();
+    for n in 0..count {
+        if n == before {
+            db.checkpoint().unwrap();
+        }
+        db.put(&key(n), &value(n)).unwrap();
+    }
+    if before == count {
+        db.checkpoint().unwrap();
+    }
+    memory.to_vec()
+}
+
+/// Offset of the frame of a record: its first word stands before the key.
+fn frame_at(bytes: &[u8], n: u32) -> u64 {
+    let key = key(n);
+    let at = bytes.windows(key.len()).position(|found| found == key);
+    at.unwrap() as u64 - 8
+}
+
+fn opened(bytes: &[u8]) -> (Arc<dyn Storage>, Super) {
+    let storage: Arc<dyn Storage> = Memory::from_bytes(bytes, 1 << 26).unwrap();
+    let (_, last) = read_super(storage.as_ref()).unwrap();
+    (storage, last)
+}
+
+fn repaired(bytes: &[u8]) -> RepairReport {
+    let (storage, last) = opened(bytes);
+    let target = HashDb::create_on(Memory::new(1 << 26).unwrap(), &small()).unwrap();
+    let mut report = RepairReport::default();
+    repair_storage(&storage, &last, &target, &mut report, &mut |_, _| ()).unwrap();
+    assert_eq!(report.losses, report.lost.len() as u64);
+    report
+}
+
+#[test]
+fn a_record_that_was_rebuilt_from_one_wrong_bit_is_named() {
+    let mut bytes = killed(100, 20);
+    let offset = frame_at(&bytes, 50);
+    bytes[offset as usize + 20] ^= 4;
+    let report = repaired(&bytes);
+    let doubted = Doubted {
+        key: key(50),
+        offset,
+        reason: Doubt::Rebuilt,
+    };
+    assert_eq!((report.doubtful, report.doubted), (1, vec![doubted]));
+}
+
+#[test]
+fn records_before_a_part_of_the_log_that_is_lost_are_named_with_its_place() {
+    let mut bytes = killed(100, 20);
+    let (from, to) = (frame_at(&bytes, 50), frame_at(&bytes, 52));
+    bytes[from as usize..to as usize].fill(0xa5);
+    let report = repaired(&bytes);
+    let doubted: Vec<Doubted> = (0..50)
+        .map(|n| Doubted {
+            key: key(n),
+            offset: frame_at(&bytes, n),
+            reason: Doubt::LogLost(from),
+        })
+        .collect();
+    assert_eq!((report.doubtful, report.doubted), (50, doubted));
+}
+
+#[test]
+fn records_of_which_the_index_is_lost_are_named_a_thousand_of_them_and_the_rest_counted() {
+    let mut bytes = killed(1200, 1200);
+    let root = opened(&bytes).1.root.unwrap();
+    bytes[root.offset as usize..(root.offset + root.len) as usize].fill(0);
+    let report = repaired(&bytes);
+    assert_eq!(report.doubtful, 1200);
+    let named: Vec<_> = report.doubted.iter().map(|doubted| &doubted.key).collect();
+    let wanted: Vec<_> = (0..1000).map(key).collect();
+    assert_eq!(named, wanted.iter().collect::<Vec<_>>());
+    let is_lost = |doubted: &Doubted| doubted.reason == Doubt::IndexLost;
+    assert!(report.doubted.iter().all(is_lost));
+}
+
+#[test]
+fn long_keys_in_doubt_do_not_fill_the_memory() {
+    let memory = Memory::new(1 << 26).unwrap();
+    let db = HashDb::create_on(memory.clone(), &small()).unwrap();
+    for n in 0..4 {
+        db.put(&vec![n; 400_000], b"value").unwrap();
+    }
+    db.checkpoint().unwrap();
+    let mut bytes = memory.to_vec();
+    let root = opened(&bytes).1.root.unwrap();
+    bytes[root.offset as usize..(root.offset + root.len) as usize].fill(0);
+    let report = repaired(&bytes);
+    assert_eq!((report.doubtful, report.doubted.len()), (4, 2));
+}
