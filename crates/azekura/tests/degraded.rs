@@ -479,6 +479,26 @@ fn losing_a_slot_of_the_superblock_costs_nothing_but_the_slot() {
 }
 
 #[test]
+fn a_repair_of_a_file_that_lost_a_superblock_slot_brings_all_over_and_doubts_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (damaged, target) = (folder.path().join("old.azh"), folder.path().join("new.azh"));
+    let files = share(40);
+    for file in 0..files {
+        let made = Made::draw(0x51_07 + round_seed() + file);
+        let at = (file % 2 * SLOT_SIZE) as usize;
+        let mut bytes = made.bytes.clone();
+        bytes[at..at + SLOT_SIZE as usize].fill(if file % 4 < 2 { 0 } else { 0xa5 });
+        std::fs::write(&damaged, &bytes).expect("a file");
+        let _gone = std::fs::remove_file(&target);
+        let report = repair(&damaged, &target, &mut |_, _| ()).expect("a repair");
+        assert_eq!((report.doubtful, report.losses), (0, 0), "{report:?}");
+        let db = HashDb::open(&target, &made.options).expect("what was repaired opens");
+        assert_eq!(judge(&made, "repaired", &db), 0);
+    }
+    tried_at_least(files, 40, "repairs of files without a slot");
+}
+
+#[test]
 fn a_repair_after_one_flipped_bit_doubts_what_stood_there() {
     let files = share(60);
     let folder = tempfile::tempdir().expect("a folder");

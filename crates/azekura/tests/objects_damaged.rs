@@ -638,19 +638,92 @@ fn either_superblock_may_be_lost_at_any_time_and_check_says_so() {
                 assert_eq!(check.superblocks, 1);
                 assert!(check.is_sound() != (is_closed || how == 1), "{check:?}");
                 drop(reader);
+                let has_all = |store: &Store| {
+                    assert!(!store.is_read_only());
+                    for n in 0..30 {
+                        let wanted = (n % 10 != 9).then(|| vec![n as u8; 3000]);
+                        assert_eq!(store.get(id(n)).unwrap().as_deref(), wanted.as_deref());
+                        assert_eq!(
+                            store.get(id(n + 100)).unwrap().as_deref(),
+                            Some(&[n as u8; 30][..])
+                        );
+                    }
+                };
+                // A repair loses nothing, doubts nothing, and leaves both slots.
+                let repaired = rest.kill_state(rest.events());
+                let report = Store::repair_on(&storages(&repaired, false).0, None, &mut |_, _| {});
+                let report = report.unwrap();
+                assert_eq!(
+                    (report.objects, report.doubtful, report.damaged),
+                    (57, 0, 0),
+                    "{report:?}"
+                );
+                assert_eq!(report.lost, [""; 0]);
+                let reader = StoreReader::open_on(storages(&repaired, false).0, None).unwrap();
+                let check = reader.check(true, &mut |_, _| {}).unwrap();
+                assert!(check.is_sound() && check.superblocks == 2, "{check:?}");
+                drop(reader);
+                has_all(&open(&repaired, &options));
                 let store = open(&rest, &options);
-                assert!(!store.is_read_only());
-                for n in 0..30 {
-                    let wanted = (n % 10 != 9).then(|| vec![n as u8; 3000]);
-                    assert_eq!(store.get(id(n)).unwrap().as_deref(), wanted.as_deref());
-                    assert_eq!(
-                        store.get(id(n + 100)).unwrap().as_deref(),
-                        Some(&[n as u8; 30][..])
-                    );
-                }
+                has_all(&store);
                 let check = store.check(true, &mut |_, _| {}).unwrap();
                 assert!(check.is_sound(), "it wrote both again: {check:?}");
             }
         }
+    }
+}
+
+/// Another program cuts the file below the journal, which is mapped. Reading what is gone was the end of the process.
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[test]
+fn a_file_that_is_cut_below_its_journal_is_an_error_and_ends_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("cut.azo");
+    let options = Options {
+        capacity: 2 << 20,
+        journal_size: Some(256 << 10),
+        group_size: Some(64 << 10),
+        small_max: 2048,
+        background: false,
+        ..Options::default()
+    };
+    let value = |n: u64| vec![n as u8; if n < 150 { 300 } else { 9000 }];
+    for end in [0, 4096, 8192, FRONT, FRONT + 4096, FRONT + 20_000] {
+        let store = Store::create(&path, &options).unwrap();
+        for n in 0..170 {
+            store.put(id(n), &value(n)).unwrap();
+        }
+        let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        file.set_len(end).unwrap();
+        let mut failed = 0;
+        for n in 0..170 {
+            match store.get(id(n)) {
+                Ok(found) => assert_eq!(found.as_deref(), Some(&value(n)[..]), "{n}, cut at {end}"),
+                Err(error) => {
+                    assert_eq!(error.kind(), Kind::Corrupted, "{n}, cut at {end}: {error}");
+                    failed += 1;
+                }
+            }
+        }
+        assert!(failed > 100, "{failed} objects are errors, cut at {end}");
+        assert!(
+            !store.damage().is_empty() && store.is_read_only(),
+            "cut at {end}"
+        );
+        let check = store.check(true, &mut |_, _| {});
+        assert!(!check.is_ok_and(|check| check.is_sound()), "cut at {end}");
+        for change in [
+            store.put(id(1), b"more").map(drop),
+            store.put(id(1), &[1; 9000]).map(drop),
+            store.remove(id(2)).map(drop),
+            store.sync(),
+            store.checkpoint(),
+        ] {
+            let refused = change.expect_err("nothing is acknowledged");
+            let kinds = [Kind::Corrupted, Kind::Io, Kind::Poisoned];
+            assert!(kinds.contains(&refused.kind()), "cut at {end}: {refused}");
+        }
+        drop(store);
+        std::fs::remove_file(&path).unwrap();
     }
 }

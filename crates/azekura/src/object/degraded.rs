@@ -77,15 +77,21 @@ impl Store {
     /// What is known to be damaged; empty: nothing. It does not look for damage: [`check`](Self::check) does.
     pub fn damage(&self) -> Vec<Damage> {
         let flaws = self.core.flaws.get();
-        flaws.map_or_else(Vec::new, |flaws| flaws.damage.clone())
+        let mut damage = flaws.map_or_else(Vec::new, |flaws| flaws.damage.clone());
+        let is_listed = |page: &Damage, of: &Damage| {
+            of.path == page.path && (of.offset..of.offset + of.len.max(1)).contains(&page.offset)
+        };
+        let mut gone = self.core.log.unreadable();
+        gone.retain(|page| !damage.iter().any(|of| is_listed(page, of)));
+        damage.extend(gone);
+        damage
     }
 
-    /// Whether damage keeps the store from being changed: it was opened for reading only, and `azekura object repair` is due.
+    /// Whether damage keeps the store from being changed: it was opened for reading only, or a part of the mapped journal can no
+    /// longer be read. `azekura object repair` is due.
     pub fn is_read_only(&self) -> bool {
-        self.core
-            .flaws
-            .get()
-            .is_some_and(|flaws| flaws.is_read_only)
+        let flaws = self.core.flaws.get();
+        flaws.is_some_and(|flaws| flaws.is_read_only) || self.core.log.is_refused()
     }
 
     /// Whether a newer value of the object, or its removal, may be lost by damage: reading it is an error.

@@ -302,6 +302,32 @@ fn a_copy_is_the_store_of_one_moment_while_changes_go_on() {
     assert_eq!(error.kind(), Kind::Invalid);
 }
 
+/// A copy once had the store's capacity, and found no room on a smaller device.
+#[test]
+fn a_copy_takes_the_room_that_its_objects_need() {
+    let folder = tempfile::tempdir().unwrap();
+    let memory = Memory::new(256 << 20).unwrap();
+    memory.resize(256 << 20).unwrap();
+    let options = Options {
+        capacity: 256 << 20,
+        journal_size: Some(1 << 20),
+        group_size: None,
+        ..options()
+    };
+    let store = Store::create_on(memory, None, &options, &mut |_, _| {}).unwrap();
+    for n in 0..20 {
+        store.put(id(n), &value(n, 50_000)).unwrap();
+    }
+    let path = folder.path().join("copy.azo");
+    store.copy_to(&path, &mut |_, _| {}).unwrap();
+    let size = std::fs::metadata(&path).unwrap().len();
+    assert!(size <= (1 << 20) + (8 << 20), "{size} bytes");
+    let copy = Store::open(&path, &options).unwrap();
+    for n in 0..20 {
+        assert_eq!(copy.get(id(n)).unwrap(), Some(value(n, 50_000).into()));
+    }
+}
+
 #[test]
 fn of_two_devices_each_alone_or_with_a_stranger_is_a_clear_error() {
     let device = |size| -> Arc<dyn Storage> {
