@@ -95,6 +95,16 @@ fn a_server_that_speaks_tls_and_wants_a_login_is_asked_by_client_and_top() {
         "a",
     ];
     assert!(place.run(&arguments).error(3).contains("server-key.pem"));
+    // The failed login left a trace, with its address and the name that was tried.
+    let (_, _, messages) = server.end();
+    let failed: Vec<&str> = messages
+        .lines()
+        .filter(|line| line.contains("a login failed"))
+        .collect();
+    assert!(
+        matches!(failed[..], [line] if line.contains("127.0.0.1") && line.contains("anna")),
+        "{messages}"
+    );
 }
 
 /// A server with this certificate; the host and port at which it is one.

@@ -17,7 +17,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use crate::running::{LOOPBACK, Running, ask, expect, rest, small, texts};
 use crate::transports::{ANSWER, TALK};
 
-fn file(name: &str) -> PathBuf {
+pub(crate) fn file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/sockets/certificates")
         .join(name)
@@ -39,7 +39,7 @@ fn handshake() -> ClientConnection {
     ClientConnection::new(Arc::new(config), name).unwrap()
 }
 
-fn encrypted(address: SocketAddr) -> StreamOwned<ClientConnection, TcpStream> {
+pub(crate) fn encrypted(address: SocketAddr) -> StreamOwned<ClientConnection, TcpStream> {
     let stream = TcpStream::connect(address).unwrap();
     stream
         .set_read_timeout(Some(Duration::from_secs(60)))
@@ -47,7 +47,7 @@ fn encrypted(address: SocketAddr) -> StreamOwned<ClientConnection, TcpStream> {
     StreamOwned::new(handshake(), stream)
 }
 
-fn with_certificate() -> Config {
+pub(crate) fn with_certificate() -> Config {
     Config {
         certificate: Some(Certificate {
             chain: file("server.pem"),

@@ -295,7 +295,7 @@ fn guarded(stall_s: u32) -> (tempfile::TempDir, Running) {
     (folder, Running::start(&config))
 }
 
-fn login(words: &str) -> String {
+pub(crate) fn login(words: &str) -> String {
     format!("set auth 0 0 {}\r\n{words}\r\n", words.len())
 }
 

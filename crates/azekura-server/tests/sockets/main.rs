@@ -7,6 +7,7 @@ mod encrypted;
 mod end;
 mod figures;
 mod hostile;
+mod moving;
 mod running;
 mod transports;
 mod watch;

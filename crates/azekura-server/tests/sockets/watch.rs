@@ -14,7 +14,7 @@ use azekura_server::net::Listeners;
 use crate::running::{Running, ask, folder, rest, small};
 
 /// A server, and where its figures are asked for.
-fn watched(config: &Config) -> (Running, SocketAddr) {
+pub(crate) fn watched(config: &Config) -> (Running, SocketAddr) {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let mut listeners = Listeners::new();
     let address = listeners.tcp(any, false).unwrap();
@@ -32,10 +32,10 @@ fn guest(door: SocketAddr) -> TcpStream {
 }
 
 /// An answer, taken apart.
-struct Answer {
+pub(crate) struct Answer {
     status: u16,
     fields: BTreeMap<String, String>,
-    body: String,
+    pub(crate) body: String,
 }
 
 fn told(request: &str, door: SocketAddr) -> Answer {
@@ -65,7 +65,7 @@ fn told(request: &str, door: SocketAddr) -> Answer {
     }
 }
 
-fn page(path: &str, door: SocketAddr) -> Answer {
+pub(crate) fn page(path: &str, door: SocketAddr) -> Answer {
     let answer = told(&format!("GET {path} HTTP/1.1\r\nHost: here\r\n\r\n"), door);
     let length = answer.fields["content-length"].parse();
     assert_eq!(length, Ok(answer.body.len()), "{path}");
@@ -146,7 +146,7 @@ fn a_request_may_come_byte_by_byte_while_others_are_answered() {
 }
 
 /// Reads the text format; returns samples by name and labels. It is strict: what it does not know fails.
-fn samples(text: &str) -> BTreeMap<String, f64> {
+pub(crate) fn samples(text: &str) -> BTreeMap<String, f64> {
     let is_name = |name: &str| {
         let first = name
             .bytes()

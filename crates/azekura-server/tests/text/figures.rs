@@ -2,9 +2,12 @@
 //! Figures are counted exactly once all calls have returned; an owner of the test's own stands for sockets.
 //! It knows no times: those are of the threads.
 
+use std::sync::Arc;
+
+use azekura::record::memory::tiny::TinyDb;
 use azekura_server::memcached::{Outside, Settings};
 
-use crate::wire::{Client, plays, service};
+use crate::wire::{Client, over, plays, service};
 
 #[test]
 fn figures_count_what_was_done() {
@@ -74,6 +77,73 @@ fn figures_count_what_was_done() {
          > stats detail off
          < OK",
     );
+}
+
+/// Each figure of commands, with what moves it alone of those beside it.
+#[test]
+fn every_figure_of_commands_moves_when_what_it_counts_happens() {
+    let options = azekura::record::memory::tiny::Options {
+        memory_limit: Some(4 << 20),
+    };
+    let engine = TinyDb::with(&options).unwrap();
+    let service = over(Arc::new(engine), Settings::default());
+    service.set_time(1_000_000_000).unwrap();
+    let mut client = Client::new(&service);
+    let large = format!("set large 0 0 2000000\r\n{}\r\n", "x".repeat(2_000_000));
+    let before = "set a 0 0 1\r\n1\r\nset n 0 0 1\r\n5\r\n";
+    client.send(before.as_bytes(), 99);
+    for (request, moved) in [
+        ("get a\r\n", &["cmd_get", "get_hits"][..]),
+        ("get b\r\n", &["cmd_get", "get_misses"]),
+        (
+            "set c 0 -1 1\r\n1\r\nget c\r\n",
+            &["cmd_set", "total_items", "get_expired", "get_misses"],
+        ),
+        ("flush_all 1000\r\n", &["cmd_flush"]),
+        ("touch a 0\r\n", &["cmd_touch", "touch_hits"]),
+        ("touch b 0\r\n", &["cmd_touch", "touch_misses"]),
+        ("mg a v\r\n", &["cmd_meta", "get_hits"]),
+        ("set d 0 0 1\r\n1\r\ndelete d\r\n", &["delete_hits"]),
+        ("delete d\r\n", &["delete_misses"]),
+        ("incr n 1\r\n", &["incr_hits"]),
+        ("incr b 1\r\n", &["incr_misses"]),
+        ("decr n 1\r\n", &["decr_hits"]),
+        ("decr b 1\r\n", &["decr_misses"]),
+        ("cas b 0 0 1 1\r\n1\r\n", &["cas_misses"]),
+        ("cas a 0 0 1 18446744073709551615\r\n1\r\n", &["cas_badval"]),
+        (
+            "ms e 1\r\nx\r\nme e\r\n",
+            &["cmd_meta", "cmd_set", "total_items"],
+        ),
+        (&large, &["store_too_large"]),
+        ("version\r\n", &["bytes_read", "bytes_written"]),
+    ] {
+        let figures = |name: &&str| service.stats().figure(name).expect(name);
+        let was: Vec<u64> = moved.iter().map(figures).collect();
+        client.send(request.as_bytes(), 99_999);
+        for (name, was) in moved.iter().zip(was) {
+            let shown = &request[..request.len().min(60)];
+            assert!(figures(name) > was, "{name} after {shown:?}");
+        }
+    }
+    // The version of a record is known from its answer.
+    let answer = client.send(b"gets a\r\n", 99);
+    let text = String::from_utf8(answer).unwrap();
+    let version = text.lines().next().and_then(|line| line.rsplit(' ').next());
+    let cas = format!("cas a 0 0 1 {}\r\n2\r\n", version.unwrap());
+    let stored = client.send(cas.as_bytes(), 99);
+    assert_eq!(stored, b"STORED\r\n");
+    assert_eq!(service.stats().figure("cas_hits"), Some(1));
+    // What finds no room, and an answer that is longer than the output may be.
+    let data = "x".repeat(100_000);
+    for n in 0..100 {
+        let set = format!("set k{n} 0 0 100000\r\n{data}\r\n");
+        client.send(set.as_bytes(), 1 << 20);
+    }
+    assert!(service.stats().figure("store_no_memory") > Some(0));
+    let before = service.stats().figure("conn_yields");
+    client.send("get k0\r\n".repeat(50).as_bytes(), 1 << 20);
+    assert!(service.stats().figure("conn_yields") > before);
 }
 
 struct Owner(std::sync::mpsc::Sender<bool>);
