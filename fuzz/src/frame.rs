@@ -31,6 +31,23 @@ fn build(kind: FrameKind, flags: u8, key_len: usize, payload: &[u8]) -> Vec<u8> 
     frame
 }
 
+/// Inputs to begin with: true frames, alone and in a batch, as `check` reads them.
+pub fn seeds() -> Vec<Vec<u8>> {
+    let inner = Header::new(FrameKind::Put, INNER, 0, 0).word(SEED, PLACE + 2, &[]);
+    let batch = [&[0; 8], &inner.to_le_bytes()[..]].concat();
+    [
+        build(FrameKind::Put, 0, 3, b"keyvalue"),
+        build(FrameKind::Insert, 0, 16, &[7; 100]),
+        build(FrameKind::Put, 0, 3, &[1; 300]),
+        build(FrameKind::Remove, 0, 3, b"key"),
+        build(FrameKind::Batch, 0, 0, &batch),
+        build(FrameKind::Clear, 0, 0, b""),
+        build(FrameKind::Pad, 0, 0, &[0; 24]),
+        build(FrameKind::End, 0, 0, b""),
+    ]
+    .to_vec()
+}
+
 /// Checks one input; panics where a promise is broken.
 pub fn check(bytes: &[u8]) {
     for place in [0, PLACE] {

@@ -4,13 +4,47 @@
 //! was made of any numbers comes back as it was made.
 //! It does not know whether the numbers fit a file: `hash_open` tries that.
 
+use std::sync::Arc;
+
 use azekura::format::checksum::crc;
+use azekura::format::superblock::Superblock;
 use azekura::index::hash::STRIPES;
+use azekura::io::memory::Memory;
 use azekura::log::Segment;
 use azekura::log::anchor::Extent;
 use azekura::record::hash::image;
-use azekura::record::hash::layout::{Image, Root, Super, image_seed};
+use azekura::record::hash::layout::{ENGINE, Image, Root, Super, image_seed};
+use azekura::record::hash::{HashDb, Options};
 use azekura::testkit::Random;
+
+/// Inputs to begin with, of a file that the engine writes: its part of the superblock, the root of the checkpoint, and an
+/// image of a part of the index behind its count.
+pub fn seeds() -> Vec<Vec<u8>> {
+    let memory = Memory::new(1 << 22).expect("memory");
+    let options = Options {
+        segment_size: 4096,
+        background: false,
+        capacity: 1 << 22,
+        ..Options::default()
+    };
+    let db = HashDb::create_on(Arc::clone(&memory) as Arc<_>, &options).expect("a new store");
+    for key in 0..40u8 {
+        db.put(&[key], &[key; 50]).expect("a put");
+    }
+    db.checkpoint().expect("a checkpoint");
+    let bytes = memory.to_vec();
+    let part = |of: Extent| bytes[of.offset as usize..][..of.len as usize].to_vec();
+    let payload = Superblock::current(&bytes, &ENGINE)
+        .expect("a superblock")
+        .payload;
+    let own = Super::decode(&payload).expect("its part");
+    let root = part(own.root.expect("a checkpoint"));
+    let read = Root::decode(&root).expect("a root");
+    let image = read.images.iter().find(|image| !image.is_empty());
+    let image = image.expect("a part of the index");
+    let packed = [&[image.count as u8], &part(image.extent)[..]].concat();
+    vec![payload, root, packed]
+}
 
 /// Checks one input; panics where a promise is broken.
 pub fn check(bytes: &[u8]) {

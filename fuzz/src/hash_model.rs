@@ -26,6 +26,11 @@ fn compare(db: &HashDb, model: &mut Model) {
     assert!(report.is_sound(), "{report:?}");
 }
 
+/// Inputs to begin with: choices of a few hundred operations.
+pub fn seeds() -> Vec<Vec<u8>> {
+    (0..3).map(|seed| Random::new(seed).bytes(400)).collect()
+}
+
 /// Checks one input; panics where a promise is broken.
 pub fn check(bytes: &[u8]) {
     let options = Options {

@@ -4,7 +4,9 @@
 //! readings of one place cannot differ.
 //! It does not know which segments there are: a link leads to a segment of any sequence that is asked for.
 
-use azekura::log::layout::{Link, Mark, Next, SegmentHeader, decode_link, encode_link};
+use azekura::log::layout::{
+    Link, LogPosition, Mark, Next, SegmentHeader, decode_link, encode_link,
+};
 
 const SALT: u32 = 7;
 
@@ -12,6 +14,27 @@ fn word(bytes: Option<&[u8]>) -> Option<u64> {
     bytes?
         .first_chunk::<8>()
         .map(|word| u64::from_le_bytes(*word))
+}
+
+/// Inputs to begin with: what a log writes beside its frames.
+pub fn seeds() -> Vec<Vec<u8>> {
+    let header = SegmentHeader {
+        sequence: 9,
+        units: 1,
+    };
+    let mark = Mark {
+        durable: LogPosition {
+            sequence: 9,
+            offset: 4096,
+        },
+        sync_failed: false,
+    };
+    let link = encode_link(5, SALT, 9).to_le_bytes();
+    vec![
+        header.encode(SALT),
+        mark.encode().to_vec(),
+        [link, 9u64.to_le_bytes()].concat(),
+    ]
 }
 
 /// Checks one input; panics where a promise is broken.

@@ -6,6 +6,11 @@
 #[path = "../../crates/azekura-server/tests/anything/session.rs"]
 mod session;
 
+/// Inputs to begin with: whole requests.
+pub fn seeds() -> Vec<Vec<u8>> {
+    session::WHOLE.iter().map(|whole| whole.to_vec()).collect()
+}
+
 /// Checks one input; panics where a promise is broken.
 pub fn check(bytes: &[u8]) {
     session::check(bytes);

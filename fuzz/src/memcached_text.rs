@@ -5,6 +5,24 @@
 
 use azekura_server::memcached::text::{Command, KEY_LEN_MAX, parse};
 
+/// Inputs to begin with: a line of each kind, without its end.
+pub fn seeds() -> Vec<Vec<u8>> {
+    [
+        "get a bb ccc",
+        "gat 100 a b",
+        "set key 1 0 5",
+        "cas key 1 -1 2 77 noreply",
+        "incr n 18446744073709551615",
+        "delete a 0",
+        "touch a 100",
+        "flush_all 10 noreply",
+        "stats slabs",
+        "lru_crawler metadump all",
+    ]
+    .map(Into::into)
+    .to_vec()
+}
+
 /// Checks one input; panics where a promise is broken.
 pub fn check(line: &[u8]) {
     let key = match parse(line) {

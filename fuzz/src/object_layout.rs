@@ -4,14 +4,20 @@
 //! back, whole and in part, and under no other name or place.
 //! It does not know whether the numbers fit a device: `object_open` tries that.
 
+use std::sync::Arc;
+
 use azekura::format::frame::{Frame, FrameKind, Header as FrameHeader};
+use azekura::format::superblock::Superblock;
+use azekura::io::Storage;
+use azekura::io::memory::Memory;
 use azekura::log::Address;
-use azekura::object::ObjectId;
+use azekura::log::anchor::Extent;
 use azekura::object::extent::{self, Header, PIECE, Seal, UNIT};
 use azekura::object::index::{Entry, Leaf};
 use azekura::object::layout::{
-    Record, Root, Super, decode_label, decode_runs, encode_label, encode_runs,
+    ENGINE, Record, Root, Super, decode_label, decode_runs, encode_label, encode_runs,
 };
+use azekura::object::{ObjectId, Options, Store};
 use azekura::testkit::Random;
 
 /// A true frame, cut into a key and a value.
@@ -75,6 +81,38 @@ fn extents(bytes: &[u8], random: &mut Random) {
         seal.decode(&mut bytes.to_vec(), claimed, &(0..claimed))
             .is_err()
     );
+}
+
+/// Inputs to begin with, of a store that the engine writes: its part of the superblock, the root of the checkpoint, a leaf of
+/// the index, and a label.
+pub fn seeds() -> Vec<Vec<u8>> {
+    let memory = Memory::new(1 << 20).expect("memory");
+    memory.resize(512 << 10).expect("room");
+    let options = Options {
+        capacity: 512 << 10,
+        journal_size: Some(144 << 10),
+        group_size: Some(64 << 10),
+        background: false,
+        ..Options::default()
+    };
+    let storage: Arc<dyn Storage> = memory.clone();
+    let store = Store::create_on(storage, None, &options, &mut |_, _| ()).expect("a new store");
+    for id in 0..12u8 {
+        let value = vec![id; 700 * usize::from(id)];
+        store.put(ObjectId(id.into()), &value).expect("a put");
+    }
+    store.checkpoint().expect("a checkpoint");
+    let bytes = memory.to_vec();
+    let part = |of: Extent| bytes[of.offset as usize..][..of.len as usize].to_vec();
+    let payload = Superblock::current(&bytes, &ENGINE)
+        .expect("a superblock")
+        .payload;
+    let own = Super::decode(&payload).expect("its part");
+    let root = part(own.anchor.root.expect("a checkpoint"));
+    let read = Root::decode(&root).expect("a root");
+    let mut leaves = read.leaves.iter().filter_map(|(_, image)| image.as_ref());
+    let leaf = part(leaves.next().expect("a leaf").extent);
+    vec![payload, root, leaf, encode_label([7; 16], 100)]
 }
 
 /// Checks one input; panics where a promise is broken.

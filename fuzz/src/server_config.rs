@@ -6,6 +6,13 @@
 #[path = "../../crates/azekura-server/tests/anything/config.rs"]
 mod config;
 
+/// Inputs to begin with: whole configurations, and the one that is installed.
+pub fn seeds() -> Vec<Vec<u8>> {
+    let installed: &[u8] = include_bytes!("../../deploy/azekura.toml");
+    let whole = config::WHOLE.iter().chain([&installed]);
+    whole.map(|whole| whole.to_vec()).collect()
+}
+
 /// Checks one input; panics where a promise is broken.
 pub fn check(bytes: &[u8]) {
     config::check(bytes);

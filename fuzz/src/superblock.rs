@@ -10,6 +10,17 @@ const ENGINE: [u8; 8] = *b"hash\0\0\0\0";
 /// Room for a payload in a slot.
 const PAYLOAD_LEN_MAX: usize = SLOT_SIZE as usize - 32;
 
+/// Inputs to begin with: a slot as an engine writes it, and one that was cut.
+pub fn seeds() -> Vec<Vec<u8>> {
+    let slot = Superblock {
+        engine: ENGINE,
+        sequence: 7,
+        payload: (0..104).collect(),
+    };
+    let bytes = slot.encode();
+    vec![bytes[..100].to_vec(), bytes]
+}
+
 /// Checks one input; panics where a promise is broken.
 pub fn check(bytes: &[u8]) {
     let _ = Superblock::current(bytes, &ENGINE);

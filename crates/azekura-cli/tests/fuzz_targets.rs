@@ -1,8 +1,11 @@
 //! The fuzz targets as ordinary tests: each check runs a bounded count of inputs in every test run.
 //!
-//! A fuzzer finds inputs by coverage (`make fuzz`); here they are the files of the target's corpus, noise of every length,
-//! and samples with bytes changed, cut and repeated, all drawn from a seed. Promises: a target that no longer compiles,
-//! or whose check fails on such an input, fails here, with the seed and the input. It does not measure coverage.
+//! A fuzzer finds inputs by coverage (`make fuzz`); here they are the files of the target's corpus, its seeds, which are in git,
+//! noise of every length, and samples with bytes changed, cut and repeated, all drawn from a number. Promises: a target that
+//! no longer compiles, that has no seeds, or whose check fails on such an input, fails here, with the number and the input. It
+//! does not measure coverage.
+//!
+//! `AZEKURA_WRITE_SEEDS=1 cargo test -p azekura-cli --test fuzz_targets seeds` has the engines make the seeds anew.
 
 #[expect(
     unreachable_pub,
@@ -12,7 +15,7 @@
 mod checks;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use azekura::testkit::suite::{share, tried_at_least};
 use azekura::testkit::{Random, round_seed};
@@ -60,13 +63,49 @@ fn corpus(target: &str) -> Vec<Vec<u8>> {
     files.take(share(2000) as usize).collect()
 }
 
+/// Longest seed.
+const SEED_LEN_MAX: usize = 8192;
+
+fn folder_of_seeds(target: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds");
+    folder.join(target)
+}
+
+/// The inputs in git with which a fuzzer begins, in order of their names.
+fn seeds(target: &str) -> Vec<Vec<u8>> {
+    let folder = folder_of_seeds(target);
+    let files = std::fs::read_dir(&folder);
+    let files = files.unwrap_or_else(|error| panic!("no seeds in {}: {error}", folder.display()));
+    let mut paths: Vec<PathBuf> = files.map(|file| file.expect("a file").path()).collect();
+    paths.sort();
+    assert!(!paths.is_empty(), "no seeds in {}", folder.display());
+    let read = |path: &PathBuf| {
+        let bytes = std::fs::read(path).expect("a seed");
+        let len = bytes.len();
+        let path = path.display();
+        assert!((1..=SEED_LEN_MAX).contains(&len), "{path} has {len} bytes");
+        bytes
+    };
+    paths.iter().map(read).collect()
+}
+
+fn write_seeds(target: &str, made: &[Vec<u8>]) {
+    let folder = folder_of_seeds(target);
+    let _gone = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).expect("a folder");
+    for (number, bytes) in made.iter().enumerate() {
+        std::fs::write(folder.join(format!("{number:02}")), bytes).expect("a seed");
+    }
+}
+
 fn run(target: &str, check: fn(&[u8]), full: u64, samples: &[&[u8]]) {
     let seed = round_seed() + 1;
     let mut random = Random::new(seed);
     let mut count = 0;
     let made = (0..share(full)).map(|_| input(&mut random, samples));
     let whole = samples.iter().map(|sample| sample.to_vec());
-    for bytes in corpus(target).into_iter().chain(whole).chain(made) {
+    let known = corpus(target).into_iter().chain(seeds(target));
+    for bytes in known.chain(whole).chain(made) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| check(&bytes))) {
             let shown = bytes.escape_ascii().to_string();
             panic!("{target}, seed {seed}, input {count} fails: {panic:?}, b\"{shown}\"");
@@ -113,6 +152,9 @@ macro_rules! targets {
         )*
 
         const TARGETS: &[&str] = &[$(stringify!($name)),*];
+
+        /// What makes the seeds of each target.
+        const MAKERS: &[fn() -> Vec<Vec<u8>>] = &[$(checks::$name::seeds),*];
     };
 }
 
@@ -147,4 +189,36 @@ fn every_fuzz_target_is_an_ordinary_test() {
         .collect();
     names.sort();
     assert_eq!(names, TARGETS);
+}
+
+#[test]
+fn every_target_has_the_seeds_in_git_that_the_engines_make() {
+    let writes = std::env::var_os("AZEKURA_WRITE_SEEDS").is_some();
+    let mut all = 0;
+    for (target, make) in TARGETS.iter().zip(MAKERS) {
+        let made = make();
+        if writes {
+            write_seeds(target, &made);
+        }
+        let found = seeds(target);
+        // Their bytes differ from store to store: each has a salt of its own.
+        assert_eq!(
+            found.len(),
+            made.len(),
+            "seeds of {target}: AZEKURA_WRITE_SEEDS=1 makes them anew"
+        );
+        all += found.len();
+    }
+    let mut names: Vec<_> = std::fs::read_dir(folder_of_seeds(""))
+        .expect("the folder of the seeds")
+        .map(|of| {
+            of.expect("a folder")
+                .file_name()
+                .into_string()
+                .expect("text")
+        })
+        .collect();
+    names.sort();
+    assert_eq!(names, TARGETS);
+    azekura::testkit::tried(&format!("{all} seeds of fuzz targets"));
 }
