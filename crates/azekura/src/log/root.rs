@@ -254,12 +254,13 @@ mod tests {
     const SIZE: usize = 1 << 12;
     const SEED: u32 = 5;
 
-    fn log() -> (Arc<dyn Storage>, Log) {
-        let storage: Arc<dyn Storage> = Memory::new(1 << 20).unwrap();
+    fn log() -> (Arc<Memory>, Log) {
+        let memory = Memory::new(1 << 20).unwrap();
+        let storage: Arc<dyn Storage> = memory.clone();
         let map = storage.map(1 << 20).unwrap();
-        let log = Log::new(Arc::clone(&storage), map, GEOMETRY).unwrap();
+        let log = Log::new(storage, map, GEOMETRY).unwrap();
         log.begin(1 << 32).unwrap();
-        (storage, log)
+        (memory, log)
     }
 
     fn written(log: &Log, bytes: &[u8]) -> Vec<Extent> {
@@ -274,13 +275,18 @@ mod tests {
         (read.read(storage, SEED, mends), read)
     }
 
-    /// Takes every other free segment, so that there are no neighbours.
-    fn scatter(log: &Log) {
+    /// Takes all segments of a device that is full, and frees every other one, so that there are no neighbours.
+    fn scatter(storage: &Memory, log: &Log) {
+        storage.set_limit(1 << 18);
         let mut taken = Vec::new();
-        for _ in 0..60 {
+        let take = || {
             let mut space = log.segments().space();
-            taken.push(space.take(1, 0, Use::Other, Claim::Checkpoint).unwrap());
+            space.take(1, 0, Use::Other, Claim::Checkpoint)
+        };
+        while let Ok(index) = take() {
+            taken.push(index);
         }
+        assert!(taken.len() > 40, "{taken:?}");
         let free: Vec<(u32, u32)> = taken.iter().step_by(2).map(|at| (*at, 1)).collect();
         for (index, _) in &free {
             log.segments().retire(*index);
@@ -292,7 +298,7 @@ mod tests {
     #[test]
     fn roots_of_any_length_come_back_without_neighbours() {
         let (storage, log) = log();
-        scatter(&log);
+        scatter(&storage, &log);
         let edges = [1, 2, 3].map(|pieces| pieces * (SIZE - NEXT as usize) + NEXT as usize);
         let around = edges.iter().flat_map(|edge| edge - 21..edge + 22);
         for len in around.chain([1, 2, 100, 5000, 60_000]) {
