@@ -264,7 +264,12 @@ struct Case {
 impl Case {
     fn draw(seed: u64, count: usize, durability: Durability) -> Self {
         let mut random = Random::new(!seed);
-        let within = Within::bytes(SimDisk::FILE_SIZE_MAX);
+        // Of large segments each state takes long.
+        let is_large = random.one_in(12);
+        let within = Within {
+            segment_size_max: if is_large { 1 << 20 } else { 64 << 10 },
+            ..Within::bytes(SimDisk::FILE_SIZE_MAX)
+        };
         let options = Options {
             durability,
             ..hash_options(&mut random, &within)

@@ -85,7 +85,10 @@ impl Case {
 
     fn draw(seed: u64) -> Self {
         let mut random = Random::new(!seed);
-        let within = Within::bytes(SimDisk::FILE_SIZE_MAX);
+        let within = Within {
+            segment_size_max: 64 << 10,
+            ..Within::bytes(SimDisk::FILE_SIZE_MAX)
+        };
         let options = hash_options(&mut random, &within);
         Self {
             seed: seed << 20,

@@ -99,8 +99,8 @@ fn headless(
         let offset = geometry.offset_of(segment.index) + LINK_OFFSET;
         let seed = segment_seed(geometry.salt, segment.sequence);
         let read = storage.read_at(offset, &mut word);
-        let word = u64::from_le_bytes(word);
-        let Some(next) = link_index(word) else {
+        let link = u64::from_le_bytes(word);
+        let Some(next) = link_index(link) else {
             continue;
         };
         let is_known = |s: &Segment| s.index == next && s.sequence > segment.sequence;
@@ -112,14 +112,20 @@ fn headless(
         }
         // Its header is lost, and with it what would verify the link, but for the likeliest sequence.
         let sequence = segment.sequence + 1;
-        if encode_link(next, seed, sequence) != word {
+        if encode_link(next, seed, sequence) != link {
             continue;
         }
-        let what = format!(
-            "the header of the segment at offset {:#x}, in which the log goes on, is damaged: its frames are read all the same",
-            geometry.offset_of(next)
-        );
-        report.lose(what);
+        // Where no frame begins, the frames may be lost with the header: salvage takes blank room for the end.
+        let at = geometry.offset_of(next);
+        let first = storage.read_at(at + u64::from(FIRST_FRAME), &mut word);
+        if first.is_err() || word == [0; 8] {
+            let what = format!("the segment at offset {at:#x}, in which the log goes on, is lost");
+            report.lose_log(last, all_of(sequence), at, what);
+        } else {
+            report.lose(format!(
+                "the header of the segment at offset {at:#x}, in which the log goes on, is damaged: its frames are read all the same"
+            ));
+        }
         guessed.push(Segment {
             index: next,
             units: 1,
