@@ -86,6 +86,15 @@ fn shrinks_to(bytes: u64, after: &str) {
     }
 }
 
+/// Ends the measuring when it goes, also where a test fails: the scope waits for all of its threads.
+struct Over<'o>(&'o AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn a_limit_of_memory_bounds_the_process() {
     let config = Config {
@@ -108,6 +117,7 @@ fn a_limit_of_memory_bounds_the_process() {
     let (most, over) = (AtomicU64::new(0), AtomicBool::new(false));
     let value = vec![b'v'; 1_000_000];
     std::thread::scope(|scope| {
+        let _over = Over(&over);
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
                 most.fetch_max(resident(), Ordering::Relaxed);
@@ -146,7 +156,6 @@ fn a_limit_of_memory_bounds_the_process() {
         assert!(most <= BOUND, "unfinished: {} KiB", most >> 10);
         drop(clients);
         shrinks_to(settled + 4 * MIB, "after large clients left");
-        over.store(true, Ordering::Relaxed);
     });
 
     let mut client = connect(address);
