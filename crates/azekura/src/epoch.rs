@@ -68,9 +68,15 @@ struct Leave;
 
 impl Drop for Leave {
     fn drop(&mut self) {
-        if let Some(participant) = LOCAL.take() {
-            participant.taken.store(false, Ordering::Release);
-        }
+        leave();
+    }
+}
+
+/// Gives the lines of this thread back, which holds no pin: at its end, or before it, in a schedule, where the order in which
+/// threads take lines is to follow from the seed.
+pub(crate) fn leave() {
+    if let Some(participant) = LOCAL.take() {
+        participant.taken.store(false, Ordering::Release);
     }
 }
 

@@ -3,16 +3,16 @@
 //! [`Keeper`] is the thread, from its start until it is joined; [`Bell`] wakes it. Who rings waits for nobody, and a bell that
 //! is rung before the keeper listens is not lost: it is heard once, however often it was rung.
 //!
+//! Where a schedule decides how threads meet (`weave`), a keeper is one of its threads.
+//!
 //! It does not know what the work is, nor when it is due.
 
 use std::path::Path;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
-
 use crate::error::{Error, Result};
+use crate::weave::{self, Condvar, Mutex, Thread};
 
 /// Wakes a keeper.
 #[derive(Debug, Default)]
@@ -70,7 +70,7 @@ impl Bell {
 #[derive(Debug)]
 pub(crate) struct Keeper {
     bell: Arc<Bell>,
-    thread: JoinHandle<()>,
+    thread: Thread,
 }
 
 impl Keeper {
@@ -82,14 +82,11 @@ impl Keeper {
         bell: &Arc<Bell>,
         work: impl FnOnce() + Send + 'static,
     ) -> Result<Self> {
-        let thread = std::thread::Builder::new()
-            .name(name.into())
-            .spawn(work)
-            .map_err(|error| {
-                Error::io("cannot start the keeper's thread", error)
-                    .at(path)
-                    .remedy("allow this user more processes, or open without background work")
-            })?;
+        let thread = weave::spawn(name, work).map_err(|error| {
+            Error::io("cannot start the keeper's thread", error)
+                .at(path)
+                .remedy("allow this user more processes, or open without background work")
+        })?;
         let bell = Arc::clone(bell);
         Ok(Self { bell, thread })
     }

@@ -6,6 +6,8 @@
 //! (`testkit::schedule`), and finds by a seed what machines show once a month. Only one thread runs at a time then: what
 //! is explored is the order of accesses, not what a weak memory model may make of them.
 //!
+//! A thread that a part starts with `spawn` joins the schedule of the thread that starts it.
+//!
 //! It does not know who chooses, nor what is shared. Faults that the tests must see are planted by `mutants/*.patch`.
 
 #[cfg(not(azekura_weave))]
@@ -29,15 +31,30 @@ mod plain {
     pub(crate) fn hash_seed() -> Option<u64> {
         None
     }
+
+    /// A thread that was started.
+    pub(crate) type Thread = std::thread::JoinHandle<()>;
+
+    /// Starts a thread. The error is the system's, which gives none.
+    pub(crate) fn spawn(
+        name: &str,
+        work: impl FnOnce() + Send + 'static,
+    ) -> std::io::Result<Thread> {
+        std::thread::Builder::new().name(name.into()).spawn(work)
+    }
 }
 
 #[cfg(azekura_weave)]
 mod woven {
     use std::cell::RefCell;
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Duration;
 
     pub(crate) use parking_lot::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
+
+    /// What a thread does from its start to its end.
+    pub type Work = Box<dyn FnOnce() + Send>;
 
     /// Chooses whose turn it is.
     pub trait Turns {
@@ -45,6 +62,12 @@ mod woven {
         fn point(&self);
         /// The thread cannot go on before another one did something.
         fn wait(&self);
+        /// The thread cannot go on before another one calls `wake` with the same number.
+        fn sleep(&self, on: usize);
+        /// Ends each `sleep` with this number.
+        fn wake(&self, on: usize);
+        /// Adds a thread, which this one is about to start and which has to run its work by what this returns.
+        fn add(&self) -> Box<dyn FnOnce(Work) + Send>;
     }
 
     thread_local! {
@@ -84,6 +107,59 @@ mod woven {
     #[expect(clippy::unnecessary_wraps, reason = "an ordinary build has none")]
     pub(crate) fn hash_seed() -> Option<u64> {
         Some(0)
+    }
+
+    /// A thread that was started.
+    #[derive(Debug)]
+    pub(crate) struct Thread {
+        handle: std::thread::JoinHandle<()>,
+        /// Set when its work has ended; `None` if it takes no turns.
+        has_ended: Option<Arc<AtomicBool>>,
+    }
+
+    /// Starts a thread, which takes turns if this one does. The error is the system's, which gives none.
+    pub(crate) fn spawn(
+        name: &str,
+        work: impl FnOnce() + Send + 'static,
+    ) -> std::io::Result<Thread> {
+        let named = std::thread::Builder::new().name(name.into());
+        let Some(turns) = turns() else {
+            let handle = named.spawn(work)?;
+            return Ok(Thread {
+                handle,
+                has_ended: None,
+            });
+        };
+        let (run, has_ended) = (turns.add(), Arc::new(AtomicBool::new(false)));
+        let ending = Ending(Arc::clone(&has_ended));
+        let work = Box::new(move || {
+            let _ending = ending;
+            work();
+        });
+        let handle = named.spawn(move || run(work))?;
+        Ok(Thread {
+            handle,
+            has_ended: Some(has_ended),
+        })
+    }
+
+    impl Thread {
+        /// Waits for its end, and hands the turn on meanwhile.
+        pub(crate) fn join(self) -> std::thread::Result<()> {
+            if let Some(has_ended) = &self.has_ended {
+                while !has_ended.load(Ordering::SeqCst) && wait() {}
+            }
+            self.handle.join()
+        }
+    }
+
+    /// Dropped when the work of a thread ends, by a panic too.
+    struct Ending(Arc<AtomicBool>);
+
+    impl Drop for Ending {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::SeqCst);
+        }
     }
 
     /// `parking_lot`'s, whose waiters hand their turn on.
@@ -178,39 +254,65 @@ mod woven {
         }
     }
 
-    /// `parking_lot`'s, whose waiters hand their turn on: to them each turn looks like a spurious wake, which callers of
-    /// a condition variable allow for.
+    /// `parking_lot`'s, whose waiters hand their turn on until they are notified.
     #[derive(Debug, Default)]
     pub(crate) struct Condvar(parking_lot::Condvar);
 
     impl Condvar {
         pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
-            if turns().is_none() {
-                return self.0.wait(guard);
+            match turns() {
+                Some(turns) => unlocked(guard, || turns.sleep(self.number())),
+                None => self.0.wait(guard),
             }
-            // Only one thread runs at a time: what is free now is still free when `unlocked` takes it again.
-            let mutex = MutexGuard::mutex(guard);
-            MutexGuard::unlocked(guard, || {
-                wait();
-                while mutex.is_locked() {
-                    wait();
-                }
-            });
+        }
+
+        /// Time does not pass where turns are taken: this ends after a turn of another thread.
+        pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, longest: Duration) {
+            match turns() {
+                Some(turns) => unlocked(guard, || turns.wait()),
+                None => _ = self.0.wait_for(guard, longest),
+            }
+        }
+
+        /// Wakes one, or several: callers of a condition variable allow for spurious wakes.
+        pub(crate) fn notify_one(&self) {
+            self.notify_all();
         }
 
         pub(crate) fn notify_all(&self) {
+            if let Some(turns) = turns() {
+                turns.wake(self.number());
+            }
             self.0.notify_all();
         }
+
+        fn number(&self) -> usize {
+            std::ptr::from_ref(self).addr()
+        }
+    }
+
+    /// Waits with the mutex unlocked. Only one thread runs at a time: a mutex that is free now is still free when
+    /// `MutexGuard::unlocked` locks it again.
+    fn unlocked<T>(guard: &mut MutexGuard<'_, T>, waits: impl FnOnce()) {
+        let mutex = MutexGuard::mutex(guard);
+        MutexGuard::unlocked(guard, || {
+            waits();
+            while mutex.is_locked() {
+                wait();
+            }
+        });
     }
 }
 
 #[cfg(not(azekura_weave))]
 pub(crate) use plain::{
-    Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, hash_seed, point, wait,
+    Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, Thread, hash_seed,
+    point, spawn, wait,
 };
 #[cfg(azekura_weave)]
 pub(crate) use woven::{
-    Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, hash_seed, point, wait,
+    Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, Thread, hash_seed,
+    point, spawn, wait,
 };
 #[cfg(azekura_weave)]
-pub use woven::{Turns, take_turns};
+pub use woven::{Turns, Work, take_turns};

@@ -25,7 +25,7 @@ use super::layout::{DATA_OFFSET, FIRST_FRAME, segment_seed};
 use crate::epoch;
 use crate::error::{Error, Kind, Result};
 use crate::io::{Map, Storage};
-use crate::weave::{Mutex, MutexGuard};
+use crate::weave::{self, Mutex, MutexGuard};
 
 pub use space::{Claim, REMEDY, left_by_growth, whole_step};
 
@@ -618,7 +618,7 @@ impl Segments {
             if u64::from(aging) << self.geometry.shift < bytes {
                 return;
             }
-            std::thread::sleep(TURN);
+            let_readers_go();
         }
     }
 
@@ -644,7 +644,7 @@ impl Segments {
                     other => return other,
                 }
             }
-            std::thread::sleep(TURN);
+            let_readers_go();
             self.reap();
         }
         take()
@@ -740,5 +740,12 @@ impl Segments {
             space.prepared.split_off(&end);
         }
         Ok(())
+    }
+}
+
+/// Waits for a moment, so that readers can release what they hold.
+fn let_readers_go() {
+    if !weave::wait() {
+        std::thread::sleep(TURN);
     }
 }

@@ -6,11 +6,14 @@
 //! what needs few changes at the right moments (idea: probabilistic concurrency testing, Burckhardt et al. 2010). A seed
 //! decides all of a schedule, so a failure is seen again with [`Plan::seed`] and one schedule.
 //!
+//! A thread that the code under test starts by `weave::spawn`, such as a store's background worker, is one of the schedule from
+//! its start to its end. A store is opened within a schedule for that: [`lead`] makes the caller its first thread.
+//!
 //! Threads that all wait are a deadlock, and found. Memory is sequentially consistent here: what a weaker order allows is
 //! for Miri and the thread sanitizer to find. Built with `--cfg azekura_weave` only.
 
 use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
 
 use super::random::Random;
@@ -18,6 +21,8 @@ use crate::weave;
 
 /// Turns of one schedule after which it is taken not to end.
 const TURNS_MAX: u64 = 10_000_000;
+/// The first thread of a schedule that `lead` runs.
+const LEAD: usize = 0;
 
 /// What is explored.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +52,21 @@ pub struct Tried {
     pub turns: u64,
     /// Times that it was.
     pub changes: u64,
+    /// Of the moments, those of threads that the code under test started.
+    pub turns_of_started: u64,
+}
+
+impl Tried {
+    /// The sum, field by field.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            schedules: self.schedules + other.schedules,
+            turns: self.turns + other.turns,
+            changes: self.changes + other.changes,
+            turns_of_started: self.turns_of_started + other.turns_of_started,
+        }
+    }
 }
 
 /// A schedule that failed.
@@ -76,30 +96,60 @@ impl<'s> Threads<'s> {
 
     /// Runs them to their ends. Called once by each scenario, which then looks at what they left.
     fn run(self, seed: u64, tried: &mut Tried) -> Result<(), String> {
-        let count = self.bodies.len();
-        let baton = Arc::new(Baton {
-            state: Mutex::new(State::new(seed, count)),
-            turns: (0..count).map(|_| Condvar::new()).collect(),
-        });
-        std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..)
-                .zip(self.bodies)
-                .map(|(own, body)| {
-                    let baton = Arc::clone(&baton);
-                    scope.spawn(move || baton.run(own, body))
-                })
-                .collect();
-            for thread in threads {
-                // Panics of a body were caught.
-                let _ = thread.join();
-            }
-        });
-        let state = baton.lock();
-        tried.turns += state.taken;
-        tried.changes += state.changes;
-        state.failure.clone().map_or(Ok(()), Err)
+        let baton = Arc::new(Baton::new(seed));
+        baton.lock().begin(self.bodies.len(), CHANGES_WITHIN);
+        baton.run_all(0, self.bodies, |_| ());
+        *tried = tried.plus(baton.tried());
+        baton.verdict()
     }
 }
+
+/// The first thread of a schedule.
+pub struct Lead {
+    baton: Arc<Baton>,
+}
+
+impl Lead {
+    /// Runs threads to their ends, within the schedule. The first panic of one, or that no thread could go on, is the error.
+    pub fn run(&self, threads: Threads<'_>) -> Result<(), String> {
+        let count = threads.bodies.len();
+        if count > 0 {
+            let first = self.baton.lock().begin(count, CHANGES_WITHIN_LONG);
+            self.baton.run_all(first, threads.bodies, |baton| {
+                baton.hand_on(LEAD, State::leave_to_others);
+            });
+        }
+        self.baton.verdict()
+    }
+}
+
+/// Runs `body` as the first thread of a schedule. The error is the first panic of another thread, or that one outlives `body`.
+///
+/// # Panics
+/// With the panic of `body`.
+pub fn lead<R>(seed: u64, body: impl FnOnce(&Lead) -> R) -> Result<(R, Tried), String> {
+    be_quiet();
+    let lead = Lead {
+        baton: Arc::new(Baton::new(seed)),
+    };
+    lead.baton.lock().begin(1, CHANGES_WITHIN_LONG);
+    weave::take_turns(Some(lead.baton.turns_of(LEAD)));
+    let outcome = catch_unwind(AssertUnwindSafe(|| body(&lead)));
+    weave::take_turns(None);
+    lead.baton.end(LEAD, None);
+    lead.baton.until_all_ended();
+    let outcome = outcome.unwrap_or_else(|panic| resume_unwind(panic));
+    lead.baton.verdict()?;
+    let tried = Tried {
+        schedules: 1,
+        ..lead.baton.tried()
+    };
+    Ok((outcome, tried))
+}
+
+/// Powers of two of turns within which ranks change: of schedules of some hundred turns, and of long ones.
+const CHANGES_WITHIN: u64 = 8;
+const CHANGES_WITHIN_LONG: u64 = 15;
 
 /// How a seed chooses.
 enum Choice {
@@ -109,13 +159,33 @@ enum Choice {
     Ranks(Vec<u64>, Vec<u64>),
 }
 
+/// Where a thread of a schedule is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// It can have the turn.
+    Ready,
+    /// It cannot go on before `wake` of this number.
+    Asleep(usize),
+    /// It cannot go on before the threads that it started have ended.
+    Away,
+    Ended,
+}
+
+struct Thread {
+    stage: Stage,
+    /// Whether a scenario named it; otherwise the code under test started it.
+    is_named: bool,
+    turn: Arc<Condvar>,
+}
+
 struct State {
     current: usize,
-    live: Vec<bool>,
+    threads: Vec<Thread>,
     choice: Choice,
     random: Random,
     taken: u64,
     changes: u64,
+    turns_of_started: u64,
     /// The next rank below all others.
     lowest: u64,
     /// Threads that waited one after the other, and nothing else happened.
@@ -124,39 +194,68 @@ struct State {
 }
 
 impl State {
-    fn new(seed: u64, threads: usize) -> Self {
-        let mut random = Random::new(seed);
-        let choice = if random.one_in(2) {
+    fn new(seed: u64) -> Self {
+        Self {
+            current: 0,
+            threads: Vec::new(),
+            choice: Choice::Walk(2),
+            random: Random::new(seed),
+            taken: 0,
+            changes: 0,
+            turns_of_started: 0,
+            lowest: 1 << 32,
+            in_vain: 0,
+            failure: None,
+        }
+    }
+
+    /// Adds so many threads that the scenario names, and draws how the turns are chosen from now on; ranks change within so many
+    /// powers of two of turns. The number of the first of them.
+    fn begin(&mut self, count: usize, within: u64) -> usize {
+        let first = self.threads.len();
+        for _ in 0..count {
+            self.add(true);
+        }
+        let random = &mut self.random;
+        self.choice = if random.one_in(2) {
             Choice::Walk(2 << random.below(6))
         } else {
+            let threads = self.threads.len();
             let mut ranks: Vec<u64> = (0..threads as u64).map(|rank| 1 << 32 | rank).collect();
             for at in (1..threads).rev() {
                 ranks.swap(at, random.index(at + 1));
             }
-            let scale = 8 << random.below(8);
-            let mut changes: Vec<u64> =
-                (0..=random.below(5)).map(|_| random.below(scale)).collect();
+            let scale = 8 << random.below(within);
+            let mut changes: Vec<u64> = (0..=random.below(5))
+                .map(|_| self.taken + random.below(scale))
+                .collect();
             changes.sort_unstable_by(|a, b| b.cmp(a));
             Choice::Ranks(ranks, changes)
         };
-        let mut state = Self {
-            current: 0,
-            live: vec![true; threads],
-            choice,
-            random,
-            taken: 0,
-            changes: 0,
-            lowest: 1 << 32,
-            in_vain: 0,
-            failure: None,
-        };
-        state.current = state.next(None).unwrap_or(0);
-        state
+        if first == 0 {
+            self.current = self.next(None).unwrap_or(0);
+        }
+        first
+    }
+
+    /// Adds a thread; its number.
+    fn add(&mut self, is_named: bool) -> usize {
+        self.threads.push(Thread {
+            stage: Stage::Ready,
+            is_named,
+            turn: Arc::default(),
+        });
+        if let Choice::Ranks(ranks, _) = &mut self.choice {
+            // Anywhere among the others.
+            let above = 1 << 32 | self.random.below(2 * ranks.len() as u64);
+            ranks.push(above);
+        }
+        self.threads.len() - 1
     }
 
     fn others(&self, but: Option<usize>) -> Vec<usize> {
-        (0..self.live.len())
-            .filter(|thread| self.live[*thread] && Some(*thread) != but)
+        (0..self.threads.len())
+            .filter(|at| self.threads[*at].stage == Stage::Ready && Some(*at) != but)
             .collect()
     }
 
@@ -170,9 +269,14 @@ impl State {
         }
     }
 
+    fn take(&mut self, own: usize) {
+        self.taken += 1;
+        self.turns_of_started += u64::from(!self.threads[own].is_named);
+    }
+
     /// At a point: whether `own` goes on, or who does.
     fn at_point(&mut self, own: usize) -> usize {
-        self.taken += 1;
+        self.take(own);
         self.in_vain = 0;
         match &mut self.choice {
             Choice::Walk(times) => {
@@ -196,10 +300,59 @@ impl State {
 
     /// `own` cannot go on: who does.
     fn at_wait(&mut self, own: usize) -> usize {
-        self.taken += 1;
-        self.in_vain += 1;
+        self.take(own);
+        self.in_vain = self.in_vain.saturating_add(1);
         self.sink(own);
         self.next(Some(own)).unwrap_or(own)
+    }
+
+    /// `own` cannot go on before it is woken: who does.
+    fn at_sleep(&mut self, own: usize, on: usize) -> usize {
+        self.take(own);
+        self.threads[own].stage = Stage::Asleep(on);
+        self.next(Some(own)).unwrap_or_else(|| {
+            // The last one awake: none is left that could wake it.
+            self.threads[own].stage = Stage::Ready;
+            self.in_vain = usize::MAX;
+            own
+        })
+    }
+
+    fn wake(&mut self, is_woken: impl Fn(usize) -> bool) {
+        for thread in &mut self.threads {
+            if let Stage::Asleep(on) = thread.stage
+                && is_woken(on)
+            {
+                thread.stage = Stage::Ready;
+                self.in_vain = 0;
+            }
+        }
+    }
+
+    /// The lead waits for the threads that it named.
+    fn leave_to_others(&mut self) -> usize {
+        self.threads[LEAD].stage = Stage::Away;
+        self.next(None).unwrap_or(LEAD)
+    }
+
+    /// `own` has ended: who goes on.
+    fn at_end(&mut self, own: usize, panic: Option<String>) -> Option<usize> {
+        if let Some(panic) = panic {
+            self.failure.get_or_insert(panic);
+        }
+        self.threads[own].stage = Stage::Ended;
+        self.in_vain = 0;
+        let mut running = self.threads.iter().filter(|thread| thread.is_named);
+        if running.all(|thread| matches!(thread.stage, Stage::Away | Stage::Ended))
+            && self.threads[LEAD].stage == Stage::Away
+        {
+            self.threads[LEAD].stage = Stage::Ready;
+        }
+        self.next(None).or_else(|| {
+            // Threads that none will wake find that out for themselves, and fail.
+            self.wake(|_| true);
+            self.next(None)
+        })
     }
 
     fn sink(&mut self, own: usize) {
@@ -211,7 +364,7 @@ impl State {
 
     /// Why the thread that has the turn must give up.
     fn verdict(&mut self) -> Option<String> {
-        let what = if self.in_vain > 64 * self.live.len() {
+        let what = if self.in_vain > 64 * self.threads.len() {
             "deadlock: each thread waits for another"
         } else if self.taken > TURNS_MAX {
             "the schedule does not end"
@@ -226,37 +379,96 @@ impl State {
 /// What the threads of one schedule share.
 struct Baton {
     state: Mutex<State>,
-    turns: Box<[Condvar]>,
+    /// Notified when a thread has ended.
+    ended: Condvar,
 }
 
 impl Baton {
+    fn new(seed: u64) -> Self {
+        Self {
+            state: Mutex::new(State::new(seed)),
+            ended: Condvar::new(),
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn turns_of(self: &Arc<Self>, own: usize) -> Arc<Turns> {
+        Arc::new(Turns {
+            baton: Arc::clone(self),
+            own,
+        })
+    }
+
+    fn tried(&self) -> Tried {
+        let state = self.lock();
+        Tried {
+            schedules: 0,
+            turns: state.taken,
+            changes: state.changes,
+            turns_of_started: state.turns_of_started,
+        }
+    }
+
+    fn verdict(&self) -> Result<(), String> {
+        self.lock().failure.clone().map_or(Ok(()), Err)
+    }
+
+    /// Runs the threads numbered from `first` on to their ends, `meanwhile` on this one.
+    fn run_all(self: &Arc<Self>, first: usize, bodies: Vec<Body<'_>>, meanwhile: impl Fn(&Self)) {
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (first..)
+                .zip(bodies)
+                .map(|(own, body)| {
+                    let baton = Arc::clone(self);
+                    scope.spawn(move || baton.run(own, body))
+                })
+                .collect();
+            meanwhile(self);
+            for thread in threads {
+                // Panics of a body were caught.
+                let _ = thread.join();
+            }
+        });
     }
 
     fn run(self: Arc<Self>, own: usize, body: Body<'_>) {
         IS_QUIET.set(true);
         drop(self.until_turn(own, self.lock()));
-        let turns = Arc::new(Turns {
-            baton: Arc::clone(&self),
-            own,
-        });
-        weave::take_turns(Some(turns));
+        weave::take_turns(Some(self.turns_of(own)));
         let outcome = catch_unwind(AssertUnwindSafe(body));
+        crate::epoch::leave();
         weave::take_turns(None);
-        let mut state = self.lock();
-        if let Err(panic) = outcome {
+        let panic = outcome.err().map(|panic| {
             let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
             let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-            state
-                .failure
-                .get_or_insert(text.unwrap_or_else(|| "a panic without words".to_owned()));
-        }
-        state.live[own] = false;
-        state.in_vain = 0;
-        if let Some(next) = state.next(None) {
+            text.unwrap_or_else(|| "a panic without words".to_owned())
+        });
+        self.end(own, panic);
+    }
+
+    /// `own` has ended, and has the turn no more.
+    fn end(&self, own: usize, panic: Option<String>) {
+        let mut state = self.lock();
+        if let Some(next) = state.at_end(own, panic) {
             state.current = next;
-            self.turns[next].notify_one();
+            state.threads[next].turn.notify_one();
+        }
+        self.ended.notify_all();
+    }
+
+    /// Waits for those that outlive the lead: that any does is a failure.
+    fn until_all_ended(&self) {
+        let mut state = self.lock();
+        while state.threads.iter().any(|t| t.stage != Stage::Ended) {
+            let what = "a thread that a store started outlives the schedule";
+            state.failure.get_or_insert_with(|| what.to_owned());
+            state = self
+                .ended
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -265,10 +477,9 @@ impl Baton {
         own: usize,
         mut state: MutexGuard<'b, State>,
     ) -> MutexGuard<'b, State> {
+        let turn = Arc::clone(&state.threads[own].turn);
         while state.current != own {
-            state = self.turns[own]
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            state = turn.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         state
     }
@@ -279,7 +490,7 @@ impl Baton {
         if next != own {
             state.current = next;
             state.changes += 1;
-            self.turns[next].notify_one();
+            state.threads[next].turn.notify_one();
             state = self.until_turn(own, state);
         }
         if std::thread::panicking() {
@@ -308,6 +519,21 @@ impl weave::Turns for Turns {
         self.baton
             .hand_on(self.own, |state| state.at_wait(self.own));
     }
+
+    fn sleep(&self, on: usize) {
+        self.baton
+            .hand_on(self.own, |state| state.at_sleep(self.own, on));
+    }
+
+    fn wake(&self, on: usize) {
+        self.baton.lock().wake(|asleep| asleep == on);
+    }
+
+    fn add(&self) -> Box<dyn FnOnce(weave::Work) + Send> {
+        let baton = Arc::clone(&self.baton);
+        let own = baton.lock().add(false);
+        Box::new(move |work| baton.run(own, work))
+    }
 }
 
 thread_local! {
@@ -325,15 +551,6 @@ fn be_quiet() {
             }
         }));
     });
-}
-
-/// Runs threads under one schedule, outside of [`explore`]. The first panic of one, or that no thread could go on, is the
-/// error.
-pub fn run(seed: u64, threads: Threads<'_>) -> Result<Tried, String> {
-    be_quiet();
-    let mut tried = Tried::default();
-    threads.run(seed, &mut tried)?;
-    Ok(tried)
 }
 
 /// The thread cannot go on before another one did something: for what a scenario itself shares.

@@ -17,6 +17,8 @@
 //! 4. The store's own check is content, and it takes further changes; in one state of four from several threads, beside upkeep.
 //! 5. A follower is shown every put since its beginning, in the order of each key.
 //!
+//! A store has its background worker or not. The worker is a thread of the schedule, from the store's opening to its close.
+//!
 //! An engine joins with [`Engine`] and [`Store`], a page of code. Built with `--cfg azekura_weave` only.
 
 use std::collections::BTreeMap;
@@ -26,7 +28,7 @@ use parking_lot::Mutex;
 
 use super::Random;
 use super::crash::{self, Config, Counts, Crash, End, Ledger};
-use super::schedule::{self, Threads, point};
+use super::schedule::{self, Lead, Threads, Tried, point};
 use crate::error::{Kind, Result};
 use crate::io::sim::SimDisk;
 
@@ -34,6 +36,11 @@ use crate::io::sim::SimDisk;
 const SECOND_LIFE_ONE_IN: u64 = 4;
 const SECOND_WRITERS: u32 = 2;
 const SECOND_CHANGES: u32 = 8;
+/// At so many of the moments of a store that has a worker, the store after the crash has one, too. It costs thousands of turns.
+const SECOND_WORKER_ONE_IN: u64 = 8;
+/// Lengths at which encodings change, or frames take a word more: of so many below each, one is drawn.
+const LEN_EDGES: [usize; 4] = [16, 256, 65_536, 65_552];
+const LEN_EDGE_WIDTH: usize = 16;
 
 /// What threads do with a store: what users call.
 pub trait Store: Sync {
@@ -66,10 +73,10 @@ pub trait Store: Sync {
 pub trait Engine {
     /// The store.
     type Store: Store;
-    /// A new one.
-    fn create(&self, disk: &SimDisk) -> Result<Self::Store>;
+    /// A new one, with its background worker or without.
+    fn create(&self, disk: &SimDisk, has_worker: bool) -> Result<Self::Store>;
     /// The one that is there.
-    fn open(&self, disk: &SimDisk) -> Result<Self::Store>;
+    fn open(&self, disk: &SimDisk, has_worker: bool) -> Result<Self::Store>;
     /// Ends it well.
     fn close(&self, store: Self::Store) -> Result<()>;
     /// What it promises.
@@ -98,6 +105,10 @@ pub struct Shape {
     pub changes: u32,
     /// Bytes of the longest value.
     pub len_max: usize,
+    /// Bytes of the longest value that is there from the beginning, but for 8.
+    pub first_max: usize,
+    /// Of the lengths, one of so many is at an edge where encodings change; 0: none.
+    pub edge_one_in: u64,
     /// How many of the changes are of few keys: one of so many is of any.
     pub any_one_in: u64,
     /// Clears.
@@ -106,6 +117,8 @@ pub struct Shape {
     pub syncs: u32,
     /// Steps of upkeep.
     pub upkeep: u32,
+    /// Whether the store has its background worker.
+    pub has_worker: bool,
 }
 
 impl Shape {
@@ -117,10 +130,27 @@ impl Shape {
             writers: 1 + random.below(4) as u32,
             changes: 8 + random.below(40) as u32,
             len_max: *random.choose(&[12, 60, 300, 1200, 5000, 70_000]),
+            first_max: *random.choose(&[60, 60, 400]),
             any_one_in: *random.choose(&[1, 2, 8]),
             clears: random.below(12).saturating_sub(8) as u32,
             syncs: random.below(10) as u32,
             upkeep: random.below(16) as u32,
+            edge_one_in: *random.choose(&[0, 4, 8]),
+            has_worker: random.one_in(2),
+        }
+    }
+
+    /// The length of a value.
+    fn len(&self, random: &mut Random) -> usize {
+        let edges = LEN_EDGES.iter().filter(|edge| **edge <= self.len_max);
+        let edges: Vec<usize> = edges.copied().collect();
+        if self.edge_one_in > 0 && !edges.is_empty() && random.one_in(self.edge_one_in) {
+            return random.choose(&edges) - random.index(LEN_EDGE_WIDTH);
+        }
+        match random.below(6) {
+            0 => random.index(self.len_max.min(16)),
+            1 => self.len_max - random.index(self.len_max.min(40)),
+            _ => random.index(self.len_max.min(400)),
         }
     }
 }
@@ -373,11 +403,6 @@ fn write(store: &dyn Store, history: &History, shape: &Shape, writer: u32, seed:
             let few = if any { own.len() } else { own.len().min(3) };
             own[random.index(few)]
         };
-        let len = |random: &mut Random| match random.below(6) {
-            0 => random.index(shape.len_max.min(16)),
-            1 => shape.len_max - random.index(shape.len_max.min(40)),
-            _ => random.index(shape.len_max.min(400)),
-        };
         match random.below(10) {
             0..2 => {
                 let key = choose(&mut random);
@@ -386,14 +411,14 @@ fn write(store: &dyn Store, history: &History, shape: &Shape, writer: u32, seed:
             2..4 => {
                 let mut changes = BTreeMap::new();
                 for _ in 0..2 + random.below(3) {
-                    let put = (!random.one_in(4)).then(|| (version, len(&mut random)));
+                    let put = (!random.one_in(4)).then(|| (version, shape.len(&mut random)));
                     changes.insert(choose(&mut random), put);
                 }
                 let changes: Vec<_> = changes.into_iter().collect();
                 history.changes(&changes, |made| store.batch(made));
             }
             _ => {
-                let (key, len) = (choose(&mut random), len(&mut random));
+                let (key, len) = (choose(&mut random), shape.len(&mut random));
                 history.changes(&[(key, Some((version, len)))], |made| {
                     store.put(key, made[0].1.as_deref().unwrap_or_default())
                 });
@@ -447,7 +472,7 @@ impl Shown {
 }
 
 /// Runs all threads of `shape` on `store` under one schedule, and judges what is there in the end.
-fn run(store: &dyn Store, history: &History, shape: &Shape, seed: u64) {
+fn run(lead: &Lead, store: &dyn Store, history: &History, shape: &Shape, seed: u64) {
     let busy = AtomicUsize::new(shape.writers as usize);
     let shown = Mutex::new(Shown::default());
     let mut threads = Threads::default();
@@ -523,7 +548,7 @@ fn run(store: &dyn Store, history: &History, shape: &Shape, seed: u64) {
             panic!("a follower is refused: {error}");
         }
     });
-    if let Err(what) = schedule::run(seed, threads) {
+    if let Err(what) = lead.run(threads) {
         panic!("seed {seed:#x}, {shape:?}: {what}");
     }
     let now = |key| store.get(key);
@@ -542,7 +567,7 @@ fn fill(store: &dyn Store, history: &History, shape: &Shape, random: &mut Random
     }
     for keys in keys.chunks(if shape.keys > 100 { 50 } else { 1 }) {
         let mut first = |key: &u32| {
-            let len = random.index(shape.len_max.min(60)) + 8;
+            let len = random.index(shape.len_max.min(shape.first_max)) + 8;
             (*key, Some((0, len)))
         };
         let changes: Vec<_> = keys.iter().map(&mut first).collect();
@@ -559,40 +584,63 @@ fn fill(store: &dyn Store, history: &History, shape: &Shape, random: &mut Random
 ///
 /// # Panics
 /// With seed, shape, event and choice, if a state is none that may be.
-pub fn storm<E: Engine>(config: &Config, engine: &E, shape: &Shape) -> Counts {
+pub fn storm<E: Engine>(config: &Config, engine: &E, shape: &Shape) -> (Counts, Tried) {
     let seed = config.seed;
     let slot: Mutex<Option<History>> = Mutex::new(None);
+    let tried = Mutex::new(Tried::default());
+    let note = |more: Tried| {
+        let mut tried = tried.lock();
+        *tried = tried.plus(more);
+    };
     let workload = |disk: &SimDisk, ledger: &Ledger| {
         let mut random = Random::new(seed);
         let history = History::new(disk, shape.keys, engine.promise());
-        let mut store = engine.create(disk).expect("a new store");
-        fill(&store, &history, shape, &mut random);
-        if random.one_in(2) {
-            // What is read for the first time is brought in by several at once.
-            engine.close(store).expect("it closes");
-            store = engine.open(disk).expect("it opens again");
+        let has_worker = shape.has_worker;
+        let ran = schedule::lead(seed, |lead| {
+            let mut store = engine.create(disk, has_worker).expect("a new store");
+            fill(&store, &history, shape, &mut random);
+            if random.one_in(2) || shape.clears > 0 {
+                // What is read for the first time is loaded by several at once, also while it is cleared.
+                engine.close(store).expect("it closes");
+                store = engine.open(disk, has_worker).expect("it opens again");
+            }
+            ledger.cut_from_here();
+            run(lead, &store, &history, shape, seed);
+        });
+        match ran {
+            Ok(((), tried)) => note(tried),
+            Err(what) => panic!("seed {seed:#x}, {shape:?}: {what}"),
         }
-        ledger.cut_from_here();
-        run(&store, &history, shape, seed);
-        drop(store);
         *slot.lock() = Some(history);
     };
-    crash::explore(config, workload, |crash| {
+    let counts = crash::explore(config, workload, |crash| {
         let slot = slot.lock();
         let history = slot.as_ref().ok_or("nothing was run")?;
-        let what = verify(crash, engine, history);
+        let of = Random::new(seed ^ (crash.done.events as u64) << 32).below(SECOND_WORKER_ONE_IN);
+        let what = if shape.has_worker && of == 0 {
+            schedule::lead(seed, |lead| verify(crash, engine, history, Some(lead))).and_then(
+                |(what, tried)| {
+                    note(tried);
+                    what
+                },
+            )
+        } else {
+            verify(crash, engine, history, None)
+        };
         what.map_err(|what| format!("{what}; {shape:?}"))
-    })
+    });
+    (counts, tried.into_inner())
 }
 
-/// Opens what a crash left, judges it, and has it go on.
+/// Opens what a crash left, judges it, and has it go on; with a background worker if there is a lead.
 fn verify<E: Engine>(
     crash: &Crash<'_>,
     engine: &E,
     history: &History,
+    lead: Option<&Lead>,
 ) -> std::result::Result<u64, String> {
     let store = engine
-        .open(crash.disk)
+        .open(crash.disk, lead.is_some())
         .map_err(|error| format!("it does not open: {error}"))?;
     crash.recovered();
     let digest = history.judge(crash.done.events, crash.end, &|key| store.get(key))?;
@@ -609,7 +657,7 @@ fn verify<E: Engine>(
     }
     if digest.is_multiple_of(SECOND_LIFE_ONE_IN) {
         let keys = history.keys.len() as u32;
-        live_on(&store, keys, digest)?;
+        live_on(&store, keys, digest, lead)?;
         store.sync().map_err(fail)?;
         if let Some(damage) = store.damage().map_err(fail)? {
             return Err(format!("it is damaged after it went on: {damage}"));
@@ -619,7 +667,12 @@ fn verify<E: Engine>(
 }
 
 /// Several threads change what a crash left, beside upkeep; each finds what it left.
-fn live_on(store: &dyn Store, keys: u32, seed: u64) -> std::result::Result<(), String> {
+fn live_on(
+    store: &dyn Store,
+    keys: u32,
+    seed: u64,
+    lead: Option<&Lead>,
+) -> std::result::Result<(), String> {
     let mut threads = Threads::default();
     for thread in 0..SECOND_WRITERS {
         threads.add(move || {
@@ -656,5 +709,8 @@ fn live_on(store: &dyn Store, keys: u32, seed: u64) -> std::result::Result<(), S
             }
         }
     });
-    schedule::run(seed, threads).map(drop)
+    match lead {
+        Some(lead) => lead.run(threads),
+        None => schedule::lead(seed, |lead| lead.run(threads)).and_then(|(ran, _)| ran),
+    }
 }

@@ -1,8 +1,8 @@
 //! Rules over `mutants/*.patch`: each says what it plants and which test sees it, and still applies.
 //!
-//! A mutant is a `git diff` below two header lines: `Fault:` is one sentence, `Test:` the arguments of
-//! `cargo test --locked` that must fail under it (`Schedule-test:` in a build of `make weave`). Whether the test does
-//! fail is for `make mutants` to prove; here the text of each hunk must stand in its file, and the test must exist.
+//! A mutant is a `git diff` below two or three header lines: `Fault:` is one sentence, `Test:` the arguments of
+//! `cargo test --locked` that must fail under it, `Schedule-test:` those in a build of `make weave`; one of them or both. Whether
+//! the tests do fail is for `make mutants` to prove; here the text of each hunk must stand in its file, and the tests must exist.
 
 /// What is wrong with the mutant `text`. `files` are all files of the repository with their texts, `code` all Rust.
 pub(crate) fn mutants(path: &str, text: &str, files: &[(&str, &str)], code: &str) -> Vec<String> {
@@ -20,21 +20,27 @@ pub(crate) fn mutants(path: &str, text: &str, files: &[(&str, &str)], code: &str
             "the first line is not `Fault: <one sentence>`".to_owned(),
         );
     }
-    let second = head.lines().nth(1).unwrap_or_default();
-    let test = second
-        .strip_prefix("Test: ")
-        .or_else(|| second.strip_prefix("Schedule-test: "));
-    match test {
-        Some(test) if test.contains("-p azekura") => {
-            let name = test.rsplit([' ', ':']).next().unwrap_or_default();
-            if !code.contains(&format!("fn {name}(")) {
-                found(1, format!("there is no test `{name}`"));
+    // Each at most once.
+    let mut words = vec!["Test: ", "Schedule-test: "];
+    let lines = head.lines().enumerate().skip(1);
+    let is_over = |line: &str| line.is_empty() || line.starts_with("diff ");
+    for (at, line) in lines.take_while(|(_, line)| !is_over(line)) {
+        match words.iter().position(|word| line.starts_with(word)) {
+            Some(word) if line.contains("-p azekura") => {
+                words.swap_remove(word);
+                let name = line.rsplit([' ', ':']).next().unwrap_or_default();
+                if !code.contains(&format!("fn {name}(")) {
+                    found(at, format!("there is no test `{name}`"));
+                }
             }
+            _ => found(
+                at,
+                "this is not `Test: -p <crate> ..` or `Schedule-test: ..`, once".to_owned(),
+            ),
         }
-        _ => found(
-            1,
-            "the second line is not `Test: -p <crate> ..` or `Schedule-test: ..`".to_owned(),
-        ),
+    }
+    if words.len() == 2 {
+        found(1, "no line names a test".to_owned());
     }
     let first = head.lines().count();
     let mut target = "";
@@ -74,6 +80,12 @@ fn a_mutant_that_no_longer_applies_and_one_without_a_test_are_found() {
     assert_eq!(all(&sound, "zero\none\ntwo\n"), [""; 0]);
     assert!(all(&sound, "one\nzero\ntwo\n")[0].ends_with("it no longer applies to x.rs"));
     assert!(all(&sound.replace("holds", "gone"), "one\ntwo\n")[0].contains("no test `gone`"));
+    let both = sound.replace(
+        "diff --git",
+        "Schedule-test: -p azekura it::holds\ndiff --git",
+    );
+    assert_eq!(all(&both, "one\ntwo\n"), [""; 0]);
+    assert!(all(&both.replace("Schedule-test", "Test"), "one\ntwo\n")[0].ends_with("once"));
     // A module is no test.
     assert!(all(&sound.replace("::holds", ""), "one\ntwo\n")[0].contains("no test `it`"));
     assert_eq!(all(diff, "one\ntwo\n").len(), 2);

@@ -111,10 +111,10 @@ fn looked_at(seed: u64, run: &mut dyn FnMut(Threads<'_>)) {
 
 #[test]
 fn what_a_cache_drops_stays_while_it_is_lent() {
-    holds("what is lent of a cache that drops", 3000, &looked_at);
+    holds("what is lent of a cache that drops", 12_000, &looked_at);
 }
 
 #[test]
 fn a_cache_lends_the_last_value_or_nothing() {
-    holds("a cache that drops", 3000, &dropping);
+    holds("a cache that drops", 12_000, &dropping);
 }

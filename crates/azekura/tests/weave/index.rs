@@ -194,22 +194,22 @@ fn many_locks(seed: u64, run: &mut dyn FnMut(Threads<'_>)) {
 
 #[test]
 fn keys_that_stay_are_found_while_a_chunk_grows() {
-    holds("a chunk that grows", 2000, &|seed, run| {
+    holds("a chunk that grows", 8000, &|seed, run| {
         growth(20, 5, seed, run);
     });
 }
 
 #[test]
 fn keys_that_stay_are_found_while_a_chunk_splits() {
-    holds("a chunk that splits", 2000, &|seed, run| {
+    holds("a chunk that splits", 8000, &|seed, run| {
         growth(32, 5, seed, run);
     });
-    holds("a chunk that is used again", 2000, &|seed, run| {
+    holds("a chunk that is used again", 8000, &|seed, run| {
         growth(21, 1, seed, run);
     });
 }
 
 #[test]
 fn several_locks_at_once_lose_no_update() {
-    holds("several locks at once", 2000, &many_locks);
+    holds("several locks at once", 8000, &many_locks);
 }

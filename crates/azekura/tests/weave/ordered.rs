@@ -206,20 +206,20 @@ fn transfers(seed: u64, run: &mut dyn FnMut(Threads<'_>)) {
 
 #[test]
 fn some_order_explains_what_threads_saw_of_keys_in_a_tree() {
-    holds("put, remove and read in a tree", 3000, &meetings);
+    holds("put, remove and read in a tree", 12_000, &meetings);
 }
 
 #[test]
 fn keys_that_stay_are_found_while_nodes_divide_and_join() {
-    holds("leaves that divide and join", 1500, &|seed, run| {
+    holds("leaves that divide and join", 6000, &|seed, run| {
         dividing(false, seed, run);
     });
-    holds("nodes above leaves that do", 1000, &|seed, run| {
+    holds("nodes above leaves that do", 4000, &|seed, run| {
         dividing(true, seed, run);
     });
 }
 
 #[test]
 fn updates_of_several_keys_of_a_tree_are_isolated() {
-    holds("updates of several keys of a tree", 1500, &transfers);
+    holds("updates of several keys of a tree", 6000, &transfers);
 }

@@ -351,27 +351,27 @@ fn transfers(seed: u64, run: &mut dyn FnMut(Threads<'_>)) {
 
 #[test]
 fn some_order_explains_what_threads_saw_of_a_key() {
-    holds("put, remove and read", 4000, &meetings);
-    holds("a removal", 4000, &removal);
+    holds("put, remove and read", 16_000, &meetings);
+    holds("a removal", 16_000, &removal);
 }
 
 #[test]
 fn records_are_whole_while_they_are_moved_together() {
-    holds("blocks that are thinned", 2000, &thinning);
+    holds("blocks that are thinned", 8000, &thinning);
 }
 
 #[test]
 fn a_scan_shows_what_stays_once_while_the_index_grows() {
-    holds("a scan beside growth", 1000, &scanning);
+    holds("a scan beside growth", 4000, &scanning);
 }
 
 #[test]
 fn clear_is_one_moment() {
-    holds("clear", 3000, &clearing);
-    holds("clear beside updates inside others", 3000, &nesting);
+    holds("clear", 12_000, &clearing);
+    holds("clear beside updates inside others", 12_000, &nesting);
 }
 
 #[test]
 fn updates_of_several_keys_are_isolated() {
-    holds("updates of several keys", 2000, &transfers);
+    holds("updates of several keys", 8000, &transfers);
 }

@@ -6,6 +6,7 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use azekura::format::frame::{Frame, FrameKind};
 use azekura::io::sim::{Limits, SimDisk};
@@ -14,6 +15,7 @@ use azekura::object::{self, Change, ObjectId, Snapshot};
 use azekura::record::hash::{self, Compression, HashDb};
 use azekura::testkit::configuration::{Within, hash_options};
 use azekura::testkit::crash::{Config, Counts};
+use azekura::testkit::schedule::{Tried, lead};
 use azekura::testkit::storm::{Engine, Promise, Shape, Store, storm};
 use azekura::testkit::suite::{share, tried_at_least};
 use azekura::testkit::{Random, round_seed};
@@ -49,16 +51,32 @@ fn storms<E: Engine>(
     runs: u64,
     cuts_max: usize,
     mut one: impl FnMut(&mut Random) -> (E, Shape),
-) -> Counts {
+) -> (Counts, Tried) {
     let first = round_seed();
     // One seed again: its number in STORM_SEED.
     let only = std::env::var("STORM_SEED").ok();
     let only: Option<u64> = only.and_then(|seed| seed.parse().ok());
     let seeds = only.map_or(first..first + share(runs), |seed| seed..seed + 1);
-    seeds.fold(Counts::default(), |counts, seed| {
+    seeds.fold((Counts::default(), Tried::default()), |sum, seed| {
         let (engine, shape) = one(&mut Random::new(!seed));
-        counts.plus(storm(&config(seed, cuts_max), &engine, &shape))
+        let (counts, tried) = storm(&config(seed, cuts_max), &engine, &shape);
+        (sum.0.plus(counts), sum.1.plus(tried))
     })
+}
+
+/// So many states; and of the turns so many were the background worker's, so it took part.
+fn tried((counts, tried): (Counts, Tried), states_least: u64, turns_least: u64, what: &str) {
+    tried_at_least(states(&counts), states_least, what);
+    let what = format!(
+        "turns of the background worker among {} of {what}",
+        tried.turns
+    );
+    tried_at_least(tried.turns_of_started, turns_least, &what);
+}
+
+/// What a store syncs by itself, if it has a worker: at each of its turns, since time does not pass in a schedule.
+fn sync_interval(random: &mut Random) -> Option<Duration> {
+    random.one_in(4).then_some(Duration::ZERO)
 }
 
 /// A hash file of some configuration, on a disk of so many bytes if they are few.
@@ -78,11 +96,18 @@ impl Hash {
                 Durability::Process,
                 Durability::Power,
             ]),
-            background: false,
+            sync_interval: sync_interval(random),
             capacity: SimDisk::FILE_SIZE_MAX,
             ..hash_options(&mut random.clone(), &Within::bytes(SimDisk::FILE_SIZE_MAX))
         };
         Self(options, disk_size)
+    }
+
+    fn options(&self, background: bool) -> hash::Options {
+        hash::Options {
+            background,
+            ..self.0.clone()
+        }
     }
 
     fn bound(&self, disk: &SimDisk) {
@@ -100,15 +125,16 @@ struct File(HashDb);
 impl Engine for Hash {
     type Store = File;
 
-    fn create(&self, disk: &SimDisk) -> Result<File> {
+    fn create(&self, disk: &SimDisk, has_worker: bool) -> Result<File> {
         self.bound(disk);
-        HashDb::create_in(&disk.directory(), Path::new(NAME), &self.0).map(File)
+        let options = self.options(has_worker);
+        HashDb::create_in(&disk.directory(), Path::new(NAME), &options).map(File)
     }
 
-    fn open(&self, disk: &SimDisk) -> Result<File> {
+    fn open(&self, disk: &SimDisk, has_worker: bool) -> Result<File> {
         self.bound(disk);
         let storage = disk.directory().open(Path::new(NAME), Access::Write)?;
-        HashDb::open_on(storage, &self.0).map(File)
+        HashDb::open_on(storage, &self.options(has_worker)).map(File)
     }
 
     fn close(&self, store: File) -> Result<()> {
@@ -210,6 +236,8 @@ impl Store for File {
 struct Objects {
     options: object::Options,
     devices: u32,
+    /// Whether snapshots are taken, which keep what others leave.
+    has_snapshots: bool,
 }
 
 impl Objects {
@@ -225,10 +253,18 @@ impl Objects {
                     Durability::Process,
                     Durability::Power,
                 ]),
-                background: false,
+                sync_interval: sync_interval(random),
                 ..object::Options::default()
             },
             devices: 1 + random.below(2) as u32,
+            has_snapshots: !random.one_in(4),
+        }
+    }
+
+    fn options(&self, background: bool) -> object::Options {
+        object::Options {
+            background,
+            ..self.options.clone()
         }
     }
 }
@@ -239,13 +275,15 @@ const DATA: &str = "storm-data";
 struct Held {
     // Dropped first.
     snapshots: Mutex<Vec<Snapshot>>,
+    has_snapshots: bool,
     store: object::Store,
 }
 
-impl Held {
-    fn new(store: object::Store) -> Self {
-        Self {
+impl Objects {
+    fn held(&self, store: object::Store) -> Held {
+        Held {
             snapshots: Mutex::default(),
+            has_snapshots: self.has_snapshots,
             store,
         }
     }
@@ -254,7 +292,7 @@ impl Held {
 impl Engine for Objects {
     type Store = Held;
 
-    fn create(&self, disk: &SimDisk) -> Result<Held> {
+    fn create(&self, disk: &SimDisk, has_worker: bool) -> Result<Held> {
         let directory = disk.directory();
         let journal = directory.create(Path::new(NAME))?;
         let data = if self.devices == 2 {
@@ -266,15 +304,17 @@ impl Engine for Objects {
             journal.resize(self.options.capacity)?;
             None
         };
-        let store = object::Store::create_on(journal, data, &self.options, &mut |_, _| {})?;
+        let options = self.options(has_worker);
+        let store = object::Store::create_on(journal, data, &options, &mut |_, _| {})?;
         directory.sync()?;
-        Ok(Held::new(store))
+        Ok(self.held(store))
     }
 
-    fn open(&self, disk: &SimDisk) -> Result<Held> {
+    fn open(&self, disk: &SimDisk, has_worker: bool) -> Result<Held> {
         let open = |name: &str| disk.directory().open(Path::new(name), Access::Write);
         let data = (self.devices == 2).then(|| open(DATA)).transpose()?;
-        object::Store::open_on(open(NAME)?, data, &self.options).map(Held::new)
+        let options = self.options(has_worker);
+        object::Store::open_on(open(NAME)?, data, &options).map(|store| self.held(store))
     }
 
     fn close(&self, store: Held) -> Result<()> {
@@ -329,7 +369,7 @@ impl Store for Held {
 
     fn upkeep(&self, random: &mut Random) -> Result<()> {
         match random.below(4) {
-            0 => {
+            0 if self.has_snapshots => {
                 let snapshot = self.store.snapshot()?;
                 self.snapshots.lock().expect("no panic").push(snapshot);
                 Ok(())
@@ -356,85 +396,222 @@ impl Store for Held {
 
 #[test]
 fn a_hash_file_that_threads_use_loses_nothing_in_a_crash() {
-    let counts = storms(60, 10, |random| (Hash::draw(random), Shape::draw(random)));
-    tried_at_least(
-        states(&counts),
-        10_000,
-        "crashes of a hash file that threads use",
-    );
+    let ran = storms(240, 2, |random| (Hash::draw(random), Shape::draw(random)));
+    let what = "crashes of a hash file that threads use";
+    tried(ran, 6000, 100_000, what);
 }
 
 /// Few changes of several threads, each of which returns when it is durable: their syncs are shared, and what one thread appends
 /// while the device works for another is not part of that.
 #[test]
 fn a_change_that_waited_for_a_shared_sync_survives_loss_of_power() {
-    let counts = storms(120, 60, |random| {
+    let ran = storms(120, 20, |random| {
         let mut engine = Hash::draw(random);
         engine.0.durability = Durability::Power;
+        // With the longer values nearly every change opens a segment while others sync.
+        engine.0.segment_size = *random.choose(&[4096, 4096, 64 << 10]);
+        engine.1 = None;
         let shape = Shape {
             keys: 4,
             writers: 4,
             changes: 5,
-            len_max: 40,
+            len_max: *random.choose(&[40, 40, 1200, 2000]),
+            first_max: 60,
             any_one_in: 1,
+            edge_one_in: 0,
             clears: 0,
             syncs: 4,
             upkeep: 0,
+            has_worker: random.one_in(2),
         };
         (engine, shape)
     });
-    tried_at_least(states(&counts), 30_000, "crashes around shared syncs");
+    tried(ran, 15_000, 10_000, "crashes around shared syncs");
 }
 
+/// So many keys that the background worker is loading some of them whenever all is cleared; readers and writers do, too.
 #[test]
 fn a_cleared_file_that_was_just_opened_stays_clear() {
-    let counts = storms(400, 1, |random| {
+    let ran = storms(200, 1, |random| {
         let shape = Shape {
-            keys: 8,
-            writers: 1,
-            changes: 1,
+            keys: 600,
+            writers: 2,
+            changes: 6,
             len_max: 20,
-            any_one_in: 2,
+            first_max: 60,
+            any_one_in: 1,
+            edge_one_in: 0,
             clears: 1,
             syncs: 0,
             upkeep: 0,
+            has_worker: !random.one_in(4),
         };
         (Hash::draw(random), shape)
     });
-    tried_at_least(states(&counts), 1500, "crashes around a clear");
+    tried(ran, 1500, 100_000, "crashes around a clear");
+}
+
+/// Writers fill one small segment after the other, which the background worker and upkeep clean meanwhile.
+#[test]
+fn records_that_are_updated_while_their_segments_are_cleaned_stay_so() {
+    let ran = storms(300, 1, |random| {
+        let mut engine = Hash::draw(random);
+        engine.0.segment_size = 4096;
+        engine.0.space_ratio = 1.1;
+        engine.0.compression = Compression::None;
+        engine.1 = None;
+        let shape = Shape {
+            keys: *random.choose(&[6, 12, 60]),
+            writers: 3,
+            changes: 200,
+            len_max: 1200,
+            first_max: 60,
+            any_one_in: 1,
+            edge_one_in: 4,
+            clears: 0,
+            syncs: 4,
+            upkeep: 40,
+            has_worker: !random.one_in(4),
+        };
+        (engine, shape)
+    });
+    let what = "crashes among segments that are cleaned";
+    tried(ran, 2000, 100_000, what);
+}
+
+/// Values of all lengths at which frames are encoded otherwise, each put over another: what is drafted and given up leaves a
+/// frame, too.
+#[test]
+fn values_of_edge_lengths_that_threads_put_over_each_other_survive() {
+    let ran = storms(120, 1, |random| {
+        let mut engine = Hash::draw(random);
+        engine.0.segment_size = *random.choose(&[256 << 10, 512 << 10]);
+        engine.0.compression = Compression::None;
+        engine.1 = None;
+        let shape = Shape {
+            keys: 6,
+            writers: 2,
+            changes: 30,
+            len_max: 70_000,
+            first_max: 60,
+            any_one_in: 1,
+            edge_one_in: 2,
+            clears: 0,
+            syncs: 2,
+            upkeep: 2,
+            has_worker: random.one_in(2),
+        };
+        (engine, shape)
+    });
+    tried(ran, 2000, 2000, "crashes among values of edge lengths");
 }
 
 #[test]
 fn an_object_store_that_threads_use_loses_nothing_in_a_crash() {
-    let counts = storms(150, 10, |random| {
+    let ran = storms(300, 3, |random| {
         let shape = Shape::draw(random);
         let keys = shape.keys.min(1000);
         (Objects::draw(random), Shape { keys, ..shape })
     });
-    tried_at_least(
-        states(&counts),
-        10_000,
-        "crashes of an object store that threads use",
-    );
+    let what = "crashes of an object store that threads use";
+    tried(ran, 10_000, 1000, what);
 }
 
+/// As for the hash file, also where the data has a device of its own: what is put while that one works for another is not part of
+/// what the journal states afterwards.
 #[test]
-fn thousands_of_small_objects_survive_while_packs_become_sparse() {
-    let counts = storms(30, 6, |random| {
+fn an_object_that_waited_for_a_shared_sync_survives_loss_of_power() {
+    let ran = storms(200, 20, |random| {
         let mut engine = Objects::draw(random);
-        engine.options.small_max = 2048;
-        engine.options.capacity = 8 << 20;
+        engine.options.durability = Durability::Power;
+        engine.options.capacity = 2 << 20;
+        engine.options.small_max = *random.choose(&[0, 300]);
+        engine.devices = 1 + u32::from(!random.one_in(4));
         let shape = Shape {
-            keys: 600,
-            writers: 3,
-            changes: 150,
-            len_max: 500,
+            keys: 8,
+            writers: 4,
+            changes: 5,
+            len_max: 2000,
+            first_max: 60,
             any_one_in: 1,
+            edge_one_in: 0,
             clears: 0,
-            syncs: 8,
-            upkeep: 12,
+            syncs: 4,
+            upkeep: 1,
+            has_worker: random.one_in(2),
         };
         (engine, shape)
     });
-    tried_at_least(states(&counts), 1000, "crashes among sparse packs");
+    let what = "crashes of an object store around shared syncs";
+    tried(ran, 15_000, 1000, what);
+}
+
+/// Of a store that is nearly full packs of small objects become sparse while one checkpoint follows the other, objects that have
+/// extents of their own are put into the room that they leave, and others sync.
+#[test]
+fn thousands_of_small_objects_survive_while_packs_become_sparse() {
+    let ran = storms(60, 12, |random| {
+        let mut engine = Objects::draw(random);
+        engine.has_snapshots = false;
+        // What the checkpoints need to move the objects of sparse packs, and not much more.
+        let data = (768 << 10) + random.below(2) * (64 << 10);
+        let options = &mut engine.options;
+        options.small_max = 2048;
+        options.journal_size = Some(512 << 10);
+        options.group_size = Some(128 << 10);
+        options.durability = Durability::Power;
+        options.capacity = if engine.devices == 2 {
+            data
+        } else {
+            data + (512 << 10)
+        };
+        let shape = Shape {
+            keys: 600,
+            writers: 3,
+            changes: 400,
+            len_max: 2300,
+            first_max: 1500,
+            any_one_in: 1,
+            edge_one_in: 0,
+            clears: 0,
+            syncs: 40,
+            upkeep: 80,
+            has_worker: !random.one_in(4),
+        };
+        (engine, shape)
+    });
+    tried(ran, 5000, 20, "crashes among sparse packs");
+}
+
+#[test]
+fn a_worker_that_outlives_its_schedule_is_found() {
+    let ran = lead(1, |_| {
+        let disk = SimDisk::new(1);
+        let file = Hash::draw(&mut Random::new(1)).create(&disk, true);
+        std::mem::forget(file.expect("a new file"));
+    });
+    let what = ran.expect_err("the worker is still there");
+    assert!(what.contains("outlives"), "{what}");
+}
+
+#[test]
+fn a_seed_decides_all_that_threads_and_a_worker_do() {
+    let seeds = share(30);
+    for seed in 1..=seeds {
+        let run = || {
+            let mut random = Random::new(seed);
+            let shape = Shape {
+                keys: 64,
+                has_worker: true,
+                ..Shape::draw(&mut random)
+            };
+            let (counts, tried) = storm(&config(seed, 1), &Hash::draw(&mut random), &shape);
+            assert!(tried.turns_of_started > 0, "the worker takes part");
+            (counts, tried)
+        };
+        // What a process makes once for each of its threads is there after the first.
+        run();
+        assert_eq!(run(), run(), "seed {seed}");
+    }
+    tried_at_least(seeds, 30, "storms that were run again");
 }
