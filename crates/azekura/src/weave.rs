@@ -266,12 +266,13 @@ mod woven {
             }
         }
 
-        /// Time does not pass where turns are taken: this ends after a turn of another thread.
-        pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, longest: Duration) {
-            match turns() {
-                Some(turns) => unlocked(guard, || turns.wait()),
-                None => _ = self.0.wait_for(guard, longest),
-            }
+        /// Time does not pass where turns are taken: this ends after a turn of another thread. Whether the time is over.
+        pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, longest: Duration) -> bool {
+            let Some(turns) = turns() else {
+                return self.0.wait_for(guard, longest).timed_out();
+            };
+            unlocked(guard, || turns.wait());
+            true
         }
 
         /// Wakes one, or several: callers of a condition variable allow for spurious wakes.

@@ -436,7 +436,7 @@ impl Baton {
 
     fn run(self: Arc<Self>, own: usize, body: Body<'_>) {
         IS_QUIET.set(true);
-        drop(self.until_turn(own, self.lock()));
+        drop(Self::until_turn(own, self.lock()));
         weave::take_turns(Some(self.turns_of(own)));
         let outcome = catch_unwind(AssertUnwindSafe(body));
         crate::epoch::leave();
@@ -472,11 +472,7 @@ impl Baton {
         }
     }
 
-    fn until_turn<'b>(
-        &'b self,
-        own: usize,
-        mut state: MutexGuard<'b, State>,
-    ) -> MutexGuard<'b, State> {
+    fn until_turn(own: usize, mut state: MutexGuard<'_, State>) -> MutexGuard<'_, State> {
         let turn = Arc::clone(&state.threads[own].turn);
         while state.current != own {
             state = turn.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -491,7 +487,7 @@ impl Baton {
             state.current = next;
             state.changes += 1;
             state.threads[next].turn.notify_one();
-            state = self.until_turn(own, state);
+            state = Self::until_turn(own, state);
         }
         if std::thread::panicking() {
             return;
