@@ -274,8 +274,15 @@ impl Case {
             durability,
             ..hash_options(&mut random, &within)
         };
+        let usual = *random.choose(&[12, 180, 180, 180, 1200]);
+        // Of a small store so long that it becomes full.
+        let fills = options.capacity < 1 << 20 && random.one_in(2);
         let lens = Lens {
-            usual: *random.choose(&[12, 180, 180, 180, 1200]),
+            usual: if fills {
+                2 * (options.capacity / KEYS) as usize
+            } else {
+                usual
+            },
             segment: options.segment_size.clamp(4096, 64 << 10) as usize,
         };
         Self {
