@@ -32,6 +32,7 @@ pub mod stress;
 pub mod suite;
 pub mod target;
 pub mod tls;
+mod unfinished;
 pub mod workload;
 
 use azekura::error::{Error, Kind, Result};

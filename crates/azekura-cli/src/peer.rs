@@ -133,13 +133,13 @@ fn login(path: &Path) -> Result<Vec<u8>> {
     let mut parts = line.splitn(2, |byte| *byte == b':');
     match (parts.next(), parts.next()) {
         (Some(name), Some(password))
-            if !name.is_empty() && !password.is_empty() && !line.contains(&b' ') =>
+            if !name.is_empty() && !password.is_empty() && !name.contains(&b' ') =>
         {
             Ok([name, b" ", password].concat())
         }
         _ => Err(Error::new(Kind::Invalid, "the login is not understood")
             .at(path)
-            .remedy("its first line must be name:password, without a space")),
+            .remedy("its first line must be name:password, the name without a space")),
     }
 }
 

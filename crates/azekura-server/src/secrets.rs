@@ -62,10 +62,10 @@ fn passwords(path: &Path) -> Result<Passwords> {
             .at(path)
             .remedy("--passwords names a file of lines name:password")
     })?;
-    Passwords::parse(&text).map_err(|line| {
-        Error::new(Kind::Invalid, "a line of the passwords is not understood")
+    Passwords::parse(&text).map_err(|found| {
+        Error::new(Kind::Invalid, "the passwords are not understood")
             .at(path)
-            .found(format!("line {line}"), "name:password")
+            .found(found, "one line name:password for each user")
     })
 }
 

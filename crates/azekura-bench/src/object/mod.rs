@@ -25,7 +25,6 @@ pub mod stores;
 pub mod suite;
 pub mod summary;
 mod table;
-mod unfinished;
 mod workload;
 
 use std::path::Path;

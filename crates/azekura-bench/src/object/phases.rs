@@ -27,10 +27,10 @@ use super::operation::{ArrayWriter, Operation, Outcome, ValueOf};
 use super::plan::ObjectPlan;
 use super::store::{Counters, Open, Setup};
 use super::summary::Tally;
-use super::unfinished::Unfinished;
 use super::workload::Workload;
 use crate::measure::{self, Device, Memory};
 use crate::report::progress;
+use crate::unfinished::Unfinished;
 
 /// One phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]

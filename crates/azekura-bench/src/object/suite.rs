@@ -28,8 +28,9 @@ use super::phases::Op;
 use super::plan::{ObjectPlan, parse_size};
 use super::store::Class;
 use super::table::{costs, render};
-use super::unfinished::{self, Unfinished};
+
 use crate::report::{line, progress};
+use crate::unfinished::{self, Unfinished};
 
 /// Bytes of the values of each store of the published benchmark, which had ten million objects of 100 KiB.
 const WHOLE: f64 = 1e7 * 102_400.0;

@@ -23,6 +23,7 @@ use azekura::io::Access;
 
 use super::ledger::{Ledger, Population};
 use crate::generate::Choice;
+use crate::unfinished::{self, Listed};
 
 /// A child that does nothing for so long hangs.
 const HANGS_AFTER: Duration = Duration::from_secs(180);
@@ -74,18 +75,18 @@ impl Order {
     }
 }
 
-fn spawn(order: &Order) -> Result<Child> {
+fn spawn(order: &Order) -> Result<(Child, Listed)> {
     let failed = |error| Error::io("cannot run the child", error);
     let messages = File::create(order.folder.join("child.txt")).map_err(failed)?;
     // The flags of this process decide what is drawn; what comes last counts.
-    Command::new(std::env::current_exe().map_err(failed)?)
+    let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+    command
         .args(std::env::args_os().skip(1))
         .arg(format!("--child={}", order.word()))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(messages)
-        .spawn()
-        .map_err(failed)
+        .stderr(messages);
+    unfinished::spawn(&mut command)
 }
 
 /// What a child said, or how it ended if it said nothing.
@@ -96,9 +97,12 @@ fn ended(order: &Order, status: ExitStatus) -> Error {
         Phase::Work => "the process at work",
         Phase::Verify => "the process that opens and verifies",
     };
-    if status.code() == Some(5) {
+    match status.code() {
+        // A flag does not fit what was drawn.
+        Some(3) => return Error::new(Kind::Invalid, said.trim_start_matches("invalid: ")),
         // The device is full, not the store.
-        return Error::new(Kind::Full, said.trim_start_matches("full: "));
+        Some(5) => return Error::new(Kind::Full, said.trim_start_matches("full: ")),
+        _ => {}
     }
     let said = if said.is_empty() {
         status.to_string()
@@ -119,7 +123,7 @@ fn hangs(order: &Order) -> Error {
 
 /// Runs a child to its end; `ledger`: where its progress can be seen.
 pub(super) fn run(order: &Order, ledger: &Ledger) -> Result<()> {
-    let mut child = spawn(order)?;
+    let (mut child, _listed) = spawn(order)?;
     match wait(&mut child, ledger, &mut || Some(LOOK))? {
         Some(status) if status.success() => Ok(()),
         Some(status) => Err(ended(order, status)),
@@ -170,7 +174,7 @@ pub(super) fn kill(
     );
     let moment = choice.below(8) + if later { 0 } else { 2 * choice.below(2) };
     let works = ledger.works();
-    let mut child = spawn(order)?;
+    let (mut child, _listed) = spawn(order)?;
     let mut dies = (moment < 3).then(|| Instant::now() + opening);
     let mut began = None;
     let status = wait(&mut child, ledger, &mut || {

@@ -38,6 +38,7 @@ use crate::generate::{Choice, mix};
 use crate::plan::{between, word};
 use crate::report;
 use crate::target::Setup;
+use crate::unfinished::Unfinished;
 use kill::{Order, Phase};
 use ledger::{Ledger, THREADS_MAX};
 use shape::{Fixed, Opening, Shape};
@@ -52,6 +53,9 @@ Examples:
   azekura stress --engine tiny --json
 
 Exit code 0: sound; 8: a violation was found. The store of a violation is kept, and its folder is named.";
+
+/// Bytes of the longest usual value that a flag can ask for.
+const VALUE_SIZE_MAX: u64 = 16 << 20;
 
 /// What can be put under stress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -72,7 +76,7 @@ enum Engine {
     StdTree,
 }
 
-/// The flags.
+/// Put an engine under stress and verify every answer, through kills if asked
 #[derive(Args, Clone, Debug)]
 struct Plan {
     /// What is put under stress
@@ -182,6 +186,9 @@ pub fn run(matches: &clap::ArgMatches) -> Result<()> {
     if let Some(keys) = plan.fixed.keys {
         between("--keys", keys, 1, 10_000_000)?;
     }
+    if let Some(len) = plan.fixed.value_size {
+        between("--value-size", len, 0, VALUE_SIZE_MAX)?;
+    }
     match plan.engine {
         Engine::Hash => plan.run::<OfRecords<HashDb>>(),
         Engine::Tiny => plan.run::<OfRecords<TinyDb>>(),
@@ -248,19 +255,25 @@ impl Plan {
             seed,
             ..Summary::default()
         };
-        let outcome = self.rounds::<S>(seed, &folder, &mut summary);
-        if outcome.is_ok() {
-            std::fs::remove_dir_all(&folder)
-                .map_err(|e| Error::io("cannot remove the folder of the stores", e).at(&folder))?;
-            let text = if self.json {
-                serde_json::to_string(&summary)
-                    .map_err(|e| Error::new(Kind::Invalid, e.to_string()))?
-            } else {
-                summary.words()
-            };
-            return report::line(&text);
+        let unfinished = Unfinished::at(&folder)?;
+        match self.rounds::<S>(seed, &folder, &mut summary) {
+            Ok(()) => {}
+            // The store shows what happened.
+            Err(error) if error.kind() == Kind::Corrupted => {
+                unfinished.keep();
+                return Err(error);
+            }
+            Err(error) => return Err(error),
         }
-        outcome
+        unfinished
+            .remove()
+            .map_err(|e| Error::io("cannot remove the folder of the stores", e).at(&folder))?;
+        let text = if self.json {
+            serde_json::to_string(&summary).map_err(|e| Error::new(Kind::Invalid, e.to_string()))?
+        } else {
+            summary.words()
+        };
+        report::line(&text)
     }
 
     fn rounds<S: Subject>(&self, seed: u64, folder: &Path, summary: &mut Summary) -> Result<()> {
@@ -389,6 +402,8 @@ impl Plan {
             let opened = S::open(shape, &opening, folder);
             opened.map_err(|error| match error.kind() {
                 Kind::Io => error,
+                // A flag does not fit, or not what is drawn beside it.
+                Kind::Invalid if self.fixed != Fixed::default() => error,
                 Kind::Full if error.system().is_some() => error,
                 _ => Error::new(Kind::Corrupted, "opening failed").detail(error.to_string()),
             })

@@ -36,7 +36,7 @@ impl From<Squeeze> for Compression {
 }
 
 /// Flags that take the place of what the seed draws.
-#[derive(Args, Clone, Debug, Default)]
+#[derive(Args, Clone, Debug, Default, PartialEq)]
 #[command(next_help_heading = "Instead of what the seed draws")]
 pub(super) struct Fixed {
     /// Different keys
@@ -116,9 +116,11 @@ impl Shape {
         let choice = &mut Choice::new(mix(seed) ^ store);
         let most = if of_objects { 20_000 } else { 100_000 };
         let magnitude = one_of(choice, &[10, 100, 1_000, 1_000, 10_000, 10_000, most]);
+        let drawn = magnitude / 2 + choice.below(magnitude / 2 + 1);
+        let asked_len = fixed.value_size.unwrap_or(0);
         let keys = fixed
             .keys
-            .unwrap_or(magnitude / 2 + choice.below(magnitude / 2 + 1))
+            .unwrap_or(drawn.min(BUDGET / asked_len.max(1)))
             .max(threads * 2);
         let shared = (keys / 8).min(one_of(choice, &[1, 8, 64]));
         let population = Population {

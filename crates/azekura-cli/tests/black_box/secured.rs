@@ -17,8 +17,9 @@ fn certificate(name: &str) -> String {
 #[test]
 fn a_server_that_speaks_tls_and_wants_a_login_is_asked_by_client_and_top() {
     let place = Place::new();
-    place.write_secret("users", "anna:Nara\nben:Uji\n");
+    place.write_secret("users", "anna:Nara\nben:Uji in Kyoto\n");
     place.write_secret("anna", "anna:Nara\n");
+    place.write_secret("ben", "ben:Uji in Kyoto\n");
     place.write_secret("wrong", "anna:Uji\n");
     place.write_secret("none", "anna\n");
     place.write("open", "anna:Nara\n");
@@ -47,6 +48,7 @@ fn a_server_that_speaks_tls_and_wants_a_login_is_asked_by_client_and_top() {
     };
     assert_eq!(ask("anna", &["set", "a", "1"]).ok(), "");
     assert_eq!(ask("anna", &["get", "a"]).ok(), "1\n");
+    assert_eq!(ask("ben", &["get", "a"]).ok(), "1\n");
     let value = "x".repeat(100_000);
     ask("anna", &["set", "big", &value]).ok();
     assert_eq!(ask("anna", &["get", "big"]).ok().trim_end(), value);

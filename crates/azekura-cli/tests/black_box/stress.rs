@@ -85,6 +85,22 @@ fn kills_of_an_engine_in_memory_and_senseless_flags_are_refused() {
     place.run(&["stress", "--threads", "0"]).error(3);
     place.run(&["stress", "--keys", "0"]).error(3);
     assert_eq!(place.run(&["stress", "--engine", "nonsense"]).code, 2);
+    // No violation: the flags cannot be.
+    let senseless = [
+        ["--engine=hash", "--capacity=1"],
+        ["--engine=hash", "--segment-size=5000"],
+        ["--engine=hash", "--space-ratio=0.1"],
+        ["--engine=object", "--journal-size=1"],
+        ["--engine=hash", "--value-size=99999999999"],
+    ];
+    for flags in senseless {
+        for kill in [&[][..], &["--kill"]] {
+            let all = [&["stress", "--count=1", "--path=stores"], &flags[..], kill].concat();
+            place.run(&all).error(3);
+            let left = std::fs::read_dir(place.path("stores"));
+            assert_eq!(left.map_or(0, Iterator::count), 0, "{flags:?}");
+        }
+    }
     let help = place.run(&["stress", "--help"]).ok();
     assert!(
         help.contains("azekura stress --engine hash --kill"),

@@ -89,10 +89,10 @@ pub trait Outside: Send + Sync {
 pub struct Passwords(Vec<(Vec<u8>, Vec<u8>)>);
 
 impl Passwords {
-    /// The table of a text: a line for each user, `name:password`. Empty lines are passed over. The error is the number of
-    /// the line without a colon, or with an empty name, from 1.
-    pub fn parse(text: &[u8]) -> std::result::Result<Self, usize> {
-        let mut table = Vec::new();
+    /// The table of a text: a line for each user, `name:password`. Empty lines are passed over. The error is what is wrong: a
+    /// line, counted from 1, without a colon, without a name or a password, or of a user who has one already; or no line at all.
+    pub fn parse(text: &[u8]) -> std::result::Result<Self, String> {
+        let mut table: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
         for (index, line) in text.split(|byte| *byte == b'\n').enumerate() {
             let line = line.strip_suffix(b"\r").unwrap_or(line);
             if line.is_empty() {
@@ -100,11 +100,17 @@ impl Passwords {
             }
             let mut parts = line.splitn(2, |byte| *byte == b':');
             match (parts.next(), parts.next()) {
-                (Some(user), Some(password)) if !user.is_empty() => {
+                (Some(user), Some(password)) if !user.is_empty() && !password.is_empty() => {
+                    if table.iter().any(|(known, _)| known == user) {
+                        return Err(format!("line {}, of a user who has one", index + 1));
+                    }
                     table.push((user.to_vec(), password.to_vec()));
                 }
-                _ => return Err(index + 1),
+                _ => return Err(format!("line {}", index + 1)),
             }
+        }
+        if table.is_empty() {
+            return Err("no user".to_owned());
         }
         Ok(Self(table))
     }
@@ -371,15 +377,19 @@ mod tests {
 
     #[test]
     fn a_table_of_passwords_admits_its_users_and_nobody_else() {
-        let table = Passwords::parse(b"anna:a:b\r\n\nbert:\n").unwrap();
-        assert!(table.admits(b"anna", b"a:b") && table.admits(b"bert", b""));
+        let table = Passwords::parse(b"anna:a:b\r\n\nbert:c d\n").unwrap();
+        assert!(table.admits(b"anna", b"a:b") && table.admits(b"bert", b"c d"));
         assert!(
             !table.admits(b"anna", b"a")
                 && !table.admits(b"", b"")
                 && !table.admits(b"bert", b"a:b")
         );
-        assert_eq!(Passwords::parse(b"anna:a\nbert\n").unwrap_err(), 2);
-        assert_eq!(Passwords::parse(b":a\n").unwrap_err(), 1);
+        let refused = |text: &[u8]| Passwords::parse(text).unwrap_err();
+        assert_eq!(refused(b"anna:a\nbert\n"), "line 2");
+        assert_eq!(refused(b":a\n"), "line 1");
+        assert_eq!(refused(b"anna:\n"), "line 1");
+        assert_eq!(refused(b"a:b\n\na:c\n"), "line 3, of a user who has one");
+        assert_eq!(refused(b"\n"), "no user");
         assert_eq!(format!("{table:?}"), "Passwords(2 users)");
     }
 

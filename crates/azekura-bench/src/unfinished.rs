@@ -8,7 +8,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output};
 use std::sync::{Mutex, MutexGuard};
 use std::thread;
 
@@ -90,28 +90,28 @@ fn remove(path: &Path) -> std::io::Result<()> {
 
 /// A file or folder that goes when this is dropped.
 #[derive(Debug)]
-pub(super) struct Unfinished(PathBuf);
+pub(crate) struct Unfinished(PathBuf);
 
 impl Unfinished {
     /// Watches what is, or will be, at `path`.
-    pub(super) fn at(path: &Path) -> Result<Self> {
+    pub(crate) fn at(path: &Path) -> Result<Self> {
         started()?.paths.push(path.to_path_buf());
         Ok(Self(path.to_path_buf()))
     }
 
     /// Where it is.
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 
     /// It stays.
-    pub(super) fn keep(mut self) {
+    pub(crate) fn keep(mut self) {
         self.leave();
         self.0 = PathBuf::new();
     }
 
     /// Removes it; tells if it could not be.
-    pub(super) fn remove(mut self) -> std::io::Result<()> {
+    pub(crate) fn remove(mut self) -> std::io::Result<()> {
         let removed = remove(&self.0);
         self.leave();
         self.0 = PathBuf::new();
@@ -136,20 +136,32 @@ impl Drop for Unfinished {
     }
 }
 
+/// A process that is ended if this one is interrupted, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Listed(u32);
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        watched().children.retain(|other| *other != self.0);
+    }
+}
+
+/// Starts a process, which ends with this one if that is interrupted.
+pub(crate) fn spawn(command: &mut Command) -> Result<(Child, Listed)> {
+    // Under the lock: a signal finds it in the list, or it is not started.
+    let mut watched = started()?;
+    let child = command.spawn();
+    let child = child.map_err(|error| Error::io("cannot start a process", error))?;
+    let number = child.id();
+    watched.children.push(number);
+    Ok((child, Listed(number)))
+}
+
 /// Runs a process to its end, which comes early if this one is interrupted.
-pub(super) fn output(command: &mut Command) -> Result<Output> {
-    let failed = |error| Error::io("cannot start a step", error);
-    let (child, number) = {
-        // Under the lock: a signal finds it in the list, or it is not started.
-        let mut watched = started()?;
-        let child = command.spawn().map_err(failed)?;
-        let number = child.id();
-        watched.children.push(number);
-        (child, number)
-    };
-    let output = child.wait_with_output().map_err(failed);
-    watched().children.retain(|&other| other != number);
-    output
+pub(crate) fn output(command: &mut Command) -> Result<Output> {
+    let (child, _listed) = spawn(command)?;
+    let output = child.wait_with_output();
+    output.map_err(|error| Error::io("cannot wait for a process", error))
 }
 
 #[cfg(test)]
@@ -199,6 +211,9 @@ mod tests {
         let ran = output(Command::new("echo").arg("a").stdout(Stdio::piped())).unwrap();
         assert_eq!((ran.status.code(), &ran.stdout[..]), (Some(0), &b"a\n"[..]));
         let error = output(&mut Command::new("/gone/gone")).unwrap_err();
-        assert!(error.to_string().contains("cannot start a step"), "{error}");
+        assert!(
+            error.to_string().contains("cannot start a process"),
+            "{error}"
+        );
     }
 }
