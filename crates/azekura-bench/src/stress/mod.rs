@@ -186,6 +186,8 @@ pub fn run(matches: &clap::ArgMatches) -> Result<()> {
     if let Some(keys) = plan.fixed.keys {
         between("--keys", keys, 1, 10_000_000)?;
     }
+    between("--seconds", plan.seconds, 1, u64::MAX)?;
+    between("--count", plan.count.unwrap_or(1), 1, u64::MAX)?;
     if let Some(len) = plan.fixed.value_size {
         between("--value-size", len, 0, VALUE_SIZE_MAX)?;
     }

@@ -84,6 +84,7 @@ fn kills_of_an_engine_in_memory_and_senseless_flags_are_refused() {
     );
     place.run(&["stress", "--threads", "0"]).error(3);
     place.run(&["stress", "--keys", "0"]).error(3);
+    place.run(&["stress", "--count", "0"]).error(3);
     assert_eq!(place.run(&["stress", "--engine", "nonsense"]).code, 2);
     // No violation: the flags cannot be.
     let senseless = [

@@ -15,7 +15,9 @@
 //!
 //! Segments lead on by links. A link that does not verify is repaired by its one flipped bit, by the one sequence
 //! that must come next if the header it leads to is damaged, or by the header that has that sequence, if there was no
-//! recovery since (a recovery may have put other segments in the place of those with the sequences that follow).
+//! recovery since (a recovery may have put other segments in the place of those with the sequences that follow). That no link
+//! is there says that no segment was opened after this one, unless the header beside it does not verify: then the link may be
+//! lost with it, and the headers of the others decide. A link that is blank beside a header that verifies is believed.
 //!
 //! It changes nothing: what it finds is `recover`'s to report.
 
@@ -68,6 +70,14 @@ pub(super) enum Look {
     Unknown(Option<u32>),
 }
 
+/// What the headers of all segments say of the one after a given sequence.
+enum Found {
+    Next(Segment),
+    /// Not which it is, but that there was one.
+    Later,
+    NoneLater,
+}
+
 /// The segment after one whose link does not verify.
 pub(super) enum Onward {
     /// This one; with the link word as it should be.
@@ -97,7 +107,7 @@ impl Log {
         }
         let sequence = self.segments.sequence_of(index).unwrap_or_default();
         let unlinked = matches!(self.onward(index, sequence), Onward::End)
-            || self.link(index, sequence) == Link::None;
+            || self.settled_link(index, sequence) == Link::None;
         if unlinked && self.is_one_stray_bit(index, at, room) {
             return Look::End;
         }
@@ -160,28 +170,48 @@ impl Log {
         if word.is_power_of_two() {
             return Onward::End;
         }
-        self.by_header(sequence).map_or(Onward::Unknown, |next| {
-            Onward::To(next, encode_link(next.index, seed, next.sequence))
-        })
+        match self.by_header(sequence) {
+            Found::Next(next) => Onward::To(next, encode_link(next.index, seed, next.sequence)),
+            Found::NoneLater if word == 0 => Onward::End,
+            Found::NoneLater | Found::Later => Onward::Unknown,
+        }
     }
 
     /// The segment whose header has the sequence after this one, if no recovery came since.
-    fn by_header(&self, sequence: u64) -> Option<Segment> {
-        let size = self.storage.size().ok()?;
+    fn by_header(&self, sequence: u64) -> Found {
+        let size = self.storage.size().unwrap_or(0);
         let count = size.saturating_sub(self.geometry.offset_of(0)) >> self.geometry.shift;
-        let mut found = None;
+        let mut found = Found::NoneLater;
         for index in 0..count as u32 {
             let Some(header) = self.header_within(index) else {
                 continue;
             };
             if header.sequence >> 32 > sequence >> 32 {
-                return None;
+                return Found::Later;
             }
-            if header.sequence == sequence + 1 {
-                found = self.candidate(index, header.sequence);
+            if header.sequence == sequence + 1
+                && let Some(next) = self.candidate(index, header.sequence)
+            {
+                found = Found::Next(next);
+            } else if header.sequence > sequence && !matches!(found, Found::Next(_)) {
+                found = Found::Later;
             }
         }
         found
+    }
+
+    /// The link of a segment, where no other process changes it: none whose header does not verify is lost with it.
+    pub(super) fn settled_link(&self, index: u32, sequence: u64) -> Link {
+        match self.link(index, sequence) {
+            Link::None if self.is_headless(index, sequence) => Link::Damaged,
+            link => link,
+        }
+    }
+
+    /// Whether the header of a segment of that sequence does not verify.
+    pub(super) fn is_headless(&self, index: u32, sequence: u64) -> bool {
+        self.header_within(index)
+            .is_none_or(|header| header.sequence != sequence)
     }
 
     fn header_within(&self, index: u32) -> Option<super::SegmentHeader> {

@@ -5,7 +5,7 @@
 //!
 //! 1. *known*: the place lies before the durable mark: it was synced, so a frame stood there;
 //! 2. *trusted*: same boot and no failed sync: the cache is whole, only threads died;
-//! 3. *blank*: the first word is zero: nothing was published there;
+//! 3. *blank*: the first word is zero: nothing was published there; not where the segment's header right before it is lost;
 //! 4. *resumes*: a frame follows in the segment, or the segment has a link; never while a writer is at
 //!    work, whose appends under way are no holes.
 //!
@@ -182,6 +182,7 @@ impl Log {
                 None
             };
             let linked = !trust.live && self.is_linked(index, sequence);
+            let blank = blank && (trust.live || !self.is_blanked(index, sequence, at));
             match decide(known, trust.trusted, blank, behind.is_some() || linked) {
                 Verdict::Damaged => {
                     let Some(behind) = self.pass_by(index, sequence, at, room, pass)? else {
@@ -207,11 +208,18 @@ impl Log {
 
     /// Whether a segment was opened after this one; a stray bit in the link's word says nothing.
     fn is_linked(&self, index: u32, sequence: u64) -> bool {
-        match self.link(index, sequence) {
+        match self.settled_link(index, sequence) {
             Link::None => false,
             Link::To(_) => true,
             Link::Damaged => !matches!(self.onward(index, sequence), Onward::End),
         }
+    }
+
+    /// Whether a segment is blank from its header to this place: what blanked the header may have blanked frames, too.
+    fn is_blanked(&self, index: u32, sequence: u64, at: u32) -> bool {
+        let word = |at| self.map.load_u64(self.address(index, at).offset());
+        self.is_headless(index, sequence)
+            && (super::FIRST_FRAME..at).step_by(8).all(|at| word(at) == 0)
     }
 
     /// Shows a place that is damaged; where to go on in the segment, or `None` if the log ends there.
@@ -364,7 +372,12 @@ impl Log {
     ) -> Result<Option<(u32, u64)>> {
         // What is synced beyond the segment was reached by its link.
         let known = LogPosition::past(sequence) < trust.durable;
-        match self.link(index, sequence) {
+        let link = if trust.live {
+            self.link(index, sequence)
+        } else {
+            self.settled_link(index, sequence)
+        };
+        match link {
             Link::To(next) => {
                 if let Some(entered) = self.enter_segment(next.index, next.sequence) {
                     entered?;

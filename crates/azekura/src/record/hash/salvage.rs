@@ -66,11 +66,21 @@ pub(super) fn find_segments(
     let (first, from) = (last.start.segment(), last.start.sequence());
     let begins = |s: &Segment| (s.index, s.sequence) == (first, from);
     if !segments.iter().any(begins) {
-        let what = format!(
-            "the segment at offset {:#x}, where the log behind the checkpoint begins, is not there",
-            geometry.offset_of(first)
-        );
-        report.lose_log(last, all_of(from), geometry.offset_of(first), what);
+        let at = geometry.offset_of(first);
+        if is_blank(storage, at + u64::from(FIRST_FRAME)) {
+            let what = format!(
+                "the segment at offset {at:#x}, where the log behind the checkpoint begins, is not there"
+            );
+            report.lose_log(last, all_of(from), at, what);
+        } else {
+            report.lose(format!(
+                "the header of the segment at offset {at:#x}, where the log behind the checkpoint begins, is damaged: its frames are read all the same"
+            ));
+        }
+        let covers = |s: &Segment| (s.index..s.index + s.units).contains(&first);
+        if u64::from(first) < count && !segments.iter().any(covers) {
+            segments.push(headless_segment(first, from));
+        }
     }
     segments.sort_by_key(|segment| segment.sequence);
     segments
@@ -115,10 +125,8 @@ fn headless(
         if encode_link(next, seed, sequence) != link {
             continue;
         }
-        // Where no frame begins, the frames may be lost with the header: salvage takes blank room for the end.
         let at = geometry.offset_of(next);
-        let first = storage.read_at(at + u64::from(FIRST_FRAME), &mut word);
-        if first.is_err() || word == [0; 8] {
+        if is_blank(storage, at + u64::from(FIRST_FRAME)) {
             let what = format!("the segment at offset {at:#x}, in which the log goes on, is lost");
             report.lose_log(last, all_of(sequence), at, what);
         } else {
@@ -126,15 +134,26 @@ fn headless(
                 "the header of the segment at offset {at:#x}, in which the log goes on, is damaged: its frames are read all the same"
             ));
         }
-        guessed.push(Segment {
-            index: next,
-            units: 1,
-            sequence,
-            dead: 0,
-            waste: 0,
-        });
+        guessed.push(headless_segment(next, sequence));
     }
     guessed
+}
+
+/// A segment whose header is lost.
+fn headless_segment(index: u32, sequence: u64) -> Segment {
+    Segment {
+        index,
+        units: 1,
+        sequence,
+        dead: 0,
+        waste: 0,
+    }
+}
+
+/// Whether no frame begins there: frames may then be lost with the header, since salvage takes blank room for the end.
+fn is_blank(storage: &dyn Storage, at: u64) -> bool {
+    let mut word = [0; 8];
+    storage.read_at(at, &mut word).is_err() || word == [0; 8]
 }
 
 /// The positions in the segment of that number.

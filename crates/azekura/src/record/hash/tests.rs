@@ -8,6 +8,7 @@ mod cold;
 mod copied;
 mod doubted;
 mod end;
+mod headless;
 mod lengths;
 mod synced;
 
