@@ -405,7 +405,7 @@ fn a_hash_file_that_threads_use_loses_nothing_in_a_crash() {
 /// while the device works for another is not part of that.
 #[test]
 fn a_change_that_waited_for_a_shared_sync_survives_loss_of_power() {
-    let ran = storms(120, 20, |random| {
+    let ran = storms(250, 10, |random| {
         let mut engine = Hash::draw(random);
         engine.0.durability = Durability::Power;
         // With the longer values nearly every change opens a segment while others sync.
@@ -454,7 +454,7 @@ fn a_cleared_file_that_was_just_opened_stays_clear() {
 /// Writers fill one small segment after the other, which the background worker and upkeep clean meanwhile.
 #[test]
 fn records_that_are_updated_while_their_segments_are_cleaned_stay_so() {
-    let ran = storms(300, 1, |random| {
+    let ran = storms(1000, 1, |random| {
         let mut engine = Hash::draw(random);
         engine.0.segment_size = 4096;
         engine.0.space_ratio = 1.1;
@@ -476,7 +476,7 @@ fn records_that_are_updated_while_their_segments_are_cleaned_stay_so() {
         (engine, shape)
     });
     let what = "crashes among segments that are cleaned";
-    tried(ran, 2000, 100_000, what);
+    tried(ran, 6000, 300_000, what);
 }
 
 /// Values of all lengths at which frames are encoded otherwise, each put over another: what is drafted and given up leaves a
@@ -581,6 +581,34 @@ fn thousands_of_small_objects_survive_while_packs_become_sparse() {
         (engine, shape)
     });
     tried(ran, 5000, 20, "crashes among sparse packs");
+}
+
+/// It is stopped while it works as while it waits.
+#[test]
+fn a_worker_that_is_stopped_at_any_moment_ends() {
+    let (first, count) = (round_seed(), share(2000));
+    let mut sum = Tried::default();
+    for seed in first..first + count {
+        let ran = lead(seed, |_| {
+            let disk = SimDisk::new(seed);
+            let mut engine = Hash::draw(&mut Random::new(seed % 64));
+            engine.0.segment_size = 4096;
+            engine.1 = None;
+            let file = engine.create(&disk, true).expect("a new file");
+            for key in 0..seed as u32 % 24 {
+                file.put(key, &[7; 700]).expect("a put");
+            }
+            engine.close(file).expect("it closes");
+        });
+        let ((), tried) = ran.unwrap_or_else(|what| panic!("seed {seed}: {what}"));
+        sum = sum.plus(tried);
+    }
+    tried_at_least(sum.schedules, 2000, "workers that were stopped");
+    tried_at_least(
+        sum.turns_of_started,
+        2000,
+        "turns of workers that were stopped",
+    );
 }
 
 #[test]
