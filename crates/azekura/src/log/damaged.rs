@@ -73,7 +73,7 @@ pub(super) enum Look {
 /// What the headers of all segments say of the one after a given sequence.
 enum Found {
     Next(Segment),
-    /// Not which it is, but that there was one.
+    /// Not which it is, but that there may have been one.
     Later,
     NoneLater,
 }
@@ -179,7 +179,9 @@ impl Log {
 
     /// The segment whose header has the sequence after this one, if no recovery came since.
     fn by_header(&self, sequence: u64) -> Found {
-        let size = self.storage.size().unwrap_or(0);
+        let Ok(size) = self.storage.size() else {
+            return Found::Later;
+        };
         let count = size.saturating_sub(self.geometry.offset_of(0)) >> self.geometry.shift;
         let mut found = Found::NoneLater;
         for index in 0..count as u32 {

@@ -218,13 +218,12 @@ pub(super) fn salvage(
         damaged_from = None;
         let position = position_of(at);
         if let Some(from) = gap_from.take() {
+            let offset = log.address(segment.index, from as u32).offset();
             let what = format!(
-                "bytes {:#x} to {:#x} of the log cannot be read{}",
-                log.address(segment.index, from as u32).offset(),
+                "bytes {offset:#x} to {:#x} of the log cannot be read{}",
                 address.offset(),
                 or_never_written(last, position_of(from))
             );
-            let offset = log.address(segment.index, from as u32).offset();
             report.lose_log(last, position_of(from)..position, offset, what);
         }
         let len = frame.len() as u64;
@@ -265,12 +264,11 @@ pub(super) fn salvage(
         at += len;
     }
     if let Some(from) = damaged_from {
+        let offset = log.address(segment.index, from as u32).offset();
         let what = format!(
-            "bytes from {:#x} to the end of their segment cannot be read{}",
-            log.address(segment.index, from as u32).offset(),
+            "bytes from {offset:#x} to the end of their segment cannot be read{}",
             or_never_written(last, position_of(from))
         );
-        let offset = log.address(segment.index, from as u32).offset();
         report.lose_log(last, position_of(from)..position_of(room), offset, what);
     }
 }
