@@ -20,3 +20,21 @@ pub mod object_open;
 pub mod server_config;
 pub mod snapshot;
 pub mod superblock;
+
+use azekura::testkit::Random;
+
+/// Inputs of a target for whole files, to begin with: each of `count` sound files as it is, with one mutation of each kind, and with
+/// numbers that are forged. The first byte chooses that it is none of the input's own bytes, the second which, the third how many
+/// mutations.
+fn seeds_of_files(count: u8) -> Vec<Vec<u8>> {
+    let whole = (0..count).map(|image| vec![1, image, 0, 1]);
+    let mutated = (0..16).map(|kind| {
+        let rest = Random::new(kind.into()).bytes(24);
+        [&[1, kind % count, 1, kind], &rest[..]].concat()
+    });
+    let forged = (0..8).map(|seed| {
+        let rest = Random::new(seed.into()).bytes(32);
+        [&[1, seed % count, 0, 0], &rest[..]].concat()
+    });
+    whole.chain(mutated).chain(forged).collect()
+}

@@ -180,20 +180,9 @@ fn judge(get: impl Fn(ObjectId) -> Result<Option<Value>>) {
     }
 }
 
-/// Inputs to begin with: each sound store as it is, with one mutation of each kind, and with numbers that are forged. The first byte
-/// chooses that it is none of the input's own bytes, the second which, the third how many mutations.
+/// Inputs to begin with.
 pub fn seeds() -> Vec<Vec<u8>> {
-    let count = sound().len() as u8;
-    let whole = (0..count).map(|image| vec![1, image, 0, 1]);
-    let mutated = (0..16).map(|kind| {
-        let rest = Random::new(kind.into()).bytes(24);
-        [&[1, kind % count, 1, kind], &rest[..]].concat()
-    });
-    let forged = (0..8).map(|seed| {
-        let rest = Random::new(seed.into()).bytes(32);
-        [&[1, seed % count, 0, 0], &rest[..]].concat()
-    });
-    whole.chain(mutated).chain(forged).collect()
+    super::seeds_of_files(sound().len() as u8)
 }
 
 /// Checks one input; panics where a promise is broken.

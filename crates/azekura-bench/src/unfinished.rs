@@ -1,4 +1,4 @@
-//! What a run makes and nobody asked to keep: it goes when the run fails, and when it is interrupted.
+//! What a run makes and is not asked to keep: it goes when the run fails, and when it is interrupted.
 //!
 //! Promises: a path that is watched is gone after its guard was dropped, and after SIGINT, SIGTERM or SIGHUP, unless it was
 //! kept before; processes that were started here are ended first. The program then ends by that signal, so that whoever
@@ -47,7 +47,7 @@ fn started() -> Result<MutexGuard<'static, Watched>> {
             if let Some(signal) = signals.forever().next() {
                 let watched = self::watched();
                 end(&watched);
-                // There is nobody left to tell; it ends the process.
+                // It ends the process, so no error can be reported.
                 let _ = emulate_default_handler(signal);
             }
         });
@@ -64,7 +64,7 @@ fn end(watched: &Watched) {
         }
     }
     for path in &watched.paths {
-        // Nobody is left to be told.
+        // The process ends: no error can be reported.
         let _ = remove(path);
     }
 }

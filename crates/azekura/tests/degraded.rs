@@ -43,6 +43,19 @@ struct Made {
 }
 
 impl Made {
+    /// Of a store in which nothing was put yet.
+    fn of(seed: u64, options: Options) -> Self {
+        Self {
+            seed,
+            bytes: Vec::new(),
+            end: 0,
+            options,
+            now: BTreeMap::new(),
+            once: BTreeMap::new(),
+            is_closed: false,
+        }
+    }
+
     fn draw(seed: u64) -> Self {
         let mut random = Random::new(seed);
         let compression = *random.choose(&[Compression::None, Compression::Lz4, Compression::Zstd]);
@@ -64,15 +77,8 @@ impl Made {
         let memory = Memory::new(ROOM).expect("memory");
         let storage = || Arc::clone(&memory) as Arc<dyn Storage>;
         let mut db = HashDb::create_on(storage(), &options).expect("a new store");
-        let mut made = Self {
-            seed,
-            bytes: Vec::new(),
-            end: 0,
-            options,
-            now: BTreeMap::new(),
-            once: BTreeMap::new(),
-            is_closed: random.one_in(3),
-        };
+        let mut made = Self::of(seed, options);
+        made.is_closed = random.one_in(3);
         made.now.insert(b"never there".to_vec(), None);
         for _ in 0..ops {
             let key = format!("key-{}", random.below(keys)).into_bytes();
@@ -702,15 +708,7 @@ fn a_page_that_cannot_be_read_is_not_taken_for_blank_room() {
         let memory = Memory::new(ROOM).expect("memory");
         let on = Arc::clone(&memory) as Arc<dyn Storage>;
         let db = HashDb::create_on(on, &options).expect("a new store");
-        let mut made = Made {
-            seed,
-            bytes: Vec::new(),
-            end: 0,
-            options,
-            now: BTreeMap::new(),
-            once: BTreeMap::new(),
-            is_closed: false,
-        };
+        let mut made = Made::of(seed, options);
         let put = |made: &mut Made, random: &mut Random| {
             let key = format!("key-{}", random.below(20)).into_bytes();
             let len = random.index(60);
@@ -759,15 +757,7 @@ fn every_bit_of_the_last_batch_costs_one_record_of_it() {
     let memory = Memory::new(ROOM).expect("memory");
     let on = Arc::clone(&memory) as Arc<dyn Storage>;
     let db = HashDb::create_on(on, &options).expect("a new store");
-    let mut made = Made {
-        seed: 0,
-        bytes: Vec::new(),
-        end: 0,
-        options,
-        now: BTreeMap::new(),
-        once: BTreeMap::new(),
-        is_closed: false,
-    };
+    let mut made = Made::of(0, options);
     for key in [b"one", b"two", b"few"] {
         db.put(key, b"older").expect("a put");
         made.remember(key.to_vec(), Some(b"older".to_vec()));

@@ -277,7 +277,12 @@ fn fail(operation: Operation, fault: Fault) {
         sum = sum.plus(counts);
     }
     let what = format!("states after {operation:?} failed by {fault:?}: {sum:?}");
-    tried_at_least(sum.crash_states + sum.kills, 20, &what);
+    let least = match operation {
+        Operation::Write | Operation::Sync => 10_000,
+        Operation::Resize => 400,
+        _ => 20,
+    };
+    tried_at_least(sum.crash_states + sum.kills, least, &what);
 }
 
 fn try_each(case: &Case, operation: Operation, fault: Fault, bug: Bug) -> Counts {

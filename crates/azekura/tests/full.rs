@@ -16,7 +16,8 @@ use azekura::engine::Persistent as _;
 use azekura::io::memory::Memory;
 use azekura::io::sim::SimDisk;
 use azekura::io::{Access, Directory as _, Storage};
-use azekura::record::hash::{Compression, HashDb, Options};
+use azekura::record::hash::{HashDb, Options};
+use azekura::testkit::configuration::compression;
 use azekura::testkit::suite::{case, is_full, share, tried_at_least};
 use azekura::testkit::{Random, round_seed, tried};
 use azekura::{Edit, Engine as _, Kind, Reader as _};
@@ -415,17 +416,11 @@ struct Bounded {
 impl Bounded {
     /// The options that are not part of `drawn` come from `random`, as does the place.
     fn of(drawn: Drawn, random: &mut Random) -> Self {
-        let kinds = [
-            Compression::None,
-            Compression::None,
-            Compression::Lz4,
-            Compression::Zstd,
-        ];
         let options = Options {
             segment_size: drawn.segment_size,
             capacity: drawn.capacity,
             background: drawn.background,
-            compression: *random.choose(&kinds),
+            compression: compression(random),
             space_ratio: *random.choose(&[1.1, 1.6, 1.6, 3.0]),
             syncs_often: random.one_in(4),
             ..Options::default()

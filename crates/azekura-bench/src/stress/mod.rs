@@ -169,8 +169,7 @@ impl Summary {
 
 /// The command `stress`, to be mounted in a program.
 pub fn command() -> Command {
-    let about = "Put an engine under stress and verify every answer, through kills if asked";
-    Plan::augment_args(Command::new("stress").about(about))
+    Plan::augment_args(Command::new("stress"))
         .args_override_self(true)
         .after_help(EXAMPLES)
 }

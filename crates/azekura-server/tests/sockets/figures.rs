@@ -3,15 +3,14 @@
 //! Counts are asserted, times are not: only that they are there, and in order.
 //! It knows the names of figures as users do.
 
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::io::{Read, Write};
 
 use azekura_server::config::{Config, Engine, Survives};
 
 use crate::running::{Running, ask, folder, small};
 
 /// The figures of a group.
-pub(crate) fn stats(stream: &mut TcpStream, group: &str) -> Vec<(String, String)> {
+pub(crate) fn stats(stream: &mut (impl Read + Write), group: &str) -> Vec<(String, String)> {
     stream
         .write_all(format!("stats {group}\r\n").as_bytes())
         .unwrap();

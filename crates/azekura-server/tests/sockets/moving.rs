@@ -189,24 +189,7 @@ fn failed_handshakes_and_the_age_of_the_certificate_are_shown() {
     };
     let server = Running::over(&config, listeners, address);
     let mut client = encrypted(address);
-    let mut figures = |group: &str| -> Vec<(String, String)> {
-        // The end of the figures ends the answer.
-        client
-            .write_all(format!("stats {group}\r\n").as_bytes())
-            .unwrap();
-        let mut text = String::new();
-        while !text.ends_with("END\r\n") {
-            let mut buffer = [0; 4096];
-            let len = std::io::Read::read(&mut client, &mut buffer).unwrap();
-            assert!(len > 0, "the server closed: {text}");
-            text += std::str::from_utf8(&buffer[..len]).unwrap();
-        }
-        let figure = |line: &str| {
-            let (name, value) = line.strip_prefix("STAT ")?.split_once(' ')?;
-            Some((name.to_owned(), value.to_owned()))
-        };
-        text.lines().filter_map(figure).collect()
-    };
+    let mut figures = |group: &str| stats(&mut client, group);
     let settings = figures("settings");
     for (name, wanted) in [
         ("ssl_enabled", "yes".to_owned()),

@@ -89,6 +89,16 @@ impl Within {
     }
 }
 
+/// How values are stored: as they are in half of the cases.
+pub fn compression(random: &mut Random) -> Compression {
+    *random.choose(&[
+        Compression::None,
+        Compression::None,
+        Compression::Lz4,
+        Compression::Zstd,
+    ])
+}
+
 /// Options of a hash file to be created.
 ///
 /// Panics if no segment size is within the bounds.
@@ -100,15 +110,9 @@ pub fn hash_options(random: &mut Random, within: &Within) -> Options {
         .filter(|size| within.least(*size) <= within.most(*size))
         .collect();
     let segment_size = *random.choose(&sizes);
-    let kinds = [
-        Compression::None,
-        Compression::None,
-        Compression::Lz4,
-        Compression::Zstd,
-    ];
     let options = Options {
         segment_size,
-        compression: *random.choose(&kinds),
+        compression: compression(random),
         capacity: within.capacity(segment_size, random),
         ..Options::default()
     };

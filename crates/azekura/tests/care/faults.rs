@@ -106,7 +106,11 @@ fn fail(operation: Operation, fault: Fault) {
         sum = sum.plus(try_each(operation, fault, seed, &options, false));
     }
     let what = format!("states after {operation:?} failed by {fault:?}: {sum:?}");
-    tried_at_least(sum.crash_states + sum.kills, 20, &what);
+    let least = match operation {
+        Operation::Write | Operation::Sync => 4_000,
+        _ => 20,
+    };
+    tried_at_least(sum.crash_states + sum.kills, least, &what);
 }
 
 #[test]

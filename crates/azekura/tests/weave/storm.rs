@@ -583,34 +583,6 @@ fn thousands_of_small_objects_survive_while_packs_become_sparse() {
     tried(ran, 5000, 20, "crashes among sparse packs");
 }
 
-/// It is stopped while it works as while it waits.
-#[test]
-fn a_worker_that_is_stopped_at_any_moment_ends() {
-    let (first, count) = (round_seed(), share(2000));
-    let mut sum = Tried::default();
-    for seed in first..first + count {
-        let ran = lead(seed, |_| {
-            let disk = SimDisk::new(seed);
-            let mut engine = Hash::draw(&mut Random::new(seed % 64));
-            engine.0.segment_size = 4096;
-            engine.1 = None;
-            let file = engine.create(&disk, true).expect("a new file");
-            for key in 0..seed as u32 % 24 {
-                file.put(key, &[7; 700]).expect("a put");
-            }
-            engine.close(file).expect("it closes");
-        });
-        let ((), tried) = ran.unwrap_or_else(|what| panic!("seed {seed}: {what}"));
-        sum = sum.plus(tried);
-    }
-    tried_at_least(sum.schedules, 2000, "workers that were stopped");
-    tried_at_least(
-        sum.turns_of_started,
-        2000,
-        "turns of workers that were stopped",
-    );
-}
-
 #[test]
 fn a_worker_that_outlives_its_schedule_is_found() {
     let ran = lead(1, |_| {
