@@ -34,6 +34,9 @@ const LOOK: Duration = Duration::from_millis(950);
 /// Records that are looked at each time for being over.
 const SWEEP: u64 = 5000;
 
+/// Under a limit of memory, pieces of so many bytes go back to the system as soon as they are free.
+const LARGE_MEMORY: u32 = 256 << 10;
+
 /// A server whose data is open.
 pub struct Server {
     config: Config,
@@ -94,6 +97,9 @@ impl Server {
         let dropped = Arc::new(Dropped::default());
         let secrets = Secrets::read(config)?;
         secrets::warn(config);
+        if config.memory_max.is_some() {
+            azekura::io::return_large_memory(LARGE_MEMORY);
+        }
         let engine: Arc<dyn azekura::Engine> = match config.engine {
             Engine::Hash => {
                 std::fs::create_dir_all(&config.data).map_err(|e| {

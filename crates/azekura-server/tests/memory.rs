@@ -153,6 +153,7 @@ fn a_limit_of_memory_bounds_the_process() {
         }
         ask(&mut connect(address), "mn\r\n", "MN\r\n");
         let most = most.load(Ordering::Relaxed);
+        azekura::testkit::tried(&format!("unfinished values: {} KiB resident", most >> 10));
         assert!(most <= BOUND, "unfinished: {} KiB", most >> 10);
         drop(clients);
         shrinks_to(settled + 4 * MIB, "after large clients left");

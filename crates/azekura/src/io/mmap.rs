@@ -34,6 +34,21 @@ pub fn return_unused_memory() {
     }
 }
 
+/// Has the allocator take pieces of at least that many bytes from the system and give them back at once, where it can: by
+/// itself it comes to keep pieces of up to 32 MiB, and a limit of memory does not hold.
+pub fn return_large_memory(least: u32) {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: it sets a number of the allocator, under its own locks.
+    unsafe {
+        libc::mallopt(
+            libc::M_MMAP_THRESHOLD,
+            i32::try_from(least).unwrap_or(i32::MAX),
+        );
+    }
+    #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+    let _ = least;
+}
+
 /// Hears every store into a [`Map`], after it was made.
 pub trait Tap: Send + Sync {
     /// `bytes` now stand at `offset`.
