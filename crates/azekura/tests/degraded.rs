@@ -56,6 +56,21 @@ impl Made {
         }
     }
 
+    /// Of 300 records, and closed.
+    fn closed(seed: u64, options: Options) -> Self {
+        let bytes = past_the_checkpoint(&options);
+        let memory = Memory::from_bytes(&bytes, ROOM).expect("memory");
+        let db = HashDb::open_on(Arc::clone(&memory) as Arc<_>, &options).expect("it opens");
+        db.close().expect("it closes");
+        let records = (0..300).map(|key: u64| (key.to_le_bytes().to_vec(), Some(value_of(key))));
+        Self {
+            bytes: memory.to_vec(),
+            now: records.collect(),
+            is_closed: true,
+            ..Self::of(seed, options)
+        }
+    }
+
     fn draw(seed: u64) -> Self {
         let mut random = Random::new(seed);
         let compression = *random.choose(&[Compression::None, Compression::Lz4, Compression::Zstd]);
@@ -650,6 +665,65 @@ fn after_a_clean_close_nothing_lies_past_the_checkpoint() {
             "seed {seed}"
         );
     }
+}
+
+/// Bytes of images and roots: they stand in segments without a header.
+fn bytes_of_images(made: &Made) -> Vec<u64> {
+    let size = made.options.segment_size as usize;
+    let segments = made.bytes[16384..].chunks(size).enumerate();
+    let images = segments.filter(|(_, bytes)| !bytes.starts_with(b"azsg"));
+    let held = images.flat_map(|(index, bytes)| {
+        let held = (0..bytes.len()).filter(|at| bytes[*at] != 0);
+        held.map(move |at| (16384 + index * size + at) as u64)
+    });
+    held.collect()
+}
+
+#[test]
+fn a_wrong_bit_of_the_index_costs_nothing_and_is_written_again() {
+    let mut found = 0;
+    for seed in 0..share(20) {
+        let seed = 0x1de + round_seed() + seed;
+        let mut random = Random::new(!seed);
+        let options = Options {
+            segment_size: *random.choose(&[4096, 16 << 10, 64 << 10, 1 << 20]),
+            capacity: ROOM,
+            ..hash_options(&mut random, &Within::bytes(ROOM))
+        };
+        let made = Made::closed(seed, options);
+        let held = bytes_of_images(&made);
+        for _ in 0..20 {
+            let at = *random.choose(&held);
+            let mut bytes = made.bytes.clone();
+            bytes[at as usize] ^= 1 << random.below(8);
+            let reader = HashReader::open_on(storage(&bytes, None)).expect("it opens");
+            let report = reader.check(&mut |_, _| ()).expect("a check");
+            drop(reader);
+            let is_of_index = |damage: &String| damage.contains("a part of the index");
+            if !report.damage.iter().any(is_of_index) {
+                continue;
+            }
+            found += 1;
+            let memory = Memory::from_bytes(&bytes, ROOM).expect("memory");
+            let open = || HashDb::open_on(Arc::clone(&memory) as Arc<_>, &made.options);
+            let db = open().expect("it opens");
+            assert_eq!(judge(&made, "a bit of the index", &db), 0);
+            let known = db.damage();
+            assert_eq!(known.len(), 1, "{known:?}");
+            assert_eq!((known[0].offset, known[0].len), (at, 1), "{known:?}");
+            assert!(
+                !db.check(&mut |_, _| ()).expect("a check").is_sound(),
+                "seed {seed}"
+            );
+            db.close().expect("it closes");
+            let db = open().expect("it opens again");
+            assert_eq!(judge(&made, "written again", &db), 0);
+            let report = db.check(&mut |_, _| ()).expect("a check");
+            assert!(report.is_sound(), "seed {seed}: {:?}", report.damage);
+            assert!(db.damage().is_empty(), "seed {seed}");
+        }
+    }
+    tried_at_least(found, 100, "wrong bits of the index");
 }
 
 /// Another program cuts the file. Reading what is gone was the end of the process.

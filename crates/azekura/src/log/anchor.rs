@@ -20,6 +20,7 @@ use super::{Geometry, Log, Segment, Use};
 use crate::error::{Error, Kind, Result};
 use crate::format::bytes::{Give, Take};
 use crate::format::checksum::crc;
+use crate::format::flipped::{bit_of_sum, flip};
 use crate::io::Storage;
 
 /// Bytes of a file, with their checksum.
@@ -203,6 +204,26 @@ pub fn read_extent(
     seed: u32,
     what: &str,
 ) -> Result<Vec<u8>> {
+    read_summed(storage, extent, seed, what, false).map(|(bytes, _)| bytes)
+}
+
+/// As [`read_extent`], but one wrong bit is read as it was written (`format::flipped`); the offset of its byte, too.
+pub fn read_extent_mended(
+    storage: &dyn Storage,
+    extent: Extent,
+    seed: u32,
+    what: &str,
+) -> Result<(Vec<u8>, Option<u64>)> {
+    read_summed(storage, extent, seed, what, true)
+}
+
+fn read_summed(
+    storage: &dyn Storage,
+    extent: Extent,
+    seed: u32,
+    what: &str,
+    mends: bool,
+) -> Result<(Vec<u8>, Option<u64>)> {
     let damaged = |how: &str| {
         Error::new(Kind::Corrupted, format!("{what} {how}"))
             .at(storage.path())
@@ -217,11 +238,21 @@ pub fn read_extent(
     let mut bytes = vec![0; extent.len as usize];
     storage.read_at(extent.offset, &mut bytes)?;
     let computed = crc(seed, &bytes);
-    if computed != extent.crc {
+    if computed == extent.crc {
+        return Ok((bytes, None));
+    }
+    let bit = mends.then(|| bit_of_sum(computed ^ extent.crc, bytes.len()));
+    let Some(bit) = bit.flatten() else {
         let sums = format!("stored {:08x}, computed {computed:08x}", extent.crc);
         return Err(damaged("is damaged").detail(sums));
-    }
-    Ok(bytes)
+    };
+    flip(&mut bytes, bit);
+    let offset = extent.offset + bit as u64 / 8;
+    tracing::warn!(
+        offset,
+        "a bit of {what} is wrong; it is read as it was written"
+    );
+    Ok((bytes, Some(offset)))
 }
 
 /// Segments of a storage of `size` bytes. One that was cut short counts; what a large file has behind its last one does

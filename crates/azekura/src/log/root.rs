@@ -19,14 +19,12 @@
 
 use std::collections::BTreeSet;
 
-use super::anchor::{Extent, read_extent, remedy};
+use super::anchor::{Extent, read_extent, read_extent_mended, remedy};
 use super::parts::{self, Parts};
 use super::segment::{Claim, Use};
 use super::{Geometry, Log};
 use crate::error::{Error, Kind, Result};
 use crate::format::bytes::{Give, Take};
-use crate::format::checksum::crc;
-use crate::format::flipped::{bit_of_sum, flip};
 use crate::io::Storage;
 
 /// Bytes of the longest piece; a segment is some of them.
@@ -212,12 +210,12 @@ impl Read {
                 );
             }
             self.pieces.push(extent);
-            let mut piece = match read_extent(storage, extent, seed, WHAT) {
-                Err(error) if mends && error.kind() == Kind::Corrupted => {
-                    self.is_mended = true;
-                    mended(storage, extent, seed).ok_or(error)?
-                }
-                other => other?,
+            let mut piece = if mends {
+                let (piece, bit) = read_extent_mended(storage, extent, seed, WHAT)?;
+                self.is_mended |= bit.is_some();
+                piece
+            } else {
+                read_extent(storage, extent, seed, WHAT)?
             };
             self.next = None;
             if extent.len == PIECE_MAX {
@@ -228,17 +226,6 @@ impl Read {
         }
         Ok(())
     }
-}
-
-/// The piece with its one flipped bit as it was. `None`: it is not one.
-fn mended(storage: &dyn Storage, extent: Extent, seed: u32) -> Option<Vec<u8>> {
-    let mut bytes = vec![0; extent.len as usize];
-    storage.read_at(extent.offset, &mut bytes).ok()?;
-    let bit = bit_of_sum(crc(seed, &bytes) ^ extent.crc, bytes.len())?;
-    flip(&mut bytes, bit);
-    let offset = extent.offset + bit as u64 / 8;
-    tracing::warn!(offset, "a bit of {WHAT} was flipped; it is read as it was");
-    Some(bytes)
 }
 
 #[cfg(test)]

@@ -7,7 +7,8 @@
 //! | more of the journal, of room in use | what is left is salvaged in memory, as by a repair | all objects but those that the journal behind the damage knows at once |
 //! | the root | the same | objects that may have been removed, and absence |
 //! | a journal's room that is not in use | nothing | nothing |
-//! | an image of a leaf or list, an extent | nothing: who needs it gets an error | nothing |
+//! | one bit of an image of a leaf or list | who needs it reads it as it was written | nothing |
+//! | more of an image, an extent | nothing: who needs it gets an error | nothing |
 //! | a stride that a scan reads | the rest is read | puts that were not synced |
 //!
 //! The first three rows but one, and all that leaves the journal unreadable, give a store over an [`Overlay`]: nothing reaches the
@@ -84,6 +85,7 @@ impl Store {
         let mut gone = self.core.log.unreadable();
         gone.retain(|page| !damage.iter().any(|of| is_listed(page, of)));
         damage.extend(gone);
+        damage.extend(self.core.mended.list());
         damage
     }
 

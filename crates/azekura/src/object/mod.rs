@@ -249,6 +249,7 @@ struct Core {
     checkpoint: Mutex<Checkpoint>,
     /// What is known to be damaged; set by the opener.
     flaws: std::sync::OnceLock<degraded::Flaws>,
+    mended: Arc<open::Mended>,
     /// Changes since the last sync; relaxed: a bound, not an order.
     unsynced: std::sync::atomic::AtomicU64,
 }

@@ -178,6 +178,15 @@ impl Store {
             ..Options::default()
         };
         let images = Images::new(journal, last.geometry.salt, last.units);
+        if let Ok(root) = &root {
+            let leaves = || match lost_leaves(&images, root).pop() {
+                None => Ok(()),
+                Some((_, error)) => Err(error),
+            };
+            if let Ok(((), mended)) = with_mended(journal.as_ref(), &last, leaves) {
+                report.mend(journal.as_ref(), mended);
+            }
+        }
         if let Ok(root) = &root
             && !shrunk
             && !is_live(journal.as_ref(), &last, lost)

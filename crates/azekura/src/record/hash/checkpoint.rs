@@ -24,7 +24,7 @@ use crate::error::{Error, Kind, Result};
 use crate::format::superblock::Superblock;
 use crate::index::hash::STRIPES;
 use crate::io::Storage;
-use crate::log::anchor::{Extent, Needed, read_extent, remedy};
+use crate::log::anchor::{Extent, Needed, read_extent, read_extent_mended, remedy};
 use crate::log::parts::{self, Parts};
 use crate::log::root::{self, Room};
 use crate::log::{Claim, End, Geometry, Log, Reserve, Segment, Segments, Use};
@@ -52,6 +52,9 @@ const SMALL: u32 = 64;
 const SLACK: u32 = 16;
 /// Segments in which a store of a few records lives.
 const LIVING: u32 = 4;
+/// What errors call an image.
+const PART: &str = "a part of the index checkpoint";
+
 /// What a checkpoint says of the log.
 struct Moment {
     start: End,
@@ -307,7 +310,12 @@ impl Core {
         let (moment, mut stripes) = {
             let _alone = self.gate.alone();
             let start = self.log.end();
+            let mended = self.known.take_mended();
+            for stripe in &mended {
+                self.index.mark_dirty(*stripe);
+            }
             let nothing_new = !state.is_root_mended
+                && mended.is_empty()
                 && state
                     .superblock
                     .as_ref()
@@ -509,14 +517,36 @@ impl Core {
         if image.is_empty() {
             return Ok(Vec::new());
         }
-        let what = "a part of the index checkpoint";
-        let bytes = read_extent(storage, image.extent, image_seed(salt, stripe), what)?;
-        image::decode(&bytes, image.count).ok_or_else(|| {
-            Error::new(Kind::Corrupted, format!("{what} is damaged"))
-                .at(storage.path())
-                .offset(image.extent.offset)
-                .detail(format!("it does not hold {} entries", image.count))
-                .remedy(remedy(storage))
-        })
+        let seed = image_seed(salt, stripe);
+        decode_image(
+            storage,
+            image,
+            &read_extent(storage, image.extent, seed, PART)?,
+        )
     }
+
+    /// As [`read_image`](Self::read_image), but one wrong bit is read as it was written; the offset of its byte, too.
+    pub(super) fn read_image_mended(
+        storage: &dyn Storage,
+        salt: u32,
+        stripe: usize,
+        image: Image,
+    ) -> Result<(Vec<u64>, Option<u64>)> {
+        if image.is_empty() {
+            return Ok((Vec::new(), None));
+        }
+        let seed = image_seed(salt, stripe);
+        let (bytes, bit) = read_extent_mended(storage, image.extent, seed, PART)?;
+        Ok((decode_image(storage, image, &bytes)?, bit))
+    }
+}
+
+fn decode_image(storage: &dyn Storage, image: Image, bytes: &[u8]) -> Result<Vec<u64>> {
+    image::decode(bytes, image.count).ok_or_else(|| {
+        Error::new(Kind::Corrupted, format!("{PART} is damaged"))
+            .at(storage.path())
+            .offset(image.extent.offset)
+            .detail(format!("it does not hold {} entries", image.count))
+            .remedy(remedy(storage))
+    })
 }

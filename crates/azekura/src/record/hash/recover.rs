@@ -24,11 +24,13 @@
 //!    cleaning copied was the newest when it was copied. All else may have been replaced, removed or cleared by what
 //!    cannot be read, so nothing older is returned, and absence is not claimed; and nothing may be appended, since a later
 //!    replay would take the new frame for the successor of an unknown state.
-//! 3. A part of the index whose image is damaged makes each read and write of its keys an error. If the log changes that
-//!    part after the checkpoint, no later checkpoint can be made without it, and all writes are refused.
+//! 3. One wrong bit in the image of a part of the index is read as it was written (`format::flipped`), and the next checkpoint
+//!    writes the image again. A part whose image is damaged by more makes each read and write of its keys an error. If the log
+//!    changes that part after the checkpoint, no later checkpoint can be made without it, and all writes are refused.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use rapidhash::v3::RapidSecrets;
@@ -71,6 +73,8 @@ pub(super) struct Cold {
 #[derive(Debug, Default)]
 pub(super) struct Known {
     list: Mutex<Vec<Damage>>,
+    /// Stripes of which a wrong bit was read as it was written, and whose images are still to be written again.
+    mended: Mutex<Vec<usize>>,
     /// What was last written before this position may have been changed since.
     unsure_before: Option<LogPosition>,
 }
@@ -87,6 +91,24 @@ impl Known {
             tracing::warn!(%damage, "damage");
             list.push(damage);
         }
+    }
+
+    /// A wrong bit in the image of a stripe was read as it was written.
+    #[cold]
+    fn note_mended(&self, stripe: usize, path: &Path, offset: u64) {
+        self.note(Damage {
+            path: path.to_path_buf(),
+            offset,
+            len: 1,
+            found: "one bit of a part of the index checkpoint is wrong".to_owned(),
+            affects: Affects::Nothing,
+        });
+        self.mended.lock().push(stripe);
+    }
+
+    /// Stripes whose images are to be written again.
+    pub(super) fn take_mended(&self) -> Vec<usize> {
+        std::mem::take(&mut self.mended.lock())
     }
 
     /// Whether any damage is known.
@@ -107,7 +129,7 @@ impl Known {
 
     /// The error of a read of a record in doubt.
     #[cold]
-    pub(super) fn doubt_error(&self, path: &std::path::Path) -> Error {
+    pub(super) fn doubt_error(&self, path: &Path) -> Error {
         let list = self.list.lock();
         let first = list.iter().find(|damage| damage.affects.is_unbounded());
         let error = Error::new(
@@ -301,8 +323,8 @@ impl Replay {
     /// The stripes, to be brought in when they are needed.
     pub(super) fn into_cold(mut self, log: Arc<Log>, salt: u32, images: Vec<Image>) -> Cold {
         let known = Known {
-            list: Mutex::default(),
             unsure_before: self.unsure_before,
+            ..Known::default()
         };
         for damage in self.damage.drain(..) {
             known.note(damage);
@@ -326,20 +348,23 @@ impl Replay {
 impl Source for Cold {
     fn load(&self, stripe: usize) -> Result<Vec<u64>> {
         let image = self.images[stripe];
-        let read = Core::read_image(self.log.storage().as_ref(), self.salt, stripe, image);
+        let storage = self.log.storage().as_ref();
+        let read = Core::read_image_mended(storage, self.salt, stripe, image);
         let mut replayed = self.replayed[stripe].lock();
-        let mut entries = read.inspect_err(|error| {
+        let (mut entries, bit) = read.inspect_err(|error| {
             if matches!(error.kind(), Kind::Corrupted | Kind::Io) {
                 self.lose_image(stripe, image, !replayed.entries.is_empty());
             }
         })?;
-        if replayed.entries.is_empty() {
-            return Ok(entries);
+        if !replayed.entries.is_empty() {
+            let mut dead = Vec::new();
+            entries = self.apply(&mut entries, &replayed, &mut dead)?;
+            replayed.dead = dead;
         }
-        let mut dead = Vec::new();
-        let loaded = self.apply(&mut entries, &replayed, &mut dead)?;
-        replayed.dead = dead;
-        Ok(loaded)
+        if let Some(offset) = bit {
+            self.known.note_mended(stripe, storage.path(), offset);
+        }
+        Ok(entries)
     }
 
     fn loaded(&self, stripe: usize) {

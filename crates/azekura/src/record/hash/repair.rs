@@ -279,18 +279,22 @@ impl Known {
     fn read(storage: &dyn Storage, last: &Super, root: &Root, report: &mut RepairReport) -> Self {
         let has_root = last.root.is_none() || *root != Root::new();
         let salt = last.geometry.salt;
-        let mut places_of =
-            |stripe: usize| match Core::read_image(storage, salt, stripe, root.images[stripe]) {
-                Ok(entries) => {
-                    let mut places: Vec<u64> = entries.into_iter().map(place_of).collect();
-                    places.sort_unstable();
-                    has_root.then_some(places)
-                }
-                Err(error) => {
-                    report.lose_to(error);
-                    None
-                }
-            };
+        let mut places_of = |stripe: usize| match Core::read_image_mended(
+            storage,
+            salt,
+            stripe,
+            root.images[stripe],
+        ) {
+            Ok((entries, _)) => {
+                let mut places: Vec<u64> = entries.into_iter().map(place_of).collect();
+                places.sort_unstable();
+                has_root.then_some(places)
+            }
+            Err(error) => {
+                report.lose_to(error);
+                None
+            }
+        };
         Self((0..STRIPES).map(&mut places_of).collect())
     }
 
