@@ -1,23 +1,32 @@
 //! A limit of memory bounds the process: its resident size, whatever lengths values have and whatever clients leave
-//! unfinished; and memory goes back when it is no longer needed.
+//! unfinished, with any number of threads that the configuration accepts; and memory goes back when it is no longer needed.
 //!
-//! Everything is asserted of this process, which is the server and its clients, so it is the only test here.
+//! Each server runs in a process of its own, a child of the test with nothing else in it, and its configuration is read as
+//! users write it.
 
-use std::io::{ErrorKind, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use azekura_server::Server;
-use azekura_server::config::{Config, Engine, Survives};
+use azekura_server::config::{Config, Said};
 use azekura_server::net::{Control, Listeners};
 
 const MIB: u64 = 1 << 20;
-const LIMIT: u64 = 32 * MIB;
-/// What is promised.
-const BOUND: u64 = LIMIT + LIMIT / 4 + 32 * MIB;
 
-/// Lengths of one phase after another, from and to.
+/// The text of the configuration, for the child.
+const CONFIGURATION: &str = "AZEKURA_TEST_CONFIGURATION";
+
+/// Begins the line in which the child reports its address.
+const AT: &str = "serves at ";
+
+/// Parts of the longest value in which lengths are stated.
+const PARTS: usize = 1_000_000;
+
+/// Lengths of values, from and to, one phase after another.
 const PHASES: [(usize, usize); 6] = [
     (90, 91),
     (900_000, 900_001),
@@ -27,19 +36,128 @@ const PHASES: [(usize, usize); 6] = [
     (3000, 900_000),
 ];
 
-fn resident() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:"));
-    let kilobytes = line.and_then(|line| line.split_whitespace().nth(1));
-    kilobytes.unwrap().parse::<u64>().unwrap() * 1024
+/// A server in a process of its own.
+struct Process {
+    child: Child,
+    address: SocketAddr,
+    /// Held open: the child may write to it.
+    _stderr: BufReader<ChildStderr>,
 }
 
-fn connect(address: SocketAddr) -> TcpStream {
-    let stream = TcpStream::connect(address).unwrap();
-    let patience = Some(Duration::from_secs(60));
-    stream.set_read_timeout(patience).unwrap();
-    stream.set_write_timeout(patience).unwrap();
-    stream
+impl Process {
+    fn start(configuration: &str) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "the_child_of_a_test_serves", "--nocapture"])
+            .env(CONFIGURATION, configuration)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stderr = BufReader::new(child.stderr.take().unwrap());
+        let mut seen = String::new();
+        let address = loop {
+            let from = seen.len();
+            assert!(stderr.read_line(&mut seen).unwrap() > 0, "{seen}");
+            if let Some((_, address)) = seen[from..].trim_end().split_once(AT) {
+                break address.parse().unwrap();
+            }
+        };
+        Self {
+            child,
+            address,
+            _stderr: stderr,
+        }
+    }
+
+    /// Bytes of the process that are resident.
+    fn resident(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+        let kilobytes = line.and_then(|line| line.split_whitespace().nth(1));
+        kilobytes
+            .expect("a server that runs")
+            .parse::<u64>()
+            .unwrap()
+            * 1024
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        let patience = Some(Duration::from_secs(60));
+        stream.set_read_timeout(patience).unwrap();
+        stream.set_write_timeout(patience).unwrap();
+        stream
+    }
+
+    /// Waits until the process is as small as that.
+    fn shrinks_to(&self, bytes: u64, after: &str) {
+        let start = Instant::now();
+        while self.resident() > bytes {
+            let now = self.resident() >> 10;
+            assert!(
+                start.elapsed() < Duration::from_secs(20),
+                "{now} KiB are resident {after}, {} KiB allowed",
+                bytes >> 10
+            );
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// The most that is resident while `work` runs.
+    fn most_while(&self, work: impl FnOnce()) -> u64 {
+        let (most, over) = (AtomicU64::new(0), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            // The scope waits for its threads, also where the work fails.
+            let _over = Over(&over);
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    most.fetch_max(self.resident(), Ordering::Relaxed);
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            });
+            work();
+        });
+        most.into_inner()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Ends the measuring.
+struct Over<'o>(&'o AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Not a test of its own: the server of a test that started this program with a configuration.
+#[test]
+fn the_child_of_a_test_serves() {
+    let Ok(text) = std::env::var(CONFIGURATION) else {
+        return;
+    };
+    let config = Config::of_text(Path::new("server.toml"), &text, Said::default()).unwrap();
+    let mut listeners = Listeners::new();
+    let address = listeners.tcp(([127, 0, 0, 1], 0).into(), false).unwrap();
+    let control = Control::new(config.limits.clone()).unwrap();
+    let server = Server::open(&config, &control).unwrap();
+    std::thread::spawn(move || {
+        // The test has ended.
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        std::process::exit(0);
+    });
+    std::io::stderr()
+        .write_all(format!("{AT}{address}\n").as_bytes())
+        .unwrap();
+    server.serve(listeners).unwrap();
 }
 
 fn ask(stream: &mut TcpStream, request: &str, answer: &str) {
@@ -49,14 +167,14 @@ fn ask(stream: &mut TcpStream, request: &str, answer: &str) {
     assert_eq!(String::from_utf8_lossy(&found), answer);
 }
 
-/// Sets values of lengths within a phase, twice the limit in all.
-fn fill(address: SocketAddr, seed: u64, (least, end): (usize, usize), value: &[u8]) {
-    let mut client = connect(address);
+/// Sets `bytes` of values of lengths within a phase.
+fn fill(client: &mut TcpStream, seed: u64, phase: (usize, usize), value: &[u8], bytes: u64) {
+    let (least, end) = phase;
     let mut random = seed | 1;
-    let mut bytes = 0;
-    while bytes < LIMIT {
+    let mut sent = 0;
+    while sent < bytes {
         let mut heap = Vec::with_capacity(1 << 16);
-        while heap.len() < 1 << 16 && bytes < LIMIT {
+        while heap.len() < 1 << 16 && sent < bytes {
             random ^= random << 13;
             random ^= random >> 7;
             random ^= random << 17;
@@ -65,107 +183,144 @@ fn fill(address: SocketAddr, seed: u64, (least, end): (usize, usize), value: &[u
             write!(heap, "set k{key} 0 0 {len} noreply\r\n").unwrap();
             heap.extend_from_slice(&value[..len]);
             heap.extend_from_slice(b"\r\n");
-            bytes += len as u64 + 60;
+            sent += len as u64 + 60;
         }
         client.write_all(&heap).unwrap();
-        ask(&mut client, "mn\r\n", "MN\r\n");
     }
+    ask(client, "mn\r\n", "MN\r\n");
 }
 
-/// Waits until the process is as small as that.
-fn shrinks_to(bytes: u64, after: &str) {
-    let start = Instant::now();
-    while resident() > bytes {
-        let now = resident() >> 10;
-        assert!(
-            start.elapsed() < Duration::from_secs(20),
-            "{now} KiB are resident {after}, {} KiB allowed",
-            bytes >> 10
+/// The work of one server, and what its resident size is held to.
+struct Case {
+    process: Process,
+    /// What its configuration says.
+    says: &'static str,
+    threads: u64,
+    limit: u64,
+    /// A value about as long as an item may be.
+    value: Vec<u8>,
+}
+
+impl Case {
+    fn start(says: &'static str) -> Self {
+        let text = format!("engine = \"cache\"\n{says}\n");
+        let config = Config::of_text(Path::new("server.toml"), &text, Said::default()).unwrap();
+        Self {
+            process: Process::start(&text),
+            says,
+            threads: config.threads as u64,
+            limit: config.memory_max.unwrap(),
+            value: vec![b'v'; config.item_max as usize - 4096],
+        }
+    }
+
+    /// The most that is resident while `work` runs is within what is promised.
+    fn stays_bounded(&self, what: &str, work: impl FnOnce()) {
+        let most = self.process.most_while(work);
+        let bound = self.limit + self.limit / 4 + 32 * MIB;
+        let found = format!(
+            "{}: {what}: {} KiB resident of {} KiB",
+            self.says.replace('\n', ", "),
+            most >> 10,
+            bound >> 10
         );
-        std::thread::sleep(Duration::from_millis(50));
+        azekura::testkit::tried(&found);
+        assert!(most <= bound, "{found}");
     }
-}
 
-/// Ends the measuring when it goes, also where a test fails: the scope waits for all of its threads.
-struct Over<'o>(&'o AtomicBool);
+    /// Twice the limit in values of a phase, by as many clients as there are threads.
+    fn fill(&self, number: u64) {
+        let (least, end) = PHASES[number as usize];
+        let of_item = |parts: usize| parts * self.value.len() / PARTS;
+        let least = of_item(least).max(90);
+        let end = of_item(end).max(least + 1);
+        let clients = self.threads;
+        std::thread::scope(|scope| {
+            for client in 0..clients {
+                let seed = (number + 1) * 7919 + client * 104_729;
+                scope.spawn(move || {
+                    let mut stream = self.process.connect();
+                    let bytes = 2 * self.limit / clients;
+                    fill(&mut stream, seed, (least, end), &self.value, bytes);
+                });
+            }
+        });
+    }
 
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
+    /// Clients that never end the value that they began, and clients that read no answer: connected until they are dropped.
+    fn linger(&self, pairs: u64) -> Vec<TcpStream> {
+        let len = self.value.len();
+        let mut stream = self.process.connect();
+        for n in 0..4 {
+            let set = format!("set big{n} 0 0 {len}\r\n");
+            stream.write_all(set.as_bytes()).unwrap();
+            stream.write_all(&self.value).unwrap();
+            ask(&mut stream, "\r\n", "STORED\r\n");
+        }
+        let mut clients = Vec::new();
+        for _ in 0..pairs {
+            let unfinished = [b"set big 0 0 ", len.to_string().as_bytes(), b"\r\n"].concat();
+            for request in [
+                [&unfinished, &self.value[..len / 10 * 9]].concat(),
+                b"get big0 big1 big2 big3\r\n".repeat(4),
+            ] {
+                let mut client = self.process.connect();
+                match client.write_all(&request) {
+                    Ok(()) => clients.push(client),
+                    // One that was dropped cannot be written to.
+                    Err(e) => assert!(
+                        [ErrorKind::ConnectionReset, ErrorKind::BrokenPipe].contains(&e.kind()),
+                        "{e}"
+                    ),
+                }
+            }
+        }
+        ask(&mut self.process.connect(), "mn\r\n", "MN\r\n");
+        clients
     }
 }
 
 #[test]
 fn a_limit_of_memory_bounds_the_process() {
-    let config = Config {
-        engine: Engine::Cache,
-        durability: Survives::None,
-        threads: 2,
-        memory_max: Some(LIMIT),
-        ..Config::default()
-    };
-    let mut limits = config.limits.clone();
-    limits.buffers_max = (LIMIT / 4) as usize;
-    let config = Config { limits, ..config };
-    let mut listeners = Listeners::new();
-    let address = listeners.tcp(([127, 0, 0, 1], 0).into(), false).unwrap();
-    let control = Control::new(config.limits.clone()).unwrap();
-    let server = Server::open(&config, &control).unwrap();
-    let thread = std::thread::spawn(move || server.serve(listeners));
-    let before = resident();
-
-    let (most, over) = (AtomicU64::new(0), AtomicBool::new(false));
-    let value = vec![b'v'; 1_000_000];
-    std::thread::scope(|scope| {
-        let _over = Over(&over);
-        scope.spawn(|| {
-            while !over.load(Ordering::Relaxed) {
-                most.fetch_max(resident(), Ordering::Relaxed);
-                std::thread::sleep(Duration::from_millis(1));
-            }
+    let mut judged = 0;
+    // As many threads, and items as long, as each limit of memory allows.
+    for says in [
+        "memory-max = \"32MiB\"\nthreads = 3",
+        "memory-max = \"64MiB\"\nthreads = 4",
+        "memory-max = \"64MiB\"\nthreads = 10\nitem-max = \"128KiB\"",
+        "memory-max = \"4MiB\"\nthreads = 2",
+        "memory-max = \"8MiB\"\nthreads = 1\nitem-max = \"3MiB\"",
+        "memory-max = \"48MiB\"\nthreads = 4\nbuffers-max = \"8MiB\"",
+        "memory-max = \"40MiB\"",
+    ] {
+        let case = Case::start(says);
+        let before = case.process.resident();
+        case.stays_bounded("values of six kinds", || {
+            (0..PHASES.len() as u64).for_each(|number| case.fill(number));
         });
-        for (number, phase) in (1..).zip(PHASES) {
-            std::thread::scope(|both| {
-                both.spawn(|| fill(address, number * 7919, phase, &value));
-                fill(address, number * 104_729, phase, &value);
-            });
-            let most = most.swap(0, Ordering::Relaxed);
-            azekura::testkit::tried(&format!(
-                "values of {phase:?} bytes: {} KiB resident",
-                most >> 10
-            ));
-            assert!(most <= BOUND, "{phase:?}: {} KiB", most >> 10);
-        }
-        // Large clients that never end what they began.
-        let part = format!("set big 0 0 1000000\r\n{}", "x".repeat(900_000));
-        let settled = resident();
         let mut clients = Vec::new();
-        for _ in 0..300 {
-            let mut client = connect(address);
-            match client.write_all(part.as_bytes()) {
-                Ok(()) => clients.push(client),
-                // Who is dropped cannot be written to.
-                Err(e) => assert!(
-                    [ErrorKind::ConnectionReset, ErrorKind::BrokenPipe].contains(&e.kind()),
-                    "{e}"
-                ),
-            }
+        case.stays_bounded("unfinished and unread values", || {
+            clients = case.linger(100);
+        });
+        let with_clients = case.process.resident();
+        judged += 2;
+        if case.limit == 32 * MIB {
+            drop(clients);
+            goes_back(&case, before, with_clients);
+            judged += 1;
         }
-        ask(&mut connect(address), "mn\r\n", "MN\r\n");
-        let most = most.load(Ordering::Relaxed);
-        azekura::testkit::tried(&format!("unfinished values: {} KiB resident", most >> 10));
-        assert!(most <= BOUND, "unfinished: {} KiB", most >> 10);
-        drop(clients);
-        shrinks_to(settled + 4 * MIB, "after large clients left");
-    });
+    }
+    // The cases stand above: none is left out at a tenth.
+    assert_eq!(judged, 15);
+}
 
-    let mut client = connect(address);
+/// Memory goes back where large clients leave, where the limit is lowered, and where all is removed.
+fn goes_back(case: &Case, before: u64, with_clients: u64) {
+    let process = &case.process;
+    process.shrinks_to(with_clients - 4 * MIB, "after large clients left");
+    let mut client = process.connect();
     ask(&mut client, "cache_memlimit 8\r\n", "OK\r\n");
-    shrinks_to((8 + 2 + 32) * MIB, "after a lower limit");
+    process.shrinks_to((8 + 2 + 32) * MIB, "after a lower limit");
     ask(&mut client, "flush_all\r\n", "OK\r\n");
-    // This process is its clients, too: what their allocations left in pieces does not go back.
-    shrinks_to(before + 24 * MIB, "after all was flushed");
-    drop(client);
-    control.stop();
-    thread.join().unwrap().unwrap();
+    process.shrinks_to(before + 12 * MIB, "after all was flushed");
 }

@@ -4,6 +4,7 @@
 //! every value checked against the others, before anything is opened. An error names the line or the flag, the key, what
 //! was found and what is allowed. It opens nothing but the file itself.
 
+mod beside;
 mod said;
 
 use std::fmt;
@@ -16,6 +17,7 @@ use azekura::record::hash::HashDb;
 
 use crate::net::Limits;
 
+use beside::Beside;
 pub use said::{Address, Engine, Form, Host, Level, Mode, Said, Size, Survives};
 
 /// The file of records in the folder of data.
@@ -161,7 +163,8 @@ impl Config {
         let listen = judge.listen(&said)?;
         let certificate = Judge::certificate(&listen, &said)?;
         let memory_max = judge.memory_max(engine, &said)?;
-        let (threads, item_max) = (judge.threads(&said)?, judge.item_max(memory_max, &said)?);
+        let item_max = judge.item_max(memory_max, &said)?;
+        let threads = judge.threads(memory_max, item_max, &said)?;
         Ok(Self {
             listen,
             engine,
@@ -188,6 +191,25 @@ impl Config {
     /// Becomes `new` as far as a running server can, and says how far that is.
     pub(crate) fn take_over(&mut self, new: &Self) -> Reloaded {
         let mut reloaded = Reloaded::default();
+        let mut new = new.clone();
+        if self.memory_max.is_some()
+            && (self.memory_max, self.threads) != (new.memory_max, new.threads)
+        {
+            // What connections may take was judged for another limit of memory, or for other threads.
+            for (name, differs) in [
+                (
+                    "buffers-max",
+                    self.limits.buffers_max != new.limits.buffers_max,
+                ),
+                ("item-max", self.item_max != new.item_max),
+            ] {
+                if differs {
+                    reloaded.needs_restart.push(name);
+                }
+            }
+            (new.limits.buffers_max, new.item_max) = (self.limits.buffers_max, self.item_max);
+        }
+        let new = &new;
         let (ours, theirs) = (&self.limits, &new.limits);
         for (name, differs) in [
             (
@@ -349,11 +371,21 @@ impl Judge<'_> {
         Err(self.fail("capacity", &bytes, &allowed))
     }
 
-    fn threads(&self, said: &Said) -> Result<usize> {
-        let usual =
-            || std::thread::available_parallelism().map_or(1, |count| count.get().min(1024));
+    /// As many as there are processors, unless a limit of memory has room for fewer.
+    fn threads(&self, memory_max: Option<u64>, item_max: u64, said: &Said) -> Result<usize> {
+        let fitting = memory_max.map_or(u64::MAX, |max| Beside::of(max).threads(item_max));
+        let usual = || {
+            let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+            processors.min(1024).min(fitting as usize)
+        };
         let threads = said.threads.unwrap_or_else(usual);
-        self.within("threads", threads, 1..=1024, "from 1 to 1024")
+        self.within("threads", threads, 1..=1024, "from 1 to 1024")?;
+        let allowed = format!(
+            "at most {fitting}, so that the process stays below one and a quarter of memory-max and 32MiB; or a smaller \
+             item-max ({item_max}) or a larger memory-max ({})",
+            memory_max.unwrap_or_default()
+        );
+        self.within("threads", threads, ..=fitting as usize, &allowed)
     }
 
     /// An item that is longer than all memory for records could never be stored.
@@ -363,11 +395,41 @@ impl Judge<'_> {
         let range = 1 << 10..=1 << 30;
         self.within("item-max", item_max, range, "from 1KiB to 1GiB")?;
         let allowed = format!("at most {memory}, the memory for records (memory-max)");
-        self.within("item-max", item_max, ..=memory, &allowed)
+        self.within("item-max", item_max, ..=memory, &allowed)?;
+        let fitting = memory_max.map_or(u64::MAX, |max| Beside::of(max).item());
+        let allowed = format!(
+            "at most {fitting}, so that the process stays below one and a quarter of memory-max and 32MiB; or a larger \
+             memory-max ({memory})"
+        );
+        self.within("item-max", item_max, ..=fitting, &allowed)
     }
 
     /// What connections may take. Each thread has a share of the buffers, into which the longest item fits on its way in or
-    /// out.
+    /// out; under a limit of memory there is no more than that leaves.
+    fn buffers_max(
+        &self,
+        threads: usize,
+        item_max: u64,
+        memory_max: Option<u64>,
+        said: &Said,
+    ) -> Result<usize> {
+        let threads = threads as u64;
+        let least = threads * Beside::share(item_max);
+        let most = memory_max.map_or(u64::MAX, |max| Beside::of(max).buffers(threads, item_max));
+        let usual = memory_max.map_or(256 * MIB, |max| (256 * MIB).min(max / 4));
+        let buffers_max = said
+            .buffers_max
+            .map_or(least.max(usual).min(most), |size| size.0);
+        let allowed =
+            format!("at least {least}: for each thread an item as long as item-max and 1MiB");
+        self.within("buffers-max", buffers_max, least.., &allowed)?;
+        let allowed = format!(
+            "at most {most}, so that the process stays below one and a quarter of memory-max and 32MiB; or fewer threads \
+             ({threads}), a smaller item-max ({item_max}) or a larger memory-max"
+        );
+        Ok(self.within("buffers-max", buffers_max, ..=most, &allowed)? as usize)
+    }
+
     fn limits(
         &self,
         threads: usize,
@@ -375,12 +437,6 @@ impl Judge<'_> {
         memory_max: Option<u64>,
         said: &Said,
     ) -> Result<Limits> {
-        let least = threads as u64 * (item_max + MIB);
-        // Who bounds the memory of records does not expect clients to take several times that.
-        let usual = memory_max.map_or(256 * MIB, |max| (256 * MIB).min(max / 4));
-        let buffers_max = said.buffers_max.map_or(least.max(usual), |size| size.0);
-        let allowed =
-            format!("at least {least}: for each thread an item as long as item-max and 1MiB");
         let connections_max = said.connections_max.unwrap_or(1024);
         Ok(Limits {
             connections_max: self.within("connections-max", connections_max, 1.., "at least 1")?,
@@ -399,7 +455,7 @@ impl Judge<'_> {
                 .clone()
                 .unwrap_or_else(|| vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]),
             grace_s: said.grace_s.unwrap_or(1),
-            buffers_max: self.within("buffers-max", buffers_max, least.., &allowed)? as usize,
+            buffers_max: self.buffers_max(threads, item_max, memory_max, said)?,
             slow_ms: said.slow_ms.unwrap_or(0),
         })
     }
@@ -519,7 +575,7 @@ mod tests {
         assert_eq!(usual.limits.buffers_max, 256 << 20);
         // Where memory is bounded, so are they.
         let cache = read("threads = 2\nengine = \"cache\"\n", Said::default()).unwrap();
-        assert_eq!(cache.limits.buffers_max, 16 << 20);
+        assert_eq!(cache.limits.buffers_max, 15 << 20);
     }
 
     #[test]
@@ -582,6 +638,31 @@ mod tests {
                     "line 3",
                     "buffers-max",
                     "at least 136314880: for each thread",
+                ],
+            ),
+            (
+                "engine = \"cache\"\nthreads = 48\n",
+                [
+                    "line 2",
+                    "threads",
+                    "found 48, expected at most 4, so that the process stays below one and a quarter of memory-max and \
+                     32MiB; or a smaller item-max (1048576) or a larger memory-max (67108864)",
+                ],
+            ),
+            (
+                "engine = \"cache\"\nthreads = 2\nbuffers-max = \"96MiB\"\n",
+                [
+                    "line 3",
+                    "buffers-max",
+                    "found 100663296, expected at most 15728640, so that the process stays below",
+                ],
+            ),
+            (
+                "engine = \"cache\"\nitem-max = \"7MiB\"\n",
+                [
+                    "line 2",
+                    "item-max",
+                    "expected at most 6466218, so that the process stays below",
                 ],
             ),
             (

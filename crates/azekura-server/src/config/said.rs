@@ -67,7 +67,7 @@ pub struct Said {
     #[arg(long, value_name = "SECONDS")]
     pub grace_s: Option<u32>,
     /// What all clients together may have the server hold of unfinished requests and unread answers; for each thread at
-    /// least the longest item and 1 MiB (256 MiB, with memory-max a quarter of that at most, or the least)
+    /// least the longest item and 1 MiB (256 MiB, with memory-max at most what that leaves)
     #[arg(long, value_name = "SIZE")]
     pub buffers_max: Option<Size>,
     /// Milliseconds from which on a request is told as slow; 0: none is (0)

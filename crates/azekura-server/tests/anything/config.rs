@@ -105,12 +105,11 @@ pub(crate) fn check(bytes: &[u8]) -> bool {
     assert!(!encrypted || config.certificate.is_some());
     // A flag replaces what the file says, whatever that is.
     let flags = Said {
-        threads: Some(7),
+        stall_s: Some(7),
         ..Said::default()
     };
-    let config =
-        Config::of_text(path, text, flags).expect("it holds with another number of threads");
-    assert_eq!(config.threads, 7);
+    let config = Config::of_text(path, text, flags).expect("it holds with another deadline");
+    assert_eq!(config.limits.stall_s, 7);
     true
 }
 
