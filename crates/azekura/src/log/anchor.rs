@@ -150,6 +150,7 @@ impl Anchor {
             durable: self.durable.max(mark.durable),
             live: storage.has_writer(),
             shared: false,
+            epoch: self.epoch,
         }
     }
 

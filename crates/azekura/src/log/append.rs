@@ -210,7 +210,9 @@ impl Log {
             .map(|entry| entry.header(INNER).frame_len())
             .sum();
         let mut header = Header::new(FrameKind::Batch, 0, entries.len(), body);
-        if u32::try_from(body).is_err() {
+        // The place after its frame, of two words of a header, has an offset in the segment, too.
+        let ends = FIRST_FRAME as usize + 16 + body + 8;
+        if u32::try_from(ends).is_err() {
             return Err(Error::new(
                 crate::error::Kind::TooLarge,
                 "a batch exceeds 4 GiB",

@@ -89,8 +89,8 @@ pub(super) enum Onward {
 }
 
 impl Log {
-    /// Looks into a place of segment `index` that does not verify.
-    pub(super) fn look_into(&self, index: u32, at: u32) -> Look {
+    /// Looks into a place of segment `index` that does not verify; `epoch` is the newest recovery's.
+    pub(super) fn look_into(&self, index: u32, at: u32, epoch: u32) -> Look {
         let Some((seed, room)) = self.segments.seed(index) else {
             return Look::Unknown(None);
         };
@@ -106,7 +106,7 @@ impl Log {
             }
         }
         let sequence = self.segments.sequence_of(index).unwrap_or_default();
-        let unlinked = matches!(self.onward(index, sequence), Onward::End)
+        let unlinked = matches!(self.onward(index, sequence, epoch), Onward::End)
             || self.settled_link(index, sequence) == Link::None;
         if unlinked && self.is_one_stray_bit(index, at, room) {
             return Look::End;
@@ -140,8 +140,8 @@ impl Log {
         Some((bytes, len as u32))
     }
 
-    /// Where the log goes on after segment `index`, whose link word does not lead on.
-    pub(super) fn onward(&self, index: u32, sequence: u64) -> Onward {
+    /// Where the log goes on after segment `index`, whose link word does not lead on; `epoch` is the newest recovery's.
+    pub(super) fn onward(&self, index: u32, sequence: u64, epoch: u32) -> Onward {
         let at = self.geometry.offset_of(index) + LINK_OFFSET;
         let word = self.map.load_u64(at);
         let seed = segment_seed(self.geometry.salt, sequence);
@@ -170,15 +170,18 @@ impl Log {
         if word.is_power_of_two() {
             return Onward::End;
         }
-        match self.by_header(sequence) {
+        match self.by_header(sequence, epoch) {
             Found::Next(next) => Onward::To(next, encode_link(next.index, seed, next.sequence)),
             Found::NoneLater if word == 0 => Onward::End,
             Found::NoneLater | Found::Later => Onward::Unknown,
         }
     }
 
-    /// The segment whose header has the sequence after this one, if no recovery came since.
-    fn by_header(&self, sequence: u64) -> Found {
+    /// The segment whose header has the sequence after this one, if no recovery came since; `epoch` is the newest one's.
+    fn by_header(&self, sequence: u64, epoch: u32) -> Found {
+        if u64::from(epoch) > sequence >> 32 {
+            return Found::Later;
+        }
         let Ok(size) = self.storage.size() else {
             return Found::Later;
         };

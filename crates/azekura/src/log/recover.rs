@@ -38,6 +38,9 @@ pub struct Trust {
     pub live: bool,
     /// Another process may write it while it is read: a frame is copied, and verified in the copy.
     pub shared: bool,
+    /// Of the newest recovery. One of an older epoch may have ended the log within any segment of that epoch: what comes after
+    /// it is known by its link alone.
+    pub epoch: u32,
 }
 
 /// The end that was found.
@@ -145,9 +148,15 @@ impl Log {
         };
         self.enter_first(index, sequence, pass)?;
         loop {
+            // Where what was walked ends, as offset in the segment.
+            let mut walked = u64::from(from.unwrap_or(u32::MAX));
             let stop = from.map_or(Ok(Stop::Ended), |from| {
-                let visit = &mut |at, frame: Frame<'_>| {
+                let visit = &mut |at: u32, frame: Frame<'_>| {
                     found.frames += 1;
+                    walked = u64::from(at) + frame.len() as u64;
+                    if frame.header.kind == FrameKind::Pad {
+                        self.segments.bury(index, frame.len() as u64);
+                    }
                     self.each_record(index, at, frame, visit)
                 };
                 if trust.shared {
@@ -161,6 +170,8 @@ impl Log {
             let room = room.map_or(size, |(_, room)| room as u32);
             let (at, blank) = match stop {
                 Stop::Ended => {
+                    // An end frame stands where the frames end.
+                    self.bury_rest(index, walked);
                     let next = self.next_of(index, sequence, trust, pass, &mut found.mends)?;
                     if let Some((next, next_sequence)) = next {
                         (index, sequence) = (next, next_sequence);
@@ -181,11 +192,13 @@ impl Log {
             } else {
                 None
             };
-            let linked = !trust.live && self.is_linked(index, sequence);
+            let linked = !trust.live && self.is_linked(index, sequence, trust.epoch);
             let blank = blank && (trust.live || !self.is_blanked(index, sequence, at));
             match decide(known, trust.trusted, blank, behind.is_some() || linked) {
                 Verdict::Damaged => {
-                    let Some(behind) = self.pass_by(index, sequence, at, room, pass)? else {
+                    let Some(behind) =
+                        self.pass_by((index, at), sequence, (room, trust.epoch), pass)?
+                    else {
                         let stray = self.geometry.offset_of(index) + u64::from(at);
                         found.mends.push((stray, 0));
                         found.end = End::of(index, sequence, Some(at));
@@ -200,18 +213,34 @@ impl Log {
                 }
                 Verdict::Hole => {
                     found.holes += 1;
+                    match behind {
+                        Some(behind) => self.segments.bury(index, u64::from(behind - at)),
+                        None => self.bury_rest(index, u64::from(at)),
+                    }
                     from = behind;
                 }
             }
         }
     }
 
+    /// Counts what lies in a segment from this offset on as dead: nothing was published there. Of a large one, which is left
+    /// of a value that was never published, cleaning gives all of it back.
+    fn bury_rest(&self, index: u32, at: u64) {
+        let room = self.segments.seed(index).map_or(0, |(_, room)| room);
+        let rest = room.saturating_sub(at);
+        if room > self.geometry.segment_size() {
+            self.segments.bury(index, rest);
+        } else {
+            self.segments.waste(index, rest);
+        }
+    }
+
     /// Whether a segment was opened after this one; a stray bit in the link's word says nothing.
-    fn is_linked(&self, index: u32, sequence: u64) -> bool {
+    fn is_linked(&self, index: u32, sequence: u64, epoch: u32) -> bool {
         match self.settled_link(index, sequence) {
             Link::None => false,
             Link::To(_) => true,
-            Link::Damaged => !matches!(self.onward(index, sequence), Onward::End),
+            Link::Damaged => !matches!(self.onward(index, sequence, epoch), Onward::End),
         }
     }
 
@@ -222,13 +251,13 @@ impl Log {
             && (super::FIRST_FRAME..at).step_by(8).all(|at| word(at) == 0)
     }
 
-    /// Shows a place that is damaged; where to go on in the segment, or `None` if the log ends there.
+    /// Shows a place that is damaged, of a segment with so much room, after the recovery of that epoch; where to go on in the
+    /// segment, or `None` if the log ends there.
     fn pass_by(
         &self,
-        index: u32,
+        (index, at): (u32, u32),
         sequence: u64,
-        at: u32,
-        room: u32,
+        (room, epoch): (u32, u32),
         pass: &mut dyn FnMut(&Lost<'_>) -> Result<()>,
     ) -> Result<Option<u32>> {
         let position = |offset| LogPosition { sequence, offset };
@@ -240,7 +269,7 @@ impl Log {
             from: position(at),
             stood,
         };
-        match self.look_into(index, at) {
+        match self.look_into(index, at, epoch) {
             Look::Rebuilt(bytes, len) => {
                 let (seed, _) = self.segments.seed(index).unwrap_or_default();
                 let until = at + len;
@@ -264,7 +293,9 @@ impl Log {
                 let next = match until {
                     Some(_) => until,
                     // What is lost ends with the segment, if the log goes on after it.
-                    None if self.is_linked(index, sequence) => Some(LogPosition::past(sequence)),
+                    None if self.is_linked(index, sequence, epoch) => {
+                        Some(LogPosition::past(sequence))
+                    }
                     None => None,
                 };
                 pass(&lost(behind.unwrap_or(room), Stood::Unknown(next)))?;
@@ -393,7 +424,7 @@ impl Log {
         let what = "the link to the next segment leads nowhere";
         let at = LINK_OFFSET as u32;
         let lost = |stood| self.lost_header(what, index, sequence, at, stood);
-        match self.onward(index, sequence) {
+        match self.onward(index, sequence, trust.epoch) {
             Onward::To(next, word) if self.enter_candidate(next) => {
                 pass(&lost(Stood::Nothing))?;
                 mends.push((self.geometry.offset_of(index) + LINK_OFFSET, word));

@@ -190,7 +190,7 @@ impl HashDb {
             payload: last.encode(),
         };
         log.write_durably(found_super.slot_offset(), &found_super.encode())?;
-        bury(&log, &mut replay, found.end.sequence());
+        bury(&log, &mut replay);
         keep_for_next_checkpoint(&log, &last, &root);
         log.segments().finish_adoption()?;
         if replay.is_damaged() {
@@ -510,15 +510,14 @@ fn keep_for_next_checkpoint(log: &Log, last: &Super, root: &Root) {
     checkpoint::keep_for_checkpoint(log, told, last.count);
 }
 
-/// Counts as dead what replay says nobody needs, in segments before the one of sequence `end` if everything was cleared.
-fn bury(log: &Log, replay: &mut Replay, end: u64) {
+/// Counts as dead what replay says is not needed, and all of the segments before the one in which everything was cleared.
+fn bury(log: &Log, replay: &mut Replay) {
     for (address, len) in replay.dead.drain(..) {
         log.bury(address, len);
     }
-    if replay.was_cleared() {
-        let segments = log.segments().in_use(Use::Log);
-        for segment in segments.iter().filter(|s| s.sequence < end) {
-            log.segments().bury_all(segment.index);
-        }
+    let cleared = replay.cleared();
+    let segments = log.segments().in_use(Use::Log);
+    for segment in segments.iter().filter(|s| s.sequence < cleared) {
+        log.segments().bury_all(segment.index);
     }
 }

@@ -241,6 +241,10 @@ impl View {
         };
         let mut replay = Replay::new(RapidSecrets::seed(last.hash_seed));
         let found = replay.run(&log, &last, trust)?;
+        if !trust.live && storage.has_writer() {
+            // It came meanwhile: what was taken for a hole may be a frame that it is about to publish.
+            return Self::open(storage, sequence, last);
+        }
         let count = last.count.cast_signed() + replay.count;
         let end = found.end;
         let cold = replay.into_cold(Arc::clone(&log), geometry.salt, root.images.clone());

@@ -154,8 +154,8 @@ pub(super) struct Replay {
     stripes: Vec<Replayed>,
     /// Records more (or fewer) than at the checkpoint.
     pub(super) count: i64,
-    /// Whether everything before was cleared.
-    cleared: bool,
+    /// Sequence of the segment in which everything before was cleared last; 0: in none.
+    cleared: u64,
     /// Frames that say nothing any more: removals, by address and length.
     pub(super) dead: Vec<(Address, usize)>,
     keys: HashMap<u64, Vec<u8>>,
@@ -170,7 +170,7 @@ impl Replay {
             secrets,
             stripes,
             count: 0,
-            cleared: false,
+            cleared: 0,
             dead: Vec::new(),
             keys: HashMap::new(),
             damage: Vec::new(),
@@ -185,7 +185,11 @@ impl Replay {
             last.start,
             trust,
             &mut |address, frame| {
-                replay.borrow_mut().record(address, &frame, last.count);
+                let mut replay = replay.borrow_mut();
+                replay.record(address, &frame, last.count);
+                if frame.header.kind == FrameKind::Clear {
+                    replay.cleared = log.position(address).map_or(1, |at| at.sequence);
+                }
                 Ok(())
             },
             &mut |lost| {
@@ -277,7 +281,6 @@ impl Replay {
             }
             *self = Self::new(self.secrets);
             self.damage = damage;
-            self.cleared = true;
             self.count = -base.cast_signed();
             drop(before);
             return;
@@ -308,15 +311,15 @@ impl Replay {
         stripe.entries.push(entry(hash, address.0));
     }
 
-    /// Whether everything was cleared behind the checkpoint.
-    pub(super) fn was_cleared(&self) -> bool {
+    /// Sequence of the segment in which everything before was cleared last; 0: in none behind the checkpoint.
+    pub(super) fn cleared(&self) -> u64 {
         self.cleared
     }
 
     /// Stripes that something was said about, or all if everything was cleared.
     pub(super) fn changed(&self) -> Vec<usize> {
         (0..STRIPES)
-            .filter(|s| self.cleared || !self.stripes[*s].entries.is_empty())
+            .filter(|s| self.cleared > 0 || !self.stripes[*s].entries.is_empty())
             .collect()
     }
 
@@ -329,7 +332,7 @@ impl Replay {
         for damage in self.damage.drain(..) {
             known.note(damage);
         }
-        let images = if self.cleared {
+        let images = if self.cleared > 0 {
             vec![Image::default(); STRIPES]
         } else {
             images
@@ -429,10 +432,15 @@ impl Cold {
             let above = below + entries[below..].partition_point(|entry| tag(*entry) == wanted);
             let mut same: Vec<u64> = entries[below..above].to_vec();
             from = above;
+            let before = dead.len();
             for &at in group {
                 let removes = replayed.removes.binary_search(&(at as u32)).is_ok();
                 self.apply_one(&mut same, replayed.entries[at], removes, dead)?;
             }
+            // An image may be newer than where replay begins: what an earlier frame replaced there came back with its own.
+            let stays = |address: Address| same.iter().any(|entry| place_of(*entry) == address.0);
+            let replaced = dead.split_off(before).into_iter();
+            dead.extend(replaced.filter(|(address, _)| !stays(*address)));
             out.extend_from_slice(&same);
         }
         out.extend_from_slice(&entries[from..]);

@@ -4,6 +4,7 @@
 //! trying every eight bytes behind damage. What lies between is told line by line. It does not know which of
 //! the records found is the newest, nor whether it was removed.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::layout::{Root, Super};
@@ -11,7 +12,8 @@ use super::repair::RepairReport;
 use crate::format::frame::{Frame, FrameKind, INNER, NoFrame};
 use crate::io::Storage;
 use crate::log::layout::{
-    FIRST_FRAME, LINK_OFFSET, SegmentHeader, encode_link, link_index, segment_seed,
+    FIRST_FRAME, LINK_OFFSET, Link, SegmentHeader, decode_link, encode_link, link_index,
+    segment_seed,
 };
 use crate::log::{Address, Geometry, Log, LogPosition, Segment};
 
@@ -83,7 +85,50 @@ pub(super) fn find_segments(
         }
     }
     segments.sort_by_key(|segment| segment.sequence);
+    let listed = |of: &Segment| root.needed.log.iter().any(|s| s.sequence == of.sequence);
+    drop_dropped(storage, last, &mut segments, &listed);
     segments
+}
+
+/// Leaves out segments that a recovery dropped: of an older epoch than the newest one, after the segment with which that epoch
+/// ended, and not `listed` in the root. Free segments keep their headers.
+fn drop_dropped(
+    storage: &dyn Storage,
+    last: &Super,
+    segments: &mut Vec<Segment>,
+    listed: &dyn Fn(&Segment) -> bool,
+) {
+    let geometry = last.geometry;
+    let epoch = |sequence: u64| sequence >> 32;
+    let ends_its_epoch = |of: &Segment| {
+        let header = header_at(storage, geometry, of.index);
+        let mut word = [0; 8];
+        let offset = geometry.offset_of(of.index) + LINK_OFFSET;
+        if header.is_none_or(|header| header.sequence != of.sequence)
+            || storage.read_at(offset, &mut word).is_err()
+        {
+            return false;
+        }
+        let seed = segment_seed(geometry.salt, of.sequence);
+        let header_of = |index| header_at(storage, geometry, index);
+        match decode_link(u64::from_le_bytes(word), seed, of.sequence, header_of) {
+            Link::None => true,
+            Link::To(next) => epoch(next.sequence) > epoch(of.sequence),
+            Link::Damaged => false,
+        }
+    };
+    // In the order of sequences: the first one that ends its epoch is the one.
+    let mut ended = BTreeMap::new();
+    for segment in &*segments {
+        let of = epoch(segment.sequence);
+        if of < u64::from(last.epoch) && !ended.contains_key(&of) && ends_its_epoch(segment) {
+            ended.insert(of, segment.sequence);
+        }
+    }
+    segments.retain(|segment| {
+        let end = ended.get(&epoch(segment.sequence));
+        listed(segment) || end.is_none_or(|end| segment.sequence <= *end)
+    });
 }
 
 /// The header of the segment at a place, if one verifies there.

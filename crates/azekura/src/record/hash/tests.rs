@@ -7,6 +7,7 @@ mod checked;
 mod cold;
 mod copied;
 mod doubted;
+mod dropped;
 mod end;
 mod headless;
 mod lengths;

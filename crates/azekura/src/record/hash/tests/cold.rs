@@ -69,6 +69,7 @@ fn a_load_that_came_to_nothing_is_made_again_whole() {
         durable: LogPosition::default(),
         live: true,
         shared: false,
+        epoch: 1,
     };
     log.recover(start, trust, &mut |address, frame| {
         replay.record(address, &frame, 0);

@@ -28,6 +28,7 @@ fn a_frame_of_a_shared_log_does_not_change_while_it_is_used() {
         durable: LogPosition::default(),
         live: true,
         shared: true,
+        epoch: 1,
     };
     let mut shown = Vec::new();
     let found = db.log().recover(start, trust, &mut |address, frame| {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use super::*;
-use crate::log::{End, Use};
+use crate::log::{End, Segment, Use};
 
 /// The end and the open segment were once two truths, and between them the end was past all of a segment that was just
 /// opened: a sync of that moment promised, and skipped, everything appended there later.
@@ -170,4 +170,33 @@ fn a_store_that_can_be_grown_is_never_full() {
             assert!(!db.log().segments().is_full(), "{background} {key} removed");
         }
     }
+}
+
+/// What a killed thread had reserved for a large value once counted as live for ever: its segments were never cleaned.
+#[test]
+fn room_of_a_value_that_a_killed_thread_never_published_is_dead() {
+    let memory = Memory::new(1 << 26).unwrap();
+    let db = HashDb::create_on(memory.clone(), &small()).unwrap();
+    db.put(b"before", b"value").unwrap();
+    db.put(b"large", &[0x77; 40_000]).unwrap();
+    db.put(b"after", b"value").unwrap();
+    let mut bytes = memory.to_vec();
+    drop(db);
+    let held = bytes.windows(100).position(|of| of == [0x77; 100]).unwrap();
+    let begin = (held - 64) & !4095;
+    assert!(bytes[begin..].starts_with(b"azsg"));
+    // Nothing of the frame is there: it is published by its first word.
+    bytes[begin + 64..begin + 40_960].fill(0);
+    let killed = Memory::from_bytes(&bytes, 1 << 26).unwrap();
+    let db = HashDb::open_on(killed.clone(), &small()).unwrap();
+    assert!(db.damage().is_empty(), "{:?}", db.damage());
+    assert_eq!(db.get(b"after").unwrap(), Some(b"value".to_vec()));
+    assert_eq!(db.get(b"large").unwrap(), None);
+    let of_log = |db: &HashDb| db.core.log.segments().in_use(Use::Log);
+    let large = |segments: &[Segment]| segments.iter().any(|segment| segment.units > 1);
+    let segments = of_log(&db);
+    let dead: u64 = segments.iter().map(Segment::reclaimable).sum();
+    assert!(large(&segments) && dead >= 40_000, "{segments:?}");
+    db.compact(&mut |_, _| ()).unwrap();
+    assert!(!large(&of_log(&db)), "{:?}", of_log(&db));
 }
