@@ -107,12 +107,12 @@ fn a_blank_header_and_link_bring_back_no_segment_that_was_dropped() {
 fn a_repair_leaves_out_the_segments_that_a_recovery_dropped() {
     for after in 1..4 {
         let (bytes, held, ends) = recovered(after);
-        for more in [0, 10] {
+        for more in [0u32, 10] {
             let mut memory = Memory::from_bytes(&bytes, 1 << 26).unwrap();
             let mut wanted = held.clone();
             if more > 0 {
                 let db = HashDb::open_on(memory.clone(), &options()).unwrap();
-                for key in 0..more as u32 {
+                for key in 0..more {
                     let (key, value) = (key.to_le_bytes(), value_of(key, 9));
                     db.put(&key, &value).unwrap();
                     wanted.insert(key.to_vec(), value);

@@ -178,7 +178,7 @@ fn room_of_a_value_that_a_killed_thread_never_published_is_dead() {
     let memory = Memory::new(1 << 26).unwrap();
     let db = HashDb::create_on(memory.clone(), &small()).unwrap();
     db.put(b"before", b"value").unwrap();
-    db.put(b"large", &[0x77; 40_000]).unwrap();
+    db.put(b"large", &vec![0x77; 40_000]).unwrap();
     db.put(b"after", b"value").unwrap();
     let mut bytes = memory.to_vec();
     drop(db);
