@@ -31,6 +31,14 @@ impl<'o> Output<'o> {
         writeln!(self.0, "{text}").map_err(failed)
     }
 
+    /// Writes how many of `count` were not named, if that is any.
+    pub(crate) fn more(&mut self, what: &str, count: u64, named: usize) -> Result<()> {
+        match count.saturating_sub(named as u64) {
+            0 => Ok(()),
+            more => self.line(format_args!("{what}: {more} more")),
+        }
+    }
+
     /// Writes a line at once, for commands that people watch.
     pub(crate) fn line_now(&mut self, text: impl fmt::Display) -> Result<()> {
         self.line(text)?;

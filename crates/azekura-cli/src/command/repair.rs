@@ -81,23 +81,15 @@ fn print(report: &hash::RepairReport, out: &mut Output<'_>) -> Result<()> {
     for lost in &report.lost {
         out.line(format_args!("lost: {lost}"))?;
     }
-    more(out, "lost", report.losses, report.lost.len())?;
+    out.more("lost", report.losses, report.lost.len())?;
     for doubted in &report.doubted {
         out.line(format_args!("in doubt: {doubted}"))?;
     }
-    more(out, "in doubt", report.doubtful, report.doubted.len())?;
+    out.more("in doubt", report.doubtful, report.doubted.len())?;
     out.line(format_args!(
         "{} recovered, {} of them in doubt, {}",
         counted(report.recovered, "record", "records"),
         report.doubtful,
         counted(report.losses, "loss", "losses")
     ))
-}
-
-/// How many of `count` were not named.
-fn more(out: &mut Output<'_>, what: &str, count: u64, named: usize) -> Result<()> {
-    match count.saturating_sub(named as u64) {
-        0 => Ok(()),
-        more => out.line(format_args!("{what}: {more} more")),
-    }
 }

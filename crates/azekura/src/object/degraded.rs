@@ -26,7 +26,8 @@ use super::id::ObjectId;
 use super::layout::{ROOT_SEED, Root, Super};
 use super::mend::{Mended, mend, mend_image};
 use super::open::{Images, read_root};
-use super::repair::{Known, Repaired, rebuilt};
+use super::repair::{Known, rebuilt};
+use super::repaired::Repaired;
 use super::salvage::Facts;
 use super::value::Value;
 use super::{Core, Options, Store};
@@ -326,14 +327,14 @@ fn salvaged(
         &known,
         unreadable,
         |core, facts: &Facts| {
-            doubt.is_all = facts.has_gap;
+            doubt.is_all = facts.gap.is_some();
             doubt.certain.clone_from(&facts.certain);
             core.salvage(&known, facts, &mut report, &mut |_, _| {})
         },
     )?;
     doubt.is_all |= report.doubtful > report.doubted.len() as u64;
-    doubt.is_absence = doubt.is_all || !report.lost.is_empty();
-    doubt.ids.extend(&report.doubted);
+    doubt.is_absence = doubt.is_all || report.losses > 0;
+    doubt.ids.extend(report.doubted.iter().map(|of| of.id));
     for found in report.lost {
         flaws.damage.push(Damage {
             path: overlay.path().to_path_buf(),

@@ -28,7 +28,7 @@
 //!
 //! At the end all objects are read: what does not verify is told, and stays.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -39,12 +39,12 @@ use super::extent::{self, BATCHED, Header, UNIT};
 use super::id::ObjectId;
 use super::index::{self, EXTENT, Entry, JOURNAL, PACKED};
 use super::layout::{DATA, Pack, Root, Super, decode_label};
-use super::mend::Mended;
 use super::open::{
     Images, Slots, build, data_of, open_log, other_place, read_root, read_super, write_label,
 };
 use super::recover::behind;
-use super::salvage::{Facts, Met, find_segments};
+use super::repaired::{Doubt, Doubted, Repaired};
+use super::salvage::{Facts, Met, Small, find_segments};
 use super::settle::units_of;
 use super::space::{self, Span, Told};
 use super::{Core, Options, Store};
@@ -60,61 +60,10 @@ use crate::log::{Log, Segment, Use};
 /// A store in a later epoch would not open often any more.
 const EPOCHS_END: u32 = u32::MAX - (1 << 16);
 
-/// Lines and ids are listed up to this many.
-const LISTED_MAX: usize = 1000;
 /// So many objects are looked for on a device that has no label.
 const WITNESSES: u64 = 1000;
 /// And so many bytes, where there are none: others leave their marks there.
 const MARKS: u64 = 1 << 20;
-
-/// What a repair did.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Repaired {
-    /// Objects in the store now.
-    pub objects: u64,
-    /// Units of data that were scanned; 0: the index was whole.
-    pub scanned: u64,
-    /// Objects that may have been removed, or put again by a batch that failed, before: what would know it is lost.
-    pub doubtful: u64,
-    /// Their ids; at most 1000.
-    pub doubted: Vec<ObjectId>,
-    /// One line per loss; at most 1000.
-    pub lost: Vec<String>,
-    /// One line for each place that was damaged, and of which nothing is lost.
-    pub mended: Vec<String>,
-    /// Objects that do not verify, and that nothing can mend.
-    pub damaged: u64,
-    /// One line for each, unless it is among the losses; at most 1000.
-    pub damage: Vec<String>,
-}
-
-impl Repaired {
-    pub(super) fn lose(&mut self, what: String) {
-        if self.lost.len() < LISTED_MAX {
-            self.lost.push(what);
-        }
-    }
-
-    /// What is damaged is lost. Its remedy is what goes on here.
-    pub(super) fn lose_to(&mut self, error: Error) {
-        self.lose(error.without_remedy().to_string());
-    }
-
-    fn mend(&mut self, journal: &dyn Storage, mended: Vec<Mended>) {
-        let path = journal.path().display();
-        self.mended.extend(mended.into_iter().map(|mended| {
-            let Mended { offset, what } = mended;
-            format!("a bit of {what} at {path} offset {offset:#x} was flipped back")
-        }));
-    }
-
-    fn doubt(&mut self, id: ObjectId) {
-        self.doubtful += 1;
-        if self.doubted.len() < LISTED_MAX {
-            self.doubted.push(id);
-        }
-    }
-}
 
 impl Store {
     /// Makes a store whose checkpoint or journal is damaged openable again, and leaves it closed. `progress` is told units
@@ -506,7 +455,7 @@ impl Known {
 struct Holds {
     sequence: u64,
     entry: Option<Entry>,
-    is_doubtful: bool,
+    doubt: Option<Doubt>,
 }
 
 /// Opens what is whole, has `find` put the objects into it, and makes it a store.
@@ -637,21 +586,51 @@ impl Core {
         })?;
         report.scanned = units;
         let again = weigh_small(facts, &mut holds);
+        let mut doubted = BTreeMap::new();
         for (id, holds) in holds {
             self.index.set(id, holds.entry)?;
-            if holds.is_doubtful && holds.entry.is_some() {
-                report.doubt(id);
+            if let Some((reason, entry)) = holds.doubt.zip(holds.entry) {
+                doubted.insert(id, self.doubted(id, entry, reason));
             }
         }
         {
             let mut room = self.room.lock();
             room.sequence = room.sequence.max(behind(latest)?);
         }
-        for (id, value) in again {
-            self.put_small(id, value)?;
-            report.doubt(id);
+        for (id, small) in again {
+            self.put_small(id, &small.value)?;
+            let doubt = Doubted {
+                id,
+                device: self.log.storage().path().to_path_buf(),
+                offset: small.offset,
+                reason: Doubt::OldJournal,
+            };
+            doubted.insert(id, doubt);
+        }
+        if let Some(at) = facts.gap {
+            // What changed last stands behind it, or it may have changed there.
+            let reason = Doubt::JournalLost(at);
+            self.each_in(ObjectId(0), ObjectId(u128::MAX), |id, entry| {
+                if !facts.certain.contains(&id) {
+                    let doubt = || self.doubted(id, entry, reason);
+                    doubted.entry(id).or_insert_with(doubt);
+                }
+                Ok(())
+            })?;
+        }
+        for doubted in doubted.into_values() {
+            report.doubt(doubted);
         }
         Ok(())
+    }
+
+    fn doubted(&self, id: ObjectId, entry: Entry, reason: Doubt) -> Doubted {
+        Doubted {
+            id,
+            device: self.device_of(entry).to_path_buf(),
+            offset: self.offset_of_entry(entry),
+            reason,
+        }
     }
 
     /// What the journal says holds, but for puts that power may have taken.
@@ -692,7 +671,7 @@ impl Core {
                 Holds {
                     sequence,
                     entry,
-                    is_doubtful: was_live == Some(None),
+                    doubt: (was_live == Some(None)).then_some(Doubt::IndexLost),
                 },
             );
         }
@@ -702,7 +681,7 @@ impl Core {
                 holds.entry(id).or_insert(Holds {
                     sequence: *sequence,
                     entry: None,
-                    is_doubtful: false,
+                    doubt: None,
                 });
                 Ok(())
             })?;
@@ -730,8 +709,9 @@ impl Core {
         self.check_objects(&mut found, progress)?;
         report.damaged = found.found;
         for Finding { object, what, .. } in found.findings {
-            let name = object.map(|id| id.to_string()).unwrap_or_default();
-            if !report.lost.iter().any(|line| line.contains(&name)) {
+            let name = object.map(|id| id.to_string());
+            let is_named = |line: &String| name.as_ref().is_some_and(|name| line.contains(name));
+            if !report.lost.iter().any(is_named) {
                 report.damage.push(what);
             }
         }
@@ -774,17 +754,18 @@ impl Core {
 fn weigh_small<'f>(
     facts: &'f Facts,
     holds: &mut HashMap<ObjectId, Holds>,
-) -> Vec<(ObjectId, &'f [u8])> {
+) -> Vec<(ObjectId, &'f Small)> {
     let mut again = Vec::new();
-    for (&id, (sequence, value)) in &facts.small {
+    for (&id, small) in &facts.small {
         let later = holds
             .get(&id)
-            .is_some_and(|holds| holds.sequence >= *sequence);
-        if !later && !facts.is_removed_behind(id, *sequence) {
+            .is_some_and(|holds| holds.sequence >= small.sequence);
+        if !later && !facts.is_removed_behind(id, small.sequence) {
             holds.remove(&id);
-            again.push((id, &value[..]));
+            again.push((id, small));
         }
     }
+    again.sort_unstable_by_key(|(id, _)| *id);
     again
 }
 
@@ -803,7 +784,7 @@ fn weigh_extent(
     if later || facts.is_removed_behind(id, sequence) || facts.voided.contains(&sequence) {
         return;
     }
-    let mut is_doubtful = false;
+    let mut doubt = None;
     if known.is_behind(sequence) {
         // The journal alone commits a batch; and of what was packed behind the checkpoint it has the values.
         if header.flags & (BATCHED | extent::PACKED) != 0 {
@@ -816,7 +797,7 @@ fn weigh_extent(
         match known.was_live(entry) {
             Some(true) => {}
             Some(false) => return,
-            None => is_doubtful = true,
+            None => doubt = Some(Doubt::IndexLost),
         }
     }
     holds.insert(
@@ -824,7 +805,7 @@ fn weigh_extent(
         Holds {
             sequence,
             entry: Some(entry),
-            is_doubtful,
+            doubt,
         },
     );
 }

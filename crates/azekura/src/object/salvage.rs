@@ -57,14 +57,23 @@ pub(super) struct Facts {
     pub(super) next: u64,
     /// Where the journal cannot be read.
     pub(super) damage: Vec<String>,
-    /// Something that came since the checkpoint is lost.
-    pub(super) has_gap: bool,
+    /// Something that came since the checkpoint is lost: the last place of it.
+    pub(super) gap: Option<u64>,
     /// Objects whose last change stands behind all of that.
     pub(super) certain: HashSet<ObjectId>,
-    /// A segment is not there: what else is lost is unknown.
-    is_broken: bool,
-    /// Of small objects the latest value, with its sequence, from segments that may be out of use.
-    pub(super) small: HashMap<ObjectId, (u64, Vec<u8>)>,
+    /// Of small objects the latest value, from segments that may be out of use.
+    pub(super) small: HashMap<ObjectId, Small>,
+    /// A segment is not there, at this offset: what else is lost is unknown.
+    broken: Option<u64>,
+}
+
+/// A small object in a segment that may be out of use.
+#[derive(Debug)]
+pub(super) struct Small {
+    pub(super) sequence: u64,
+    /// Of its record, from the start of the journal's storage.
+    pub(super) offset: u64,
+    pub(super) value: Vec<u8>,
 }
 
 /// Where a segment cannot be read, and which changes may have stood there.
@@ -225,12 +234,14 @@ impl Facts {
                 // Its frames say of themselves that they are the segment's; how many of them are lost with it is unknown.
                 let offset = log.geometry().offset_of(segment.index);
                 facts.damage.push(lost_segment(offset, "has no header"));
-                facts.is_broken |= segment.sequence >= start.sequence();
+                if segment.sequence >= start.sequence() {
+                    facts.broken = Some(offset);
+                }
             }
             facts.read_segment(log, segment, trust, begins, unreadable);
         }
-        if facts.is_broken {
-            facts.has_gap = true;
+        if facts.broken.is_some() {
+            facts.gap = facts.broken;
             facts.certain.clear();
         }
         if kept.is_empty() {
@@ -250,10 +261,16 @@ impl Facts {
                     return;
                 };
                 if let Some(Record::Small(id, sequence, _)) = Record::decode(address, &frame)
-                    && small.get(&id).is_none_or(|(latest, _)| *latest < sequence)
+                    && small
+                        .get(&id)
+                        .is_none_or(|latest| latest.sequence < sequence)
                 {
-                    let value = frame.value.get(8..).unwrap_or_default().to_vec();
-                    small.insert(id, (sequence, value));
+                    let found = Small {
+                        sequence,
+                        offset: address.offset(),
+                        value: frame.value.get(8..).unwrap_or_default().to_vec(),
+                    };
+                    small.insert(id, found);
                 }
             });
             self.small = small;
@@ -261,7 +278,7 @@ impl Facts {
     }
 
     fn lose(&mut self, offset: u64, what: &str) {
-        self.is_broken = true;
+        self.broken = Some(offset);
         self.damage.push(lost_segment(offset, what));
     }
 
@@ -275,6 +292,8 @@ impl Facts {
         unreadable: &[Range<u64>],
     ) {
         let mut gap = Gap::default();
+        // The last run of places that cannot be read.
+        let mut run = 0..0;
         let is_refused = |offset: u64| unreadable.iter().any(|range| range.contains(&offset));
         each_frame(log, segment, &mut |position, address, frame| {
             let told = Told {
@@ -298,11 +317,16 @@ impl Facts {
                     }
                 }
             }
-            gap.open(address.offset());
+            let offset = address.offset();
+            gap.open(offset);
+            if run.end != offset {
+                run.start = offset;
+            }
+            run.end = offset + 8;
             // After a loss of power what was not synced may be anything: that is the end.
             let was_synced = trust.trusted || position < trust.durable;
             if was_synced && !told.is_before {
-                self.has_gap = true;
+                self.gap = Some(run.start);
                 self.certain.clear();
             }
         });

@@ -10,7 +10,7 @@ use super::extent::{PIECE, UNIT};
 use super::id::ObjectId;
 use super::index::{Entry, JOURNAL, PACKED};
 use super::layout::Pack;
-use super::repair::Repaired;
+use super::repaired::Repaired;
 use super::small::Packs;
 use super::space::Span;
 use crate::error::Result;

@@ -16,7 +16,8 @@ const HELP: &str = "\
 Example:
   cp photos.azo before.azo && azekura object repair photos.azo
 
-Where the checkpoint is lost, objects that had been removed may come back: they are told as in doubt.
+Objects in doubt are in the store, and may be older than what was stored last, or had been removed: each is named with place
+and reason. Compare them with a backup.
 
 Exit codes: 6 the store is in use; 8 something is lost, in doubt or damaged.
 `azekura --help` lists all.";
@@ -40,12 +41,20 @@ impl Repair {
             .map_err(|error| made_first(error).at(path))?;
         drop(progress);
         if self.json {
-            let doubted = report.doubted.iter().map(ToString::to_string);
+            let doubted = report.doubted.iter().map(|doubted| {
+                json!({
+                    "id": doubted.id.to_string(),
+                    "device": doubted.device.display().to_string(),
+                    "offset": doubted.offset,
+                    "why": doubted.reason.to_string(),
+                })
+            });
             out.json(&json!({
                 "objects": report.objects,
                 "scanned": report.scanned,
                 "doubtful": report.doubtful,
                 "doubted": doubted.collect::<Vec<_>>(),
+                "losses": report.losses,
                 "lost": report.lost,
                 "mended": report.mended,
                 "damaged": report.damaged,
@@ -54,7 +63,7 @@ impl Repair {
         } else {
             print(&report, out)?;
         }
-        let whole = report.lost.is_empty() && report.doubtful == 0 && report.damaged == 0;
+        let whole = report.losses == 0 && report.doubtful == 0 && report.damaged == 0;
         Ok(if whole {
             Outcome::Yes
         } else {
@@ -70,13 +79,11 @@ fn print(report: &Repaired, out: &mut Output<'_>) -> Result<()> {
     for lost in &report.lost {
         out.line(format_args!("lost: {lost}"))?;
     }
-    for id in &report.doubted {
-        out.line(format_args!("in doubt: {id}"))?;
+    out.more("lost", report.losses, report.lost.len())?;
+    for doubted in &report.doubted {
+        out.line(format_args!("in doubt: {doubted}"))?;
     }
-    let hidden = report.doubtful.saturating_sub(report.doubted.len() as u64);
-    if hidden > 0 {
-        out.line(format_args!("in doubt: {hidden} more"))?;
-    }
+    out.more("in doubt", report.doubtful, report.doubted.len())?;
     for damage in &report.damage {
         out.line(format_args!("damaged: {damage}"))?;
     }
@@ -88,7 +95,7 @@ fn print(report: &Repaired, out: &mut Output<'_>) -> Result<()> {
         "{}, {} of them in doubt, {}{damaged}",
         counted(report.objects, "object", "objects"),
         report.doubtful,
-        counted(report.lost.len() as u64, "loss", "losses")
+        counted(report.losses, "loss", "losses")
     ))?;
     if report.doubtful > 0 {
         out.line(
