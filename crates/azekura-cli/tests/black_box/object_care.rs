@@ -228,7 +228,14 @@ fn a_check_counts_the_superblocks_that_are_on_the_device() {
         let mut bytes = place.read("s.azo");
         bytes[slot..slot + 4096].fill(0);
         place.write("s.azo", bytes);
-        // The slot is lost and nothing else; the next change writes it again.
+        // The slot is lost and nothing else; the next change writes it again. A store that was not closed is no other case.
+        let mut killed = killed_with_small_objects(&Place::new());
+        killed[slot..slot + 4096].fill(0);
+        place.write("killed.azo", killed);
+        let ran = place.object(&["check", "killed.azo"]);
+        assert_eq!(ran.code, 8, "{ran:?}");
+        let text = ran.text();
+        assert!(text.contains("nothing is lost"), "{text}");
         let ran = place.object(&["check", "s.azo", "--json"]);
         assert_eq!(ran.code, 8, "{ran:?}");
         let report = json(&ran.text());
@@ -442,6 +449,33 @@ fn a_repair_tells_which_changes_a_damaged_place_of_the_journal_may_have_held() {
             && said.contains(": of the changes between sequences 4 and 6 small objects "),
         "{said}"
     );
+    // What was stored before it may have been replaced there; what came after it was not.
+    let doubted: Vec<&str> = said
+        .lines()
+        .filter(|line| line.starts_with("in doubt: object "))
+        .collect();
+    assert_eq!(doubted.len(), 4, "{said}");
+    assert!(
+        doubted
+            .iter()
+            .all(|line| line.contains(" at s.azo offset 0x")
+                && line.contains(": the journal at offset 0x")
+                && line.ends_with(" is lost, where it may have been removed or replaced")),
+        "{said}"
+    );
+    assert!(
+        said.contains("\n8 objects, 4 of them in doubt, 1 loss\n"),
+        "{said}"
+    );
+    place.write("s.azo", &bytes);
+    let report = json(&place.object(&["repair", "s.azo", "--json"]).text());
+    assert_eq!(
+        (&report["losses"], &report["doubtful"]),
+        (&1.into(), &4.into())
+    );
+    let first = &report["doubted"][0];
+    assert_eq!(first["id"], ObjectId(1).to_string().as_str(), "{report}");
+    assert!(first["offset"].is_u64() && first["why"].is_string() && first["device"] == "s.azo");
     assert_eq!(place.object(&["list", "s.azo"]).ok().lines().count(), 8);
 }
 
@@ -457,7 +491,8 @@ fn a_repair_without_a_checkpoint_says_that_removed_objects_may_be_back() {
     assert_eq!((ran.code, ran.err.as_str()), (8, ""), "{ran:?}");
     let said = ran.text();
     assert!(
-        said.contains(&format!("in doubt: {ID}\n"))
+        said.contains(&format!("in doubt: object {ID} at s.azo offset 0x"))
+            && said.contains(": the parts of the index and of the free room are lost that ")
             && said.contains("\nobjects in doubt may have been removed or replaced before: "),
         "{said}"
     );

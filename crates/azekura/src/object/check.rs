@@ -48,8 +48,9 @@ pub struct Finding {
 /// What a check looked at, and what it found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckReport {
-    /// Slots of superblocks and labels that are whole. A reader counts those it found. That one superblock is not whole is no
-    /// damage: a crash leaves it so, and the next open for writing writes it again.
+    /// Slots of superblocks and labels that are whole. A reader counts those it found. One that does not verify is a finding,
+    /// though a crash may have torn it: the other one is all there is then. The next open for writing writes superblocks again,
+    /// and a repair labels. A store whose creation ended between its two superblocks has one, and is sound.
     pub superblocks: u64,
     /// Images that are whole, of leaves and lists, and the root.
     pub images: u64,
@@ -167,7 +168,11 @@ impl Core {
         for slot in 0..2 {
             let offset = slot * SLOT_SIZE;
             let what = match read_slot(data, offset, DATA) {
-                Err(error) => error.to_string(),
+                Err(error) if error.kind() == Kind::Io => error.to_string(),
+                Err(_) => format!(
+                    "the label at offset {offset:#x} of {} does not verify; the other one is whole, and nothing is lost: a repair writes both",
+                    data.path().display()
+                ),
                 Ok(label) => {
                     let of = decode_label(&label.payload).map(|(identity, _)| identity);
                     if of == Some(last.identity) {

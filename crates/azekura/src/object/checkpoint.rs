@@ -46,6 +46,8 @@ pub(super) struct Checkpoint {
     pub(super) reach: Option<u64>,
 }
 
+/// The sequence of a store's first superblock: creation writes it, and then the one after it, as every change of a superblock does.
+pub(super) const FIRST_SUPERBLOCK: u64 = 1;
 /// Spans in limbo that a root tells without a sync before.
 const LIMBO_MAX: usize = 32;
 /// Syncs that are made for it: others go on removing meanwhile.
@@ -157,7 +159,7 @@ impl Core {
     pub(super) fn write_super(&self, state: &mut Checkpoint, payload: &Super) -> Result<()> {
         for _ in 0..2 {
             let last = state.superblock.as_ref();
-            let sequence = last.map_or(0, |(sequence, _)| *sequence) + 1;
+            let sequence = last.map_or(FIRST_SUPERBLOCK - 1, |(sequence, _)| *sequence) + 1;
             self.write_slot(sequence, payload)?;
             state.superblock = Some((sequence, payload.clone()));
         }

@@ -11,6 +11,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::checkpoint::FIRST_SUPERBLOCK;
 use super::layout::{ENGINE, Record, Super};
 use super::open::{Slots, read_super};
 use super::{CheckReport, Finding, Listed, ObjectId, Options, Scrubbed, Step, Store, Usage, Value};
@@ -25,7 +26,7 @@ use crate::io::{Access, Storage};
 #[derive(Debug)]
 pub struct StoreReader {
     store: Store,
-    /// Superblocks that were not whole before it was opened, which wrote both in memory.
+    /// Superblocks that did not verify before it was opened, which wrote both in memory; `None`: one that was never written.
     torn: Vec<Option<Finding>>,
 }
 
@@ -49,8 +50,7 @@ impl StoreReader {
         reason = "as every call that opens a store: the store keeps them"
     )]
     pub fn open_on(journal: Arc<dyn Storage>, data: Option<Arc<dyn Storage>>) -> Result<Self> {
-        let (_, last) = read_super(journal.as_ref())?;
-        let torn = torn(journal.as_ref(), &last)?;
+        let (sequence, last) = read_super(journal.as_ref())?;
         let options = Options {
             background: false,
             ..Options::default()
@@ -60,6 +60,8 @@ impl StoreReader {
         };
         let store = Store::open_or_degrade(&journal, data.as_ref(), &options, &mut over)?;
         store.core.forget_to_close();
+        let is_new = sequence == FIRST_SUPERBLOCK && is_unused(&store);
+        let torn = torn(journal.as_ref(), &last, is_new)?;
         Ok(Self { store, torn })
     }
 
@@ -164,9 +166,20 @@ impl StoreReader {
     }
 }
 
-/// Superblocks that are not whole, and what is wrong. A crash may leave one torn: of a store that was not closed only one that
-/// cannot be read is damage for sure.
-fn torn(storage: &dyn Storage, last: &Super) -> Result<Vec<Option<Finding>>> {
+/// Whether no change was ever made to a store, as where a crash ended its creation.
+fn is_unused(store: &Store) -> bool {
+    let mut has_records = false;
+    let read = store.journal(&mut |_, _| {
+        has_records = true;
+        false
+    });
+    read.is_ok() && !has_records && store.count() == 0
+}
+
+/// Superblock slots that do not verify, with what is wrong. A crash may have torn one, or it may be damaged: no reader can see
+/// which, and until both are written again the other one is all there is. So it is a finding, but for the slot that a crash kept
+/// from being written when the store was created. No writer writes a slot meanwhile: the reader's lock keeps it out.
+fn torn(storage: &dyn Storage, last: &Super, is_new: bool) -> Result<Vec<Option<Finding>>> {
     let slots = Slots::read(storage)?;
     let mut torn = Vec::new();
     for (at, slot) in slots.head.chunks(SLOT_SIZE as usize).enumerate() {
@@ -177,11 +190,13 @@ fn torn(storage: &dyn Storage, last: &Super) -> Result<Vec<Option<Finding>>> {
             continue;
         }
         let refused = slots.refused.iter().find(|(of, _)| *of == offset);
+        let is_blank = || slot.iter().all(|byte| *byte == 0);
         let what = match refused {
             Some((_, error)) => Some(error.to_string()),
-            None if last.open => None,
+            None if is_new && is_blank() => None,
             None => Some(format!(
-                "the superblock at offset {offset:#x} is damaged; the other one is whole, and nothing is lost"
+                "the superblock at offset {offset:#x} does not verify; the other one is whole, and nothing is lost: opening the store \
+                 for writing writes both"
             )),
         };
         torn.push(what.map(|what| Finding {
