@@ -329,7 +329,7 @@ impl Reading {
     }
 
     /// Verifies the next chunk, with which `bytes` begins. Returns where in it are bytes of the range; `None` behind the last.
-    fn verify(&mut self, bytes: &[u8]) -> Result<Option<Range<usize>>, Fault> {
+    pub(super) fn verify(&mut self, bytes: &[u8]) -> Result<Option<Range<usize>>, Fault> {
         let Some(chunk) = self.chunks.next() else {
             return Ok(None);
         };

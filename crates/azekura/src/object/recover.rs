@@ -21,7 +21,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::Core;
-use super::extent::{self, BATCHED, Header, PACKED, PIECE, UNIT};
+use super::extent::{self, BATCHED, Header, PACKED, PIECE, Seal, UNIT};
 use super::id::ObjectId;
 use super::index::{EXTENT, Entry};
 use super::layout::{Record, Root, SEQUENCES_END};
@@ -426,16 +426,19 @@ impl Core {
             } else if has_ended {
                 unit = behind;
             } else {
-                let is_there = match self.is_there(header.id, Some(header.sequence), entry) {
-                    Err(error) if error.kind() == Kind::Io => {
-                        let offset = self.data_offset + unit * UNIT;
-                        let len = header.units() * UNIT;
-                        let of = replay.could_be(&header).then_some(header.id);
-                        replay.unreadable.push((offset, len, of));
-                        true
-                    }
-                    other => other?,
+                let units = self.room.lock().space.units();
+                let held = if behind <= units {
+                    window.holds(self, unit, &header, span.end())?
+                } else {
+                    Some(false)
                 };
+                if held.is_none() {
+                    let offset = self.data_offset + unit * UNIT;
+                    let len = header.units() * UNIT;
+                    let of = replay.could_be(&header).then_some(header.id);
+                    replay.unreadable.push((offset, len, of));
+                }
+                let is_there = held.unwrap_or(true);
                 if is_there && replay.could_be(&header) {
                     found.push((header.sequence, header.id, entry));
                 }
@@ -471,7 +474,8 @@ pub(super) fn behind(next: u64) -> Result<u64> {
     Ok(sequence)
 }
 
-/// The units that a scan looks at, read many at a time.
+/// The units that a scan looks at, read many at a time. Extents are verified here, chunk by chunk, so that a scan reads the data
+/// once: of a chunk that the window does not hold whole, the beginning is read again.
 struct Window {
     buf: AlignedBuf,
     unit: u64,
@@ -479,14 +483,20 @@ struct Window {
 }
 
 impl Window {
-    /// The bytes of one unit; of those up to `end`, as many as fit are read with it. `None`: it cannot be read.
+    /// The header's bytes of one unit; of the units up to `end`, as many as fit are read with it. `None`: it cannot be read.
     fn at(&mut self, core: &Core, unit: u64, end: u64) -> Result<Option<&[u8]>> {
-        if !(self.unit..self.unit + self.units).contains(&unit) {
+        let bytes = self.bytes(core, unit, 1, end)?;
+        Ok(bytes.and_then(|bytes| bytes.get(..extent::HEADER_LEN)))
+    }
+
+    /// As `at`, the bytes of `wanted` units.
+    fn bytes(&mut self, core: &Core, unit: u64, wanted: u64, end: u64) -> Result<Option<&[u8]>> {
+        if unit < self.unit || unit + wanted > self.unit + self.units {
             let units = (end - unit).min(WINDOW as u64 / UNIT);
             let offset = core.data_offset + unit * UNIT;
             self.units = 0;
             let mut read = 0;
-            for units in [units, 1] {
+            for units in [units, wanted] {
                 match core
                     .data
                     .read_at(offset, &mut self.buf[..(units * UNIT) as usize])
@@ -505,6 +515,25 @@ impl Window {
             (self.unit, self.units) = (unit, read);
         }
         let at = ((unit - self.unit) * UNIT) as usize;
-        Ok(Some(&self.buf[at..at + extent::HEADER_LEN]))
+        Ok(self.buf.get(at..at + (wanted * UNIT) as usize))
+    }
+
+    /// Whether the extent that begins at `unit` with this header is whole, and of one put. `None`: it cannot be read.
+    fn holds(&mut self, core: &Core, unit: u64, header: &Header, end: u64) -> Result<Option<bool>> {
+        let len = u64::from(header.len);
+        let seal = Seal::new(core.salt, unit * (UNIT / PIECE), header.id);
+        let mut reading = seal.reading(len, &(0..u64::MAX));
+        for chunk in 0..extent::chunks(len) {
+            let within = extent::bytes_of(len, &(chunk..chunk + 1));
+            let units = (within.end - within.start) / UNIT;
+            let Some(bytes) = self.bytes(core, unit + within.start / UNIT, units, end)? else {
+                return Ok(None);
+            };
+            if reading.verify(bytes).is_err() {
+                return Ok(Some(false));
+            }
+        }
+        let sequence = reading.sequence();
+        Ok(Some(sequence.is_ok_and(|of| of == header.sequence)))
     }
 }

@@ -10,6 +10,7 @@
 //! | `faults` | does a failing write, sync or read lose anything it must not? |
 //! | `forged` | do impossible numbers under right checksums do any harm? |
 //! | `formats` | are the bytes as they were, and do older files open? |
+//! | `reads` | does opening after a crash read more than there is? |
 //! | `words` | do refusals name object, file and place, and what would do? |
 //! | `crowd` | threads, full stores, kills: do single objects stay single? |
 //! | `killed` | do thousands of small objects survive kills of 16 threads? |
@@ -24,6 +25,7 @@ mod faults;
 mod forged;
 mod formats;
 mod killed;
+mod reads;
 mod rot;
 mod upkeep;
 mod words;
