@@ -73,8 +73,12 @@ impl Store {
         self.core.read(id, &(0..u64::MAX))
     }
 
-    /// The bytes of object `id` that lie in `range`: fewer where it ends earlier, none behind its end. One read of the
-    /// chunks of 64 KiB that hold them, which are verified.
+    /// The bytes of object `id` that lie in `range`: fewer where it ends earlier, none behind its end, as of a read of a file. One
+    /// read of the chunks of 64 KiB that hold them, which are verified.
+    ///
+    /// A range that ends behind the object is no error: the length that a caller learned by [`head`](Self::head) is that of
+    /// another moment, since another thread may put a shorter value in between. Who reads in pieces needs no length, and a result
+    /// that is shorter than the range, or empty, is the end.
     ///
     /// ```
     /// use azekura::object::{ObjectId, Options, Store};
