@@ -54,7 +54,7 @@ impl Drawn {
 
 #[test]
 fn a_store_opened_with_a_smaller_capacity_is_full_and_not_stuck() {
-    let mut count = 0;
+    let (mut full, mut compared) = (0, 0);
     for seed in 0..share(100) {
         let mut random = Random::new(seed);
         let drawn = Drawn::of(seed, &mut random);
@@ -86,6 +86,7 @@ fn a_store_opened_with_a_smaller_capacity_is_full_and_not_stuck() {
         let options = drawn.options(capacity.next_multiple_of(4096).max(least));
         let mut sizes = Vec::new();
         let mut next = drawn.records;
+        let mut refused = 0;
         for opening in 0..3 {
             let what = format!("seed {seed}, opening {opening}, {drawn:?}");
             let db = HashDb::open_on(storage(), &options).expect(&what);
@@ -93,6 +94,7 @@ fn a_store_opened_with_a_smaller_capacity_is_full_and_not_stuck() {
                 Ok(()) => true,
                 Err(error) => {
                     assert_eq!(error.kind(), Kind::Full, "{what}: {error}");
+                    refused += 1;
                     false
                 }
             } {
@@ -111,6 +113,7 @@ fn a_store_opened_with_a_smaller_capacity_is_full_and_not_stuck() {
             for key in &keys {
                 let value = db.get(&key.to_le_bytes()).expect(&what);
                 assert_eq!(value, Some(vec![opening; drawn.len]), "{what}");
+                compared += 1;
             }
             db.close().expect(&what);
             sizes.push(memory.size().expect("a size"));
@@ -137,9 +140,14 @@ fn a_store_opened_with_a_smaller_capacity_is_full_and_not_stuck() {
         }
         assert_eq!(db.count(), 0);
         db.put(b"new", b"record").expect("there is room again");
-        count += 1;
+        full += u64::from(refused == 3 && !keys.is_empty());
     }
-    tried_at_least(count, 100, "stores opened with another capacity");
+    tried_at_least(
+        full,
+        100,
+        "stores full under another capacity, three times each",
+    );
+    tried_at_least(compared, 100_000, "values read from them");
 }
 
 /// A few records more in a small store are many parts of the index more: what a checkpoint needs grows faster than what it was

@@ -44,10 +44,10 @@ fn saves_beside_writers(db: &Arc<dyn Engine>, what: &str) {
             update.expect("an update");
         }
     };
-    let moved = std::thread::scope(|scope| {
+    let (saves, moved) = std::thread::scope(|scope| {
         scope.spawn(|| write(0));
         scope.spawn(|| write(1));
-        let mut moved = 0;
+        let (mut saves, mut moved) = (0, 0);
         for _ in 0..share(SAVES) {
             let source: Arc<dyn Reader> = Arc::clone(db) as Arc<dyn Reader>;
             let saving = save_in_background(source, path.clone()).expect("a thread");
@@ -64,13 +64,19 @@ fn saves_beside_writers(db: &Arc<dyn Engine>, what: &str) {
                 found.into_iter().partition(|(key, _)| is_stable(key));
             assert!(kept.into_iter().eq((0..STABLE).map(stable)));
             assert!(moving.iter().all(|(key, value)| key == value));
-            moved += moving.len();
+            moved += moving.len() as u64;
+            saves += 1;
         }
         is_over.store(true, Ordering::Relaxed);
-        moved
+        (saves, moved)
     });
-    let what = format!("{what}: snapshots beside two writers, {moved} records that came and went");
-    tried_at_least(share(SAVES), SAVES, &what);
+    tried_at_least(
+        saves,
+        SAVES,
+        &format!("snapshots of {what} beside two writers"),
+    );
+    let what = format!("records in snapshots of {what} that came and went");
+    tried_at_least(moved, SAVES, &what);
 }
 
 #[test]
