@@ -5,7 +5,7 @@
 //! does not look for damage, and repairs none.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::error::quote;
 
@@ -48,6 +48,19 @@ pub enum Affects {
         /// The first position after the damage, as text; empty if the damage reaches the end of the log.
         until: String,
     },
+}
+
+impl Damage {
+    /// One wrong bit of `what`, in the byte at `offset`, that a checksum corrects.
+    pub(crate) fn of_bit(path: &Path, offset: u64, what: &str) -> Self {
+        Self {
+            path: path.to_path_buf(),
+            offset,
+            len: 1,
+            found: format!("one bit of {what} is wrong"),
+            affects: Affects::Nothing,
+        }
+    }
 }
 
 impl Affects {

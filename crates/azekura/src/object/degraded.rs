@@ -3,7 +3,7 @@
 //! | damaged | what an open does | what is in doubt |
 //! |---|---|---|
 //! | one superblock, or label | the other holds the same | nothing |
-//! | one bit of the journal or the root | in memory it is flipped back (`mend`) | nothing |
+//! | one bit of the journal or the root | in memory it is flipped back (`correct`) | nothing |
 //! | more of the journal, of room in use | what is left is salvaged in memory, as by a repair | all objects but those that the journal behind the damage knows at once |
 //! | the root | the same | objects that may have been removed, and absence |
 //! | a journal's room that is not in use | nothing | nothing |
@@ -22,10 +22,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::checkpoint::{leaf_seed, list_seed};
+use super::correct::{Corrected, correct, correct_image};
 use super::id::ObjectId;
+use super::images::Images;
 use super::layout::{ROOT_SEED, Root, Super};
-use super::mend::{Mended, mend, mend_image};
-use super::open::{Images, read_root};
+use super::open::read_root;
 use super::repair::{Known, rebuilt};
 use super::repaired::Repaired;
 use super::salvage::Facts;
@@ -43,7 +44,7 @@ use crate::log::layout::{
 use crate::log::root;
 
 /// Bits that are flipped back in one store, at most.
-pub(super) const MENDED_MAX: usize = 64;
+pub(super) const CORRECTED_MAX: usize = 64;
 /// Bytes that are read at once to see whether they can be.
 const PROBE: usize = 256 << 10;
 
@@ -86,7 +87,7 @@ impl Store {
         let mut gone = self.core.log.unreadable();
         gone.retain(|page| !damage.iter().any(|of| is_listed(page, of)));
         damage.extend(gone);
-        damage.extend(self.core.mended.list());
+        damage.extend(self.core.corrected.list());
         damage
     }
 
@@ -232,47 +233,49 @@ fn replayed(
     flaws: &mut Flaws,
 ) -> Result<Store> {
     let (sequence, last) = at;
-    let (store, mended) = with_mended(overlay.as_ref(), last, || {
+    let (store, corrected) = with_corrected(overlay.as_ref(), last, || {
         let root = read_root(overlay.as_ref(), last)?;
         Store::open_at(overlay, data, options, (*sequence, last.clone()), &root)
     })?;
-    flaws.damage.extend(mended.into_iter().map(|mended| Damage {
-        path: overlay.path().to_path_buf(),
-        offset: mended.offset,
-        len: 1,
-        found: format!("a bit of {} is flipped", mended.what),
-        affects: Affects::Nothing,
-    }));
+    flaws
+        .damage
+        .extend(corrected.into_iter().map(|corrected| Damage {
+            path: overlay.path().to_path_buf(),
+            offset: corrected.offset,
+            len: 1,
+            found: format!("a bit of {} is flipped", corrected.what),
+            affects: Affects::Nothing,
+        }));
     Ok(store)
 }
 
 /// Opens, and flips back the bits that it meets, on `journal`.
-pub(super) fn with_mended<T>(
+pub(super) fn with_corrected<T>(
     journal: &dyn Storage,
     last: &Super,
     mut open: impl FnMut() -> Result<T>,
-) -> Result<(T, Vec<Mended>)> {
-    let mut mended = Vec::new();
+) -> Result<(T, Vec<Corrected>)> {
+    let mut corrected = Vec::new();
     loop {
         let error = match open() {
-            Ok(opened) => return Ok((opened, mended)),
+            Ok(opened) => return Ok((opened, corrected)),
             Err(error) => error,
         };
         let place = error
             .place()
-            .filter(|_| error.kind() == Kind::Corrupted && mended.len() < MENDED_MAX);
+            .filter(|_| error.kind() == Kind::Corrupted && corrected.len() < CORRECTED_MAX);
         let Some(offset) = place else {
             return Err(error);
         };
-        match mend_at(journal, last, offset) {
-            Ok(Some(one)) => mended.push(one),
+        match correct_at(journal, last, offset) {
+            Ok(Some(one)) => corrected.push(one),
             _ => return Err(error),
         }
     }
 }
 
-/// Mends what stands at `offset`: an image, or something of the journal.
-fn mend_at(journal: &dyn Storage, last: &Super, offset: u64) -> Result<Option<Mended>> {
+/// Corrects the bit that is wrong in what stands at `offset`: an image, or something of the journal.
+fn correct_at(journal: &dyn Storage, last: &Super, offset: u64) -> Result<Option<Corrected>> {
     let salt = last.geometry.salt;
     if let Some(first) = last.anchor.root {
         let seed = salt ^ ROOT_SEED;
@@ -280,22 +283,22 @@ fn mend_at(journal: &dyn Storage, last: &Super, offset: u64) -> Result<Option<Me
         // As far as it can be read, and the piece that cannot.
         let _ = read.read(journal, seed, false);
         if let Some(piece) = read.pieces.iter().find(|piece| piece.offset == offset) {
-            return mend_image(journal, last, *piece, seed);
+            return correct_image(journal, last, *piece, seed);
         }
     }
     if let Ok(root) = read_root(journal, last) {
         for (first, image) in &root.leaves {
             if let Some(image) = image.filter(|image| image.extent.offset == offset) {
-                return mend_image(journal, last, image.extent, leaf_seed(salt, *first));
+                return correct_image(journal, last, image.extent, leaf_seed(salt, *first));
             }
         }
         for (group, told) in root.groups.iter().enumerate() {
             if let Some(image) = told.image.filter(|image| image.offset == offset) {
-                return mend_image(journal, last, image, list_seed(salt, group as u32));
+                return correct_image(journal, last, image, list_seed(salt, group as u32));
             }
         }
     }
-    mend(journal, last, offset)
+    correct(journal, last, offset)
 }
 
 /// What a repair would make of it, in memory.

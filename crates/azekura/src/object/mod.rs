@@ -67,13 +67,15 @@ mod change;
 mod check;
 mod checkpoint;
 mod copy;
+mod correct;
 mod degraded;
 mod draft;
 mod dump;
 mod grow;
+mod images;
 mod journal;
 mod keeper;
-mod mend;
+mod label;
 mod open;
 mod paths;
 mod read;
@@ -250,7 +252,8 @@ struct Core {
     checkpoint: Mutex<Checkpoint>,
     /// What is known to be damaged; set by the opener.
     flaws: std::sync::OnceLock<degraded::Flaws>,
-    mended: Arc<open::Mended>,
+    /// Where an image of the checkpoint was read with a corrected bit.
+    corrected: Arc<images::CorrectedBits>,
     /// Changes since the last sync; relaxed: a bound, not an order.
     unsynced: std::sync::atomic::AtomicU64,
 }

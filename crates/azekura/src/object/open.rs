@@ -9,27 +9,23 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use super::checkpoint::{Checkpoint, LEAST, leaf_image_max, leaf_seed, least_journal, list_seed};
+use super::checkpoint::{Checkpoint, LEAST, leaf_image_max, least_journal};
 use super::extent::UNIT;
-use super::index::{self, Entry, Image, Index, Leaf};
-use super::layout::{
-    self, DATA, ENGINE, ROOT_SEED, Record, Root, SHIFTS, Super, decode_runs, encode_label,
-};
+use super::images::{CorrectedBits, Images, to_repair};
+use super::index::Index;
+use super::label::write_label;
+use super::layout::{self, DATA, ENGINE, ROOT_SEED, Record, Root, SHIFTS, Super};
 use super::recover::Replay;
-use super::runs::Runs;
 use super::small::Packs;
-use super::space::{self, Space};
-use super::{Core, ObjectId, Options, Room, Store, degraded, keeper};
-use crate::damage::{Affects, Damage};
+use super::space::Space;
+use super::{Core, Options, Room, Store, degraded, keeper};
 use crate::error::{Error, Kind, Result, size, sizes};
 use crate::format::superblock::{self, Superblock};
 use crate::io::counted::{Counted, Counts};
 use crate::io::direct::DirectFile;
 use crate::io::front::Front;
 use crate::io::{Directory, Storage};
-use crate::log::anchor::{
-    Anchor, Extent, FIRST_SEQUENCE, read_extent, read_extent_mended, segments_of,
-};
+use crate::log::anchor::{Anchor, FIRST_SEQUENCE, segments_of};
 use crate::log::{Geometry, Log, root};
 use crate::weave::{Mutex, RwLock};
 
@@ -500,8 +496,8 @@ pub(super) fn build(
     check_sectors(data.as_ref(), payload.alignment)?;
     let storage = Arc::clone(log.storage());
     let salt = payload.geometry.salt;
-    let mended = Arc::default();
-    let images = || Images::new(&storage, salt, payload.units).mending(&mended);
+    let corrected: Arc<CorrectedBits> = Arc::default();
+    let images = || Images::new(&storage, salt, payload.units).correcting(&corrected);
     let (source, lists) = (images(), images());
     let told = root.filter(|_| payload.root.is_some());
     let space = Space::new(
@@ -538,116 +534,9 @@ pub(super) fn build(
         }),
         checkpoint: Mutex::default(),
         flaws: std::sync::OnceLock::new(),
-        mended,
+        corrected,
         unsynced: AtomicU64::new(0),
     })
-}
-
-/// Images of a checkpoint.
-pub(super) struct Images {
-    storage: Arc<dyn Storage>,
-    salt: u32,
-    /// No object lies behind so many units.
-    units: u64,
-    mended: Option<Arc<Mended>>,
-}
-
-/// Images of which one wrong bit was read as it was written.
-#[derive(Debug, Default)]
-pub(super) struct Mended(Mutex<Vec<Damage>>);
-
-impl Mended {
-    pub(super) fn list(&self) -> Vec<Damage> {
-        self.0.lock().clone()
-    }
-
-    #[cold]
-    fn note(&self, path: &Path, offset: u64, what: &str) {
-        let damage = Damage {
-            path: path.to_path_buf(),
-            offset,
-            len: 1,
-            found: format!("one bit of {what} is wrong"),
-            affects: Affects::Nothing,
-        };
-        let mut list = self.0.lock();
-        if !list.contains(&damage) {
-            list.push(damage);
-        }
-    }
-}
-
-impl Images {
-    /// What does not verify is an error.
-    pub(super) fn new(storage: &Arc<dyn Storage>, salt: u32, units: u64) -> Self {
-        Self {
-            storage: Arc::clone(storage),
-            salt,
-            units,
-            mended: None,
-        }
-    }
-
-    /// One wrong bit of an image is read as it was written, and noted.
-    fn mending(self, mended: &Arc<Mended>) -> Self {
-        Self {
-            mended: Some(Arc::clone(mended)),
-            ..self
-        }
-    }
-
-    fn read(&self, extent: Extent, seed: u32, what: &str) -> Result<Vec<u8>> {
-        let storage = self.storage.as_ref();
-        let read = match &self.mended {
-            None => read_extent(storage, extent, seed, what),
-            Some(mended) => read_extent_mended(storage, extent, seed, what).map(|(bytes, bit)| {
-                if let Some(offset) = bit {
-                    mended.note(storage.path(), offset, what);
-                }
-                bytes
-            }),
-        };
-        read.map_err(|error| to_repair(error, storage))
-    }
-
-    pub(super) fn impossible(&self, what: &str, image: Extent) -> Error {
-        Error::new(Kind::Corrupted, format!("{what} holds impossible values"))
-            .at(self.storage.path())
-            .offset(image.offset)
-            .remedy("run `azekura object repair`")
-    }
-}
-
-impl index::Source for Images {
-    fn load(&self, image: &Image, first: ObjectId, end: Option<ObjectId>) -> Result<Leaf> {
-        let what = "a part of the index";
-        let seed = leaf_seed(self.salt, first);
-        let bytes = self.read(image.extent, seed, what)?;
-        let impossible = || self.impossible(what, image.extent);
-        let leaf = Leaf::of_image(&bytes, first, end).ok_or_else(impossible)??;
-        let within = |(_, entry): (ObjectId, Entry)| entry.is_within(self.units);
-        if leaf.len() as u64 != u64::from(image.count) || !leaf.entries().all(within) {
-            return Err(impossible());
-        }
-        Ok(leaf)
-    }
-}
-
-impl space::Source for Images {
-    fn runs(&self, group: u32, image: Extent, limit: u32) -> Result<Runs> {
-        let what = "the list of a group";
-        let bytes = self.read(image, list_seed(self.salt, group), what)?;
-        decode_runs(&bytes, limit).unwrap_or_else(|| Err(self.impossible(what, image)))
-    }
-}
-
-/// The log knows the repair of record stores only.
-fn to_repair(error: Error, storage: &dyn Storage) -> Error {
-    if error.kind() == Kind::Corrupted {
-        let path = storage.path().display();
-        return error.remedy(format!("run `azekura object repair {path}`"));
-    }
-    error
 }
 
 /// The slots of a superblock or label, each read by itself.
@@ -759,18 +648,6 @@ pub(super) fn read_root(storage: &dyn Storage, last: &Super) -> Result<Root> {
         pieces: read.pieces,
         ..root
     })
-}
-
-pub(super) fn write_label(data: &dyn Storage, payload: &Super) -> Result<()> {
-    for sequence in 0..2 {
-        let label = Superblock {
-            engine: DATA,
-            sequence,
-            payload: encode_label(payload.identity, payload.units),
-        };
-        data.write_at(label.slot_offset(), &label.encode())?;
-    }
-    data.sync()
 }
 
 /// Whether the storages are those of the store, and long enough.

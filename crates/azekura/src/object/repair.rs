@@ -5,7 +5,7 @@
 //! | damaged | made from | what is not known |
 //! |---|---|---|
 //! | one superblock | the other | nothing |
-//! | one bit of the journal, or of an image | its checksum (`mend`) | nothing |
+//! | one bit of the journal, or of an image | its checksum (`correct`) | nothing |
 //! | lists of free room | the index | nothing |
 //! | leaves of the index | extents that lie in no free room, by a scan of the data | nothing, if the lists are whole |
 //! | leaves and lists, or the root | extents, by a scan | whether an object was removed before the checkpoint: it may come back |
@@ -34,14 +34,14 @@ use std::sync::Arc;
 
 use super::check::{CheckReport, Finding};
 use super::checkpoint::Checkpoint;
-use super::degraded::{is_live, with_mended};
+use super::degraded::{is_live, with_corrected};
 use super::extent::{self, BATCHED, Header, UNIT};
 use super::id::ObjectId;
-use super::index::{self, EXTENT, Entry, JOURNAL, PACKED};
-use super::layout::{DATA, Pack, Root, Super, decode_label};
-use super::open::{
-    Images, Slots, build, data_of, open_log, other_place, read_root, read_super, write_label,
-};
+use super::images::Images;
+use super::index::{self, EXTENT, Entry, PACKED};
+use super::label::{Label, check_label, write_label};
+use super::layout::{Pack, Root, Super};
+use super::open::{build, data_of, open_log, read_root, read_super};
 use super::recover::behind;
 use super::repaired::{Doubt, Doubted, Repaired};
 use super::salvage::{Facts, Met, Small, find_segments};
@@ -49,7 +49,7 @@ use super::settle::units_of;
 use super::space::{self, Span, Told};
 use super::{Core, Options, Store};
 use crate::error::{Error, Kind, Result, size};
-use crate::format::superblock::{self, Superblock};
+use crate::format::superblock;
 use crate::io::Storage;
 use crate::io::counted::Counted;
 use crate::io::front::Front;
@@ -59,11 +59,6 @@ use crate::log::{Log, Segment, Use};
 
 /// A store in a later epoch would not open often any more.
 const EPOCHS_END: u32 = u32::MAX - (1 << 16);
-
-/// So many objects are looked for on a device that has no label.
-const WITNESSES: u64 = 1000;
-/// And so many bytes, where there are none: others leave their marks there.
-const MARKS: u64 = 1 << 20;
 
 impl Store {
     /// Makes a store whose checkpoint or journal is damaged openable again, and leaves it closed. `progress` is told units
@@ -112,11 +107,11 @@ impl Store {
         trial: Option<Label>,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Repaired> {
-        let root = with_mended(journal.as_ref(), &last, || {
+        let root = with_corrected(journal.as_ref(), &last, || {
             read_root(journal.as_ref(), &last)
         });
-        let root = root.map(|(root, mended)| {
-            report.mend(journal.as_ref(), mended);
+        let root = root.map(|(root, corrected)| {
+            report.add_corrected(journal.as_ref(), corrected);
             root
         });
         let shrunk = fit(journal, data, &mut last, &mut report)?;
@@ -132,8 +127,8 @@ impl Store {
                 None => Ok(()),
                 Some((_, error)) => Err(error),
             };
-            if let Ok(((), mended)) = with_mended(journal.as_ref(), &last, leaves) {
-                report.mend(journal.as_ref(), mended);
+            if let Ok(((), corrected)) = with_corrected(journal.as_ref(), &last, leaves) {
+                report.add_corrected(journal.as_ref(), corrected);
             }
         }
         if let Ok(root) = &root
@@ -144,13 +139,13 @@ impl Store {
             // Where all objects are is known; what is free is the rest.
             let mut root = root.clone();
             root.groups.fill(Told::default());
-            let opened = with_mended(journal.as_ref(), &last, || {
+            let opened = with_corrected(journal.as_ref(), &last, || {
                 let at = (sequence, last.clone());
                 Self::open_at(journal, data, &options, at, &root)
             });
             match opened {
-                Ok((store, mended)) => {
-                    report.mend(journal.as_ref(), mended);
+                Ok((store, corrected)) => {
+                    report.add_corrected(journal.as_ref(), corrected);
                     for damage in store.damage() {
                         report.lose(damage.to_string());
                     }
@@ -181,73 +176,6 @@ impl Store {
     }
 }
 
-/// What the place of a label holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Label {
-    /// This store's, or none is needed.
-    Ours,
-    /// A damaged one, of whatever store.
-    Damaged,
-    /// Zeros.
-    Blank,
-}
-
-/// A label that is damaged in one slot is written again; one of another store, or something else, is an error.
-fn check_label(data: Option<&dyn Storage>, last: &Super, report: &mut Repaired) -> Result<Label> {
-    let Some(data) = data else {
-        if last.devices == 2 {
-            return Err(
-                Error::new(Kind::Mismatch, "the store has its data on another device")
-                    .remedy("give both devices: --data"),
-            );
-        }
-        return Ok(Label::Ours);
-    };
-    if last.devices != 2 {
-        let error = Error::new(Kind::Mismatch, "the store has one device").at(data.path());
-        return Err(error.remedy("leave the other one out: no --data"));
-    }
-    let Slots { head, refused } = Slots::read(data)?;
-    // What cannot be read is zeros here.
-    let (mut whole, mut damaged, mut other) = (0, refused.len(), None);
-    for slot in head.chunks(superblock::SLOT_SIZE as usize) {
-        match Superblock::current(slot, &DATA) {
-            Ok(label) => {
-                let of = decode_label(&label.payload).map(|(identity, _)| identity);
-                if of != Some(last.identity) {
-                    return Err(
-                        Error::new(Kind::Mismatch, "the data belongs to another store")
-                            .at(data.path())
-                            .remedy("give the journal and the data of one store"),
-                    );
-                }
-                whole += 1;
-            }
-            Err(error) if error.kind() == Kind::Corrupted => damaged += 1,
-            Err(_) if slot.iter().all(|byte| *byte == 0) => {}
-            // A slot that is no slot at all: damaged, if the other one is one.
-            Err(error) => other = Some(error),
-        }
-    }
-    if whole > 0 {
-        if whole < 2 {
-            write_label(data, last)?;
-        }
-        return Ok(Label::Ours);
-    }
-    if let Some(error) = other.filter(|_| damaged == 0) {
-        return Err(other_place(error, &head).at(data.path()));
-    }
-    report.lose(format!(
-        "the label of {} was damaged",
-        data.path().display()
-    ));
-    Ok(match damaged {
-        0 => Label::Blank,
-        _ => Label::Damaged,
-    })
-}
-
 /// Bytes of a page: a device is asked to write whole ones where it could not read.
 const PAGE: u64 = 4096;
 
@@ -270,7 +198,7 @@ fn write_unreadable(
             Ok(())
         })?;
         journal.write_at(pages.start, &bytes)?;
-        report.mended.push(format!(
+        report.corrected.push(format!(
             "{} bytes of {} at offset {:#x} could not be read, and are zeros now",
             range.end - range.start,
             journal.path().display(),
@@ -717,36 +645,6 @@ impl Core {
         }
         self.close()?;
         Ok(report)
-    }
-
-    /// `Mismatch` unless an object is found on the data's device where the store has one; or there is none to be found, and
-    /// nothing else either.
-    fn vouch(&self, label: Label) -> Result<()> {
-        let (mut wanted, mut found) = (0, false);
-        self.each_in(ObjectId(0), ObjectId(u128::MAX), |id, entry| {
-            if !found && entry.kind != JOURNAL && wanted < WITNESSES {
-                wanted += 1;
-                found = matches!(self.read_entry(id, entry, &(0..1)), Ok(Ok(_)));
-            }
-            Ok(())
-        })?;
-        let is_empty = || {
-            let there = self.data.size()?.saturating_sub(self.data_offset);
-            let mut bytes = vec![0; there.min(MARKS) as usize];
-            self.data.read_at(self.data_offset, &mut bytes)?;
-            Ok(bytes.iter().all(|byte| *byte == 0))
-        };
-        if found || wanted == 0 && (label == Label::Damaged || is_empty()?) {
-            return Ok(());
-        }
-        Err(Error::new(
-            Kind::Mismatch,
-            "the device has no label, and nothing of this store",
-        )
-        .at(self.data.path())
-        .remedy(
-            "give the device of its data; if it is this one, all of that is gone: restore a backup",
-        ))
     }
 }
 

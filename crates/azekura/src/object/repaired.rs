@@ -9,8 +9,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use super::correct::Corrected;
 use super::id::ObjectId;
-use super::mend::Mended;
 use crate::error::Error;
 use crate::io::Storage;
 
@@ -33,7 +33,7 @@ pub struct Repaired {
     /// One line per loss: what, and where; at most 1000.
     pub lost: Vec<String>,
     /// One line for each place that was damaged, and of which nothing is lost.
-    pub mended: Vec<String>,
+    pub corrected: Vec<String>,
     /// Objects that do not verify, and that nothing can repair.
     pub damaged: u64,
     /// One line for each, unless it is among the losses; at most 1000.
@@ -108,12 +108,13 @@ impl Repaired {
     }
 
     /// Notes bits that were flipped back.
-    pub(super) fn mend(&mut self, journal: &dyn Storage, mended: Vec<Mended>) {
+    pub(super) fn add_corrected(&mut self, journal: &dyn Storage, corrected: Vec<Corrected>) {
         let path = journal.path().display();
-        self.mended.extend(mended.into_iter().map(|mended| {
-            let Mended { offset, what } = mended;
-            format!("a bit of {what} at {path} offset {offset:#x} was flipped back")
-        }));
+        self.corrected
+            .extend(corrected.into_iter().map(|corrected| {
+                let Corrected { offset, what } = corrected;
+                format!("a bit of {what} at {path} offset {offset:#x} was flipped back")
+            }));
     }
 
     /// Notes an object that is in the store, and in doubt.

@@ -202,9 +202,9 @@ fn a_rotten_header_of_a_segment_is_told_and_takes_no_object_with_it() {
         let storage = super::storage_of(&rotten);
         let store = Store::open_on(Arc::clone(&storage), None, &options).unwrap();
         store.close().unwrap();
-        let mut mended = vec![0; rotten.len()];
-        storage.read_at(0, &mut mended).unwrap();
-        assert!(is_sound(&mended), "segment at {segment:#x}");
+        let mut corrected = vec![0; rotten.len()];
+        storage.read_at(0, &mut corrected).unwrap();
+        assert!(is_sound(&corrected), "segment at {segment:#x}");
         let store = super::opened(&rotten);
         let mut left: Vec<u64> = (0..there.len() as u64).collect();
         while left.len() > there.len() - 40 {

@@ -286,7 +286,7 @@ fn a_repair_of_a_leaf_is_exact_where_the_lists_are_whole() {
     let leaves: Vec<usize> = (16_384..JOURNAL - 16)
         .filter(|at| image.bytes[*at..at + 16] == first)
         .collect();
-    let (mut exact, mut mended) = (0, 0);
+    let (mut exact, mut corrected) = (0, 0);
     for at in leaves {
         let mut bytes = image.bytes.clone();
         bytes[at + 20] ^= 1;
@@ -294,13 +294,13 @@ fn a_repair_of_a_leaf_is_exact_where_the_lists_are_whole() {
         let store = open(&bytes).unwrap();
         assert!(store.get(image.now.keys().next().copied().unwrap()).is_ok());
         if !store.damage().is_empty() {
-            mended += 1;
+            corrected += 1;
             assert!(!store.check(false, &mut |_, _| {}).unwrap().is_sound());
             drop(store);
             let storage = storage_of(&bytes);
             let report = Store::repair_on(&storage, None, &mut |_, _| {}).unwrap();
             assert_eq!(
-                (report.mended.len(), report.doubtful, report.lost.len()),
+                (report.corrected.len(), report.doubtful, report.lost.len()),
                 (1, 0, 0),
                 "{report:?}"
             );
@@ -323,8 +323,8 @@ fn a_repair_of_a_leaf_is_exact_where_the_lists_are_whole() {
         }
     }
     assert!(
-        exact > 0 && mended > 0,
-        "no image of a leaf was found: {exact}, {mended}"
+        exact > 0 && corrected > 0,
+        "no image of a leaf was found: {exact}, {corrected}"
     );
 }
 

@@ -56,7 +56,7 @@ impl Repair {
                 "doubted": doubted.collect::<Vec<_>>(),
                 "losses": report.losses,
                 "lost": report.lost,
-                "mended": report.mended,
+                "mended": report.corrected,
                 "damaged": report.damaged,
                 "damage": report.damage,
             }))?;
@@ -73,8 +73,8 @@ impl Repair {
 }
 
 fn print(report: &Repaired, out: &mut Output<'_>) -> Result<()> {
-    for mended in &report.mended {
-        out.line(format_args!("mended: {mended}"))?;
+    for line in &report.corrected {
+        out.line(format_args!("mended: {line}"))?;
     }
     for lost in &report.lost {
         out.line(format_args!("lost: {lost}"))?;

@@ -96,13 +96,8 @@ impl Known {
     /// A wrong bit in the image of a stripe was read as it was written.
     #[cold]
     fn note_mended(&self, stripe: usize, path: &Path, offset: u64) {
-        self.note(Damage {
-            path: path.to_path_buf(),
-            offset,
-            len: 1,
-            found: "one bit of a part of the index checkpoint is wrong".to_owned(),
-            affects: Affects::Nothing,
-        });
+        let what = "a part of the index checkpoint";
+        self.note(Damage::of_bit(path, offset, what));
         self.mended.lock().push(stripe);
     }
 

@@ -25,7 +25,7 @@ const HEADER_LEN: usize = 24;
 
 /// What was repaired.
 #[derive(Debug)]
-pub(super) struct Mended {
+pub(super) struct Corrected {
     /// Where the bit is, as bytes from the start of the journal's storage.
     pub(super) offset: u64,
     /// What stands there.
@@ -55,8 +55,12 @@ fn write(journal: &dyn Storage, offset: u64, bytes: &[u8], bit: usize) -> Result
     Ok(offset + at as u64)
 }
 
-/// Mends what is damaged in the journal at `offset`, which recovery names. `None`: it is no single bit.
-pub(super) fn mend(journal: &dyn Storage, last: &Super, offset: u64) -> Result<Option<Mended>> {
+/// Corrects the bit that is wrong in the journal at `offset`, which recovery names. `None`: it is no single bit.
+pub(super) fn correct(
+    journal: &dyn Storage,
+    last: &Super,
+    offset: u64,
+) -> Result<Option<Corrected>> {
     let geometry = last.geometry;
     let Some((index, within)) = geometry.locate(offset) else {
         return Ok(None);
@@ -64,10 +68,10 @@ pub(super) fn mend(journal: &dyn Storage, last: &Super, offset: u64) -> Result<O
     let begin = offset - u64::from(within);
     let head = read(journal, last, begin, u64::from(FIRST_FRAME))?;
     let Some(header) = SegmentHeader::decode(&head, geometry.salt) else {
-        return mend_header(journal, last, index);
+        return correct_header(journal, last, index);
     };
     if u64::from(within) == LINK_OFFSET {
-        return mend_link(journal, last, begin, header.sequence);
+        return correct_link(journal, last, begin, header.sequence);
     }
     if within < FIRST_FRAME {
         return Ok(None);
@@ -79,7 +83,7 @@ pub(super) fn mend(journal: &dyn Storage, last: &Super, offset: u64) -> Result<O
         return Ok(None);
     };
     let offset = write(journal, offset, &bytes, bit)?;
-    Ok(Some(Mended { offset, what }))
+    Ok(Some(Corrected { offset, what }))
 }
 
 /// Which bit of a record is flipped, and whose it is.
@@ -89,9 +93,9 @@ fn bit_of_record(bytes: &[u8], seed: u32, within: u32, offset: u64) -> Option<(u
     if word.is_power_of_two() {
         return Some((word.trailing_zeros() as usize, "blank room".into()));
     }
-    let mut mended = bytes.to_vec();
-    let (bit, _) = mend_frame(&mut mended, seed, place)?;
-    let frame = Frame::decode(&mended, seed, place).ok()?;
+    let mut corrected = bytes.to_vec();
+    let (bit, _) = mend_frame(&mut corrected, seed, place)?;
+    let frame = Frame::decode(&corrected, seed, place).ok()?;
     let record = Record::decode(Address(offset >> 3), &frame);
     let what = match record.as_ref().and_then(Record::id) {
         Some(id) => format!("a record of object {id}"),
@@ -100,7 +104,7 @@ fn bit_of_record(bytes: &[u8], seed: u32, within: u32, offset: u64) -> Option<(u
     Some((bit, what))
 }
 
-fn mend_header(journal: &dyn Storage, last: &Super, index: u32) -> Result<Option<Mended>> {
+fn correct_header(journal: &dyn Storage, last: &Super, index: u32) -> Result<Option<Corrected>> {
     let geometry = last.geometry;
     let begin = geometry.offset_of(index);
     if begin + u64::from(FIRST_FRAME) > last.journal_size {
@@ -113,16 +117,16 @@ fn mend_header(journal: &dyn Storage, last: &Super, index: u32) -> Result<Option
     };
     let offset = write(journal, begin, &head, bit)?;
     let what = "the header of a segment of the journal".into();
-    Ok(Some(Mended { offset, what }))
+    Ok(Some(Corrected { offset, what }))
 }
 
 /// The link of the segment at `begin`, or the header that it leads to.
-fn mend_link(
+fn correct_link(
     journal: &dyn Storage,
     last: &Super,
     begin: u64,
     sequence: u64,
-) -> Result<Option<Mended>> {
+) -> Result<Option<Corrected>> {
     let geometry = last.geometry;
     let seed = segment_seed(geometry.salt, sequence);
     let header_of = |index: u32| {
@@ -149,21 +153,21 @@ fn mend_link(
     if let Some(bit) = bit {
         let offset = write(journal, begin + LINK_OFFSET, &bytes, bit as usize)?;
         let what = "the link of a segment of the journal".into();
-        return Ok(Some(Mended { offset, what }));
+        return Ok(Some(Corrected { offset, what }));
     }
     match link_index(word) {
-        Some(next) if header_of(next).is_none() => mend_header(journal, last, next),
+        Some(next) if header_of(next).is_none() => correct_header(journal, last, next),
         _ => Ok(None),
     }
 }
 
-/// Mends the image at `extent`, which is summed with `seed`. `None`: it is whole, or more than a bit is flipped.
-pub(super) fn mend_image(
+/// Corrects the bit that is wrong in the image at `extent`, which is summed with `seed`. `None`: it is whole, or more than a bit is flipped.
+pub(super) fn correct_image(
     journal: &dyn Storage,
     last: &Super,
     extent: Extent,
     seed: u32,
-) -> Result<Option<Mended>> {
+) -> Result<Option<Corrected>> {
     if extent
         .offset
         .checked_add(extent.len)
@@ -178,5 +182,5 @@ pub(super) fn mend_image(
     };
     let offset = write(journal, extent.offset, &bytes, bit)?;
     let what = "an image of the checkpoint".into();
-    Ok(Some(Mended { offset, what }))
+    Ok(Some(Corrected { offset, what }))
 }
