@@ -11,6 +11,7 @@ mod formats;
 mod full;
 mod help;
 mod object_care;
+mod object_refusals;
 mod objects;
 mod program;
 mod records;
