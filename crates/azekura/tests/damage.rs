@@ -509,7 +509,7 @@ fn a_repair_yields_only_what_was_true_and_says_what_is_not_sure() {
     tried_at_least(cases, REPAIRS, &what);
 }
 
-/// A link led to a segment that was lost whole: that its header was damaged was reported, and no older value was in doubt.
+/// Of each killed file each segment is lost, or overwritten by a copy of another one: older values are in doubt then.
 #[test]
 fn a_repair_of_a_file_without_one_of_its_segments_doubts_older_values() {
     const SEGMENT: usize = 4096;
@@ -518,35 +518,52 @@ fn a_repair_of_a_file_without_one_of_its_segments_doubts_older_values() {
         folder.path().join("damaged.azh"),
         folder.path().join("target.azh"),
     );
-    let (mut repairs, mut older) = (0, 0);
+    let (mut lost, mut copied, mut older) = (0, 0, 0);
+    let mut repair_without = |image: &Image, (at, from): (usize, Option<usize>), what: &str| {
+        let mut bytes = image.bytes.clone();
+        let end = (at + SEGMENT).min(bytes.len());
+        match from {
+            None => bytes[at..end].fill(0),
+            Some(from) => bytes.copy_within(from..from + (end - at), at),
+        }
+        // The durable mark, too: it would cover what was synced.
+        bytes[8192..8192 + SEGMENT].fill(0);
+        std::fs::write(&damaged, bytes).expect("a file");
+        let _gone = std::fs::remove_file(&target);
+        let report = repair(&damaged, &target, &mut |_, _| ()).expect(what);
+        let db = HashDb::open(&target, &Options::default()).expect(what);
+        let mut wrong = 0;
+        db.scan(None, &mut |key, value| {
+            let now = image.now.get(key).and_then(Option::as_deref);
+            wrong += u64::from(now != Some(value));
+            ControlFlow::Continue(())
+        })
+        .expect(what);
+        assert!(wrong <= report.doubtful, "{what}: {wrong}, {report:?}");
+        older += wrong;
+    };
     for (number, image) in killed_images().into_iter().enumerate() {
-        let segments = (16_384..image.bytes.len()).step_by(SEGMENT);
-        for at in segments.filter(|at| image.bytes[*at..].starts_with(b"azsg")) {
-            let mut bytes = image.bytes.clone();
-            let end = (at + SEGMENT).min(bytes.len());
-            bytes[at..end].fill(0);
-            // The durable mark, too: it would cover what was synced.
-            bytes[8192..8192 + SEGMENT].fill(0);
-            std::fs::write(&damaged, bytes).expect("a file");
-            let _gone = std::fs::remove_file(&target);
+        let is_segment = |at: &usize| image.bytes[*at..].starts_with(b"azsg");
+        let segments: Vec<usize> = (16_384..image.bytes.len())
+            .step_by(SEGMENT)
+            .filter(is_segment)
+            .collect();
+        for &at in &segments {
             let what = format!("shape {number}, segment at {at:#x}");
-            let report = repair(&damaged, &target, &mut |_, _| ()).expect(&what);
-            let db = HashDb::open(&target, &Options::default()).expect(&what);
-            let mut wrong = 0;
-            db.scan(None, &mut |key, value| {
-                let now = image.now.get(key).and_then(Option::as_deref);
-                wrong += u64::from(now != Some(value));
-                ControlFlow::Continue(())
-            })
-            .expect(&what);
-            assert!(wrong <= report.doubtful, "{what}: {wrong}, {report:?}");
-            repairs += 1;
-            older += wrong;
+            repair_without(&image, (at, None), &what);
+            lost += 1;
+            let others = segments.iter().filter(|from| **from != at);
+            for &from in others.skip(number % 3).step_by(3) {
+                let what = format!("{what}, a copy of {from:#x}");
+                repair_without(&image, (at, Some(from)), &what);
+                copied += 1;
+            }
         }
     }
     assert!(older > 0, "no older value came up");
     let what = format!("repairs without a segment, {older} older values");
-    tried_at_least(repairs, 48, &what);
+    tried_at_least(lost, 48, &what);
+    tried_at_least(copied, 150, "repairs with a segment overwritten by another");
 }
 
 #[test]

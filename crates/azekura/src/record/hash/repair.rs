@@ -23,7 +23,7 @@ use rapidhash::v3::RapidSecrets;
 
 use super::layout::{Root, Super};
 use super::open::{read_root, read_super};
-use super::salvage::{find_segments, salvage};
+use super::salvage::{all_of, find_segments, salvage};
 use super::{Compression, Core, HashDb, Options, value};
 use crate::error::{Error, Kind, Result, quote};
 use crate::format::frame::{Frame, FrameKind, Header};
@@ -238,7 +238,10 @@ pub fn repair_storage(
     let mut newest = Newest::default();
     for (done, segment) in segments.iter().enumerate() {
         progress(done as u64, 2 * total);
-        if log.segments().adopt(*segment, Use::Log).is_err() {
+        if let Err(error) = log.segments().adopt(*segment, Use::Log) {
+            let offset = last.geometry.offset_of(segment.index);
+            let what = error.without_remedy().to_string();
+            report.lose_log(last, all_of(segment.sequence), offset, what);
             continue;
         }
         salvage(

@@ -47,7 +47,7 @@ pub(super) fn find_segments(
         root.needed.log.is_empty() || header.sequence > last.start.sequence()
     };
     for index in 0..count as u32 {
-        let is_known = |s: &Segment| (s.index..s.index + s.units).contains(&index);
+        let is_known = |s: &Segment| covers(s, index);
         if let Some(header) = header_at(storage, geometry, index)
             && u64::from(index) + u64::from(header.units) <= count
             && is_news(&header)
@@ -63,6 +63,9 @@ pub(super) fn find_segments(
         }
     }
     let guessed = headless(storage, last, &segments, report);
+    // Another segment that is found in their places is a copy, but those that the root lists.
+    let in_place = |s: &Segment| guessed.iter().any(|guess| covers(s, guess.index));
+    segments.retain(|s| s.sequence <= last.start.sequence() || !in_place(s));
     let is_within = |segment: &&Segment| u64::from(segment.index) < count;
     segments.extend(guessed.iter().filter(is_within));
     let (first, from) = (last.start.segment(), last.start.sequence());
@@ -79,15 +82,67 @@ pub(super) fn find_segments(
                 "the header of the segment at offset {at:#x}, where the log behind the checkpoint begins, is damaged: its frames are read all the same"
             ));
         }
-        let covers = |s: &Segment| (s.index..s.index + s.units).contains(&first);
-        if u64::from(first) < count && !segments.iter().any(covers) {
+        if u64::from(first) < count && !segments.iter().any(|s| covers(s, first)) {
             segments.push(headless_segment(first, from));
         }
     }
     segments.sort_by_key(|segment| segment.sequence);
     let listed = |of: &Segment| root.needed.log.iter().any(|s| s.sequence == of.sequence);
     drop_dropped(storage, last, &mut segments, &listed);
+    report_gaps(storage, last, &segments, report);
     segments
+}
+
+/// Reports where segments of the log after P are missing: the sequences have a gap over which no link leads, or the link of
+/// the last one leads to none that was found.
+fn report_gaps(
+    storage: &dyn Storage,
+    last: &Super,
+    segments: &[Segment],
+    report: &mut RepairReport,
+) {
+    let geometry = last.geometry;
+    let link_of = |segment: &Segment| {
+        let mut word = [0; 8];
+        let offset = geometry.offset_of(segment.index) + LINK_OFFSET;
+        let read = storage.read_at(offset, &mut word);
+        read.map_or(u64::MAX, |()| u64::from_le_bytes(word))
+    };
+    let leads = |from: &Segment, to: &Segment| {
+        let seed = segment_seed(geometry.salt, from.sequence);
+        encode_link(to.index, seed, to.sequence) == link_of(from)
+    };
+    let mut from: Option<&Segment> = None;
+    for segment in segments
+        .iter()
+        .filter(|s| s.sequence >= last.start.sequence())
+    {
+        let gap = from.filter(|from| segment.sequence > from.sequence + 1 && !leads(from, segment));
+        if let Some(from) = gap {
+            let at = geometry.offset_of(from.index);
+            let what = format!(
+                "what follows the segment at offset {at:#x} in the log is lost, up to the segment at offset {:#x}",
+                geometry.offset_of(segment.index)
+            );
+            let lost = LogPosition::past(from.sequence)..all_of(segment.sequence).start;
+            report.lose_log(last, lost, at, what);
+        }
+        from = Some(segment);
+    }
+    if let Some(end) = from
+        && link_of(end) != 0
+    {
+        let at = geometry.offset_of(end.index);
+        let what = format!(
+            "what follows the segment at offset {at:#x} in the log is lost: its link leads to no segment"
+        );
+        report.lose_log(last, all_of(end.sequence + 1), at, what);
+    }
+}
+
+/// Whether a segment takes this place.
+fn covers(segment: &Segment, index: u32) -> bool {
+    (segment.index..segment.index + segment.units).contains(&index)
 }
 
 /// Leaves out segments that a recovery dropped: of an older epoch than the newest one, after the segment with which that epoch
@@ -158,7 +213,8 @@ fn headless(
         let Some(next) = link_index(link) else {
             continue;
         };
-        let is_known = |s: &Segment| s.index == next && s.sequence > segment.sequence;
+        // What stands at that place may be a copy of another segment.
+        let is_known = |s: &Segment| s.index == next && encode_link(next, seed, s.sequence) == link;
         if read.is_err()
             || segments.iter().any(is_known)
             || segment.sequence < last.start.sequence()
@@ -167,7 +223,8 @@ fn headless(
         }
         // Its header is lost, and with it what would verify the link, but for the likeliest sequence.
         let sequence = segment.sequence + 1;
-        if encode_link(next, seed, sequence) != link {
+        let is_guessed = |s: &Segment| (s.index, s.sequence) == (next, sequence);
+        if encode_link(next, seed, sequence) != link || guessed.iter().any(is_guessed) {
             continue;
         }
         let at = geometry.offset_of(next);
@@ -202,7 +259,7 @@ fn is_blank(storage: &dyn Storage, at: u64) -> bool {
 }
 
 /// The positions in the segment of that number.
-fn all_of(sequence: u64) -> Range<LogPosition> {
+pub(super) fn all_of(sequence: u64) -> Range<LogPosition> {
     let first = LogPosition {
         sequence,
         offset: 0,
