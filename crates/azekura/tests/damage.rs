@@ -509,7 +509,8 @@ fn a_repair_yields_only_what_was_true_and_says_what_is_not_sure() {
     tried_at_least(cases, REPAIRS, &what);
 }
 
-/// Of each killed file each segment is lost, or overwritten by a copy of another one: older values are in doubt then.
+/// Of each killed file each segment is lost, also together with the link to it, or overwritten by a copy of another one: older
+/// values are in doubt then.
 #[test]
 fn a_repair_of_a_file_without_one_of_its_segments_doubts_older_values() {
     const SEGMENT: usize = 4096;
@@ -519,29 +520,31 @@ fn a_repair_of_a_file_without_one_of_its_segments_doubts_older_values() {
         folder.path().join("target.azh"),
     );
     let (mut lost, mut copied, mut older) = (0, 0, 0);
-    let mut repair_without = |image: &Image, (at, from): (usize, Option<usize>), what: &str| {
-        let mut bytes = image.bytes.clone();
-        let end = (at + SEGMENT).min(bytes.len());
-        match from {
-            None => bytes[at..end].fill(0),
-            Some(from) => bytes.copy_within(from..from + (end - at), at),
-        }
-        // The durable mark, too: it would cover what was synced.
-        bytes[8192..8192 + SEGMENT].fill(0);
-        std::fs::write(&damaged, bytes).expect("a file");
-        let _gone = std::fs::remove_file(&target);
-        let report = repair(&damaged, &target, &mut |_, _| ()).expect(what);
-        let db = HashDb::open(&target, &Options::default()).expect(what);
-        let mut wrong = 0;
-        db.scan(None, &mut |key, value| {
-            let now = image.now.get(key).and_then(Option::as_deref);
-            wrong += u64::from(now != Some(value));
-            ControlFlow::Continue(())
-        })
-        .expect(what);
-        assert!(wrong <= report.doubtful, "{what}: {wrong}, {report:?}");
-        older += wrong;
-    };
+    let links = |at: usize| at - SEGMENT + 24..at - SEGMENT + 28;
+    let mut repair_without =
+        |bytes: &[u8], image: &Image, (at, from): (usize, Option<usize>), what: &str| {
+            let mut bytes = bytes.to_vec();
+            let end = (at + SEGMENT).min(bytes.len());
+            match from {
+                None => bytes[at..end].fill(0),
+                Some(from) => bytes.copy_within(from..from + (end - at), at),
+            }
+            // The durable mark, too: it would cover what was synced.
+            bytes[8192..8192 + SEGMENT].fill(0);
+            std::fs::write(&damaged, bytes).expect("a file");
+            let _gone = std::fs::remove_file(&target);
+            let report = repair(&damaged, &target, &mut |_, _| ()).expect(what);
+            let db = HashDb::open(&target, &Options::default()).expect(what);
+            let mut wrong = 0;
+            db.scan(None, &mut |key, value| {
+                let now = image.now.get(key).and_then(Option::as_deref);
+                wrong += u64::from(now != Some(value));
+                ControlFlow::Continue(())
+            })
+            .expect(what);
+            assert!(wrong <= report.doubtful, "{what}: {wrong}, {report:?}");
+            older += wrong;
+        };
     for (number, image) in killed_images().into_iter().enumerate() {
         let is_segment = |at: &usize| image.bytes[*at..].starts_with(b"azsg");
         let segments: Vec<usize> = (16_384..image.bytes.len())
@@ -550,19 +553,24 @@ fn a_repair_of_a_file_without_one_of_its_segments_doubts_older_values() {
             .collect();
         for &at in &segments {
             let what = format!("shape {number}, segment at {at:#x}");
-            repair_without(&image, (at, None), &what);
-            lost += 1;
+            repair_without(&image.bytes, &image, (at, None), &what);
+            let mut unlinked = image.bytes.clone();
+            if segments.contains(&(at - SEGMENT)) {
+                unlinked[links(at)].fill(0xff);
+            }
+            repair_without(&unlinked, &image, (at, None), &format!("{what}, unlinked"));
+            lost += 2;
             let others = segments.iter().filter(|from| **from != at);
             for &from in others.skip(number % 3).step_by(3) {
                 let what = format!("{what}, a copy of {from:#x}");
-                repair_without(&image, (at, Some(from)), &what);
+                repair_without(&image.bytes, &image, (at, Some(from)), &what);
                 copied += 1;
             }
         }
     }
     assert!(older > 0, "no older value came up");
     let what = format!("repairs without a segment, {older} older values");
-    tried_at_least(lost, 48, &what);
+    tried_at_least(lost, 96, &what);
     tried_at_least(copied, 150, "repairs with a segment overwritten by another");
 }
 
