@@ -338,8 +338,11 @@ impl Core {
     /// Step 3, when the journal was replayed.
     pub(super) fn scan_strides(&self, replay: &mut Replay) -> Result<()> {
         let mut found: Vec<(u64, ObjectId, Entry)> = Vec::new();
+        let spans = replay.strides.iter().flat_map(|stride| &stride.spans);
+        let longest = spans.map(|span| u64::from(span.units) * UNIT).max();
+        let len = (WINDOW as u64).min(longest.unwrap_or(UNIT)) as usize;
         let mut window = Window {
-            buf: AlignedBuf::zeroed(WINDOW, self.data.alignment())?,
+            buf: AlignedBuf::zeroed(len, self.data.alignment())?,
             unit: 0,
             units: 0,
         };
@@ -492,7 +495,7 @@ impl Window {
     /// As `at`, the bytes of `wanted` units.
     fn bytes(&mut self, core: &Core, unit: u64, wanted: u64, end: u64) -> Result<Option<&[u8]>> {
         if unit < self.unit || unit + wanted > self.unit + self.units {
-            let units = (end - unit).min(WINDOW as u64 / UNIT);
+            let units = (end - unit).min(self.buf.len() as u64 / UNIT);
             let offset = core.data_offset + unit * UNIT;
             self.units = 0;
             let mut read = 0;

@@ -41,6 +41,17 @@ pub fn tried_at_least(count: u64, full_least: u64, what: &str) {
     );
 }
 
+/// As `tried_at_least`, of a suite that does not run a tenth of its full rounds: it must have tried `each_least` in each of its
+/// `rounds`, on average.
+pub fn tried_in_rounds(count: u64, rounds: u64, each_least: u64, what: &str) {
+    let least = rounds * each_least;
+    tried(&format!("{count} {what} (at least {least})"));
+    assert!(
+        count >= least,
+        "tried {count} {what} in {rounds} rounds, must try at least {least}"
+    );
+}
+
 /// A case under way. If the test panics while it is held, its seed and what was drawn for it are printed.
 #[must_use]
 pub struct Case(String);
@@ -74,6 +85,9 @@ mod tests {
     fn a_suite_that_tried_too_little_fails() {
         tried_at_least(100, 100, "cases of this test");
         let panicked = std::panic::catch_unwind(|| tried_at_least(0, 100, "cases of this test"));
+        assert!(panicked.is_err());
+        tried_in_rounds(14, 2, 7, "cases of this test");
+        let panicked = std::panic::catch_unwind(|| tried_in_rounds(13, 2, 7, "cases"));
         assert!(panicked.is_err());
     }
 }

@@ -13,7 +13,7 @@ use azekura::object::layout::{ENGINE, ROOT_SEED, Root, Super};
 use azekura::object::{ObjectId, Options, Store};
 use azekura::testkit::crash::{Config, Counts, Crash, Ledger, explore};
 use azekura::testkit::round_seed;
-use azekura::testkit::suite::{share, tried_at_least};
+use azekura::testkit::suite::{share, tried_in_rounds};
 
 use super::defects::{Do, NAME, create, every_crash, open};
 use super::{contents, id, options, value};
@@ -33,7 +33,7 @@ fn a_crash_while_growing_leaves_the_old_size_or_the_new() {
         steps.push(Do::Put(3 + round, 30 + round, 30_000));
         steps.push(Do::Put(1, 10 + round, 9_000));
     }
-    every_crash("grow", &steps, &options);
+    every_crash("grow", &steps, &options, 1590);
 }
 
 fn filled(disk: &SimDisk, ledger: &Ledger) -> Store {
@@ -63,11 +63,12 @@ fn is_filled(store: &Store) -> Result<(), String> {
 #[test]
 fn a_crash_while_copying_leaves_a_whole_copy_or_none() {
     let mut counts = Counts::default();
-    for seed in 0..share(20) {
+    let rounds = share(20);
+    for seed in 0..rounds {
         counts = counts.plus(cut_copies(3 + seed + round_seed()));
     }
     let what = format!("states of a store that was copied: {counts:?}");
-    tried_at_least(counts.crash_states, 2000, &what);
+    tried_in_rounds(counts.crash_states, rounds, 700, &what);
 }
 
 fn cut_copies(seed: u64) -> Counts {
@@ -169,10 +170,11 @@ fn cut_repairs(which: usize, seed: u64) -> Counts {
 fn a_repair_that_is_cut_is_made_again() {
     for which in [0, 1] {
         let mut counts = Counts::default();
-        for seed in 0..share(20) {
+        let rounds = share(6).max(2);
+        for seed in 0..rounds {
             counts = counts.plus(cut_repairs(which, seed + round_seed()));
         }
         let what = format!("states of a store that was repaired: {counts:?}");
-        tried_at_least(counts.crash_states, 2000, &what);
+        tried_in_rounds(counts.crash_states, rounds, 1700, &what);
     }
 }

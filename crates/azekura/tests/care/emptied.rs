@@ -10,7 +10,7 @@ use std::sync::Arc;
 use azekura::io::Storage;
 use azekura::io::memory::Memory;
 use azekura::object::{Change, ObjectId, Options, Store, StoreReader};
-use azekura::testkit::suite::{share, tried_at_least};
+use azekura::testkit::suite::{share, tried_in_rounds};
 use azekura::testkit::{Random, round_seed};
 use azekura::{Durability, Kind};
 
@@ -116,7 +116,7 @@ impl Shape {
 /// then. Where only packs were written, strides were told for ever that no recovery needs to scan.
 #[test]
 fn removals_are_never_refused() {
-    const DRAWN: u64 = 600;
+    let drawn = share(200).max(60);
     let mut random = Random::new(round_seed() + 15);
     let orders = [Order::Any, Order::Rising, Order::Mixed];
     let mut shapes = Vec::new();
@@ -140,7 +140,7 @@ fn removals_are_never_refused() {
             }
         }
     }
-    for _ in 0..share(DRAWN) {
+    for _ in 0..drawn {
         let shortest = random.index(3000);
         shapes.push(Shape {
             journal: (36 + random.below(100)) * 4096,
@@ -151,8 +151,9 @@ fn removals_are_never_refused() {
         });
     }
     let count: usize = shapes.iter().map(Shape::fill_and_empty).sum();
-    let what = format!("full stores, {count} objects");
-    tried_at_least(shapes.len() as u64, DRAWN, &what);
+    let rounds = shapes.len() as u64;
+    let what = format!("objects of {rounds} full stores");
+    tried_in_rounds(count as u64, rounds, 10_900, &what);
 }
 
 /// The sequence of a segment was read from its header: with that rotten what stood there was let go with it, though it could be

@@ -11,11 +11,11 @@ use azekura::io::sim::{Fault, Operation, SimDisk};
 use azekura::object::Options;
 use azekura::testkit::configuration::object_options;
 use azekura::testkit::crash::{Config, Counts, Ledger, fail_each};
-use azekura::testkit::suite::{case, share, tried_at_least};
+use azekura::testkit::suite::{case, share, tried_in_rounds};
 use azekura::testkit::{Random, round_seed};
 use azekura::{Durability, Kind};
 
-use super::defects::{Do, act, create, open, verify};
+use super::defects::{Do, Effects, act, create, open, verify};
 use super::{id, options, value};
 
 fn steps(seed: u64) -> Vec<Do> {
@@ -84,6 +84,7 @@ fn try_each(
     swallows: bool,
 ) -> Counts {
     let steps = steps(seed);
+    let effects = Effects::of(&steps);
     let mut config = Config::new(5 + seed).quick(8);
     config.recovery_one_in = 0;
     fail_each(
@@ -91,7 +92,7 @@ fn try_each(
         operation,
         fault,
         |disk, ledger| work(disk, ledger, &steps, options, swallows),
-        |crash| verify(crash, &steps, options),
+        |crash| verify(crash, &effects, options),
     )
 }
 
@@ -99,18 +100,23 @@ fn try_each(
 fn fail(operation: Operation, fault: Fault) {
     let mut sum = try_each(operation, fault, 0, &options(), false);
     assert!(sum.kills > 0, "{operation:?} is called and fails");
-    for seed in 1..=share(20) {
+    let drawn = share(7).max(2);
+    for seed in 1..=drawn {
         let seed = seed + round_seed();
         let options = object_options(&mut Random::new(!seed), 768 << 10);
         let _shown = case(seed, &options);
         sum = sum.plus(try_each(operation, fault, seed, &options, false));
     }
     let what = format!("states after {operation:?} failed by {fault:?}: {sum:?}");
-    let least = match operation {
-        Operation::Write | Operation::Sync => 4_000,
-        _ => 20,
+    let least = match (operation, fault) {
+        (Operation::Write, Fault::Torn) => 900,
+        (Operation::Write, Fault::Short(_)) => 770,
+        (Operation::Write, _) => 530,
+        (Operation::Sync, _) => 580,
+        (Operation::Resize, _) => 12,
+        _ => 5,
     };
-    tried_at_least(sum.crash_states + sum.kills, least, &what);
+    tried_in_rounds(sum.crash_states + sum.kills, 1 + drawn, least, &what);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use azekura::format::superblock::Superblock;
 use azekura::log::End;
 use azekura::object::layout::{ENGINE, LEAF_SEED, LIST_SEED, ROOT_SEED, Root, Super};
 use azekura::object::{Change, ObjectId, Store};
-use azekura::testkit::suite::{share, tried_at_least};
+use azekura::testkit::suite::{share, tried_in_rounds};
 use azekura::testkit::{Random, round_seed};
 
 use super::{id, options, storage_of, store_with, value};
@@ -186,23 +186,23 @@ fn try_one(bytes: &[u8]) -> (bool, bool) {
 
 #[test]
 fn impossible_numbers_are_refused_or_harmless() {
-    const ROUNDS: u64 = 10_000;
     let sound = sound();
     let mut random = Random::new(round_seed());
-    let (mut opened, mut repaired) = (0, 0);
-    let rounds = share(ROUNDS);
+    let (mut judged, mut opened, mut repaired) = (0, 0, 0);
+    let rounds = share(3000).max(1000);
     for round in 0..rounds {
         let mut bytes = random.choose(&sound).clone();
         let _ = forge(&mut bytes, &mut random);
         let tried = catch_unwind(AssertUnwindSafe(|| try_one(&bytes)));
         let (is_open, is_repaired) = tried.unwrap_or_else(|_| panic!("in round {round}"));
+        judged += 1;
         opened += u64::from(is_open);
         repaired += u64::from(is_repaired);
     }
     let what = format!("forged files: {opened} opened, {repaired} were repaired");
-    tried_at_least(rounds, ROUNDS, &what);
+    tried_in_rounds(judged, rounds, 1, &what);
     assert!(
-        opened > share(1000) && repaired > share(4000),
+        opened * 100 > rounds * 46 && repaired * 100 > rounds * 47,
         "{opened} {repaired}"
     );
 }

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use azekura::object::{Change, ObjectId, Options, Store};
-use azekura::testkit::suite::{share, tried_at_least};
+use azekura::testkit::suite::{share, tried_in_rounds};
 use azekura::testkit::{Random, round_seed};
 use azekura::{Durability, Kind};
 
@@ -177,8 +177,8 @@ impl Thread {
     }
 }
 
-/// Kills a store so often; operations that were acknowledged.
-fn killed(seed: u64, capacity: u64, slots: u64, kills: u64) -> u64 {
+/// Kills a store so often; operations that were acknowledged before the first kill, and later.
+fn killed(seed: u64, capacity: u64, slots: u64, kills: u64) -> [u64; 2] {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("killed.azo");
     Store::create(&file, &options(capacity))
@@ -187,21 +187,21 @@ fn killed(seed: u64, capacity: u64, slots: u64, kills: u64) -> u64 {
         .unwrap();
     let mut random = Random::new(seed);
     let mut threads = vec![Thread::default(); THREADS as usize];
-    let mut acknowledged = 0;
+    let mut acknowledged = [0; 2];
     let mut most = 0;
     for round in 0..kills {
         let first: Vec<u64> = threads.iter().map(|thread| thread.number).collect();
         let least = if round == 0 {
             (slots * THREADS * 3 / 2) as usize
         } else {
-            500 + random.index(8000)
+            500 + ((8000 * (round - 1) + random.below(8000)) / (kills - 1)) as usize
         };
         for word in kill(&file, &first, slots, least) {
             let thread = u64::from((word | 32) - b'a');
             let of = &mut threads[thread as usize];
             if word.is_ascii_uppercase() {
                 of.now.extend(work(thread, of.number, slots).0);
-                acknowledged += 1;
+                acknowledged[usize::from(round > 0)] += 1;
             }
             of.number += 1;
         }
@@ -240,10 +240,26 @@ fn killed(seed: u64, capacity: u64, slots: u64, kills: u64) -> u64 {
 
 #[test]
 fn stores_of_small_objects_killed_under_sixteen_threads_keep_what_they_acknowledged() {
-    let mut acknowledged = 0;
     let seed = round_seed();
-    for (capacity, slots) in [(200 << 20, 650), (96 << 20, 600), (48 << 20, 480)] {
-        acknowledged += killed(seed, capacity, slots, share(40));
-    }
-    tried_at_least(acknowledged, 300_000, "acknowledged operations, and kills");
+    let stores = [(200 << 20, 650), (96 << 20, 600), (48 << 20, 480)];
+    let kills = share(16).max(4);
+    // Each mostly waits for its device.
+    let acknowledged = std::thread::scope(|scope| {
+        let of = stores
+            .map(|(capacity, slots)| scope.spawn(move || killed(seed, capacity, slots, kills)));
+        of.map(|thread| thread.join().expect("a store that is killed"))
+    });
+    let [first, later] = [0, 1].map(|at| acknowledged.iter().map(|of| of[at]).sum());
+    tried_in_rounds(
+        first,
+        3,
+        11_000,
+        "operations acknowledged before a first kill",
+    );
+    tried_in_rounds(
+        later,
+        3 * (kills - 1),
+        3600,
+        "operations acknowledged before later kills",
+    );
 }
