@@ -22,7 +22,7 @@ use azekura::io::{Access, Directory, Storage};
 use azekura::record::hash::{Compression, HashDb, Options};
 use azekura::testkit::configuration::{Within, hash_options, opening};
 use azekura::testkit::crash::{Config, Counts, Crash, Ledger, explore};
-use azekura::testkit::suite::{case, share, tried_at_least};
+use azekura::testkit::suite::{case, demand, third};
 use azekura::testkit::{Random, round_seed, tried};
 use azekura::{Durability, Edit, Engine, Kind, Persistent, Reader, Result};
 
@@ -544,86 +544,96 @@ fn run(config: &Config, case: &Case) -> Counts {
     )
 }
 
-/// Runs of many seeds, each under a configuration of its own, and how much they tried.
-fn runs(
-    what: &str,
-    seeds: std::ops::Range<u64>,
-    durability: Durability,
-    shape: impl Fn(Config) -> Config,
-) -> Counts {
+/// States after a cut that each test tries in a full run.
+const CUT_STATES: u64 = 3600;
+/// States after a cut recovery.
+const RECOVERY_CUTS: u64 = 15_000;
+/// States after a death of the process.
+const DEATHS: u64 = 480;
+/// Configurations of each test.
+const CONFIGURATIONS: u64 = 12;
+/// Of many configurations, rather than many moments of each.
+const CUTS_EACH: usize = 20;
+const CUTS: usize = 60;
+
+/// Runs of one seed after another, each under a configuration of its own, until enough was tried; how long a workload is, and
+/// how many states it has, depends on what is drawn.
+fn runs(what: &str, first: u64, durability: Durability, shape: impl Fn(Config) -> Config) {
     let mut counts = Counts::default();
-    let (mut sizes, mut refused) = (BTreeMap::<u64, u64>::new(), 0);
-    for seed in seeds {
-        let length = 20 + (seed % 5) as usize * 20;
-        let seed = seed + round_seed();
+    let (mut sizes, mut refused, mut runs) = (BTreeMap::<u64, u64>::new(), 0, 0);
+    let is_enough = |counts: &Counts, runs: u64| {
+        runs >= third(CONFIGURATIONS)
+            && counts.crash_states >= third(CUT_STATES)
+            && counts.recovery_cuts >= third(RECOVERY_CUTS)
+            && counts.kills >= third(DEATHS)
+    };
+    // Runs that try hardly anything do not go on for ever, but fail.
+    while !is_enough(&counts, runs) && runs < 10 * third(CONFIGURATIONS) {
+        let length = 20 + (runs % 5) as usize * 20;
+        let seed = first + runs + round_seed();
         let drawn = Case::draw(seed, length, durability);
         let _shown = case(seed, &(&drawn.options, &drawn.next, drawn.lens));
         counts = counts.plus(run(&shape(Config::new(seed)), &drawn));
         *sizes.entry(drawn.options.segment_size).or_default() += 1;
         refused += drawn.refused.get();
+        runs += 1;
     }
-    let states = counts.crash_states + counts.recovery_cuts + counts.kills;
     tried(&format!(
         "{what}: runs by segment size {sizes:?}, {refused} changes refused by full stores"
     ));
-    tried_at_least(states, 20_000, &format!("states, {what}: {counts:?}"));
-    assert!(counts.crash_states > share(1000) && counts.recovery_cuts > 100 && counts.kills > 10);
-    counts
+    let of = |kind: &str| format!("{kind}, {what}");
+    demand(runs, third(CONFIGURATIONS), &of("configurations"));
+    demand(
+        counts.crash_states,
+        third(CUT_STATES),
+        &of("states after a cut"),
+    );
+    demand(
+        counts.recovery_cuts,
+        third(RECOVERY_CUTS),
+        &of("states after a second cut"),
+    );
+    demand(counts.kills, third(DEATHS), &of("states after a death"));
 }
 
 #[test]
 fn a_power_cut_leaves_a_prefix_with_everything_synced() {
-    runs(
-        "power cuts",
-        0..share(SEEDS),
-        Durability::Process,
-        |config| config.quick(CUTS_EACH),
-    );
+    runs("power cuts", 0, Durability::Process, |config| {
+        config.quick(CUTS_EACH)
+    });
 }
 
 #[test]
 fn with_durability_of_power_everything_acknowledged_survives_a_cut() {
-    runs(
-        "every write synced",
-        1000..1000 + share(SEEDS),
-        Durability::Power,
-        |config| config.quick(CUTS_EACH),
-    );
+    runs("every write synced", 1000, Durability::Power, |config| {
+        config.quick(CUTS_EACH)
+    });
 }
 
 #[test]
-fn pieces_smaller_and_larger_than_a_sector_may_be_lost() {
-    for atom in [Atom::Line, Atom::Page] {
-        runs(
-            &format!("{atom:?}"),
-            2000..2000 + share(SEEDS / 2),
-            Durability::Process,
-            |config| Config {
-                atom,
-                ..config.quick(CUTS_EACH)
-            },
-        );
-    }
+fn pieces_smaller_than_a_sector_may_be_lost() {
+    runs("lines", 2000, Durability::Process, |config| Config {
+        atom: Atom::Line,
+        ..config.quick(CUTS_EACH)
+    });
+}
+
+#[test]
+fn pieces_larger_than_a_sector_may_be_lost() {
+    runs("pages", 2500, Durability::Process, |config| Config {
+        atom: Atom::Page,
+        ..config.quick(CUTS_EACH)
+    });
 }
 
 #[test]
 fn what_others_left_in_new_room_is_not_believed() {
-    runs(
-        "stale room",
-        3000..3000 + share(SEEDS / 2),
-        Durability::Process,
-        |config| {
-            let mut config = config.quick(CUTS_EACH);
-            config.limits.stale = true;
-            config
-        },
-    );
+    runs("stale room", 3000, Durability::Process, |config| {
+        let mut config = config.quick(CUTS_EACH);
+        config.limits.stale = true;
+        config
+    });
 }
-
-const SEEDS: u64 = 40;
-/// Of many configurations, rather than many moments of each.
-const CUTS_EACH: usize = 20;
-const CUTS: usize = 60;
 
 #[test]
 fn every_planted_bug_is_seen() {

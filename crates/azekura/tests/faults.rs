@@ -16,12 +16,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use azekura::io::memory::Memory;
-use azekura::io::sim::{Fault, Operation, SimDisk};
+use azekura::io::sim::{Fault, Limits, Operation, SimDisk};
 use azekura::io::{Access, Directory, Storage};
 use azekura::record::hash::{HashDb, KEY_LEN_MAX, Options, VALUE_LEN_MAX};
 use azekura::testkit::configuration::{Within, hash_options, opening};
 use azekura::testkit::crash::{Config, Counts, Crash, End, Ledger, fail_each};
-use azekura::testkit::suite::{case, share, tried_at_least};
+use azekura::testkit::suite::{case, demand, share, third, tried_at_least};
 use azekura::testkit::{Random, round_seed, tried};
 use azekura::{Durability, Kind, Persistent, Reader, Result};
 
@@ -29,8 +29,8 @@ type State = BTreeMap<Vec<u8>, Vec<u8>>;
 
 const NAME: &str = "faults.azh";
 
-/// Configurations tried for each fault in a full run.
-const CASES: u64 = 20;
+/// Configurations tried for each fault, at least, in a full run.
+const CASES: u64 = 6;
 
 fn options() -> Options {
     Options {
@@ -262,11 +262,22 @@ fn verify(crash: &Crash<'_>, case: &Case) -> std::result::Result<u64, String> {
     }
 }
 
-/// Each call of `operation` fails once, in workloads under configurations of their own.
+/// Each call of `operation` fails once, in workloads under configurations of their own: one after another, until enough was
+/// tried.
 fn fail(operation: Operation, fault: Fault) {
+    let least = third(match operation {
+        Operation::Write => 45_000,
+        Operation::Sync => 15_000,
+        Operation::Resize => 750,
+        _ => 24,
+    });
     let mut sum = Counts::default();
-    for seed in 0..share(CASES) {
-        let seed = seed + round_seed();
+    let mut cases = 0;
+    // Cases that try hardly anything do not go on for ever, but fail.
+    while (cases < third(CASES) || sum.crash_states + sum.kills < least)
+        && cases < 10 * third(CASES)
+    {
+        let seed = cases + round_seed();
         let drawn = Case::draw(seed);
         let _shown = case(
             seed,
@@ -275,18 +286,25 @@ fn fail(operation: Operation, fault: Fault) {
         let counts = try_each(&drawn, operation, fault, Bug::None);
         assert!(counts.kills > 0, "{operation:?} is called and fails");
         sum = sum.plus(counts);
+        cases += 1;
     }
-    let what = format!("states after {operation:?} failed by {fault:?}: {sum:?}");
-    let least = match operation {
-        Operation::Write | Operation::Sync => 10_000,
-        Operation::Resize => 400,
-        _ => 20,
-    };
-    tried_at_least(sum.crash_states + sum.kills, least, &what);
+    let what = format!(
+        "states of {cases} configurations after {operation:?} failed by {fault:?}: {sum:?}"
+    );
+    demand(sum.crash_states + sum.kills, least, &what);
 }
 
 fn try_each(case: &Case, operation: Operation, fault: Fault, bug: Bug) -> Counts {
     let mut config = Config::new(5 + case.seed).quick(8);
+    if bug == Bug::None {
+        // Of many configurations and calls, rather than many states of each.
+        config.limits = Limits {
+            exhaustive: 32,
+            singles: 8,
+            random: 8,
+            ..config.limits
+        };
+    }
     config.recovery_one_in = 0;
     let poisons = matches!(operation, Operation::Write | Operation::Sync);
     fail_each(
@@ -325,8 +343,20 @@ fn names_that_cannot_be_given_or_kept_leave_no_half() {
 #[test]
 fn a_write_that_fails_loses_nothing_acknowledged() {
     fail(Operation::Write, Fault::Error);
+}
+
+#[test]
+fn a_write_without_room_loses_nothing_acknowledged() {
     fail(Operation::Write, Fault::Full);
+}
+
+#[test]
+fn a_write_that_is_cut_short_loses_nothing_acknowledged() {
     fail(Operation::Write, Fault::Short(40));
+}
+
+#[test]
+fn a_write_that_is_torn_loses_nothing_acknowledged() {
     fail(Operation::Write, Fault::Torn);
 }
 

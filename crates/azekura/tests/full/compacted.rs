@@ -1,0 +1,67 @@
+//! What one compaction gives back where values are longer than segments, or nearly as long.
+//!
+//! Such values take whole segments, and what is free between them has many lengths, so a compaction has to move them before
+//! the file can be cut. It is called once, as users call it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use azekura::Persistent as _;
+use azekura::io::Storage;
+use azekura::io::memory::Memory;
+use azekura::record::hash::{HashDb, Options};
+use azekura::testkit::{Random, round_seed, tried};
+
+/// Segment size; length of the longest value, keys.
+const STORES: [(u64, usize, u64); 3] = [
+    (4 << 10, 60_000, 320),
+    (64 << 10, 300_000, 60),
+    (1 << 20, 300_000, 60),
+];
+
+/// Half of the keys are removed after all were overwritten often: some 4 MB live in 20 to 50. What stays is half more than is
+/// live, since a long frame takes whole segments, and six segments; it was ten times the live bytes.
+#[test]
+fn one_compaction_gives_back_what_large_values_left() {
+    for (segment_size, longest, keys) in STORES {
+        let memory = Memory::new(1 << 28).expect("memory");
+        let options = Options {
+            segment_size,
+            background: false,
+            capacity: 1 << 28,
+            ..Options::default()
+        };
+        let storage = Arc::clone(&memory) as Arc<dyn Storage>;
+        let db = HashDb::create_on(storage, &options).expect("a new store");
+        let mut random = Random::new(segment_size + round_seed());
+        let mut model = BTreeMap::new();
+        for _ in 0..keys * 6 {
+            let key = random.below(keys);
+            let len = random.index(longest);
+            let value = random.bytes(len);
+            db.put(&key.to_le_bytes(), &value).expect("a put");
+            model.insert(key, value);
+        }
+        for key in 0..keys / 2 {
+            db.remove(&key.to_le_bytes()).expect("a removal");
+            model.remove(&key);
+        }
+        let live: u64 = model.values().map(|value| value.len() as u64).sum();
+        let before = memory.size().expect("a size");
+        db.compact(&mut |_, _| ()).expect("a compaction");
+        let after = memory.size().expect("a size");
+        tried(&format!(
+            "segments of {segment_size}: {live} live, {before} before, {after} after one compaction"
+        ));
+        let bound = live + live / 2 + 6 * segment_size;
+        assert!(
+            after < bound,
+            "{after} bytes for {live} live, segments of {segment_size}"
+        );
+        for (key, value) in &model {
+            let found = db.get(&key.to_le_bytes()).expect("a get");
+            assert_eq!(found.as_ref(), Some(value));
+        }
+        assert!(db.check(&mut |_, _| ()).expect("a check").is_sound());
+    }
+}

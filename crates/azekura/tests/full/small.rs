@@ -1,0 +1,55 @@
+//! Small devices and capacities, with default options: how much of them records can take.
+//!
+//! A store of 16 MiB or more is filled to 85 %. Smaller ones hold less, since what is kept for a full store is counted in
+//! segments, and these are 16 KiB at least; [`DEVICES`] has the bounds, which `docs/operations.md` states, too.
+
+use std::sync::Arc;
+
+use azekura::Kind;
+use azekura::io::Storage;
+use azekura::io::memory::Memory;
+use azekura::record::hash::{HashDb, Options};
+use azekura::testkit::tried;
+
+/// Bytes of a device or capacity, and the per cent of them that keys and values of 1008 bytes fill, at least.
+const DEVICES: [(u64, u64); 7] = [
+    (512 << 10, 58),
+    (1 << 20, 60),
+    (2 << 20, 70),
+    (4 << 20, 75),
+    (16 << 20, 85),
+    (32 << 20, 85),
+    (64 << 20, 85),
+];
+
+#[test]
+fn small_devices_and_capacities_hold_records() {
+    for (device, least) in DEVICES {
+        for capacity in [1 << 40, device] {
+            let size = if capacity == device { device } else { 1 << 31 };
+            let memory = Memory::new(size).expect("memory");
+            memory.set_limit(device);
+            let options = Options {
+                capacity,
+                ..Options::default()
+            };
+            let storage = Arc::clone(&memory) as Arc<dyn Storage>;
+            let db = HashDb::create_on(storage, &options).expect("a new store");
+            let value = [7; 1000];
+            let mut records = 0u64;
+            let refused = loop {
+                match db.put(&records.to_le_bytes(), &value) {
+                    Ok(()) => records += 1,
+                    Err(error) => break error,
+                }
+            };
+            assert_eq!(refused.kind(), Kind::Full, "{refused}");
+            let part = records * 1008 * 100 / device;
+            tried(&format!("{device} bytes hold {records} records: {part} %"));
+            assert!(part >= least, "{device} bytes: {part} %, not {least}");
+            for key in 0..records {
+                assert!(db.remove(&key.to_le_bytes()).expect("a removal"));
+            }
+        }
+    }
+}
