@@ -15,7 +15,7 @@ use azekura::io::{Access, Directory, Storage};
 use azekura::object::{Change, ObjectId, Options, Store};
 use azekura::testkit::configuration::object_options;
 use azekura::testkit::crash::{Config, Counts, Crash, Ledger, explore};
-use azekura::testkit::suite::{case, share, tried_at_least};
+use azekura::testkit::suite::{case, share, tried_in_rounds};
 use azekura::testkit::{Random, round_seed, tried};
 use azekura::{Durability, Result};
 
@@ -389,14 +389,16 @@ fn explored(seed: u64, count: usize, bug: Bug, options: &Options, quick: Option<
 #[test]
 fn every_crash_leaves_of_each_object_a_state_it_had() {
     let mut counts = Counts::default();
-    for round in 0..share(50) {
+    let rounds = share(25).max(5);
+    for round in 0..rounds {
         let seed = round_seed() + round;
         let options = object_options(&mut Random::new(!seed), 768 << 10);
         let _shown = case(seed, &options);
         counts = counts.plus(explored(seed, 60, Bug::None, &options, Some(60)));
     }
     let states = counts.crash_states + counts.recovery_cuts;
-    tried_at_least(states, 100_000, &format!("states of objects: {counts:?}"));
+    let what = format!("states of objects: {counts:?}");
+    tried_in_rounds(states, rounds, 2350, &what);
 }
 
 /// Objects that are written and read in pieces, several of which are at the device at once.
@@ -434,7 +436,7 @@ fn crashes_within_long_objects_leave_each_whole() {
         |crash| verify(crash, &effects, Bug::None, &options),
     );
     let what = format!("states of long objects: {counts:?}");
-    tried_at_least(counts.crash_states, 200, &what);
+    tried_in_rounds(counts.crash_states, 1, 330, &what);
 }
 
 #[test]
@@ -649,6 +651,7 @@ fn small_objects_that_are_renewed_in_the_journal_outlive_deaths() {
             count += 1;
         }
         let snapshot = store.snapshot().unwrap();
+        let mut between = Vec::new();
         for round in 0..12_000 {
             let n = random.below(count);
             let value = Value {
@@ -661,15 +664,7 @@ fn small_objects_that_are_renewed_in_the_journal_outlive_deaths() {
                 there.insert(n, value);
             }
             if round % 200 == 0 {
-                let killed_state = disk.kill_state(disk.events());
-                let after = open(&killed_state, Bug::None, &options).unwrap();
-                assert_eq!(after.count(), there.len() as u64, "seed {seed}, {round}");
-                for (n, value) in &there {
-                    let found = after.get(id(*n)).unwrap();
-                    assert_eq!(found, Some(value.bytes().into()), "seed {seed}, {round}");
-                }
-                after.check_room().unwrap();
-                killed += 1;
+                between.push((disk.events(), there.clone()));
             }
         }
         // Within changes and checkpoints, too: then the one that was going on has happened or not.
@@ -687,10 +682,23 @@ fn small_objects_that_are_renewed_in_the_journal_outlive_deaths() {
         }
         store.checkpoint().unwrap();
         moments.push((disk.events(), there.clone()));
+        let mut replay = disk.replay();
+        for (event, there) in between {
+            replay.advance_to(event);
+            let after = open(&replay.kill(0), Bug::None, &options).unwrap();
+            assert_eq!(after.count(), there.len() as u64, "seed {seed}, {event}");
+            for (n, value) in &there {
+                let found = after.get(id(*n)).unwrap();
+                assert_eq!(found, Some(value.bytes().into()), "seed {seed}, {event}");
+            }
+            after.check_room().unwrap();
+            killed += 1;
+        }
         let (first, last) = (moments[0].0, disk.events());
         for event in (first..last).step_by(((last - first) / 60).max(1)) {
             let at = moments.partition_point(|(ended, _)| *ended <= event);
-            let after = open(&disk.kill_state(event), Bug::None, &options).unwrap();
+            replay.advance_to(event);
+            let after = open(&replay.kill(0), Bug::None, &options).unwrap();
             let is = |there: &BTreeMap<u64, Value>| {
                 (0..count).all(|n| {
                     let value = there.get(&n).map(|value| value.bytes().into());
@@ -709,5 +717,5 @@ fn small_objects_that_are_renewed_in_the_journal_outlive_deaths() {
         drop(snapshot);
         store.close().unwrap();
     }
-    tried_at_least(killed, 100, "deaths in a journal that is renewed");
+    tried_in_rounds(killed, 3, 98, "deaths in a journal that is renewed");
 }
