@@ -335,8 +335,17 @@ fn try_fault(
     store.close().map_err(text("no close after a repair"))
 }
 
-/// A file and a range of it, at a drawn place.
-fn region(world: &World, random: &mut Random) -> (&'static str, Range<u64>, u64) {
+/// Regions of the files of a store.
+const REGIONS: [&str; 5] = [
+    "slots of superblocks and labels",
+    "control pages",
+    "places of the journal",
+    "last records of the journal",
+    "places of the data",
+];
+
+/// A file, a range of it at a drawn place, how many objects it may affect at most, and its region.
+fn region(world: &World, random: &mut Random) -> (&'static str, Range<u64>, u64, usize) {
     let len: u64 = *random.choose(&[1, 512, 4096, 16_384]);
     let file_size = |name| {
         let storage = world.disk.directory().open(Path::new(name), Access::Read);
@@ -350,6 +359,7 @@ fn region(world: &World, random: &mut Random) -> (&'static str, Range<u64>, u64)
     } else {
         1 + random.below(4)
     };
+    let of = [0, 1, 2, 2, 3, 4, 4][region as usize];
     let (name, within, expected) = match region {
         // A slot of a superblock or label costs nothing, however much of it cannot be read.
         0 => (*random.choose(&[JOURNAL, data]), None, 0),
@@ -359,7 +369,7 @@ fn region(world: &World, random: &mut Random) -> (&'static str, Range<u64>, u64)
         4 => {
             let start = world.tail / 512 * 512;
             let end = (start + len.max(512)).min(world.journal_size);
-            return (JOURNAL, start..end, all);
+            return (JOURNAL, start..end, all, of);
         }
         _ => {
             let begin = if world.has_data {
@@ -377,7 +387,7 @@ fn region(world: &World, random: &mut Random) -> (&'static str, Range<u64>, u64)
     };
     let Some(within) = within else {
         let slot = random.below(2) * 4096;
-        return (name, slot..slot + len.min(4096), expected);
+        return (name, slot..slot + len.min(4096), expected, of);
     };
     let mut start = within.start + random.below((within.end - within.start) / 512) * 512;
     if random.below(2) == 0 {
@@ -392,7 +402,7 @@ fn region(world: &World, random: &mut Random) -> (&'static str, Range<u64>, u64)
             start = within.start + *random.choose(&held) / 512 * 512;
         }
     }
-    (name, start..(start + len).min(within.end), expected)
+    (name, start..(start + len).min(within.end), expected, of)
 }
 
 /// Whether nothing ever stood in the sectors of this range of the journal, nor stands in the one before, where the next record
@@ -408,13 +418,14 @@ fn is_blank_room(world: &World, range: &Range<u64>) -> bool {
 fn sectors_that_stay_unreadable_cost_what_they_held() {
     let mut blank = Tally::default();
     let mut tally = Tally::default();
+    let mut regions = [0; REGIONS.len()];
     for seed in 0..share(400) {
         let seed = round_seed() + seed;
         let world = World::new(seed, seed.is_multiple_of(2));
         let mut random = Random::new(seed);
         for _ in 0..10 {
             let disk = world.disk(&mut random);
-            let (name, range, mut expected) = region(&world, &mut random);
+            let (name, range, mut expected, place) = region(&world, &mut random);
             let is_journal = name == JOURNAL && (FRONT..world.journal_size).contains(&range.start);
             let mut of = &mut tally;
             if is_journal && is_blank_room(&world, &range) {
@@ -431,10 +442,14 @@ fn sectors_that_stay_unreadable_cost_what_they_held() {
                     "seed {seed}, two files {has_data}, closed {is_closed}, {name} {range:x?}: {what}"
                 );
             }
+            regions[place] += 1;
         }
     }
     let opened = tally.opened + blank.opened;
     tried_at_least(opened, 4000, &format!("unreadable ranges: {tally:?}"));
+    for (at, least) in [280, 450, 1000, 450, 600].into_iter().enumerate() {
+        tried_at_least(regions[at], least, REGIONS[at]);
+    }
     let what = format!("unreadable ranges of blank room: {blank:?}");
     tried_at_least(blank.opened, 500, &what);
     // The rest of the segment that is appended to is room in use: nothing is in doubt, and nothing is written there.
@@ -454,13 +469,14 @@ fn sectors_that_stay_unreadable_cost_what_they_held() {
 fn a_flipped_bit_gives_the_newest_value_or_an_error() {
     // Of what was not synced, an object whose bytes do not verify may be one whose put never ended.
     let mut tally = Tally::default();
+    let mut regions = [0; REGIONS.len()];
     for seed in 0..share(400) {
         let seed = round_seed() + 10_000 + seed;
         let world = World::new(seed, true);
         let mut random = Random::new(seed);
         for _ in 0..10 {
             let disk = world.disk(&mut random);
-            let (name, range, _) = region(&world, &mut random);
+            let (name, range, _, place) = region(&world, &mut random);
             let storage = disk
                 .directory()
                 .open(Path::new(name), Access::Read)
@@ -493,9 +509,13 @@ fn a_flipped_bit_gives_the_newest_value_or_an_error() {
                     "seed {seed}, two files {has_data}, closed {is_closed}, bit {mask:#x} of {name} at {at:#x}: {what}"
                 );
             }
+            regions[place] += 1;
         }
     }
     tried_at_least(tally.opened, 4000, &format!("flipped bits: {tally:?}"));
+    for (at, least) in [400, 400, 850, 400, 850].into_iter().enumerate() {
+        tried_at_least(regions[at], least, REGIONS[at]);
+    }
     assert!(tally.read_only > 0 && tally.errors > 0, "{tally:?}");
     // Of the mark, and of records of the journal that recovery has to replay.
     assert!(tally.read_only * 5 < tally.opened, "{tally:?}");

@@ -16,6 +16,7 @@ use crate::io::memory::Memory;
 use crate::io::sim::{Fault, Operation, SimDisk};
 use crate::io::{Access, Directory, Storage};
 use crate::object::{Change, Options};
+use crate::testkit::suite::{share, tried_in_rounds};
 use crate::testkit::{Random, round_seed};
 
 const NAME: &str = "moment.azo";
@@ -222,8 +223,9 @@ fn compare(snapshot: &Snapshot, model: &Model, seed: u64) -> std::result::Result
     Ok(())
 }
 
-/// A storm over some snapshots, up to three of different ages at once; what is wrong with one, if anything.
-fn storm(seed: u64, moments: u64, is_pinned: bool) -> std::result::Result<(), String> {
+/// A storm over some snapshots, up to three of different ages at once; how many comparisons of one there were, or what is wrong
+/// with one.
+fn storm(seed: u64, moments: u64, is_pinned: bool) -> std::result::Result<u64, String> {
     let store = store(&options(256 << 10, 4 << 20));
     let empty = free(&store);
     let storm = Storm {
@@ -233,7 +235,7 @@ fn storm(seed: u64, moments: u64, is_pinned: bool) -> std::result::Result<(), St
         done: AtomicU64::new(0),
         ended: AtomicBool::new(false),
     };
-    let compared: std::result::Result<(), String> = std::thread::scope(|scope| {
+    let compared: std::result::Result<u64, String> = std::thread::scope(|scope| {
         for thread in 0..THREADS {
             let storm = &storm;
             scope.spawn(move || storm.rage(thread, seed));
@@ -242,33 +244,41 @@ fn storm(seed: u64, moments: u64, is_pinned: bool) -> std::result::Result<(), St
         let mut alive = std::collections::VecDeque::new();
         // Also if this thread panics: the others would never end.
         let _ending = Ending(&storm.ended);
-        (0..moments).try_for_each(|_| {
+        (0..moments).try_fold(0, |mut compared, _| {
             storm.wait_for(50 + random.below(200));
             alive.push_back(storm.moment(is_pinned));
             for (snapshot, model) in &alive {
                 compare(snapshot, model, random.below(u64::MAX))?;
+                compared += 1;
             }
             if alive.len() == 3 {
                 alive.remove(random.index(3));
             }
-            Ok(())
+            Ok(compared)
         })
     });
-    compared?;
+    let compared = compared?;
     let left: usize = storm.models.iter().map(|of| of.lock().unwrap().len()).sum();
     assert_eq!(store.count(), left as u64);
     assert!(store.check(true, &mut |_, _| {}).unwrap().is_sound());
     store.remove_range(ObjectId(0), None).unwrap();
     store.checkpoint().unwrap();
     assert_eq!(free(&store), empty);
-    Ok(())
+    Ok(compared)
 }
 
 #[test]
 fn a_snapshot_stays_as_it_is_in_a_storm() {
-    for round in 0..3 {
-        storm(round_seed() + round, 40, true).unwrap();
+    let (rounds, mut compared) = (share(12).max(3), 0);
+    for round in 0..rounds {
+        compared += storm(round_seed() + round, 40, true).unwrap();
     }
+    tried_in_rounds(
+        compared,
+        rounds,
+        110,
+        "comparisons of a snapshot in a storm",
+    );
 }
 
 #[test]

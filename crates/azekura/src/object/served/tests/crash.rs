@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use super::late::Late;
 use super::*;
 use crate::io::sim::Limits;
+use crate::testkit::suite::{share, tried_in_rounds};
 
 const IDS: u64 = 24;
 /// Moments at which it ends.
@@ -102,14 +103,15 @@ fn limits() -> Limits {
     }
 }
 
-/// Serves a history on `storage` of a disk, and ends it at some moments; what is wrong with what is left, if anything.
+/// Serves a history on `storage` of a disk, and ends it at some moments; how many states were verified, or what is
+/// wrong with one.
 fn ends(
     seed: u64,
     asked: Durability,
     by_power: bool,
     moments: usize,
     below: impl FnOnce(Arc<dyn Storage>) -> Arc<dyn Storage>,
-) -> std::result::Result<(), String> {
+) -> std::result::Result<u64, String> {
     let disk = SimDisk::new(seed);
     let options = store_options(8 << 20);
     create_on(&disk, &options);
@@ -120,32 +122,40 @@ fn ends(
     let history = history(&disk, &served, seed, asked);
     let end = disk.events();
     let mut random = Random::new(seed);
+    let mut states = 0;
     for _ in 0..moments {
         let at = opened + random.index(end - opened);
         if by_power {
-            let mut cuts = disk.crash_states(at, &limits());
-            cuts.try_for_each(|cut| verify(&cut, &options, &history, at))?;
+            for cut in disk.crash_states(at, &limits()) {
+                verify(&cut, &options, &history, at)?;
+                states += 1;
+            }
         } else {
             verify(&disk.kill_state(at), &options, &history, at)?;
+            states += 1;
         }
     }
-    Ok(())
+    Ok(states)
 }
 
 #[test]
 fn a_death_with_16_in_flight_leaves_each_object_old_or_new() {
-    for round in 0..3 {
+    let (rounds, mut states) = (share(10).max(3), 0);
+    for round in 0..rounds {
         let seed = round_seed() + round;
-        ends(seed, Durability::Process, false, MOMENTS, |disk| disk).unwrap();
+        states += ends(seed, Durability::Process, false, MOMENTS, |disk| disk).unwrap();
     }
+    tried_in_rounds(states, rounds, 30, "deaths with 16 requests in flight");
 }
 
 #[test]
 fn a_power_cut_with_16_in_flight_leaves_what_was_acknowledged() {
-    for round in 0..2 {
+    let (rounds, mut states) = (share(10).max(2), 0);
+    for round in 0..rounds {
         let seed = round_seed() + round;
-        ends(seed, Durability::Power, true, MOMENTS / 2, |disk| disk).unwrap();
+        states += ends(seed, Durability::Power, true, MOMENTS / 2, |disk| disk).unwrap();
     }
+    tried_in_rounds(states, rounds, 65, "power cuts with 16 requests in flight");
 }
 
 #[test]
