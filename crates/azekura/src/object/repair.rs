@@ -38,7 +38,7 @@ use super::degraded::{is_live, with_corrected};
 use super::extent::{self, BATCHED, Header, UNIT};
 use super::id::ObjectId;
 use super::images::Images;
-use super::index::{self, EXTENT, Entry, PACKED};
+use super::index::{self, EXTENT, Entry, JOURNAL, PACKED};
 use super::label::{Label, check_label, write_label};
 use super::layout::{Pack, Root, Super};
 use super::open::{build, data_of, open_log, read_root, read_super};
@@ -577,6 +577,9 @@ impl Core {
             let removed = facts.is_removed_behind(id, fact.sequence);
             let mut entry = fact.entry.filter(|_| !removed);
             // A put may be told behind a removal that came later, and that stood in a segment which is not needed any more.
+            // Not so of a small object: its frame is appended at once, and to the journal's end again only while the object is
+            // there (`renew`), so its removal stands after it. The journal is kept from a segment to its end (`journal_from`):
+            // where the frame is kept, so is the removal, unless that is damaged itself.
             let is_early = |of: &Entry| fact.told.is_before && of.kind == EXTENT;
             let was_live = entry.filter(is_early).map(|of| known.was_live(of));
             if was_live == Some(Some(false)) {
@@ -593,13 +596,21 @@ impl Core {
                 let units = self.room.lock().space.units();
                 entry = entry.filter(|of| of.is_within(units));
             }
+            let is_kept = fact.told.is_before && entry.is_some_and(|of| of.kind == JOURNAL);
+            let lost_after = facts
+                .kept_gap
+                .filter(|_| is_kept && !facts.kept_certain.contains(&id));
+            let doubt = match was_live {
+                Some(None) => Some(Doubt::IndexLost),
+                _ => lost_after.map(Doubt::JournalLost),
+            };
             let sequence = fact.sequence;
             holds.insert(
                 id,
                 Holds {
                     sequence,
                     entry,
-                    doubt: (was_live == Some(None)).then_some(Doubt::IndexLost),
+                    doubt,
                 },
             );
         }

@@ -61,6 +61,10 @@ pub(super) struct Facts {
     pub(super) gap: Option<u64>,
     /// Objects whose last change stands behind all of that.
     pub(super) certain: HashSet<ObjectId>,
+    /// Something that came before the checkpoint is lost, of a segment that was kept for small objects: the last place of it.
+    pub(super) kept_gap: Option<u64>,
+    /// Objects with a record of the journal after that.
+    pub(super) kept_certain: HashSet<ObjectId>,
     /// Of small objects the latest value, from segments that may be out of use.
     pub(super) small: HashMap<ObjectId, Small>,
     /// A segment is not there, at this offset: what else is lost is unknown.
@@ -230,7 +234,8 @@ impl Facts {
         history.sort_unstable_by_key(|segment| segment.sequence);
         for segment in history {
             let header = log.header(segment.index);
-            if header.is_none_or(|header| header.sequence != segment.sequence) {
+            let is_headless = header.is_none_or(|header| header.sequence != segment.sequence);
+            if is_headless {
                 // Its frames say of themselves that they are the segment's; how many of them are lost with it is unknown.
                 let offset = log.geometry().offset_of(segment.index);
                 facts.damage.push(lost_segment(offset, "has no header"));
@@ -239,6 +244,10 @@ impl Facts {
                 }
             }
             facts.read_segment(log, segment, trust, begins, unreadable);
+            if is_headless && segment.sequence < start.sequence() {
+                facts.kept_gap = Some(log.geometry().offset_of(segment.index));
+                facts.kept_certain.clear();
+            }
         }
         if facts.broken.is_some() {
             facts.gap = facts.broken;
@@ -303,7 +312,7 @@ impl Facts {
             match frame.map(|frame| Record::decode(address, &frame)) {
                 Some(Some(record)) => {
                     gap.pass(&record);
-                    self.make_certain(&record);
+                    self.make_certain(&record, told.is_before);
                     self.note(record, told);
                     return;
                 }
@@ -329,15 +338,24 @@ impl Facts {
                 self.gap = Some(run.start);
                 self.certain.clear();
             }
+            if told.is_before {
+                self.kept_gap = Some(run.start);
+                self.kept_certain.clear();
+            }
         });
         self.damage.extend(gap.line());
     }
 
     /// What is told at once is told in an object's turn: whatever of it was lost before is older.
-    fn make_certain(&mut self, record: &Record) {
+    fn make_certain(&mut self, record: &Record, is_before: bool) {
+        let certain = if is_before {
+            &mut self.kept_certain
+        } else {
+            &mut self.certain
+        };
         match record {
-            Record::Small(id, ..) | Record::Removed(id, _) => _ = self.certain.insert(*id),
-            Record::Batch(records) => self.certain.extend(records.iter().filter_map(Record::id)),
+            Record::Small(id, ..) | Record::Removed(id, _) => _ = certain.insert(*id),
+            Record::Batch(records) => certain.extend(records.iter().filter_map(Record::id)),
             _ => {}
         }
     }

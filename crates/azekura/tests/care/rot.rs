@@ -7,6 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use azekura::Kind;
+use azekura::format::superblock::Superblock;
+use azekura::object::layout::{ENGINE, Root, Super};
 use azekura::object::{Change, Doubt, ObjectId, Options, Repaired, Store};
 use azekura::testkit::suite::{share, tried_at_least, tried_in_rounds};
 use azekura::testkit::{Random, round_seed};
@@ -332,6 +334,73 @@ fn a_repair_of_a_leaf_is_exact_where_the_lists_are_whole() {
         exact > 0 && corrected > 0,
         "no image of a leaf was found: {exact}, {corrected}"
     );
+}
+
+/// Where the images of all leaves stand in a closed store.
+fn leaves(bytes: &[u8]) -> Vec<usize> {
+    let block = Superblock::current(bytes, &ENGINE).unwrap();
+    let own = Super::decode(&block.payload).unwrap();
+    let extent = own.anchor.root.unwrap();
+    let root = &bytes[extent.offset as usize..][..extent.len as usize];
+    let root = Root::decode(root).unwrap();
+    let images = root.leaves.iter().filter_map(|(_, image)| *image);
+    images.map(|image| image.extent.offset as usize).collect()
+}
+
+/// A full store keeps its small objects in the journal, and with them the removals of others. The leaves are lost, and with
+/// them what states that an object was removed before the checkpoint; then the removal is lost, too.
+#[test]
+fn a_small_object_whose_removal_is_lost_with_its_leaf_is_in_doubt() {
+    let options = Options {
+        capacity: 640 << 10,
+        journal_size: Some(192 << 10),
+        ..options()
+    };
+    let mut tried = 0;
+    for removed in [0, 7, 50] {
+        let (memory, store) = store_with(&options);
+        let mut n = 0;
+        // Long ones leave no room for packs.
+        for len in [60_000, 4000, 100] {
+            while store.put(id(n), &vec![7; len]).is_ok() {
+                n += 1;
+            }
+        }
+        let small = id(n - 1 - removed);
+        store.checkpoint().unwrap();
+        let before = memory.to_vec();
+        store.remove(small).unwrap();
+        let after = memory.to_vec();
+        let removal = (16 << 10..192 << 10).find(|at| before[*at] != after[*at]);
+        let removal = removal.unwrap();
+        store.close().unwrap();
+        let mut bytes = memory.to_vec();
+        assert_eq!(bytes[removal..removal + 8], after[removal..removal + 8]);
+        for leaf in leaves(&bytes) {
+            bytes[leaf..leaf + 24].fill(0x5a);
+        }
+        for is_removal_lost in [false, true] {
+            if is_removal_lost {
+                bytes[removal..removal + 24].fill(0x5a);
+            }
+            let storage = storage_of(&bytes);
+            let report = Store::repair_on(&storage, None, &mut |_, _| {}).unwrap();
+            let store = Store::open_on(storage, None, &options).unwrap();
+            assert!(report.objects > 100, "{}", report.objects);
+            let is_back = store.get(small).unwrap().is_some();
+            assert_eq!(is_back, is_removal_lost);
+            // So are those small ones of which no record stands after it, and no others.
+            let is_doubted = |id| report.doubted.iter().any(|doubted| doubted.id == id);
+            assert_eq!(is_doubted(small), is_removal_lost, "{report:?}");
+            assert!(!is_doubted(id(0)), "{report:?}");
+            assert_eq!(report.doubtful > 0, is_removal_lost);
+            let reasons = report.doubted.iter().map(|doubted| doubted.reason);
+            let at = removal as u64 / 8 * 8;
+            assert!(reasons.into_iter().all(|of| of == Doubt::JournalLost(at)));
+            tried += 1;
+        }
+    }
+    assert_eq!(tried, 6);
 }
 
 #[test]
