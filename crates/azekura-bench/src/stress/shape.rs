@@ -1,9 +1,13 @@
 //! What a store and a round are made of: drawn from the seed, unless flags say otherwise.
 //!
 //! A *shape* holds for the life of a store: population, value lengths, and what is fixed when a store is created. An
-//! *opening* holds for one opening. So no combination of options is left to users, and a seed repeats all of it. What
-//! threads do meanwhile depends on the machine, too. It does not know engines.
+//! *opening* holds for one opening. Every option that changes what an engine does is drawn; `reads_doubtful` is not, since it
+//! allows older values, nor are `fill` and `overwrite`, which concern devices. A seed repeats all of it. What threads do
+//! meanwhile depends on the machine, too. It does not know engines.
 
+use std::time::Duration;
+
+use azekura::Durability;
 use azekura::record::hash::{Compression, HashDb};
 use clap::{Args, ValueEnum};
 
@@ -35,6 +39,24 @@ impl From<Squeeze> for Compression {
     }
 }
 
+/// What an acknowledged write survives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Survives {
+    /// The end of the process
+    Process,
+    /// Loss of power
+    Power,
+}
+
+impl From<Survives> for Durability {
+    fn from(survives: Survives) -> Self {
+        match survives {
+            Survives::Process => Self::Process,
+            Survives::Power => Self::Power,
+        }
+    }
+}
+
 /// Flags that take the place of what the seed draws.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
 #[command(next_help_heading = "Instead of what the seed draws")]
@@ -45,7 +67,7 @@ pub(super) struct Fixed {
     /// Bytes of the longest usual value; lengths at the edges of encodings are drawn besides
     #[arg(long, value_name = "BYTES")]
     pub(super) value_size: Option<u64>,
-    /// Bytes of a segment (hash)
+    /// Bytes of a segment; 0: as the library chooses (hash)
     #[arg(long, value_name = "BYTES")]
     pub(super) segment_size: Option<u64>,
     /// How large the store may become, in bytes (hash, object)
@@ -60,6 +82,9 @@ pub(super) struct Fixed {
     /// Whether the background worker runs (hash, object)
     #[arg(long, value_name = "BOOL")]
     pub(super) background: Option<bool>,
+    /// What every acknowledged write survives (hash, object)
+    #[arg(long, value_enum)]
+    pub(super) durability: Option<Survives>,
     /// Objects of so many bytes at most go to the journal first (object)
     #[arg(long, value_name = "BYTES")]
     pub(super) small_max: Option<u64>,
@@ -96,6 +121,9 @@ pub(super) struct Opening {
     pub(super) space_ratio: f64,
     pub(super) syncs_often: bool,
     pub(super) direct: bool,
+    pub(super) durability: Survives,
+    pub(super) sync_interval: Option<Duration>,
+    pub(super) sync_every: Option<u64>,
     /// Begin with a clear, while the index is being loaded.
     pub(super) clear_first: bool,
 }
@@ -130,9 +158,15 @@ impl Shape {
         };
         let segment_size = one_of(
             choice,
-            &[4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 1 << 20],
+            &[0, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 1 << 20],
         );
         let segment_size = fixed.segment_size.unwrap_or(segment_size);
+        // Where the library chooses one, it is this one but in a small capacity.
+        let segment = if segment_size == 0 {
+            1 << 20
+        } else {
+            segment_size
+        };
         let usual_len = one_of(choice, &[20, 100, 300, 1_000, 4_000, 20_000, 100_000]);
         let usual_len = fixed.value_size.unwrap_or(usual_len.min(BUDGET / keys));
         let small_max = one_of(choice, &[0, 100, 2_048, 2_048, 4_096, (64 << 10) - 72]);
@@ -144,8 +178,8 @@ impl Shape {
             .collect();
         let large: Vec<u64> = (65_480..=65_560)
             .step_by(7)
-            .chain([70_000, segment_size / 2, segment_size])
-            .chain([segment_size / 2 + 1, segment_size - 33, segment_size + 1])
+            .chain([70_000, segment / 2, segment])
+            .chain([segment / 2 + 1, segment - 33, segment + 1])
             .collect();
         // So few that all of them fit.
         let edge_one_in = one_of(choice, &[0, 3, 10, 50]);
@@ -153,7 +187,7 @@ impl Shape {
         edges.extend(large.into_iter().filter(|len| *len <= room));
         let huge = [1 << 20, (1 << 20) + 1, 2 << 20, (2 << 20) + 1, 8 << 20];
         edges.extend(huge.into_iter().filter(|len| *len <= room / 4));
-        let content = Content {
+        let mut content = Content {
             seed: choice.bits(),
             usual_len,
             edge_one_in,
@@ -165,7 +199,8 @@ impl Shape {
             // Every other store may become full, some at the least capacity.
             let is_small = one_of(choice, &[false, true]);
             let small = one_of(choice, &[0, 4 << 20, 16 << 20, 32 << 20, 64 << 20]);
-            let least = HashDb::least_capacity(segment_size);
+            // Of a small capacity the library makes small segments.
+            let least = HashDb::least_capacity(segment_size.max(4 << 10));
             if is_small { small.max(least) } else { 1 << 40 }
         };
         let journal_size = one_of(choice, &[None, None, Some(144 << 10), Some(1 << 20)]);
@@ -181,11 +216,17 @@ impl Shape {
         } else {
             0
         };
+        let capacity = fixed.capacity.unwrap_or(capacity.max(journal_part));
+        if of_objects {
+            // A longer one is refused for its length alone.
+            content.edges.retain(|len| *len <= capacity / 4);
+            content.usual_len = content.usual_len.min(capacity / 4);
+        }
         Self {
             population,
             content,
             segment_size,
-            capacity: fixed.capacity.unwrap_or(capacity.max(journal_part)),
+            capacity,
             compression: fixed.compression.unwrap_or(one_of(
                 choice,
                 &[Squeeze::None, Squeeze::None, Squeeze::Lz4, Squeeze::Zstd],
@@ -223,13 +264,24 @@ impl Opening {
     /// The opening of round number `round`.
     pub(super) fn draw(seed: u64, round: u64, fixed: &Fixed) -> Self {
         let choice = &mut Choice::new(mix(seed ^ 0x0b5e) ^ round);
+        let background = fixed.background.unwrap_or(choice.below(4) > 0);
+        let survives = [
+            Survives::Process,
+            Survives::Process,
+            Survives::Process,
+            Survives::Power,
+        ];
         Self {
-            background: fixed.background.unwrap_or(choice.below(4) > 0),
+            background,
             space_ratio: fixed
                 .space_ratio
                 .unwrap_or(one_of(choice, &[1.6, 1.6, 1.1, 1.3, 3.0])),
             syncs_often: choice.below(4) == 0,
             direct: choice.below(4) > 0,
+            durability: fixed.durability.unwrap_or(one_of(choice, &survives)),
+            sync_interval: (background && choice.below(4) == 0)
+                .then(|| Duration::from_millis(1 + choice.below(50))),
+            sync_every: (choice.below(4) == 0).then(|| choice.below(100)),
             clear_first: choice.below(8) == 0,
         }
     }

@@ -311,6 +311,8 @@ impl Stressed for HashDb {
             space_ratio: opening.space_ratio,
             background: opening.background,
             syncs_often: opening.syncs_often,
+            durability: opening.durability.into(),
+            sync_interval: opening.sync_interval,
             ..Default::default()
         };
         Self::open_or_create(folder.join("store.azh"), &options)
@@ -391,6 +393,9 @@ impl Subject for OfObjects {
             group_size: shape.group_size,
             small_max: shape.small_max,
             direct: opening.direct,
+            durability: opening.durability.into(),
+            sync_interval: opening.sync_interval,
+            sync_every: opening.sync_every,
             background: opening.background,
             ..Default::default()
         };

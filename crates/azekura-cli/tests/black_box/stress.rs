@@ -73,6 +73,23 @@ fn stores_in_files_keep_every_acknowledged_change_through_kills() {
     tried_at_least(kills, 40, &what);
 }
 
+/// A value of 8 MiB, an edge, for a store of 2 MB was refused as too large, and that was taken for a violation.
+#[test]
+fn values_that_a_small_store_cannot_hold_are_no_violation() {
+    let mut refused = 0;
+    for seed in [1, 6] {
+        let small = ["--capacity", "2000000", "--journal-size", "147456"];
+        let summary = run(
+            "object",
+            2,
+            seed,
+            &[&small[..], &["--small-max", "65464"]].concat(),
+        );
+        refused += figure(&summary, "refused");
+    }
+    assert!(refused > 0, "the stores never became full");
+}
+
 #[test]
 fn kills_of_an_engine_in_memory_and_senseless_flags_are_refused() {
     let place = Place::new();
@@ -93,10 +110,13 @@ fn kills_of_an_engine_in_memory_and_senseless_flags_are_refused() {
         ["--engine=hash", "--space-ratio=0.1"],
         ["--engine=object", "--journal-size=1"],
         ["--engine=hash", "--value-size=99999999999"],
+        ["--engine=object --capacity=4000000", "--value-size=2000000"],
     ];
     for flags in senseless {
         for kill in [&[][..], &["--kill"]] {
-            let all = [&["stress", "--count=1", "--path=stores"], &flags[..], kill].concat();
+            let flags = flags.iter().flat_map(|flag| flag.split(' '));
+            let flags: Vec<&str> = flags.chain(kill.iter().copied()).collect();
+            let all = [&["stress", "--count=1", "--path=stores"], &flags[..]].concat();
             place.run(&all).error(3);
             let left = std::fs::read_dir(place.path("stores"));
             assert_eq!(left.map_or(0, Iterator::count), 0, "{flags:?}");
