@@ -193,16 +193,43 @@ impl Root {
         let mut take = Take(bytes);
         let mut root = Self::new();
         for _ in 0..take.u32()? {
-            let stripe = usize::from(take.u16()?);
-            let _zero = take.u16()?;
-            let (count, len) = (take.u32()?, u64::from(take.u32()?));
-            let (crc, offset) = (take.u32()?, take.u64()?);
-            let extent = Extent { offset, len, crc };
-            *root.images.get_mut(stripe)? = Image { count, extent };
+            let (stripe, image) = take_image(&mut take)?;
+            *root.images.get_mut(stripe)? = image;
         }
         root.needed = Needed::take(&mut take)?;
         take.0.is_empty().then_some(root)
     }
+
+    /// Decodes the images that the first bytes of a root state, the rest of which is lost; and how many stripes these are:
+    /// they stand in rising order, so one that is not stated before the last of them has no entries.
+    pub fn decode_first(bytes: &[u8]) -> (Self, usize) {
+        let mut take = Take(bytes);
+        let mut root = Self::new();
+        let Some(count) = take.u32() else {
+            return (root, 0);
+        };
+        let mut listed = 0;
+        for _ in 0..count {
+            let Some((stripe, image)) = take_image(&mut take) else {
+                return (root, listed);
+            };
+            match root.images.get_mut(stripe) {
+                Some(of) if stripe >= listed => *of = image,
+                _ => return (Self::new(), 0),
+            }
+            listed = stripe + 1;
+        }
+        (root, STRIPES)
+    }
+}
+
+fn take_image(take: &mut Take<'_>) -> Option<(usize, Image)> {
+    let stripe = usize::from(take.u16()?);
+    let _zero = take.u16()?;
+    let (count, len) = (take.u32()?, u64::from(take.u32()?));
+    let (crc, offset) = (take.u32()?, take.u64()?);
+    let extent = Extent { offset, len, crc };
+    Some((stripe, Image { count, extent }))
 }
 
 #[cfg(test)]
@@ -297,9 +324,17 @@ mod tests {
         });
         root.needed.other.push((1, 2));
         let bytes = root.encode();
-        assert_eq!(Root::decode(&bytes), Some(root));
+        assert_eq!(Root::decode(&bytes), Some(root.clone()));
         for len in 0..bytes.len() {
             assert_eq!(Root::decode(&bytes[..len]), None);
+            let (first, listed) = Root::decode_first(&bytes[..len]);
+            let wanted = match len {
+                0..28 => 0,
+                28..52 => 4,
+                _ => STRIPES,
+            };
+            assert_eq!(listed, wanted, "{len} bytes");
+            assert_eq!(first.images[..listed], root.images[..listed], "{len} bytes");
         }
     }
 }

@@ -29,8 +29,8 @@
 //!
 //! 6. Damage costs what is damaged: a file with damage opens, `damage()` says where it is and what it may affect, and all
 //!    other records are read. No read returns a value older than the newest acknowledged one, nor absence, where damage
-//!    may be the reason: it is an error. Writes go on where that is safe, else they are refused: `recover` decides. Only damage
-//!    of both superblock slots or of the root of the checkpoint keeps a file from being opened: `repair` reads it.
+//!    may be the reason: it is an error. Writes go on where that is safe, else they are refused: `recover` decides, and of a
+//!    damaged root of the checkpoint `lost_root`. Only damage of both superblock slots keeps a file from being opened.
 //!
 //! State of a handle: *open* -> (a write or sync fails) -> *poisoned*: reads go on, writes are refused, a
 //! new open recovers. Or it was opened *read-only* because of damage. Costs in storage accesses when nothing is cached: `get` 1, absent 0, `put` 0 and one
@@ -48,6 +48,7 @@ mod copy;
 pub mod image;
 mod keeper;
 pub mod layout;
+mod lost_root;
 mod open;
 mod read;
 mod reader;
@@ -464,7 +465,7 @@ impl Persistent for HashDb {
         match durability {
             Durability::Process => Ok(()),
             // Nothing was written, and nothing will be.
-            Durability::Power if self.core.known.is_in_doubt() => Ok(()),
+            Durability::Power if self.core.known.is_read_only() => Ok(()),
             Durability::Power => self.core.log.sync(),
         }
     }

@@ -22,7 +22,8 @@
 //!
 //! N names nothing that F did not: it has F's root and start, and a durable end that was durable already.
 //!
-//! A slot that cannot be read, or does not verify, is written again with N. Damage of the log: `recover`.
+//! A slot that cannot be read, or does not verify, is written again with N. Damage of the log: `recover`; of the root:
+//! `lost_root`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -32,6 +33,7 @@ use rapidhash::v3::RapidSecrets;
 
 use super::checkpoint::{self, Checkpoint};
 use super::layout::{ENGINE, Image, ROOT_SEED, Root, SHIFTS, Super};
+use super::lost_root::{Rest, is_damage};
 use super::recover::{Known, Replay};
 use super::{Core, HashDb, Options, keeper, value};
 use crate::counter::Counter;
@@ -161,7 +163,13 @@ impl HashDb {
     pub fn open_on(storage: Arc<dyn Storage>, options: &Options) -> Result<Self> {
         check_options(options)?;
         let (sequence, mut last) = read_super(storage.as_ref())?;
-        let root = read_root(storage.as_ref(), &last)?;
+        let root = match read_root(storage.as_ref(), &last) {
+            Err(error) if is_damage(&error) => {
+                tracing::warn!(%error, "the index is rebuilt from the log");
+                return Self::open_without_root(&storage, options, (sequence, last));
+            }
+            other => other?,
+        };
         let size = storage.size()?;
         let geometry = last.geometry;
         check_holds(options.capacity, geometry.segment_size())?;
@@ -228,6 +236,30 @@ impl HashDb {
         core.write_super(&mut state, last)?;
         *core.checkpoint.lock() = state;
         Self::start(core)
+    }
+
+    /// Opens a file of whose checkpoint the root is damaged, for reading only: see `lost_root`.
+    fn open_without_root(
+        storage: &Arc<dyn Storage>,
+        options: &Options,
+        (sequence, last): (u64, Super),
+    ) -> Result<Self> {
+        let rest = Rest::read(storage.as_ref(), &last);
+        let size = storage.size()?;
+        let geometry = last.geometry;
+        check_holds(options.capacity, geometry.segment_size())?;
+        let segments = segments_of(storage.as_ref(), geometry, size)?;
+        storage.resize(size.max(geometry.offset_of(segments as u32)))?;
+        let log = open_log(storage, geometry, options)?;
+        log.segments().begin_adoption(segments as u32);
+        let trust = last.trust(&log);
+        if last.open && !trust.trusted {
+            storage.drop_cache()?;
+        }
+        let mut replay = Replay::new(RapidSecrets::seed(last.hash_seed));
+        rest.replay(&log, &last, segments, &mut replay)?;
+        let found = replay.run(&log, &last, trust)?;
+        Self::open_in_doubt(log, options, (sequence, last), rest.root, (replay, &found))
     }
 
     /// Opens a file of which a part of the log after the checkpoint is lost, so that the newest state is unknown: for
@@ -304,7 +336,7 @@ impl Drop for HashDb {
 
 impl Core {
     fn close(&self) -> Result<()> {
-        if self.known.is_in_doubt() {
+        if self.known.is_read_only() {
             return Ok(());
         }
         if self.log.is_refused() {

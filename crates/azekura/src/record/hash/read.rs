@@ -111,7 +111,7 @@ impl Core {
     ) -> Result<R> {
         let found = self.find_frame(pin, key, hash)?;
         let at = found.and_then(|(address, _)| self.log.position(address));
-        if self.known.doubts(at) {
+        if self.known.doubts(hash.stripe(), at) {
             return Err(self.doubt_error().key(key));
         }
         self.read_at_large(pin, key, hash, visit)
@@ -173,8 +173,11 @@ impl Core {
         let lend = |place: Place, visit: &mut Lend<'_>| {
             let pin = epoch::pin();
             let frame = self.log.frame(&pin, Address(place))?;
-            if self.asks_doubt && self.known.doubts(self.log.position(Address(place))) {
-                return Err(self.doubt_error().key(frame.key));
+            if self.asks_doubt {
+                let at = self.log.position(Address(place));
+                if self.known.doubts(self.hash(frame.key).stripe(), at) {
+                    return Err(self.doubt_error().key(frame.key));
+                }
             }
             self.lend(&frame, visit)
         };

@@ -26,6 +26,7 @@ use rapidhash::v3::RapidSecrets;
 
 use super::check::Checked;
 use super::layout::{Root, Super};
+use super::lost_root::{Rest, is_damage};
 use super::open::{damaged_slots, read_root, read_super};
 use super::read::passing;
 use super::recover::{Known, Replay};
@@ -225,26 +226,45 @@ impl View {
     }
 
     fn open(storage: &Arc<dyn Storage>, sequence: u64, last: Super) -> Result<Self> {
-        let root = read_root(storage.as_ref(), &last)?;
         let geometry = last.geometry;
-        let size = storage.size()?;
-        let map = storage.map(size.next_multiple_of(4096).max(1 << 40))?;
-        let log = Arc::new(Log::new(Arc::clone(storage), map, geometry)?);
-        let segments = segments_of(storage.as_ref(), geometry, size)?;
-        root.needed
-            .check_within(storage.as_ref(), geometry, segments)?;
-        root.needed.adopt(&log)?;
-        // A writer may come at any moment, and write where this reads.
-        let trust = Trust {
-            shared: true,
-            ..last.trust(&log)
+        let (root, log, trust, replay, found) = loop {
+            let rest = match read_root(storage.as_ref(), &last) {
+                Ok(root) => Ok(root),
+                // What the writer reused meanwhile looks like damage.
+                Err(error) if is_damage(&error) && read_super(storage.as_ref())?.0 == sequence => {
+                    tracing::warn!(%error, "the index is rebuilt from the log");
+                    Err(Rest::read(storage.as_ref(), &last))
+                }
+                Err(error) => return Err(error),
+            };
+            let size = storage.size()?;
+            let map = storage.map(size.next_multiple_of(4096).max(1 << 40))?;
+            let log = Arc::new(Log::new(Arc::clone(storage), map, geometry)?);
+            let segments = segments_of(storage.as_ref(), geometry, size)?;
+            let mut replay = Replay::new(RapidSecrets::seed(last.hash_seed));
+            let root = match rest {
+                Ok(root) => {
+                    root.needed
+                        .check_within(storage.as_ref(), geometry, segments)?;
+                    root.needed.adopt(&log)?;
+                    root
+                }
+                Err(rest) => {
+                    rest.replay(&log, &last, segments, &mut replay)?;
+                    rest.root
+                }
+            };
+            // A writer may come at any moment, and write where this reads.
+            let trust = Trust {
+                shared: true,
+                ..last.trust(&log)
+            };
+            let found = replay.run(&log, &last, trust)?;
+            // If one came meanwhile, what was taken for a hole may be a frame that it is about to publish.
+            if trust.live || !storage.has_writer() {
+                break (root, log, trust, replay, found);
+            }
         };
-        let mut replay = Replay::new(RapidSecrets::seed(last.hash_seed));
-        let found = replay.run(&log, &last, trust)?;
-        if !trust.live && storage.has_writer() {
-            // It came meanwhile: what was taken for a hole may be a frame that it is about to publish.
-            return Self::open(storage, sequence, last);
-        }
         let count = last.count.cast_signed() + replay.count;
         let end = found.end;
         let cold = replay.into_cold(Arc::clone(&log), geometry.salt, root.images.clone());
@@ -413,7 +433,8 @@ impl View {
         if !reads_doubtful && self.known.is_in_doubt() {
             let at = found.as_ref();
             let at = at.and_then(|(address, _)| self.log.position(*address));
-            if self.known.doubts(at) {
+            let stripe = Hash::of_key(key, &self.secrets).stripe();
+            if self.known.doubts(stripe, at) {
                 return Err(self.doubt_error().key(key));
             }
         }
@@ -441,8 +462,12 @@ impl View {
         let lend = |place: Place, visit: &mut scan::Lend<'_>| {
             let mut buf = Vec::new();
             let frame = self.log.copy_frame(Address(place), &mut buf)?;
-            if asks_doubt && self.known.doubts(self.log.position(Address(place))) {
-                return Err(self.doubt_error().key(frame.key));
+            if asks_doubt {
+                let at = self.log.position(Address(place));
+                let stripe = Hash::of_key(frame.key, &self.secrets).stripe();
+                if self.known.doubts(stripe, at) {
+                    return Err(self.doubt_error().key(frame.key));
+                }
             }
             if !frame.header.kind.is_record() {
                 return Ok(());

@@ -77,6 +77,17 @@ pub(super) struct Known {
     mended: Mutex<Vec<usize>>,
     /// What was last written before this position may have been changed since.
     unsure_before: Option<LogPosition>,
+    /// As far as the root of the checkpoint could not be read: see `lost_root`.
+    unlisted: Option<Unlisted>,
+}
+
+/// The root of the checkpoint is damaged.
+#[derive(Clone, Copy, Debug)]
+struct Unlisted {
+    /// From this stripe on, its images are unknown.
+    from: usize,
+    /// In these, what was last written before this position may have been changed since. `None`: nothing.
+    unsure_before: Option<LogPosition>,
 }
 
 impl Known {
@@ -111,14 +122,23 @@ impl Known {
         !self.list.lock().is_empty()
     }
 
-    /// Whether answers may be wrong, so that nothing may be written.
+    /// Whether answers may be wrong.
     pub(super) fn is_in_doubt(&self) -> bool {
-        self.unsure_before.is_some()
+        let unlisted = self.unlisted.and_then(|unlisted| unlisted.unsure_before);
+        self.unsure_before.or(unlisted).is_some()
     }
 
-    /// Whether a record at this position may have been changed since; `None`: it is absent.
-    pub(super) fn doubts(&self, at: Option<LogPosition>) -> bool {
+    /// Whether nothing may be written, not even by closing.
+    pub(super) fn is_read_only(&self) -> bool {
+        self.unsure_before.is_some() || self.unlisted.is_some()
+    }
+
+    /// Whether a record at this position may have been changed since, or is absent at `None`; its stripe is this one.
+    pub(super) fn doubts(&self, stripe: usize, at: Option<LogPosition>) -> bool {
+        let unlisted = self.unlisted.filter(|unlisted| stripe >= unlisted.from);
+        let unlisted = unlisted.and_then(|unlisted| unlisted.unsure_before);
         self.unsure_before
+            .max(unlisted)
             .is_some_and(|before| at.is_none_or(|at| at < before))
     }
 
@@ -156,6 +176,7 @@ pub(super) struct Replay {
     keys: HashMap<u64, Vec<u8>>,
     damage: Vec<Damage>,
     unsure_before: Option<LogPosition>,
+    unlisted: Option<Unlisted>,
 }
 
 impl Replay {
@@ -170,7 +191,44 @@ impl Replay {
             keys: HashMap::new(),
             damage: Vec::new(),
             unsure_before: None,
+            unlisted: None,
         }
+    }
+
+    /// One record of the log before the checkpoint, if its stripe is not `listed`; whether everything was cleared.
+    pub(super) fn record_before_checkpoint(
+        &mut self,
+        address: Address,
+        frame: &Frame<'_>,
+        listed: usize,
+    ) -> bool {
+        let clears = frame.header.kind == FrameKind::Clear;
+        if clears {
+            self.stripes.fill_with(Replayed::default);
+        } else if Hash::of_key(frame.key, &self.secrets).stripe() >= listed {
+            self.record_as(address, frame, true);
+        }
+        clears
+    }
+
+    /// What was recorded so far stands before the checkpoint, which knows how many records there are. Of the stripes that are
+    /// not `listed`, what was last written before `unsure_before` may have been changed since.
+    pub(super) fn end_before_checkpoint(
+        &mut self,
+        listed: usize,
+        unsure_before: Option<LogPosition>,
+    ) {
+        self.count = 0;
+        self.dead.clear();
+        self.unlisted = Some(Unlisted {
+            from: listed,
+            unsure_before,
+        });
+    }
+
+    /// Notes damage that was found elsewhere.
+    pub(super) fn note(&mut self, damage: Damage) {
+        self.damage.push(damage);
     }
 
     /// Reads the log after the checkpoint to its end. What does not verify is passed by.
@@ -274,8 +332,14 @@ impl Replay {
             for damage in &mut damage {
                 damage.affects = Affects::Nothing;
             }
+            // Nor does it matter what the checkpoint held.
+            let unlisted = self.unlisted.map(|unlisted| Unlisted {
+                unsure_before: None,
+                ..unlisted
+            });
             *self = Self::new(self.secrets);
             self.damage = damage;
+            self.unlisted = unlisted;
             self.count = -base.cast_signed();
             drop(before);
             return;
@@ -322,6 +386,7 @@ impl Replay {
     pub(super) fn into_cold(mut self, log: Arc<Log>, salt: u32, images: Vec<Image>) -> Cold {
         let known = Known {
             unsure_before: self.unsure_before,
+            unlisted: self.unlisted,
             ..Known::default()
         };
         for damage in self.damage.drain(..) {

@@ -21,7 +21,8 @@ use std::sync::Arc;
 
 use rapidhash::v3::RapidSecrets;
 
-use super::layout::{Root, Super};
+use super::layout::{Image, Super};
+use super::lost_root::Rest;
 use super::open::{read_root, read_super};
 use super::salvage::{all_of, find_segments, salvage};
 use super::{Compression, Core, HashDb, Options, value};
@@ -228,11 +229,15 @@ pub fn repair_storage(
     let size = storage.size()?;
     let map = storage.map(size.next_multiple_of(4096).max(4096))?;
     let log = Log::new(Arc::clone(storage), map, last.geometry)?;
-    let root = read_root(storage.as_ref(), last).unwrap_or_else(|error| {
-        report.lose_to(error);
-        Root::new()
-    });
-    let known = Known::read(storage.as_ref(), last, &root, report);
+    let (root, listed) = match read_root(storage.as_ref(), last) {
+        Ok(root) => (root, STRIPES),
+        Err(error) => {
+            report.lose_to(error);
+            let rest = Rest::read(storage.as_ref(), last);
+            (rest.root, rest.listed)
+        }
+    };
+    let known = Known::read(storage.as_ref(), last, &root.images[..listed], report);
     let segments = find_segments(storage.as_ref(), last, &root, size, report);
     let total = segments.len() as u64;
     let mut newest = Newest::default();
@@ -279,26 +284,30 @@ pub fn repair_storage(
 struct Known(Vec<Option<Vec<u64>>>);
 
 impl Known {
-    fn read(storage: &dyn Storage, last: &Super, root: &Root, report: &mut RepairReport) -> Self {
-        let has_root = last.root.is_none() || *root != Root::new();
+    /// `images` of the first stripes; the others are lost.
+    fn read(
+        storage: &dyn Storage,
+        last: &Super,
+        images: &[Image],
+        report: &mut RepairReport,
+    ) -> Self {
         let salt = last.geometry.salt;
-        let mut places_of = |stripe: usize| match Core::read_image_mended(
-            storage,
-            salt,
-            stripe,
-            root.images[stripe],
+        let places_of = |(stripe, image): (usize, &Image)| match Core::read_image_mended(
+            storage, salt, stripe, *image,
         ) {
             Ok((entries, _)) => {
                 let mut places: Vec<u64> = entries.into_iter().map(place_of).collect();
                 places.sort_unstable();
-                has_root.then_some(places)
+                Some(places)
             }
             Err(error) => {
                 report.lose_to(error);
                 None
             }
         };
-        Self((0..STRIPES).map(&mut places_of).collect())
+        let mut places: Vec<_> = images.iter().enumerate().map(places_of).collect();
+        places.resize(STRIPES, None);
+        Self(places)
     }
 
     fn of(&self, stripe: usize) -> Option<&[u64]> {

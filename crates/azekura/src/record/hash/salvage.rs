@@ -88,7 +88,7 @@ pub(super) fn find_segments(
     }
     segments.sort_by_key(|segment| segment.sequence);
     let listed = |of: &Segment| root.needed.log.iter().any(|s| s.sequence == of.sequence);
-    drop_dropped(storage, last, &mut segments, &listed);
+    leave_out_dropped(storage, last, &mut segments, &listed);
     report_gaps(storage, last, &segments, report);
     segments
 }
@@ -147,7 +147,7 @@ fn covers(segment: &Segment, index: u32) -> bool {
 
 /// Leaves out segments that a recovery dropped: of an older epoch than the newest one, after the segment with which that epoch
 /// ended, and not `listed` in the root. Free segments keep their headers.
-fn drop_dropped(
+pub(super) fn leave_out_dropped(
     storage: &dyn Storage,
     last: &Super,
     segments: &mut Vec<Segment>,

@@ -11,6 +11,7 @@ mod dropped;
 mod end;
 mod headless;
 mod lengths;
+mod lost_root;
 mod synced;
 
 use std::borrow::Cow;

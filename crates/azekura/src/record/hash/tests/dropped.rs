@@ -15,7 +15,7 @@ use crate::io::Storage;
 
 const SIZE: usize = 16 << 10;
 
-fn options() -> Options {
+pub(super) fn options() -> Options {
     Options {
         segment_size: SIZE as u64,
         ..small()
@@ -37,7 +37,7 @@ fn contents(db: &HashDb) -> BTreeMap<Vec<u8>, Vec<u8>> {
 }
 
 /// Where the segment with a sequence stands.
-fn place_of_sequence(bytes: &[u8], sequence: u64) -> Option<usize> {
+pub(super) fn place_of_sequence(bytes: &[u8], sequence: u64) -> Option<usize> {
     let places = (16384..bytes.len()).step_by(SIZE);
     let mut of_log = places.filter(|at| bytes[*at..].starts_with(b"azsg"));
     let header = |at: usize| u64::from_le_bytes(*bytes[at + 8..].first_chunk().unwrap());
@@ -46,7 +46,7 @@ fn place_of_sequence(bytes: &[u8], sequence: u64) -> Option<usize> {
 
 /// A file that lost power in the middle of a segment of its log, so many after the one where replay begins, and was recovered;
 /// what it holds then, and the sequence of that segment.
-fn recovered(after: u64) -> (Vec<u8>, BTreeMap<Vec<u8>, Vec<u8>>, u64) {
+pub(super) fn recovered(after: u64) -> (Vec<u8>, BTreeMap<Vec<u8>, Vec<u8>>, u64) {
     let memory = Memory::new(1 << 26).unwrap();
     let db = HashDb::create_on(memory.clone(), &options()).unwrap();
     for round in 0..8 {

@@ -1,0 +1,399 @@
+//! Files of whose checkpoint the root is damaged: what they still give, key by key, against the acknowledged history.
+//!
+//! Files are drawn, with overwriting, removals, batches, clears, cleaning, compaction and reopening, and end with a checkpoint
+//! and some changes more. Of each page of the root two bits are wrong, or it is blank or cannot be read; in some cases a part
+//! of the log is blank, too. Such a file opens for writing and for reading only; what it gives is the newest, all else is an
+//! error; nothing is written to it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::super::layout::ROOT_SEED;
+use super::super::open::read_super;
+use super::super::repair::{RepairReport, repair_storage};
+use super::dropped;
+use super::*;
+use crate::Edit;
+use crate::io::Storage;
+use crate::io::over::Over;
+use crate::log::root;
+use crate::testkit::round_seed;
+use crate::testkit::suite::{share, tried_at_least};
+
+const ROOM: u64 = 1 << 26;
+const PAGE: u64 = 4096;
+
+type Key = Vec<u8>;
+type Model = BTreeMap<Key, Option<Vec<u8>>>;
+
+/// A storage of which a page cannot be read.
+#[derive(Debug)]
+struct Unreadable {
+    memory: Arc<Memory>,
+    page: u64,
+}
+
+impl Over for Unreadable {
+    fn below(&self) -> &dyn Storage {
+        self.memory.as_ref()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        if offset < self.page + PAGE && self.page < offset + buf.len() as u64 {
+            let error = std::io::Error::from_raw_os_error(5);
+            return Err(Error::io("cannot read", error).offset(offset));
+        }
+        self.memory.read_at(offset, buf)
+    }
+}
+
+/// A file that was changed in a way of its own, and what it holds.
+fn drawn(random: &mut Random) -> (Vec<u8>, Model) {
+    let options = Options {
+        segment_size: *random.choose(&[4096, 8192, 32 << 10]),
+        ..small()
+    };
+    let memory = Memory::new(ROOM).unwrap();
+    let mut db = HashDb::create_on(memory.clone(), &options).unwrap();
+    let keys = *random.choose(&[10, 100, 1000, 5000]);
+    let changes = random.below(4 * keys) + 20;
+    let removes = random.below(40);
+    let upkeep = random.below(10);
+    let mut model = Model::from([(b"never there".to_vec(), None)]);
+    for change in 0..changes {
+        let key = format!("key-{}", random.below(keys)).into_bytes();
+        let value = random.one_in(500).then(|| vec![7; 20_000]);
+        let value = value.unwrap_or_else(|| format!("{change}-").repeat(random.index(40)).into());
+        match random.below(1000) {
+            0..30 => {
+                let other = format!("key-{}", random.below(keys)).into_bytes();
+                if other != key {
+                    let put = value.clone();
+                    db.update_many(&[&key, &other], &mut |_| {
+                        vec![Edit::Put(put.clone().into()), Edit::Remove]
+                    })
+                    .unwrap();
+                    model.insert(key, Some(value));
+                    model.insert(other, None);
+                }
+            }
+            30 if random.one_in(4) => {
+                db.clear().unwrap();
+                model.values_mut().for_each(|value| *value = None);
+            }
+            31..40 if upkeep > 0 => db.checkpoint().unwrap(),
+            40..50 if upkeep > 3 => {
+                for _ in 0..20 {
+                    db.maintain().unwrap();
+                }
+            }
+            50 if upkeep > 6 => db.compact(&mut |_, _| ()).unwrap(),
+            51 => {
+                db.close().unwrap();
+                db = HashDb::open_on(memory.clone(), &options).unwrap();
+            }
+            of if of % 100 < removes => {
+                db.remove(&key).unwrap();
+                model.insert(key, None);
+            }
+            _ => {
+                db.put(&key, &value).unwrap();
+                model.insert(key, Some(value));
+            }
+        }
+    }
+    db.checkpoint().unwrap();
+    for change in 0..random.below(30) {
+        let key = format!("key-{}", random.below(keys)).into_bytes();
+        if random.one_in(3) {
+            db.remove(&key).unwrap();
+            model.insert(key, None);
+        } else {
+            let value = format!("later-{change}").into_bytes();
+            db.put(&key, &value).unwrap();
+            model.insert(key, Some(value));
+        }
+    }
+    if random.one_in(2) {
+        db.close().unwrap();
+        return (memory.to_vec(), model);
+    }
+    (memory.to_vec(), model)
+}
+
+/// The pages in which the root stands.
+fn pages_of_root(bytes: &[u8]) -> Vec<u64> {
+    let storage = Memory::from_bytes(bytes, ROOM).unwrap();
+    let (_, last) = read_super(storage.as_ref()).unwrap();
+    let mut read = root::Read::from(last.root.unwrap());
+    read.read(storage.as_ref(), last.geometry.salt ^ ROOT_SEED, false)
+        .unwrap();
+    let pages = read.pieces.iter().flat_map(|piece| {
+        (piece.offset / PAGE..(piece.offset + piece.len).div_ceil(PAGE)).map(|page| page * PAGE)
+    });
+    let mut pages: Vec<u64> = pages.collect();
+    pages.dedup();
+    pages
+}
+
+/// The first piece of the root that stands in a page: its first byte there, and how many.
+fn part_in(bytes: &[u8], page: u64) -> (usize, usize) {
+    let storage = Memory::from_bytes(bytes, ROOM).unwrap();
+    let (_, last) = read_super(storage.as_ref()).unwrap();
+    let mut read = root::Read::from(last.root.unwrap());
+    let _found = read.read(storage.as_ref(), last.geometry.salt ^ ROOT_SEED, false);
+    let pieces = read.pieces.iter();
+    let mut parts = pieces.map(|piece| {
+        let from = piece.offset.max(page);
+        (
+            from,
+            (piece.offset + piece.len)
+                .min(page + PAGE)
+                .saturating_sub(from),
+        )
+    });
+    let (from, len) = parts.find(|(_, len)| *len > 0).unwrap();
+    (from as usize, len as usize)
+}
+
+/// Reads all; how many reads are errors.
+fn judge(reader: &dyn crate::engine::Reader, model: &Model, what: &str) -> u64 {
+    let mut failed = 0;
+    for (key, newest) in model {
+        match reader.get(key) {
+            Ok(found) => assert_eq!(&found, newest, "{what}: {}", String::from_utf8_lossy(key)),
+            Err(error) => {
+                assert_eq!(error.kind(), Kind::Corrupted, "{what}: {error}");
+                failed += 1;
+            }
+        }
+    }
+    let present = model.values().filter(|value| value.is_some()).count() as u64;
+    let (mut shown, mut reported) = (0, 0);
+    reader
+        .scan_past(
+            None,
+            &mut |key, value| {
+                let newest = model.get(key).and_then(Option::as_deref);
+                assert_eq!(newest, Some(value), "{what}: a scan");
+                shown += 1;
+                ControlFlow::Continue(())
+            },
+            &mut |_| {
+                reported += 1;
+                Ok(())
+            },
+        )
+        .unwrap();
+    assert!(
+        shown == present || reported > 0,
+        "{what}: {shown} of {present}"
+    );
+    assert_eq!(reader.count(), present, "{what}");
+    failed
+}
+
+/// Opens the file both ways; how many reads are errors. `None`: it does not open.
+fn cost(storage: &Arc<dyn Storage>, model: &Model, what: &str) -> Option<u64> {
+    let options = Options {
+        capacity: ROOM,
+        ..small()
+    };
+    let db = match HashDb::open_on(Arc::clone(storage), &options) {
+        Ok(db) => db,
+        Err(error) => {
+            assert_eq!(error.kind(), Kind::Corrupted, "{what}: {error}");
+            return None;
+        }
+    };
+    let failed = judge(&db, model, what);
+    assert!(!db.damage().is_empty(), "{what}");
+    for refused in [
+        db.put(b"new", b"value"),
+        db.checkpoint(),
+        db.clear(),
+        db.compact(&mut |_, _| ()),
+    ] {
+        assert_eq!(refused.unwrap_err().kind(), Kind::Corrupted, "{what}");
+    }
+    assert!(!db.check(&mut |_, _| ()).unwrap().is_sound(), "{what}");
+    db.sync(crate::Durability::Power).unwrap();
+    db.close().unwrap();
+    let reader = HashReader::open_on(Arc::clone(storage)).unwrap();
+    assert_eq!(judge(&reader, model, what), failed, "{what}");
+    assert!(!reader.damage().is_empty(), "{what}");
+    assert!(!reader.check(&mut |_, _| ()).unwrap().is_sound(), "{what}");
+    Some(failed)
+}
+
+#[test]
+fn a_file_without_its_root_gives_what_is_certain_and_nothing_else() {
+    let (mut cases, mut whole, mut asked, mut failed) = (0, 0, 0, 0);
+    for file in 0..share(400) {
+        let seed = 0x1057 + round_seed() + file;
+        let mut random = Random::new(seed);
+        let (bytes, model) = drawn(&mut random);
+        for (number, page) in pages_of_root(&bytes).into_iter().enumerate() {
+            let mut damaged = bytes.clone();
+            let (from, len) = part_in(&bytes, page);
+            let how = (file as usize + number) % 3;
+            match how {
+                0 => damaged[from..from + len].fill(0),
+                1 => {
+                    damaged[from] ^= 4;
+                    damaged[from + len - 1] ^= 0x11;
+                }
+                _ => {}
+            }
+            let has_two = random.one_in(4);
+            if has_two {
+                let at = 16384 + random.index(bytes.len() - 16384);
+                let end = (at + 600).min(bytes.len());
+                damaged[at..end].fill(0);
+            }
+            let memory = Memory::from_bytes(&damaged, ROOM).unwrap();
+            let storage: Arc<dyn Storage> = if how == 2 {
+                Arc::new(Unreadable {
+                    memory: memory.clone(),
+                    page,
+                })
+            } else {
+                memory.clone()
+            };
+            let what = format!("seed {seed}, page {page:#x}, way {how}, two {has_two}");
+            let cost = cost(&storage, &model, &what);
+            assert!(cost.is_some() || has_two, "{what}: it does not open");
+            let db = HashDb::open_on(Arc::clone(&storage), &small());
+            let doubts = |db: HashDb| db.damage().iter().any(|of| of.affects.is_unbounded());
+            let is_doubted = db.is_ok_and(doubts);
+            assert!(is_doubted || cost == Some(0) || has_two, "{what}");
+            assert_eq!(memory.to_vec()[..damaged.len()], damaged, "{what}");
+            cases += 1;
+            asked += model.len() as u64;
+            whole += u64::from(cost == Some(0));
+            failed += cost.unwrap_or(model.len() as u64);
+        }
+    }
+    tried_at_least(cases, 400, "damaged pages of roots");
+    crate::testkit::tried(&format!(
+        "{cases} damaged roots, {whole} cost nothing, {failed} of {asked} reads failed"
+    ));
+    assert!(whole * 8 >= cases, "{whole} of {cases} cost nothing");
+}
+
+/// A root of many pages: `(file, what it holds)`. Only its last segments were reused.
+fn large() -> (Vec<u8>, Model) {
+    let memory = Memory::new(ROOM).unwrap();
+    let db = HashDb::create_on(memory.clone(), &small()).unwrap();
+    let mut model = Model::from([(b"never there".to_vec(), None)]);
+    for n in 0..20_000u32 {
+        let key = format!("key-{n}").into_bytes();
+        db.put(&key, &n.to_le_bytes()).unwrap();
+        model.insert(key, Some(n.to_le_bytes().to_vec()));
+    }
+    for n in (0..20_000u32).step_by(3) {
+        let key = format!("key-{n}").into_bytes();
+        db.remove(&key).unwrap();
+        model.insert(key, None);
+    }
+    db.compact(&mut |_, _| ()).unwrap();
+    db.checkpoint().unwrap();
+    (memory.to_vec(), model)
+}
+
+/// The pieces before the damaged one state the first parts of the index: these cost nothing, in a repair, too.
+#[test]
+fn damage_of_a_root_costs_the_parts_of_the_index_from_there_on() {
+    let (bytes, model) = large();
+    let pages = pages_of_root(&bytes);
+    assert!(pages.len() > 20, "{} pages", pages.len());
+    let mut costs = Vec::new();
+    let mut doubtful = Vec::new();
+    for page in &pages {
+        let mut damaged = bytes.clone();
+        let (from, len) = part_in(&bytes, *page);
+        damaged[from..from + len].fill(0xa5);
+        let storage: Arc<dyn Storage> = Memory::from_bytes(&damaged, ROOM).unwrap();
+        let what = format!("page {page:#x}");
+        costs.push(cost(&storage, &model, &what).unwrap());
+        if page == &pages[0] || page == &pages[pages.len() / 2] {
+            let (_, last) = read_super(storage.as_ref()).unwrap();
+            let target = HashDb::create_on(Memory::new(ROOM).unwrap(), &small()).unwrap();
+            let mut report = RepairReport::default();
+            repair_storage(&storage, &last, &target, &mut report, &mut |_, _| ()).unwrap();
+            doubtful.push(report.doubtful);
+        }
+    }
+    let present = model.values().filter(|value| value.is_some()).count() as u64;
+    costs.sort_unstable();
+    let (least, most) = (costs[0], costs[costs.len() - 1]);
+    assert!(most > present / 2, "{costs:?}");
+    assert!(least < most / 10, "{costs:?}");
+    assert!(doubtful[1] < doubtful[0] * 2 / 3, "{doubtful:?}");
+}
+
+/// Removals and overwriting, but no cleaning: all history is there.
+#[test]
+fn a_file_of_which_no_segment_was_reused_loses_nothing_with_its_root() {
+    let memory = Memory::new(ROOM).unwrap();
+    let db = HashDb::create_on(memory.clone(), &small()).unwrap();
+    let mut model = Model::from([(b"never there".to_vec(), None)]);
+    for n in 0..3000u32 {
+        let key = (n % 700).to_le_bytes().to_vec();
+        if n % 5 == 0 {
+            db.remove(&key).unwrap();
+            model.insert(key, None);
+        } else {
+            db.put(&key, &n.to_le_bytes()).unwrap();
+            model.insert(key, Some(n.to_le_bytes().to_vec()));
+        }
+    }
+    db.checkpoint().unwrap();
+    let bytes = memory.to_vec();
+    for page in pages_of_root(&bytes) {
+        let mut damaged = bytes.clone();
+        let (from, len) = part_in(&bytes, page);
+        damaged[from..from + len].fill(0);
+        let storage: Arc<dyn Storage> = Memory::from_bytes(&damaged, ROOM).unwrap();
+        assert_eq!(cost(&storage, &model, "no cleaning"), Some(0));
+        // Of a segment in the middle a part is lost besides: what follows it is certain.
+        for segment in [3, 8, 13] {
+            let at = 16384 + segment * 4096 + 1024;
+            damaged[at..at + 500].fill(0);
+            let storage: Arc<dyn Storage> = Memory::from_bytes(&damaged, ROOM).unwrap();
+            let failed = cost(&storage, &model, &format!("{at:#x} is blank")).unwrap();
+            assert!(failed > 0 && failed < model.len() as u64, "{failed}");
+        }
+    }
+}
+
+/// Segments that a recovery dropped have headers, and later sequences than the segment that the log went on from.
+#[test]
+fn segments_that_a_recovery_dropped_do_not_come_back_without_the_root() {
+    let mut stale = 0;
+    for after in 1..4 {
+        let (bytes, held, ends) = dropped::recovered(after);
+        stale += u32::from(dropped::place_of_sequence(&bytes, ends + 1).is_some());
+        let memory = Memory::from_bytes(&bytes, ROOM).unwrap();
+        let db = HashDb::open_on(memory.clone(), &dropped::options()).unwrap();
+        db.put(b"one more", b"value").unwrap();
+        db.checkpoint().unwrap();
+        let mut bytes = memory.to_vec();
+        drop(db);
+        let held = held.into_iter().map(|(key, value)| (key, Some(value)));
+        let mut model: Model = held.collect();
+        model.insert(b"one more".to_vec(), Some(b"value".to_vec()));
+        let (from, len) = part_in(&bytes, pages_of_root(&bytes)[0]);
+        bytes[from..from + len].fill(0);
+        // With the segment with which the log ended, too, nothing states that what follows it was dropped.
+        let at = dropped::place_of_sequence(&bytes, ends).unwrap();
+        for blank in [0, 64, 16384] {
+            let mut damaged = bytes.clone();
+            damaged[at..at + blank].fill(0);
+            let storage: Arc<dyn Storage> = Memory::from_bytes(&damaged, ROOM).unwrap();
+            let what = format!("{after} segments after, {blank} bytes blank");
+            cost(&storage, &model, &what).unwrap();
+        }
+    }
+    assert!(stale > 2, "{stale} segments were there still");
+}
