@@ -282,3 +282,36 @@ fn many_buckets_are_locked_in_one_order() {
         }
     });
 }
+
+/// What a source keeps until a stripe is in memory was once dropped before the stripe was built.
+#[test]
+fn a_stripe_that_could_not_be_built_is_not_reported_as_loaded() {
+    #[derive(Default)]
+    struct Source {
+        loads: AtomicU64,
+        loaded: AtomicU64,
+    }
+    impl super::Source for Source {
+        fn load(&self, _stripe: usize) -> Result<Vec<u64>> {
+            let is_first = self.loads.fetch_add(1, Ordering::Relaxed) == 0;
+            // More than a chunk holds, of one tag: no further bits distinguish them.
+            let count = if is_first { 4 * shape::ENTRIES_MAX } else { 1 };
+            let place = |at| 7 + at as u64;
+            Ok((0..count).map(|at| entry(hash_of(7), place(at))).collect())
+        }
+
+        fn loaded(&self, _stripe: usize) {
+            self.loaded.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let source = Arc::new(Source::default());
+    let index = Index::cold(Arc::clone(&source) as Arc<dyn super::Source>).unwrap();
+    let stripe = hash_of(7).stripe();
+    let error = index.warm(stripe).unwrap_err();
+    assert_eq!(error.kind(), crate::error::Kind::Full, "{error}");
+    assert!(!index.is_warm(stripe));
+    assert_eq!(source.loaded.load(Ordering::Relaxed), 0);
+    assert!(contains(&index, 7));
+    let counts = [&source.loads, &source.loaded].map(|count| count.load(Ordering::Relaxed));
+    assert_eq!(counts, [2, 1]);
+}

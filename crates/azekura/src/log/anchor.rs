@@ -205,25 +205,25 @@ pub fn read_extent(
     seed: u32,
     what: &str,
 ) -> Result<Vec<u8>> {
-    read_summed(storage, extent, seed, what, false).map(|(bytes, _)| bytes)
+    read_verified(storage, extent, seed, what, false).map(|(bytes, _)| bytes)
 }
 
 /// As [`read_extent`], but one wrong bit is read as it was written (`format::flipped`); the offset of its byte, too.
-pub fn read_extent_mended(
+pub fn read_extent_corrected(
     storage: &dyn Storage,
     extent: Extent,
     seed: u32,
     what: &str,
 ) -> Result<(Vec<u8>, Option<u64>)> {
-    read_summed(storage, extent, seed, what, true)
+    read_verified(storage, extent, seed, what, true)
 }
 
-fn read_summed(
+fn read_verified(
     storage: &dyn Storage,
     extent: Extent,
     seed: u32,
     what: &str,
-    mends: bool,
+    corrects: bool,
 ) -> Result<(Vec<u8>, Option<u64>)> {
     let damaged = |how: &str| {
         Error::new(Kind::Corrupted, format!("{what} {how}"))
@@ -242,7 +242,7 @@ fn read_summed(
     if computed == extent.crc {
         return Ok((bytes, None));
     }
-    let bit = mends.then(|| bit_of_sum(computed ^ extent.crc, bytes.len()));
+    let bit = corrects.then(|| bit_of_sum(computed ^ extent.crc, bytes.len()));
     let Some(bit) = bit.flatten() else {
         let sums = format!("stored {:08x}, computed {computed:08x}", extent.crc);
         return Err(damaged("is damaged").detail(sums));

@@ -171,7 +171,7 @@ impl Log {
             let (at, blank) = match stop {
                 Stop::Ended => {
                     // An end frame stands where the frames end.
-                    self.bury_rest(index, walked);
+                    self.count_rest_dead(index, walked);
                     let next = self.next_of(index, sequence, trust, pass, &mut found.mends)?;
                     if let Some((next, next_sequence)) = next {
                         (index, sequence) = (next, next_sequence);
@@ -215,7 +215,7 @@ impl Log {
                     found.holes += 1;
                     match behind {
                         Some(behind) => self.segments.bury(index, u64::from(behind - at)),
-                        None => self.bury_rest(index, u64::from(at)),
+                        None => self.count_rest_dead(index, u64::from(at)),
                     }
                     from = behind;
                 }
@@ -225,7 +225,7 @@ impl Log {
 
     /// Counts what lies in a segment from this offset on as dead: nothing was published there. Of a large one, which is left
     /// of a value that was never published, cleaning gives all of it back.
-    fn bury_rest(&self, index: u32, at: u64) {
+    fn count_rest_dead(&self, index: u32, at: u64) {
         let room = self.segments.seed(index).map_or(0, |(_, room)| room);
         let rest = room.saturating_sub(at);
         if room > self.geometry.segment_size() {

@@ -19,7 +19,7 @@
 
 use std::collections::BTreeSet;
 
-use super::anchor::{Extent, read_extent, read_extent_mended, remedy};
+use super::anchor::{Extent, read_extent, read_extent_corrected, remedy};
 use super::parts::{self, Parts};
 use super::segment::{Claim, Use};
 use super::{Geometry, Log};
@@ -178,7 +178,7 @@ pub struct Read {
     /// Where its pieces are; if one could not be read, that one last.
     pub pieces: Vec<Extent>,
     /// Whether a bit of it was flipped back.
-    pub is_mended: bool,
+    pub is_corrected: bool,
     next: Option<Extent>,
 }
 
@@ -191,9 +191,9 @@ impl Read {
         }
     }
 
-    /// Reads all of it, and verifies it with `seed`; one flipped bit of a piece is flipped back, if `mends`. `Corrupted`, with the
+    /// Reads all of it, and verifies it with `seed`; one flipped bit of a piece is flipped back, if `corrects`. `Corrupted`, with the
     /// offset of the piece.
-    pub fn read(&mut self, storage: &dyn Storage, seed: u32, mends: bool) -> Result<()> {
+    pub fn read(&mut self, storage: &dyn Storage, seed: u32, corrects: bool) -> Result<()> {
         let mut seen = BTreeSet::new();
         while let Some(extent) = self.next {
             // No writer gives pieces that go in a circle.
@@ -210,9 +210,9 @@ impl Read {
                 );
             }
             self.pieces.push(extent);
-            let mut piece = if mends {
-                let (piece, bit) = read_extent_mended(storage, extent, seed, WHAT)?;
-                self.is_mended |= bit.is_some();
+            let mut piece = if corrects {
+                let (piece, bit) = read_extent_corrected(storage, extent, seed, WHAT)?;
+                self.is_corrected |= bit.is_some();
                 piece
             } else {
                 read_extent(storage, extent, seed, WHAT)?
@@ -257,9 +257,9 @@ mod tests {
             .unwrap()
     }
 
-    fn read(storage: &dyn Storage, first: Extent, mends: bool) -> (Result<()>, Read) {
+    fn read(storage: &dyn Storage, first: Extent, corrects: bool) -> (Result<()>, Read) {
         let mut read = Read::from(first);
-        (read.read(storage, SEED, mends), read)
+        (read.read(storage, SEED, corrects), read)
     }
 
     /// Takes all segments of a device that is full, and frees every other one, so that there are no neighbours.

@@ -22,7 +22,7 @@ use super::space::{Breadth, List, Told};
 use crate::error::{Error, Kind, Result};
 use crate::format::checksum::crc;
 use crate::format::superblock::Superblock;
-use crate::log::anchor::{Extent, Needed, read_extent_mended};
+use crate::log::anchor::{Extent, Needed, read_extent_corrected};
 use crate::log::parts::{self, Parts};
 use crate::log::root::{self, Room};
 use crate::log::segment::{left_by_growth, whole_step};
@@ -306,7 +306,7 @@ impl Core {
             if let Some(image) = told.image.filter(|image| sparse.holds(image.offset)) {
                 let seed = list_seed(self.salt, at as u32);
                 let storage = self.log.storage().as_ref();
-                match read_extent_mended(storage, image, seed, "the list of a group") {
+                match read_extent_corrected(storage, image, seed, "the list of a group") {
                     Err(error) if is_unreadable(&error) => {}
                     read => {
                         let (bytes, _) = read?;

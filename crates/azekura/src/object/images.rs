@@ -17,7 +17,7 @@ use super::space;
 use crate::damage::Damage;
 use crate::error::{Error, Kind, Result};
 use crate::io::Storage;
-use crate::log::anchor::{Extent, read_extent, read_extent_mended};
+use crate::log::anchor::{Extent, read_extent, read_extent_corrected};
 use crate::weave::Mutex;
 
 /// Images of a checkpoint.
@@ -73,7 +73,7 @@ impl Images {
         let read = match &self.corrected {
             None => read_extent(storage, extent, seed, what),
             Some(corrected) => {
-                read_extent_mended(storage, extent, seed, what).map(|(bytes, bit)| {
+                read_extent_corrected(storage, extent, seed, what).map(|(bytes, bit)| {
                     if let Some(offset) = bit {
                         corrected.add(Damage::of_bit(storage.path(), offset, what));
                     }

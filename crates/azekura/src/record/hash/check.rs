@@ -15,7 +15,7 @@ use rapidhash::v3::RapidSecrets;
 use super::Core;
 use super::layout::{Image, ROOT_SEED};
 use super::open::damaged_slots;
-use super::recover::Known;
+use super::recover::{Known, corrected_bit};
 use crate::engine::CheckReport;
 use crate::epoch::{self, Pin};
 use crate::error::Result;
@@ -197,7 +197,14 @@ impl Checked<'_> {
         }
         for (stripe, image) in self.images.iter().enumerate() {
             match Core::read_image(storage.as_ref(), salt, stripe, *image) {
-                Ok(_) => report.bytes += image.extent.len,
+                Ok((_, None)) => report.bytes += image.extent.len,
+                Ok((_, Some(offset))) => {
+                    let damage = corrected_bit(storage.path(), offset).to_string();
+                    // Opening or a read may have noted it.
+                    if !report.damage.contains(&damage) {
+                        report.note(damage);
+                    }
+                }
                 Err(error) => report.note(error.to_string()),
             }
         }

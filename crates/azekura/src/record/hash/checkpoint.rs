@@ -24,7 +24,7 @@ use crate::error::{Error, Kind, Result};
 use crate::format::superblock::Superblock;
 use crate::index::hash::STRIPES;
 use crate::io::Storage;
-use crate::log::anchor::{Extent, Needed, read_extent, read_extent_mended, remedy};
+use crate::log::anchor::{Extent, Needed, read_extent_corrected, remedy};
 use crate::log::parts::{self, Parts};
 use crate::log::root::{self, Room};
 use crate::log::{Claim, End, Geometry, Log, Reserve, Segment, Segments, Use};
@@ -72,7 +72,7 @@ pub(super) struct Checkpoint {
     /// Where the pieces of its root are.
     pub(super) root: Vec<Extent>,
     /// Whether a bit of the root on storage is not as it was written.
-    pub(super) is_root_mended: bool,
+    pub(super) is_root_corrected: bool,
     /// Segments of the log, as its root lists them.
     pub(super) log: Vec<Segment>,
     /// Where the next image goes.
@@ -310,12 +310,12 @@ impl Core {
         let (moment, mut stripes) = {
             let _alone = self.gate.alone();
             let start = self.log.end();
-            let mended = self.known.take_mended();
-            for stripe in &mended {
+            let corrected = self.known.take_corrected();
+            for stripe in &corrected {
                 self.index.mark_dirty(*stripe);
             }
-            let nothing_new = !state.is_root_mended
-                && mended.is_empty()
+            let nothing_new = !state.is_root_corrected
+                && corrected.is_empty()
                 && state
                     .superblock
                     .as_ref()
@@ -474,7 +474,7 @@ impl Core {
         self.write_super(state, payload)?;
         state.images = root.images;
         state.root = pieces;
-        state.is_root_mended = false;
+        state.is_root_corrected = false;
         state.log = root.needed.log;
         state.keep_together(geometry);
         self.keep_for_checkpoint(state);
@@ -507,26 +507,8 @@ impl Core {
         );
     }
 
-    /// Reads a stripe's image and verifies it.
+    /// Reads a stripe's image and verifies it. One wrong bit is read as it was written; then the offset of its byte, too.
     pub(super) fn read_image(
-        storage: &dyn Storage,
-        salt: u32,
-        stripe: usize,
-        image: Image,
-    ) -> Result<Vec<u64>> {
-        if image.is_empty() {
-            return Ok(Vec::new());
-        }
-        let seed = image_seed(salt, stripe);
-        decode_image(
-            storage,
-            image,
-            &read_extent(storage, image.extent, seed, PART)?,
-        )
-    }
-
-    /// As [`read_image`](Self::read_image), but one wrong bit is read as it was written; the offset of its byte, too.
-    pub(super) fn read_image_mended(
         storage: &dyn Storage,
         salt: u32,
         stripe: usize,
@@ -536,17 +518,14 @@ impl Core {
             return Ok((Vec::new(), None));
         }
         let seed = image_seed(salt, stripe);
-        let (bytes, bit) = read_extent_mended(storage, image.extent, seed, PART)?;
-        Ok((decode_image(storage, image, &bytes)?, bit))
+        let (bytes, bit) = read_extent_corrected(storage, image.extent, seed, PART)?;
+        let entries = image::decode(&bytes, image.count).ok_or_else(|| {
+            Error::new(Kind::Corrupted, format!("{PART} is damaged"))
+                .at(storage.path())
+                .offset(image.extent.offset)
+                .detail(format!("it does not hold {} entries", image.count))
+                .remedy(remedy(storage))
+        })?;
+        Ok((entries, bit))
     }
-}
-
-fn decode_image(storage: &dyn Storage, image: Image, bytes: &[u8]) -> Result<Vec<u64>> {
-    image::decode(bytes, image.count).ok_or_else(|| {
-        Error::new(Kind::Corrupted, format!("{PART} is damaged"))
-            .at(storage.path())
-            .offset(image.extent.offset)
-            .detail(format!("it does not hold {} entries", image.count))
-            .remedy(remedy(storage))
-    })
 }

@@ -152,7 +152,7 @@ pub struct Root {
     /// Where it stands itself, if it was read.
     pub pieces: Vec<Extent>,
     /// Whether one bit of it was flipped back when it was read.
-    pub is_mended: bool,
+    pub is_corrected: bool,
 }
 
 impl Root {
@@ -162,7 +162,7 @@ impl Root {
             images: vec![Image::default(); STRIPES],
             needed: Needed::default(),
             pieces: Vec::new(),
-            is_mended: false,
+            is_corrected: false,
         }
     }
 

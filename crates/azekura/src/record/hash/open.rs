@@ -198,7 +198,7 @@ impl HashDb {
             payload: last.encode(),
         };
         log.write_durably(found_super.slot_offset(), &found_super.encode())?;
-        bury(&log, &mut replay);
+        count_dead(&log, &mut replay);
         keep_for_next_checkpoint(&log, &last, &root);
         log.segments().finish_adoption()?;
         if replay.is_damaged() {
@@ -229,7 +229,7 @@ impl HashDb {
             superblock: Some((sequence, last.clone())),
             images: root.images,
             root: root.pieces,
-            is_root_mended: root.is_mended,
+            is_root_corrected: root.is_corrected,
             log: root.needed.log,
             ..Checkpoint::default()
         };
@@ -285,7 +285,7 @@ impl HashDb {
             superblock: Some((sequence, last)),
             images: root.images,
             root: root.pieces,
-            is_root_mended: root.is_mended,
+            is_root_corrected: root.is_corrected,
             log: root.needed.log,
             ..Checkpoint::default()
         };
@@ -528,7 +528,7 @@ pub(super) fn read_root(storage: &dyn Storage, last: &Super) -> Result<Root> {
     })?;
     Ok(Root {
         pieces: read.pieces,
-        is_mended: read.is_mended,
+        is_corrected: read.is_corrected,
         ..root
     })
 }
@@ -543,7 +543,7 @@ fn keep_for_next_checkpoint(log: &Log, last: &Super, root: &Root) {
 }
 
 /// Counts as dead what replay says is not needed, and all of the segments before the one in which everything was cleared.
-fn bury(log: &Log, replay: &mut Replay) {
+fn count_dead(log: &Log, replay: &mut Replay) {
     for (address, len) in replay.dead.drain(..) {
         log.bury(address, len);
     }

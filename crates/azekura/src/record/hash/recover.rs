@@ -74,7 +74,7 @@ pub(super) struct Cold {
 pub(super) struct Known {
     list: Mutex<Vec<Damage>>,
     /// Stripes of which a wrong bit was read as it was written, and whose images are still to be written again.
-    mended: Mutex<Vec<usize>>,
+    corrected: Mutex<Vec<usize>>,
     /// What was last written before this position may have been changed since.
     unsure_before: Option<LogPosition>,
     /// As far as the root of the checkpoint could not be read: see `lost_root`.
@@ -106,15 +106,14 @@ impl Known {
 
     /// A wrong bit in the image of a stripe was read as it was written.
     #[cold]
-    fn note_mended(&self, stripe: usize, path: &Path, offset: u64) {
-        let what = "a part of the index checkpoint";
-        self.note(Damage::of_bit(path, offset, what));
-        self.mended.lock().push(stripe);
+    fn note_corrected(&self, stripe: usize, path: &Path, offset: u64) {
+        self.note(corrected_bit(path, offset));
+        self.corrected.lock().push(stripe);
     }
 
     /// Stripes whose images are to be written again.
-    pub(super) fn take_mended(&self) -> Vec<usize> {
-        std::mem::take(&mut self.mended.lock())
+    pub(super) fn take_corrected(&self) -> Vec<usize> {
+        std::mem::take(&mut self.corrected.lock())
     }
 
     /// Whether any damage is known.
@@ -161,6 +160,11 @@ impl Known {
             None => error,
         }
     }
+}
+
+/// A wrong bit in the image of a stripe, in the byte at `offset`.
+pub(super) fn corrected_bit(path: &Path, offset: u64) -> Damage {
+    Damage::of_bit(path, offset, "a part of the index checkpoint")
 }
 
 /// Collects what replay says.
@@ -238,11 +242,10 @@ impl Replay {
             last.start,
             trust,
             &mut |address, frame| {
-                let mut replay = replay.borrow_mut();
-                replay.record(address, &frame, last.count);
-                if frame.header.kind == FrameKind::Clear {
-                    replay.cleared = log.position(address).map_or(1, |at| at.sequence);
-                }
+                let sequence = log.position(address).map_or(1, |at| at.sequence);
+                replay
+                    .borrow_mut()
+                    .record((address, sequence), &frame, last.count);
                 Ok(())
             },
             &mut |lost| {
@@ -322,8 +325,13 @@ impl Replay {
         }
     }
 
-    /// One record of the log.
-    pub(super) fn record(&mut self, address: Address, frame: &Frame<'_>, base: u64) {
+    /// One record of the log, at this address in the segment of this sequence; at the checkpoint there were `base` records.
+    pub(super) fn record(
+        &mut self,
+        (address, sequence): (Address, u64),
+        frame: &Frame<'_>,
+        base: u64,
+    ) {
         let kind = frame.header.kind;
         if kind == FrameKind::Clear {
             let before = std::mem::take(&mut self.stripes);
@@ -340,6 +348,7 @@ impl Replay {
             *self = Self::new(self.secrets);
             self.damage = damage;
             self.unlisted = unlisted;
+            self.cleared = sequence;
             self.count = -base.cast_signed();
             drop(before);
             return;
@@ -412,7 +421,7 @@ impl Source for Cold {
     fn load(&self, stripe: usize) -> Result<Vec<u64>> {
         let image = self.images[stripe];
         let storage = self.log.storage().as_ref();
-        let read = Core::read_image_mended(storage, self.salt, stripe, image);
+        let read = Core::read_image(storage, self.salt, stripe, image);
         let mut replayed = self.replayed[stripe].lock();
         let (mut entries, bit) = read.inspect_err(|error| {
             if matches!(error.kind(), Kind::Corrupted | Kind::Io) {
@@ -425,7 +434,7 @@ impl Source for Cold {
             replayed.dead = dead;
         }
         if let Some(offset) = bit {
-            self.known.note_mended(stripe, storage.path(), offset);
+            self.known.note_corrected(stripe, storage.path(), offset);
         }
         Ok(entries)
     }

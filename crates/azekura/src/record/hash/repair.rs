@@ -292,7 +292,7 @@ impl Known {
         report: &mut RepairReport,
     ) -> Self {
         let salt = last.geometry.salt;
-        let places_of = |(stripe, image): (usize, &Image)| match Core::read_image_mended(
+        let places_of = |(stripe, image): (usize, &Image)| match Core::read_image(
             storage, salt, stripe, *image,
         ) {
             Ok((entries, _)) => {

@@ -9,7 +9,7 @@ use super::*;
 use crate::epoch;
 use crate::index::Source as _;
 use crate::index::hash::STRIPES;
-use crate::log::Address;
+use crate::log::{Address, Claim};
 use crate::record::hash::recover::Replay;
 
 /// A clear once let the stripe that was being loaded come back: `count` was 0, and a scan showed some records.
@@ -72,7 +72,7 @@ fn a_load_that_came_to_nothing_is_made_again_whole() {
         epoch: 1,
     };
     log.recover(start, trust, &mut |address, frame| {
-        replay.record(address, &frame, 0);
+        replay.record((address, 1), &frame, 0);
         Ok(())
     })
     .unwrap();
@@ -102,6 +102,104 @@ fn a_load_that_came_to_nothing_is_made_again_whole() {
         cold.loaded(stripe);
     }
     assert!(dead(&log) > before);
+}
+
+/// An image may be newer than the place where replay begins: an earlier frame then replaces what a later one brings back. That
+/// one was once counted as dead all the same, and again when it was replaced.
+#[test]
+fn a_frame_that_an_image_held_before_replay_reached_it_is_not_dead() {
+    let memory = Memory::new(1 << 26).unwrap();
+    let db = HashDb::create_on(memory.clone(), &small()).unwrap();
+    let start = db.log().end();
+    let key = b"key";
+    db.put(key, &[1; 100]).unwrap();
+    db.put(key, &[2; 300]).unwrap();
+    let hash = Hash::of_key(key, &db.core.secrets);
+    let mut replay = Replay::new(db.core.secrets);
+    let trust = crate::log::recover::Trust {
+        trusted: true,
+        durable: LogPosition::default(),
+        live: true,
+        shared: false,
+        epoch: 1,
+    };
+    let mut frames = Vec::new();
+    let log = Arc::clone(&db.core.log);
+    log.recover(start, trust, &mut |address, frame| {
+        frames.push((address, frame.len()));
+        replay.record((address, 1), &frame, 0);
+        Ok(())
+    })
+    .unwrap();
+    let [(_, first), (second, _)] = frames[..] else {
+        panic!("{} frames", frames.len())
+    };
+    let mut entries = vec![crate::index::entry(hash, second.0)];
+    let bytes = crate::record::hash::image::encode(&mut entries);
+    let (salt, stripe, offset) = (log.geometry().salt, hash.stripe(), memory.size().unwrap());
+    memory.resize(offset + bytes.len() as u64).unwrap();
+    memory.write_at(offset, &bytes).unwrap();
+    let seed = layout::image_seed(salt, stripe);
+    let mut images = vec![layout::Image::default(); STRIPES];
+    images[stripe] = layout::Image {
+        count: 1,
+        extent: crate::log::anchor::Extent {
+            offset,
+            len: bytes.len() as u64,
+            crc: crate::format::checksum::crc(seed, &bytes),
+        },
+    };
+    let dead = || {
+        let in_use = log.segments().in_use(Use::Log);
+        in_use.iter().map(|segment| segment.dead).sum::<u64>()
+    };
+    let before = dead();
+    let cold = replay.into_cold(Arc::clone(&log), salt, images);
+    assert_eq!(cold.load(stripe).unwrap(), entries);
+    cold.loaded(stripe);
+    assert_eq!(dead() - before, first as u64);
+}
+
+/// A checkpoint that there is no room for leaves what was changed for the next one: else the next begins after changes that no
+/// image holds.
+#[test]
+fn what_a_refused_checkpoint_left_out_is_in_the_next() {
+    let memory = Memory::new(1 << 26).unwrap();
+    let db = HashDb::create_on(memory.clone(), &small()).unwrap();
+    for i in 0..2000u32 {
+        db.put(&i.to_le_bytes(), b"before").unwrap();
+    }
+    db.checkpoint().unwrap();
+    for i in 0..1000u32 {
+        db.put(&i.to_le_bytes(), b"after").unwrap();
+    }
+    let segments = db.log().segments();
+    memory.set_limit(memory.size().unwrap());
+    let mut taken = Vec::new();
+    let take = || segments.space().take(1, 0, Use::Other, Claim::Checkpoint);
+    while let Ok(index) = take() {
+        taken.push((index, 1));
+    }
+    let error = db.core.checkpoint_in_parts(None).unwrap_err();
+    assert_eq!(error.kind(), Kind::Full, "{error}");
+    for (index, _) in &taken {
+        segments.retire(*index);
+    }
+    segments.release(&taken);
+    segments.reap_to_the_last();
+    memory.set_limit(1 << 26);
+    db.checkpoint().unwrap();
+    let killed = Memory::from_bytes(&memory.to_vec(), 1 << 26).unwrap();
+    drop(db);
+    let db = HashDb::open_on(killed, &small()).unwrap();
+    for i in 0..2000u32 {
+        let wanted = if i < 1000 { &b"after"[..] } else { b"before" };
+        assert_eq!(
+            db.get(&i.to_le_bytes()).unwrap().as_deref(),
+            Some(wanted),
+            "{i}"
+        );
+    }
 }
 
 /// The slot of an insertion under way holds an address beyond any map.

@@ -1,10 +1,15 @@
-//! What a reader of another process is shown is a copy.
+//! What a reader of another process is shown is a copy; and what a copy of the file states that was made beside a writer.
 //!
 //! The writer may reuse the segment at any moment, also after a frame was verified and before its key is used. Readers beside
 //! a writer are tried by `tests/conformance.rs`; here it is seen what one frame becomes.
 
+use std::sync::Arc;
+
 use super::*;
+use crate::format::superblock::SLOT_SIZE;
+use crate::io::over::Over;
 use crate::log::LogPosition;
+use crate::log::Use;
 use crate::log::recover::Trust;
 
 /// Replay and following once lent the frames as they stood in the mapping, and took key and hash from there afterwards.
@@ -47,4 +52,79 @@ fn a_frame_of_a_shared_log_does_not_change_while_it_is_used() {
         (b"ten".to_vec(), vec![10; 100]),
     ];
     assert_eq!(shown, wanted);
+}
+
+type Hook = Box<dyn FnOnce() + Send>;
+
+/// A storage that does something once, after the second slot of the superblock was written.
+struct Hooked {
+    memory: Arc<Memory>,
+    hook: std::sync::Mutex<Option<Hook>>,
+}
+
+impl std::fmt::Debug for Hooked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Hooked")
+    }
+}
+
+impl Over for Hooked {
+    fn below(&self) -> &dyn Storage {
+        self.memory.as_ref()
+    }
+
+    fn write_durably(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.memory.write_durably(offset, bytes)?;
+        if offset == SLOT_SIZE
+            && let Some(hook) = self.hook.lock().unwrap().take()
+        {
+            hook();
+        }
+        Ok(())
+    }
+}
+
+/// The copy has the superblock of its checkpoint, and the log to a later end: writers open segments in between, whose sequences
+/// the copy must not give again.
+#[test]
+fn a_copy_made_beside_a_writer_goes_on_with_new_sequences() {
+    let memory = Memory::new(1 << 26).unwrap();
+    let storage = Arc::new(Hooked {
+        memory,
+        hook: std::sync::Mutex::default(),
+    });
+    let db = Arc::new(HashDb::create_on(storage.clone(), &small()).unwrap());
+    db.checkpoint().unwrap();
+    db.put(b"before", b"value").unwrap();
+    let writer = Arc::clone(&db);
+    *storage.hook.lock().unwrap() = Some(Box::new(move || {
+        for i in 0..40u32 {
+            writer.put(&i.to_le_bytes(), &[1; 400]).unwrap();
+        }
+    }));
+    let copied = Memory::new(1 << 26).unwrap();
+    db.core.copy_onto(copied.as_ref(), &mut |_, _| ()).unwrap();
+    assert!(storage.hook.lock().unwrap().is_none());
+    let before = db.log().segments().in_use(Use::Log).len();
+    assert!(before > 4, "{before} segments");
+    let copy = HashDb::open_on(copied.clone(), &small()).unwrap();
+    assert_eq!(copy.count(), 41);
+    for i in 40..200u32 {
+        copy.put(&i.to_le_bytes(), &[2; 400]).unwrap();
+    }
+    let sequences = |db: &HashDb| {
+        let in_use = db.log().segments().in_use(Use::Log);
+        let all: Vec<u64> = in_use.iter().map(|segment| segment.sequence).collect();
+        (all.len(), all.into_iter().collect::<HashSet<u64>>().len())
+    };
+    let (segments, distinct) = sequences(&copy);
+    assert_eq!(segments, distinct, "each sequence is of one segment");
+    let killed = Memory::from_bytes(&copied.to_vec(), 1 << 26).unwrap();
+    drop(copy);
+    let copy = HashDb::open_on(killed, &small()).unwrap();
+    assert_eq!(copy.count(), 201);
+    for i in 0..200u32 {
+        let value = copy.get(&i.to_le_bytes()).unwrap();
+        assert_eq!(value, Some(vec![if i < 40 { 1 } else { 2 }; 400]));
+    }
 }

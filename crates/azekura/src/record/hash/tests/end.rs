@@ -3,9 +3,10 @@
 //! file that was not closed.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use super::*;
+use crate::io::over::Over;
 use crate::log::{End, Segment, Use};
 
 /// The end and the open segment were once two truths, and between them the end was past all of a segment that was just
@@ -199,4 +200,143 @@ fn room_of_a_value_that_a_killed_thread_never_published_is_dead() {
     assert!(large(&segments) && dead >= 40_000, "{segments:?}");
     db.compact(&mut |_, _| ()).unwrap();
     assert!(!large(&of_log(&db)), "{:?}", of_log(&db));
+}
+
+/// A follower may begin in a segment after that was chosen to be cleaned, and before it is retired.
+#[test]
+fn a_segment_in_which_a_follower_stands_is_not_retired() {
+    let db = HashDb::create_on(Memory::new(1 << 26).unwrap(), &small()).unwrap();
+    for i in 0..100u32 {
+        db.put(&i.to_le_bytes(), &[1; 200]).unwrap();
+    }
+    let from = db.position();
+    let chosen = db.log().end().segment();
+    for i in 0..100u32 {
+        db.put(&i.to_le_bytes(), &[2; 200]).unwrap();
+    }
+    let is_in_use = || {
+        let in_use = db.log().segments().in_use(Use::Log);
+        in_use.iter().any(|segment| segment.index == chosen)
+    };
+    let mut follower = db.log().follow(Some(from)).unwrap();
+    db.log().retire_unless_followed(chosen, from.sequence);
+    assert!(is_in_use());
+    let shown = follower.advance(&mut |_, _| ControlFlow::Continue(()));
+    assert_eq!(shown.unwrap(), 100);
+    drop(follower);
+    db.log().retire_unless_followed(chosen, from.sequence);
+    assert!(!is_in_use());
+}
+
+/// A storage of a system that does not state which boot it is.
+#[derive(Debug)]
+struct Bootless(Arc<Memory>);
+
+impl Over for Bootless {
+    fn below(&self) -> &dyn Storage {
+        self.0.as_ref()
+    }
+
+    fn boot_id(&self) -> [u8; 16] {
+        [0; 16]
+    }
+}
+
+/// Without a boot id the power may have been lost since: what was not synced and does not verify was never there.
+#[test]
+fn a_system_without_a_boot_id_may_have_lost_power() {
+    let memory = Memory::new(1 << 26).unwrap();
+    let db = HashDb::create_on(Arc::new(Bootless(memory.clone())), &small()).unwrap();
+    db.put(b"synced", b"value").unwrap();
+    db.sync(Durability::Power).unwrap();
+    let at = db.log().end();
+    db.put(b"not synced", &[7; 100]).unwrap();
+    let mut bytes = memory.to_vec();
+    drop(db);
+    let at = 16384 + at.segment() as usize * 4096 + at.offset().unwrap() as usize;
+    bytes[at + 16..at + 100].fill(0xa5);
+    let open = |storage: Arc<dyn Storage>| HashDb::open_on(storage, &small()).unwrap();
+    let cut = Memory::from_bytes(&bytes, 1 << 26).unwrap();
+    let db = open(Arc::new(Bootless(cut)));
+    assert!(db.damage().is_empty(), "{:?}", db.damage());
+    assert_eq!(db.get(b"synced").unwrap(), Some(b"value".to_vec()));
+    assert_eq!(db.get(b"not synced").unwrap(), None);
+    db.put(b"not synced", b"later").unwrap();
+}
+
+/// Of all that was there before a clear nothing is live; of what was put after it, everything. Once all segments counted as
+/// dead when the process was killed after a clear.
+#[test]
+fn after_a_clear_and_a_kill_what_was_put_since_is_live() {
+    let memory = Memory::new(1 << 26).unwrap();
+    let db = HashDb::create_on(memory.clone(), &small()).unwrap();
+    for i in 0..40u32 {
+        db.put(&i.to_le_bytes(), &[1; 200]).unwrap();
+    }
+    db.clear().unwrap();
+    for i in 0..40u32 {
+        db.put(&i.to_le_bytes(), &[2; 200]).unwrap();
+    }
+    let killed = Memory::from_bytes(&memory.to_vec(), 1 << 26).unwrap();
+    let (_, wanted) = db.core.log_bytes();
+    let checkpoint = db.core.checkpoint.lock().superblock.clone();
+    assert!(
+        checkpoint.unwrap().1.root.is_none(),
+        "replay begins before the clear"
+    );
+    drop(db);
+    let db = HashDb::open_on(killed, &small()).unwrap();
+    let (used, live) = db.core.log_bytes();
+    assert!(live >= 40 * 208, "{live} live of {used}");
+    assert!(
+        live <= wanted + 4096,
+        "{live} live of {used}, {wanted} before"
+    );
+    assert_eq!(db.count(), 40);
+}
+
+/// A storage that a writer opens while a reader does.
+#[derive(Debug)]
+struct Joined {
+    memory: Arc<Memory>,
+    asked: AtomicUsize,
+}
+
+impl Over for Joined {
+    fn below(&self) -> &dyn Storage {
+        self.memory.as_ref()
+    }
+
+    fn has_writer(&self) -> bool {
+        self.asked.fetch_add(1, Ordering::Relaxed) > 0
+    }
+}
+
+/// A blank frame before others is what a killed thread left, unless there is a writer. A reader that saw none, and then one, once
+/// passed by a frame that this was about to publish, for good.
+#[test]
+fn a_reader_that_opens_while_a_writer_comes_sees_what_it_publishes() {
+    let memory = Memory::new(1 << 26).unwrap();
+    let db = HashDb::create_on(memory.clone(), &small()).unwrap();
+    db.put(b"first", b"value").unwrap();
+    let end = db.log().end();
+    let at = 16384 + u64::from(end.segment()) * 4096 + u64::from(end.offset().unwrap());
+    db.put(b"second", b"value").unwrap();
+    db.put(b"third", b"value").unwrap();
+    let mut word = [0; 8];
+    memory.read_at(at, &mut word).unwrap();
+    // As it is while the writer copies it.
+    memory.write_at(at, &[0; 8]).unwrap();
+    let asked = AtomicUsize::new(0);
+    let storage = Joined {
+        memory: memory.clone(),
+        asked,
+    };
+    let reader = HashReader::open_on(Arc::new(storage)).unwrap();
+    assert_eq!(reader.get(b"first").unwrap(), Some(b"value".to_vec()));
+    assert_eq!(reader.get(b"third").unwrap(), None, "it stands after a gap");
+    memory.write_at(at, &word).unwrap();
+    for key in [&b"first"[..], b"second", b"third"] {
+        assert_eq!(reader.get(key).unwrap(), Some(b"value".to_vec()));
+    }
 }

@@ -79,7 +79,9 @@ fn drawn(random: &mut Random) -> (Vec<u8>, Model) {
             }
             30 if random.one_in(4) => {
                 db.clear().unwrap();
-                model.values_mut().for_each(|value| *value = None);
+                for value in model.values_mut() {
+                    *value = None;
+                }
             }
             31..40 if upkeep > 0 => db.checkpoint().unwrap(),
             40..50 if upkeep > 3 => {
