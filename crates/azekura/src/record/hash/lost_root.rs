@@ -56,7 +56,7 @@ impl Rest {
     /// Reads the pieces before the damage.
     pub(super) fn read(storage: &dyn Storage, last: &Super) -> Self {
         let mut read = last.root.map(root::Read::from).unwrap_or_default();
-        // The error was reported by whoever tried to read all of it.
+        // The error was reported when all of it was read.
         let _damage = read.read(storage, last.geometry.salt ^ ROOT_SEED, true);
         let (mut root, listed) = Root::decode_first(&read.bytes);
         root.pieces = read.pieces;
