@@ -659,3 +659,6 @@ impl Core {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

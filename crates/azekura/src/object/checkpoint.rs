@@ -430,3 +430,6 @@ impl Core {
         state.is_own && is_at_end && has_no_more_room && !self.has_waiting()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,65 @@
+//! Checkpoints that find no room: what they took for stored is written by the next one.
+//!
+//! The segments of the journal are taken by images that no checkpoint needs, so that a refusal comes after leaves and lists were
+//! marked as written. A refused checkpoint gives these segments back.
+
+use std::sync::Arc;
+
+use super::super::{ObjectId, Options, Store};
+use crate::error::Kind;
+use crate::io::Storage;
+use crate::io::memory::Memory;
+use crate::log::parts::Parts;
+
+/// Objects of the store.
+const COUNT: u128 = 600;
+
+#[test]
+fn what_changed_before_a_refused_checkpoint_is_in_the_next_one() {
+    let options = Options {
+        capacity: 4 << 20,
+        journal_size: Some(256 << 10),
+        group_size: Some(64 << 10),
+        small_max: 0,
+        background: false,
+        ..Options::default()
+    };
+    let memory = Memory::new(8 << 20).unwrap();
+    memory.resize(options.capacity).unwrap();
+    let storage = Arc::clone(&memory) as Arc<dyn Storage>;
+    let store = Store::create_on(storage, None, &options, &mut |_, _| {}).unwrap();
+    // Their images are longer than what is left of a segment.
+    for n in 0..COUNT {
+        store.put(ObjectId(n), &[n as u8; 3000]).unwrap();
+    }
+    store.checkpoint().unwrap();
+    for n in 0..COUNT {
+        if n % 3 == 0 {
+            store.remove(ObjectId(n)).unwrap();
+        } else if n % 7 == 0 {
+            store.put(ObjectId(n), &[!(n as u8); 9000]).unwrap();
+        }
+    }
+    // Nothing waits, so that the refusal comes after the moment of the checkpoint.
+    store.sync().unwrap();
+    let mut taken = Parts::default();
+    while taken.write(&store.core.log, &[1; 3000], 7).is_ok() {}
+    let refused = store.checkpoint().unwrap_err();
+    assert_eq!(refused.kind(), Kind::Full, "{refused}");
+    store.checkpoint().unwrap();
+    let storage = Memory::from_bytes(&memory.to_vec(), 8 << 20).unwrap();
+    let after = Store::open_on(storage, None, &options).unwrap();
+    after.check_room().unwrap();
+    assert_eq!(after.count(), store.count());
+    for n in 0..COUNT {
+        let (found, wanted) = (after.get(ObjectId(n)), store.get(ObjectId(n)));
+        assert_eq!(found.unwrap(), wanted.unwrap(), "object {n}");
+    }
+    // Room is handed out as the lists state it.
+    while after
+        .put(ObjectId(1000 + u128::from(after.free())), &[9; 4000])
+        .is_ok()
+    {}
+    after.check_room().unwrap();
+    assert!(after.check(true, &mut |_, _| {}).unwrap().is_sound());
+}
