@@ -1,6 +1,6 @@
 //! Small devices and capacities, with default options: how much of them records can take.
 //!
-//! A store of 16 MiB or more is filled to 85 %. Smaller ones hold less, since what is kept for a full store is counted in
+//! A store of 32 MiB or more is filled to 85 %. Smaller ones hold less, since what is kept for a full store is counted in
 //! segments, and these are 16 KiB at least; [`DEVICES`] has the bounds, which `docs/operations.md` states, too.
 
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use azekura::testkit::tried;
 
 /// Bytes of a device or capacity, and the per cent of them that keys and values of 1008 bytes fill, at least.
 const DEVICES: [(u64, u64); 7] = [
-    (512 << 10, 58),
+    (512 << 10, 55),
     (1 << 20, 60),
-    (2 << 20, 70),
-    (4 << 20, 75),
-    (16 << 20, 85),
+    (2 << 20, 67),
+    (4 << 20, 72),
+    (16 << 20, 80),
     (32 << 20, 85),
     (64 << 20, 85),
 ];
