@@ -1,7 +1,7 @@
 //! What a repair doubts, record by record.
 //!
 //! Each is named by its key, its place in the damaged file and the reason, in the order of the log, as many as a report may
-//! name. How much of it there may be after damage of any kind is tried in `tests/degraded.rs`.
+//! name. How much of it there may be after damage of any kind is tried in `tests/degraded/`.
 
 use super::super::layout::Super;
 use super::super::open::read_super;

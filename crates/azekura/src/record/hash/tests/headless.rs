@@ -1,6 +1,6 @@
 //! Segments of a killed file whose headers were lost, the links beside them included: what stands in them and after them is
 //! found, or is an error. Blank ranges of several lengths are tried at each segment of the log: less than a header, a sector, a
-//! page. What a flipped bit costs is tried in `tests/degraded.rs`.
+//! page. What a flipped bit costs is tried in `tests/degraded/`.
 
 use std::sync::Arc;
 

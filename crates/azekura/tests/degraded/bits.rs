@@ -1,0 +1,258 @@
+//! One wrong bit: what it costs in every region of a file, and what a repair makes of it.
+//!
+//! A checksum finds the one wrong bit of a header, a link, a frame, an image or a root, so it is read as it was written, or costs
+//! the record that stands there. Two wrong bits are in `epochs` and in the suite of damaged files.
+
+use std::sync::Arc;
+
+use azekura::io::Storage;
+use azekura::io::memory::Memory;
+use azekura::record::hash::{HashDb, HashReader, Options, repair};
+use azekura::testkit::configuration::{Within, hash_options};
+use azekura::testkit::suite::{demand, share, third, tried_at_least};
+use azekura::testkit::{Random, round_seed, tried};
+use azekura::{Edit, Engine as _, Persistent as _};
+
+use super::{
+    AFFECTED_MAX, Made, ROOM, Regions, cost, judge, past_the_checkpoint, storage, value_at,
+    value_of,
+};
+
+#[test]
+fn one_flipped_bit_anywhere_costs_what_stands_there() {
+    let files = third(60);
+    let (mut cases, mut refused, mut read_only, mut dear) = (0, 0, 0, 0);
+    let (mut unclosed, mut killed_before) = (0, 0);
+    let mut regions = Regions::default();
+    for file in 0..files {
+        let seed = 0xde6 + round_seed() + file;
+        let made = Made::draw(seed);
+        let mut random = Random::new(!seed);
+        for _ in 0..12 {
+            let (region, at) = regions.place(&made, &mut random);
+            let mut bytes = made.bytes.clone();
+            let bit = random.below(8);
+            bytes[at as usize] ^= 1 << bit;
+            let what = format!(
+                "bit {bit} at {at:#x} of {region}, closed {}",
+                made.is_closed
+            );
+            let cost = cost(&made, &what, &bytes, None);
+            cases += 1;
+            unclosed += u64::from(!made.is_closed);
+            killed_before += u64::from(made.kills > 0);
+            refused += u64::from(cost.refused);
+            read_only += u64::from(cost.read_only);
+            dear += u64::from(cost.keys > AFFECTED_MAX);
+            if region == "superblock" {
+                assert!(!cost.refused && cost.keys == 0, "seed {seed}, {what}");
+            }
+        }
+    }
+    demand(cases, files * 12, "single bits");
+    demand(
+        unclosed,
+        cases / 2,
+        "single bits of files of killed processes",
+    );
+    demand(
+        killed_before,
+        cases / 5,
+        "single bits of files that were recovered before",
+    );
+    regions.demand(cases);
+    tried(&format!(
+        "{cases} bits, {refused} refused, {read_only} read-only, {dear} with more than {AFFECTED_MAX} keys"
+    ));
+    // A bit of the root of the checkpoint is flipped back. Long frames and clears are all that is unbounded.
+    assert_eq!(refused, 0, "of {cases}");
+    assert!(read_only * 100 <= cases, "{read_only} of {cases} read-only");
+    assert!(dear * 50 <= cases, "{dear} of {cases} cost many keys");
+}
+
+/// Of a batch whose one bit is wrong, what verifies by itself is read: also that a record was removed.
+#[test]
+fn every_bit_of_the_last_batch_costs_one_record_of_it() {
+    let options = Options {
+        segment_size: 16 << 10,
+        background: false,
+        capacity: ROOM,
+        ..Options::default()
+    };
+    let memory = Memory::new(ROOM).expect("memory");
+    let on = Arc::clone(&memory) as Arc<dyn Storage>;
+    let db = HashDb::create_on(on, &options).expect("a new store");
+    let mut made = Made::of(0, options);
+    for key in [b"one", b"two", b"few"] {
+        db.put(key, b"older").expect("a put");
+        made.remember(key.to_vec(), Some(b"older".to_vec()));
+    }
+    let place = |db: &HashDb| {
+        let end = db.log().end();
+        let at = db.log().geometry().offset_of(end.segment());
+        at + u64::from(end.offset().expect("an open segment"))
+    };
+    let from = place(&db);
+    db.update_many(&[b"one", b"two"], &mut |_| {
+        vec![Edit::Remove, Edit::Put(b"newer".into())]
+    })
+    .expect("a batch");
+    let to = place(&db);
+    made.remember(b"one".to_vec(), None);
+    made.remember(b"two".to_vec(), Some(b"newer".to_vec()));
+    made.bytes = memory.to_vec();
+    drop(db);
+    for bit in from * 8..to * 8 {
+        let mut bytes = made.bytes.clone();
+        bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
+        let cost = cost(&made, &format!("bit {bit}"), &bytes, None);
+        assert!(!cost.refused && cost.keys <= 1, "bit {bit}: {cost:?}");
+    }
+    tried(&format!("{} bits of a batch", (to - from) * 8));
+}
+
+/// Bytes of images and roots: they stand in segments without a header.
+fn bytes_of_images(made: &Made) -> Vec<u64> {
+    let size = made.options.segment_size as usize;
+    let segments = made.bytes[16384..].chunks(size).enumerate();
+    let images = segments.filter(|(_, bytes)| !bytes.starts_with(b"azsg"));
+    let held = images.flat_map(|(index, bytes)| {
+        let held = (0..bytes.len()).filter(|at| bytes[*at] != 0);
+        held.map(move |at| (16384 + index * size + at) as u64)
+    });
+    held.collect()
+}
+
+#[test]
+fn a_wrong_bit_of_the_index_costs_nothing_and_is_written_again() {
+    let mut found = 0;
+    for seed in 0..share(20) {
+        let seed = 0x1de + round_seed() + seed;
+        let mut random = Random::new(!seed);
+        let options = Options {
+            segment_size: *random.choose(&[4096, 16 << 10, 64 << 10, 1 << 20]),
+            capacity: ROOM,
+            ..hash_options(&mut random, &Within::bytes(ROOM))
+        };
+        let made = Made::closed(seed, options);
+        let held = bytes_of_images(&made);
+        for _ in 0..20 {
+            let at = *random.choose(&held);
+            let mut bytes = made.bytes.clone();
+            bytes[at as usize] ^= 1 << random.below(8);
+            let reader = HashReader::open_on(storage(&bytes, None)).expect("it opens");
+            let report = reader.check(&mut |_, _| ()).expect("a check");
+            drop(reader);
+            let is_of_index = |damage: &String| damage.contains("a part of the index");
+            if !report.damage.iter().any(is_of_index) {
+                continue;
+            }
+            found += 1;
+            let memory = Memory::from_bytes(&bytes, ROOM).expect("memory");
+            let open = || HashDb::open_on(Arc::clone(&memory) as Arc<_>, &made.options);
+            let db = open().expect("it opens");
+            assert_eq!(judge(&made, "a bit of the index", &db), 0);
+            let known = db.damage();
+            assert_eq!(known.len(), 1, "{known:?}");
+            assert_eq!((known[0].offset, known[0].len), (at, 1), "{known:?}");
+            assert!(
+                !db.check(&mut |_, _| ()).expect("a check").is_sound(),
+                "seed {seed}"
+            );
+            db.close().expect("it closes");
+            let db = open().expect("it opens again");
+            assert_eq!(judge(&made, "written again", &db), 0);
+            let report = db.check(&mut |_, _| ()).expect("a check");
+            assert!(report.is_sound(), "seed {seed}: {:?}", report.damage);
+            assert!(db.damage().is_empty(), "seed {seed}");
+        }
+    }
+    tried_at_least(found, 100, "wrong bits of the index");
+}
+
+#[test]
+fn a_repair_after_one_flipped_bit_doubts_what_stood_there() {
+    let files = third(18);
+    let folder = tempfile::tempdir().expect("a folder");
+    let (damaged, target) = (folder.path().join("old.azh"), folder.path().join("new.azh"));
+    let (mut cases, mut widely) = (0, 0);
+    let mut regions = Regions::default();
+    for file in 0..files {
+        let seed = 0x4e9 + round_seed() + file;
+        let made = Made::draw(seed);
+        let mut random = Random::new(!seed);
+        for _ in 0..3 {
+            let (region, at) = regions.place(&made, &mut random);
+            let mut bytes = made.bytes.clone();
+            bytes[at as usize] ^= 1 << random.below(8);
+            std::fs::write(&damaged, &bytes).expect("a file");
+            let _gone = std::fs::remove_file(&target);
+            let report = repair(&damaged, &target, &mut |_, _| ()).expect("a repair");
+            let db = HashDb::open(&target, &made.options).expect("what was repaired opens");
+            let mut wrong = 0;
+            for (key, newest) in &made.now {
+                let found = db.get(key).expect("a sound file");
+                if &found != newest {
+                    wrong += 1;
+                    let once = made.once.get(key);
+                    let was = |value: &Vec<u8>| once.is_some_and(|once| once.contains(value));
+                    assert!(
+                        found.as_ref().is_none_or(was),
+                        "seed {seed}, {at:#x} of {region}: {key:?} never had this value"
+                    );
+                }
+            }
+            assert!(
+                wrong <= report.doubtful + 64 * report.lost.len() as u64,
+                "seed {seed}, {at:#x} of {region}: {wrong} wrong, {report:?}"
+            );
+            cases += 1;
+            // Without the root nothing says which records were there.
+            let has_root = !report.lost.iter().any(|line| line.contains("the root of"));
+            widely += u64::from(has_root && report.doubtful > AFFECTED_MAX);
+        }
+    }
+    demand(cases, files * 3, "repairs");
+    regions.demand(cases);
+    tried(&format!(
+        "{cases} repairs, {widely} with more than {AFFECTED_MAX} records in doubt"
+    ));
+    assert!(
+        widely * 12 <= cases,
+        "{widely} of {cases} doubt many records"
+    );
+}
+
+/// The frames past a checkpoint are the only place that states a change: where one cannot be read, each record before it may
+/// have been changed there. A frame with one wrong bit can be rebuilt by its checksum, so only its own record is in doubt.
+#[test]
+fn a_repair_rebuilds_a_frame_of_one_wrong_bit_and_doubts_no_other_record() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (damaged, target) = (folder.path().join("old.azh"), folder.path().join("new.azh"));
+    let options = Options {
+        background: false,
+        ..Options::default()
+    };
+    let bytes = past_the_checkpoint(&options);
+    for key in [7, 150, 290] {
+        let at = value_at(&bytes, key);
+        // In the value, and in the key before it.
+        for (byte, bit) in [(at, 0), (at + 40, 7), (at - 3, 3)] {
+            let mut bytes = bytes.clone();
+            bytes[byte] ^= 1 << bit;
+            std::fs::write(&damaged, &bytes).expect("a file");
+            let _gone = std::fs::remove_file(&target);
+            let report = repair(&damaged, &target, &mut |_, _| ()).expect("a repair");
+            assert_eq!(
+                (report.recovered, report.doubtful),
+                (300, 1),
+                "{key}: {report:?}"
+            );
+            let db = HashDb::open(&target, &options).expect("what was repaired opens");
+            for key in 0..300u64 {
+                let found = db.get(&key.to_le_bytes()).expect("a sound file");
+                assert_eq!(found, Some(value_of(key)));
+            }
+        }
+    }
+}
