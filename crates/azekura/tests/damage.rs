@@ -466,8 +466,13 @@ fn mutated(case: u64, image: &Image, random: &mut Random) -> (Vec<Mutation>, Vec
     (mutations, damaged.bytes)
 }
 
+/// Whether bytes may be zero afterwards that were none.
+fn can_blank(mutation: &Mutation) -> bool {
+    !matches!(mutation, Mutation::Flip(_) | Mutation::Extend(_))
+}
+
 /// Whatever was done to a file, a repair brings over only what was once true, and says what may be older. After one mutation
-/// that can put nothing older back, it is not refused, and says when records are missing.
+/// that can put nothing older back, it is not refused, and reports losses when records are missing.
 #[test]
 fn a_repair_yields_only_what_was_true_and_says_what_is_not_sure() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -475,21 +480,24 @@ fn a_repair_yields_only_what_was_true_and_says_what_is_not_sure() {
         folder.path().join("damaged.azh"),
         folder.path().join("target.azh"),
     );
-    let images: Vec<(String, Image)> = and_drawn(closed_images(), 4000, true)
-        .into_iter()
-        .chain(and_drawn(killed_images(), 5000, false))
-        .collect();
+    let closed = and_drawn(closed_images(), 4000, true);
+    let killed = and_drawn(killed_images(), 5000, false);
+    let first_killed = closed.len();
+    let images: Vec<(String, Image)> = closed.into_iter().chain(killed).collect();
     let (mut refused, mut records, mut older, mut missed) = (0u64, 0u64, 0u64, 0u64);
     let (mut strict, mut several) = (0, 0);
     for case in 0..share(REPAIRS) {
         // The images take turns, each with one mutation and with several.
-        let (made, image) = &images[(case / 2) as usize % images.len()];
+        let number = (case / 2) as usize % images.len();
+        let (made, image) = &images[number];
         let _shown = suite::case(case, made);
         let mut random = Random::new(case + round_seed());
         let (mutations, bytes) = mutated(case, image, &mut random);
         let restores = mutations.iter().any(Mutation::can_restore);
         let is_strict = mutations.len() == 1 && !restores;
-        strict += u64::from(is_strict);
+        // Of a killed process: a frame that was blanked is as one that was never published.
+        let may_miss = !is_strict || number >= first_killed && mutations.iter().any(can_blank);
+        strict += u64::from(!may_miss);
         several += u64::from(mutations.len() > 1);
         let what = format!("case {case}, {mutations:?}");
         std::fs::write(&damaged, bytes).expect("a file");
@@ -532,7 +540,7 @@ fn a_repair_yields_only_what_was_true_and_says_what_is_not_sure() {
         let present = image.now.values().filter(|value| value.is_some()).count() as u64;
         missed += present - found;
         assert!(
-            found == present || report.losses > 0 || !is_strict,
+            found == present || report.losses > 0 || may_miss,
             "{what}: {found} of {present} records, {report:?}"
         );
         assert_eq!(report.recovered, db.count());
@@ -541,7 +549,11 @@ fn a_repair_yields_only_what_was_true_and_says_what_is_not_sure() {
     tried(&format!(
         "repairs: {records} records, {older} older, {missed} missing, {refused} refused"
     ));
-    tried_at_least(strict, 1100, "repairs after one mutation");
+    tried_at_least(
+        strict,
+        850,
+        "repairs after one mutation that are to report what is missing",
+    );
     tried_at_least(several, REPAIRS / 2, "repairs after several mutations");
 }
 
