@@ -47,6 +47,20 @@ impl Over for Unreadable {
     }
 }
 
+/// A storage of which another process has a writer.
+#[derive(Debug)]
+struct Shared(Arc<Memory>);
+
+impl Over for Shared {
+    fn below(&self) -> &dyn Storage {
+        self.0.as_ref()
+    }
+
+    fn has_writer(&self) -> bool {
+        true
+    }
+}
+
 /// A file that was changed in a way of its own, and what it holds.
 fn drawn(random: &mut Random) -> (Vec<u8>, Model) {
     let options = Options {
@@ -398,4 +412,89 @@ fn segments_that_a_recovery_dropped_do_not_come_back_without_the_root() {
         }
     }
     assert!(stale > 2, "{stale} segments were there still");
+}
+
+/// The writer has the root in memory, and reuses segments while readers rebuild the index. With its next checkpoint there is a
+/// root again.
+#[test]
+fn readers_beside_a_writer_are_not_answered_wrongly_while_there_is_no_root() {
+    let (mut opened, mut answered, mut refused) = (0, 0, 0);
+    for file in 0..share(300) {
+        let seed = 0x5a4e + round_seed() + file;
+        let mut random = Random::new(seed);
+        let memory = Memory::new(ROOM).unwrap();
+        let db = HashDb::create_on(memory.clone(), &small()).unwrap();
+        let storage: Arc<dyn Storage> = Arc::new(Shared(memory.clone()));
+        let reader = HashReader::open_on(Arc::clone(&storage)).unwrap();
+        let keys = *random.choose(&[5, 60, 600]);
+        let mut model = Model::from([(b"never there".to_vec(), None)]);
+        let change = |random: &mut Random, model: &mut Model| {
+            let key = random.below(keys).to_le_bytes().to_vec();
+            let len = random.index(300);
+            let value = random.bytes(len);
+            if random.one_in(4) {
+                db.remove(&key).unwrap();
+                model.insert(key, None);
+            } else {
+                db.put(&key, &value).unwrap();
+                model.insert(key, Some(value));
+            }
+        };
+        let mut judge = |reader: &HashReader, model: &Model, what: &str| {
+            let mut failed = 0;
+            for (key, newest) in model {
+                match reader.get(key) {
+                    Ok(found) => assert_eq!(&found, newest, "seed {seed}, {what}: {key:?}"),
+                    Err(error) => {
+                        assert_eq!(error.kind(), Kind::Corrupted, "seed {seed}: {error}");
+                        failed += 1;
+                    }
+                }
+            }
+            answered += model.len() as u64 - failed;
+            refused += failed;
+            failed
+        };
+        for _ in 0..8 {
+            for _ in 0..random.below(150) {
+                change(&mut random, &mut model);
+            }
+            match random.below(4) {
+                0 => db.checkpoint().unwrap(),
+                1 => db.compact(&mut |_, _| ()).unwrap(),
+                _ => {
+                    for _ in 0..random.below(20) {
+                        db.maintain().unwrap();
+                    }
+                }
+            }
+            if db.core.checkpoint.lock().root.is_empty() {
+                continue;
+            }
+            for piece in db.core.checkpoint.lock().root.clone() {
+                let bytes = vec![0; piece.len as usize];
+                memory.write_at(piece.offset, &bytes).unwrap();
+            }
+            let late = HashReader::open_on(Arc::clone(&storage)).unwrap();
+            opened += 1;
+            judge(&late, &model, "opened late");
+            for _ in 0..random.below(100) {
+                change(&mut random, &mut model);
+            }
+            judge(&late, &model, "opened late, followed");
+            judge(&reader, &model, "opened early");
+        }
+        change(&mut random, &mut model);
+        db.checkpoint().unwrap();
+        let late = HashReader::open_on(Arc::clone(&storage)).unwrap();
+        assert_eq!(judge(&late, &model, "with a root"), 0, "seed {seed}");
+        assert!(late.damage().is_empty(), "seed {seed}");
+        assert_eq!(
+            judge(&reader, &model, "with a root, early"),
+            0,
+            "seed {seed}"
+        );
+    }
+    tried_at_least(opened, 1000, "readers beside a writer without a root");
+    crate::testkit::tried(&format!("{answered} answered, {refused} refused"));
 }
