@@ -1,0 +1,91 @@
+//! A reader of a hash file that opens while writers come is shown all that they put.
+//!
+//! Reader and writers share a storage as processes do: the reader asks it whether there is a writer, and reads the log at any
+//! moment of their appends. What was reserved and is not published looks like what a killed thread left, so a reader that
+//! saw no writer when it began must look again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use azekura::io::Storage;
+use azekura::io::memory::Memory;
+use azekura::io::over::Over;
+use azekura::record::hash::{HashDb, HashReader, Options};
+use azekura::testkit::schedule::{Threads, point};
+use azekura::{Engine, Reader, Verbs};
+
+use super::holds;
+
+/// What the reader sees of the file: others come in between before each answer.
+#[derive(Debug)]
+struct Watched {
+    memory: Arc<Memory>,
+    has_writer: Arc<AtomicBool>,
+}
+
+impl Over for Watched {
+    fn below(&self) -> &dyn Storage {
+        self.memory.as_ref()
+    }
+
+    fn has_writer(&self) -> bool {
+        point();
+        let has_writer = self.has_writer.load(Ordering::SeqCst);
+        point();
+        has_writer
+    }
+}
+
+/// Two threads put, and one opens a reader.
+fn opening(seed: u64, run: &mut dyn FnMut(Threads<'_>)) {
+    let memory = Memory::new(1 << 24).unwrap();
+    let options = Options {
+        segment_size: 4096,
+        background: false,
+        capacity: 1 << 24,
+        ..Options::default()
+    };
+    let storage = Arc::clone(&memory) as Arc<dyn Storage>;
+    let db = HashDb::create_on(storage, &options).unwrap();
+    db.put(b"before", b"value").unwrap();
+    let has_writer = Arc::new(AtomicBool::new(false));
+    let watched: Arc<dyn Storage> = Arc::new(Watched {
+        memory,
+        has_writer: Arc::clone(&has_writer),
+    });
+    let mut reader = None;
+    let mut threads = Threads::default();
+    for client in 0..2u8 {
+        let (db, has_writer) = (&db, &has_writer);
+        threads.add(move || {
+            for _ in 0..seed % 7 {
+                point();
+            }
+            // The file is locked for writing before anything is appended.
+            has_writer.store(true, Ordering::SeqCst);
+            for step in 0..4 {
+                let engine: &dyn Engine = db;
+                engine.put(&[client, step], &[step; 40]).unwrap();
+            }
+        });
+    }
+    let opened = &mut reader;
+    threads.add(move || {
+        *opened = Some(HashReader::open_on(watched).unwrap());
+    });
+    run(threads);
+    let reader = reader.expect("the thread has opened it");
+    assert_eq!(reader.count(), 9, "records that the reader counts");
+    for key in [0, 1]
+        .iter()
+        .flat_map(|client| (0..4).map(|step| [*client, step]))
+    {
+        let value = reader.get(&key).unwrap();
+        assert_eq!(value, Some(vec![key[1]; 40]), "{key:?}");
+    }
+}
+
+#[test]
+fn a_reader_that_opens_while_writers_come_sees_all_that_they_put() {
+    holds("a reader that opens beside writers", 6000, &opening);
+}
