@@ -4,12 +4,13 @@
 //! moment of their appends. What was reserved and is not published looks like what a killed thread left, so a reader that
 //! saw no writer when it began must look again.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use azekura::io::Storage;
-use azekura::io::memory::Memory;
 use azekura::io::over::Over;
+use azekura::io::sim::SimDisk;
+use azekura::io::{Access, Directory, Storage};
 use azekura::record::hash::{HashDb, HashReader, Options};
 use azekura::testkit::schedule::{Threads, point};
 use azekura::{Engine, Reader, Verbs};
@@ -19,13 +20,13 @@ use super::holds;
 /// What the reader sees of the file: others come in between before each answer.
 #[derive(Debug)]
 struct Watched {
-    memory: Arc<Memory>,
+    file: Arc<dyn Storage>,
     has_writer: Arc<AtomicBool>,
 }
 
 impl Over for Watched {
     fn below(&self) -> &dyn Storage {
-        self.memory.as_ref()
+        self.file.as_ref()
     }
 
     fn has_writer(&self) -> bool {
@@ -38,19 +39,20 @@ impl Over for Watched {
 
 /// Two threads put, and one opens a reader.
 fn opening(seed: u64, run: &mut dyn FnMut(Threads<'_>)) {
-    let memory = Memory::new(1 << 24).unwrap();
+    let disk = SimDisk::new(seed);
+    let name = Path::new("shared");
     let options = Options {
         segment_size: 4096,
         background: false,
-        capacity: 1 << 24,
+        capacity: SimDisk::FILE_SIZE_MAX,
         ..Options::default()
     };
-    let storage = Arc::clone(&memory) as Arc<dyn Storage>;
+    let storage = disk.directory().create(name).unwrap();
     let db = HashDb::create_on(storage, &options).unwrap();
     db.put(b"before", b"value").unwrap();
     let has_writer = Arc::new(AtomicBool::new(false));
     let watched: Arc<dyn Storage> = Arc::new(Watched {
-        memory,
+        file: disk.directory().open(name, Access::Read).unwrap(),
         has_writer: Arc::clone(&has_writer),
     });
     let mut reader = None;
@@ -75,7 +77,6 @@ fn opening(seed: u64, run: &mut dyn FnMut(Threads<'_>)) {
     });
     run(threads);
     let reader = reader.expect("the thread has opened it");
-    assert_eq!(reader.count(), 9, "records that the reader counts");
     for key in [0, 1]
         .iter()
         .flat_map(|client| (0..4).map(|step| [*client, step]))
@@ -83,6 +84,7 @@ fn opening(seed: u64, run: &mut dyn FnMut(Threads<'_>)) {
         let value = reader.get(&key).unwrap();
         assert_eq!(value, Some(vec![key[1]; 40]), "{key:?}");
     }
+    assert_eq!(reader.count(), 9, "records that the reader counts");
 }
 
 #[test]

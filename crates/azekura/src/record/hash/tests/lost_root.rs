@@ -179,7 +179,9 @@ fn judge(reader: &dyn crate::engine::Reader, model: &Model, what: &str) -> u64 {
         match reader.get(key) {
             Ok(found) => assert_eq!(&found, newest, "{what}: {}", String::from_utf8_lossy(key)),
             Err(error) => {
-                assert_eq!(error.kind(), Kind::Corrupted, "{what}: {error}");
+                // An image may stand in a page that cannot be read, too.
+                let kinds = [Kind::Corrupted, Kind::Io];
+                assert!(kinds.contains(&error.kind()), "{what}: {error}");
                 failed += 1;
             }
         }
