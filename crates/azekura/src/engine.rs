@@ -111,7 +111,8 @@ pub struct Stats {
 /// What `scan` and `read` lend to: called with a key and its value.
 pub type Visit<'v> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'v;
 
-/// What a scan tells of a damaged record, by the error `Corrupted`; the answer says whether it goes on.
+/// Receives the error of each damaged record of a scan, `Corrupted`, and of each part of the index that does not verify or cannot be
+/// read, `Corrupted` or `Io`; with `Ok` the scan continues.
 pub type Damaged<'d> = dyn FnMut(Error) -> Result<()> + 'd;
 
 /// Reading. None of these waits for a writer where the engine's doc says so.

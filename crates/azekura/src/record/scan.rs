@@ -51,8 +51,8 @@ impl Scan<'_> {
         while let Some(hash) = at {
             let pin = epoch::pin();
             let (mut entries, next) = match self.index.scan_chunk(&pin, hash) {
-                // A part of the index cannot be brought in: the next ones can.
-                Err(error) if error.kind() == Kind::Corrupted => {
+                // A part of the index does not verify or cannot be read: the next ones can be loaded.
+                Err(error) if matches!(error.kind(), Kind::Corrupted | Kind::Io) => {
                     damaged(error)?;
                     at = (hash.stripe() + 1 < STRIPES).then(|| Hash::first_of(hash.stripe() + 1));
                     continue;

@@ -202,6 +202,44 @@ fn what_a_refused_checkpoint_left_out_is_in_the_next() {
     }
 }
 
+/// An image that the device cannot read once ended a scan, where one that does not verify was reported and passed.
+#[test]
+fn a_scan_continues_past_a_part_of_the_index_that_cannot_be_read() {
+    let memory = Memory::new(1 << 26).unwrap();
+    let db = HashDb::create_on(memory.clone(), &small()).unwrap();
+    for i in 0..20_000u32 {
+        db.put(&i.to_le_bytes(), b"value").unwrap();
+    }
+    db.checkpoint().unwrap();
+    let images = db.core.checkpoint.lock().images.clone();
+    db.close().unwrap();
+    let page = images[STRIPES / 2].extent.offset & !4095;
+    let is_there = |image: &&layout::Image| {
+        let extent = image.extent;
+        !image.is_empty() && extent.offset < page + 4096 && page < extent.offset + extent.len
+    };
+    let lost: Vec<_> = images.iter().filter(is_there).collect();
+    let records: u64 = lost.iter().map(|image| u64::from(image.count)).sum();
+    let storage = lost_root::Unreadable { memory, page };
+    let db = HashDb::open_on(Arc::new(storage), &small()).unwrap();
+    let (mut shown, mut reported) = (0, Vec::new());
+    db.scan_past(
+        None,
+        &mut |_, _| {
+            shown += 1;
+            ControlFlow::Continue(())
+        },
+        &mut |error| {
+            reported.push(error.kind());
+            Ok(())
+        },
+    )
+    .unwrap();
+    assert_eq!(shown, 20_000 - records);
+    assert_eq!(reported, vec![Kind::Io; lost.len()]);
+    assert!(lost.len() > 1, "{} parts", lost.len());
+}
+
 /// The slot of an insertion under way holds an address beyond any map.
 #[test]
 fn a_slot_that_is_only_reserved_leads_nowhere() {

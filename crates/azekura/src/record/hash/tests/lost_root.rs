@@ -28,9 +28,9 @@ type Model = BTreeMap<Key, Option<Vec<u8>>>;
 
 /// A storage of which a page cannot be read.
 #[derive(Debug)]
-struct Unreadable {
-    memory: Arc<Memory>,
-    page: u64,
+pub(super) struct Unreadable {
+    pub(super) memory: Arc<Memory>,
+    pub(super) page: u64,
 }
 
 impl Over for Unreadable {
