@@ -545,11 +545,11 @@ fn run(config: &Config, case: &Case) -> Counts {
 }
 
 /// States after a cut that each test tries in a full run.
-const CUT_STATES: u64 = 3600;
+const CUT_STATES: u64 = 3000;
 /// States after a cut recovery.
-const RECOVERY_CUTS: u64 = 15_000;
+const RECOVERY_CUTS: u64 = 12_000;
 /// States after a death of the process.
-const DEATHS: u64 = 480;
+const DEATHS: u64 = 420;
 /// Configurations of each test.
 const CONFIGURATIONS: u64 = 12;
 /// Of many configurations, rather than many moments of each.
