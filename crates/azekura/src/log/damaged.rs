@@ -236,8 +236,14 @@ impl Log {
         let header = self.header(index).filter(|h| h.sequence == sequence);
         let units = header.map_or_else(
             || {
-                let frame = Header::of_word(self.map.load_u64(first)).filter(Header::is_long);
-                let frame = frame.map(|header| header.with_lens(self.map.load_u64(first + 8)));
+                let frame = Header::of_word(self.map.load_u64(first));
+                let frame = frame.map(|header| {
+                    if header.is_long() {
+                        header.with_lens(self.map.load_u64(first + 8))
+                    } else {
+                        header
+                    }
+                });
                 let len = frame.map_or(0, |header| header.frame_len() as u64);
                 let whole = u64::from(FIRST_FRAME) + len;
                 whole.div_ceil(self.geometry.segment_size()) as u32

@@ -229,6 +229,9 @@ pub fn repair_storage(
     let size = storage.size()?;
     let map = storage.map(size.next_multiple_of(4096).max(4096))?;
     let log = Log::new(Arc::clone(storage), map, last.geometry)?;
+    let mut last = last.clone();
+    last.durable = last.durable.max(log.mark().unwrap_or_default().durable);
+    let last = &last;
     let (root, listed) = match read_root(storage.as_ref(), last) {
         Ok(root) => (root, STRIPES),
         Err(error) => {

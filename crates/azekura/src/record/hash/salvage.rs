@@ -70,7 +70,9 @@ pub(super) fn find_segments(
     segments.extend(guessed.iter().filter(is_within));
     let (first, from) = (last.start.segment(), last.start.sequence());
     let begins = |s: &Segment| (s.index, s.sequence) == (first, from);
-    if !segments.iter().any(begins) {
+    let header = header_at(storage, geometry, first);
+    let is_headless = header.is_none_or(|header| header.sequence != from);
+    if is_headless || !segments.iter().any(begins) {
         let at = geometry.offset_of(first);
         if is_blank(storage, at + u64::from(FIRST_FRAME)) {
             let what = format!(
@@ -286,7 +288,10 @@ pub(super) fn salvage(
     let mut buf = Vec::new();
     while at + 8 <= room {
         let address = log.address(segment.index, at as u32);
-        let rebuilt = (log.copy_frame(address, &mut buf).is_err() && damaged_from.is_none())
+        // No frame begins with a blank word, whichever bit of it is wrong.
+        let is_blank = log.map().load_u64(address.offset()) == 0;
+        let may_rebuild = !is_blank && damaged_from.is_none();
+        let rebuilt = (may_rebuild && log.copy_frame(address, &mut buf).is_err())
             .then(|| rebuild(log, segment, at))
             .flatten();
         if let Some(rebuilt) = &rebuilt {
@@ -302,7 +307,7 @@ pub(super) fn salvage(
         let verifies = rebuilt.is_none();
         let Ok(frame) = found else {
             // Blank room is the end, unless a frame follows or was synced there.
-            if log.map().load_u64(address.offset()) != 0
+            if !is_blank
                 || log.is_unreadable(segment.index, at as u32)
                 || position_of(at) < last.durable
             {
