@@ -20,7 +20,7 @@ use azekura::testkit::configuration::{Within, hash_options};
 use azekura::testkit::damage::{Effort, Image, Mutation, Verdict, fuzz, read_all};
 use azekura::testkit::suite::{self, share, tried_at_least};
 use azekura::testkit::{Random, round_seed, tried};
-use azekura::{Edit, Engine, Kind, Persistent, Reader};
+use azekura::{Durability, Edit, Engine, Kind, Persistent, Reader};
 
 const ROOM: u64 = 16 << 20;
 
@@ -466,10 +466,28 @@ fn mutated(case: u64, image: &Image, random: &mut Random) -> (Vec<Mutation>, Vec
     (mutations, damaged.bytes)
 }
 
-/// Whether words of the log are zero that were none.
-fn is_blanked(before: &[u8], after: &[u8]) -> bool {
-    let mut words = before.chunks(8).zip(after.chunks(8)).skip(16_384 / 8);
-    words.any(|(before, after)| after == [0; 8] && before != after)
+/// Whether words of the log after the durable mark are zero that were none; after all of it, if the mark was changed.
+fn is_unpublished(before: &[u8], after: &[u8]) -> bool {
+    let word = |bytes: &[u8], at: usize| {
+        let word = bytes.get(at..at + 8).and_then(|word| word.try_into().ok());
+        u64::from_le_bytes(word.unwrap_or_default())
+    };
+    let mark = 8192..8216;
+    let is_marked = before.get(mark.clone()) == after.get(mark);
+    let durable = if is_marked {
+        (word(before, 8192), word(before, 8200) & 0xffff_ffff)
+    } else {
+        (0, 0)
+    };
+    // Where the segment of the present word begins, and its sequence.
+    let (mut begin, mut sequence) = (0, 0);
+    (16_384..before.len()).step_by(8).any(|at| {
+        if at % 4096 == 0 && before[at..].starts_with(b"azsg") {
+            (begin, sequence) = (at, word(before, at + 8));
+        }
+        let is_durable = (sequence, (at - begin) as u64) < durable;
+        !is_durable && word(after, at) == 0 && word(before, at) != 0
+    })
 }
 
 /// Whether both slots of the superblock were changed.
@@ -504,8 +522,8 @@ fn a_repair_yields_only_what_was_true_and_says_what_is_not_sure() {
         let mut random = Random::new(case + round_seed());
         let (mutations, bytes) = mutated(case, image, &mut random);
         let restores = mutations.iter().any(Mutation::can_restore);
-        // Of a killed process: a frame that was blanked is as one that was never published.
-        let restores = restores || is_killed && is_blanked(&image.bytes, &bytes);
+        // Of a killed process: a frame that was blanked and never synced is as one that was never published.
+        let restores = restores || is_killed && is_unpublished(&image.bytes, &bytes);
         let is_strict = mutations.len() == 1 && !restores && !lost_both_slots(&image.bytes, &bytes);
         strict += u64::from(is_strict);
         several += u64::from(mutations.len() > 1);
@@ -630,6 +648,42 @@ fn a_repair_of_a_file_without_one_of_its_segments_doubts_older_values() {
     let what = format!("repairs without a segment, {older} older values");
     tried_at_least(lost, 96, &what);
     tried_at_least(copied, 150, "repairs with a segment overwritten by another");
+}
+
+/// A frame that was synced and is blank was taken for one that was never published.
+#[test]
+fn a_repair_reports_what_was_synced_and_is_blank() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (damaged, target) = (
+        folder.path().join("damaged.azh"),
+        folder.path().join("target.azh"),
+    );
+    let mut blanked = 0;
+    for seed in 31..33 {
+        let maker = Maker::new(NONE, seed).churn(30, 20, 400);
+        let image = maker
+            .then(|db| Persistent::sync(db, Durability::Power).expect("a sync"))
+            .killed();
+        let present = image.now.values().filter(|value| value.is_some()).count() as u64;
+        let written = image
+            .bytes
+            .iter()
+            .rposition(|byte| *byte != 0)
+            .expect("frames");
+        // From some of these places on, whole frames are blank and nothing else.
+        let last = written / 8 * 8;
+        for at in (last - 600..=last).step_by(8) {
+            let mut bytes = image.bytes.clone();
+            bytes[at..].fill(0);
+            std::fs::write(&damaged, bytes).expect("a file");
+            let _gone = std::fs::remove_file(&target);
+            let report = repair(&damaged, &target, &mut |_, _| ()).expect("a repair");
+            let what = format!("seed {seed}, {at:#x}: {} of {present}", report.recovered);
+            assert!(report.recovered == present || report.losses > 0, "{what}");
+            blanked += u64::from(report.losses > 0);
+        }
+    }
+    assert!(blanked >= 100, "{blanked} losses of blank ends");
 }
 
 #[test]
