@@ -2,8 +2,8 @@
 //!
 //! A suite names the number of states, cases or rounds of its full run. `make test` runs a tenth of it, so that a
 //! developer waits minutes; `SUITES=full` runs all of it. Suites whose states take long run a third of it in `make test`, so
-//! that the full run ends in time. A suite that tried fewer states
-//! than it must fails: a suite that silently tries less proves less.
+//! that the full run ends in time. A suite that tried fewer states than it must fails: a suite that silently tries less proves
+//! less.
 
 use std::fmt::Debug;
 use std::io::Write;
@@ -55,12 +55,7 @@ pub fn demand(count: u64, least: u64, what: &str) {
 /// As `tried_at_least`, of a suite that does not run a tenth of its full rounds: it must have tried `each_least` in each of its
 /// `rounds`, on average.
 pub fn tried_in_rounds(count: u64, rounds: u64, each_least: u64, what: &str) {
-    let least = rounds * each_least;
-    tried(&format!("{count} {what} (at least {least})"));
-    assert!(
-        count >= least,
-        "tried {count} {what} in {rounds} rounds, must try at least {least}"
-    );
+    demand(count, rounds * each_least, what);
 }
 
 /// A case under way. If the test panics while it is held, its seed and what was drawn for it are printed.
