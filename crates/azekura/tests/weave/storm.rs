@@ -17,7 +17,7 @@ use azekura::testkit::configuration::{Within, hash_options};
 use azekura::testkit::crash::{Config, Counts};
 use azekura::testkit::schedule::{Tried, lead};
 use azekura::testkit::storm::{Engine, Promise, Shape, Store, storm};
-use azekura::testkit::suite::{share, tried_at_least};
+use azekura::testkit::suite::{demand, share, third, tried_at_least};
 use azekura::testkit::{Random, round_seed};
 use azekura::{Durability, Edit, Engine as _, Persistent, Result};
 
@@ -56,7 +56,7 @@ fn storms<E: Engine>(
     // One seed again: its number in STORM_SEED.
     let only = std::env::var("STORM_SEED").ok();
     let only: Option<u64> = only.and_then(|seed| seed.parse().ok());
-    let seeds = only.map_or(first..first + share(runs), |seed| seed..seed + 1);
+    let seeds = only.map_or(first..first + third(runs), |seed| seed..seed + 1);
     seeds.fold((Counts::default(), Tried::default()), |sum, seed| {
         let (engine, shape) = one(&mut Random::new(!seed));
         let (counts, tried) = storm(&config(seed, cuts_max), &engine, &shape);
@@ -66,12 +66,12 @@ fn storms<E: Engine>(
 
 /// So many states; and of the turns so many were the background worker's, so it took part.
 fn tried((counts, tried): (Counts, Tried), states_least: u64, turns_least: u64, what: &str) {
-    tried_at_least(states(&counts), states_least, what);
+    demand(states(&counts), third(states_least), what);
     let what = format!(
         "turns of the background worker among {} of {what}",
         tried.turns
     );
-    tried_at_least(tried.turns_of_started, turns_least, &what);
+    demand(tried.turns_of_started, third(turns_least), &what);
 }
 
 /// What a store syncs by itself, if it has a worker: at each of its turns, since time does not pass in a schedule.
@@ -396,16 +396,16 @@ impl Store for Held {
 
 #[test]
 fn a_hash_file_that_threads_use_loses_nothing_in_a_crash() {
-    let ran = storms(240, 2, |random| (Hash::draw(random), Shape::draw(random)));
+    let ran = storms(72, 2, |random| (Hash::draw(random), Shape::draw(random)));
     let what = "crashes of a hash file that threads use";
-    tried(ran, 6000, 100_000, what);
+    tried(ran, 1800, 30_000, what);
 }
 
 /// Few changes of several threads, each of which returns when it is durable: their syncs are shared, and what one thread appends
 /// while the device works for another is not part of that.
 #[test]
 fn a_change_that_waited_for_a_shared_sync_survives_loss_of_power() {
-    let ran = storms(250, 10, |random| {
+    let ran = storms(75, 10, |random| {
         let mut engine = Hash::draw(random);
         engine.0.durability = Durability::Power;
         // With the longer values nearly every change opens a segment while others sync.
@@ -426,13 +426,13 @@ fn a_change_that_waited_for_a_shared_sync_survives_loss_of_power() {
         };
         (engine, shape)
     });
-    tried(ran, 15_000, 10_000, "crashes around shared syncs");
+    tried(ran, 4500, 3000, "crashes around shared syncs");
 }
 
 /// So many keys that the background worker is loading some of them whenever all is cleared; readers and writers do, too.
 #[test]
 fn a_cleared_file_that_was_just_opened_stays_clear() {
-    let ran = storms(200, 1, |random| {
+    let ran = storms(60, 1, |random| {
         let shape = Shape {
             keys: 600,
             writers: 2,
@@ -448,13 +448,13 @@ fn a_cleared_file_that_was_just_opened_stays_clear() {
         };
         (Hash::draw(random), shape)
     });
-    tried(ran, 1500, 100_000, "crashes around a clear");
+    tried(ran, 450, 30_000, "crashes around a clear");
 }
 
 /// Writers fill one small segment after the other, which the background worker and upkeep clean meanwhile.
 #[test]
 fn records_that_are_updated_while_their_segments_are_cleaned_stay_so() {
-    let ran = storms(1000, 1, |random| {
+    let ran = storms(300, 1, |random| {
         let mut engine = Hash::draw(random);
         engine.0.segment_size = 4096;
         engine.0.space_ratio = 1.1;
@@ -476,14 +476,14 @@ fn records_that_are_updated_while_their_segments_are_cleaned_stay_so() {
         (engine, shape)
     });
     let what = "crashes among segments that are cleaned";
-    tried(ran, 6000, 300_000, what);
+    tried(ran, 1800, 90_000, what);
 }
 
 /// Values of all lengths at which frames are encoded otherwise, each put over another: what is drafted and given up leaves a
 /// frame, too.
 #[test]
 fn values_of_edge_lengths_that_threads_put_over_each_other_survive() {
-    let ran = storms(120, 1, |random| {
+    let ran = storms(36, 1, |random| {
         let mut engine = Hash::draw(random);
         engine.0.segment_size = *random.choose(&[256 << 10, 512 << 10]);
         engine.0.compression = Compression::None;
@@ -503,25 +503,25 @@ fn values_of_edge_lengths_that_threads_put_over_each_other_survive() {
         };
         (engine, shape)
     });
-    tried(ran, 2000, 2000, "crashes among values of edge lengths");
+    tried(ran, 600, 600, "crashes among values of edge lengths");
 }
 
 #[test]
 fn an_object_store_that_threads_use_loses_nothing_in_a_crash() {
-    let ran = storms(300, 3, |random| {
+    let ran = storms(90, 3, |random| {
         let shape = Shape::draw(random);
         let keys = shape.keys.min(1000);
         (Objects::draw(random), Shape { keys, ..shape })
     });
     let what = "crashes of an object store that threads use";
-    tried(ran, 10_000, 1000, what);
+    tried(ran, 3000, 300, what);
 }
 
 /// As for the hash file, also where the data has a device of its own: what is put while that one works for another is not part of
 /// what the journal states afterwards.
 #[test]
 fn an_object_that_waited_for_a_shared_sync_survives_loss_of_power() {
-    let ran = storms(200, 20, |random| {
+    let ran = storms(60, 20, |random| {
         let mut engine = Objects::draw(random);
         engine.options.durability = Durability::Power;
         engine.options.capacity = 2 << 20;
@@ -543,14 +543,14 @@ fn an_object_that_waited_for_a_shared_sync_survives_loss_of_power() {
         (engine, shape)
     });
     let what = "crashes of an object store around shared syncs";
-    tried(ran, 15_000, 1000, what);
+    tried(ran, 4500, 300, what);
 }
 
 /// Of a store that is nearly full packs of hundreds of small objects become sparse while one checkpoint follows the other, objects that have
 /// extents of their own are put into the room that they leave, and others sync.
 #[test]
 fn hundreds_of_small_objects_survive_while_packs_become_sparse() {
-    let ran = storms(60, 12, |random| {
+    let ran = storms(18, 12, |random| {
         let mut engine = Objects::draw(random);
         engine.has_snapshots = false;
         // What the checkpoints need to move the objects of sparse packs, and not much more.
@@ -580,7 +580,7 @@ fn hundreds_of_small_objects_survive_while_packs_become_sparse() {
         };
         (engine, shape)
     });
-    tried(ran, 5000, 20, "crashes among sparse packs");
+    tried(ran, 1500, 6, "crashes among sparse packs");
 }
 
 #[test]
