@@ -9,9 +9,9 @@
 //! a key is known: what was begun, when it was acknowledged, and what syncs and clears were begun meanwhile. A state
 //! is judged by it:
 //!
-//! 1. Of each key a value is found that was put, or it is absent for a reason; never an older state than one that must last:
-//!    all that was acknowledged before the death of the process; before a cut of the power what was durable by itself, or
-//!    acknowledged before a sync began that returned.
+//! 1. Of each key a value is found that was put and not refused, or it is absent for a reason; never an older state than one
+//!    that must last: all that was acknowledged before the death of the process; before a cut of the power what was durable by
+//!    itself, or acknowledged before a sync began that returned.
 //! 2. Where the store is one history, who is found proves that all is there that was acknowledged before it began.
 //! 3. A batch is there whole or not at all. What a clear removed does not return.
 //! 4. The store's own check is content, and it takes further changes; in one state of four from several threads, beside upkeep.
@@ -162,11 +162,11 @@ struct Moment {
     events: usize,
 }
 
-/// One thing that was done: its beginning, and its end if it was acknowledged.
+/// One thing that was done: its beginning, and when it was acknowledged.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     began: Moment,
-    ended: Option<Moment>,
+    ended: Moment,
 }
 
 impl Span {
@@ -175,13 +175,12 @@ impl Span {
     }
 
     fn ended_by(&self, events: usize) -> bool {
-        self.ended.is_some_and(|ended| ended.events <= events)
+        self.ended.events <= events
     }
 
     /// Surely over before `other` began.
     fn is_before(&self, other: &Self) -> bool {
-        self.ended
-            .is_some_and(|ended| ended.tick < other.began.tick)
+        self.ended.tick < other.began.tick
     }
 }
 
@@ -234,17 +233,14 @@ impl History {
         }
     }
 
-    /// Does something; its span. A store that is full refuses, and this is not tried again.
-    fn span(&self, act: impl FnOnce() -> Result<()>) -> Span {
+    /// Does something; its span. `None`: the store is full and refused it; it is not tried again, and no state may show it.
+    fn span(&self, act: impl FnOnce() -> Result<()>) -> Option<Span> {
         let began = self.now();
         let done = act();
         let ended = self.now();
         match done {
-            Ok(()) => Span {
-                began,
-                ended: Some(ended),
-            },
-            Err(error) if error.kind() == Kind::Full => Span { began, ended: None },
+            Ok(()) => Some(Span { began, ended }),
+            Err(error) if error.kind() == Kind::Full => None,
             Err(error) => panic!("refused: {error}"),
         }
     }
@@ -260,7 +256,9 @@ impl History {
             .map(|(key, put)| (*key, put.map(|(version, len)| value(*key, version, len))))
             .collect();
         let batch = (changes.len() > 1).then(|| self.batches.fetch_add(1, Ordering::SeqCst) as u32);
-        let span = self.span(|| act(&made));
+        let Some(span) = self.span(|| act(&made)) else {
+            return;
+        };
         for (key, put) in changes {
             let put = *put;
             self.keys[*key as usize]
@@ -274,7 +272,7 @@ impl History {
         match end {
             End::Process => span.ended_by(events),
             End::Power => {
-                let synced = span.ended.is_some_and(|ended| ended.tick < horizon);
+                let synced = span.ended.tick < horizon;
                 synced || self.promise.durable && span.ended_by(events)
             }
         }
@@ -442,10 +440,8 @@ impl Shown {
         };
         for (key, dids) in (0u32..).zip(&history.keys) {
             let dids = dids.lock();
-            // What a full store refused was not done.
             let puts: Vec<(&Did, Vec<u8>)> = dids
                 .iter()
-                .filter(|did| did.span.ended.is_some())
                 .filter_map(|did| {
                     did.put
                         .map(|(version, len)| (did, value(key, version, len)))
@@ -497,7 +493,7 @@ fn run(lead: &Lead, store: &dyn Store, history: &History, shape: &Shape, seed: u
             for _ in (syncer..shape.syncs).step_by(2) {
                 idle(random.below(200));
                 let span = history.span(|| store.sync());
-                history.syncs.lock().push(span);
+                history.syncs.lock().extend(span);
             }
         });
     }
@@ -506,7 +502,7 @@ fn run(lead: &Lead, store: &dyn Store, history: &History, shape: &Shape, seed: u
         for _ in 0..shape.clears.min(u32::from(history.promise.clears) * 8) {
             idle(random.below(400));
             let span = history.span(|| store.clear());
-            history.clears.lock().push(span);
+            history.clears.lock().extend(span);
         }
     });
     threads.add(move || {
@@ -577,7 +573,7 @@ fn fill(store: &dyn Store, history: &History, shape: &Shape, random: &mut Random
         });
     }
     let span = history.span(|| store.sync());
-    history.syncs.lock().push(span);
+    history.syncs.lock().extend(span);
 }
 
 /// One run of `shape` on a new store of `engine`, and every state that `config` chooses of it; the counts.
