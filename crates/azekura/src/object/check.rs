@@ -166,22 +166,26 @@ impl Core {
             return;
         };
         let data = self.data.as_ref();
-        for slot in 0..2 {
-            let offset = slot * SLOT_SIZE;
-            let what = match read_slot(data, offset, DATA) {
-                Err(error) if error.kind() == Kind::Io => error.to_string(),
-                Err(_) => format!(
+        let slots = [0, SLOT_SIZE].map(|offset| (offset, read_slot(data, offset, DATA)));
+        let is_own = |label: &Superblock| {
+            let of = decode_label(&label.payload).map(|(identity, _)| identity);
+            of == Some(last.identity)
+        };
+        let has_whole = slots
+            .iter()
+            .any(|(_, read)| read.as_ref().is_ok_and(is_own));
+        for (offset, read) in slots {
+            let what = match read {
+                Ok(label) if is_own(&label) => {
+                    report.superblocks += 1;
+                    continue;
+                }
+                Ok(_) => format!("the label at offset {offset:#x} is of another store"),
+                Err(error) if error.kind() != Kind::Io && has_whole => format!(
                     "the label at offset {offset:#x} of {} does not verify; the other one is whole, and nothing is lost: a repair writes both",
                     data.path().display()
                 ),
-                Ok(label) => {
-                    let of = decode_label(&label.payload).map(|(identity, _)| identity);
-                    if of == Some(last.identity) {
-                        report.superblocks += 1;
-                        continue;
-                    }
-                    format!("the label at offset {offset:#x} is of another store")
-                }
+                Err(error) => error.to_string(),
             };
             report.note_at(data.path(), Some(offset), what);
         }
@@ -372,7 +376,7 @@ fn read_slot(storage: &dyn Storage, offset: u64, engine: [u8; 8]) -> Result<Supe
     storage.read_at(offset, &mut slot)?;
     Superblock::current(&slot, &engine).map_err(|error| {
         let error = error.at(storage.path()).offset(offset);
-        // The other slot is whole, or nobody would be here.
+        // The store is open, so one slot was whole.
         error.remedy(REPAIR)
     })
 }
