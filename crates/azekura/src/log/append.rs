@@ -18,7 +18,7 @@ use super::layout::{FIRST_FRAME, LINK_OFFSET, SegmentHeader, encode_link, segmen
 use super::segment::{Claim, Space, Use};
 use super::{Address, CLOSED, Log};
 use crate::epoch::{self, Mark};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result, sizes};
 use crate::format::frame::{FrameKind, Header, INNER, SHORT_KEY_LEN_MAX, SHORT_VALUE_LEN_MAX};
 use crate::io::mmap::{Unpublished, copy};
 use crate::weave;
@@ -211,12 +211,13 @@ impl Log {
             .sum();
         let mut header = Header::new(FrameKind::Batch, 0, entries.len(), body);
         // The place after its frame, of two words of a header, has an offset in the segment, too.
-        let ends = FIRST_FRAME as usize + 16 + body + 8;
-        if u32::try_from(ends).is_err() {
-            return Err(Error::new(
-                crate::error::Kind::TooLarge,
-                "a batch exceeds 4 GiB",
-            ));
+        let most = u32::MAX as usize - (FIRST_FRAME as usize + 16 + 8);
+        if body > most {
+            let (found, most) = sizes(body as u64, most as u64);
+            return Err(Error::new(Kind::TooLarge, "a batch is too long")
+                .at(self.storage.path())
+                .found(found, format!("{most} or less"))
+                .remedy("change fewer records at once"));
         }
         header.value_len = body as u32;
         let room = self.reserve(header.frame_len(), claim)?;
