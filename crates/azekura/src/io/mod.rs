@@ -131,7 +131,8 @@ pub trait Storage: Send + Sync + Debug {
         Ok(())
     }
 
-    /// Identifies the running system since its start: equal ids mean that no power was lost since.
+    /// Identifies the running system since its start: equal ids mean that no power was lost since. Zeros: it is unknown, so power
+    /// may have been lost.
     fn boot_id(&self) -> [u8; 16];
 
     /// A number that nobody can guess, for seeds. The simulated disk's is fixed by its seed.

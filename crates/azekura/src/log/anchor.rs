@@ -143,7 +143,7 @@ impl Anchor {
     pub fn trust(&self, log: &Log) -> Trust {
         let mark = log.mark().unwrap_or_default();
         let storage = log.storage();
-        // A system that does not tell its boot is taken to have lost power since.
+        // A system that does not state its boot is taken to have lost power since.
         let same_boot = self.boot_id == storage.boot_id() && self.boot_id != [0; 16];
         Trust {
             trusted: same_boot && !(self.open && mark.sync_failed),
