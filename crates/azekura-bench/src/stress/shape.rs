@@ -7,13 +7,13 @@
 
 use std::time::Duration;
 
-use azekura::Durability;
 use azekura::record::hash::{Compression, HashDb};
 use clap::{Args, ValueEnum};
 
 use super::judge::Content;
 use super::ledger::Population;
 use crate::generate::{Choice, mix};
+use crate::plan::Survives;
 
 /// Bytes of all values of a store, about: more is never held, so that a round takes seconds.
 const BUDGET: u64 = 48 << 20;
@@ -35,24 +35,6 @@ impl From<Squeeze> for Compression {
             Squeeze::None => Self::None,
             Squeeze::Lz4 => Self::Lz4,
             Squeeze::Zstd => Self::Zstd,
-        }
-    }
-}
-
-/// What an acknowledged write survives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Survives {
-    /// The end of the process
-    Process,
-    /// Loss of power
-    Power,
-}
-
-impl From<Survives> for Durability {
-    fn from(survives: Survives) -> Self {
-        match survives {
-            Survives::Process => Self::Process,
-            Survives::Power => Self::Power,
         }
     }
 }
