@@ -10,12 +10,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use azekura::io::Storage;
 use azekura::io::memory::Memory;
-use azekura::record::hash::{Compression, HashDb, HashReader, Options, repair};
+use azekura::record::hash::{Compression, HashDb, HashReader, Options, RepairReport, repair};
 use azekura::testkit::configuration::{Within, hash_options};
 use azekura::testkit::damage::{Effort, Image, Mutation, Verdict, fuzz, read_all};
 use azekura::testkit::suite::{self, demand, share, third, tried_at_least};
@@ -450,6 +451,24 @@ fn a_reader_of_a_damaged_file_is_never_answered_wrongly() {
 /// Files that are repaired in a full run, half of them after one mutation.
 const REPAIRS: u64 = 3000;
 
+/// A folder in which files are repaired, one after another.
+struct Repairs(tempfile::TempDir);
+
+impl Repairs {
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("a folder"))
+    }
+
+    /// Repairs a file of these bytes; where the repaired one is.
+    fn repair(&self, bytes: &[u8]) -> azekura::Result<(RepairReport, PathBuf)> {
+        let [damaged, target] = ["damaged.azh", "target.azh"].map(|name| self.0.path().join(name));
+        std::fs::write(&damaged, bytes).expect("a file");
+        let _gone = std::fs::remove_file(&target);
+        let report = repair(&damaged, &target, &mut |_, _| ())?;
+        Ok((report, target))
+    }
+}
+
 /// What is done to a file before it is repaired, and the file: every other time one mutation, of a single bit if of bits.
 fn mutated(case: u64, image: &Image, random: &mut Random) -> (Vec<Mutation>, Vec<u8>) {
     let count = if case.is_multiple_of(2) {
@@ -502,15 +521,11 @@ fn lost_both_slots(before: &[u8], after: &[u8]) -> bool {
     })
 }
 
-/// Whatever was done to a file, a repair brings over only what was once true, and says what may be older. After one mutation
+/// Whatever was done to a file, a repair brings over only what was once true, and reports what may be older. After one mutation
 /// that can put nothing older back, it is not refused, and reports losses when records are missing.
 #[test]
 fn a_repair_yields_only_what_was_true_and_says_what_is_not_sure() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let (damaged, target) = (
-        folder.path().join("damaged.azh"),
-        folder.path().join("target.azh"),
-    );
+    let repairs = Repairs::new();
     let closed = and_drawn(closed_images(), 4000, true);
     let killed = and_drawn(killed_images(), 5000, false);
     let first_killed = closed.len();
@@ -532,10 +547,8 @@ fn a_repair_yields_only_what_was_true_and_says_what_is_not_sure() {
         strict += u64::from(is_strict);
         several += u64::from(mutations.len() > 1);
         let what = format!("case {case}, {mutations:?}");
-        std::fs::write(&damaged, bytes).expect("a file");
-        let _gone = std::fs::remove_file(&target);
-        let report = match repair(&damaged, &target, &mut |_, _| ()) {
-            Ok(report) => report,
+        let (report, target) = match repairs.repair(&bytes) {
+            Ok(repaired) => repaired,
             Err(error) => {
                 assert!(
                     matches!(error.kind(), Kind::Corrupted | Kind::Mismatch),
@@ -583,10 +596,14 @@ fn a_repair_yields_only_what_was_true_and_says_what_is_not_sure() {
     ));
     tried_at_least(
         strict,
-        1100,
+        1200,
         "repairs after one mutation that are to report what is missing",
     );
-    tried_at_least(several, REPAIRS / 2, "repairs after several mutations");
+    demand(
+        several,
+        share(REPAIRS) / 2,
+        "repairs after several mutations",
+    );
 }
 
 /// Of each killed file each segment is lost, also together with the link to it, or overwritten by a copy of another one: older
@@ -594,11 +611,7 @@ fn a_repair_yields_only_what_was_true_and_says_what_is_not_sure() {
 #[test]
 fn a_repair_of_a_file_without_one_of_its_segments_doubts_older_values() {
     const SEGMENT: usize = 4096;
-    let folder = tempfile::tempdir().expect("a folder");
-    let (damaged, target) = (
-        folder.path().join("damaged.azh"),
-        folder.path().join("target.azh"),
-    );
+    let repairs = Repairs::new();
     let (mut lost, mut copied, mut older) = (0, 0, 0);
     let links = |at: usize| at - SEGMENT + 24..at - SEGMENT + 28;
     let mut repair_without =
@@ -611,9 +624,7 @@ fn a_repair_of_a_file_without_one_of_its_segments_doubts_older_values() {
             }
             // The durable mark, too: it would cover what was synced.
             bytes[8192..8192 + SEGMENT].fill(0);
-            std::fs::write(&damaged, bytes).expect("a file");
-            let _gone = std::fs::remove_file(&target);
-            let report = repair(&damaged, &target, &mut |_, _| ()).expect(what);
+            let (report, target) = repairs.repair(&bytes).expect(what);
             let db = HashDb::open(&target, &Options::default()).expect(what);
             let mut wrong = 0;
             db.scan(None, &mut |key, value| {
@@ -650,18 +661,18 @@ fn a_repair_of_a_file_without_one_of_its_segments_doubts_older_values() {
     }
     assert!(older > 0, "no older value came up");
     let what = format!("repairs without a segment, {older} older values");
-    tried_at_least(lost, 96, &what);
-    tried_at_least(copied, 150, "repairs with a segment overwritten by another");
+    demand(lost, 96, &what);
+    demand(
+        copied,
+        999999,
+        "repairs with a segment overwritten by another",
+    );
 }
 
 /// A frame that was synced and is blank was taken for one that was never published.
 #[test]
 fn a_repair_reports_what_was_synced_and_is_blank() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let (damaged, target) = (
-        folder.path().join("damaged.azh"),
-        folder.path().join("target.azh"),
-    );
+    let repairs = Repairs::new();
     let mut blanked = 0;
     for seed in 31..33 {
         let maker = Maker::new(NONE, seed).churn(30, 20, 400);
@@ -679,22 +690,22 @@ fn a_repair_reports_what_was_synced_and_is_blank() {
         for at in (last - 600..=last).step_by(8) {
             let mut bytes = image.bytes.clone();
             bytes[at..].fill(0);
-            std::fs::write(&damaged, bytes).expect("a file");
-            let _gone = std::fs::remove_file(&target);
-            let report = repair(&damaged, &target, &mut |_, _| ()).expect("a repair");
+            let (report, _) = repairs.repair(&bytes).expect("a repair");
             let what = format!("seed {seed}, {at:#x}: {} of {present}", report.recovered);
             assert!(report.recovered == present || report.losses > 0, "{what}");
             blanked += u64::from(report.losses > 0);
         }
     }
-    assert!(blanked >= 100, "{blanked} losses of blank ends");
+    demand(blanked, 152, "blank ends that are reported as losses");
 }
 
 #[test]
 fn a_repair_of_a_sound_file_brings_everything_over() {
     let folder = tempfile::tempdir().expect("a folder");
-    let images = and_drawn(closed_images(), 6000, true);
-    tried_at_least(images.len() as u64, DRAWN, "repairs of sound files");
+    let closed = closed_images();
+    let least = closed.len() as u64 + share(DRAWN);
+    let images = and_drawn(closed, 6000, true);
+    let mut repaired = 0;
     for (number, (made, image)) in images.into_iter().enumerate() {
         let _shown = suite::case(number as u64, &made);
         let sound = folder.path().join(format!("{number}.azh"));
@@ -716,7 +727,9 @@ fn a_repair_of_a_sound_file_brings_everything_over() {
         let mut wanted = image.now.clone();
         wanted.retain(|_, value| value.is_some());
         assert_eq!(found, wanted, "image {number}");
+        repaired += 1;
     }
+    demand(repaired, least, "repairs of sound files");
 }
 
 /// A verifier that ignores errors: it answers absence for keys that cannot be read.

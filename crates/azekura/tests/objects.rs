@@ -15,7 +15,7 @@ use azekura::io::{Access, Directory, Storage};
 use azekura::object::{Change, ObjectId, Options, Store};
 use azekura::testkit::configuration::object_options;
 use azekura::testkit::crash::{Config, Counts, Crash, Ledger, explore};
-use azekura::testkit::suite::{case, share, tried_in_rounds};
+use azekura::testkit::suite::{case, demand, share, tried_in_rounds};
 use azekura::testkit::{Random, round_seed, tried};
 use azekura::{Durability, Result};
 
@@ -436,7 +436,7 @@ fn crashes_within_long_objects_leave_each_whole() {
         |crash| verify(crash, &effects, Bug::None, &options),
     );
     let what = format!("states of long objects: {counts:?}");
-    tried_in_rounds(counts.crash_states, 1, 330, &what);
+    demand(counts.crash_states, 330, &what);
 }
 
 #[test]

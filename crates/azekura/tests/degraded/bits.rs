@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use azekura::io::Storage;
 use azekura::io::memory::Memory;
 use azekura::record::hash::{HashDb, HashReader, Options, repair};
 use azekura::testkit::configuration::{Within, hash_options};
@@ -29,10 +28,7 @@ fn one_flipped_bit_anywhere_costs_what_stands_there() {
         let made = Made::draw(seed);
         let mut random = Random::new(!seed);
         for _ in 0..12 {
-            let (region, at) = regions.place(&made, &mut random);
-            let mut bytes = made.bytes.clone();
-            let bit = random.below(8);
-            bytes[at as usize] ^= 1 << bit;
+            let (region, at, bit, bytes) = regions.flip(&made, &mut random);
             let what = format!(
                 "bit {bit} at {at:#x} of {region}, closed {}",
                 made.is_closed
@@ -79,10 +75,7 @@ fn every_bit_of_the_last_batch_costs_one_record_of_it() {
         capacity: ROOM,
         ..Options::default()
     };
-    let memory = Memory::new(ROOM).expect("memory");
-    let on = Arc::clone(&memory) as Arc<dyn Storage>;
-    let db = HashDb::create_on(on, &options).expect("a new store");
-    let mut made = Made::of(0, options);
+    let (mut made, memory, db) = Made::begin(0, options);
     for key in [b"one", b"two", b"few"] {
         db.put(key, b"older").expect("a put");
         made.remember(key.to_vec(), Some(b"older".to_vec()));
@@ -182,9 +175,7 @@ fn a_repair_after_one_flipped_bit_doubts_what_stood_there() {
         let made = Made::draw(seed);
         let mut random = Random::new(!seed);
         for _ in 0..3 {
-            let (region, at) = regions.place(&made, &mut random);
-            let mut bytes = made.bytes.clone();
-            bytes[at as usize] ^= 1 << random.below(8);
+            let (region, at, _, bytes) = regions.flip(&made, &mut random);
             std::fs::write(&damaged, &bytes).expect("a file");
             let _gone = std::fs::remove_file(&target);
             let report = repair(&damaged, &target, &mut |_, _| ()).expect("a repair");
@@ -207,7 +198,7 @@ fn a_repair_after_one_flipped_bit_doubts_what_stood_there() {
                 "seed {seed}, {at:#x} of {region}: {wrong} wrong, {report:?}"
             );
             cases += 1;
-            // Without the root nothing says which records were there.
+            // Without the root it is unknown which records were there.
             let has_root = !report.lost.iter().any(|line| line.contains("the root of"));
             widely += u64::from(has_root && report.doubtful > AFFECTED_MAX);
         }

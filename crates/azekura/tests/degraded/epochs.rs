@@ -1,6 +1,6 @@
 //! Headers and links of segments in files that were killed, opened, written to and killed again, with no checkpoint between.
 //!
-//! Each recovery ends the log within a segment, and goes on in another one under a new epoch, so that the log is walked over the
+//! Each recovery ends the log within a segment, and continues in another one under a new epoch, so that the log is walked over the
 //! ends of several processes. Values longer than a segment lie among short ones, in room that was used before: what follows a
 //! segment may lie before it in the file. Then one header is lost, or a header with the link beside it.
 
@@ -37,13 +37,10 @@ fn killed_often(seed: u64) -> (Made, Vec<Segment>) {
         ..Options::default()
     };
     let size = options.segment_size;
-    let mut memory = Memory::new(ROOM).expect("memory");
+    let (mut made, mut memory, mut db) = Made::begin(seed, options.clone());
     let open = |memory: &Arc<Memory>| {
         HashDb::open_on(Arc::clone(memory) as Arc<dyn Storage>, &options).expect("it opens")
     };
-    let storage = Arc::clone(&memory) as Arc<dyn Storage>;
-    let mut db = HashDb::create_on(storage, &options).expect("a new store");
-    let mut made = Made::of(seed, options.clone());
     let put = |made: &mut Made, db: &HashDb, random: &mut Random| {
         let key = format!("key-{}", random.below(60)).into_bytes();
         if random.one_in(8) {

@@ -69,6 +69,14 @@ impl Made {
         }
     }
 
+    /// With the store in which nothing was put yet, and what that stands on.
+    fn begin(seed: u64, options: Options) -> (Self, Arc<Memory>, HashDb) {
+        let memory = Memory::new(ROOM).expect("memory");
+        let storage = Arc::clone(&memory) as Arc<dyn Storage>;
+        let db = HashDb::create_on(storage, &options).expect("a new store");
+        (Self::of(seed, options), memory, db)
+    }
+
     /// Of 300 records, and closed.
     fn closed(seed: u64, options: Options) -> Self {
         let bytes = past_the_checkpoint(&options);
@@ -102,10 +110,8 @@ impl Made {
         let keys = *random.choose(&[10, 40, 200, 1000, 10_000]);
         let ops = random.below(3 * keys).max(20);
         let long = *random.choose(&[30, 100, 600, 5000]);
-        let mut memory = Memory::new(ROOM).expect("memory");
         let on = |memory: &Arc<Memory>| Arc::clone(memory) as Arc<dyn Storage>;
-        let mut db = HashDb::create_on(on(&memory), &options).expect("a new store");
-        let mut made = Self::of(seed, options);
+        let (mut made, mut memory, mut db) = Self::begin(seed, options);
         made.is_closed = random.one_in(3);
         made.now.insert(b"never there".to_vec(), None);
         for _ in 0..ops {
@@ -159,7 +165,7 @@ impl Made {
                     db = HashDb::open_on(on(&memory), &made.options).expect("it opens again");
                 }
                 98 if random.one_in(4) => {
-                    // Killed, and opened by the next process, which goes on.
+                    // Killed, and opened by the next process, which continues.
                     memory = Memory::from_bytes(&memory.to_vec(), ROOM).expect("memory");
                     db = HashDb::open_on(on(&memory), &made.options).expect("it recovers");
                     made.kills += 1;
@@ -407,6 +413,15 @@ impl Regions {
         };
         *self.counts.entry(region).or_default() += 1;
         (region, place)
+    }
+
+    /// One wrong bit at a drawn place: the region, the byte, the bit in it, and the file.
+    fn flip(&mut self, made: &Made, random: &mut Random) -> (&'static str, u64, u64, Vec<u8>) {
+        let (region, at) = self.place(made, random);
+        let bit = random.below(8);
+        let mut bytes = made.bytes.clone();
+        bytes[at as usize] ^= 1 << bit;
+        (region, at, bit, bytes)
     }
 
     /// Panics unless each region had its turns of so many cases.

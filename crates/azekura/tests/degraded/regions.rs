@@ -28,7 +28,7 @@ fn a_range_that_cannot_be_read_never_makes_an_older_value_the_newest() {
         let mut random = Random::new(!seed);
         for turn in 0..9 {
             let (region, at) = match turn {
-                // What was written last, with nothing behind it.
+                // What was written last, with nothing after it.
                 0 if !made.is_closed => {
                     tails += 1;
                     ("tail", made.end - 1)
@@ -117,8 +117,8 @@ fn losing_a_slot_of_the_superblock_costs_nothing_but_the_slot() {
 fn a_repair_of_a_file_that_lost_a_superblock_slot_brings_all_over_and_doubts_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
     let (damaged, target) = (folder.path().join("old.azh"), folder.path().join("new.azh"));
-    let files = third(12);
-    for file in 0..files {
+    let mut repairs = 0;
+    for file in 0..third(12) {
         let made = Made::draw(0x51_07 + round_seed() + file);
         let at = (file % 2 * SLOT_SIZE) as usize;
         let mut bytes = made.bytes.clone();
@@ -129,8 +129,9 @@ fn a_repair_of_a_file_that_lost_a_superblock_slot_brings_all_over_and_doubts_not
         assert_eq!((report.doubtful, report.losses), (0, 0), "{report:?}");
         let db = HashDb::open(&target, &made.options).expect("what was repaired opens");
         assert_eq!(judge(&made, "repaired", &db), 0);
+        repairs += 1;
     }
-    demand(files, third(12), "repairs of files without a slot");
+    demand(repairs, third(12), "repairs of files without a slot");
 }
 
 /// A range that another program overwrote can be read, so only what the log states shows that a part of it is lost.
@@ -218,8 +219,8 @@ fn a_page_of_the_file_that_is_gone_is_an_error_and_ends_nothing() {
 /// A frame that begins with a page that cannot be read: zeros stand where it was, as in room that was never written.
 #[test]
 fn a_page_that_cannot_be_read_is_not_taken_for_blank_room() {
-    let files = share(40);
-    for file in 0..files {
+    let mut cases = 0;
+    for file in 0..share(40) {
         let seed = 0xb1a + round_seed() + file;
         let mut random = Random::new(seed);
         let options = Options {
@@ -228,10 +229,7 @@ fn a_page_that_cannot_be_read_is_not_taken_for_blank_room() {
             capacity: ROOM,
             ..Options::default()
         };
-        let memory = Memory::new(ROOM).expect("memory");
-        let on = Arc::clone(&memory) as Arc<dyn Storage>;
-        let db = HashDb::create_on(on, &options).expect("a new store");
-        let mut made = Made::of(seed, options);
+        let (mut made, memory, db) = Made::begin(seed, options);
         let put = |made: &mut Made, random: &mut Random| {
             let key = format!("key-{}", random.below(20)).into_bytes();
             let len = random.index(60);
@@ -264,6 +262,7 @@ fn a_page_that_cannot_be_read_is_not_taken_for_blank_room() {
             range,
         );
         assert!(!cost.refused && cost.keys > 0, "seed {seed}: {cost:?}");
+        cases += 1;
     }
-    tried_at_least(files, 40, "unreadable pages that begin with a frame");
+    tried_at_least(cases, 40, "unreadable pages that begin with a frame");
 }

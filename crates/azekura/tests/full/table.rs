@@ -74,7 +74,7 @@ const SMALL: [Row; 10] = [
         len: 50_000,
         ..ROW
     },
-    // The segments of those days.
+    // Segments of 1 MiB, with which these stores were found.
     Row {
         capacity: 32 * MIB,
         segment_size: 1 << 20,
