@@ -432,4 +432,4 @@ impl Core {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

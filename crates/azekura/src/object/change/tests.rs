@@ -5,8 +5,9 @@
 
 use std::sync::Arc;
 
+use super::super::checkpoint::tests::without_small_objects;
 use super::super::open::{read_root, read_super};
-use super::super::{ObjectId, Options, Store};
+use super::super::{ObjectId, Store};
 use super::Placed;
 use crate::error::Kind;
 use crate::io::Storage;
@@ -14,18 +15,8 @@ use crate::io::memory::Memory;
 
 #[test]
 fn a_put_that_the_index_refuses_leaves_its_room_and_is_never_found() {
-    let options = Options {
-        capacity: 1 << 20,
-        journal_size: Some(256 << 10),
-        group_size: Some(64 << 10),
-        small_max: 0,
-        background: false,
-        ..Options::default()
-    };
-    let memory = Memory::new(8 << 20).unwrap();
-    memory.resize(options.capacity).unwrap();
+    let (options, memory, store) = without_small_objects(1 << 20);
     let storage = Arc::clone(&memory) as Arc<dyn Storage>;
-    let store = Store::create_on(Arc::clone(&storage), None, &options, &mut |_, _| {}).unwrap();
     for n in 0..60 {
         store.put(ObjectId(n), &[n as u8; 5000]).unwrap();
     }

@@ -14,10 +14,10 @@ use crate::log::parts::Parts;
 /// Objects of the store.
 const COUNT: u128 = 600;
 
-#[test]
-fn what_changed_before_a_refused_checkpoint_is_in_the_next_one() {
+/// An empty store of so many bytes, which keeps no object in its journal, and what it stands on.
+pub(in crate::object) fn without_small_objects(capacity: u64) -> (Options, Arc<Memory>, Store) {
     let options = Options {
-        capacity: 4 << 20,
+        capacity,
         journal_size: Some(256 << 10),
         group_size: Some(64 << 10),
         small_max: 0,
@@ -25,9 +25,15 @@ fn what_changed_before_a_refused_checkpoint_is_in_the_next_one() {
         ..Options::default()
     };
     let memory = Memory::new(8 << 20).unwrap();
-    memory.resize(options.capacity).unwrap();
+    memory.resize(capacity).unwrap();
     let storage = Arc::clone(&memory) as Arc<dyn Storage>;
     let store = Store::create_on(storage, None, &options, &mut |_, _| {}).unwrap();
+    (options, memory, store)
+}
+
+#[test]
+fn what_changed_before_a_refused_checkpoint_is_in_the_next_one() {
+    let (options, memory, store) = without_small_objects(4 << 20);
     // Their images are longer than what is left of a segment.
     for n in 0..COUNT {
         store.put(ObjectId(n), &[n as u8; 3000]).unwrap();

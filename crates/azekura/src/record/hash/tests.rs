@@ -28,6 +28,7 @@ use crate::io::sim::{Limits, SimDisk};
 use crate::io::{Access, Directory as _, Storage};
 use crate::log::Address;
 use crate::log::layout::FIRST_FRAME;
+use crate::log::recover::Trust;
 use crate::testkit::Random;
 use crate::verbs::Verbs as _;
 
@@ -37,6 +38,17 @@ fn small() -> Options {
         background: false,
         capacity: 1 << 26,
         ..Options::default()
+    }
+}
+
+/// For `Log::recover` of a log that its writer has open; `shared`: by another process.
+fn beside_its_writer(shared: bool) -> Trust {
+    Trust {
+        trusted: true,
+        durable: LogPosition::default(),
+        live: true,
+        shared,
+        epoch: 1,
     }
 }
 

@@ -12,6 +12,22 @@ use crate::index::hash::STRIPES;
 use crate::log::{Address, Claim};
 use crate::record::hash::recover::Replay;
 
+/// A store of so many records, all of which its last checkpoint holds.
+fn at_a_checkpoint(count: u32, value: &[u8]) -> (Arc<Memory>, HashDb) {
+    let memory = Memory::new(1 << 26).unwrap();
+    let db = HashDb::create_on(memory.clone(), &small()).unwrap();
+    for i in 0..count {
+        db.put(&i.to_le_bytes(), value).unwrap();
+    }
+    db.checkpoint().unwrap();
+    (memory, db)
+}
+
+fn dead_bytes(log: &Log) -> u64 {
+    let in_use = log.segments().in_use(Use::Log);
+    in_use.iter().map(|segment| segment.dead).sum()
+}
+
 /// A clear once let the stripe that was being loaded come back: `count` was 0, and a scan showed some records.
 #[test]
 fn records_that_are_loaded_while_all_is_cleared_stay_cleared() {
@@ -64,27 +80,14 @@ fn a_load_that_came_to_nothing_is_made_again_whole() {
     }
     let log = Arc::clone(&db.core.log);
     let start = crate::log::End::of(0, crate::log::anchor::FIRST_SEQUENCE, Some(FIRST_FRAME));
-    let trust = crate::log::recover::Trust {
-        trusted: true,
-        durable: LogPosition::default(),
-        live: true,
-        shared: false,
-        epoch: 1,
-    };
+    let trust = beside_its_writer(false);
     log.recover(start, trust, &mut |address, frame| {
         replay.record((address, 1), &frame, 0);
         Ok(())
     })
     .unwrap();
     let salt = log.geometry().salt;
-    let dead = |log: &Log| {
-        log.segments()
-            .in_use(Use::Log)
-            .iter()
-            .map(|s| s.dead)
-            .sum::<u64>()
-    };
-    let before = dead(&log);
+    let before = dead_bytes(&log);
     let cold = replay.into_cold(
         Arc::clone(&log),
         salt,
@@ -94,14 +97,14 @@ fn a_load_that_came_to_nothing_is_made_again_whole() {
     for stripe in 0..STRIPES {
         let first = cold.load(stripe).unwrap();
         assert_eq!(cold.load(stripe).unwrap(), first);
-        assert_eq!(dead(&log), before, "what is not loaded kills nothing");
+        assert_eq!(dead_bytes(&log), before, "what is not loaded kills nothing");
         count += first.len();
     }
     assert_eq!(count, 60);
     for stripe in 0..STRIPES {
         cold.loaded(stripe);
     }
-    assert!(dead(&log) > before);
+    assert!(dead_bytes(&log) > before);
 }
 
 /// An image may be newer than the place where replay begins: an earlier frame then replaces what a later one brings back. That
@@ -116,13 +119,7 @@ fn a_frame_that_an_image_held_before_replay_reached_it_is_not_dead() {
     db.put(key, &[2; 300]).unwrap();
     let hash = Hash::of_key(key, &db.core.secrets);
     let mut replay = Replay::new(db.core.secrets);
-    let trust = crate::log::recover::Trust {
-        trusted: true,
-        durable: LogPosition::default(),
-        live: true,
-        shared: false,
-        epoch: 1,
-    };
+    let trust = beside_its_writer(false);
     let mut frames = Vec::new();
     let log = Arc::clone(&db.core.log);
     log.recover(start, trust, &mut |address, frame| {
@@ -149,27 +146,18 @@ fn a_frame_that_an_image_held_before_replay_reached_it_is_not_dead() {
             crc: crate::format::checksum::crc(seed, &bytes),
         },
     };
-    let dead = || {
-        let in_use = log.segments().in_use(Use::Log);
-        in_use.iter().map(|segment| segment.dead).sum::<u64>()
-    };
-    let before = dead();
+    let before = dead_bytes(&log);
     let cold = replay.into_cold(Arc::clone(&log), salt, images);
     assert_eq!(cold.load(stripe).unwrap(), entries);
     cold.loaded(stripe);
-    assert_eq!(dead() - before, first as u64);
+    assert_eq!(dead_bytes(&log) - before, first as u64);
 }
 
 /// A checkpoint that there is no room for leaves what was changed for the next one: else the next begins after changes that no
 /// image holds.
 #[test]
 fn what_a_refused_checkpoint_left_out_is_in_the_next() {
-    let memory = Memory::new(1 << 26).unwrap();
-    let db = HashDb::create_on(memory.clone(), &small()).unwrap();
-    for i in 0..2000u32 {
-        db.put(&i.to_le_bytes(), b"before").unwrap();
-    }
-    db.checkpoint().unwrap();
+    let (memory, db) = at_a_checkpoint(2000, b"before");
     for i in 0..1000u32 {
         db.put(&i.to_le_bytes(), b"after").unwrap();
     }
@@ -205,12 +193,7 @@ fn what_a_refused_checkpoint_left_out_is_in_the_next() {
 /// An image that the device cannot read once ended a scan, where one that does not verify was reported and passed.
 #[test]
 fn a_scan_continues_past_a_part_of_the_index_that_cannot_be_read() {
-    let memory = Memory::new(1 << 26).unwrap();
-    let db = HashDb::create_on(memory.clone(), &small()).unwrap();
-    for i in 0..20_000u32 {
-        db.put(&i.to_le_bytes(), b"value").unwrap();
-    }
-    db.checkpoint().unwrap();
+    let (memory, db) = at_a_checkpoint(20_000, b"value");
     let images = db.core.checkpoint.lock().images.clone();
     db.close().unwrap();
     let page = images[STRIPES / 2].extent.offset & !4095;

@@ -8,9 +8,7 @@ use std::sync::Arc;
 use super::*;
 use crate::format::superblock::SLOT_SIZE;
 use crate::io::over::Over;
-use crate::log::LogPosition;
 use crate::log::Use;
-use crate::log::recover::Trust;
 
 /// Replay and following once lent the frames as they stood in the mapping, and took key and hash from there afterwards.
 #[test]
@@ -28,13 +26,7 @@ fn a_frame_of_a_shared_log_does_not_change_while_it_is_used() {
     })
     .unwrap();
     let bytes = memory.to_vec();
-    let trust = Trust {
-        trusted: true,
-        durable: LogPosition::default(),
-        live: true,
-        shared: true,
-        epoch: 1,
-    };
+    let trust = beside_its_writer(true);
     let mut shown = Vec::new();
     let found = db.log().recover(start, trust, &mut |address, frame| {
         // What another process would store there, and then what stood there: the walk goes on.

@@ -132,7 +132,6 @@ fn drawn(random: &mut Random) -> (Vec<u8>, Model) {
     }
     if random.one_in(2) {
         db.close().unwrap();
-        return (memory.to_vec(), model);
     }
     (memory.to_vec(), model)
 }
