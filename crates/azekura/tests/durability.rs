@@ -567,7 +567,7 @@ fn runs(what: &str, first: u64, durability: Durability, shape: impl Fn(Config) -
             && counts.recovery_cuts >= third(RECOVERY_CUTS)
             && counts.kills >= third(DEATHS)
     };
-    // Runs that try hardly anything do not go on for ever, but fail.
+    // Runs that try hardly anything end, and fail.
     while !is_enough(&counts, runs) && runs < 10 * third(CONFIGURATIONS) {
         let length = 20 + (runs % 5) as usize * 20;
         let seed = first + runs + round_seed();

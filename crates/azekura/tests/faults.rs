@@ -273,7 +273,7 @@ fn fail(operation: Operation, fault: Fault) {
     });
     let mut sum = Counts::default();
     let mut cases = 0;
-    // Cases that try hardly anything do not go on for ever, but fail.
+    // Cases that try hardly anything end, and fail.
     while (cases < third(CASES) || sum.crash_states + sum.kills < least)
         && cases < 10 * third(CASES)
     {

@@ -7,7 +7,7 @@
 //! Lengths are those at which an object is stored otherwise: none, one byte, the longest small object, whole units with and without
 //! header and trailer, chunks, the longest extent of a group; each one less and one more. The ways are those of users: `put`,
 //! `apply`, and a served store, on one file and on two devices, with default options (background worker included) and with
-//! small groups and other bounds of small objects. Lines beginning `tried:` say how much was tried.
+//! small groups and other bounds of small objects. Lines beginning `tried:` state how much was tried.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,10 +1,10 @@
-//! Readers of a file that another process writes, which look seldom: each answer is the newest, however long ago the last was.
+//! Readers of a file that another process writes, which read seldom: each answer is the newest, however long ago the last was.
 //!
 //! A reader knows the log's end by the word that stands there, which is zero until something is appended. Meanwhile checkpoints
-//! give the segment up, and the writer uses it again, so that the word is zero for another reason. Each of some readers
-//! is asked for one key at moments that are drawn; the writer puts, removes, clears, checkpoints and compacts.
+//! give the segment up, and the writer uses it again, so that the word is zero for another reason. Twelve readers
+//! read one key each at drawn moments; the writer puts, removes, clears, checkpoints and compacts.
 //!
-//! Lines beginning `tried:` say how much was tried.
+//! Lines beginning `tried:` state how much was tried.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ fn readers_that_look_seldom_see_what_is_newest() {
         let storage = || Arc::clone(&memory) as Arc<dyn Storage>;
         let db = HashDb::create_on(storage(), &options).expect("a new store");
         let open = || HashReader::open_on(storage()).expect("a reader");
-        // When each was last asked.
+        // When each read last.
         let mut readers: Vec<(HashReader, u64)> = (0..READERS).map(|_| (open(), 0)).collect();
         let mut model = BTreeMap::new();
         let keys = *random.choose(&[5, 30, 200]);
@@ -65,16 +65,16 @@ fn readers_that_look_seldom_see_what_is_newest() {
             }
             if random.one_in(3) {
                 let number = random.index(READERS);
-                let (reader, asked) = &mut readers[number];
+                let (reader, last) = &mut readers[number];
                 let found = reader.get(&key).expect("an answer");
                 assert_eq!(
                     found.as_ref(),
                     model.get(&key),
-                    "reader {number} at operation {op}, last asked at {asked}"
+                    "reader {number} at operation {op}, last read at {last}"
                 );
                 answers += 1;
-                late += u64::from(op - *asked > 20);
-                *asked = op;
+                late += u64::from(op - *last > 20);
+                *last = op;
             }
         }
         for (reader, _) in &readers {

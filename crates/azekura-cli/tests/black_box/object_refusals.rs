@@ -55,89 +55,72 @@ fn what_is_no_id_or_does_not_pair_up_is_refused_before_the_store_is_opened() {
 fn a_store_that_cannot_be_made_leaves_nothing() {
     let place = Place::with_objects();
     let before = place.read("s.azo");
-    place.write("other", "somebody's own");
+    place.write("other", "text of the user");
     for (arguments, code, words) in [
+        ("s.azo --capacity 48MiB", 3, "the target exists at s.azo"),
+        ("other --capacity 48MiB", 3, "the target exists at other"),
         (
-            &["s.azo", "--capacity", "48MiB"][..],
-            3,
-            "the target exists at s.azo",
-        ),
-        (
-            &["other", "--capacity", "48MiB"],
+            "new.azo --capacity 48MiB --data other",
             3,
             "the target exists at other",
         ),
         (
-            &["new.azo", "--capacity", "48MiB", "--data", "other"],
-            3,
-            "the target exists at other",
-        ),
-        (
-            &["new.azo", "--capacity", "48MiB", "--data", "new.azo"],
+            "new.azo --capacity 48MiB --data new.azo",
             3,
             "journal and values need two places at new.azo",
         ),
-        (&["new.azo"], 3, "a new file needs a capacity at new.azo"),
+        ("new.azo", 3, "a new file needs a capacity at new.azo"),
         (
-            &["new.azo", "--capacity", "1MiB"],
+            "new.azo --capacity 1MiB",
             3,
             "the journal does not fit at new.azo",
         ),
         (
-            &["new.azo", "--capacity", "4MiB"],
+            "new.azo --capacity 4MiB",
             3,
             "the store is too small at new.azo",
         ),
         (
-            &["new.azo", "--capacity", "48MiB", "--journal-size", "64KiB"],
+            "new.azo --capacity 48MiB --journal-size 64KiB",
             3,
             "the journal is too small at new.azo",
         ),
         (
-            &["new.azo", "--capacity", "48MiB", "--group-size", "3MiB"],
+            "new.azo --capacity 48MiB --group-size 3MiB",
             3,
             "a group is a power of two at new.azo (found 3 MiB, 3145728 bytes, expected ",
         ),
         (
-            &[
-                "new.azo",
-                "--capacity",
-                "400MiB",
-                "--journal-size",
-                "144KiB",
-                "--group-size",
-                "128KiB",
-            ],
+            "new.azo --capacity 400MiB --journal-size 144KiB --group-size 128KiB",
             3,
             "the journal is too small for so many groups at new.azo (found 144 KiB, and 3199 groups of 128 KiB, expected ",
         ),
         (
-            &["/dev/null", "--capacity", "48MiB"],
+            "/dev/null --capacity 48MiB",
             3,
             "no store can be made there at /dev/null (found a character device, expected a new name or a block device)",
         ),
         (
-            &[".", "--capacity", "48MiB"],
+            ". --capacity 48MiB",
             3,
             "no store can be made there at . (found a folder, ",
         ),
-        (&["new.azo", "--capacity", "3000000TiB"], 5, " at new.azo"),
-        (
-            &["missing/new.azo", "--capacity", "48MiB"],
-            9,
-            " at missing/new.azo",
-        ),
+        ("new.azo --capacity 3000000TiB", 5, " at new.azo"),
+        ("missing/new.azo --capacity 48MiB", 9, " at missing/new.azo"),
     ] {
-        let error = place.object(&[&["create"], arguments].concat()).error(code);
-        assert!(error.contains(words), "{arguments:?}: {error}");
-        assert_eq!(place.names(), ["other", "s.azo"], "{arguments:?}");
+        let command: Vec<&str> = std::iter::once("create")
+            .chain(arguments.split(' '))
+            .collect();
+        let error = place.object(&command).error(code);
+        assert!(error.contains(words), "{arguments}: {error}");
+        assert_eq!(place.names(), ["other", "s.azo"], "{arguments}");
     }
     assert!(place.read("s.azo") == before);
-    assert_eq!(place.read("other"), b"somebody's own");
+    assert_eq!(place.read("other"), b"text of the user");
 }
 
 #[test]
-fn what_is_too_small_or_forgotten_is_told_with_what_helps() {
+fn what_is_too_small_or_forgotten_is_refused_with_a_remedy() {
     let place = Place::new();
     let smaller = "or its journal smaller: --journal-size";
     let (no_journal, no_room) = (
@@ -289,7 +272,7 @@ fn files_that_are_no_object_store_are_refused_and_left_alone() {
 }
 
 #[test]
-fn a_store_whose_file_was_cut_is_refused_and_told_what_is_missing() {
+fn a_store_whose_file_was_cut_is_refused_and_the_error_states_what_is_missing() {
     let place = Place::with_objects();
     place.object(&["put", "s.azo", "1", "--value", "x"]).ok();
     let file = std::fs::OpenOptions::new()
@@ -307,7 +290,7 @@ fn a_store_whose_file_was_cut_is_refused_and_told_what_is_missing() {
     assert_eq!(
         place.object(&["get", "short", "1"]).error(8),
         "corrupted: the file is too short for a store at short (found 100 bytes, expected 8192 or more); \
-         restore a backup: what is cut off told where everything is"
+         restore a backup: what is cut off stated where everything is"
     );
     file.set_len(48 << 20).expect("a file is made longer");
     assert_eq!(place.object(&["get", "s.azo", "1"]).ok(), "x");

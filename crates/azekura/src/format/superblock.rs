@@ -145,7 +145,7 @@ impl Superblock {
             if !is_one && (head.len() as u64) < SIZE {
                 return Error::new(Kind::Corrupted, "the file is too short for a store")
                     .found(bytes(head.len()), format!("{SIZE} or more"))
-                    .remedy("restore a backup: what is cut off told where everything is");
+                    .remedy("restore a backup: what is cut off stated where everything is");
             }
             let what = if is_one {
                 "the superblock is damaged"
@@ -276,7 +276,7 @@ mod tests {
             newer.contains("newer format (found version 7, expected at most 1)"),
             "{newer}"
         );
-        // A bit of the version is flipped in one slot, another bit in the other: nothing tells that from the above.
+        // A bit of the version is flipped in one slot, another bit in the other: that looks as the above.
         let mut rotten = head(&[block(4), block(5)]);
         rotten[12] ^= 4;
         rotten[4096 + 40] ^= 1;

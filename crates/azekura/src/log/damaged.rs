@@ -140,7 +140,7 @@ impl Log {
         Some((bytes, len as u32))
     }
 
-    /// Where the log goes on after segment `index`, whose link word does not lead on; `epoch` is the newest recovery's.
+    /// Which segment follows segment `index`, whose link word leads to none; `epoch` is the newest recovery's.
     pub(super) fn onward(&self, index: u32, sequence: u64, epoch: u32) -> Onward {
         let at = self.geometry.offset_of(index) + LINK_OFFSET;
         let word = self.map.load_u64(at);

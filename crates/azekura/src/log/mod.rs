@@ -626,7 +626,7 @@ impl Log {
             let header = SegmentHeader { sequence, units }.encode(self.geometry.salt);
             let before_link = &header[..LINK_OFFSET as usize];
             self.map.write(self.geometry.offset_of(index), before_link);
-            tracing::warn!(index, sequence, "the header of a segment is mended");
+            tracing::warn!(index, sequence, "the header of a segment is written again");
         }
     }
 

@@ -38,8 +38,8 @@ pub struct Trust {
     pub live: bool,
     /// Another process may write it while it is read: a frame is copied, and verified in the copy.
     pub shared: bool,
-    /// Of the newest recovery. One of an older epoch may have ended the log within any segment of that epoch: what comes after
-    /// it is known by its link alone.
+    /// The epoch of the newest recovery. That recovery may have ended the log within any segment of an older epoch: what
+    /// follows such a segment is known by its link alone.
     pub epoch: u32,
 }
 
@@ -251,7 +251,7 @@ impl Log {
             && (super::FIRST_FRAME..at).step_by(8).all(|at| word(at) == 0)
     }
 
-    /// Shows a place that is damaged, of a segment with so much room, after the recovery of that epoch; where to go on in the
+    /// Shows a place that is damaged, of a segment with so much room, after the recovery of that epoch; where to resume in the
     /// segment, or `None` if the log ends there.
     fn pass_by(
         &self,

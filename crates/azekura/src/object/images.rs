@@ -24,7 +24,7 @@ use crate::weave::Mutex;
 pub(super) struct Images {
     storage: Arc<dyn Storage>,
     salt: u32,
-    /// No object lies behind so many units.
+    /// Of the store: no object ends after them.
     units: u64,
     /// Where corrected bits are recorded; `None`: none is corrected.
     corrected: Option<Arc<CorrectedBits>>,

@@ -73,11 +73,11 @@ impl Store {
         self.core.read(id, &(0..u64::MAX))
     }
 
-    /// The bytes of object `id` that lie in `range`: fewer where it ends earlier, none behind its end, as of a read of a file. One
+    /// The bytes of object `id` that lie in `range`: fewer where it ends earlier, none past its end, as of a read of a file. One
     /// read of the chunks of 64 KiB that hold them, which are verified.
     ///
-    /// A range that ends behind the object is no error: the length that a caller learned by [`head`](Self::head) is that of
-    /// another moment, since another thread may put a shorter value in between. Who reads in pieces needs no length, and a result
+    /// A range that ends past the object is no error: the length that a caller learned by [`head`](Self::head) is that of
+    /// another moment, since another thread may put a shorter value in between. To read in pieces no length is needed: a result
     /// that is shorter than the range, or empty, is the end.
     ///
     /// ```

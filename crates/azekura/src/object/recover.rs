@@ -477,7 +477,7 @@ pub(super) fn behind(next: u64) -> Result<u64> {
     Ok(sequence)
 }
 
-/// The units that a scan looks at, read many at a time. Extents are verified here, chunk by chunk, so that a scan reads the data
+/// The units of a scan, read many at a time. Extents are verified here, chunk by chunk, so that a scan reads the data
 /// once: of a chunk that the window does not hold whole, the beginning is read again.
 struct Window {
     buf: AlignedBuf,

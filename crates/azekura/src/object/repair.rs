@@ -536,7 +536,7 @@ impl Core {
             doubted.insert(id, doubt);
         }
         if let Some(at) = facts.gap {
-            // What changed last stands behind it, or it may have changed there.
+            // An object without a later record may have changed there.
             let reason = Doubt::JournalLost(at);
             self.each_in(ObjectId(0), ObjectId(u128::MAX), |id, entry| {
                 if !facts.certain.contains(&id) {

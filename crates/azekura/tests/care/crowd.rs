@@ -395,10 +395,10 @@ fn a_process_that_is_killed_while_sixteen_threads_put_keeps_what_it_acknowledged
     let (mut first, mut kills) = (vec![0; THREADS as usize], 0);
     for round in 0..rounds {
         let least = (400 * round + random.below(400)) / rounds;
-        let said = kill(&file, &first, least as usize);
+        let counts = kill(&file, &first, least as usize);
         let store = Store::open(&file, &on_disk()).unwrap();
         for (thread, first) in first.iter_mut().enumerate() {
-            let done = *first + said[thread];
+            let done = *first + counts[thread];
             let thread = thread as u64;
             // One more may have happened and not been said.
             let found = (done..=done + 1).find(|count| is_after(&store, thread, *count));

@@ -313,7 +313,7 @@ fn lost_blocks_are_an_error_or_nothing_and_repair_brings_the_store_back() {
     assert!(tally.repaired > 10, "{tally:?}");
 }
 
-/// What two damaged places have in common is damaged by neither alone: the leaf of an object and its removal, say.
+/// What two damaged places have in common is damaged by neither alone: for example the leaf of an object and its removal.
 #[test]
 fn two_lost_blocks_are_an_error_or_nothing_and_repair_brings_the_store_back() {
     let mut tally = Tally::default();
@@ -434,7 +434,7 @@ fn a_small_object_whose_removal_is_lost_with_its_leaf_is_in_doubt() {
         let after = memory.to_vec();
         let removal = (16 << 10..192 << 10).find(|at| before[*at] != after[*at]);
         let removal = removal.unwrap();
-        // The log goes on in another segment.
+        // The log continues in another segment.
         for n in n - 300..n - 160 {
             store.remove(id(n)).unwrap();
         }

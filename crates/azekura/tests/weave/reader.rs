@@ -1,8 +1,8 @@
 //! A reader of a hash file that opens while writers come is shown all that they put.
 //!
-//! Reader and writers share a storage as processes do: the reader asks it whether there is a writer, and reads the log at any
+//! Reader and writers share a storage as processes do: the reader queries it for a writer, and reads the log at any
 //! moment of their appends. What was reserved and is not published looks like what a killed thread left, so a reader that
-//! saw no writer when it began must look again.
+//! saw no writer when it began must read again.
 
 use std::path::Path;
 use std::sync::Arc;

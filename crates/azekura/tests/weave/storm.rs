@@ -546,8 +546,8 @@ fn an_object_that_waited_for_a_shared_sync_survives_loss_of_power() {
     tried(ran, 4500, 300, what);
 }
 
-/// Of a store that is nearly full packs of hundreds of small objects become sparse while one checkpoint follows the other, objects that have
-/// extents of their own are put into the room that they leave, and others sync.
+/// Of a store that is nearly full packs of hundreds of small objects become sparse while one checkpoint follows the other,
+/// objects that have extents of their own are put into the room that they leave, and others sync.
 #[test]
 fn hundreds_of_small_objects_survive_while_packs_become_sparse() {
     let ran = storms(18, 12, |random| {

@@ -44,7 +44,7 @@ fn stores_find_what_was_put_in_every_class_and_at_every_depth() {
         let folder = tempfile::tempdir().unwrap();
         let found = phases(engine, &folder.path().join("s"), flags).unwrap();
         let hits: Vec<_> = found.iter().map(|phase| phase.hits.unwrap()).collect();
-        // A put into files does not tell; the delete may have removed what the load looks for.
+        // A put into files does not report whether there was one; the delete may have removed what the load reads.
         let updated = if engine == Engine::Files { 0 } else { 20 };
         assert_eq!(hits[..4], [0, updated, 20, 20], "{flags}");
         let counts: Vec<_> = found.iter().map(|phase| phase.count).collect();
@@ -247,7 +247,7 @@ fn an_object_that_was_put_and_is_gone_is_told_and_ends_the_run() {
         "{text}"
     );
     assert!(path.exists());
-    // Of a store from before it is not known who removed it.
+    // In a store of an earlier run it is not known what removed it.
     let error = run("x", Engine::Files.open(), &plan("get"), &mut emit).unwrap_err();
     assert_eq!(error.kind(), Kind::Invalid);
     assert!(error.to_string().contains("--seed"), "{error}");
@@ -267,7 +267,7 @@ fn what_a_phase_removed_may_be_missed_in_the_next() {
     let found = phases(Engine::Files, &folder.path().join("s"), flags).unwrap();
     let missing: Vec<_> = found.iter().map(|phase| phase.missing.unwrap()).collect();
     assert_eq!(missing, [0, 0, 50, 1, 0, 0]);
-    // A load looks for one that is there, if any is.
+    // A load reads one that is there, if any is.
     let flags = "--sample 49 --ops put,delete,load";
     let found = phases(Engine::Files, &folder.path().join("t"), flags).unwrap();
     assert_eq!(found[2].hits, Some(1));

@@ -77,9 +77,9 @@ impl Get {
         Ok(outcome)
     }
 
-    /// The bytes that are wanted; of an object in doubt, of what is left of it. Other than `Store::get_range` it refuses a range
-    /// that ends behind the object: the output does not say how many bytes were asked for, and a file that is too short is
-    /// seen late.
+    /// The bytes that are wanted; of an object in doubt, of what is left of it. Unlike `Store::get_range` it refuses a range
+    /// that ends past the object: the output does not state how many bytes were requested, and a file that is too short is
+    /// noticed late.
     fn read(&self, store: &StoreReader, id: ObjectId, is_doubtful: bool) -> Result<Option<Value>> {
         if is_doubtful {
             let range = self.range.clone().unwrap_or(0..u64::MAX);

@@ -56,7 +56,7 @@ impl Repair {
                 "doubted": doubted.collect::<Vec<_>>(),
                 "losses": report.losses,
                 "lost": report.lost,
-                "mended": report.corrected,
+                "corrected": report.corrected,
                 "damaged": report.damaged,
                 "damage": report.damage,
             }))?;
@@ -74,7 +74,7 @@ impl Repair {
 
 fn print(report: &Repaired, out: &mut Output<'_>) -> Result<()> {
     for line in &report.corrected {
-        out.line(format_args!("mended: {line}"))?;
+        out.line(format_args!("corrected: {line}"))?;
     }
     for lost in &report.lost {
         out.line(format_args!("lost: {lost}"))?;

@@ -344,7 +344,7 @@ impl Core {
             for stripe in changed {
                 self.index.mark_dirty(stripe);
             }
-            // What it wrote is nobody's, and its room is wanted: it may have failed for want of it.
+            // No root refers to what it wrote, and its room is needed: it may have failed for lack of room.
             if !self.log.is_poisoned() {
                 state.parts.start_new_run();
                 self.release_images(&state);

@@ -29,7 +29,7 @@
 //!
 //! 6. Damage costs what is damaged: a file with damage opens, `damage()` says where it is and what it may affect, and all
 //!    other records are read. No read returns a value older than the newest acknowledged one, nor absence, where damage
-//!    may be the reason: it is an error. Writes go on where that is safe, else they are refused: `recover` decides, and of a
+//!    may be the reason: it is an error. Writes are accepted where that is safe, else they are refused: `recover` decides, and of a
 //!    damaged root of the checkpoint `lost_root`. Only damage of both superblock slots keeps a file from being opened.
 //!
 //! State of a handle: *open* -> (a write or sync fails) -> *poisoned*: reads go on, writes are refused, a

@@ -262,8 +262,8 @@ impl HashDb {
         Self::open_in_doubt(log, options, (sequence, last), rest.root, (replay, &found))
     }
 
-    /// Opens a file of which a part of the log after the checkpoint is lost, so that the newest state is unknown: for
-    /// reading only. Nothing is written.
+    /// Opens a file of which a part of the log after the checkpoint is lost, or the root, so that the newest state is unknown or
+    /// nothing can be written: for reading only. Nothing is written.
     fn open_in_doubt(
         log: Arc<Log>,
         options: &Options,
@@ -542,7 +542,7 @@ fn keep_for_next_checkpoint(log: &Log, last: &Super, root: &Root) {
     checkpoint::keep_for_checkpoint(log, told, last.count);
 }
 
-/// Counts as dead what replay says is not needed, and all of the segments before the one in which everything was cleared.
+/// Counts as dead what replay found not to be needed, and all of the segments before the one in which everything was cleared.
 fn count_dead(log: &Log, replay: &mut Replay) {
     for (address, len) in replay.dead.drain(..) {
         log.bury(address, len);

@@ -167,7 +167,7 @@ pub(super) fn corrected_bit(path: &Path, offset: u64) -> Damage {
     Damage::of_bit(path, offset, "a part of the index checkpoint")
 }
 
-/// Collects what replay says.
+/// Collects what replay finds.
 pub(super) struct Replay {
     secrets: RapidSecrets,
     stripes: Vec<Replayed>,
@@ -175,7 +175,7 @@ pub(super) struct Replay {
     pub(super) count: i64,
     /// Sequence of the segment in which everything before was cleared last; 0: in none.
     cleared: u64,
-    /// Frames that say nothing any more: removals, by address and length.
+    /// Frames that are no longer needed: removals, by address and length.
     pub(super) dead: Vec<(Address, usize)>,
     keys: HashMap<u64, Vec<u8>>,
     damage: Vec<Damage>,
@@ -379,12 +379,12 @@ impl Replay {
         stripe.entries.push(entry(hash, address.0));
     }
 
-    /// Sequence of the segment in which everything before was cleared last; 0: in none behind the checkpoint.
+    /// Sequence of the segment in which everything before was cleared last; 0: in none after the checkpoint.
     pub(super) fn cleared(&self) -> u64 {
         self.cleared
     }
 
-    /// Stripes that something was said about, or all if everything was cleared.
+    /// Stripes of which records were replayed, or all if everything was cleared.
     pub(super) fn changed(&self) -> Vec<usize> {
         (0..STRIPES)
             .filter(|s| self.cleared > 0 || !self.stripes[*s].entries.is_empty())

@@ -1,7 +1,7 @@
 //! Salvage: the segments and frames of a damaged file that verify by themselves.
 //!
 //! Segments are found by the checkpoint's list, by their own headers, and by the links that lead to them; frames by
-//! trying every eight bytes behind damage. What lies between is told line by line. It does not know which of
+//! trying every eight bytes behind damage. What is lost between is reported line by line. It does not know which of
 //! the records found is the newest, nor whether it was removed.
 
 use std::collections::BTreeMap;

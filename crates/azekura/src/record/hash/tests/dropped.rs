@@ -1,6 +1,6 @@
 //! Segments that a recovery dropped stay dropped.
 //!
-//! Their headers stand in free segments; neither damage nor a repair brings back what they say. Files lose power in the middle
+//! Their headers stand in free segments; neither damage nor a repair brings back what they hold. Files lose power in the middle
 //! of their log, are recovered, and are damaged or repaired then.
 
 use std::collections::BTreeMap;
