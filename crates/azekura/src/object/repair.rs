@@ -9,16 +9,16 @@
 //! | lists of free room | the index | nothing |
 //! | leaves of the index | extents that lie in no free room, by a scan of the data | nothing, if the lists are whole |
 //! | leaves and lists, or the root | extents, by a scan | whether an object was removed before the checkpoint: it may come back |
-//! | the journal | extents, by a scan | what stood there: small objects may be lost or older, removals and batches undone |
+//! | the journal | extents, by a scan | what stood there: small objects may be lost or older, removals and batches undone; so each object without a later record is in doubt |
 //! | an extent | | its object is lost: reading it stays an error |
 //! | both labels of a second device | the superblock, if an object there vouches for the device | nothing |
 //! | a small object's frame in the journal | | the object is lost, and taken out |
 //!
-//! Packs are made anew from the small objects that stand together. What is doubtful or lost is counted and listed. An extent
+//! Packs are made anew from the small objects that stand together. What is doubtful or lost is counted and listed (`repaired`). An extent
 //! holds only with its id, place and put: no object gets another's bytes. Of extents of one object the latest counts, unless the journal knows better.
 //!
 //! A crash in here leaves the damaged store as it was, to be repaired again: the superblock is written last, and what it needs
-//! is not written over before. Both superblocks gone is the end: without the salt nothing can be told from other bytes.
+//! is not written over before. Without both superblocks nothing can be repaired: without the salt nothing can be distinguished from other bytes.
 //!
 //! A device without a label may be a stranger's, and one with something else in its place is refused. So a repair is tried in
 //! memory first: only if an object is found on the device where one must be, it gets a label, and is written to.
@@ -26,7 +26,7 @@
 //! What a device cannot read of the journal is lost, and zeros are written there, so that it can be read and mapped again. The
 //! data's device is written to only where room is free.
 //!
-//! At the end all objects are read: what does not verify is told, and stays.
+//! At the end all objects are read: what does not verify is reported, and stays.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;

@@ -2,8 +2,8 @@
 //!
 //! A suite names the number of states, cases or rounds of its full run. `make test` runs a tenth of it, so that a
 //! developer waits minutes; `SUITES=full` runs all of it. Suites whose states take long run a third of it in `make test`, so
-//! that the full run ends in time. A suite that tried fewer states than it must fails: a suite that silently tries less proves
-//! less.
+//! that the full run ends in time; suites of few rounds run more. A suite that tried fewer states than it must fails: a suite
+//! that silently tries less proves less.
 
 use std::fmt::Debug;
 use std::io::Write;

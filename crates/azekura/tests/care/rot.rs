@@ -1,8 +1,9 @@
 //! A flipped bit anywhere: the right bytes, or a clear error; and what does not open is brought back by a repair.
 //!
 //! Images of stores, closed or as a killed process leaves them, get one bit flipped, at many places of every structure. Opened,
-//! each object has its bytes or an error that says so; none is absent that was there, none there that never was. What does not
-//! open is repaired and opens then; what the repair does not call lost or doubtful is as it was.
+//! each object has its bytes or an error that says so; none is absent that was there, none there that never was. One bit keeps no
+//! store from being opened. Blocks that are lost, alone and two together, may: what does not open, or only for reading, is
+//! repaired; what the repair does not report as lost or doubtful is as it was.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -84,7 +84,7 @@ fn the_device_and_nothing_run_every_phase() {
 }
 
 #[test]
-fn accesses_are_told_of_every_store_and_are_one_for_each_operation_of_ours() {
+fn accesses_are_counted_for_every_store_and_are_one_for_each_operation_of_ours() {
     let folder = tempfile::tempdir().unwrap();
     for (engine, flags) in [
         (Engine::Azekura, "--fill --value-size 40KiB"),
@@ -203,7 +203,7 @@ fn a_class_that_a_store_does_not_have_ends_the_run() {
 }
 
 #[test]
-fn an_object_that_was_put_and_is_gone_is_told_and_ends_the_run() {
+fn an_object_that_was_put_and_is_gone_is_reported_and_ends_the_run() {
     /// Files, of which every third goes when the store is opened again.
     fn forgetful(setup: &Setup) -> Result<Box<dyn crate::object::store::Objects>> {
         fn thin(folder: &Path, seen: &mut u32) {
