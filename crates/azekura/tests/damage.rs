@@ -450,6 +450,8 @@ fn a_reader_of_a_damaged_file_is_never_answered_wrongly() {
 
 /// Files that are repaired in a full run, half of them after one mutation.
 const REPAIRS: u64 = 3000;
+/// Of these, repairs after which losses must be reported if records are missing.
+const STRICT: u64 = 1200;
 
 /// A folder in which files are repaired, one after another.
 struct Repairs(tempfile::TempDir);
@@ -532,7 +534,11 @@ fn a_repair_yields_only_what_was_true_and_says_what_is_not_sure() {
     let images: Vec<(String, Image)> = closed.into_iter().chain(killed).collect();
     let (mut refused, mut records, mut older, mut missed) = (0u64, 0u64, 0u64, 0u64);
     let (mut strict, mut several) = (0, 0);
-    for case in 0..share(REPAIRS) {
+    let mut cases = 0;
+    // How many are strict depends on what is drawn; runs in which hardly any is end, and fail.
+    while cases < share(REPAIRS) || strict < share(STRICT) && cases < 2 * share(REPAIRS) {
+        let case = cases;
+        cases += 1;
         // The images take turns, each with one mutation and with several.
         let number = (case / 2) as usize % images.len();
         let (made, image) = &images[number];
@@ -596,7 +602,7 @@ fn a_repair_yields_only_what_was_true_and_says_what_is_not_sure() {
     ));
     tried_at_least(
         strict,
-        1200,
+        STRICT,
         "repairs after one mutation that are to report what is missing",
     );
     demand(
@@ -662,11 +668,7 @@ fn a_repair_of_a_file_without_one_of_its_segments_doubts_older_values() {
     assert!(older > 0, "no older value came up");
     let what = format!("repairs without a segment, {older} older values");
     demand(lost, 96, &what);
-    demand(
-        copied,
-        999999,
-        "repairs with a segment overwritten by another",
-    );
+    demand(copied, 182, "repairs with a segment overwritten by another");
 }
 
 /// A frame that was synced and is blank was taken for one that was never published.
