@@ -23,6 +23,7 @@
 //! chase its own shadow, and takes no more than it did before.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::Core;
 use crate::epoch::{self, Pin};
@@ -91,8 +92,9 @@ impl Core {
     }
 
     /// Cleans one segment, or makes the checkpoint that frees those already cleaned, if the bound asks for
-    /// it; `paced`: and if so much may be copied. Returns whether there may be more to do.
-    pub(super) fn clean_one(&self, paced: bool) -> Result<bool> {
+    /// it; `paced`: and if so much may be copied. Another thread that cleans is waited for so long. Returns whether there may
+    /// be more to do.
+    pub(super) fn clean_one(&self, paced: bool, wait: Duration) -> Result<bool> {
         let (used, live) = self.log_load();
         self.log.segments().reap_patiently(self.bound(live) / 4);
         // What was cleaned is given back once it is a good part of the whole; sooner where the copies made meanwhile, which
@@ -109,7 +111,7 @@ impl Core {
         if used <= self.bound(live) {
             return Ok(false);
         }
-        let Some(mut pace) = self.cleaning.try_lock() else {
+        let Some(mut pace) = self.cleaning.try_lock_for(wait) else {
             return Ok(false);
         };
         if let Some(segment) =

@@ -100,7 +100,7 @@ impl Core {
         }
         let mut paced = !idle;
         loop {
-            if !self.step(paced)? {
+            if !self.step(paced, Duration::ZERO)? {
                 return Ok(paced && self.is_over_bound());
             }
             let rang = self.bell.rang();
@@ -175,12 +175,12 @@ impl Core {
         if self.options.background {
             self.bell.ring();
             if self.is_far_behind() {
-                self.step(true)?;
-                self.hold_back()?;
+                self.step(true, Duration::ZERO)?;
             }
-            return Ok(());
+            // Also where it is what a checkpoint did not free yet: one that waits for a slow device.
+            return self.hold_back();
         }
-        self.step(true).map(|_| ())
+        self.step(true, Duration::ZERO).map(|_| ())
     }
 
     /// Writers that together outrun cleaning do it themselves, one after the other, whenever one has filled a segment, until
@@ -194,8 +194,7 @@ impl Core {
             if !is_free {
                 return Ok(());
             }
-            // Nothing is to be done, or another thread was faster.
-            let is_won = self.step(false)?;
+            let is_won = self.step(false, HELD_BACK)?;
             in_vain = if is_won { 0 } else { in_vain + 1 };
         }
         Ok(())
@@ -204,16 +203,16 @@ impl Core {
     pub(super) fn maintain(&self) -> Result<()> {
         self.log.healthy()?;
         self.log.segments().reap();
-        self.step(false).map(|_| ())
+        self.step(false, Duration::ZERO).map(|_| ())
     }
 
-    /// One bounded step of background work; whether there may be more to do.
-    fn step(&self, paced: bool) -> Result<bool> {
+    /// One bounded step of background work, where a thread that cleans is waited for so long; whether there may be more to do.
+    fn step(&self, paced: bool, wait: Duration) -> Result<bool> {
         if self.is_checkpoint_due() {
             self.checkpoint()?;
             return Ok(true);
         }
-        self.clean_one(paced)
+        self.clean_one(paced, wait)
     }
 
     /// Log between two checkpoints, in bytes: what an open after a crash reads, and what waits to be free

@@ -78,7 +78,7 @@ use crate::format::frame::Frame;
 use crate::index::Index;
 use crate::index::hash::Hash;
 use crate::keeper::{Bell, Keeper};
-use crate::log::{End, Log, LogPosition, Use};
+use crate::log::{End, Log, LogPosition, Segment, Use};
 use crate::record::gate::Gate;
 use crate::record::scan;
 use crate::weave::Mutex;
@@ -238,13 +238,16 @@ impl Core {
     fn log_load(&self) -> (u64, u64) {
         let segments = self.log.segments().in_use(Use::Log);
         let wasted: u64 = segments.iter().map(|s| s.waste).sum();
-        let (used, live) = self.log_bytes();
+        let (used, live) = self.bytes_of(&segments);
         (used, (live + wasted).min(used))
     }
 
     /// Bytes of log segments in use, and of them those known to be live.
     fn log_bytes(&self) -> (u64, u64) {
-        let segments = self.log.segments().in_use(Use::Log);
+        self.bytes_of(&self.log.segments().in_use(Use::Log))
+    }
+
+    fn bytes_of(&self, segments: &[Segment]) -> (u64, u64) {
         let geometry = self.log.geometry();
         let used: u64 = segments
             .iter()
