@@ -114,6 +114,15 @@ impl Log {
         Look::Unknown(self.resume_after(index, at))
     }
 
+    /// Whether no link leads on from a segment, and nothing stands there from this place on but one wrong bit.
+    pub fn ends_in_a_stray_bit(&self, index: u32, at: u32) -> bool {
+        let Some((_, room)) = self.segments.seed(index) else {
+            return false;
+        };
+        let sequence = self.segments.sequence_of(index).unwrap_or_default();
+        self.settled_link(index, sequence) == Link::None && self.is_one_stray_bit(index, at, room)
+    }
+
     fn is_one_stray_bit(&self, index: u32, at: u32, room: u64) -> bool {
         let mut bits = 0;
         for at in (u64::from(at)..room).step_by(8) {

@@ -13,7 +13,7 @@ use azekura::testkit::{Random, round_seed, tried};
 use azekura::{Edit, Engine as _, Persistent as _};
 
 use super::{
-    AFFECTED_MAX, Made, ROOM, Regions, cost, judge, past_the_checkpoint, storage, value_at,
+    AFFECTED_MAX, Made, ROOM, Regions, cost, end_of, judge, past_the_checkpoint, storage, value_at,
     value_of,
 };
 
@@ -80,17 +80,12 @@ fn every_bit_of_the_last_batch_costs_one_record_of_it() {
         db.put(key, b"older").expect("a put");
         made.remember(key.to_vec(), Some(b"older".to_vec()));
     }
-    let place = |db: &HashDb| {
-        let end = db.log().end();
-        let at = db.log().geometry().offset_of(end.segment());
-        at + u64::from(end.offset().expect("an open segment"))
-    };
-    let from = place(&db);
+    let from = end_of(&db).expect("an open segment");
     db.update_many(&[b"one", b"two"], &mut |_| {
         vec![Edit::Remove, Edit::Put(b"newer".into())]
     })
     .expect("a batch");
-    let to = place(&db);
+    let to = end_of(&db).expect("an open segment");
     made.remember(b"one".to_vec(), None);
     made.remember(b"two".to_vec(), Some(b"newer".to_vec()));
     made.bytes = memory.to_vec();
@@ -244,6 +239,42 @@ fn a_repair_rebuilds_a_frame_of_one_wrong_bit_and_doubts_no_other_record() {
                 let found = db.get(&key.to_le_bytes()).expect("a sound file");
                 assert_eq!(found, Some(value_of(key)));
             }
+        }
+    }
+}
+
+/// Room that nothing was appended to is blank, so one bit that stands there is wrong, and no record was lost with it.
+#[test]
+fn a_repair_after_one_wrong_bit_past_the_end_of_the_log_loses_and_doubts_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (damaged, target) = (folder.path().join("old.azh"), folder.path().join("new.azh"));
+    let options = Options {
+        background: false,
+        ..Options::default()
+    };
+    let bytes = past_the_checkpoint(&options);
+    let written = bytes.iter().rposition(|byte| *byte != 0);
+    let end = written.expect("a frame").next_multiple_of(8);
+    let segment_size = HashDb::open_on(storage(&bytes, None), &options)
+        .expect("it opens")
+        .log()
+        .geometry()
+        .segment_size() as usize;
+    let segment = 16384 + (end - 16384) / segment_size * segment_size;
+    let last = segment + segment_size - 8;
+    for at in [end, end + 8, (end + last) / 16 * 8, last] {
+        for (byte, bit) in [(0, 0), (3, 5), (7, 7)] {
+            let mut bytes = bytes.clone();
+            bytes.resize(bytes.len().max(segment + segment_size), 0);
+            bytes[at + byte] ^= 1 << bit;
+            std::fs::write(&damaged, &bytes).expect("a file");
+            let _gone = std::fs::remove_file(&target);
+            let report = repair(&damaged, &target, &mut |_, _| ()).expect("a repair");
+            assert_eq!(
+                (report.recovered, report.doubtful, report.losses),
+                (300, 0, 0),
+                "{at:#x} past {end:#x}: {report:?}"
+            );
         }
     }
 }

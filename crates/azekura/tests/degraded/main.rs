@@ -442,6 +442,13 @@ impl Regions {
     }
 }
 
+/// Where the log of a store ends in its file; `None`: the last segment is closed.
+fn end_of(db: &HashDb) -> Option<u64> {
+    let end = db.log().end();
+    let segment = db.log().geometry().offset_of(end.segment());
+    end.offset().map(|offset| segment + u64::from(offset))
+}
+
 /// Where segments of the log begin.
 fn headers(bytes: &[u8], segment_size: u64) -> impl Iterator<Item = u64> {
     (16384..bytes.len() as u64)

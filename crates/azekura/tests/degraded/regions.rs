@@ -15,7 +15,9 @@ use azekura::record::hash::{HashDb, HashReader, Options, repair};
 use azekura::testkit::suite::{demand, share, third, tried_at_least};
 use azekura::testkit::{Random, round_seed, tried};
 
-use super::{Made, ROOM, Regions, cost, judge, past_the_checkpoint, storage, value_at, value_of};
+use super::{
+    Made, ROOM, Regions, cost, end_of, judge, past_the_checkpoint, storage, value_at, value_of,
+};
 
 #[test]
 fn a_range_that_cannot_be_read_never_makes_an_older_value_the_newest() {
@@ -240,9 +242,7 @@ fn a_page_that_cannot_be_read_is_not_taken_for_blank_room() {
         let mut page = None;
         for _ in 0..100_000 {
             put(&mut made, &mut random);
-            let end = db.log().end();
-            let at = db.log().geometry().offset_of(end.segment());
-            page = end.offset().map(|offset| at + u64::from(offset));
+            page = end_of(&db);
             if page.is_some_and(|page| page.is_multiple_of(4096)) {
                 break;
             }

@@ -104,22 +104,14 @@ fn report_gaps(
     report: &mut RepairReport,
 ) {
     let geometry = last.geometry;
-    let link_of = |segment: &Segment| {
-        let mut word = [0; 8];
-        let offset = geometry.offset_of(segment.index) + LINK_OFFSET;
-        let read = storage.read_at(offset, &mut word);
-        read.map_or(u64::MAX, |()| u64::from_le_bytes(word))
-    };
-    let leads = |from: &Segment, to: &Segment| {
-        let seed = segment_seed(geometry.salt, from.sequence);
-        encode_link(to.index, seed, to.sequence) == link_of(from)
-    };
     let mut from: Option<&Segment> = None;
     for segment in segments
         .iter()
         .filter(|s| s.sequence >= last.start.sequence())
     {
-        let gap = from.filter(|from| segment.sequence > from.sequence + 1 && !leads(from, segment));
+        let gap = from.filter(|from| {
+            segment.sequence > from.sequence + 1 && !leads(storage, geometry, from, segment)
+        });
         if let Some(from) = gap {
             let at = geometry.offset_of(from.index);
             let what = format!(
@@ -132,7 +124,7 @@ fn report_gaps(
         from = Some(segment);
     }
     if let Some(end) = from
-        && link_of(end) != 0
+        && link_word(storage, geometry, end).count_ones() > 1
     {
         let at = geometry.offset_of(end.index);
         let what = format!(
@@ -140,6 +132,21 @@ fn report_gaps(
         );
         report.lose_log(last, all_of(end.sequence + 1), at, what);
     }
+}
+
+/// The link of a segment as it stands there; all ones where it cannot be read.
+fn link_word(storage: &dyn Storage, geometry: Geometry, segment: &Segment) -> u64 {
+    let mut word = [0; 8];
+    let offset = geometry.offset_of(segment.index) + LINK_OFFSET;
+    let read = storage.read_at(offset, &mut word);
+    read.map_or(u64::MAX, |()| u64::from_le_bytes(word))
+}
+
+/// Whether the link of one segment leads to the other, or does but for one wrong bit.
+fn leads(storage: &dyn Storage, geometry: Geometry, from: &Segment, to: &Segment) -> bool {
+    let seed = segment_seed(geometry.salt, from.sequence);
+    let wanted = encode_link(to.index, seed, to.sequence);
+    (wanted ^ link_word(storage, geometry, from)).count_ones() <= 1
 }
 
 /// Whether a segment takes this place.
@@ -157,21 +164,23 @@ pub(super) fn leave_out_dropped(
 ) {
     let geometry = last.geometry;
     let epoch = |sequence: u64| sequence >> 32;
+    let is_later = |next: u64, of: &Segment| epoch(next) > epoch(of.sequence);
     let ends_its_epoch = |of: &Segment| {
-        let header = header_at(storage, geometry, of.index);
-        let mut word = [0; 8];
-        let offset = geometry.offset_of(of.index) + LINK_OFFSET;
-        if header.is_none_or(|header| header.sequence != of.sequence)
-            || storage.read_at(offset, &mut word).is_err()
-        {
+        if !has_header(storage, geometry, of) {
             return false;
         }
+        let word = link_word(storage, geometry, of);
         let seed = segment_seed(geometry.salt, of.sequence);
         let header_of = |index| header_at(storage, geometry, index);
-        match decode_link(u64::from_le_bytes(word), seed, of.sequence, header_of) {
+        match decode_link(word, seed, of.sequence, header_of) {
             Link::None => true,
-            Link::To(next) => epoch(next.sequence) > epoch(of.sequence),
-            Link::Damaged => false,
+            Link::To(next) => is_later(next.sequence, of),
+            // One wrong bit of either.
+            Link::Damaged => {
+                let leads_to = |next: &Segment| leads(storage, geometry, of, next);
+                let mut later = segments.iter().filter(|next| is_later(next.sequence, of));
+                word.is_power_of_two() || later.any(leads_to)
+            }
         }
     };
     // In the order of sequences: the first one that ends its epoch is the one.
@@ -186,6 +195,12 @@ pub(super) fn leave_out_dropped(
         let end = ended.get(&epoch(segment.sequence));
         listed(segment) || end.is_none_or(|end| segment.sequence <= *end)
     });
+}
+
+/// Whether a segment has its header.
+fn has_header(storage: &dyn Storage, geometry: Geometry, segment: &Segment) -> bool {
+    let header = header_at(storage, geometry, segment.index);
+    header.is_some_and(|header| header.sequence == segment.sequence)
 }
 
 /// The header of the segment at a place, if one verifies there.
@@ -370,7 +385,11 @@ pub(super) fn salvage(
         }
         at += len;
     }
-    if let Some(from) = damaged_from {
+    // One wrong bit of room that nothing was appended to, at the end of the log: see `log::damaged`.
+    let is_stray = |from: u64| {
+        position_of(from) >= last.durable && log.ends_in_a_stray_bit(segment.index, from as u32)
+    };
+    if let Some(from) = damaged_from.filter(|from| !is_stray(*from)) {
         let offset = log.address(segment.index, from as u32).offset();
         let what = format!(
             "bytes from {offset:#x} to the end of their segment cannot be read{}",
