@@ -16,6 +16,8 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
 
+use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
+
 use super::random::Random;
 use crate::weave;
 
@@ -123,12 +125,35 @@ impl Lead {
     }
 }
 
+/// The threads of a schedule take turns, so one processor does: a turn that stays on it is handed on in half the time.
+/// Threads inherit it of the one that starts them.
+struct OneProcessor(CpuSet);
+
+impl OneProcessor {
+    /// Where the system refuses, threads run where they may.
+    fn take() -> Option<Self> {
+        let before = sched_getaffinity(None).ok()?;
+        let mut one = CpuSet::new();
+        one.set(sched_getcpu());
+        sched_setaffinity(None, &one).ok()?;
+        Some(Self(before))
+    }
+}
+
+impl Drop for OneProcessor {
+    fn drop(&mut self) {
+        // A hint only.
+        let _ = sched_setaffinity(None, &self.0);
+    }
+}
+
 /// Runs `body` as the first thread of a schedule. The error is the first panic of another thread, or that one outlives `body`.
 ///
 /// # Panics
 /// With the panic of `body`.
 pub fn lead<R>(seed: u64, body: impl FnOnce(&Lead) -> R) -> Result<(R, Tried), String> {
     be_quiet();
+    let _one = OneProcessor::take();
     let lead = Lead {
         baton: Arc::new(Baton::new(seed)),
     };
@@ -570,6 +595,7 @@ pub fn explore(
     static ALONE: Mutex<()> = Mutex::new(());
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     be_quiet();
+    let _one = OneProcessor::take();
     let mut tried = Tried::default();
     let mut outcome = Ok(());
     let mut seed = plan.seed;
