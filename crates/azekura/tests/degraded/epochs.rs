@@ -162,20 +162,20 @@ fn a_lost_header_costs_nothing_where_the_log_goes_on_after_a_recovery() {
     );
 }
 
-/// A link is the one place that states which segment follows, but one wrong bit of it is known by its checksum.
+/// A header states what its segment is, and a link alone which one follows, but one wrong bit of them is known by a checksum.
 #[test]
-fn a_repair_after_one_wrong_bit_of_any_link_loses_and_doubts_nothing() {
+fn a_repair_after_one_wrong_bit_of_any_header_or_link_loses_and_doubts_nothing() {
     let files = third(30);
     let folder = tempfile::tempdir().expect("a folder");
     let (damaged, target) = (folder.path().join("old.azh"), folder.path().join("new.azh"));
-    let mut links = 0;
+    let mut cases = 0;
     for file in 0..files {
         let seed = 0x11_4b + round_seed() + file;
         let (made, walked) = killed_often(seed);
         let mut random = Random::new(!seed);
         for segment in &walked {
             let mut bytes = made.bytes.clone();
-            bytes[segment.at as usize + 24 + random.index(8)] ^= 1 << random.below(8);
+            bytes[segment.at as usize + random.index(32)] ^= 1 << random.below(8);
             std::fs::write(&damaged, &bytes).expect("a file");
             let _gone = std::fs::remove_file(&target);
             let report = repair(&damaged, &target, &mut |_, _| ()).expect("a repair");
@@ -187,8 +187,12 @@ fn a_repair_after_one_wrong_bit_of_any_link_loses_and_doubts_nothing() {
             );
             let db = HashDb::open(&target, &made.options).expect("what was repaired opens");
             assert_eq!(judge(&made, &what, &db), 0);
-            links += 1;
+            cases += 1;
         }
     }
-    demand(links, files * 6, "links of which one bit is wrong");
+    demand(
+        cases,
+        files * 6,
+        "headers and links of which one bit is wrong",
+    );
 }

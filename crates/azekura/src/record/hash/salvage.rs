@@ -9,6 +9,7 @@ use std::ops::Range;
 
 use super::layout::{Root, Super};
 use super::repair::RepairReport;
+use crate::format::flipped::flip;
 use crate::format::frame::{Frame, FrameKind, INNER, NoFrame};
 use crate::io::Storage;
 use crate::log::layout::{
@@ -203,13 +204,19 @@ fn has_header(storage: &dyn Storage, geometry: Geometry, segment: &Segment) -> b
     header.is_some_and(|header| header.sequence == segment.sequence)
 }
 
-/// The header of the segment at a place, if one verifies there.
+/// The header of the segment at a place, if one verifies there, or does but for one wrong bit.
 fn header_at(storage: &dyn Storage, geometry: Geometry, index: u32) -> Option<SegmentHeader> {
     let mut bytes = [0; 24];
     storage
         .read_at(geometry.offset_of(index), &mut bytes)
         .ok()?;
-    SegmentHeader::decode(&bytes, geometry.salt)
+    SegmentHeader::decode(&bytes, geometry.salt).or_else(|| {
+        (0..8 * bytes.len()).find_map(|bit| {
+            let mut other = bytes;
+            flip(&mut other, bit);
+            SegmentHeader::decode(&other, geometry.salt)
+        })
+    })
 }
 
 /// Segments behind P to which only a link leads.
