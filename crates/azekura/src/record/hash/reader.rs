@@ -160,14 +160,25 @@ impl HashReader {
         ]
     }
 
-    /// Answers from a view that is up to date, from a newer one if the writer has reused what it pointed to.
+    /// Answers from a view that is up to date, from a newer one if the writer has reused what it pointed to. Where damage keeps
+    /// a view from taking in what was written, a new one does it: its opening knows what the damage costs, which is a part of
+    /// the index or a record, and leaves the others.
     fn answer<T>(&self, mut from: impl FnMut(&View) -> Result<T>) -> Result<T> {
+        let mut is_renewed = false;
         for _ in 0..TRIES {
             let view = self.view();
-            match view.take_in(&self.storage).and_then(|()| from(&view)) {
-                Err(error) if error.kind() == Kind::Corrupted && view.is_stale(&self.storage) => {}
-                other => return other,
+            let (error, renews) = match view.take_in(&self.storage) {
+                Ok(()) => match from(&view) {
+                    Err(error) if error.kind() == Kind::Corrupted => (error, false),
+                    other => return other,
+                },
+                Err(error) if is_damage(&error) => (error, !is_renewed),
+                Err(error) => return Err(error),
+            };
+            if !renews && !view.is_stale(&self.storage) {
+                return Err(error);
             }
+            is_renewed |= renews;
             // Of many threads that are left behind at once, one opens the newest for all.
             self.view.replace(|current| {
                 Arc::ptr_eq(current, &view)

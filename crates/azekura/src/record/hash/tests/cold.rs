@@ -190,21 +190,34 @@ fn what_a_refused_checkpoint_left_out_is_in_the_next() {
     }
 }
 
-/// An image that the device cannot read once ended a scan, where one that does not verify was reported and passed.
-#[test]
-fn a_scan_continues_past_a_part_of_the_index_that_cannot_be_read() {
+/// A closed store of 20,000 records, a page of its images that the device cannot read, and the parts of the index that stand
+/// there.
+fn with_unreadable_images() -> (lost_root::Unreadable, Vec<usize>) {
     let (memory, db) = at_a_checkpoint(20_000, b"value");
     let images = db.core.checkpoint.lock().images.clone();
     db.close().unwrap();
     let page = images[STRIPES / 2].extent.offset & !4095;
-    let is_there = |image: &&layout::Image| {
-        let extent = image.extent;
-        !image.is_empty() && extent.offset < page + 4096 && page < extent.offset + extent.len
+    let is_there = |stripe: &usize| {
+        let extent = images[*stripe].extent;
+        !images[*stripe].is_empty()
+            && extent.offset < page + 4096
+            && page < extent.offset + extent.len
     };
-    let lost: Vec<_> = images.iter().filter(is_there).collect();
-    let records: u64 = lost.iter().map(|image| u64::from(image.count)).sum();
-    let storage = lost_root::Unreadable { memory, page };
+    let lost: Vec<usize> = (0..STRIPES).filter(is_there).collect();
+    assert!(lost.len() > 1, "{} parts", lost.len());
+    (lost_root::Unreadable { memory, page }, lost)
+}
+
+/// An image that the device cannot read once ended a scan, where one that does not verify was reported and passed.
+#[test]
+fn a_scan_continues_past_a_part_of_the_index_that_cannot_be_read() {
+    let (storage, lost) = with_unreadable_images();
     let db = HashDb::open_on(Arc::new(storage), &small()).unwrap();
+    let is_lost = |i: &u32| {
+        let hash = Hash::of_key(&i.to_le_bytes(), &db.core.secrets);
+        lost.contains(&hash.stripe())
+    };
+    let records = (0..20_000).filter(is_lost).count();
     let (mut shown, mut reported) = (0, Vec::new());
     db.scan_past(
         None,
@@ -220,7 +233,33 @@ fn a_scan_continues_past_a_part_of_the_index_that_cannot_be_read() {
     .unwrap();
     assert_eq!(shown, 20_000 - records);
     assert_eq!(reported, vec![Kind::Io; lost.len()]);
-    assert!(lost.len() > 1, "{} parts", lost.len());
+}
+
+/// A change of a key whose part of the index a reader cannot read once kept it from following the log, and every read of any key
+/// was refused.
+#[test]
+fn a_reader_beside_a_writer_follows_past_a_part_of_the_index_that_it_cannot_read() {
+    let (storage, lost) = with_unreadable_images();
+    let writer = HashDb::open_on(storage.memory.clone(), &small()).unwrap();
+    let reader = HashReader::open_on(Arc::new(storage)).unwrap();
+    let mut refused = 0;
+    for round in 0..2u8 {
+        for i in (0..20_000u32).step_by(20) {
+            writer.put(&i.to_le_bytes(), &[round]).unwrap();
+        }
+        for i in (0..20_000u32).step_by(10) {
+            let key = i.to_le_bytes();
+            let found = reader.get(&key);
+            if lost.contains(&Hash::of_key(&key, &writer.core.secrets).stripe()) {
+                assert_eq!(found.unwrap_err().kind(), Kind::Io);
+                refused += 1;
+            } else {
+                let wanted = if i % 20 == 0 { &[round][..] } else { b"value" };
+                assert_eq!(found.unwrap().as_deref(), Some(wanted), "{i}");
+            }
+        }
+    }
+    assert!(refused > 0);
 }
 
 /// The slot of an insertion under way holds an address beyond any map.
