@@ -546,41 +546,50 @@ fn an_object_that_waited_for_a_shared_sync_survives_loss_of_power() {
     tried(ran, 4500, 300, what);
 }
 
-/// Of a store that is nearly full packs of hundreds of small objects become sparse while one checkpoint follows the other,
-/// objects that have extents of their own are put into the room that they leave, and others sync.
+/// A store that is nearly full, where packs of so many small objects become sparse while one checkpoint follows the other, objects
+/// that have extents of their own are put into the room that they leave, and others sync.
+fn among_sparse_packs(random: &mut Random, keys: u32) -> (Objects, Shape) {
+    let mut engine = Objects::draw(random);
+    engine.has_snapshots = false;
+    // What the checkpoints need to move the objects of sparse packs, and not much more.
+    let data = (u64::from(keys) * 1280) + random.below(2) * (64 << 10);
+    let journal = 512 << 10;
+    let options = &mut engine.options;
+    options.small_max = 2048;
+    options.journal_size = Some(journal);
+    options.group_size = Some(128 << 10);
+    options.durability = Durability::Power;
+    options.capacity = if engine.devices == 2 {
+        data
+    } else {
+        data + journal
+    };
+    let shape = Shape {
+        keys,
+        writers: 3,
+        changes: 400,
+        len_max: 2300,
+        first_max: 1500,
+        any_one_in: 1,
+        edge_one_in: 0,
+        clears: 0,
+        syncs: 40,
+        upkeep: 80,
+        has_worker: !random.one_in(4),
+    };
+    (engine, shape)
+}
+
 #[test]
 fn hundreds_of_small_objects_survive_while_packs_become_sparse() {
-    let ran = storms(18, 12, |random| {
-        let mut engine = Objects::draw(random);
-        engine.has_snapshots = false;
-        // What the checkpoints need to move the objects of sparse packs, and not much more.
-        let data = (768 << 10) + random.below(2) * (64 << 10);
-        let options = &mut engine.options;
-        options.small_max = 2048;
-        options.journal_size = Some(512 << 10);
-        options.group_size = Some(128 << 10);
-        options.durability = Durability::Power;
-        options.capacity = if engine.devices == 2 {
-            data
-        } else {
-            data + (512 << 10)
-        };
-        let shape = Shape {
-            keys: 600,
-            writers: 3,
-            changes: 400,
-            len_max: 2300,
-            first_max: 1500,
-            any_one_in: 1,
-            edge_one_in: 0,
-            clears: 0,
-            syncs: 40,
-            upkeep: 80,
-            has_worker: !random.one_in(4),
-        };
-        (engine, shape)
-    });
+    let ran = storms(18, 12, |random| among_sparse_packs(random, 600));
     tried(ran, 1500, 6, "crashes among sparse packs");
+}
+
+#[test]
+fn thousands_of_small_objects_survive_while_packs_become_sparse() {
+    let ran = storms(12, 3, |random| among_sparse_packs(random, 4000));
+    tried(ran, 500, 6, "crashes among many sparse packs");
 }
 
 #[test]
