@@ -589,7 +589,7 @@ fn hundreds_of_small_objects_survive_while_packs_become_sparse() {
 #[test]
 fn thousands_of_small_objects_survive_while_packs_become_sparse() {
     let ran = storms(12, 3, |random| among_sparse_packs(random, 4000));
-    tried(ran, 500, 6, "crashes among many sparse packs");
+    tried(ran, 300, 6, "crashes among many sparse packs");
 }
 
 #[test]
