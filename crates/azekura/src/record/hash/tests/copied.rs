@@ -120,3 +120,29 @@ fn a_copy_made_beside_a_writer_goes_on_with_new_sequences() {
         assert_eq!(value, Some(vec![if i < 40 { 1 } else { 2 }; 400]));
     }
 }
+
+/// Once the copy was made and its name is durable, a power cut leaves all of it.
+#[test]
+fn a_copy_that_was_made_survives_loss_of_power() {
+    let db = HashDb::create_on(Memory::new(1 << 26).unwrap(), &small()).unwrap();
+    for i in 0..100u32 {
+        db.put(&i.to_le_bytes(), &[1; 400]).unwrap();
+    }
+    let name = Path::new("copy.azh");
+    let disk = SimDisk::new(7);
+    let storage = disk.directory().create(name).unwrap();
+    db.core.copy_onto(storage.as_ref(), &mut |_, _| ()).unwrap();
+    disk.directory().sync().unwrap();
+    let mut states = 0;
+    for cut in disk.crash_states(disk.events(), &Limits::default()) {
+        let storage = cut.directory().open(name, Access::Write).unwrap();
+        let copy = HashDb::open_on(storage, &small()).unwrap();
+        assert_eq!((copy.count(), copy.damage()), (100, Vec::new()));
+        for i in 0..100u32 {
+            let value = copy.get(&i.to_le_bytes()).unwrap();
+            assert_eq!(value, Some(vec![1; 400]));
+        }
+        states += 1;
+    }
+    assert!(states > 0);
+}
