@@ -16,7 +16,7 @@ SEED ?= 1
 FUZZ_SECS ?= 60
 # For `make mutants`: names of files in mutants/ without their ending; all of them if empty.
 MUTANTS ?=
-# For `make test`: `full` runs every suite whole; otherwise each runs a tenth.
+# For `make test`: `full` runs every suite whole; otherwise each runs a tenth of its states, or a third of those that take long.
 SUITES ?= tenth
 export SUITES
 # For `make bench`: how many records.
@@ -43,9 +43,9 @@ clients: ## Install clients of other hands, for tests of the server
 	@.ci/clients
 
 .PHONY: test
-test: setup clients ## Run every test and print the totals (SUITES=full: all states, not a tenth)
+test: setup clients ## Run every test and print the totals (SUITES=full: all states, not a part)
 	@mkdir -p $(dir $(RESULTS))
-	@echo "== suites: $(SUITES)$(if $(filter full,$(SUITES)),, of their states; SUITES=full make test runs all)"
+	@echo "== suites: $(if $(filter full,$(SUITES)),full,a tenth of their states and a third of those that take long; SUITES=full make test runs all)"
 	@result=0; $(CARGO) test --locked --no-fail-fast 2>&1 | tee $(RESULTS) || result=$$?; \
 	$(WEAVE) test --locked $(WEAVE_TESTS) 2>&1 | tee -a $(RESULTS) || result=$$?; \
 	.ci/totals $(RESULTS); exit $$result

@@ -3,6 +3,7 @@
 //! They are read as a whole or not at all, so that what is wrong in one changes nothing. A file that others of the machine
 //! may read is used, and told as an event. It knows no protocol and no sockets.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -19,11 +20,44 @@ pub(crate) struct Secrets {
     pub(crate) identity: Option<Arc<rustls::ServerConfig>>,
     /// When the certificate expires, in seconds since 1970; `None`: there is none, or it does not say.
     pub(crate) expires: Option<u64>,
+    pub(crate) contents: Contents,
+}
+
+/// Hashes of the contents of the files, by which a change is known; of files that are not configured, of nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Contents {
+    pub(crate) passwords: u64,
+    /// Of the chain, the key and the authority of clients.
+    pub(crate) certificate: u64,
+}
+
+impl Contents {
+    /// A file that cannot be read is like an empty one: the use of it reports that.
+    fn read(config: &Config) -> Self {
+        let hash = |paths: &[Option<&Path>]| {
+            let mut hasher = DefaultHasher::new();
+            for path in paths.iter().flatten() {
+                std::fs::read(path).unwrap_or_default().hash(&mut hasher);
+            }
+            hasher.finish()
+        };
+        let files = config.certificate.as_ref();
+        Self {
+            passwords: hash(&[config.passwords.as_deref()]),
+            certificate: hash(&[
+                files.map(|files| files.chain.as_path()),
+                files.map(|files| files.key.as_path()),
+                files.and_then(|files| files.client_authority.as_deref()),
+            ]),
+        }
+    }
 }
 
 impl Secrets {
     /// Errors: `Invalid` (a file cannot be used).
     pub(crate) fn read(config: &Config) -> Result<Self> {
+        // Before they are used: a file that changes in between then counts as changed at the next reading, too.
+        let contents = Contents::read(config);
         let passwords = config.passwords.as_deref().map(passwords).transpose()?;
         Ok(Self {
             passwords,
@@ -32,6 +66,7 @@ impl Secrets {
                 .certificate
                 .as_ref()
                 .and_then(|files| validity::expiry_of(&files.chain)),
+            contents,
         })
     }
 }

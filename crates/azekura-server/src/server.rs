@@ -22,7 +22,7 @@ use crate::config::{Address, Config, Engine, Reloaded, Survives};
 use crate::memcached::{Service, Settings};
 use crate::net::{self, Control, Listeners};
 use crate::owner::{Dropped, Owner, Shown};
-use crate::secrets::{self, Secrets};
+use crate::secrets::{self, Contents, Secrets};
 use crate::watch::{Eye, History, Watch};
 
 /// How often the time is told.
@@ -47,8 +47,9 @@ pub struct Server {
     cache: Option<Arc<CacheDb>>,
     /// The files that the certificate was read from last, and what it says of itself.
     certificate: Arc<Mutex<Shown>>,
-    /// What holds now; of what needs a restart, what it was when the server started.
-    present: Mutex<Config>,
+    /// What holds now; of what needs a restart, what it was when the server started; and
+    /// what the files that it names held.
+    present: Mutex<(Config, Contents)>,
     /// The last seconds.
     history: Arc<History>,
 }
@@ -159,7 +160,7 @@ impl Server {
             hash,
             cache,
             certificate: Arc::default(),
-            present: Mutex::new(config.clone()),
+            present: Mutex::new((config.clone(), secrets.contents)),
             history: Arc::default(),
         };
         server.apply(config, secrets);
@@ -182,7 +183,13 @@ impl Server {
         let secrets = Secrets::read(config)?;
         secrets::warn(config);
         let mut present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
-        let reloaded = present.take_over(config);
+        let (running, contents) = &mut *present;
+        let before = std::mem::replace(contents, secrets.contents);
+        let reloaded = running.take_over(
+            config,
+            before.passwords != contents.passwords,
+            before.certificate != contents.certificate,
+        );
         self.apply(config, secrets);
         Ok(reloaded)
     }

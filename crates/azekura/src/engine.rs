@@ -309,12 +309,19 @@ pub struct CheckReport {
     pub bytes: u64,
     /// One line per damage: what, and where.
     pub damage: Vec<String>,
+    /// How much of it costs nothing and is written again when the file is opened for writing.
+    pub rewritable: u64,
 }
 
 impl CheckReport {
     /// Whether nothing was found.
     pub fn is_sound(&self) -> bool {
         self.damage.is_empty()
+    }
+
+    /// Whether anything was found that opening the file for writing does not write again.
+    pub fn needs_repair(&self) -> bool {
+        self.damage.len() as u64 > self.rewritable
     }
 }
 

@@ -50,9 +50,14 @@ impl Check {
             let records = counted(report.records, "record", "records");
             let bytes = size(report.bytes);
             out.line(format_args!("{verdict}: {records} and {bytes} verified"))?;
-            if !report.is_sound() {
+            if report.needs_repair() {
                 out.line(format_args!(
                     "run `azekura repair {} NEW-FILE` to save what is left into a new file",
+                    self.file.display()
+                ))?;
+            } else if !report.is_sound() {
+                out.line(format_args!(
+                    "no repair is needed: the next command that writes to {} writes the superblock again",
                     self.file.display()
                 ))?;
             }

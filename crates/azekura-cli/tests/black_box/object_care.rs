@@ -236,6 +236,10 @@ fn a_check_counts_the_superblocks_that_are_on_the_device() {
         assert_eq!(ran.code, 8, "{ran:?}");
         let text = ran.text();
         assert!(text.contains("nothing is lost"), "{text}");
+        // One remedy, and the one that is enough.
+        let remedy = "no repair is needed: the next command that writes to killed.azo writes the superblock again\n";
+        assert!(text.ends_with(remedy), "{text}");
+        assert!(!text.contains("object repair"), "{text}");
         let ran = place.object(&["check", "s.azo", "--json"]);
         assert_eq!(ran.code, 8, "{ran:?}");
         let report = json(&ran.text());

@@ -94,3 +94,43 @@ fn a_thousand_records_in_doubt_are_named_and_the_others_counted() {
     assert_eq!(report["doubtful"], 1400);
     assert_eq!(report["doubted"].as_array().map(Vec::len), Some(1000));
 }
+
+#[test]
+fn a_check_of_a_file_that_lost_a_superblock_slot_asks_for_no_repair() {
+    for slot in [0, 4096] {
+        let (place, mut bytes) = killed(50);
+        bytes[slot..slot + 4096].fill(0);
+        place.write("s.azh", &bytes);
+        let ran = place.run(&["check", "s.azh"]);
+        assert_eq!(ran.code, 8, "{ran:?}");
+        let text = ran.text();
+        assert!(text.contains("nothing is lost"), "{text}");
+        let remedy = "no repair is needed: the next command that writes to s.azh writes the superblock again\n";
+        assert!(text.ends_with(remedy), "{text}");
+        assert!(!text.contains("azekura repair"), "{text}");
+        place.run(&["set", "s.azh", "a", "b"]).ok();
+        let verdict = place.run(&["check", "s.azh"]).ok();
+        assert!(verdict.starts_with("sound: 52 records"), "{verdict}");
+    }
+}
+
+#[test]
+fn a_get_of_a_record_in_doubt_names_the_commands_that_show_it() {
+    let (place, mut bytes) = killed(50);
+    let at = frame_at(&bytes, key(7).as_bytes());
+    bytes[at..at + 16].fill(0xee);
+    place.write("s.azh", &bytes);
+    // What was written before the damage may have been changed by what stood there.
+    let error = place.run(&["get", "s.azh", &key(3)]).error(8);
+    for command in [
+        "azekura repair s.azh NEW-FILE",
+        "azekura list s.azh",
+        "azekura export s.azh",
+    ] {
+        assert!(error.contains(command), "{error}");
+    }
+    let ran = place.run(&["list", "s.azh"]);
+    assert_eq!(ran.code, 8, "{ran:?}");
+    let text = ran.text();
+    assert!(text.contains(&key(3)), "{text}");
+}

@@ -3,6 +3,7 @@
 //! The server's certificate is its own authority and is for this machine by name. What is wrong is told before a word of
 //! the request is sent. It does not know how a cipher works.
 
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 
 use crate::program::Place;
@@ -177,4 +178,49 @@ fn a_server_that_speaks_tls_is_loaded() {
         .map(|word| word.strip_prefix("tls:").unwrap_or(word))
         .collect::<Vec<_>>();
     assert!(place.run(&plain).error(3).contains("encrypted"));
+}
+
+#[test]
+fn a_hangup_reports_passwords_and_a_certificate_only_if_they_changed() {
+    let place = Place::new();
+    let copy = |from: &str, to: &str| {
+        let text = std::fs::read(certificate(from)).expect("a certificate");
+        place.write_secret(to, std::str::from_utf8(&text).expect("text"));
+    };
+    place.write_secret("users", "anna:Nara\n");
+    copy("server.pem", "chain");
+    copy("server-key.pem", "key");
+    let flags = [
+        "--listen",
+        "tls:127.0.0.1:0",
+        "--certificate",
+        "chain",
+        "--key",
+        "key",
+        "--passwords",
+        "users",
+    ];
+    let mut server = Server::start(&place, &flags);
+    let mut messages = BufReader::new(server.child.stderr.take().expect("a pipe"));
+    let mut reload = || {
+        server.signal("HUP");
+        let mut line = String::new();
+        while !line.contains("took over") {
+            line.clear();
+            let len = messages.read_line(&mut line).expect("a line");
+            assert!(len > 0, "it ended");
+        }
+        line.trim().to_owned()
+    };
+    let line = reload();
+    assert!(line.ends_with("took over nothing"), "{line}");
+    place.write_secret("users", "anna:Uji\n");
+    let line = reload();
+    assert!(line.ends_with("took over passwords"), "{line}");
+    copy("authority.pem", "chain");
+    copy("authority-key.pem", "key");
+    let line = reload();
+    assert!(line.ends_with("took over certificate"), "{line}");
+    let line = reload();
+    assert!(line.ends_with("took over nothing"), "{line}");
 }

@@ -13,7 +13,7 @@ use crate::program::Place;
 
 /// A running server; killed if the test forgets it.
 pub(crate) struct Server {
-    child: Child,
+    pub(crate) child: Child,
     said: BufReader<ChildStdout>,
     pub(crate) address: String,
     /// Where it shows itself, if it does.

@@ -100,7 +100,7 @@ mod tests {
         let text = "engine = \"cache\"\nthreads = 2\nmemory-max = \"4GiB\"\nitem-max = \"9MiB\"\nidle-s = 7\n";
         let large = read(text).unwrap();
         let mut running = small.clone();
-        let reloaded = running.take_over(&large);
+        let reloaded = running.take_over(&large, false, false);
         assert_eq!(reloaded.taken_over, ["idle-s"]);
         assert_eq!(
             reloaded.needs_restart,

@@ -91,7 +91,7 @@ impl Default for Config {
 /// What a running server did with another configuration, by the names of its options.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reloaded {
-    /// What holds from now on: what differed, and the files of passwords and certificates, which were read again.
+    /// What differed and holds from now on. Passwords and a certificate differ if the contents of their files do.
     pub taken_over: Vec<&'static str>,
     /// What differs from what the server was started with, and holds when it is started again.
     pub needs_restart: Vec<&'static str>,
@@ -188,8 +188,14 @@ impl Config {
         })
     }
 
-    /// Becomes `new` as far as a running server can, and says how far that is.
-    pub(crate) fn take_over(&mut self, new: &Self) -> Reloaded {
+    /// Becomes `new` as far as a running server can, and says how far that is. `has_other_passwords`, `has_other_certificate`:
+    /// whether the contents of the files differ, which may be where their names do not.
+    pub(crate) fn take_over(
+        &mut self,
+        new: &Self,
+        has_other_passwords: bool,
+        has_other_certificate: bool,
+    ) -> Reloaded {
         let mut reloaded = Reloaded::default();
         let mut new = new.clone();
         if self.memory_max.is_some()
@@ -233,14 +239,13 @@ impl Config {
             ("item-max", self.item_max != new.item_max),
             ("log", self.log != new.log),
             ("log-level", self.log_level != new.log_level),
-            // Files may have changed where their names did not.
             (
                 "passwords",
-                new.passwords.is_some() || self.passwords.is_some(),
+                has_other_passwords || self.passwords != new.passwords,
             ),
             (
                 "certificate",
-                new.certificate.is_some() || self.certificate.is_some(),
+                has_other_certificate || self.certificate != new.certificate,
             ),
         ] {
             if differs {

@@ -102,8 +102,6 @@ fn general(service: &Service, tell: &mut dyn FnMut(&str, &str)) {
         let is_read_only = damage.iter().any(|place| place.affects.is_unbounded());
         tell("read_only", if is_read_only { "yes" } else { "no" });
     }
-    // What is flushed is gone: nobody finds it.
-    tell("get_flushed", "0");
     let crawled = &mut |name: &str, figure: u64| tell(name, &figure.to_string());
     service.sweeps.tell(crawled);
     service.watchers.figures(crawled);

@@ -221,7 +221,7 @@ fn the_names_that_exporters_of_figures_look_for_are_there() {
             "",
             "pid uptime time version pointer_size rusage_user rusage_system max_connections curr_connections \
              total_connections rejected_connections connection_structures cmd_get cmd_set cmd_flush cmd_touch cmd_meta \
-             get_hits get_misses get_expired get_flushed delete_hits delete_misses incr_hits incr_misses decr_hits \
+             get_hits get_misses get_expired delete_hits delete_misses incr_hits incr_misses decr_hits \
              decr_misses cas_hits cas_misses cas_badval touch_hits touch_misses store_too_large store_no_memory \
              auth_cmds auth_errors bytes_read bytes_written limit_maxbytes accepting_conns listen_disabled_num \
              time_in_listen_disabled_us threads conn_yields hash_bytes curr_items total_items bytes evictions reclaimed \
@@ -253,6 +253,8 @@ fn the_names_that_exporters_of_figures_look_for_are_there() {
         }
     }
     let general = stats(&mut client, "");
+    // What has no true value is absent.
+    assert_eq!(value(&general, "get_flushed"), None);
     let seconds = |name| value(&general, name).unwrap().parse::<f64>().unwrap();
     assert!(seconds("rusage_user") + seconds("rusage_system") > 0.0);
 }

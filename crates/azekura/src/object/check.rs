@@ -67,12 +67,19 @@ pub struct CheckReport {
     pub findings: Vec<Finding>,
     /// How much is wrong.
     pub found: u64,
+    /// How much of it costs nothing and is written again when the store is opened for writing.
+    pub rewritable: u64,
 }
 
 impl CheckReport {
     /// Whether nothing was found.
     pub fn is_sound(&self) -> bool {
         self.found == 0
+    }
+
+    /// Whether anything was found that opening the store for writing does not write again.
+    pub fn needs_repair(&self) -> bool {
+        self.found > self.rewritable
     }
 
     pub(super) fn note(&mut self, finding: Finding) {

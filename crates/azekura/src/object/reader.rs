@@ -144,8 +144,10 @@ impl StoreReader {
     pub fn check(&self, deep: bool, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
         let mut report = self.store.check(deep, progress)?;
         report.superblocks = report.superblocks.saturating_sub(self.torn.len() as u64);
-        let torn = self.torn.iter().flatten();
-        torn.for_each(|torn| report.note(torn.clone()));
+        for torn in self.torn.iter().flatten() {
+            report.note(torn.clone());
+            report.rewritable += 1;
+        }
         Ok(report)
     }
 

@@ -97,6 +97,12 @@ impl Check {
         if report.is_sound() {
             return Ok(());
         }
+        if !report.needs_repair() {
+            return out.line(format_args!(
+                "no repair is needed: the next command that writes to {} writes the superblock again",
+                self.place.path().display()
+            ));
+        }
         let is_of_objects = report.findings.iter().all(|found| found.object.is_some());
         out.line(finding::remedy(&self.place, is_of_objects))
     }

@@ -79,6 +79,7 @@ impl Checked<'_> {
         let total = segments.len() as u64 + STRIPES as u64;
         for damage in damaged_slots(self.log.storage().as_ref())? {
             report.note(damage.to_string());
+            report.rewritable += 1;
         }
         if self.is_mark_damaged() {
             report.note(format!(

@@ -152,7 +152,8 @@ impl Known {
         )
         .at(path)
         .remedy(format!(
-            "run `azekura repair {} NEW-FILE`, or read in spite of doubt by `Options::reads_doubtful`",
+            "run `azekura repair {0} NEW-FILE`; `azekura list {0}` and `azekura export {0}` show records in doubt as they are \
+             known, in the library `Options::reads_doubtful` reads them",
             path.display()
         ));
         match first {
