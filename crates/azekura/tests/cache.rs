@@ -6,9 +6,10 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use azekura::record::cache::{CacheDb, Options};
+use azekura::testkit::conformance::lengths::{LONG_CHECK, LONG_PAIRS};
 use azekura::testkit::conformance::{Bounds, evictions};
 use azekura::testkit::inherent::{Inherent, removals_of_many};
-use azekura::testkit::suite::{case, share, tried_at_least};
+use azekura::testkit::suite::{case, demand, share, tried_at_least};
 use azekura::testkit::{Effort, Random, beside, conformance, round_seed};
 use azekura::{Engine, Reader};
 
@@ -35,6 +36,11 @@ fn it_conforms_with_room_for_all() {
     let makes: [&dyn Fn() -> Box<dyn Engine>; 3] = [&as_it_is, &by_bytes, &by_its_methods];
     for make in makes {
         let report = conformance(make, None, &Effort::quick()).expect("it conforms");
+        demand(
+            report.counted(LONG_CHECK),
+            LONG_PAIRS,
+            "pairs of long values",
+        );
         tried_at_least(report.total(), 60_000, &format!("answers: {report}"));
     }
 }

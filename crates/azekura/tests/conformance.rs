@@ -22,8 +22,9 @@ use azekura::record::memory::std_hash::StdHashDb;
 use azekura::record::memory::std_tree::StdTreeDb;
 use azekura::testkit::configuration::{Within, hash_options};
 use azekura::testkit::conformance::Report;
+use azekura::testkit::conformance::lengths::{LONG_CHECK, LONG_PAIRS};
 use azekura::testkit::inherent::{Inherent, removals_of_many};
-use azekura::testkit::suite::{case, share, tried_at_least};
+use azekura::testkit::suite::{case, demand, share, tried_at_least};
 use azekura::testkit::{Effort, Random, conformance, round_seed, tried};
 use azekura::{Engine, Reader, Result};
 
@@ -615,6 +616,11 @@ fn who_looks_at_a_value_keeps_nobody_from_renewing_the_reader() {
 
 fn conforms_in_memory(make: &dyn Fn() -> Box<dyn Engine>) {
     let report = conformance(make, None, &Effort::quick()).expect("memory");
+    demand(
+        report.counted(LONG_CHECK),
+        LONG_PAIRS,
+        "pairs of long values",
+    );
     tried_at_least(report.total(), COMPARED, &format!("answers: {report}"));
 }
 

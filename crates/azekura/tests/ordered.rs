@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use azekura::Engine;
 use azekura::order::Order;
 use azekura::record::memory::baby::{BabyDb, Options};
+use azekura::testkit::conformance::lengths::{LONG_CHECK, LONG_PAIRS};
 use azekura::testkit::history::{self, Plan};
 use azekura::testkit::inherent::{Inherent, removals_of_many};
-use azekura::testkit::suite::{Case, case, share, tried_at_least};
+use azekura::testkit::suite::{Case, case, demand, share, tried_at_least};
 use azekura::testkit::{Effort, Random, beside, conformance, round_seed, transactions};
 
 /// A store of drawn order and memory, in which all that is put fits.
@@ -33,6 +34,11 @@ fn the_ordered_store_in_memory_conforms() {
     let makes: [&dyn Fn() -> Box<dyn Engine>; 2] = [&as_it_is, &by_its_methods];
     for make in makes {
         let report = conformance(make, None, &Effort::quick()).expect("lexical");
+        demand(
+            report.counted(LONG_CHECK),
+            LONG_PAIRS,
+            "pairs of long values",
+        );
         tried_at_least(
             report.total(),
             60_000,
@@ -68,6 +74,11 @@ fn it_conforms_in_every_other_order() {
         };
         let report = conformance(&make, None, &effort)
             .unwrap_or_else(|failure| panic!("{}: {failure}", order.name()));
+        demand(
+            report.counted(LONG_CHECK),
+            LONG_PAIRS,
+            "pairs of long values",
+        );
         let what = format!("answers, {}: {report}", order.name());
         tried_at_least(report.total(), 4000, &what);
     }

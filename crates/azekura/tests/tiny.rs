@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use azekura::Engine;
 use azekura::record::memory::tiny::{Options, TinyDb};
+use azekura::testkit::conformance::lengths::{LONG_CHECK, LONG_PAIRS};
 use azekura::testkit::history::{self, Plan};
 use azekura::testkit::inherent::{Inherent, removals_of_many};
-use azekura::testkit::suite::{Case, case, share, tried_at_least};
+use azekura::testkit::suite::{Case, case, demand, share, tried_at_least};
 use azekura::testkit::{Effort, Random, beside, conformance, round_seed, transactions};
 
 /// A store with so much memory, in which all that is put fits.
@@ -31,6 +32,11 @@ fn it_conforms() {
     let makes: [&dyn Fn() -> Box<dyn Engine>; 3] = [&as_it_is, &limited, &by_its_methods];
     for make in makes {
         let report = conformance(make, None, &Effort::quick()).expect("it conforms");
+        demand(
+            report.counted(LONG_CHECK),
+            LONG_PAIRS,
+            "pairs of long values",
+        );
         tried_at_least(report.total(), 60_000, &format!("answers: {report}"));
     }
 }

@@ -47,6 +47,8 @@ pub enum Bug {
     KeysCut,
     /// Values end where their trailing zeros begin.
     ZerosCut,
+    /// A value of more than 100,000 bytes over another such one keeps the last byte of that.
+    LongTailStays,
     /// `read` calls the visitor twice.
     VisitsTwice,
     /// `read_many` tells the next key's index.
@@ -102,6 +104,7 @@ impl Bug {
         Self::EmptyIsAbsent,
         Self::KeysCut,
         Self::ZerosCut,
+        Self::LongTailStays,
         Self::VisitsTwice,
         Self::ReadManyShifted,
         Self::AppendWithoutDelimiter,
@@ -126,6 +129,10 @@ impl Bug {
 
 /// Longest key and value of a broken engine, so that the limits are in reach.
 const LIMITS: (u64, u64) = (512, 200_000);
+
+fn is_long(value: &[u8]) -> bool {
+    value.len() > 100_000
+}
 
 /// [`ModelDb`] with a bug.
 #[derive(Debug)]
@@ -207,6 +214,11 @@ impl Broken {
                     .rposition(|byte| *byte != 0)
                     .map_or(0, |last| last + 1);
                 Cow::Owned(value[..len].to_vec())
+            }
+            (Bug::LongTailStays, Some(present @ [.., last]))
+                if is_long(present) && is_long(&value) =>
+            {
+                Cow::Owned([&value[..value.len() - 1], &[*last]].concat())
             }
             (Bug::OverLimitCut, _) => {
                 Cow::Owned(value[..value.len().min(LIMITS.1 as usize)].to_vec())

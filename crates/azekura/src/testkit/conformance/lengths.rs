@@ -3,9 +3,13 @@
 //! A record is stored in one of several forms, and a change from one to another is a case of its own. [`edges`] are the
 //! lengths beside which a form, a page or a segment ends; each is put over each. Which form an engine chooses is its own.
 //! A full run takes every length around the longest short frame, another one every eighth.
+//!
+//! Engines in memory also put values of up to 1 MiB and a byte over each other ([`long_lengths`]). A hash file has that test
+//! beside its code, where the segments are known.
 
-use super::{Effort, Outcomes, equal};
+use super::{Effort, Outcomes, ensure, equal};
 use crate::engine::Engine;
+use crate::testkit::random::Random;
 use crate::testkit::suite::is_full;
 use crate::verbs::Verbs;
 
@@ -32,6 +36,62 @@ pub fn value(len: usize, turn: u8) -> Vec<u8> {
 /// The step of [`edges`]: 1 in a full run.
 pub fn step() -> usize {
     if is_full() { 1 } else { 8 }
+}
+
+/// Lengths past those of [`edges`], on both sides of powers of two, and short ones to put them over; rising.
+const LONG: [usize; 12] = [
+    0,
+    255,
+    65_535,
+    (128 << 10) - 1,
+    128 << 10,
+    (128 << 10) + 1,
+    (512 << 10) - 1,
+    512 << 10,
+    (512 << 10) + 1,
+    (1 << 20) - 1,
+    1 << 20,
+    (1 << 20) + 1,
+];
+/// The name of the check of [`LONG`] in a report.
+pub const LONG_CHECK: &str = "long values over each other";
+/// Pairs that this check tries on an engine in memory that takes values of all these lengths.
+pub const LONG_PAIRS: u64 = (LONG.len() * LONG.len()) as u64;
+
+/// Puts each long value over each other one. Each byte depends on its place, so that a part of the old value, or a part at
+/// another place, is a difference.
+pub(super) fn long_lengths(engine: &dyn Engine, effort: &Effort) -> Outcomes<u64> {
+    if engine.as_persistent().is_some() {
+        return Ok(0);
+    }
+    let max = engine
+        .promise()
+        .value_len_max
+        .min(LONG[LONG.len() - 1] as u64) as usize;
+    let mut random = Random::new(effort.seed);
+    let (below, above) = (random.bytes(max), random.bytes(max));
+    let lens = LONG.iter().filter(|len| **len <= max);
+    let mut count = 0;
+    for old in lens.clone().map(|len| &below[..*len]) {
+        for new in lens.clone().map(|len| &above[..*len]) {
+            for value in [old, new] {
+                engine.put(b"key", value)?;
+                let mut kept = false;
+                engine.read(b"key", &mut |found| kept = found == Some(value))?;
+                let (old, len) = (old.len(), value.len());
+                ensure(kept, || {
+                    format!("value of {len} bytes, after one of {old}, is not read as it was put")
+                })?;
+            }
+            count += 1;
+        }
+    }
+    equal(
+        &engine.count(),
+        &1,
+        "records, of one that changed its length",
+    )?;
+    Ok(count)
 }
 
 pub(super) fn lengths(engine: &dyn Engine, effort: &Effort) -> Outcomes<u64> {

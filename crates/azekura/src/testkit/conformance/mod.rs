@@ -33,7 +33,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::verbs::Verbs;
 pub use evict::{Bounds, evictions};
-use lengths::lengths;
+use lengths::{lengths, long_lengths};
 use ordered::ordered;
 use scans::{bookmarks_over_reopening, reads, scans, scans_between_changes};
 use threads::{histories, scans_beside_writers, threads};
@@ -100,6 +100,12 @@ impl Report {
     pub fn total(&self) -> u64 {
         self.counts.iter().map(|(_, count)| count).sum()
     }
+
+    /// What the check of this name compared.
+    pub fn counted(&self, name: &str) -> u64 {
+        let of_name = self.counts.iter().filter(|(found, _)| *found == name);
+        of_name.map(|(_, count)| count).sum()
+    }
 }
 
 impl fmt::Display for Report {
@@ -163,6 +169,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("updates of many at once", updates_of_many),
     ("limits", limits),
     ("values over values of other lengths", lengths),
+    (lengths::LONG_CHECK, long_lengths),
     ("clearings", clearings),
     ("updates by threads", threads),
     ("records scanned beside writers", scans_beside_writers),

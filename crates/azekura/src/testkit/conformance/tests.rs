@@ -103,6 +103,16 @@ fn every_check_catches_a_bug_by_itself() {
     catches("limits", Bug::OverLimitCut);
     catches("limits", Bug::OverLimitHalf);
     catches("values over values of other lengths", Bug::EmptyIsAbsent);
+    catches(lengths::LONG_CHECK, Bug::LongTailStays);
+    let shorter = check(
+        "values over values of other lengths",
+        Box::new(Broken::new(Bug::LongTailStays)),
+        &effort,
+    );
+    assert!(
+        shorter.is_ok(),
+        "only the check of long values is to see it"
+    );
     catches("clearings", Bug::ClearLeaves);
     for bug in [
         Bug::RacyUpdate,
