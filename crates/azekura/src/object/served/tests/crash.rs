@@ -1,7 +1,8 @@
 //! What a death or a power cut leaves while 16 puts are in flight: of each object a state it had or was about to get.
 //!
 //! A history notes when each change was sent and when it was answered, by the events of the disk. At any event, the last
-//! change answered before counts, or one sent before that came after it.
+//! change answered before counts, or one sent before that came after it. Options, objects and their lengths are drawn from the
+//! round's seed.
 //!
 //! Two planted bugs must be caught: a change that is answered before its sync, and a put that is answered before its write
 //! landed.
@@ -11,11 +12,61 @@ use std::collections::VecDeque;
 use super::late::Late;
 use super::*;
 use crate::io::sim::Limits;
-use crate::testkit::suite::{share, tried_in_rounds};
+use crate::testkit::configuration::object_options;
+use crate::testkit::suite::{case, share, tried_in_rounds};
 
-const IDS: u64 = 24;
+/// Requests that wait for their answers.
+const UNDER_WAY: usize = 20;
 /// Moments at which it ends.
 const MOMENTS: usize = 30;
+
+/// A store and what is put into it.
+#[derive(Clone, Debug)]
+struct Shape {
+    options: StoreOptions,
+    ids: u64,
+    /// Of the objects one in so many is `small` bytes long or shorter.
+    small_one_in: u64,
+    small: usize,
+    /// The others are so long, or up to four times that.
+    usual: usize,
+}
+
+impl Shape {
+    /// In which the planted bugs are known to be seen.
+    fn of_the_bugs() -> Self {
+        Self {
+            options: store_options(8 << 20),
+            ids: 24,
+            small_one_in: 4,
+            small: 900,
+            usual: 3000,
+        }
+    }
+
+    fn drawn(seed: u64) -> Self {
+        let mut random = Random::new(!seed);
+        let ids = *random.choose(&[2, 6, 24, 24, 60, 150]);
+        let usual = *random.choose(&[400, 3000, 3000, 12_000, 30_000]);
+        // Each object once, and those under way beside what they replace.
+        let data = (ids + 2 * UNDER_WAY as u64) * (4 * usual as u64 + (8 << 10));
+        Self {
+            options: object_options(&mut random, data + (1 << 20)),
+            ids,
+            small_one_in: *random.choose(&[1, 2, 4, 4, 1000]),
+            small: *random.choose(&[90, 900, 2048, 4097]),
+            usual,
+        }
+    }
+
+    fn len(&self, random: &mut Random) -> usize {
+        if random.one_in(self.small_one_in) {
+            random.index(self.small + 1)
+        } else {
+            self.usual + random.index(3 * self.usual)
+        }
+    }
+}
 
 /// A change that was asked for.
 struct Sent {
@@ -28,17 +79,20 @@ struct Sent {
 }
 
 /// Changes objects, always with many requests under way.
-fn history(disk: &SimDisk, served: &Served, seed: u64, durability: Durability) -> Vec<Sent> {
+fn history(
+    disk: &SimDisk,
+    served: &Served,
+    shape: &Shape,
+    seed: u64,
+    durability: Durability,
+) -> Vec<Sent> {
     let mut random = Random::new(seed);
     let mut history: Vec<Sent> = Vec::new();
     let mut under_way: VecDeque<Box<dyn FnOnce()>> = VecDeque::new();
     let mut seen = 0;
     for version in 0..200 {
-        let n = random.below(IDS);
-        let len = match random.below(4) {
-            0 => 900,
-            _ => 3000 + random.index(9000),
-        };
+        let n = random.below(shape.ids);
+        let len = shape.len(&mut random);
         let value = (!random.one_in(5)).then(|| value(version, len));
         let before = disk.events();
         under_way.push_back(if let Some(bytes) = value.clone() {
@@ -54,7 +108,7 @@ fn history(disk: &SimDisk, served: &Served, seed: u64, durability: Durability) -
             before,
             answered: usize::MAX,
         });
-        while under_way.len() > 20 {
+        while under_way.len() > UNDER_WAY {
             under_way.pop_front().unwrap()();
             history[seen].answered = disk.events();
             seen += 1;
@@ -69,12 +123,12 @@ fn history(disk: &SimDisk, served: &Served, seed: u64, durability: Durability) -
 /// Whether each object is as an end after `at` events may leave it; if not, what is wrong.
 fn verify(
     disk: &SimDisk,
-    options: &StoreOptions,
+    shape: &Shape,
     history: &[Sent],
     at: usize,
 ) -> std::result::Result<(), String> {
-    let store = open_on(disk, options);
-    for n in 0..IDS {
+    let store = open_on(disk, &shape.options);
+    for n in 0..shape.ids {
         let found = store.get(id(n)).map_err(|error| error.to_string())?;
         let of: Vec<_> = history.iter().filter(|sent| sent.n == n).collect();
         let last = of.iter().rposition(|sent| sent.answered <= at);
@@ -106,6 +160,7 @@ fn limits() -> Limits {
 /// Serves a history on `storage` of a disk, and ends it at some moments; how many states were verified, or what is
 /// wrong with one.
 fn ends(
+    shape: &Shape,
     seed: u64,
     asked: Durability,
     by_power: bool,
@@ -113,13 +168,12 @@ fn ends(
     below: impl FnOnce(Arc<dyn Storage>) -> Arc<dyn Storage>,
 ) -> std::result::Result<u64, String> {
     let disk = SimDisk::new(seed);
-    let options = store_options(8 << 20);
-    create_on(&disk, &options);
+    create_on(&disk, &shape.options);
     let storage = disk.directory().open(Path::new(NAME), Access::Write);
-    let store = Store::open_on(below(storage.unwrap()), None, &options).unwrap();
+    let store = Store::open_on(below(storage.unwrap()), None, &shape.options).unwrap();
     let opened = disk.events();
     let served = Served::start(Arc::new(store), &threads(16)).unwrap();
-    let history = history(&disk, &served, seed, asked);
+    let history = history(&disk, &served, shape, seed, asked);
     let end = disk.events();
     let mut random = Random::new(seed);
     let mut states = 0;
@@ -127,11 +181,11 @@ fn ends(
         let at = opened + random.index(end - opened);
         if by_power {
             for cut in disk.crash_states(at, &limits()) {
-                verify(&cut, &options, &history, at)?;
+                verify(&cut, shape, &history, at)?;
                 states += 1;
             }
         } else {
-            verify(&disk.kill_state(at), &options, &history, at)?;
+            verify(&disk.kill_state(at), shape, &history, at)?;
             states += 1;
         }
     }
@@ -140,33 +194,40 @@ fn ends(
 
 #[test]
 fn a_death_with_16_in_flight_leaves_each_object_old_or_new() {
-    let (rounds, mut states) = (share(10).max(3), 0);
+    let (rounds, mut states) = (share(60), 0);
     for round in 0..rounds {
         let seed = round_seed() + round;
-        states += ends(seed, Durability::Process, false, MOMENTS, |disk| disk).unwrap();
+        let shape = Shape::drawn(seed);
+        let _shown = case(seed, &shape);
+        let process = Durability::Process;
+        states += ends(&shape, seed, process, false, MOMENTS, |disk| disk).unwrap();
     }
     tried_in_rounds(states, rounds, 30, "deaths with 16 requests in flight");
 }
 
 #[test]
 fn a_power_cut_with_16_in_flight_leaves_what_was_acknowledged() {
-    let (rounds, mut states) = (share(10).max(2), 0);
+    let (rounds, mut states) = (share(60), 0);
     for round in 0..rounds {
         let seed = round_seed() + round;
-        states += ends(seed, Durability::Power, true, MOMENTS / 2, |disk| disk).unwrap();
+        let shape = Shape::drawn(seed);
+        let _shown = case(seed, &shape);
+        let power = Durability::Power;
+        states += ends(&shape, seed, power, true, MOMENTS / 2, |disk| disk).unwrap();
     }
     tried_in_rounds(states, rounds, 65, "power cuts with 16 requests in flight");
 }
 
 #[test]
 fn the_net_catches_an_acknowledgement_before_the_sync() {
-    let ended = ends(1, Durability::Process, true, MOMENTS, |disk| disk);
+    let shape = Shape::of_the_bugs();
+    let ended = ends(&shape, 1, Durability::Process, true, MOMENTS, |disk| disk);
     assert!(ended.unwrap_err().contains("no state it had"));
 }
 
 #[test]
 fn the_net_catches_a_put_that_is_answered_before_its_write_landed() {
-    let options = store_options(8 << 20);
+    let shape = Shape::of_the_bugs();
     for by_power in [false, true] {
         let asked = if by_power {
             Durability::Power
@@ -174,7 +235,7 @@ fn the_net_catches_a_put_that_is_answered_before_its_write_landed() {
             Durability::Process
         };
         // A power cut finds it only where the sync does not wait for it either.
-        let late = |disk| Late::over(disk, options.journal_size.unwrap());
-        assert!(ends(1, asked, by_power, MOMENTS, late).is_err());
+        let late = |disk| Late::over(disk, shape.options.journal_size.unwrap());
+        assert!(ends(&shape, 1, asked, by_power, MOMENTS, late).is_err());
     }
 }
