@@ -96,7 +96,7 @@ fn every_bit_of_the_last_batch_costs_one_record_of_it() {
         let cost = cost(&made, &format!("bit {bit}"), &bytes, None);
         assert!(!cost.refused && cost.keys <= 1, "bit {bit}: {cost:?}");
     }
-    tried(&format!("{} bits of a batch", (to - from) * 8));
+    demand((to - from) * 8, 384, "bits of a batch");
 }
 
 /// Bytes of images and roots: they stand in segments without a header.

@@ -5,11 +5,12 @@
 
 use std::sync::Arc;
 
-use azekura::Kind;
 use azekura::io::Storage;
 use azekura::io::memory::Memory;
 use azekura::record::hash::{HashDb, Options};
+use azekura::testkit::suite::demand;
 use azekura::testkit::tried;
+use azekura::{Kind, Reader as _};
 
 /// Bytes of a device or capacity, and the per cent of them that keys and values of 1008 bytes fill, at least.
 const DEVICES: [(u64, u64); 7] = [
@@ -24,6 +25,7 @@ const DEVICES: [(u64, u64); 7] = [
 
 #[test]
 fn small_devices_and_capacities_hold_records() {
+    let (mut stores, mut removals) = (0, 0);
     for (device, least) in DEVICES {
         for capacity in [1 << 40, device] {
             let size = if capacity == device { device } else { 1 << 31 };
@@ -49,7 +51,15 @@ fn small_devices_and_capacities_hold_records() {
             assert!(part >= least, "{device} bytes: {part} %, not {least}");
             for key in 0..records {
                 assert!(db.remove(&key.to_le_bytes()).expect("a removal"));
+                removals += 1;
             }
+            stores += u64::from(db.count() == 0 && records > 0);
         }
     }
+    demand(
+        stores,
+        14,
+        "small devices and capacities, filled and emptied",
+    );
+    demand(removals, 200_000, "removals from full small stores");
 }
