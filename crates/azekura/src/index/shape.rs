@@ -221,8 +221,9 @@ impl<'a> Run<'a> {
 
     #[inline(always)]
     fn bucket(&self, distance: u32) -> &'a Bucket {
-        debug_assert!(distance <= self.behind);
-        behind(self.home, distance)
+        debug_assert!(distance <= self.window());
+        // SAFETY: a home's reach, which bounds `distance`, is extended within the window of its chunk only.
+        unsafe { behind(self.home, distance) }
     }
 
     /// The first slot whose entry has this tag (for tag 0 it may be a free one).
@@ -231,7 +232,11 @@ impl<'a> Run<'a> {
         match self.home.first(tag) {
             Some(slot) => Some(Slot(slot)),
             None if !self.home.is_behind(tag) => None,
-            None => glance_behind(self.home, tag),
+            None => {
+                // Under schedules a read of the reach is a yield point.
+                debug_assert!(cfg!(azekura_weave) || self.home.reach() <= self.window());
+                glance_behind(self.home, tag)
+            }
         }
     }
 
@@ -271,10 +276,14 @@ impl<'a> Run<'a> {
 }
 
 /// The bucket `distance` behind one in the same chunk.
+///
+/// # Safety
+/// - the chunk of `home` has `distance` more buckets after it.
 #[inline(always)]
-fn behind(home: &Bucket, distance: u32) -> &Bucket {
-    // SAFETY: the caller stays within the chunk, which is one run of buckets that live as long as the arena. A
-    // bucket's reach never leads out of its chunk: it is extended within the window only.
+unsafe fn behind(home: &Bucket, distance: u32) -> &Bucket {
+    debug_assert!(distance <= WINDOW, "a bucket past the window of its home");
+    // SAFETY: that bucket is one of the chunk, by the contract, and a chunk is one run of buckets that live as long as the
+    // arena.
     unsafe { &*std::ptr::from_ref(home).wrapping_add(distance as usize) }
 }
 
@@ -282,13 +291,19 @@ fn behind(home: &Bucket, distance: u32) -> &Bucket {
 /// registers.
 #[inline(never)]
 fn glance_behind(home: &Bucket, tag: u64) -> Option<Slot<'_>> {
-    (1..=home.reach()).find_map(|distance| behind(home, distance).first(tag).map(Slot))
+    (1..=home.reach()).find_map(|distance| {
+        // SAFETY: a home's reach is extended within the window of its chunk only: by `claim_behind` and `Chunk::fill`.
+        let bucket = unsafe { behind(home, distance) };
+        bucket.first(tag).map(Slot)
+    })
 }
 
 #[inline(never)]
 fn claim_behind(home: &Bucket, window: u32, tag: u64) -> Option<Slot<'_>> {
     for distance in 1..=window {
-        if let Some(slot) = behind(home, distance).claim() {
+        // SAFETY: the window is no longer than the buckets of the chunk after its home: see `Run::window`.
+        let bucket = unsafe { behind(home, distance) };
+        if let Some(slot) = bucket.claim() {
             home.extend_reach(distance, tag);
             return Some(Slot(slot));
         }

@@ -313,8 +313,11 @@ impl Map {
     pub fn write(&self, offset: u64, bytes: &[u8]) {
         self.bound(offset, bytes.len() as u64);
         debug_assert!(self.writable);
-        // SAFETY: in bounds (asserted); the range is reserved for this thread and not yet published,
-        // so nobody reads it; `bytes` is a Rust slice and cannot overlap a reserved range.
+        // SAFETY: in bounds (asserted). No slice of the range is lent meanwhile: `bytes` and `bytes_within` lend only what was
+        // published and is not reused before its readers' pins are gone, and callers write only what is not: the
+        // log a segment that it took and has not linked, and the mark and headers, which are read by copies or words and
+        // verified; storages in memory what stands for a device, which is read by copies. `bytes` is a slice of another
+        // allocation, or a copy, and so does not overlap.
         unsafe { copy(bytes.as_ptr(), self.at(offset), bytes.len()) };
         if let Some(tap) = &self.tap {
             tap.stored(offset, bytes);

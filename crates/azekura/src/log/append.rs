@@ -125,8 +125,13 @@ impl Log {
         }
         let seed = self.segments.seed_of_unit(index)?;
         let offset = self.geometry.offset_of(index as u32) + at * 8;
-        // SAFETY: a segment of the log lies within the map, and this part of it was reserved by this thread: nobody
-        // else reads or writes it before the first word is stored. Key and value are `short_len` less a word or less.
+        debug_assert!(
+            8 + key.len() + value.len() <= len && at + words <= self.geometry.segment_size() / 8
+        );
+        // SAFETY: the tail's addition gave this thread alone the words from `at` to `at + words`, which do not pass
+        // `self.words`, the words of a segment of one unit (checked above); `seed_of_unit` confirms that `index` is such a
+        // segment. So the range lies in the segment, and the segment in the map. No other thread reads or writes it before
+        // its first word is stored. `short_len` is a word, key and value, rounded up: both copies end within `len`.
         let rest = unsafe {
             let room = self.map.at(offset + 8);
             copy(key.as_ptr(), room, key.len());

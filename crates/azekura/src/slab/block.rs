@@ -477,7 +477,7 @@ impl Slab {
     pub(super) fn reconsider(&self, block: u32, class: usize, list: &mut Vec<u32>) {
         let (meta, slots) = (self.meta(block), TABLE[class].slots);
         let state = meta.state.load(Ordering::SeqCst);
-        let free = meta.free.load(Ordering::SeqCst);
+        let free = counted(meta.free.load(Ordering::SeqCst));
         if free == slots && [IDLE, LISTED, DRAINING].contains(&state) {
             if state == LISTED {
                 self.unlist(block, list);
@@ -520,6 +520,13 @@ pub(super) fn place_of(block: u32, slot: u32, class: &Class) -> Place {
 #[inline(always)]
 pub(super) fn block_of(place: Place) -> u32 {
     (place * UNIT / BLOCK) as u32
+}
+
+/// The free slots that a block's counter stands for. A slot's bit is set before it is counted, so a thread that takes it in
+/// between subtracts first: the counter is below zero for that moment, which counts as none.
+#[inline(always)]
+pub(super) fn counted(free: u32) -> u32 {
+    if free > i32::MAX as u32 { 0 } else { free }
 }
 
 pub(super) fn is_worth(free: u32, slots: u32) -> bool {

@@ -12,7 +12,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Place;
-use super::block::{BLOCK, IDLE, Slab, UNIT, block_of, is_worth};
+use super::block::{BLOCK, IDLE, Slab, UNIT, block_of, counted, is_worth};
 use super::class::{ELSEWHERE, TABLE};
 use super::hand::{Aging, Current, State};
 use super::long;
@@ -126,7 +126,9 @@ impl Slab {
                 if let Some(soon) = places.get(at + AHEAD) {
                     prefetch(std::ptr::from_ref(self.bit(*soon).0).cast());
                 }
-                self.set_free(*place);
+                // SAFETY: `free` noted the place, once, when no reader could find it any more; its batch's grace period has
+                // elapsed, and the batch is off the list.
+                unsafe { self.set_free(*place) };
             }
         }
     }
@@ -139,11 +141,17 @@ impl Slab {
         (self.word(block, slot / 64), 1 << (slot % 64))
     }
 
-    fn set_free(&self, place: Place) {
+    /// Lets a slot be taken again, and frees what it refers to.
+    ///
+    /// # Safety
+    /// - the slot was in use, `free` noted it, and no thread looks at it any more;
+    /// - it is set free once.
+    unsafe fn set_free(&self, place: Place) {
         let block = block_of(place);
         let class = self.class(block);
         if class == ELSEWHERE {
-            self.drop_elsewhere(place);
+            // SAFETY: a slot of that class; the rest is this function's contract.
+            unsafe { self.drop_elsewhere(place) };
         }
         let shape = &TABLE[class];
         #[cfg(azekura_weave)]
@@ -154,7 +162,7 @@ impl Slab {
         debug_assert!(before & bit == 0, "a place was freed twice");
         let meta = self.meta(block);
         weave::point();
-        let free = meta.free.fetch_add(1, Ordering::SeqCst).wrapping_add(1);
+        let free = counted(meta.free.fetch_add(1, Ordering::SeqCst).wrapping_add(1));
         weave::point();
         let state = meta.state.load(Ordering::SeqCst);
         if free == shape.slots || state == IDLE && is_worth(free, shape.slots) {
@@ -173,8 +181,14 @@ impl Slab {
         unsafe { self.at(place).write_bytes(0, shape.size as usize) };
     }
 
-    fn drop_elsewhere(&self, place: Place) {
-        // SAFETY: a slot of that class which was in use, and which no thread looks at any more.
+    /// Frees the allocation that a slot of the class `ELSEWHERE` refers to.
+    ///
+    /// # Safety
+    /// - the slot is of that class and was in use, and no thread looks at it or its allocation any more;
+    /// - it is not taken again before this returns, and this is called once for each use of it.
+    unsafe fn drop_elsewhere(&self, place: Place) {
+        // SAFETY: such a slot holds address and length of its allocation from when it was taken, and both stay until it is
+        // taken again.
         let (at, bytes) = unsafe {
             let slot = self.at(place);
             (

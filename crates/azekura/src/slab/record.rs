@@ -110,17 +110,20 @@ unsafe fn write_len(mut to: *mut u8, mut len: usize) -> *mut u8 {
 /// - a length as `write_len` writes it begins at `at`.
 #[inline(always)]
 unsafe fn read_len(mut at: *const u8) -> (usize, *const u8) {
-    // SAFETY: by the contract; the last byte has no eighth bit.
+    // SAFETY: a length begins at `at`, by the contract. `write_len` sets the eighth bit of each of its bytes but the last, so
+    // the loop reads exactly the `len_bytes(len)` bytes that it wrote. A record is written only where all of its bytes have
+    // room, so these lie in its slot; they do not change until no reader is pinned since the slot was freed.
     unsafe {
         let first = at.read();
         at = at.add(1);
         if first < 128 {
             return (usize::from(first), at);
         }
-        let (mut len, mut shift) = (usize::from(first & 127), 7);
+        let (mut len, mut shift) = (usize::from(first & 127), 7u32);
         loop {
             let byte = at.read();
             at = at.add(1);
+            debug_assert!(shift < usize::BITS, "a length ends");
             len |= usize::from(byte & 127) << shift;
             if byte < 128 {
                 return (len, at);

@@ -7,7 +7,7 @@
 use std::sync::atomic::Ordering;
 
 use super::Place;
-use super::block::{BLOCK, DRAINING, IDLE, LISTED, Slab, WALKED, place_of};
+use super::block::{BLOCK, DRAINING, IDLE, LISTED, Slab, WALKED, counted, place_of};
 use super::class::{Class, ELSEWHERE, TABLE};
 use crate::epoch::{self, Pin};
 use crate::error::Result;
@@ -172,7 +172,8 @@ impl Slab {
                 continue;
             }
             let slots = u64::from(TABLE[class].slots);
-            let free = |block: &u32| u64::from(self.meta(*block).free.load(Ordering::Relaxed));
+            let free =
+                |block: &u32| u64::from(counted(self.meta(*block).free.load(Ordering::Relaxed)));
             let list = list.lock();
             let all: u64 = list.iter().map(free).sum();
             let emptiest = list.iter().map(|block| (free(block), *block)).max();
@@ -194,7 +195,7 @@ impl Slab {
             .filter(|block| is_fit(self.meta(*block).state.load(Ordering::Relaxed)))
             .filter(|block| self.class(*block) != ELSEWHERE)
             .max_by_key(|block| {
-                let free = u64::from(self.meta(*block).free.load(Ordering::Relaxed));
+                let free = u64::from(counted(self.meta(*block).free.load(Ordering::Relaxed)));
                 (free << 16) / u64::from(TABLE[self.class(*block)].slots)
             })?;
         self.close(emptiest, &is_fit)

@@ -150,10 +150,11 @@ impl Cells {
     ///
     /// `word` is one of [`put`](Self::put), and nobody else has seen it or can see it.
     pub(super) unsafe fn drop_unseen(&self, word: u64) {
-        // SAFETY: the caller's.
+        // SAFETY: `word` is one of `put`, by the contract; it is not freed, since that takes a word that is in a node or was
+        // retired, and no other thread has this one.
         let len = unsafe { len_of(word) };
         self.forget(len);
-        // SAFETY: the caller's.
+        // SAFETY: the same; no reader holds it, since none has seen it.
         unsafe { free(word) };
     }
 
@@ -173,7 +174,9 @@ impl Cells {
 /// `word` is one of `Cells::put` and not freed.
 unsafe fn len_of(word: u64) -> usize {
     let at = std::ptr::with_exposed_provenance::<u64>(word as usize);
-    // SAFETY: the caller's; a value begins with its length.
+    debug_assert!(at.is_aligned() && !at.is_null(), "no word of `put`");
+    // SAFETY: `word` is the exposed address of an allocation that `put` made at eight bytes and that is not freed, by the
+    // contract. Its first eight bytes are the length, which is written before the word exists and never changed.
     unsafe { at.read() as usize }
 }
 
@@ -181,7 +184,7 @@ unsafe fn len_of(word: u64) -> usize {
 ///
 /// `word` is one of `Cells::put`, not freed, and nobody holds it.
 unsafe fn free(word: u64) {
-    // SAFETY: the caller's.
+    // SAFETY: `word` is one of `put` and not freed, which is the contract of this function, too.
     let len = unsafe { len_of(word) };
     let at = std::ptr::with_exposed_provenance_mut::<u8>(word as usize);
     if cfg!(azekura_weave) {
