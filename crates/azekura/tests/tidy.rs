@@ -226,6 +226,16 @@ fn types_in_the_architecture_exist() {
 }
 
 #[test]
+fn items_in_the_docs_of_sources_exist() {
+    let is_source = |text: &Text| rust(text) && text.path.contains("/src/");
+    let sources = repository().into_iter().filter(is_source);
+    let sources: Vec<(String, String)> = sources
+        .map(|source| (source.path, text::split(&source.text).code))
+        .collect();
+    check(is_source, |path, own| documents::items(path, own, &sources));
+}
+
+#[test]
 fn subcommands_in_the_readme_exist() {
     const FOLDER: &str = "crates/azekura-cli/src/command/";
     let texts = repository();

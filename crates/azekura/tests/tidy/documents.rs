@@ -1,7 +1,8 @@
 //! Rules over documents: what they name exists.
 //!
 //! Links and back-quoted paths name files of this repository; back-quoted types in
-//! `ARCHITECTURE.md` stand in the source; commands in the README are subcommands of the binary.
+//! `ARCHITECTURE.md` stand in the source; commands in the README are subcommands of the binary; what the
+//! docs of sources name by its module, the module defines.
 //! Fenced blocks are not read for paths, so a map of the tree is written as a table. What is a path
 //! is guessed from its form: letters, digits, `_`, `-`, `.` and `/`, with a slash or a known ending.
 
@@ -111,6 +112,76 @@ pub(crate) fn types(path: &str, text: &str, code: &str) -> Vec<String> {
     findings
 }
 
+/// Modules and types that are not defined here.
+const FOREIGN: &[&str] = &["std", "core", "alloc", "i64", "u32", "u64", "usize"];
+
+/// Back-quoted names in the docs of a source, of the form `module::item`, that the module does not define. `sources` are the
+/// path and the code of each.
+pub(crate) fn items(path: &str, text: &str, sources: &[(String, String)]) -> Vec<String> {
+    let mut findings = Vec::new();
+    for (i, line) in text.lines().enumerate() {
+        let line = line.trim_start();
+        if !line.starts_with("//!") && !line.starts_with("///") {
+            continue;
+        }
+        let is_name = |span: &&str| {
+            let plain = |c: char| c.is_ascii_alphanumeric() || "_:".contains(c);
+            span.contains("::") && span.chars().all(plain)
+        };
+        for span in quoted(line).filter(is_name) {
+            let parts: Vec<&str> = span
+                .split("::")
+                .filter(|part| !["crate", "self", "super"].contains(part))
+                .collect();
+            let is_missing = |pair: &[&str]| {
+                // Items of types and traits are not looked for.
+                pair[0].starts_with(|c: char| c.is_ascii_lowercase())
+                    && !defines(pair[0], pair[1], sources)
+            };
+            if !parts.first().is_some_and(|part| FOREIGN.contains(part))
+                && parts.windows(2).any(is_missing)
+            {
+                findings.push(format!("{path}:{}: there is no `{span}`", i + 1));
+            }
+        }
+    }
+    findings
+}
+
+/// Whether a module or crate of this name has a module or an item of that one, or exports one.
+fn defines(module: &str, item: &str, sources: &[(String, String)]) -> bool {
+    const KINDS: &[&str] = &[
+        "fn",
+        "struct",
+        "enum",
+        "trait",
+        "mod",
+        "const",
+        "static",
+        "type",
+        "macro_rules!",
+    ];
+    sources.iter().any(|(path, code)| {
+        let path = path.trim_end_matches(".rs").replace('-', "_");
+        let mut names = path.split('/').skip_while(|name| *name != module);
+        if names.next().is_none() {
+            return false;
+        }
+        let is_export = |statement: &str| {
+            let words = statement.trim_start();
+            words.starts_with("pub") && has_word(words, "use") && has_word(words, item)
+        };
+        names.any(|name| name == item)
+            || KINDS
+                .iter()
+                .any(|kind| has_word(code, &format!("{kind} {item}")))
+            || code.split(';').any(|statement| {
+                let at = statement.rfind("pub");
+                at.is_some_and(|at| is_export(&statement[at..]))
+            })
+    })
+}
+
 /// Subcommands a document calls that the binary does not have. `known` are its subcommands.
 pub(crate) fn subcommands(path: &str, text: &str, known: &[String]) -> Vec<String> {
     let mut findings = Vec::new();
@@ -166,4 +237,23 @@ fn a_subcommand_that_is_gone_is_found() {
     let text = "Run `azekura get F K` or `azekura gone`.\n```\ncargo run --release -- tour\n$ azekura lost x\n```\n`azekura --help`\n";
     let found = subcommands("README.md", text, &["get".to_owned(), "tour".to_owned()]);
     assert_eq!(found.len(), 2, "{found:?}");
+}
+
+#[test]
+fn an_item_that_its_module_does_not_define_is_found() {
+    let sources = [
+        ("crates/a-b/src/index/mod.rs", "pub fn look() {}"),
+        ("crates/a-b/src/epoch.rs", "pub use inner::{Pin, pin};"),
+    ];
+    let sources = sources.map(|(path, code)| (path.to_owned(), code.to_owned()));
+    let text = "//! `index::look`, `crate::epoch::Pin`, `a_b::index`, `std::fmt`, `Pin::new`\n\
+                /// `index::epoch`\n/// [`gone::look`]\nlet x = 1; // `index::gone`\n";
+    let found = items("x.rs", text, &sources);
+    assert_eq!(
+        found,
+        [
+            "x.rs:2: there is no `index::epoch`",
+            "x.rs:3: there is no `gone::look`"
+        ]
+    );
 }
