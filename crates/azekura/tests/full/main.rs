@@ -11,12 +11,14 @@
 //! | `bounded` | `Options::capacity`, with several writers |
 //! | `table` | the capacities and lengths of values with which stores once locked up |
 //! | `small` | default options, on small devices |
+//! | `neighbours` | long values, for which free segments must lie side by side |
 //! | `compacted` | not full: what one compaction gives back |
 //!
 //! Lines beginning `tried:` state how much was tried.
 
 mod bounded;
 mod compacted;
+mod neighbours;
 mod small;
 mod table;
 

@@ -63,3 +63,29 @@ fn small_devices_and_capacities_hold_records() {
     );
     demand(removals, 200_000, "removals from full small stores");
 }
+
+/// Room was once asked for in whole huge pages only: what was less stayed unused, and a removal was refused.
+#[test]
+fn a_device_with_less_than_a_huge_page_free_is_used() {
+    const RECORDS: u64 = 1000;
+    let memory = Memory::new(1 << 30).expect("memory");
+    memory.set_limit(24 << 20);
+    let options = Options {
+        segment_size: 4096,
+        ..Options::default()
+    };
+    let db = HashDb::create_on(memory.clone(), &options).expect("a new store");
+    let mut records = 0u64;
+    let mut fill = || {
+        let before = records;
+        while db.put(&records.to_le_bytes(), &[7; 1000]).is_ok() {
+            records += 1;
+        }
+        records - before
+    };
+    let first = fill();
+    memory.set_limit(memory.size().expect("a size") + (7 << 18));
+    let more = fill();
+    tried(&format!("{first} records, {more} more in 1.75 MiB"));
+    assert!(more >= RECORDS, "{more} records in 1.75 MiB");
+}

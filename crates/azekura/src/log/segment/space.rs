@@ -35,6 +35,8 @@
 //!
 //! It does not know how much a checkpoint needs: the engine says so.
 
+use std::ops::Range;
+
 use super::{FULL, Free, Reserve, Segment, Space, Use};
 use crate::error::{Error, Kind, Result};
 
@@ -302,6 +304,79 @@ impl Space<'_> {
             .map(|(first, _)| first)
     }
 
+    /// What stands in the way of `units` neighbouring free segments: the run of segments that has them once the segments of the
+    /// log in it, which are listed, were moved elsewhere. Of all such runs the one of which the least is in use; only where
+    /// the free segments outside of it have room for what is moved, and all of it `is_movable`.
+    pub fn in_the_way(
+        &self,
+        units: u32,
+        is_movable: impl Fn(u32, u64) -> bool,
+    ) -> Option<(Range<u32>, Vec<u32>)> {
+        let free = &self.free.available;
+        let starts = self.free.used.keys().chain(free).copied();
+        let mut best = None;
+        let mut least = u32::MAX;
+        for start in starts {
+            let (mut at, mut moved) = (start, Vec::new());
+            let mut cost = 0;
+            while at < start.saturating_add(units) && cost < least {
+                match self.free.used.get(&at) {
+                    _ if free.contains(&at) => at += 1,
+                    Some((units, sequence, Use::Log)) if is_movable(at, *sequence) => {
+                        moved.push((*units, at));
+                        cost += units;
+                        at += units;
+                    }
+                    _ => cost = u32::MAX,
+                }
+            }
+            if cost < least && self.have_room_outside(&(start..at), &moved) {
+                least = cost;
+                best = Some((start..at, moved.iter().map(|(_, index)| *index).collect()));
+            }
+        }
+        best
+    }
+
+    /// Whether the free segments outside of `run` have room for segments of so many units, each as a whole.
+    fn have_room_outside(&self, run: &Range<u32>, moved: &[(u32, u32)]) -> bool {
+        let mut runs: Vec<u32> = Vec::new();
+        let mut next = None;
+        for &index in self.free.available.iter().filter(|i| !run.contains(i)) {
+            match runs.last_mut() {
+                Some(len) if next == Some(index) => *len += 1,
+                _ => runs.push(1),
+            }
+            next = Some(index + 1);
+        }
+        let mut units: Vec<u32> = moved.iter().map(|(units, _)| *units).collect();
+        units.sort_unstable_by_key(|units| std::cmp::Reverse(*units));
+        units.into_iter().all(|units| {
+            let fitting = runs.iter_mut().filter(|len| **len >= units);
+            fitting.min().map(|len| *len -= units).is_some()
+        })
+    }
+
+    /// Takes the free segments of `run` aside, so that what is moved out of it does not come to stand there. They are to be
+    /// [`put_back`](Self::put_back).
+    pub fn set_aside(&mut self, run: &Range<u32>) -> Vec<u32> {
+        let aside: Vec<u32> = self.free.available.range(run.clone()).copied().collect();
+        for index in &aside {
+            self.free.available.remove(index);
+            self.free.prepared.remove(index);
+            self.free.preparing.insert(*index);
+        }
+        aside
+    }
+
+    /// What was set aside is free again.
+    pub fn put_back(&mut self, aside: Vec<u32>) {
+        for index in aside {
+            self.free.preparing.remove(&index);
+            self.free.available.insert(index);
+        }
+    }
+
     /// Room for at least `units` more in a row; a 16th of the file at a time, at most 64 segments.
     pub(super) fn grow(&mut self, units: u32, claim: Claim) -> Result<()> {
         let Free {
@@ -315,19 +390,26 @@ impl Space<'_> {
                 .at(self.segments.storage.path())
                 .detail(crate::error::size(capacity)));
         }
-        let size = |end: u32| self.segments.geometry.size_of(end, capacity);
-        let resize = |end: u32| self.segments.storage.resize(size(end));
-        let end = match resize(wanted) {
-            Ok(()) => wanted,
-            Err(error) if error.kind() == Kind::Full && wanted > least => {
-                resize(least)?;
-                least
-            }
-            Err(error) => return Err(error),
-        };
+        let geometry = self.segments.geometry;
+        let size = |end: u32| geometry.size_of(end, capacity);
         // Where readers kept the end from being cut, its room was given back and is to be taken again.
-        let offset = self.segments.geometry.offset_of(total);
-        self.segments.storage.allocate(offset, size(end) - offset)?;
+        let offset = geometry.offset_of(total);
+        let storage = &self.segments.storage;
+        let make = |len: u64| {
+            storage
+                .resize(len)
+                .and_then(|()| storage.allocate(offset, len - offset))
+        };
+        // A device without room for that much, or for a whole huge page, may have room for what is needed.
+        let mut end = wanted;
+        let mut made = make(size(wanted));
+        for len in [size(least), geometry.offset_of(least)] {
+            if made.as_ref().is_err_and(|error| error.kind() == Kind::Full) {
+                end = least;
+                made = make(len);
+            }
+        }
+        made?;
         self.free.available.extend(total..end);
         self.free.zeroed.extend(total..end);
         self.free.total = end;

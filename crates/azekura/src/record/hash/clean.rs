@@ -158,13 +158,15 @@ impl Core {
         u64::from(segment.units) << self.log.geometry().shift
     }
 
+    /// Segments of the log before this sequence may be cleaned: no replay and no follower needs them.
+    pub(super) fn cleanable_before(&self) -> u64 {
+        let replayed = self.replay_from.lock().sequence();
+        replayed.min(self.log.retained_from())
+    }
+
     /// The segment with the largest share of reclaimable bytes among those that may be cleaned and are `wanted`.
     pub(super) fn emptiest(&self, wanted: impl Fn(&Segment) -> bool) -> Option<Segment> {
-        let before = self
-            .replay_from
-            .lock()
-            .sequence()
-            .min(self.log.retained_from());
+        let before = self.cleanable_before();
         let suspect = self.suspect.lock();
         let share = |segment: &Segment| (segment.reclaimable() << 10) / self.size_of(segment);
         self.log

@@ -8,7 +8,7 @@
 
 use super::Core;
 use crate::error::{Kind, Result};
-use crate::log::{Segment, Use};
+use crate::log::{Claim, Segment, Use};
 
 /// Rounds of cleaning and checkpointing; each packs what the one before let go of.
 const ROUNDS: usize = 16;
@@ -40,30 +40,9 @@ impl Core {
     fn compact_in_rounds(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
         let mut shortest = u64::MAX;
         for round in 0..ROUNDS {
-            // What is cleaned must lie before a checkpoint; so that the open segment may be among it, the
-            // log goes on in another one, nearer to the front.
-            self.log.segments().reap_patiently(1);
-            self.log.segments().patiently(|| self.log.roll_over())?;
-            self.checkpoint()?;
-            let victims = self.compactable();
-            if victims.is_empty() && round > 0 {
+            if !self.pack(round, progress)? && round > 0 {
                 break;
             }
-            let total = victims.len() as u64;
-            let end = self.segments_needed();
-            for (done, segment) in victims.into_iter().enumerate() {
-                let is_moved = segment.reclaimable() * 20 <= self.size_of(&segment);
-                if is_moved && !self.can_move_forward(&segment, end) {
-                    continue;
-                }
-                progress(
-                    round as u64 * total + done as u64,
-                    total * (round as u64 + 1),
-                );
-                self.clean_in_little_room(segment)?;
-            }
-            self.rewrite_images_behind_free_room();
-            self.checkpoint()?;
             // What readers hold at the end cannot be cut.
             self.log.segments().reap_patiently(1);
             self.log.segments().trim()?;
@@ -74,6 +53,94 @@ impl Core {
             shortest = len.min(shortest);
         }
         Ok(())
+    }
+
+    /// Moves what stands between the free segments of a full store until `units` of them are neighbours, for a record as long
+    /// as the one that it replaces; the file stays as long as it is. Nothing is done where too few are free in all. Where it
+    /// does not help the update is refused.
+    pub(super) fn bring_together(&self, units: u32) -> Result<()> {
+        // Who cleans may wait for the closure of another store that this update is called from.
+        if !self.lacks_neighbours(units) || crate::epoch::is_within_update() {
+            return Ok(());
+        }
+        let _cleaning = self.cleaning.lock();
+        for round in 0..ROUNDS {
+            if !self.lacks_neighbours(units) {
+                break;
+            }
+            let is_moved = match self.move_out_of_the_way(units) {
+                Ok(false) => self.pack(round, &mut |_, _| ()),
+                other => other,
+            };
+            match is_moved {
+                Ok(false) if round > 0 => break,
+                Err(error) if error.kind() == Kind::Full => break,
+                other => _ = other?,
+            }
+            self.log.segments().reap_patiently(1);
+        }
+        Ok(())
+    }
+
+    fn lacks_neighbours(&self, units: u32) -> bool {
+        let space = self.log.segments().space();
+        space.left_for(Claim::Removal) >= units && !space.is_left(units, Claim::Removal)
+    }
+
+    /// Whether there was a run of segments that has `units` free neighbours now, unless others took them.
+    fn move_out_of_the_way(&self, units: u32) -> Result<bool> {
+        let segments = self.log.segments();
+        let found = {
+            let before = self.cleanable_before();
+            let suspect = self.suspect.lock();
+            let is_movable =
+                |index: u32, sequence: u64| sequence < before && !suspect.contains(&index);
+            let mut space = segments.space();
+            let found = space.in_the_way(units, is_movable);
+            found.map(|(run, moved)| (space.set_aside(&run), moved))
+        };
+        let Some((aside, moved)) = found else {
+            return Ok(false);
+        };
+        let clean = || {
+            let all = segments.in_use(Use::Log).into_iter();
+            for segment in all.filter(|segment| moved.contains(&segment.index)) {
+                self.clean(segment)?;
+            }
+            self.checkpoint()
+        };
+        let cleaned = clean();
+        segments.space().put_back(aside);
+        cleaned.map(|()| true)
+    }
+
+    /// One round: whether there was something to clean.
+    fn pack(&self, round: usize, progress: &mut dyn FnMut(u64, u64)) -> Result<bool> {
+        // What is cleaned must lie before a checkpoint; so that the open segment may be among it, the
+        // log goes on in another one, nearer to the front.
+        self.log.segments().reap_patiently(1);
+        self.log.segments().patiently(|| self.log.roll_over())?;
+        self.checkpoint()?;
+        let victims = self.compactable();
+        if victims.is_empty() && round > 0 {
+            return Ok(false);
+        }
+        let total = victims.len() as u64;
+        let end = self.segments_needed();
+        for (done, segment) in victims.into_iter().enumerate() {
+            let is_moved = segment.reclaimable() * 20 <= self.size_of(&segment);
+            if is_moved && !self.can_move_forward(&segment, end) {
+                continue;
+            }
+            progress(
+                round as u64 * total + done as u64,
+                total * (round as u64 + 1),
+            );
+            self.clean_in_little_room(segment)?;
+        }
+        self.rewrite_images_behind_free_room();
+        self.checkpoint()?;
+        Ok(true)
     }
 
     /// Cleans a segment; where there is no room for the copies, those cleaned before make some.
@@ -94,11 +161,7 @@ impl Core {
     /// Segments worth cleaning: those with more than a twentieth dead, and those beyond where the
     /// live bytes would end.
     fn compactable(&self) -> Vec<Segment> {
-        let before = self
-            .replay_from
-            .lock()
-            .sequence()
-            .min(self.log.retained_from());
+        let before = self.cleanable_before();
         let end = self.segments_needed();
         let suspect = self.suspect.lock();
         let mut victims: Vec<Segment> = self

@@ -161,8 +161,11 @@ impl Core {
                         Header::new(FrameKind::Put, 0, key.len(), value.len()).frame_len()
                     });
                     let won = self.relieve(value.is_some(), self.place_of(key, hash), len, true)?;
-                    if !won && !self.is_owed(key, hash, value) {
-                        break;
+                    if !won {
+                        if !self.is_owed(key, hash, value) {
+                            break;
+                        }
+                        self.bring_together(len.map_or(1, |len| self.log.units_of(len)))?;
                     }
                 }
                 other => return other,
