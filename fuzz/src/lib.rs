@@ -16,6 +16,7 @@ pub mod memcached_meta;
 pub mod memcached_session;
 pub mod memcached_text;
 pub mod object_layout;
+pub mod object_model;
 pub mod object_open;
 pub mod server_config;
 pub mod snapshot;

@@ -172,6 +172,7 @@ targets! {
     memcached_session: 3_000, TEXT;
     memcached_text: 20_000, TEXT;
     object_layout: 3_000, &[];
+    object_model: 5_000, &[];
     object_open: 1_500, &[];
     server_config: 5_000, &[b"listen = \"127.0.0.1:0\"\nthreads = 2\n[store]\nengine = \"hash\"\npath = \"a\"\n"];
     snapshot: 2_000, &[];
