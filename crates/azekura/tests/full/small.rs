@@ -89,3 +89,24 @@ fn a_device_with_less_than_a_huge_page_free_is_used() {
     tried(&format!("{first} records, {more} more in 1.75 MiB"));
     assert!(more >= RECORDS, "{more} records in 1.75 MiB");
 }
+
+/// It was once refused, and not stated, that a capacity is a multiple of a page.
+#[test]
+fn a_capacity_is_any_number_of_bytes() {
+    for capacity in [2_000_001, 5_000_003, 33_554_431] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("store.azh");
+        let options = Options {
+            capacity,
+            ..Options::default()
+        };
+        let db = HashDb::create(&path, &options).expect("a new store");
+        let mut records = 0u64;
+        while db.put(&records.to_le_bytes(), &[7; 1000]).is_ok() {
+            records += 1;
+        }
+        let len = std::fs::metadata(&path).expect("its size").len();
+        assert!(len <= capacity, "{len} bytes of {capacity}");
+        assert!(records * 1008 * 2 > capacity, "{records} records");
+    }
+}

@@ -402,7 +402,8 @@ fn open_log(storage: &Arc<dyn Storage>, geometry: Geometry, options: &Options) -
     // A store that is larger than its capacity has addresses for what it may need besides: see `log::segment::space`.
     let besides = HashDb::least_capacity(geometry.segment_size());
     let there = 2 * storage.size()?.next_multiple_of(4096) + besides;
-    let map = storage.map(options.capacity.max(there.min(ADDRESSES)))?;
+    let addresses = options.capacity.max(there.min(ADDRESSES));
+    let map = storage.map(addresses.next_multiple_of(4096))?;
     if options.syncs_often || options.durability == crate::engine::Durability::Power {
         map.advise_plain();
     }
@@ -453,7 +454,8 @@ fn check_options(options: &Options) -> Result<()> {
         return Err(Error::new(Kind::Invalid, "the space ratio is out of range")
             .found(options.space_ratio, "1.1 to 1000"));
     }
-    crate::io::mmap::check_capacity(options.capacity)
+    // Of any number of bytes: only what is mapped has whole pages.
+    crate::io::mmap::check_capacity(options.capacity & !4095)
 }
 
 /// A number that differs from file to file and cannot be guessed by who chooses keys.
