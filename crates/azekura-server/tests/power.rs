@@ -5,6 +5,7 @@
 //! disk. At many events of it the power is cut in many legal ways, or the process dies; the file that then opens must hold
 //! the state behind some number of writes: at least those that were answered (or, where only some requests ask for
 //! more than the process, those before the last such answer), at most those begun. A service over it must show the same.
+//! Options of the file, keys, lengths of items and clients are drawn from the round's seed.
 //!
 //! Drivers that answer too early prove the net: each must be seen. Lines beginning `tried:` say how much was tried.
 
@@ -19,8 +20,9 @@ use azekura::io::sim::SimDisk;
 use azekura::io::{Access, Directory as _};
 use azekura::record::hash::{HashDb, Options};
 use azekura::record::memory::tiny::TinyDb;
+use azekura::testkit::configuration::{Within, hash_options, opening};
 use azekura::testkit::crash::{Config, Counts, Crash, Ledger, explore};
-use azekura::testkit::suite::{share, tried_at_least};
+use azekura::testkit::suite::{case, share, tried_at_least};
 use azekura::testkit::{Random, round_seed, tried};
 use azekura::{Durability, Engine};
 use azekura_server::item::Item;
@@ -28,8 +30,6 @@ use azekura_server::memcached::{Next, Service, Session, Settings, Transport};
 
 const NAME: &str = "power.azh";
 const NOW: u32 = 1_000_000_000;
-const KEYS: u64 = 8;
-const CLIENTS: usize = 4;
 
 /// Items by their keys: flags, when they are over, data.
 type State = BTreeMap<Vec<u8>, (u32, u32, Vec<u8>)>;
@@ -60,12 +60,55 @@ enum Bug {
     ForgetsTheRest,
 }
 
-fn request(random: &mut Random, asks: bool) -> String {
-    let key = format!("key-{}", random.below(KEYS));
+/// Clients, and the lengths of what they put.
+#[derive(Clone, Copy, Debug)]
+struct Population {
+    keys: u64,
+    clients: usize,
+    /// Items are shorter than this.
+    usual: usize,
+    /// One in 40 is so long, up to twice that: of most runs longer than a segment.
+    long: usize,
+    /// What a thread does in a run.
+    wakes: usize,
+}
+
+impl Population {
+    /// In which the planted bugs are known to be seen.
+    const OF_THE_BUGS: Self = Self {
+        keys: 8,
+        clients: 4,
+        usual: 150,
+        long: 4200,
+        wakes: 30,
+    };
+
+    fn drawn(random: &mut Random, wakes: usize) -> Self {
+        Self {
+            keys: *random.choose(&[1, 3, 8, 8, 30]),
+            clients: 1 + random.index(6),
+            usual: *random.choose(&[20, 150, 150, 300, 1000]),
+            long: *random.choose(&[300, 2100, 4200, 4200, 9000, 33_000]),
+            wakes,
+        }
+    }
+}
+
+/// A run: its clients and its file.
+#[derive(Clone, Debug)]
+struct Shape {
+    population: Population,
+    /// Of the file that is made.
+    options: Options,
+    /// Of its opening after the end.
+    again: Options,
+}
+
+fn request(random: &mut Random, population: &Population, asks: bool) -> String {
+    let key = format!("key-{}", random.below(population.keys));
     let len = match random.below(40) {
-        // These take more than a segment, and come in pieces.
-        0 => 4200 + random.index(3000),
-        _ => random.index(150),
+        0 => population.long + random.index(population.long),
+        _ => random.index(population.usual),
     };
     let digit = random.below(10);
     let data: String = std::iter::repeat_n(char::from(b'0' + digit as u8), len).collect();
@@ -89,18 +132,18 @@ fn request(random: &mut Random, asks: bool) -> String {
 }
 
 /// What is done in a run. `asks`: whether single requests ask to survive loss of power.
-fn wakes(seed: u64, count: usize, asks: bool) -> Vec<Wake> {
+fn wakes(seed: u64, population: &Population, asks: bool) -> Vec<Wake> {
     let mut random = Random::new(seed);
-    (0..count)
+    (0..population.wakes)
         .map(|_| match random.below(12) {
             0 => Wake::Maintain,
             1 => Wake::Checkpoint,
             _ => {
-                let clients = 1 + random.index(CLIENTS);
+                let clients = 1 + random.index(population.clients);
                 let heap = |client| {
                     let mut heap = Heap::new();
                     for _ in 0..=random.index(3) {
-                        heap += &request(&mut random, asks);
+                        heap += &request(&mut random, population, asks);
                     }
                     (client, heap)
                 };
@@ -176,6 +219,8 @@ fn requests(heap: &str) -> Vec<String> {
 struct Expected {
     states: Vec<State>,
     writes: Vec<usize>,
+    /// Bytes of keys and values, as an engine keeps them, of the largest state.
+    bytes_max: u64,
 }
 
 /// The same requests, one at a time, to a store that cannot be cut.
@@ -186,6 +231,7 @@ fn expected(wakes: &[Wake]) -> Expected {
     let mut expected = Expected {
         states: vec![State::new(), State::new()],
         writes: Vec::new(),
+        bytes_max: 0,
     };
     for wake in wakes {
         let Wake::Serve(heaps) = wake else { continue };
@@ -196,6 +242,13 @@ fn expected(wakes: &[Wake]) -> Expected {
                     writes += 1;
                     let state = contents(&*engine).expect("a walk in memory");
                     expected.states.push(state);
+                    let mut bytes = 0;
+                    let scanned = engine.scan(None, &mut |key, value| {
+                        bytes += (key.len() + value.len()) as u64;
+                        ControlFlow::Continue(())
+                    });
+                    scanned.expect("a walk in memory");
+                    expected.bytes_max = expected.bytes_max.max(bytes);
                 }
             }
             expected.writes.push(writes);
@@ -204,6 +257,7 @@ fn expected(wakes: &[Wake]) -> Expected {
     expected
 }
 
+/// Of the runs of the planted bugs.
 fn options() -> Options {
     Options {
         segment_size: 4096,
@@ -216,14 +270,24 @@ fn options() -> Options {
 }
 
 /// Runs `wakes` on a new disk, as a thread of the server would, and tells the ledger.
-fn work(disk: &SimDisk, ledger: &Ledger, wakes: &[Wake], writes: &[usize], power: bool, bug: Bug) {
+fn work(
+    disk: &SimDisk,
+    ledger: &Ledger,
+    shape: &Shape,
+    wakes: &[Wake],
+    writes: &[usize],
+    power: bool,
+    bug: Bug,
+) {
     ledger.begin();
-    let db = HashDb::create_in(&disk.directory(), Path::new(NAME), &options());
+    let db = HashDb::create_in(&disk.directory(), Path::new(NAME), &shape.options);
     let db = Arc::new(db.expect("a new file"));
     ledger.acknowledge();
     ledger.synced();
     let service = service(Arc::clone(&db) as _, power);
-    let mut clients: Vec<Session> = (0..CLIENTS).map(|_| session(&service)).collect();
+    let mut clients: Vec<Session> = (0..shape.population.clients)
+        .map(|_| session(&service))
+        .collect();
     let mut writes = writes.iter();
     for wake in wakes {
         let heaps = match wake {
@@ -275,11 +339,11 @@ fn work(disk: &SimDisk, ledger: &Ledger, wakes: &[Wake], writes: &[usize], power
 }
 
 /// The oracle: see the module's text.
-fn verify(crash: &Crash<'_>, states: &[State]) -> Result<u64, String> {
+fn verify(crash: &Crash<'_>, shape: &Shape, states: &[State]) -> Result<u64, String> {
     let directory = crash.disk.directory();
     let opened = directory
         .open(Path::new(NAME), Access::Write)
-        .and_then(|storage| HashDb::open_on(storage, &options()));
+        .and_then(|storage| HashDb::open_on(storage, &shape.again));
     let db = match opened {
         Ok(db) => Arc::new(db),
         // While it is being made there may be none yet.
@@ -298,7 +362,7 @@ fn verify(crash: &Crash<'_>, states: &[State]) -> Result<u64, String> {
             found.len()
         ));
     }
-    shows(db, &found)?;
+    shows(db, shape.population.keys, &found)?;
     Ok(found
         .iter()
         .fold(1, |sum, item| sum.wrapping_mul(31) ^ digest(item)))
@@ -313,11 +377,11 @@ fn digest(item: (&Vec<u8>, &(u32, u32, Vec<u8>))) -> u64 {
 }
 
 /// Whether clients of a new service are told what is there, and can go on.
-fn shows(db: Arc<HashDb>, found: &State) -> Result<(), String> {
+fn shows(db: Arc<HashDb>, keys: u64, found: &State) -> Result<(), String> {
     let service = service(db, true);
     let mut session = session(&service);
     let (mut asked, mut expected) = (String::new(), String::new());
-    for number in 0..KEYS {
+    for number in 0..keys {
         let key = format!("key-{number}");
         let _ = write!(asked, "mg {key} f v\r\n");
         match found.get(key.as_bytes()) {
@@ -330,8 +394,14 @@ fn shows(db: Arc<HashDb>, found: &State) -> Result<(), String> {
     }
     asked += "set key-0 0 0 5\r\nagain\r\nget key-0\r\n";
     expected += "STORED\r\nVALUE key-0 0 5\r\nagain\r\nEND\r\n";
-    let mut output = Vec::new();
-    session.serve(asked.as_bytes(), &mut output);
+    let (mut output, mut at) = (Vec::new(), 0);
+    while at < asked.len() {
+        let served = session.serve(&asked.as_bytes()[at..], &mut output);
+        at += served.consumed;
+        if !matches!(served.next, Next::Yield | Next::Pause { .. }) {
+            break;
+        }
+    }
     // Of a stale one the first is told to bring another.
     let told = String::from_utf8_lossy(&output);
     let told = told.replace(" X W\r\n", "\r\n").replace(" X Z\r\n", "\r\n");
@@ -341,37 +411,66 @@ fn shows(db: Arc<HashDb>, found: &State) -> Result<(), String> {
     service.sync().map_err(|error| error.to_string())
 }
 
-fn run(config: &Config, count: usize, power: bool, bug: Bug) -> Counts {
-    let wakes = wakes(config.seed, count, !power);
-    let Expected { states, writes } = expected(&wakes);
+/// One run. `is_drawn`: under options that are drawn, with room for a few times the largest state; else under those in which the
+/// planted bugs are known to be seen.
+fn run(config: &Config, population: Population, is_drawn: bool, power: bool, bug: Bug) -> Counts {
+    let wakes = wakes(config.seed, &population, !power);
+    let Expected {
+        states,
+        writes,
+        bytes_max,
+    } = expected(&wakes);
+    let mut shape = Shape {
+        population,
+        options: options(),
+        again: options(),
+    };
+    if is_drawn {
+        let mut random = Random::new(!config.seed);
+        let within = Within {
+            // Twice, because the longest item may be most of them, and takes neighbouring segments.
+            holds: Some(2 * bytes_max),
+            segment_size_max: 64 << 10,
+            ..Within::bytes(SimDisk::FILE_SIZE_MAX)
+        };
+        shape.options = hash_options(&mut random, &within);
+        shape.again = opening(&mut random, &within, &shape.options);
+    }
+    let _shown = is_drawn.then(|| case(config.seed, &shape));
     explore(
         config,
-        |disk, ledger| work(disk, ledger, &wakes, &writes, power, bug),
-        |crash| verify(crash, &states),
+        |disk, ledger| work(disk, ledger, &shape, &wakes, &writes, power, bug),
+        |crash| verify(crash, &shape, &states),
     )
 }
 
-const SEEDS: u64 = 9;
-const CUTS: usize = 30;
+/// Drawn shapes of a full run.
+const SEEDS: u64 = 20;
+/// Events to cut each at.
+const CUTS: usize = 20;
 
+/// Of the runs of the planted bugs.
 fn config(seed: u64) -> Config {
     Config {
         // That the recovery from a cut may be cut, too, is the engine's own net.
         recovery_one_in: 0,
-        ..Config::new(seed).quick(CUTS)
+        ..Config::new(seed).quick(30)
     }
 }
 
 fn runs(what: &str, seeds: std::ops::Range<u64>, power: bool) {
     let mut counts = Counts::default();
-    for seed in seeds {
+    // Shapes differ in how many states they have: more of them are drawn where these were few.
+    let last = seeds.end + 4 * share(SEEDS);
+    for seed in seeds.start..last {
+        let states = counts.crash_states + counts.recovery_cuts + counts.kills;
+        if seed >= seeds.end && states >= share(15_000) {
+            break;
+        }
         let config = Config::new(seed + round_seed()).quick(CUTS);
-        counts = counts.plus(run(
-            &config,
-            20 + (seed % 3) as usize * 20,
-            power,
-            Bug::None,
-        ));
+        let mut random = Random::new(config.seed ^ 1 << 63);
+        let population = Population::drawn(&mut random, 20 + (seed % 3) as usize * 20);
+        counts = counts.plus(run(&config, population, true, power, Bug::None));
     }
     let states = counts.crash_states + counts.recovery_cuts + counts.kills;
     tried_at_least(states, 15_000, &format!("states, {what}: {counts:?}"));
@@ -399,7 +498,8 @@ fn drivers_that_answer_too_early_are_seen() {
         (Bug::NeverSyncs, false),
     ] {
         let tries = |seed, bug| {
-            let tries = AssertUnwindSafe(|| run(&config(seed), 30, power, bug));
+            let population = Population::OF_THE_BUGS;
+            let tries = AssertUnwindSafe(|| run(&config(seed), population, false, power, bug));
             catch_unwind(tries).is_err()
         };
         let seen = (0..20).find(|seed| tries(*seed, bug));
