@@ -340,7 +340,12 @@ impl Store for Held {
         self.store.put(id(key), value).map(drop)
     }
 
+    /// Also as a range of one, which is another record of the journal.
     fn remove(&self, key: u32) -> Result<()> {
+        if key.is_multiple_of(3) {
+            let end = ObjectId(id(key).0 + 1);
+            return self.store.remove_range(id(key), Some(end)).map(drop);
+        }
         self.store.remove(id(key)).map(drop)
     }
 
