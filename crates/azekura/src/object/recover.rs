@@ -540,3 +540,26 @@ impl Window {
         Ok(Some(sequence.is_ok_and(|of| of == header.sequence)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A put that began before the removal of a range may be recorded after it, and after the note of what is settled.
+    #[test]
+    fn a_removed_range_replaces_earlier_puts_until_these_are_settled() {
+        let mut replay = Replay::default();
+        replay.ranges.push((10, ObjectId(5), ObjectId(7)));
+        for settled in [0, 8, 9, 10] {
+            replay.settle(settled);
+            assert!(
+                !replay.is_latest(ObjectId(6), 9),
+                "settled before {settled}"
+            );
+            assert!(replay.is_latest(ObjectId(6), 11));
+            assert!(replay.is_latest(ObjectId(8), 9));
+        }
+        replay.settle(11);
+        assert!(replay.ranges.is_empty());
+    }
+}
