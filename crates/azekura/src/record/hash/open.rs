@@ -504,8 +504,8 @@ pub(super) fn damaged_slots(storage: &dyn Storage) -> Result<Vec<Damage>> {
             offset: slot as u64 * superblock::SLOT_SIZE,
             len: bytes.len() as u64,
             found: format!(
-                "superblock slot {slot} cannot be read or cannot be read or does not verify; the other one is used, and nothing is lost: opening the file for writing \
-                 writes both"
+                "superblock slot {slot} cannot be read or does not verify; the other one is used, and nothing is lost: opening \
+                 the file for writing writes both"
             ),
             affects: Affects::Nothing,
         })
