@@ -6,15 +6,15 @@
 use std::sync::Arc;
 
 use azekura::io::memory::Memory;
-use azekura::record::hash::{HashDb, HashReader, Options, repair};
+use azekura::record::hash::{HashDb, HashReader, Options};
 use azekura::testkit::configuration::{Within, hash_options};
 use azekura::testkit::suite::{demand, share, third, tried_at_least};
 use azekura::testkit::{Random, round_seed, tried};
 use azekura::{Edit, Engine as _, Persistent as _};
 
 use super::{
-    AFFECTED_MAX, Made, ROOM, Regions, cost, end_of, judge, past_the_checkpoint, storage, value_at,
-    value_of,
+    AFFECTED_MAX, Made, ROOM, Regions, Repairs, cost, end_of, judge, past_the_checkpoint, storage,
+    value_at, value_of,
 };
 
 #[test]
@@ -161,8 +161,7 @@ fn a_wrong_bit_of_the_index_costs_nothing_and_is_written_again() {
 #[test]
 fn a_repair_after_one_flipped_bit_doubts_what_stood_there() {
     let files = third(18);
-    let folder = tempfile::tempdir().expect("a folder");
-    let (damaged, target) = (folder.path().join("old.azh"), folder.path().join("new.azh"));
+    let place = Repairs::new();
     let (mut cases, mut widely) = (0, 0);
     let mut regions = Regions::default();
     for file in 0..files {
@@ -171,10 +170,8 @@ fn a_repair_after_one_flipped_bit_doubts_what_stood_there() {
         let mut random = Random::new(!seed);
         for _ in 0..3 {
             let (region, at, _, bytes) = regions.flip(&made, &mut random);
-            std::fs::write(&damaged, &bytes).expect("a file");
-            let _gone = std::fs::remove_file(&target);
-            let report = repair(&damaged, &target, &mut |_, _| ()).expect("a repair");
-            let db = HashDb::open(&target, &made.options).expect("what was repaired opens");
+            let report = place.repair(&bytes);
+            let db = HashDb::open(&place.target, &made.options).expect("what was repaired opens");
             let mut wrong = 0;
             for (key, newest) in &made.now {
                 let found = db.get(key).expect("a sound file");
@@ -213,8 +210,7 @@ fn a_repair_after_one_flipped_bit_doubts_what_stood_there() {
 /// have been changed there. A frame with one wrong bit can be rebuilt by its checksum, so only its own record is in doubt.
 #[test]
 fn a_repair_rebuilds_a_frame_of_one_wrong_bit_and_doubts_no_other_record() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let (damaged, target) = (folder.path().join("old.azh"), folder.path().join("new.azh"));
+    let place = Repairs::new();
     let options = Options {
         background: false,
         ..Options::default()
@@ -226,15 +222,13 @@ fn a_repair_rebuilds_a_frame_of_one_wrong_bit_and_doubts_no_other_record() {
         for (byte, bit) in [(at, 0), (at + 40, 7), (at - 3, 3)] {
             let mut bytes = bytes.clone();
             bytes[byte] ^= 1 << bit;
-            std::fs::write(&damaged, &bytes).expect("a file");
-            let _gone = std::fs::remove_file(&target);
-            let report = repair(&damaged, &target, &mut |_, _| ()).expect("a repair");
+            let report = place.repair(&bytes);
             assert_eq!(
                 (report.recovered, report.doubtful),
                 (300, 1),
                 "{key}: {report:?}"
             );
-            let db = HashDb::open(&target, &options).expect("what was repaired opens");
+            let db = HashDb::open(&place.target, &options).expect("what was repaired opens");
             for key in 0..300u64 {
                 let found = db.get(&key.to_le_bytes()).expect("a sound file");
                 assert_eq!(found, Some(value_of(key)));
@@ -246,8 +240,7 @@ fn a_repair_rebuilds_a_frame_of_one_wrong_bit_and_doubts_no_other_record() {
 /// Room that nothing was appended to is blank, so one bit that stands there is wrong, and no record was lost with it.
 #[test]
 fn a_repair_after_one_wrong_bit_past_the_end_of_the_log_loses_and_doubts_nothing() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let (damaged, target) = (folder.path().join("old.azh"), folder.path().join("new.azh"));
+    let place = Repairs::new();
     let options = Options {
         background: false,
         ..Options::default()
@@ -267,9 +260,7 @@ fn a_repair_after_one_wrong_bit_past_the_end_of_the_log_loses_and_doubts_nothing
             let mut bytes = bytes.clone();
             bytes.resize(bytes.len().max(segment + segment_size), 0);
             bytes[at + byte] ^= 1 << bit;
-            std::fs::write(&damaged, &bytes).expect("a file");
-            let _gone = std::fs::remove_file(&target);
-            let report = repair(&damaged, &target, &mut |_, _| ()).expect("a repair");
+            let report = place.repair(&bytes);
             assert_eq!(
                 (report.recovered, report.doubtful, report.losses),
                 (300, 0, 0),

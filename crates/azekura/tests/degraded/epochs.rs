@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use azekura::io::Storage;
 use azekura::io::memory::Memory;
-use azekura::record::hash::{HashDb, Options, repair};
+use azekura::record::hash::{HashDb, Options};
 use azekura::testkit::suite::{demand, third};
 use azekura::testkit::{Random, round_seed, tried};
 
-use super::{Made, ROOM, cost, headers, judge};
+use super::{Made, ROOM, Repairs, cost, headers, judge};
 
 /// A segment of the log, where it begins and what its header states.
 #[derive(Clone, Copy, Debug)]
@@ -166,8 +166,7 @@ fn a_lost_header_costs_nothing_where_the_log_goes_on_after_a_recovery() {
 #[test]
 fn a_repair_after_one_wrong_bit_of_any_header_or_link_loses_and_doubts_nothing() {
     let files = third(30);
-    let folder = tempfile::tempdir().expect("a folder");
-    let (damaged, target) = (folder.path().join("old.azh"), folder.path().join("new.azh"));
+    let place = Repairs::new();
     let mut cases = 0;
     for file in 0..files {
         let seed = 0x11_4b + round_seed() + file;
@@ -176,16 +175,14 @@ fn a_repair_after_one_wrong_bit_of_any_header_or_link_loses_and_doubts_nothing()
         for segment in &walked {
             let mut bytes = made.bytes.clone();
             bytes[segment.at as usize + random.index(32)] ^= 1 << random.below(8);
-            std::fs::write(&damaged, &bytes).expect("a file");
-            let _gone = std::fs::remove_file(&target);
-            let report = repair(&damaged, &target, &mut |_, _| ()).expect("a repair");
+            let report = place.repair(&bytes);
             let what = format!("seed {seed}, {segment:x?} of {walked:x?}");
             assert_eq!(
                 (report.doubtful, report.losses),
                 (0, 0),
                 "{what}: {report:?}"
             );
-            let db = HashDb::open(&target, &made.options).expect("what was repaired opens");
+            let db = HashDb::open(&place.target, &made.options).expect("what was repaired opens");
             assert_eq!(judge(&made, &what, &db), 0);
             cases += 1;
         }

@@ -20,13 +20,14 @@ mod regions;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use azekura::format::superblock::SLOT_SIZE;
 use azekura::io::memory::Memory;
 use azekura::io::over::Over;
 use azekura::io::{Map, Storage};
-use azekura::record::hash::{Compression, HashDb, HashReader, Options};
+use azekura::record::hash::{Compression, HashDb, HashReader, Options, RepairReport, repair};
 use azekura::testkit::Random;
 use azekura::testkit::configuration::{Within, hash_options};
 use azekura::testkit::suite::demand;
@@ -38,6 +39,31 @@ const ROOM: u64 = 96 << 20;
 const AFFECTED_MAX: u64 = 64;
 
 type Key = Vec<u8>;
+
+/// Where damaged files are repaired, one after the other.
+struct Repairs {
+    damaged: PathBuf,
+    target: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl Repairs {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        Self {
+            damaged: folder.path().join("old.azh"),
+            target: folder.path().join("new.azh"),
+            _folder: folder,
+        }
+    }
+
+    /// Repairs a file of these bytes; what comes out stands at `target`.
+    fn repair(&self, bytes: &[u8]) -> RepairReport {
+        std::fs::write(&self.damaged, bytes).expect("a file");
+        let _gone = std::fs::remove_file(&self.target);
+        repair(&self.damaged, &self.target, &mut |_, _| ()).expect("a repair")
+    }
+}
 
 /// A file, and what was acknowledged.
 struct Made {

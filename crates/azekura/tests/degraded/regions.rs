@@ -11,12 +11,13 @@ use azekura::Persistent as _;
 use azekura::format::superblock::{MAGIC, SLOT_SIZE};
 use azekura::io::Storage;
 use azekura::io::memory::Memory;
-use azekura::record::hash::{HashDb, HashReader, Options, repair};
+use azekura::record::hash::{HashDb, HashReader, Options};
 use azekura::testkit::suite::{demand, share, third, tried_at_least};
 use azekura::testkit::{Random, round_seed, tried};
 
 use super::{
-    Made, ROOM, Regions, cost, end_of, judge, past_the_checkpoint, storage, value_at, value_of,
+    Made, ROOM, Regions, Repairs, cost, end_of, judge, past_the_checkpoint, storage, value_at,
+    value_of,
 };
 
 #[test]
@@ -117,19 +118,16 @@ fn losing_a_slot_of_the_superblock_costs_nothing_but_the_slot() {
 
 #[test]
 fn a_repair_of_a_file_that_lost_a_superblock_slot_brings_all_over_and_doubts_nothing() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let (damaged, target) = (folder.path().join("old.azh"), folder.path().join("new.azh"));
+    let place = Repairs::new();
     let mut repairs = 0;
     for file in 0..third(12) {
         let made = Made::draw(0x51_07 + round_seed() + file);
         let at = (file % 2 * SLOT_SIZE) as usize;
         let mut bytes = made.bytes.clone();
         bytes[at..at + SLOT_SIZE as usize].fill(if file % 4 < 2 { 0 } else { 0xa5 });
-        std::fs::write(&damaged, &bytes).expect("a file");
-        let _gone = std::fs::remove_file(&target);
-        let report = repair(&damaged, &target, &mut |_, _| ()).expect("a repair");
+        let report = place.repair(&bytes);
         assert_eq!((report.doubtful, report.losses), (0, 0), "{report:?}");
-        let db = HashDb::open(&target, &made.options).expect("what was repaired opens");
+        let db = HashDb::open(&place.target, &made.options).expect("what was repaired opens");
         assert_eq!(judge(&made, "repaired", &db), 0);
         repairs += 1;
     }

@@ -1,5 +1,5 @@
 //! A full store of long values: a value that is no longer than the one it replaces is taken, though the segments that it needs
-//! side by side are free here and there only. Whoever else writes may take what was just brought together; the store then does it
+//! side by side are free here and there only. Another writer may take what was just brought together; the store then does it
 //! again. What short values find in a full store is tested elsewhere.
 
 use azekura::Kind;
