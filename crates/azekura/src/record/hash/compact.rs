@@ -3,8 +3,11 @@
 //! Segments with dead bytes are cleaned, and those at the file's end are moved to free ones at its
 //! front, until the file is as long as its live bytes need (and the index's images); then it is cut. It
 //! is cleaning with another choice of segments: readers and writers go on, a crash loses nothing, and what
-//! was won so far stays won. A full store is compacted in its reserve. Where a reader in another process has the end mapped, its room is given back
-//! but the file's length stays.
+//! was won so far stays won. A full store is compacted in its reserve. Where a reader in another process has
+//! the end mapped, its room is given back but the file's length stays.
+//!
+//! For an update of a full store that needs several free segments side by side, what stands between some is
+//! moved the same way, and the file is not cut.
 
 use super::Core;
 use crate::error::{Kind, Result};
