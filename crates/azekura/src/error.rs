@@ -97,7 +97,7 @@ impl Error {
         }))
     }
 
-    /// The system refused `what`. A full device or quota becomes [`Kind::Full`].
+    /// The system refused `what`. A full device or quota, and a file of the largest size allowed, become [`Kind::Full`].
     #[cold]
     pub fn io(what: impl Into<String>, source: impl Into<std::io::Error>) -> Self {
         let source = source.into();
@@ -109,7 +109,13 @@ impl Error {
         };
         let mut error = Self::new(kind, what);
         if kind == Kind::Full {
-            error.0.remedy = Some("free space on that file system, then reopen".into());
+            let remedy = match source.kind() {
+                std::io::ErrorKind::FileTooLarge => {
+                    "raise the limit of the size of files (ulimit -f), then reopen"
+                }
+                _ => "free space on that file system, then reopen",
+            };
+            error.0.remedy = Some(remedy.into());
         }
         error.0.source = Some(source);
         error

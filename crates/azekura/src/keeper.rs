@@ -83,9 +83,9 @@ impl Keeper {
         work: impl FnOnce() + Send + 'static,
     ) -> Result<Self> {
         let thread = weave::spawn(name, work).map_err(|error| {
-            Error::io("cannot start the keeper's thread", error)
+            Error::io("cannot start the background worker", error)
                 .at(path)
-                .remedy("allow this user more processes, or open without background work")
+                .remedy("raise the limit of processes and threads of this user (ulimit -u); a program may also open it with the option `background` off")
         })?;
         let bell = Arc::clone(bell);
         Ok(Self { bell, thread })

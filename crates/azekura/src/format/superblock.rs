@@ -72,10 +72,16 @@ impl Superblock {
 
     /// Decodes a slot. `None`: not a valid slot (never written, torn or damaged).
     fn decode(slot: &[u8]) -> Option<Self> {
-        let mut take = Take(slot);
-        if take.bytes(8)? != MAGIC {
+        if !slot.starts_with(&MAGIC) {
             return None;
         }
+        Self::decode_after_magic(slot)
+    }
+
+    /// As [`decode`](Self::decode), whatever the magic is.
+    fn decode_after_magic(slot: &[u8]) -> Option<Self> {
+        let mut take = Take(slot);
+        take.bytes(8)?;
         let stored = take.u32()?;
         let body = take.0;
         let _version = take.u16()?;
@@ -91,6 +97,13 @@ impl Superblock {
             sequence,
             payload: take.bytes(len)?.to_vec(),
         })
+    }
+
+    /// Whether a file that begins with `head` (both slots, or what there is) is an azekura file, whole or damaged: one of its
+    /// slots has the magic, or verifies but for the magic.
+    pub fn is_in(head: &[u8]) -> bool {
+        let mut slots = head.chunks(SLOT_SIZE as usize).take(2);
+        slots.any(|slot| slot.starts_with(&MAGIC) || Self::decode_after_magic(slot).is_some())
     }
 
     /// The current superblock of a file that begins with `head` (both slots, or what there is).

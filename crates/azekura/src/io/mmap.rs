@@ -34,6 +34,15 @@ pub fn return_unused_memory() {
     }
 }
 
+/// Bytes that the system's allocator has free and may keep, where it can say so. The number is of 32 bits.
+pub fn unused_memory() -> u64 {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: it reads numbers of the allocator, under its own locks.
+    return u64::from(unsafe { libc::mallinfo() }.fordblks.cast_unsigned());
+    #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+    0
+}
+
 /// Has the allocator take pieces of at least that many bytes from the system and give them back at once, where it can: by
 /// itself it comes to keep pieces of up to 32 MiB, and a limit of memory does not hold.
 pub fn return_large_memory(least: u32) {

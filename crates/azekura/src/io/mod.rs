@@ -45,7 +45,7 @@ use std::sync::Arc;
 
 use crate::error::Result;
 
-pub use mmap::{Map, return_large_memory, return_unused_memory};
+pub use mmap::{Map, return_large_memory, return_unused_memory, unused_memory};
 
 const _: () = assert!(
     usize::BITS == 64,

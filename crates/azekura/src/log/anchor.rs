@@ -148,6 +148,7 @@ impl Anchor {
         Trust {
             trusted: same_boot && !(self.open && mark.sync_failed),
             durable: self.durable.max(mark.durable),
+            closed: !self.open,
             live: storage.has_writer(),
             shared: false,
             epoch: self.epoch,
@@ -160,11 +161,11 @@ impl Anchor {
         let seed = log.segments().seed(found.end.segment());
         let room = seed.map_or(0, |(_, room)| room);
         // A closed file of an earlier boot may have been opened and written to since, and all of that lost
-        // but stray frames behind the end: nothing is put among them.
+        // but stray frames behind the end: nothing is put among them, or among what else stands there.
         let resumes = !self.open
             && trust.trusted
             && room == log.geometry().segment_size()
-            && found.end.offset().is_some();
+            && log.is_blank_behind(found.end);
         if resumes {
             let next = self.next_sequence.max(found.end.sequence() + 1);
             log.resume(found.end, next);
@@ -191,6 +192,13 @@ impl Recovered {
         }
         Ok(end)
     }
+}
+
+/// That a file ends before what it holds.
+pub fn cut_short(storage: &dyn Storage) -> Error {
+    Error::new(Kind::Corrupted, "the file is cut short")
+        .at(storage.path())
+        .remedy("restore a backup, or run `azekura repair`")
 }
 
 /// What to do about a damaged file.
@@ -331,11 +339,12 @@ impl Needed {
             .find(|(index, units)| u64::from(*index) + u64::from(*units) > segments);
         match beyond {
             None => Ok(()),
-            Some((index, _)) => Err(Error::new(Kind::Corrupted, "the file is cut short")
-                .at(storage.path())
-                .offset(geometry.offset_of(index))
-                .found(format!("{segments} segments"), "more")
-                .remedy("restore a backup, or run `azekura repair`")),
+            Some((index, units)) => {
+                let end = u64::from(index) + u64::from(units);
+                Err(cut_short(storage)
+                    .offset(geometry.offset_of(index))
+                    .found(format!("{segments} segments"), format!("at least {end}")))
+            }
         }
     }
 

@@ -191,7 +191,11 @@ impl Follower<'_> {
                     self.log.exchange(sequence, next.sequence);
                     self.at = End::of(next.index, next.sequence, Some(FIRST_FRAME));
                 }
-                Link::None => return Ok(shown),
+                Link::None => {
+                    // No other frame fits in: it stands where the log does.
+                    self.at = self.at.closed();
+                    return Ok(shown);
+                }
                 Link::Damaged => return Err(self.log.gone(self.position())),
             }
         }

@@ -4,7 +4,8 @@
 //! table `RULES`:
 //!
 //! 1. *known*: the place lies before the durable mark: it was synced, so a frame stood there;
-//! 2. *trusted*: same boot and no failed sync: the cache is whole, only threads died;
+//! 2. *trusted*: same boot and no failed sync: the cache is whole, only threads died; not of a log that was closed, behind which
+//!    nothing was published;
 //! 3. *blank*: the first word is zero: nothing was published there; not where the segment's header right before it is lost;
 //! 4. *resumes*: a frame follows in the segment, or the segment has a link; never while a writer is at
 //!    work, whose appends under way are no holes.
@@ -28,12 +29,18 @@ use crate::error::Result;
 use crate::format::frame::{Frame, FrameKind, Header};
 
 /// What is known about the storage before the log is read.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "facts of which each may hold without the others"
+)]
 #[derive(Clone, Copy, Debug)]
 pub struct Trust {
     /// The cache holds everything that was ever stored: no power was lost, no sync failed.
     pub trusted: bool,
     /// Everything before it was synced.
     pub durable: LogPosition,
+    /// The log was closed: it ends at `durable`, and what stands behind it was never published.
+    pub closed: bool,
     /// A writer is at work: what is blank will be published soon, and ends the log for now.
     pub live: bool,
     /// Another process may write it while it is read: a frame is copied, and verified in the copy.
@@ -146,7 +153,10 @@ impl Log {
             passed: Vec::new(),
             mends: Vec::new(),
         };
-        self.enter_first(index, sequence, pass)?;
+        if !self.enter_first(index, sequence, pass)? {
+            found.end = start.closed();
+            return Ok(found);
+        }
         loop {
             // Where what was walked ends, as offset in the segment.
             let mut walked = u64::from(from.unwrap_or(u32::MAX));
@@ -187,14 +197,15 @@ impl Log {
                 sequence,
                 offset: at,
             } < trust.durable;
-            let behind = if blank && trust.trusted && !trust.live {
+            let trusted = trust.trusted && !trust.closed;
+            let behind = if blank && trusted && !trust.live {
                 self.resume_after(index, at)
             } else {
                 None
             };
             let linked = !trust.live && self.is_linked(index, sequence, trust.epoch);
             let blank = blank && (trust.live || !self.is_blanked(index, sequence, at));
-            match decide(known, trust.trusted, blank, behind.is_some() || linked) {
+            match decide(known, trusted, blank, behind.is_some() || linked) {
                 Verdict::Damaged => {
                     let Some(behind) =
                         self.pass_by((index, at), sequence, (room, trust.epoch), pass)?
@@ -242,6 +253,19 @@ impl Log {
             Link::To(_) => true,
             Link::Damaged => !matches!(self.onward(index, sequence, epoch), Onward::End),
         }
+    }
+
+    /// Whether the segment is open at this end, and nothing stands in its link and in the room behind.
+    pub fn is_blank_behind(&self, end: End) -> bool {
+        let (index, size) = (end.segment(), self.geometry.segment_size() as u32);
+        let is_blank = |at| {
+            self.map.load_u64(self.address(index, at).offset()) == 0
+                && !self.is_unreadable(index, at)
+        };
+        is_blank(LINK_OFFSET as u32)
+            && end
+                .offset()
+                .is_some_and(|offset| (offset..size).step_by(8).all(is_blank))
     }
 
     /// Whether a segment is blank from its header to this place: what blanked the header may have blanked frames, too.
@@ -304,15 +328,15 @@ impl Log {
         }
     }
 
-    /// Takes the segment into use in which the walk begins.
+    /// Takes the segment into use in which the walk begins; whether it is there.
     fn enter_first(
         &self,
         index: u32,
         sequence: u64,
         pass: &mut dyn FnMut(&Lost<'_>) -> Result<()>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         if let Some(entered) = self.enter_segment(index, sequence) {
-            return entered;
+            return entered.map(|()| true);
         }
         // Whoever says that the log begins there says with which sequence, too.
         let candidate = self.candidate(index, sequence);
@@ -328,10 +352,8 @@ impl Log {
                 Stood::Unknown(None)
             },
         );
-        if entered {
-            return pass(&lost);
-        }
-        Err(self.lost_error(&lost))
+        pass(&lost)?;
+        Ok(entered)
     }
 
     fn lost_header<'b>(

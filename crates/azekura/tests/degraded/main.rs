@@ -12,9 +12,11 @@
 //! |---|---|
 //! | `bits` | one wrong bit |
 //! | `regions` | ranges, slots of the superblock, parts that are cut off or overwritten |
+//! | `cut` | files that are cut off, and bytes behind the end of a closed one
 //! | `epochs` | headers and links of segments, in files that were killed, opened and killed again |
 
 mod bits;
+mod cut;
 mod epochs;
 mod regions;
 

@@ -1,7 +1,8 @@
 //! What one compaction gives back where values are longer than segments, or nearly as long.
 //!
 //! Such values take whole segments, and what is free between them has many lengths, so a compaction has to move them before
-//! the file can be cut. It is called once, as users call it.
+//! the file can be cut. It is called once, as users call it. Beside a reader it leaves what
+//! the reader is lent.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -73,4 +74,51 @@ fn one_compaction_gives_back_what_large_values_left() {
         STORES.len() as u64,
         "files that held more than a compaction may leave",
     );
+}
+
+/// A compaction beside a reader cuts nothing off that the reader is lent; the next one does. What stands before the record is
+/// free when the compaction begins, so the record is moved there, and its old segment is the last one of the file.
+#[test]
+fn a_value_that_is_lent_stays_while_the_file_is_compacted() {
+    let memory = Memory::new(1 << 28).expect("memory");
+    let options = Options {
+        segment_size: 4096,
+        background: false,
+        capacity: 1 << 28,
+        ..Options::default()
+    };
+    let storage = Arc::clone(&memory) as Arc<dyn Storage>;
+    let db = HashDb::create_on(storage, &options).expect("a new store");
+    let lent = Random::new(round_seed()).bytes(1500);
+    db.put(b"before", &vec![1; 1 << 20]).expect("a put");
+    db.put(b"lent", &lent).expect("a put");
+    let bytes = memory.to_vec();
+    let mut places = bytes.windows(lent.len());
+    let offset = places.position(|found| found == lent).expect("a place") as u64;
+    assert!(db.remove(b"before").expect("a removal"));
+    for _ in 0..20 {
+        db.checkpoint().expect("a checkpoint");
+        db.maintain().expect("a step");
+    }
+    let size = || memory.size().expect("a size");
+    let compact = || db.compact(&mut |_, _| ()).expect("a compaction");
+    db.read_with(b"lent", |value| {
+        // By another thread, since it waits for readers for a while.
+        std::thread::scope(|scope| scope.spawn(compact).join().expect("no panic"));
+        assert!(
+            size() > offset,
+            "{} bytes, {offset} before the value",
+            size()
+        );
+        assert_eq!(value, Some(&lent[..]));
+    })
+    .expect("a read");
+    compact();
+    assert!(
+        size() < offset,
+        "{} bytes, {offset} before the value",
+        size()
+    );
+    assert_eq!(db.get(b"lent").expect("a read"), Some(lent));
+    assert!(db.check(&mut |_, _| ()).expect("a check").is_sound());
 }

@@ -1,12 +1,12 @@
 //! A full store of long values: a value that is no longer than the one it replaces is taken, though the segments that it needs
 //! side by side are free here and there only. Another writer may take what was just brought together; the store then does it
-//! again. What short values find in a full store is tested elsewhere.
+//! again. Half of the puts are updates by a closure, which is called once. What short values find in a full store is tested elsewhere.
 
-use azekura::Kind;
 use azekura::engine::Persistent as _;
 use azekura::record::hash::{HashDb, Options};
 use azekura::testkit::suite::{case, demand, third};
 use azekura::testkit::{Random, round_seed};
+use azekura::{Edit, Engine as _, Kind};
 
 /// Values of a thread that are put over others, of one store.
 const EACH: u64 = 600;
@@ -64,7 +64,19 @@ fn long_values_that_are_no_longer_are_taken_by_a_full_store() {
                         } else {
                             random.index(*len) / 8
                         };
-                        let put = db.put(&(*key as u64).to_le_bytes(), &vec![2; *len]);
+                        let key = (*key as u64).to_le_bytes();
+                        let value = vec![2; *len];
+                        let put = if random.one_in(2) {
+                            db.put(&key, &value)
+                        } else {
+                            let mut asked = 0;
+                            let done = db.update(&key, &mut |_| {
+                                asked += 1;
+                                Edit::Put((&value[..]).into())
+                            });
+                            assert_eq!(asked, 1, "the closure is called once");
+                            done
+                        };
                         put.unwrap_or_else(|error| {
                             panic!("turn {turn}, {len} bytes: {error}: {:?}", db.inspect())
                         });

@@ -1,4 +1,6 @@
-//! Opening without the root of the checkpoint: the index is rebuilt from the log as it is before the checkpoint, too.
+//! Opening without the root of the checkpoint: the index is rebuilt from the log as it is before the checkpoint, too. And opening
+//! a file that was cut short, so that segments are missing that its root states: the root states all parts of the index, and
+//! nothing need be rebuilt but the parts that are cut off.
 //!
 //! Of a root that is damaged, the pieces before the damage are read: they state the images of the first parts of the index,
 //! which are used as ever. For the other parts, all frames of all segments that can be found by their headers are replayed in
@@ -16,7 +18,9 @@
 //!    history begins with the log, or with a clear, the rebuilt index is exact, and absence is known, too.
 //! 3. Of all older frames it is unknown whether a removal or a clear followed, and so is absence: reading them is an error
 //!    unless `Options::reads_doubtful`.
-//! 4. The number of records at the checkpoint is the superblock's.
+//! 4. Where two segments have one sequence, one of them was written in the place of another one, whose records are gone: what any
+//!    part of the index leads to may be older than what was meant, and everything before the checkpoint is in doubt.
+//! 5. The number of records at the checkpoint is the superblock's.
 //!
 //! Writes are refused: which segments are free is unknown without the root, and a repair makes a file that has one. The finding
 //! is reported as damage, by `check` too.
@@ -43,7 +47,7 @@ use crate::log::{Log, LogPosition, Segment, Stop, Use, root};
 pub(super) struct Rest {
     /// The images of the parts before `listed`, and where the pieces are, the damaged one last.
     pub(super) root: Root,
-    /// How many parts of the index it states.
+    /// How many parts of the index it states: all, if the root is whole.
     pub(super) listed: usize,
 }
 
@@ -77,14 +81,33 @@ impl Rest {
             // None overlaps another one.
             log.segments().adopt(*segment, Use::Log)?;
         }
-        let unknown_before = if self.listed < STRIPES {
+        let mut unknown_before = if self.listed < STRIPES {
             found.replay(log, last, self.listed, replay)?
         } else {
             None
         };
+        if found.has_twins {
+            unknown_before = Some(last.start.position());
+            replay.doubt_before(last.start.position());
+        }
         replay.end_before_checkpoint(self.listed, unknown_before);
-        replay.note(self.damage(log, unknown_before));
+        replay.note(if self.listed < STRIPES {
+            self.damage(log, unknown_before)
+        } else {
+            Self::cut(log, count)
+        });
         Ok(())
+    }
+
+    /// That the file ends before a segment which the root states. What a record of it costs is found where it is read.
+    fn cut(log: &Log, count: u64) -> Damage {
+        Damage {
+            path: log.storage().path().to_path_buf(),
+            offset: log.geometry().offset_of(count as u32),
+            len: 0,
+            found: "the file is cut short; writes are refused".to_owned(),
+            affects: Affects::Nothing,
+        }
     }
 
     fn damage(&self, log: &Log, unknown_before: Option<LogPosition>) -> Damage {
@@ -108,6 +131,8 @@ struct History {
     segments: Vec<Segment>,
     /// Which of them are consecutive; empty if the last one was not found.
     consecutive: Range<usize>,
+    /// Whether two have one sequence.
+    has_twins: bool,
 }
 
 impl History {
@@ -115,6 +140,9 @@ impl History {
         let mut found = headed(log, count);
         found.retain(|segment| segment.sequence <= last.start.sequence());
         found.sort_unstable_by_key(|segment| segment.sequence);
+        let has_twins = found
+            .windows(2)
+            .any(|pair| pair[0].sequence == pair[1].sequence);
         let mut before = HashMap::new();
         for segment in &found {
             if let Link::To(next) = log.link(segment.index, segment.sequence) {
@@ -142,6 +170,7 @@ impl History {
         found.append(&mut consecutive);
         Self {
             consecutive: older..found.len(),
+            has_twins,
             segments: found,
         }
     }

@@ -44,7 +44,7 @@ use crate::index::Index;
 use crate::index::hash::STRIPES;
 use crate::io::file::{File, Files};
 use crate::io::{Access, Directory, Storage};
-use crate::log::anchor::{Anchor, FIRST_SEQUENCE, remedy, segments_of};
+use crate::log::anchor::{Anchor, FIRST_SEQUENCE, cut_short, remedy, segments_of};
 use crate::log::recover::Recovered;
 use crate::log::{Geometry, Log, Use, root};
 use crate::record::gate::Gate;
@@ -163,19 +163,17 @@ impl HashDb {
     pub fn open_on(storage: Arc<dyn Storage>, options: &Options) -> Result<Self> {
         check_options(options)?;
         let (sequence, mut last) = read_super(storage.as_ref())?;
-        let root = match read_root(storage.as_ref(), &last) {
+        let size = storage.size()?;
+        let geometry = last.geometry;
+        let segments = segments_of(storage.as_ref(), geometry, size)?;
+        let root = match read_root_within(storage.as_ref(), &last, segments) {
             Err(error) if is_damage(&error) => {
-                tracing::warn!(%error, "the index is rebuilt from the log");
-                return Self::open_without_root(&storage, options, (sequence, last));
+                tracing::warn!(%error, "the file opens for reading only");
+                return Self::open_without_root(&storage, options, (sequence, last), segments);
             }
             other => other?,
         };
-        let size = storage.size()?;
-        let geometry = last.geometry;
         check_holds(options.capacity, geometry.segment_size())?;
-        let segments = segments_of(storage.as_ref(), geometry, size)?;
-        root.needed
-            .check_within(storage.as_ref(), geometry, segments)?;
         storage.resize(size.max(geometry.offset_of(segments as u32)))?;
         let log = open_log(&storage, geometry, options)?;
         log.segments().begin_adoption(segments as u32);
@@ -238,19 +236,16 @@ impl HashDb {
         Self::start(core)
     }
 
-    /// Opens a file of whose checkpoint the root is damaged, for reading only: see `lost_root`.
+    /// Opens a file of whose checkpoint the root is damaged, or a segment cut off, for reading only: see `lost_root`. Nothing is
+    /// written, and the file does not grow.
     fn open_without_root(
         storage: &Arc<dyn Storage>,
         options: &Options,
         (sequence, last): (u64, Super),
+        segments: u64,
     ) -> Result<Self> {
         let rest = Rest::read(storage.as_ref(), &last);
-        let size = storage.size()?;
-        let geometry = last.geometry;
-        check_holds(options.capacity, geometry.segment_size())?;
-        let segments = segments_of(storage.as_ref(), geometry, size)?;
-        storage.resize(size.max(geometry.offset_of(segments as u32)))?;
-        let log = open_log(storage, geometry, options)?;
+        let log = open_log(storage, last.geometry, options)?;
         log.segments().begin_adoption(segments as u32);
         let trust = last.trust(&log);
         if last.open && !trust.trusted {
@@ -534,6 +529,18 @@ pub(super) fn read_root(storage: &dyn Storage, last: &Super) -> Result<Root> {
         is_corrected: read.is_corrected,
         ..root
     })
+}
+
+/// The root of a file of so many segments. `Corrupted` if one that it states is cut off.
+pub(super) fn read_root_within(storage: &dyn Storage, last: &Super, segments: u64) -> Result<Root> {
+    let root = read_root(storage, last)?;
+    let (size, whole) = (storage.size()?, last.geometry.offset_of(segments as u32));
+    // The log may have stood in the rest of its last segment.
+    if size < whole {
+        return Err(cut_short(storage).found(format!("{size} bytes"), format!("{whole} bytes")));
+    }
+    root.needed.check_within(storage, last.geometry, segments)?;
+    Ok(root)
 }
 
 fn keep_for_next_checkpoint(log: &Log, last: &Super, root: &Root) {

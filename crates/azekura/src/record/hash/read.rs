@@ -6,14 +6,17 @@
 
 use std::sync::atomic::Ordering;
 
+use rapidhash::v3::RapidSecrets;
+
 use super::{Core, value};
 use crate::engine::{Bookmark, Damaged, Visit};
 use crate::epoch::{self, Pin};
 use crate::error::{Error, Kind, Result};
 use crate::format::frame::Frame;
 use crate::index::hash::Hash;
-use crate::index::{Glance, Place};
-use crate::log::Address;
+use crate::index::{Glance, Index, Place};
+use crate::log::anchor::remedy;
+use crate::log::{Address, Log};
 use crate::record::group::{self, Keyed};
 use crate::record::scan::{Lend, Scan};
 
@@ -29,6 +32,41 @@ pub(super) fn passing<T>(
         }
         other => other,
     }
+}
+
+/// Whether an entry of this key can lead to this frame: a record of it, or of a key of which the index knows the same bits.
+pub(super) fn could_mean(secrets: &RapidSecrets, key: &[u8], frame: &Frame<'_>) -> bool {
+    let known = |key| Hash::of_key(key, secrets).known();
+    frame.header.kind.is_record() && (frame.key == key || known(frame.key) == known(key))
+}
+
+/// `Corrupted` unless the index leads to this frame, at this place, by the frame's own key.
+#[cold]
+pub(super) fn check_led(
+    log: &Log,
+    index: &Index,
+    secrets: &RapidSecrets,
+    place: Place,
+    frame: &Frame<'_>,
+) -> Result<()> {
+    let hash = Hash::of_key(frame.key, secrets);
+    let led = index.find(&epoch::pin(), hash, |found| {
+        Ok((found == place).then_some(()))
+    })?;
+    if led.is_some() && frame.header.kind.is_record() {
+        return Ok(());
+    }
+    Err(led_astray(log, Address(place), frame.key))
+}
+
+/// That another frame stands where the index leads, as of a segment of another time: the record is not absent.
+#[cold]
+pub(super) fn led_astray(log: &Log, address: Address, key: &[u8]) -> Error {
+    Error::new(Kind::Corrupted, "the index leads to another record")
+        .at(log.storage().path())
+        .offset(address.offset())
+        .key(key)
+        .remedy(remedy(log.storage().as_ref()))
 }
 
 impl Core {
@@ -144,8 +182,12 @@ impl Core {
         place: Place,
         key: &[u8],
     ) -> Result<Option<Frame<'p>>> {
-        let frame = self.log.frame(pin, Address(place))?;
+        let address = Address(place);
+        let frame = self.log.frame(pin, address)?;
         let is_record = frame.header.kind.is_record();
+        if self.known.is_read_only() && !could_mean(&self.secrets, key, &frame) {
+            return Err(led_astray(&self.log, address, key));
+        }
         Ok((frame.key == key && is_record).then_some(frame))
     }
 
@@ -173,6 +215,9 @@ impl Core {
         let lend = |place: Place, visit: &mut Lend<'_>| {
             let pin = epoch::pin();
             let frame = self.log.frame(&pin, Address(place))?;
+            if self.known.is_read_only() {
+                check_led(&self.log, &self.index, &self.secrets, place, &frame)?;
+            }
             if self.asks_doubt {
                 let at = self.log.position(Address(place));
                 if self.known.doubts(self.hash(frame.key).stripe(), at) {

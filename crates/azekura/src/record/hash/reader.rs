@@ -27,8 +27,8 @@ use rapidhash::v3::RapidSecrets;
 use super::check::Checked;
 use super::layout::{Root, Super};
 use super::lost_root::{Rest, is_damage};
-use super::open::{damaged_slots, read_root, read_super};
-use super::read::passing;
+use super::open::{damaged_slots, read_root_within, read_super};
+use super::read::{check_led, could_mean, led_astray, passing};
 use super::recover::{Known, Replay};
 use super::{Compression, HashDb, Options, promise, value};
 use crate::damage::Damage;
@@ -78,6 +78,8 @@ struct View {
     end: Mutex<End>,
     /// The word to look at: not zero when there is more.
     watch: AtomicU64,
+    /// What stood there when the file was opened, if it was damage that no writer will change: nothing follows it.
+    damaged_end: u64,
     /// The newest superblock whose start of replay is not behind the end: before another is written, what
     /// the end stands in is not reused. Written under `end`.
     seen: AtomicU64,
@@ -239,7 +241,9 @@ impl View {
     fn open(storage: &Arc<dyn Storage>, sequence: u64, last: Super) -> Result<Self> {
         let geometry = last.geometry;
         let (root, log, trust, replay, found) = loop {
-            let rest = match read_root(storage.as_ref(), &last) {
+            let size = storage.size()?;
+            let segments = segments_of(storage.as_ref(), geometry, size)?;
+            let rest = match read_root_within(storage.as_ref(), &last, segments) {
                 Ok(root) => Ok(root),
                 // What the writer reused meanwhile looks like damage.
                 Err(error) if is_damage(&error) && read_super(storage.as_ref())?.0 == sequence => {
@@ -248,15 +252,11 @@ impl View {
                 }
                 Err(error) => return Err(error),
             };
-            let size = storage.size()?;
             let map = storage.map(size.next_multiple_of(4096).max(1 << 40))?;
             let log = Arc::new(Log::new(Arc::clone(storage), map, geometry)?);
-            let segments = segments_of(storage.as_ref(), geometry, size)?;
             let mut replay = Replay::new(RapidSecrets::seed(last.hash_seed));
             let root = match rest {
                 Ok(root) => {
-                    root.needed
-                        .check_within(storage.as_ref(), geometry, segments)?;
                     root.needed.adopt(&log)?;
                     root
                 }
@@ -279,7 +279,7 @@ impl View {
         let count = last.count.cast_signed() + replay.count;
         let end = found.end;
         let cold = replay.into_cold(Arc::clone(&log), geometry.salt, root.images.clone());
-        let view = Self {
+        let mut view = Self {
             known: cold.known(),
             index: Index::cold(Arc::new(cold))?,
             secrets: RapidSecrets::seed(last.hash_seed),
@@ -289,12 +289,17 @@ impl View {
             count: AtomicI64::new(count),
             end: Mutex::new(end),
             watch: AtomicU64::new(0),
+            damaged_end: 0,
             seen: AtomicU64::new(sequence),
             trust,
             last,
             log,
         };
         view.watch_for(end);
+        // What a writer publishes there is never taken for damage: it refuses such a file.
+        if view.known.is_in_doubt() && !trust.live {
+            view.damaged_end = view.watched();
+        }
         Ok(view)
     }
 
@@ -318,7 +323,13 @@ impl View {
     /// allowed it was there before.
     #[inline]
     fn is_current(&self) -> bool {
-        self.log.map().load_u64(self.watch.load(Ordering::Acquire)) == 0 && self.is_newest()
+        let word = self.watched();
+        (word == 0 || word == self.damaged_end) && self.is_newest()
+    }
+
+    #[inline]
+    fn watched(&self) -> u64 {
+        self.log.map().load_u64(self.watch.load(Ordering::Acquire))
     }
 
     /// Whether there is no superblock behind the one last seen: the higher of the two slots' sequences, as
@@ -432,6 +443,12 @@ impl View {
                 let Some(frame) = passing(frame, &mut damaged)? else {
                     return Ok(None);
                 };
+                if self.known.is_read_only() && !could_mean(&self.secrets, key, &frame) {
+                    return passing(
+                        Err(led_astray(&self.log, Address(place), key)),
+                        &mut damaged,
+                    );
+                }
                 if frame.key != key {
                     return Ok(None);
                 }
@@ -473,6 +490,9 @@ impl View {
         let lend = |place: Place, visit: &mut scan::Lend<'_>| {
             let mut buf = Vec::new();
             let frame = self.log.copy_frame(Address(place), &mut buf)?;
+            if self.known.is_read_only() {
+                check_led(&self.log, &self.index, &self.secrets, place, &frame)?;
+            }
             if asks_doubt {
                 let at = self.log.position(Address(place));
                 let stripe = Hash::of_key(frame.key, &self.secrets).stripe();

@@ -231,6 +231,11 @@ impl Replay {
         });
     }
 
+    /// Whatever was last written before this position may have been changed since.
+    pub(super) fn doubt_before(&mut self, position: LogPosition) {
+        self.unsure_before = self.unsure_before.max(Some(position));
+    }
+
     /// Notes damage that was found elsewhere.
     pub(super) fn note(&mut self, damage: Damage) {
         self.damage.push(damage);
@@ -287,7 +292,7 @@ impl Replay {
                     sequence: u64::MAX,
                     offset: u32::MAX,
                 });
-                self.unsure_before = self.unsure_before.max(Some(before));
+                self.doubt_before(before);
                 damage.affects = Affects::Before {
                     until: until.map_or_else(String::new, |until| until.to_string()),
                 };

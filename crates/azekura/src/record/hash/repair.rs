@@ -173,7 +173,7 @@ pub fn repair(
     target: &Path,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<RepairReport> {
-    let storage: Arc<dyn Storage> = Arc::new(File::open(damaged, Access::Write)?);
+    let storage = open_damaged(damaged)?;
     let (_, last) = read_super(storage.as_ref())?;
     let mut report = RepairReport::default();
     let storage = in_whole_segments(storage, &last, target)?;
@@ -188,6 +188,24 @@ pub fn repair(
         Ok(())
     })?;
     Ok(report)
+}
+
+/// The file, which no other process writes: for writing, which keeps writers away, though nothing is written; for reading where
+/// it may only be read.
+fn open_damaged(damaged: &Path) -> Result<Arc<dyn Storage>> {
+    let storage = match File::open(damaged, Access::Write) {
+        Err(error) if error.kind() != Kind::Locked => {
+            let storage = File::open(damaged, Access::Read).map_err(|_| error)?;
+            if storage.has_writer() {
+                return Err(Error::new(Kind::Locked, "another process writes the file")
+                    .at(damaged)
+                    .remedy("end the other process, or repair a copy"));
+            }
+            storage
+        }
+        other => other?,
+    };
+    Ok(Arc::new(storage))
 }
 
 /// The storage; of a file that was cut short within a segment a copy that reads zeros behind its end, which

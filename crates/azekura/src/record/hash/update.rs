@@ -12,6 +12,10 @@
 //! entry is stored before the thread's mark as an appender is dropped: a checkpoint or sync that waits for
 //! appenders has both or neither. A removal's frame is dead at once: it is needed by replay only, until the
 //! next checkpoint.
+//!
+//! Where a full store has no room in step 3, the lock is given back, the room is won, and the update begins again. A closure of
+//! a caller is not called twice: what it decided is kept with the value that it saw, and stands as long as the record has
+//! that value.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -21,7 +25,7 @@ use super::read::passing;
 use super::{Core, KEY_LEN_MAX, VALUE_LEN_MAX, value};
 use crate::engine::{DecideMany, Durability, Edit};
 use crate::epoch::{self, Pin};
-use crate::error::{Kind, Result};
+use crate::error::{Error, Kind, Result};
 use crate::format::frame::{Frame, FrameKind, Header};
 use crate::index::hash::Hash;
 use crate::index::{Blank, Locked, Slot};
@@ -118,7 +122,7 @@ impl Core {
 
     #[inline(never)]
     fn put_at_large(&self, key: &[u8], hash: Hash, value: &[u8]) -> Result<()> {
-        let put = || self.edit(key, hash, true, |_| Edit::Put(Cow::Borrowed(value)), false);
+        let put = || self.edit(key, hash, true, |_| Edit::Put(Cow::Borrowed(value)), None);
         self.going_on(key, hash, Some(value), put)?;
         self.ring_if_due();
         Ok(())
@@ -139,7 +143,7 @@ impl Core {
             found.set(present.is_some());
             Edit::Remove
         };
-        let remove = || self.edit(key, hash, false, decide, false);
+        let remove = || self.edit(key, hash, false, decide, None);
         self.going_on(key, hash, None, remove)?;
         self.ring_if_due();
         Ok(found.get())
@@ -250,12 +254,36 @@ impl Core {
         decide: &mut dyn FnMut(Option<&[u8]>) -> Edit<'a>,
     ) -> Result<()> {
         let hash = self.hash(key);
-        self.edit(key, hash, true, decide, true)?;
+        let mut refused = None;
+        let done = self.edit(key, hash, true, decide, Some(&mut refused));
+        match (done, refused) {
+            (Err(error), Some(refused)) => self.do_refused(key, hash, &refused, error)?,
+            (done, _) => done?,
+        }
         self.end_update()
     }
 
-    /// One update. `inserts`: whether an absent record may be put; `shows`: whether `decide` looks at the
-    /// value (if not, it is given an empty one for a present record, and nothing is decompressed).
+    /// Does what was decided and found no room, without asking again: only while the record is what it was decided on. Else the
+    /// error stands.
+    #[cold]
+    fn do_refused(&self, key: &[u8], hash: Hash, refused: &Refused, error: Error) -> Result<()> {
+        let is_stale = Cell::new(false);
+        let decide = |present: Option<&[u8]>| {
+            is_stale.set(present != refused.seen.as_deref());
+            match &refused.new {
+                _ if is_stale.get() => Edit::Keep,
+                Some(value) => Edit::Put(Cow::Borrowed(value)),
+                None => Edit::Remove,
+            }
+        };
+        let again = || self.edit(key, hash, true, decide, Some(&mut None));
+        self.going_on(key, hash, refused.new.as_deref(), again)?;
+        if is_stale.get() { Err(error) } else { Ok(()) }
+    }
+
+    /// One update. `inserts`: whether an absent record may be put; `shown`: `decide` looks at the value, and what it decided
+    /// stands there if there is no room for it (if not, it is given an empty value for a present record, and nothing is
+    /// decompressed).
     #[inline(always)]
     fn edit<'a>(
         &self,
@@ -263,10 +291,10 @@ impl Core {
         hash: Hash,
         inserts: bool,
         decide: impl FnOnce(Option<&[u8]>) -> Edit<'a>,
-        shows: bool,
+        shown: Option<&mut Option<Refused>>,
     ) -> Result<()> {
         self.check_lengths(key, &[])?;
-        let _inside = self.begin_update(inserts, Some((key, hash)), shows)?;
+        let _inside = self.begin_update(inserts, Some((key, hash)), shown.is_some())?;
         let pin = epoch::pin();
         let (mut locked, found) = if inserts {
             self.index
@@ -278,7 +306,7 @@ impl Core {
         };
         let edit = match &found {
             None => decide(None),
-            Some(present) if shows => {
+            Some(present) if shown.is_some() => {
                 decide(Some(&value::decode(self.compression, &present.frame)?))
             }
             Some(_) => decide(Some(&[])),
@@ -301,8 +329,11 @@ impl Core {
                 };
                 let present_len = found.as_ref().map(|present| present.frame.len());
                 let claim = claim_of(entry.frame_len(), present_len.unwrap_or(0));
-                let claim = self.admitted(claim, entry.frame_len())?;
-                let appended = self.log.append(&mark, &entry, claim)?;
+                let claim = self.admitted(claim, entry.frame_len());
+                let appended = claim.and_then(|claim| self.log.append(&mark, &entry, claim));
+                let appended = appended.or_else(|error| {
+                    self.keep_refused(error, shown, found.as_ref(), Some(&value))
+                })?;
                 self.apply_put(&pin, &mut locked, found.as_ref(), appended.address);
             }
             Edit::Remove => {
@@ -314,7 +345,9 @@ impl Core {
                         key,
                         value: &[],
                     };
-                    let appended = self.log.append(&mark, &entry, Claim::Removal)?;
+                    let appended = self.log.append(&mark, &entry, Claim::Removal);
+                    let appended = appended
+                        .or_else(|error| self.keep_refused(error, shown, Some(present), None))?;
                     self.apply_remove(&pin, &locked, present);
                     self.log.bury(appended.address, appended.len);
                 }
@@ -322,6 +355,25 @@ impl Core {
             Edit::Keep => {}
         }
         Ok(())
+    }
+
+    /// Keeps what was decided on a value that was shown and found no room: `new`, or removal. The error that it was given.
+    #[cold]
+    fn keep_refused<T>(
+        &self,
+        error: Error,
+        shown: Option<&mut Option<Refused>>,
+        found: Option<&Present<'_>>,
+        new: Option<&[u8]>,
+    ) -> Result<T> {
+        if let (Kind::Full, Some(shown)) = (error.kind(), shown) {
+            let seen = found.map(|present| value::decode(self.compression, &present.frame));
+            *shown = Some(Refused {
+                seen: seen.transpose()?.map(Cow::into_owned),
+                new: new.map(<[u8]>::to_vec),
+            });
+        }
+        Err(error)
     }
 
     /// The claim under which a frame of `len` bytes is appended. An exchange for which others left no room goes one step
@@ -536,6 +588,14 @@ impl Core {
         }
         self.end_update()
     }
+}
+
+/// What was decided on a value that was shown, and found no room.
+struct Refused {
+    /// The value of the record; `None`: there was none.
+    seen: Option<Vec<u8>>,
+    /// Its new value; `None`: it is to be removed.
+    new: Option<Vec<u8>>,
 }
 
 /// How often an update of a full store is tried again.

@@ -340,3 +340,25 @@ fn a_reader_that_opens_while_a_writer_comes_sees_what_it_publishes() {
         assert_eq!(reader.get(key).unwrap(), Some(b"value".to_vec()));
     }
 }
+
+/// Where the last frame filled its segment, a follower that was shown all stood before the log's end, and would for ever.
+#[test]
+fn a_follower_that_was_shown_all_stands_where_the_log_does() {
+    let db = HashDb::create_on(Memory::new(1 << 26).unwrap(), &small()).unwrap();
+    let mut follower = db.log().follow(Some(db.position())).unwrap();
+    let (mut shown, mut closed) = (0, 0);
+    for len in (0..400).map(|at| 3000 + at * 8) {
+        db.put(b"key", &vec![7; len]).unwrap();
+        shown += follower
+            .advance(&mut |_, _| ControlFlow::Continue(()))
+            .unwrap();
+        assert_eq!(follower.position(), db.position(), "{len} bytes");
+        closed += u32::from(matches!(db.log().end(), End::Closed { .. }));
+        let resumed = db.log().follow(Some(follower.position())).unwrap();
+        assert_eq!(resumed.position(), db.position(), "{len} bytes");
+    }
+    assert!(
+        shown == 400 && closed > 10,
+        "{shown} shown, {closed} closed"
+    );
+}

@@ -171,8 +171,16 @@ fn part_in(bytes: &[u8], page: u64) -> (usize, usize) {
     (from as usize, len as usize)
 }
 
-/// Reads all; how many reads are errors.
+/// Reads all, and asks for the number of records; how many reads are errors.
 fn judge(reader: &dyn crate::engine::Reader, model: &Model, what: &str) -> u64 {
+    let failed = judge_records(reader, model, what);
+    let present = model.values().filter(|value| value.is_some()).count() as u64;
+    assert_eq!(reader.count(), present, "{what}");
+    failed
+}
+
+/// Reads all; how many reads are errors.
+fn judge_records(reader: &dyn crate::engine::Reader, model: &Model, what: &str) -> u64 {
     let mut failed = 0;
     for (key, newest) in model {
         match reader.get(key) {
@@ -206,7 +214,6 @@ fn judge(reader: &dyn crate::engine::Reader, model: &Model, what: &str) -> u64 {
         shown == present || reported > 0,
         "{what}: {shown} of {present}"
     );
-    assert_eq!(reader.count(), present, "{what}");
     failed
 }
 
@@ -297,6 +304,90 @@ fn a_file_without_its_root_gives_what_is_certain_and_nothing_else() {
         "{cases} damaged roots, {whole} cost nothing, {failed} of {asked} reads failed"
     ));
     assert!(whole * 8 >= cases, "{whole} of {cases} cost nothing");
+}
+
+/// A page of the log in the place of another one, and no root: what the index leads to may be a record of another key or another
+/// time, which is damage of the record that was meant.
+#[test]
+fn a_page_written_over_another_one_makes_no_record_absent() {
+    let (mut cases, mut failed) = (0, 0);
+    for file in 0..share(200) {
+        let seed = 0xa57a + round_seed() + file;
+        let mut random = Random::new(seed);
+        let (bytes, model) = drawn(&mut random);
+        let pages = (16384..bytes.len()).step_by(4096);
+        let written: Vec<usize> = pages.filter(|at| bytes[*at] != 0).collect();
+        let roots = pages_of_root(&bytes);
+        for page in roots.into_iter().flat_map(|page| [page; 2]) {
+            let mut damaged = bytes.clone();
+            let (from, len) = part_in(&bytes, page);
+            damaged[from..from + len].fill(0);
+            let (at, other) = (*random.choose(&written), *random.choose(&written));
+            damaged.copy_within(other..other + 4096, at);
+            let what = format!("seed {seed}, root {page:#x}, {other:#x} over {at:#x}");
+            let storage = Memory::from_bytes(&damaged, ROOM).unwrap();
+            let db = HashDb::open_on(storage.clone(), &small()).expect("it opens");
+            failed += judge_records(&db, &model, &what);
+            db.close().unwrap();
+            let reader = HashReader::open_on(storage).expect("it opens");
+            failed += judge_records(&reader, &model, &what);
+            cases += 1;
+        }
+    }
+    tried_at_least(cases, 400, "pages written over others");
+    assert!(failed > cases, "{failed} reads failed");
+}
+
+/// A segment as it was before it was reused, and no root: what stands there are records of other keys.
+#[test]
+fn a_segment_of_another_time_makes_no_record_absent() {
+    let memory = Memory::new(ROOM).unwrap();
+    let db = HashDb::create_on(memory.clone(), &small()).unwrap();
+    let put = |keys: std::ops::Range<u32>| {
+        for n in keys {
+            db.put(format!("key-{n}").as_bytes(), &n.to_le_bytes())
+                .unwrap();
+        }
+    };
+    put(0..20_000);
+    db.checkpoint().unwrap();
+    let before = memory.to_vec();
+    for n in 0..20_000u32 {
+        assert!(db.remove(format!("key-{n}").as_bytes()).unwrap());
+    }
+    db.compact(&mut |_, _| ()).unwrap();
+    put(20_000..40_000);
+    db.close().unwrap();
+    let bytes = memory.to_vec();
+    let model: Model = (0..40_000u32)
+        .map(|n| {
+            let value = (n >= 20_000).then(|| n.to_le_bytes().to_vec());
+            (format!("key-{n}").into_bytes(), value)
+        })
+        .collect();
+    let page = *pages_of_root(&bytes).last().unwrap();
+    let (from, len) = part_in(&bytes, page);
+    let starts = (16384..bytes.len().min(before.len())).step_by(4096);
+    let is_reused = |at: &usize| {
+        let (now, then) = (&bytes[*at..*at + 4096], &before[*at..*at + 4096]);
+        now.starts_with(b"azsg") && then.starts_with(b"azsg") && now != then
+    };
+    let reused: Vec<usize> = starts.filter(is_reused).collect();
+    assert!(reused.len() > 50, "{} segments", reused.len());
+    let mut failed = 0;
+    for at in reused.iter().step_by(reused.len() / share(20) as usize) {
+        let mut damaged = bytes.clone();
+        damaged[from..from + len].fill(0);
+        damaged[*at..at + 4096].copy_from_slice(&before[*at..at + 4096]);
+        let storage = Memory::from_bytes(&damaged, ROOM).unwrap();
+        let what = format!("the segment at {at:#x} is an older one");
+        let db = HashDb::open_on(storage.clone(), &small()).expect("it opens");
+        failed += judge_records(&db, &model, &what);
+        db.close().unwrap();
+        let reader = HashReader::open_on(storage).expect("it opens");
+        failed += judge_records(&reader, &model, &what);
+    }
+    assert!(failed > 0);
 }
 
 /// A root of many pages: `(file, what it holds)`. Only its last segments were reused.
