@@ -16,6 +16,7 @@ use super::index::{EXTENT, Entry};
 use super::layout::Record;
 use super::limbo::FreedBy;
 use super::long;
+use super::read::Reads;
 use super::space::Span;
 use super::times::Watch;
 use super::{Core, Store, Stored};
@@ -112,7 +113,7 @@ impl Store {
         let turn = self.core.turns.take_one(id);
         let is_expected = match expected {
             Some(_) => self.core.sequence_in_turn(id)? == expected,
-            None => self.core.index.get(id)?.is_none(),
+            None => self.core.find(id, Reads::Certain)?.1.is_none(),
         };
         if !is_expected {
             return Ok(None);
@@ -447,6 +448,8 @@ impl Core {
     /// In the id's turn.
     pub(super) fn remove(&self, id: ObjectId) -> Result<bool> {
         self.log.healthy()?;
+        // That there is no such object may not be known.
+        self.refuse_changes()?;
         if self.index.get(id)?.is_none() {
             return Ok(false);
         }
@@ -497,6 +500,7 @@ impl Core {
 
     fn remove_range(&self, first: ObjectId, last: ObjectId) -> Result<u64> {
         self.log.healthy()?;
+        self.refuse_changes()?;
         // Before anything is told: a leaf that cannot be read is no half of a removal.
         let mut count = 0;
         self.each_in(first, last, |_, _| {

@@ -89,6 +89,12 @@ impl CheckReport {
         }
     }
 
+    /// Notes `what` is at a place, which the line names after it.
+    fn note_place(&mut self, device: &Path, offset: u64, what: &str) {
+        let line = format!("{what} at {} offset {offset:#x}", device.display());
+        self.note_at(device, Some(offset), line);
+    }
+
     fn note_at(&mut self, device: &Path, offset: Option<u64>, what: String) {
         self.note(Finding {
             device: device.to_owned(),
@@ -157,9 +163,8 @@ impl Core {
             if block.sequence == wanted && payload.is_some_and(|of| of.identity == last.identity) {
                 report.superblocks += 1;
             } else {
-                let what =
-                    format!("the superblock at offset {offset:#x} is not the one that was written");
-                report.note_at(storage.path(), Some(offset), what);
+                let what = "a superblock is not the one that was written";
+                report.note_place(storage.path(), offset, what);
             }
         }
     }
@@ -187,7 +192,10 @@ impl Core {
                     report.superblocks += 1;
                     continue;
                 }
-                Ok(_) => format!("the label at offset {offset:#x} is of another store"),
+                Ok(_) => {
+                    report.note_place(data.path(), offset, "the label is of another store");
+                    continue;
+                }
                 Err(error) if error.kind() != Kind::Io && has_whole => format!(
                     "the label at offset {offset:#x} of {} does not verify; the other one is whole, and nothing is lost: a repair writes both",
                     data.path().display()
@@ -257,11 +265,11 @@ impl Core {
         report.records = records;
         for segment in self.log.untrue_headers() {
             let offset = self.log.geometry().offset_of(segment.index);
-            let what = "the header of a segment of the journal does not verify".to_owned();
-            report.note_at(self.log.storage().path(), Some(offset), what);
+            let what = "the header of a segment of the journal does not verify";
+            report.note_place(self.log.storage().path(), offset, what);
         }
         if let Some((offset, what)) = end {
-            report.note_at(self.log.storage().path(), Some(offset), what);
+            report.note_place(self.log.storage().path(), offset, &what);
         }
         Ok(())
     }

@@ -28,7 +28,8 @@ const SPARE: u64 = 4 << 20;
 
 impl Store {
     /// Writes a copy to a new file: all objects as they are at one moment of the call. `progress` is told objects copied, of how
-    /// many. `Invalid` if there is something at `path`; `Corrupted` if an object does not verify: then there is no copy.
+    /// many. `Invalid` if there is something at `path`; `Corrupted` if an object does not verify or is in doubt: then there is
+    /// no copy.
     pub fn copy_to(
         &self,
         path: impl AsRef<Path>,

@@ -13,7 +13,8 @@
 //!
 //! The first three rows but one, and all that leaves the journal unreadable, give a store over an [`Overlay`]: nothing reaches the
 //! devices, changes are refused, and a repair is due. Reading an object in doubt is an error, never an older value and never
-//! absence; [`Store::last_known`] gives what is left of it.
+//! absence; so is a list of a range with such objects, a snapshot, and a copy. [`Store::last_known`] gives what is left of one,
+//! and [`Store::list`] shows all of them before its error.
 //!
 //! It decides nothing about how a store is made whole again: `repair` does.
 
@@ -27,6 +28,7 @@ use super::id::ObjectId;
 use super::images::Images;
 use super::layout::{ROOT_SEED, Root, Super};
 use super::open::read_root;
+use super::read::Reads;
 use super::repair::{Known, rebuilt};
 use super::repaired::Repaired;
 use super::salvage::Facts;
@@ -74,6 +76,12 @@ impl Doubt {
             || self.ids.contains(&id)
             || self.is_absence && !is_there
     }
+
+    /// Whether any object from `first` to before `end` is in doubt, or may be missing.
+    fn meets(&self, first: ObjectId, end: Option<ObjectId>) -> bool {
+        let is_in = |id: &ObjectId| first <= *id && end.is_none_or(|end| *id < end);
+        self.is_all || self.is_absence || self.ids.iter().any(is_in)
+    }
 }
 
 impl Store {
@@ -106,7 +114,8 @@ impl Store {
     /// As [`get_range`](Self::get_range), of an object in doubt too: its value as far as the damaged store still knows, which may
     /// be an older one, or one that was removed.
     pub fn last_known(&self, id: ObjectId, range: Range<u64>) -> Result<Option<Value>> {
-        Ok(self.core.read(id, &range)?.map(|(value, _)| value))
+        let read = self.core.read(id, &range, Reads::LastKnown)?;
+        Ok(read.map(|(value, _)| value))
     }
 
     /// Opens what `error` keeps from being opened for writing: in memory, from what is left.
@@ -162,9 +171,10 @@ impl Store {
         let unknown = Affects::Before {
             until: String::new(),
         };
-        flaws
-            .damage
-            .insert(0, of_error(journal.as_ref(), &error, unknown));
+        // First what kept it from being opened, once.
+        let first = of_error(journal.as_ref(), &error, unknown);
+        flaws.damage.retain(|other| *other != first);
+        flaws.damage.insert(0, first);
         core.forget_to_close();
         let _first = core.flaws.set(flaws);
         Ok(Self {
@@ -190,16 +200,30 @@ impl Core {
         Ok(flaws.doubt.holds(id, self.index.get(id)?.is_some()))
     }
 
-    /// `Corrupted` if a newer value of the object may be lost.
-    pub(super) fn refuse_doubtful(&self, id: ObjectId) -> Result<()> {
-        let Some(flaws) = self.flaws.get() else {
-            return Ok(());
-        };
-        if !self.is_doubtful(id)? {
-            return Ok(());
+    /// `Corrupted` if a newer value of the object may be lost, or its removal; `is_there`: whether the index has it.
+    pub(super) fn refuse_doubtful(&self, id: ObjectId, is_there: bool) -> Result<()> {
+        match self.flaws.get() {
+            Some(flaws) if flaws.doubt.holds(id, is_there) => {
+                let what = format!("the newest value of object {id} may be lost");
+                Err(self.degraded(&what, flaws))
+            }
+            _ => Ok(()),
         }
-        let what = format!("the newest value of object {id} may be lost");
-        Err(self.degraded(&what, flaws))
+    }
+
+    /// `Corrupted` if that may be so of any object from `first` to before `end`.
+    pub(super) fn refuse_doubtful_range(
+        &self,
+        first: ObjectId,
+        end: Option<ObjectId>,
+    ) -> Result<()> {
+        match self.flaws.get() {
+            Some(flaws) if flaws.doubt.meets(first, end) => {
+                let what = "objects are in doubt: newer values or removals may be lost";
+                Err(self.degraded(what, flaws))
+            }
+            _ => Ok(()),
+        }
     }
 
     #[cold]
@@ -210,7 +234,14 @@ impl Core {
             Some(first) => error.detail(first.to_string()),
             None => error,
         };
-        error.remedy(format!("run `azekura object repair {}`", path.display()))
+        let data = match self.devices {
+            2 => format!(" --data {}", self.data.path().display()),
+            _ => String::new(),
+        };
+        error.remedy(format!(
+            "run `azekura object repair {}{data}`",
+            path.display()
+        ))
     }
 }
 
@@ -313,7 +344,7 @@ fn salvaged(
     let mut report = Repaired::default();
     let last = &at.1;
     let root = read_root(overlay.as_ref(), last).unwrap_or_else(|error| {
-        report.lose_to(error);
+        report.lose_to(overlay.path(), error);
         Root {
             sequence: last.sequence,
             ..Root::default()
@@ -338,12 +369,12 @@ fn salvaged(
     doubt.is_all |= report.doubtful > report.doubted.len() as u64;
     doubt.is_absence = doubt.is_all || report.losses > 0;
     doubt.ids.extend(report.doubted.iter().map(|of| of.id));
-    for found in report.lost {
+    for place in report.places {
         flaws.damage.push(Damage {
-            path: overlay.path().to_path_buf(),
-            offset: 0,
+            path: place.device,
+            offset: place.offset,
             len: 0,
-            found,
+            found: place.found,
             affects: Affects::Before {
                 until: String::new(),
             },
@@ -387,7 +418,7 @@ pub(super) fn probe(journal: &dyn Storage, last: &Super, root: &Root) -> Result<
 }
 
 /// Shows the segments of the journal from the last checkpoint on, as far as the links lead; without a header: it is not whole.
-fn each_segment(
+pub(super) fn each_segment(
     journal: &dyn Storage,
     last: &Super,
     visit: &mut dyn FnMut(u32, Option<SegmentHeader>) -> Result<()>,

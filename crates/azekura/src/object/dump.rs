@@ -127,7 +127,7 @@ impl Core {
             }
             if !blank || position < self.log.durable() {
                 let offset = self.log.geometry().offset_of(index) + u64::from(at);
-                let what = format!("no record of the journal at offset {offset:#x} ({reason})");
+                let what = format!("no record of the journal verifies ({reason})");
                 return Ok(Went::Damaged((offset, what)));
             }
             // A thread is at work here. Behind it the journal goes on.

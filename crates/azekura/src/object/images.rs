@@ -6,6 +6,7 @@
 //!
 //! It does not know which images there are: the root does.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use super::ObjectId;
@@ -66,6 +67,11 @@ impl Images {
             corrected: Some(Arc::clone(corrected)),
             ..self
         }
+    }
+
+    /// Of the device on which they are.
+    pub(super) fn path(&self) -> &Path {
+        self.storage.path()
     }
 
     fn read(&self, extent: Extent, seed: u32, what: &str) -> Result<Vec<u8>> {

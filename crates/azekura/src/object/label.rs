@@ -81,10 +81,7 @@ pub(super) fn check_label(
     if let Some(error) = other.filter(|_| damaged == 0) {
         return Err(other_place(error, &head).at(data.path()));
     }
-    report.lose(format!(
-        "the label of {} was damaged",
-        data.path().display()
-    ));
+    report.lose(data.path(), 0, "the label was damaged");
     Ok(match damaged {
         0 => Label::Blank,
         _ => Label::Damaged,

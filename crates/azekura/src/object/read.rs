@@ -1,5 +1,8 @@
 //! Reading: the whole of an object or a part, its length, lists and sums of ranges.
 //!
+//! Every read of an object finds it by `Core::find`, which takes a [`Reads`]: there alone is decided whether what is in doubt
+//! (`degraded`) is given. What reads many objects at once, a list or a snapshot, goes through `Core::refuse_doubtful_range`.
+//!
 //! A get is one read of exactly the chunks that hold what is wanted (of many, a run of reads: `long`), and every byte of them is verified. No lock is held
 //! over the read: if the object was changed meanwhile and its room used again, what was read does not verify as this
 //! object's put, and the look is repeated; the last time in the object's turn, when nobody changes it.
@@ -30,6 +33,15 @@ pub struct Listed {
     pub len: u64,
     /// Bytes it takes on the device; of a small one, in the journal or a pack.
     pub device_bytes: u64,
+}
+
+/// Which objects a read gives. It has no default: each caller of `Core::find` states which.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reads {
+    /// Those that are certain: one in doubt is `Corrupted`, and so is one that is not there where absence is in doubt.
+    Certain,
+    /// Those in doubt too, as far as they are known: for a caller that reports the doubt itself, and for checks of bytes.
+    LastKnown,
 }
 
 /// What a range of ids takes.
@@ -70,7 +82,7 @@ impl Store {
     /// The value of object `id` and the sequence of the put that stored it, both of one moment; `None`: there is none. One read
     /// of the device, as [`get`](Self::get). The sequence is what [`compare_and_put`](Self::compare_and_put) expects.
     pub fn get_with_sequence(&self, id: ObjectId) -> Result<Option<(Value, u64)>> {
-        self.core.read(id, &(0..u64::MAX))
+        self.core.read(id, &(0..u64::MAX), Reads::Certain)
     }
 
     /// The bytes of object `id` that lie in `range`: fewer where it ends earlier, none past its end, as of a read of a file. One
@@ -95,25 +107,25 @@ impl Store {
     /// # }
     /// ```
     pub fn get_range(&self, id: ObjectId, range: Range<u64>) -> Result<Option<Value>> {
-        self.core.refuse_doubtful(id)?;
-        Ok(self.core.read(id, &range)?.map(|(bytes, _)| bytes))
+        let read = self.core.read(id, &range, Reads::Certain)?;
+        Ok(read.map(|(bytes, _)| bytes))
     }
 
     /// The length of object `id` in bytes; `None`: there is none. No access.
     pub fn head(&self, id: ObjectId) -> Result<Option<u64>> {
-        self.core.refuse_doubtful(id)?;
-        Ok(self.core.index.get(id)?.map(|entry| u64::from(entry.len)))
+        let (_, entry) = self.core.find(id, Reads::Certain)?;
+        Ok(entry.map(|entry| u64::from(entry.len)))
     }
 
     /// The sequence of object `id`; `None`: there is none. One read of its first chunk.
     pub fn sequence(&self, id: ObjectId) -> Result<Option<u64>> {
-        self.core.refuse_doubtful(id)?;
-        Ok(self.core.read(id, &(0..0))?.map(|(_, sequence)| sequence))
+        let read = self.core.read(id, &(0..0), Reads::Certain)?;
+        Ok(read.map(|(_, sequence)| sequence))
     }
 
     /// Shows objects from `first` to before `end` (`None`: to the last one), in the order of ids, until `visit` says no.
     /// No access; what changes meanwhile is shown or not. If a part of the index is damaged, the rest is shown, and that is
-    /// the error.
+    /// the error. Objects in doubt are shown as they are known, and are the error, too, as is absence in doubt.
     pub fn list(
         &self,
         first: ObjectId,
@@ -121,8 +133,9 @@ impl Store {
         visit: &mut dyn FnMut(Listed) -> bool,
     ) -> Result<()> {
         let mut next = Some(first);
+        let mut shown_end = end;
         let mut damaged = None;
-        while let Some(from) = next.filter(|from| end.is_none_or(|end| *from < end)) {
+        'pages: while let Some(from) = next.filter(|from| end.is_none_or(|end| *from < end)) {
             let page = match self.core.index.page(from) {
                 Ok(page) => page,
                 Err(error) if [Kind::Corrupted, Kind::Io].contains(&error.kind()) => {
@@ -133,16 +146,21 @@ impl Store {
                 Err(error) => return Err(error),
             };
             for (id, entry) in page.entries {
-                if end.is_some_and(|end| id >= end) || !visit(Listed::of(id, entry)) {
-                    return Ok(());
+                if end.is_some_and(|end| id >= end) {
+                    break 'pages;
+                }
+                if !visit(Listed::of(id, entry)) {
+                    shown_end = id.0.checked_add(1).map(ObjectId);
+                    break 'pages;
                 }
             }
             next = page.next;
         }
-        damaged.map_or(Ok(()), Err)
+        damaged.map_or(Ok(()), Err)?;
+        self.core.refuse_doubtful_range(first, shown_end)
     }
 
-    /// What the objects from `first` to before `end` take. No access.
+    /// What the objects from `first` to before `end` take. No access. `Corrupted` as of [`list`](Self::list).
     pub fn usage(&self, first: ObjectId, end: Option<ObjectId>) -> Result<Usage> {
         let mut usage = Usage::default();
         self.list(first, end, &mut |listed| {
@@ -172,9 +190,14 @@ impl Usage {
 }
 
 impl Core {
-    pub(super) fn read(&self, id: ObjectId, range: &Range<u64>) -> Result<Option<Read>> {
+    pub(super) fn read(
+        &self,
+        id: ObjectId,
+        range: &Range<u64>,
+        reads: Reads,
+    ) -> Result<Option<Read>> {
         for _ in 0..LOOKS {
-            let (_pin, entry) = self.find(id)?;
+            let (_pin, entry) = self.find(id, reads)?;
             let Some(entry) = entry else {
                 return Ok(None);
             };
@@ -182,19 +205,31 @@ impl Core {
                 return Ok(Some(read));
             }
         }
-        self.read_at_last(id, range)
+        self.read_at_last(id, range, reads)
     }
 
     /// The look in the object's turn.
-    pub(super) fn read_at_last(&self, id: ObjectId, range: &Range<u64>) -> Result<Option<Read>> {
+    pub(super) fn read_at_last(
+        &self,
+        id: ObjectId,
+        range: &Range<u64>,
+        reads: Reads,
+    ) -> Result<Option<Read>> {
         let _turn = self.turns.take_one(id);
-        self.read_in_turn(id, range)
+        self.read_in_turn(id, range, reads)
     }
 
     /// Where an object is. If that is the journal, its segment stays as long as the pin lives.
-    pub(super) fn find(&self, id: ObjectId) -> Result<(Option<epoch::Pin>, Option<Entry>)> {
+    pub(super) fn find(
+        &self,
+        id: ObjectId,
+        reads: Reads,
+    ) -> Result<(Option<epoch::Pin>, Option<Entry>)> {
         let pin = epoch::pin();
         let entry = self.index.get(id)?;
+        if reads == Reads::Certain {
+            self.refuse_doubtful(id, entry.is_some())?;
+        }
         let is_in_journal = entry.is_some_and(|entry| entry.kind == JOURNAL);
         Ok((is_in_journal.then_some(pin), entry))
     }
@@ -202,14 +237,19 @@ impl Core {
     /// The sequence of an object whose turn the caller has.
     pub(super) fn sequence_in_turn(&self, id: ObjectId) -> Result<Option<u64>> {
         Ok(self
-            .read_in_turn(id, &(0..0))?
+            .read_in_turn(id, &(0..0), Reads::Certain)?
             .map(|(_, sequence)| sequence))
     }
 
     /// Nobody changes it then, but a small one may move: what is elsewhere when it was read is looked for there.
-    pub(super) fn read_in_turn(&self, id: ObjectId, range: &Range<u64>) -> Result<Option<Read>> {
+    pub(super) fn read_in_turn(
+        &self,
+        id: ObjectId,
+        range: &Range<u64>,
+        reads: Reads,
+    ) -> Result<Option<Read>> {
         loop {
-            let (_pin, entry) = self.find(id)?;
+            let (_pin, entry) = self.find(id, reads)?;
             let Some(entry) = entry else {
                 return Ok(None);
             };

@@ -23,7 +23,8 @@
 //! A device without a label may be a stranger's, and one with something else in its place is refused. So a repair is tried in
 //! memory first: only if an object is found on the device where one must be, it gets a label, and is written to.
 //!
-//! What a device cannot read of the journal is lost, and zeros are written there, so that it can be read and mapped again. The
+//! What a device cannot read of the journal is lost, and zeros are written there, so that it can be read and mapped again; a
+//! superblock that states them as synced is written before, so that a repair after a crash takes them for damage. The
 //! data's device is written to only where room is free.
 //!
 //! At the end all objects are read: what does not verify is reported, and stays.
@@ -34,13 +35,13 @@ use std::sync::Arc;
 
 use super::check::{CheckReport, Finding};
 use super::checkpoint::Checkpoint;
-use super::degraded::{is_live, with_corrected};
+use super::degraded::{each_segment, is_live, with_corrected};
 use super::extent::{self, BATCHED, Header, UNIT};
 use super::id::ObjectId;
 use super::images::Images;
 use super::index::{self, EXTENT, Entry, JOURNAL, PACKED};
 use super::label::{Label, check_label, write_label};
-use super::layout::{Pack, Root, Super};
+use super::layout::{ENGINE, Pack, Root, Super};
 use super::open::{build, data_of, open_log, read_root, read_super};
 use super::recover::behind;
 use super::repaired::{Doubt, Doubted, Repaired};
@@ -48,14 +49,14 @@ use super::salvage::{Facts, Met, Small, find_segments};
 use super::settle::units_of;
 use super::space::{self, Span, Told};
 use super::{Core, Options, Store};
-use crate::error::{Error, Kind, Result, size};
-use crate::format::superblock;
+use crate::error::{Error, Kind, Result, size, sizes};
+use crate::format::superblock::{self, Superblock};
 use crate::io::Storage;
 use crate::io::counted::Counted;
 use crate::io::front::Front;
 use crate::io::overlay::{Overlay, read_around};
 use crate::log::anchor::segments_of;
-use crate::log::{Log, Segment, Use};
+use crate::log::{Log, LogPosition, Segment, Use};
 
 /// A store in a later epoch would not open often any more.
 const EPOCHS_END: u32 = u32::MAX - (1 << 16);
@@ -91,7 +92,7 @@ impl Store {
             Self::repair_at(&journal, Some(&kept), at, found, &lost, trial, progress)?;
             write_label(data.as_ref(), &last)?;
         }
-        let lost = write_unreadable(journal, &last, &mut report)?;
+        let (lost, sequence) = write_unreadable(journal, (sequence, &last), &mut report)?;
         let at = (sequence, last);
         Self::repair_at(journal, data, at, report, &lost, None, progress)
     }
@@ -147,7 +148,8 @@ impl Store {
                 Ok((store, corrected)) => {
                     report.add_corrected(journal.as_ref(), corrected);
                     for damage in store.damage() {
-                        report.lose(damage.to_string());
+                        let follows = damage.affects.to_string();
+                        report.lose_more(&damage.path, damage.offset, damage.found, &follows);
                     }
                     return store.core.finish_repair(report, trial, progress);
                 }
@@ -156,7 +158,7 @@ impl Store {
             }
         }
         let root = root.unwrap_or_else(|error| {
-            report.lose_to(error);
+            report.lose_to(journal.path(), error);
             Root {
                 sequence: last.sequence,
                 ..Root::default()
@@ -179,14 +181,39 @@ impl Store {
 /// Bytes of a page: a device is asked to write whole ones where it could not read.
 const PAGE: u64 = 4096;
 
-/// Writes zeros over what cannot be read of the journal, so that the device can read it again; which bytes that were.
+/// Writes zeros over what cannot be read of the journal, so that the device can read it again; which bytes that were, and the
+/// sequence of the newest superblock. That states before that what stood there was synced: a repair after a crash in here then
+/// takes the zeros for damage, and not for room that was never used.
 fn write_unreadable(
     journal: &Arc<dyn Storage>,
-    last: &Super,
+    (mut sequence, last): (u64, &Super),
     report: &mut Repaired,
-) -> Result<Vec<Range<u64>>> {
+) -> Result<(Vec<Range<u64>>, u64)> {
     let there = journal.size()?.min(last.journal_size);
     let lost = read_around(journal.as_ref(), 0..there, &mut |_, _| Ok(()))?;
+    let mut noted = last.clone();
+    each_segment(journal.as_ref(), last, &mut |index, header| {
+        let Some(header) = header else { return Ok(()) };
+        let begin = last.geometry.offset_of(index);
+        let end = begin + (u64::from(header.units) << last.geometry.shift);
+        for range in lost.iter().filter(|of| of.start < end && begin < of.end) {
+            let position = LogPosition {
+                sequence: header.sequence,
+                offset: (range.end.min(end) - begin) as u32,
+            };
+            noted.durable = noted.durable.max(position);
+        }
+        Ok(())
+    })?;
+    if !lost.is_empty() {
+        sequence += 1;
+        let block = Superblock {
+            engine: ENGINE,
+            sequence,
+            payload: noted.encode(),
+        };
+        journal.write_durably(block.slot_offset(), &block.encode())?;
+    }
     for range in &lost {
         let pages = range.start / PAGE * PAGE..range.end.next_multiple_of(PAGE).min(there);
         let mut bytes = vec![0; (pages.end - pages.start) as usize];
@@ -208,7 +235,7 @@ fn write_unreadable(
     if !lost.is_empty() {
         journal.sync()?;
     }
-    Ok(lost)
+    Ok((lost, sequence))
 }
 
 /// Makes the store as small as its device is now; whether it had to.
@@ -241,11 +268,14 @@ fn fit(
     if units >= last.units {
         return Ok(false);
     }
-    report.lose(format!(
-        "the device has {} of {}: what lay behind is lost",
-        size(there),
-        size(last.offset_of(last.units))
-    ));
+    let (found, expected) = sizes(there, last.offset_of(last.units));
+    let what = format!("the device ends after {found} of {expected}");
+    report.lose_more(
+        device.path(),
+        there,
+        what,
+        "what was stored past it is lost",
+    );
     last.units = units;
     Ok(true)
 }
@@ -296,7 +326,7 @@ impl Known {
             root: Root::default(),
         };
         for (at, error) in lost_leaves(images, &root) {
-            report.lose_to(error);
+            report.lose_to(images.path(), error);
             known.is_lost[at] = true;
             root.leaves[at].1 = None;
         }
@@ -338,7 +368,7 @@ impl Known {
                 });
                 self.dead.extend(spans);
             }
-            Err(error) => report.lose_to(error),
+            Err(error) => report.lose_to(images.path(), error),
         }
     }
 
@@ -484,8 +514,9 @@ impl Core {
         report: &mut Repaired,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<()> {
-        for line in &facts.damage {
-            report.lose(line.clone());
+        let journal = self.log.storage().path();
+        for lost in &facts.damage {
+            report.lose_more(journal, lost.offset, &lost.found[..], &lost.follows);
         }
         let mut holds = self.weigh_facts(known, facts, report)?;
         let mut latest = facts.next;
@@ -501,15 +532,15 @@ impl Core {
                     && !known.is_behind(header.sequence)
                     && known.was_live(entry) == Some(true);
                 if live && !facts.of.contains_key(&header.id) {
-                    report.lose(format!(
-                        "object {} at offset {:#x} does not verify",
-                        header.id,
-                        self.offset_of_entry(entry)
-                    ));
+                    report.lose(
+                        self.device_of(entry),
+                        self.offset_of_entry(entry),
+                        format!("object {} does not verify", header.id),
+                    );
                 }
             }
             Met::Unreadable(offset, what) => {
-                report.lose(format!("nothing can be read at offset {offset:#x}: {what}"));
+                report.lose_more(self.data.path(), offset, "nothing can be read", &what);
             }
         })?;
         report.scanned = units;
@@ -592,7 +623,8 @@ impl Core {
                     continue;
                 }
                 let offset = self.offset_of_entry(of);
-                report.lose(format!("object {id} at offset {offset:#x} does not verify"));
+                let what = format!("object {id} does not verify");
+                report.lose(self.device_of(of), offset, what);
                 let units = self.room.lock().space.units();
                 entry = entry.filter(|of| of.is_within(units));
             }

@@ -7,7 +7,7 @@
 //! It does not know how any of that is found.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::correct::Corrected;
 use super::id::ObjectId;
@@ -38,6 +38,16 @@ pub struct Repaired {
     pub damaged: u64,
     /// One line for each, unless it is among the losses; at most 1000.
     pub damage: Vec<String>,
+    /// Where the losses that are named are.
+    pub(super) places: Vec<LossPlace>,
+}
+
+/// Where a loss is, and what was found there, apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct LossPlace {
+    pub(super) device: PathBuf,
+    pub(super) offset: u64,
+    pub(super) found: String,
 }
 
 /// An object that is in the repaired store, and may not be what was stored last under its id.
@@ -94,17 +104,46 @@ impl fmt::Display for Doubt {
 }
 
 impl Repaired {
-    /// Notes one loss.
-    pub(super) fn lose(&mut self, what: String) {
-        self.losses += 1;
-        if self.lost.len() < NAMED_MAX {
-            self.lost.push(what);
-        }
+    /// Notes one loss: what was found on a device at an offset.
+    pub(super) fn lose(&mut self, device: &Path, offset: u64, found: impl Into<String>) {
+        self.lose_more(device, offset, found, "");
     }
 
-    /// Notes what is damaged, which is a loss; the remedy is what this repair does.
-    pub(super) fn lose_to(&mut self, error: Error) {
-        self.lose(error.without_remedy().to_string());
+    /// Notes one loss, and what follows from it.
+    pub(super) fn lose_more(
+        &mut self,
+        device: &Path,
+        offset: u64,
+        found: impl Into<String>,
+        follows: &str,
+    ) {
+        let found = found.into();
+        let colon = if follows.is_empty() { "" } else { ": " };
+        let line = format!(
+            "{found} at {} offset {offset:#x}{colon}{follows}",
+            device.display()
+        );
+        self.lose_line(device, offset, found, line);
+    }
+
+    /// Notes what is damaged, which is a loss; the remedy is what this repair does. `device`: where it is, if it does not say.
+    pub(super) fn lose_to(&mut self, device: &Path, error: Error) {
+        let error = error.without_remedy();
+        let of = error.path().unwrap_or(device).to_path_buf();
+        let offset = error.place().unwrap_or(0);
+        self.lose_line(&of, offset, error.what().to_owned(), error.to_string());
+    }
+
+    fn lose_line(&mut self, device: &Path, offset: u64, found: String, line: String) {
+        self.losses += 1;
+        if self.lost.len() < NAMED_MAX {
+            self.lost.push(line);
+            self.places.push(LossPlace {
+                device: device.to_path_buf(),
+                offset,
+                found,
+            });
+        }
     }
 
     /// Notes bits that were flipped back.
@@ -134,7 +173,7 @@ mod tests {
     fn a_thousand_are_named_and_all_are_counted() {
         let mut report = Repaired::default();
         for n in 0..1200_u64 {
-            report.lose(format!("loss {n}"));
+            report.lose(Path::new("s.azo"), n, "a loss");
             report.doubt(Doubted {
                 id: ObjectId(n.into()),
                 device: PathBuf::from("s.azo"),
@@ -144,6 +183,8 @@ mod tests {
         }
         assert_eq!((report.losses, report.doubtful), (1200, 1200));
         assert_eq!((report.lost.len(), report.doubted.len()), (1000, 1000));
+        assert_eq!(report.lost[999], "a loss at s.azo offset 0x3e7");
+        assert_eq!(report.places.len(), 1000);
         assert_eq!(
             report.doubted[999].to_string(),
             format!(

@@ -56,7 +56,7 @@ pub(super) struct Facts {
     /// One more than the latest sequence seen.
     pub(super) next: u64,
     /// Where the journal cannot be read.
-    pub(super) damage: Vec<String>,
+    pub(super) damage: Vec<LostPart>,
     /// Something that came since the checkpoint is lost: the last place of it.
     pub(super) gap: Option<u64>,
     /// Objects whose last change stands behind all of that.
@@ -69,6 +69,15 @@ pub(super) struct Facts {
     pub(super) small: HashMap<ObjectId, Small>,
     /// A segment is not there, at this offset: what else is lost is unknown.
     broken: Option<u64>,
+}
+
+/// A part of the journal that cannot be read.
+#[derive(Debug)]
+pub(super) struct LostPart {
+    pub(super) offset: u64,
+    pub(super) found: String,
+    /// What it may have cost.
+    pub(super) follows: String,
 }
 
 /// A small object in a segment that may be out of use.
@@ -114,7 +123,7 @@ impl Gap {
     }
 
     /// What is told of it.
-    fn line(&self) -> Option<String> {
+    fn lost(&self) -> Option<LostPart> {
         let offset = self.offset?;
         let which = match (self.before, self.behind) {
             (Some(before), Some(behind)) => {
@@ -124,10 +133,14 @@ impl Gap {
             (None, Some(behind)) => format!("before sequence {behind}"),
             (None, None) => "that stood there".to_owned(),
         };
-        Some(format!(
-            "the journal cannot be read at offset {offset:#x}: of the changes {which} small objects may be lost or \
-             older, and removals and batches undone; where the store was full, small objects from before may be, too"
-        ))
+        Some(LostPart {
+            offset,
+            found: "the journal cannot be read".into(),
+            follows: format!(
+                "of the changes {which} small objects may be lost or older, and removals and batches undone; where the store \
+                 was full, small objects from before may be, too"
+            ),
+        })
     }
 }
 
@@ -181,11 +194,13 @@ pub(super) fn find_segments(log: &Log, count: u64) -> Vec<Segment> {
 }
 
 /// What is known of a segment.
-fn lost_segment(offset: u64, what: &str) -> String {
-    format!(
-        "the journal's segment at offset {offset:#x} {what}: small objects behind it may be lost or older, and \
-         removals and batches undone"
-    )
+fn lost_segment(offset: u64, what: &str) -> LostPart {
+    LostPart {
+        offset,
+        found: format!("a segment of the journal {what}"),
+        follows: "small objects after it may be lost or older, and removals and batches undone"
+            .into(),
+    }
 }
 
 impl Facts {
@@ -343,7 +358,7 @@ impl Facts {
                 self.kept_certain.clear();
             }
         });
-        self.damage.extend(gap.line());
+        self.damage.extend(gap.lost());
     }
 
     /// What is told at once is told in an object's turn: whatever of it was lost before is older.

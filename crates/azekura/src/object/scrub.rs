@@ -12,6 +12,7 @@ use super::check::Finding;
 use super::extent::{Fault, chunks_of};
 use super::id::ObjectId;
 use super::index::Entry;
+use super::read::Reads;
 use super::{Core, Store};
 use crate::error::{Error, Kind, Result};
 
@@ -29,6 +30,9 @@ pub struct Scrubbed {
     pub bytes: u64,
     /// Of the objects, those that do not verify.
     pub damaged: u64,
+    /// Of the objects, those that verify and are in doubt: a newer value or a removal may be lost
+    /// ([`is_doubtful`](Store::is_doubtful)).
+    pub doubtful: u64,
     /// Where to go on, if it was stopped; `None`: everything was read.
     pub next: Option<ObjectId>,
 }
@@ -40,6 +44,8 @@ pub enum Step {
     Whole(ObjectId),
     /// This one does not verify.
     Damaged(Finding),
+    /// This one was read, its bytes verify, and a newer value or its removal may be lost.
+    Doubtful(ObjectId),
 }
 
 impl Store {
@@ -147,7 +153,12 @@ impl Core {
                     Ok(None) => continue,
                     Ok(Some(len)) => {
                         done.bytes += len;
-                        Step::Whole(id)
+                        if self.refuse_doubtful(id, true).is_err() {
+                            done.doubtful += 1;
+                            Step::Doubtful(id)
+                        } else {
+                            Step::Whole(id)
+                        }
                     }
                     Err(error) => {
                         // A store that refuses everything is not damaged object by object.
@@ -170,7 +181,7 @@ impl Core {
     /// Reads and verifies an object, piece by piece; the length of its value, or `None` if there is none. `read` is told of
     /// each piece.
     pub(super) fn verify(&self, id: ObjectId, read: &mut dyn FnMut(u64)) -> Result<Option<u64>> {
-        let (pin, entry) = self.find(id)?;
+        let (pin, entry) = self.find(id, Reads::LastKnown)?;
         let Some(entry) = entry else {
             return Ok(None);
         };
@@ -180,7 +191,7 @@ impl Core {
         drop(pin);
         // It may have been changed or moved meanwhile; not in its turn, or not for long.
         let _turn = self.turns.take_one(id);
-        let (_pin, entry) = self.find(id)?;
+        let (_pin, entry) = self.find(id, Reads::LastKnown)?;
         let Some(entry) = entry else {
             return Ok(None);
         };

@@ -55,9 +55,11 @@ impl Core {
         }
         for (id, entry) in dropped {
             let offset = self.offset_of_entry(entry);
-            report.lose(format!(
-                "object {id} at offset {offset:#x} is not there, or has no room of its own"
-            ));
+            report.lose(
+                self.device_of(entry),
+                offset,
+                format!("object {id} is not there, or has no room of its own"),
+            );
             self.index.set(id, None)?;
         }
         self.free_all_but(&kept)

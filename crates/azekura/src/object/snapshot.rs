@@ -76,7 +76,8 @@ struct Small {
 
 impl Store {
     /// All objects as they are at one moment of the call. No access as a rule: the module `snapshot` says what else it costs.
-    /// `Full` if the system gives no memory; `Corrupted` if a part of the index does not verify.
+    /// `Full` if the system gives no memory; `Corrupted` if a part of the index does not verify, or if any object is in doubt
+    /// ([`is_doubtful`](Self::is_doubtful)): so each answer of a snapshot is certain.
     pub fn snapshot(&self) -> Result<Snapshot> {
         Snapshot::take(&self.core)
     }
@@ -85,6 +86,7 @@ impl Store {
 impl Snapshot {
     fn take(core: &Arc<Core>) -> Result<Self> {
         core.log.healthy()?;
+        core.refuse_doubtful_range(ObjectId(0), None)?;
         for _ in 0..CHECKPOINTS_MAX {
             if let Some(snapshot) = Self::at_once(core, IN_JOURNAL_MAX)? {
                 return Ok(snapshot);

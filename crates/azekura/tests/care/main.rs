@@ -6,6 +6,7 @@
 //! | `cuts` | may the power go while a store is repaired, copied or grown? |
 //! | `rot` | does any flipped bit, anywhere, give anything but the right bytes or a clear error, and does repair bring it back? |
 //! | `defects` | do the twelve known defects of an older engine of this kind stay away? |
+//! | `doubt` | does every way of reading refuse what may be older, or removed? |
 //! | `emptied` | do removals find room in any full store, and is nothing let go that is needed? |
 //! | `faults` | does a failing write, sync or read lose anything it must not? |
 //! | `forged` | do impossible numbers under right checksums do any harm? |
@@ -20,6 +21,7 @@
 mod crowd;
 mod cuts;
 mod defects;
+mod doubt;
 mod emptied;
 mod faults;
 mod forged;

@@ -26,7 +26,7 @@ use std::time::Duration;
 use super::super::change::{Part, Placed};
 use super::super::extent::{BATCHED, PIECE};
 use super::super::queue::{Next, Ticket};
-use super::super::read::{LOOKS, Read, Sought};
+use super::super::read::{LOOKS, Read, Reads, Sought};
 use super::super::turns::Turn;
 use super::super::{Core, Listed, ObjectId, Store, Stored, Value};
 use super::Shared;
@@ -254,7 +254,8 @@ impl Crew {
                     let wanted = Wanted::Comparison(Box::new(comparing));
                     return self.look(Getting::new(ticket, id, 0..0, wanted));
                 }
-                let found = self.store.core.index.get(id);
+                let found = self.store.core.find(id, Reads::Certain);
+                let found = found.map(|(_, entry)| entry);
                 if let Ok(None) = found {
                     let putting = Putting {
                         ticket,
@@ -564,8 +565,7 @@ impl Crew {
             getting.looks += 1;
             let core = &self.store.core;
             let (id, range) = (getting.id, &getting.range);
-            let found = core.refuse_doubtful(id).and_then(|()| core.find(id));
-            let (_pin, entry) = match found {
+            let (_pin, entry) = match core.find(id, Reads::Certain) {
                 Ok(found) => found,
                 Err(error) => return self.end_get(getting, Err(error), false),
             };
@@ -584,8 +584,8 @@ impl Crew {
         }
         let core = &self.store.core;
         let read = match getting.wanted {
-            Wanted::Comparison(_) => core.read_in_turn(getting.id, &getting.range),
-            _ => core.read_at_last(getting.id, &getting.range),
+            Wanted::Comparison(_) => core.read_in_turn(getting.id, &getting.range, Reads::Certain),
+            _ => core.read_at_last(getting.id, &getting.range, Reads::Certain),
         };
         self.end_get(getting, read, false);
     }

@@ -1,0 +1,74 @@
+//! A snapshot of an object store that is taken beside changes and checkpoints shows all objects of one moment.
+//!
+//! Small objects that are in the journal at its moment are copied afterwards. A checkpoint moves them into packs and frees their
+//! segments, which nothing of the snapshot keeps: so it waits until they are copied.
+
+use azekura::io::Storage as _;
+use azekura::io::memory::Memory;
+use azekura::object::{ObjectId, Options, Store};
+use azekura::testkit::schedule::Threads;
+
+use super::holds;
+
+const COUNT: u64 = 24;
+const CHANGED: u64 = 6;
+
+fn id(n: u64) -> ObjectId {
+    ObjectId(u128::from(n) << 64 | 7)
+}
+
+/// Some of them fill a segment of the journal.
+fn value(n: u64, version: u8) -> Vec<u8> {
+    vec![version ^ n as u8; 600]
+}
+
+/// One thread changes objects and makes checkpoints, another one takes snapshots.
+fn snapshots(_: u64, run: &mut dyn FnMut(Threads<'_>)) {
+    let options = Options {
+        capacity: 1 << 20,
+        journal_size: Some(256 << 10),
+        group_size: Some(128 << 10),
+        background: false,
+        ..Options::default()
+    };
+    let memory = Memory::new(options.capacity).unwrap();
+    memory.resize(options.capacity).unwrap();
+    let store = Store::create_on(memory, None, &options, &mut |_, _| ()).unwrap();
+    for n in 0..COUNT {
+        store.put(id(n), &value(n, 1)).unwrap();
+    }
+    let mut threads = Threads::default();
+    let store = &store;
+    threads.add(move || {
+        for version in 2..4 {
+            for n in 0..CHANGED {
+                store.put(id(n), &value(n, version)).unwrap();
+            }
+            store.checkpoint().unwrap();
+        }
+    });
+    threads.add(move || {
+        for _ in 0..2 {
+            let snapshot = store.snapshot().unwrap();
+            assert_eq!(snapshot.count(), COUNT);
+            // Objects are changed in their order.
+            let mut newest = u8::MAX;
+            for n in 0..COUNT {
+                let found = snapshot.get(id(n)).expect("an object of the snapshot");
+                let found = found.expect("each of them stays");
+                let mut versions = 1..4;
+                let version = versions.find(|version| found == value(n, *version));
+                let version = version.expect("a value that was put");
+                assert!(version <= newest, "{n} is newer than one changed before");
+                newest = version;
+            }
+        }
+    });
+    run(threads);
+    assert!(store.check(true, &mut |_, _| ()).unwrap().is_sound());
+}
+
+#[test]
+fn a_snapshot_beside_checkpoints_shows_the_objects_of_one_moment() {
+    holds("snapshots beside checkpoints", 3000, &snapshots);
+}
