@@ -37,6 +37,9 @@ const SWEEP: u64 = 5000;
 /// Under a limit of memory, pieces of so many bytes go back to the system as soon as they are free.
 const LARGE_MEMORY: u32 = 256 << 10;
 
+/// Under a limit of memory, so many bytes of smaller pieces that are free go back, too.
+const HOARD: u64 = 1 << 20;
+
 /// A server whose data is open.
 pub struct Server {
     config: Config,
@@ -232,12 +235,17 @@ impl Server {
             let door = listeners
                 .door()
                 .map(|door| start(scope, "metrics", || watch.serve(door, &closed)));
+            let beside = [Some(keeper), Some(sweeper), door];
+            // Where the system refuses one of them, the server ends as it begins.
+            if beside.iter().flatten().any(Result::is_err) {
+                self.control.stop();
+            }
             let threads = self.config.threads;
             let served = net::serve(&self.service, &listeners, threads, &self.control);
             self.control.stop();
             closed.store(true, Ordering::Release);
             let mut outcome = served;
-            for thread in [Some(keeper), Some(sweeper), door].into_iter().flatten() {
+            for thread in beside.into_iter().flatten() {
                 let panicked = || Error::new(Kind::Poisoned, "a thread of the server panicked");
                 let ended = thread.and_then(|thread| {
                     thread.thread().unpark();
@@ -265,14 +273,20 @@ impl Server {
     /// Tells the time until the server ends.
     fn keep_house(&self, mut eye: Eye<'_>) {
         let mut looked: Option<Instant> = None;
+        let mut unused = 0_u64;
         while !self.control.is_stopping() {
             // What fails here fails for clients too, who are told: nothing is lost by going on.
             let _ = self.service.tick();
             if let Some(cache) = &self.cache {
                 cache.give_back();
             }
-            if self.control.has_let_go() {
+            // Under a limit of memory the allocator keeps no more of many small buffers than is used again at once.
+            let is_hoarded = self.config.memory_max.is_some()
+                && azekura::io::unused_memory() > unused.saturating_add(HOARD);
+            if self.control.has_let_go() || is_hoarded {
                 azekura::io::return_unused_memory();
+                // What has no memory any more is still among it.
+                unused = azekura::io::unused_memory();
             }
             let from = Instant::now();
             if looked.is_none_or(|at| at.elapsed() >= LOOK) {
@@ -341,7 +355,7 @@ fn start<'s>(
     std::thread::Builder::new()
         .name(name.into())
         .spawn_scoped(scope, run)
-        .map_err(|e| Error::io("cannot start a thread", e))
+        .map_err(net::no_thread)
 }
 
 /// Says what can be done if another process has the data open.

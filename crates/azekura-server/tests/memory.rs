@@ -36,6 +36,16 @@ const PHASES: [(usize, usize); 6] = [
     (3000, 900_000),
 ];
 
+/// Lengths of values that come where short ones were.
+const HALF_AN_ITEM: (usize, usize) = (499_000, 501_000);
+const WHOLE_ITEMS: (usize, usize) = (998_000, 1_000_000);
+
+/// How often lengths change from short to long.
+const ROUNDS: u64 = 4;
+
+/// Clients that fill one after the other, where some are dropped.
+const PARTS_OF_FILL: u64 = 8;
+
 /// A server in a process of its own.
 struct Process {
     child: Child,
@@ -167,8 +177,14 @@ fn ask(stream: &mut TcpStream, request: &str, answer: &str) {
     assert_eq!(String::from_utf8_lossy(&found), answer);
 }
 
-/// Sets `bytes` of values of lengths within a phase.
-fn fill(client: &mut TcpStream, seed: u64, phase: (usize, usize), value: &[u8], bytes: u64) {
+/// Sets `bytes` of values of lengths within a phase. Errors: the server dropped the client.
+fn fill(
+    client: &mut TcpStream,
+    seed: u64,
+    phase: (usize, usize),
+    value: &[u8],
+    bytes: u64,
+) -> std::io::Result<()> {
     let (least, end) = phase;
     let mut random = seed | 1;
     let mut sent = 0;
@@ -185,9 +201,16 @@ fn fill(client: &mut TcpStream, seed: u64, phase: (usize, usize), value: &[u8], 
             heap.extend_from_slice(b"\r\n");
             sent += len as u64 + 60;
         }
-        client.write_all(&heap).unwrap();
+        client.write_all(&heap)?;
     }
-    ask(client, "mn\r\n", "MN\r\n");
+    client.write_all(b"mn\r\n")?;
+    let mut answer = [0; 4];
+    client.read_exact(&mut answer)?;
+    match &answer {
+        b"MN\r\n" => Ok(()),
+        // It is refused before it is dropped.
+        _ => Err(ErrorKind::ConnectionReset.into()),
+    }
 }
 
 /// The work of one server, and what its resident size is held to.
@@ -230,7 +253,12 @@ impl Case {
 
     /// Twice the limit in values of a phase, by as many clients as there are threads.
     fn fill(&self, number: u64) {
-        let (least, end) = PHASES[number as usize];
+        self.fill_in_parts(1, number, PHASES[number as usize]);
+    }
+
+    /// As [`fill`](Self::fill), by one client for each part. Where there are several, one that was dropped since all
+    /// together hold too much leaves the rest to the next.
+    fn fill_in_parts(&self, parts: u64, number: u64, (least, end): (usize, usize)) {
         let of_item = |parts: usize| parts * self.value.len() / PARTS;
         let least = of_item(least).max(90);
         let end = of_item(end).max(least + 1);
@@ -239,12 +267,30 @@ impl Case {
             for client in 0..clients {
                 let seed = (number + 1) * 7919 + client * 104_729;
                 scope.spawn(move || {
-                    let mut stream = self.process.connect();
-                    let bytes = 2 * self.limit / clients;
-                    fill(&mut stream, seed, (least, end), &self.value, bytes);
+                    let bytes = 2 * self.limit / clients / parts;
+                    for part in 0..parts {
+                        let mut stream = self.process.connect();
+                        let seed = seed + (part << 20);
+                        let filled = fill(&mut stream, seed, (least, end), &self.value, bytes);
+                        assert!(parts > 1 || filled.is_ok(), "{filled:?}");
+                    }
                 });
             }
         });
+    }
+
+    /// Lengths change from short to long while clients hold what they may, again and again.
+    fn change(&self) {
+        for round in 0..ROUNDS {
+            self.fill_in_parts(PARTS_OF_FILL, round, (90, 91));
+            let clients = self.linger(100);
+            self.fill_in_parts(PARTS_OF_FILL, 10 + round, HALF_AN_ITEM);
+            drop(clients);
+            self.fill_in_parts(PARTS_OF_FILL, 20 + round, WHOLE_ITEMS);
+            let clients = self.linger(100);
+            self.fill_in_parts(PARTS_OF_FILL, 30 + round, (90, 1_000_000));
+            drop(clients);
+        }
     }
 
     /// Clients that never end the value that they began, and clients that read no answer: connected until they are dropped.
@@ -312,6 +358,21 @@ fn a_limit_of_memory_bounds_the_process() {
     }
     // The cases stand above: none is left out at a tenth.
     assert_eq!(judged, 15);
+}
+
+#[test]
+fn a_limit_of_memory_bounds_a_process_whose_values_become_long_while_clients_hold_much() {
+    let mut judged = 0;
+    for says in [
+        "memory-max = \"48MiB\"\nthreads = 1\nitem-max = \"2MiB\"",
+        "memory-max = \"48MiB\"\nthreads = 2\nitem-max = \"1MiB\"",
+    ] {
+        let case = Case::start(says);
+        case.stays_bounded("values that become long", || case.change());
+        judged += 1;
+    }
+    // The cases stand above: none is left out at a tenth.
+    assert_eq!(judged, 2);
 }
 
 /// Memory goes back where large clients leave, where the limit is lowered, and where all is removed.

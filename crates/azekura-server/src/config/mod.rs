@@ -161,7 +161,7 @@ impl Config {
         let durability = judge.durability(engine, &said)?;
         judge.place(engine, &said)?;
         let listen = judge.listen(&said)?;
-        let certificate = Judge::certificate(&listen, &said)?;
+        let certificate = judge.certificate(&listen, &said)?;
         let memory_max = judge.memory_max(engine, &said)?;
         let item_max = judge.item_max(memory_max, &said)?;
         let threads = judge.threads(memory_max, item_max, &said)?;
@@ -322,7 +322,12 @@ impl Judge<'_> {
     /// What is said of a file must have one.
     fn place(&self, engine: Engine, said: &Said) -> Result<()> {
         if engine == Engine::Hash {
-            return Ok(());
+            let empty = said
+                .data
+                .as_ref()
+                .is_some_and(|data| data.as_os_str().is_empty());
+            let fail = || self.fail("data", &"an empty text", "the path of a folder");
+            return if empty { Err(fail()) } else { Ok(()) };
         }
         let allowed = "nothing, as the engine is in memory; or the engine hash";
         if let Some(data) = &said.data {
@@ -466,31 +471,48 @@ impl Judge<'_> {
     }
 
     fn listen(&self, said: &Said) -> Result<Vec<Address>> {
-        match &said.listen {
-            None => Ok(vec![Address::Tcp(SocketAddr::from((
-                [127, 0, 0, 1],
-                11211,
-            )))]),
-            Some(listen) if listen.is_empty() => {
-                Err(self.fail("listen", &"no address", "at least one"))
+        let usual = || vec![Address::Tcp(SocketAddr::from(([127, 0, 0, 1], 11211)))];
+        let listen = said.listen.clone().unwrap_or_else(usual);
+        if listen.is_empty() {
+            return Err(self.fail("listen", &"no address", "at least one"));
+        }
+        for (one, index) in listen.iter().zip(0..) {
+            if listen.iter().take(index).any(|other| one.excludes(other)) {
+                return Err(self.fail("listen", one, "each address once"));
             }
-            Some(listen) => Ok(listen.clone()),
+        }
+        let metrics = said.metrics.map(|host| Address::Tcp(host.0));
+        match metrics.filter(|at| listen.iter().any(|one| one.excludes(at))) {
+            Some(metrics) => Err(self.fail("metrics", &metrics, "none of `listen`")),
+            None => Ok(listen),
         }
     }
 
     /// The files of the certificate, if there is to be one.
-    fn certificate(listen: &[Address], said: &Said) -> Result<Option<Certificate>> {
+    fn certificate(&self, listen: &[Address], said: &Said) -> Result<Option<Certificate>> {
         let lacks = |key: &str, what: &str| {
             Err(Error::new(Kind::Invalid, format!("{key} is not said")).remedy(what))
         };
         let encrypted = listen.iter().any(|at| matches!(at, Address::Tls(_)));
+        let files = [
+            ("certificate", &said.certificate),
+            ("key", &said.key),
+            ("client-authority", &said.client_authority),
+        ];
+        let named = files
+            .iter()
+            .find_map(|(key, file)| Some((key, file.as_ref()?)));
+        if let (Some((key, file)), false) = (named, encrypted) {
+            let allowed = "it for an address tls:HOST:PORT of `listen`, of which there is none";
+            return Err(self.fail(key, &file.display(), allowed));
+        }
         match (&said.certificate, &said.key) {
             (Some(chain), Some(key)) => Ok(Some(Certificate {
                 chain: chain.clone(),
                 key: key.clone(),
                 client_authority: said.client_authority.clone(),
             })),
-            (None, None) if !encrypted && said.client_authority.is_none() => Ok(None),
+            (None, None) if !encrypted => Ok(None),
             (None, _) => lacks("certificate", "TLS needs its file, and that of the key"),
             (Some(_), None) => lacks("key", "the certificate needs the file of its key"),
         }
@@ -736,6 +758,23 @@ mod tests {
                 ["line 2", "sync-interval", "as the engine is in memory"],
             ),
             ("unix-mode = 999\n", ["line 1", "unix-mode", "0 to 7"]),
+            ("data = \"\"\n", ["line 1", "data", "the path of a folder"]),
+            (
+                "listen = [\"127.0.0.1:7\", \"tls:127.0.0.1:7\"]\n",
+                ["line 1", "listen", "found tls:127.0.0.1:7, expected each"],
+            ),
+            (
+                "listen = [\"unix:a\", \"unix:a\"]\n",
+                ["line 1", "listen", "unix:a"],
+            ),
+            (
+                "metrics = \"127.0.0.1:11211\"\n",
+                ["line 1", "metrics", "none of `listen`"],
+            ),
+            (
+                "\nkey = \"k\"\n",
+                ["line 2", "key", "tls:HOST:PORT of `listen`"],
+            ),
             ("threads = = 1\n", ["line 1", "threads", ""]),
         ] {
             let error = read(text, Said::default()).unwrap_err();

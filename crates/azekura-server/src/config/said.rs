@@ -269,6 +269,20 @@ impl FromStr for Mode {
     }
 }
 
+impl Address {
+    /// Whether no two sockets can listen at both. Port 0 is another one each time.
+    pub(super) fn excludes(&self, other: &Self) -> bool {
+        use Address::{Tcp, Tls, Udp, Unix};
+        match (self, other) {
+            (Tcp(one) | Tls(one), Tcp(other) | Tls(other)) | (Udp(one), Udp(other)) => {
+                one == other && one.port() != 0
+            }
+            (Unix(one), Unix(other)) => one == other,
+            _ => false,
+        }
+    }
+}
+
 impl FromStr for Address {
     type Err = String;
 

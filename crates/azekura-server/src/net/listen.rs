@@ -2,11 +2,12 @@
 //!
 //! They are bound before the data is opened, so that an address that is taken is an error before anything else happened;
 //! clients are refused until it is open (`begin`). A
-//! unix socket that a dead server left is replaced; one that answers is another server's. It knows no protocol.
+//! unix socket that a dead server left is replaced; one that answers is another server's. At the end a unix socket is removed,
+//! unless something else is at its path by then. It knows no protocol.
 
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -29,13 +30,40 @@ pub(super) struct Listener {
     pub(super) kind: Kind,
     pub(super) encrypted: bool,
     /// Removed at the end.
-    path: Option<PathBuf>,
+    made: Option<Made>,
+}
+
+/// A unix socket that was made here.
+struct Made {
+    path: PathBuf,
+    /// Device and inode. They are no other file's while the socket is open.
+    id: (u64, u64),
+}
+
+impl Made {
+    /// What was just bound at `path`. `None`: it is gone already.
+    fn at(path: &Path) -> Option<Self> {
+        Some(Self {
+            path: path.to_path_buf(),
+            id: socket_id(path)?,
+        })
+    }
+}
+
+/// Device and inode of the socket at `path`; `None`: something else is there, or nothing.
+fn socket_id(path: &Path) -> Option<(u64, u64)> {
+    let found = std::fs::symlink_metadata(path).ok()?;
+    let is_socket = found.file_type().is_socket();
+    is_socket.then(|| (found.dev(), found.ino()))
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Some(path) = &self.path {
-            let _ = std::fs::remove_file(path);
+        // A file or another server's socket may have taken its place.
+        if let Some(made) = &self.made
+            && socket_id(&made.path) == Some(made.id)
+        {
+            let _ = std::fs::remove_file(&made.path);
         }
     }
 }
@@ -119,7 +147,7 @@ impl Listeners {
             socket: listener.into(),
             kind: Kind::Tcp,
             encrypted,
-            path: None,
+            made: None,
         });
         let cipher = if encrypted { " (TLS)" } else { "" };
         self.described.push(format!("{bound}{cipher}"));
@@ -141,6 +169,7 @@ impl Listeners {
             std::fs::remove_file(path).map_err(describe)?;
         }
         let listener = UnixListener::bind(path).map_err(describe)?;
+        let made = Made::at(path);
         let permissions = std::fs::Permissions::from_mode(mode);
         std::fs::set_permissions(path, permissions).map_err(describe)?;
         listener.set_nonblocking(true).map_err(describe)?;
@@ -148,7 +177,7 @@ impl Listeners {
             socket: listener.into(),
             kind: Kind::Unix,
             encrypted: false,
-            path: Some(path.to_path_buf()),
+            made,
         });
         Ok(())
     }
@@ -224,7 +253,7 @@ impl Listeners {
             socket,
             kind,
             encrypted: false,
-            path: None,
+            made: None,
         });
         Ok(())
     }

@@ -120,7 +120,13 @@ fn start<'s>(
             let _ends = ends;
             run()
         })
-        .map_err(|e| Error::io("cannot start a thread", e))
+        .map_err(no_thread)
+}
+
+/// The system refused a thread.
+pub(crate) fn no_thread(error: std::io::Error) -> Error {
+    Error::io("cannot start a thread", error)
+        .remedy("raise the limit of processes and threads of this user (ulimit -u), or start fewer by --threads")
 }
 
 /// Stops the server when the thread that holds it ends, by a panic too.

@@ -108,6 +108,30 @@ fn a_unix_socket_is_made_anew_kept_from_others_and_removed() {
     assert_eq!(std::fs::read(&path).unwrap(), b"a file");
 }
 
+/// The path was removed at the end, whatever was there.
+#[test]
+fn what_took_the_place_of_a_unix_socket_stays_when_the_server_ends() {
+    let (folder, _) = folder();
+    let path = folder.path().join("s");
+    let mut file_there = Listeners::new();
+    file_there.unix(&path, 0o600).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    std::fs::write(&path, "a file").unwrap();
+    drop(file_there);
+    assert_eq!(std::fs::read(&path).unwrap(), b"a file");
+    std::fs::remove_file(&path).unwrap();
+
+    let mut first = Listeners::new();
+    first.unix(&path, 0o600).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let mut second = Listeners::new();
+    second.unix(&path, 0o600).unwrap();
+    drop(first);
+    UnixStream::connect(&path).expect("the second server's socket is there");
+    drop(second);
+    assert!(!path.exists());
+}
+
 #[test]
 fn a_port_in_use_is_an_error_that_says_what_to_do() {
     let taken = TcpListener::bind(LOOPBACK).unwrap();

@@ -161,7 +161,13 @@ fn a_version_is_compared_and_changes_with_every_write() {
         client.send(line.as_bytes(), 99);
         assert!(version() > before, "{line}");
     }
-    let line = format!("cas a 0 0 1 {}\r\ny\r\n", version());
+    let present = version();
+    for other in [present - 1, present + 1, first, u64::MAX] {
+        let line = format!("cas a 0 0 1 {other}\r\ny\r\n");
+        let answer = client.send(line.as_bytes(), 99);
+        assert_eq!(answer, b"EXISTS\r\n", "{other} instead of {present}");
+    }
+    let line = format!("cas a 0 0 1 {present}\r\ny\r\n");
     assert_eq!(client.send(line.as_bytes(), 99), b"STORED\r\n");
     assert_eq!(client.send(line.as_bytes(), 99), b"EXISTS\r\n");
     let deleted = format!("cas a 0 0 1 {}\r\ny\r\n", version());

@@ -297,15 +297,16 @@ impl Slab {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// Bytes of memory beyond the goal; who makes room goes a little below it, so that it is not done for each block.
-    pub fn excess(&self, makes_room: bool) -> u64 {
+    /// Bytes of memory beyond the goal once `more` have come; who makes room goes a little below it, so that it is not done
+    /// for each block.
+    pub fn excess(&self, more: u64, makes_room: bool) -> u64 {
         let mut goal = self.goal.load(Ordering::Relaxed);
         if makes_room {
             goal -= goal / 64;
         }
-        let excess = self.memory_bytes().saturating_sub(goal);
-        self.is_over.store(excess > 0, Ordering::Relaxed);
-        excess
+        let taken = self.memory_bytes();
+        self.is_over.store(taken > goal, Ordering::Relaxed);
+        taken.saturating_add(more).saturating_sub(goal)
     }
 
     /// Gives memory that is kept ready for more records back to the system, but for an eighth of what is in use if `some`.

@@ -37,7 +37,7 @@ impl Slab {
     }
 
     pub(super) fn notice_thinness(&self) {
-        if self.excess(false) > 0 {
+        if self.excess(0, false) > 0 {
             self.is_thin.store(true, Ordering::Relaxed);
         }
         let in_use = self.pool.lock().in_use();

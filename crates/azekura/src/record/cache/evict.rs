@@ -34,6 +34,8 @@ const GIVEN_BACK_MAX: u32 = 256;
 const DROPPED_MIN: u64 = 64 << 10;
 /// One candidate in so many has the goal for memory looked at.
 const GOAL_EVERY: u64 = 1024;
+/// A record of so many bytes is put when there is room for it, not before, and with nothing pinned.
+pub(super) const LONG: u64 = 64 << 10;
 /// Entries without a record that are not worth sifting.
 const STALE: u64 = 8192;
 
@@ -112,29 +114,48 @@ impl CacheDb {
     #[inline(always)]
     pub(super) fn keep_within_memory(&self) {
         if self.shelf.slab.is_over() {
-            self.make_room();
+            self.make_room(0);
         }
     }
 
-    /// Gives memory back: what is kept ready; then sparse blocks, whose records are moved; then records, as they would be
+    /// As [`keep_within_memory`](Self::keep_within_memory), before a record that takes so many `bytes`: a long one is not
+    /// put before there is room for it.
+    #[inline(always)]
+    pub(super) fn make_way(&self, bytes: u64) {
+        if bytes >= LONG {
+            self.make_way_for_long(bytes);
+        } else {
+            self.keep_within_memory();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn make_way_for_long(&self, bytes: u64) {
+        if self.shelf.slab.excess(bytes, false) > 0 {
+            self.make_room(bytes);
+        }
+    }
+
+    /// Gives memory back, so that `more` bytes have room: what is kept ready; then sparse blocks, whose records are moved; then records, as they would be
     /// dropped anyway; and where those stand among others, a block with all its records.
     #[cold]
     #[inline(never)]
-    fn make_room(&self) {
+    fn make_room(&self, more: u64) {
         let _one = self.making_room.lock();
         let slab = &self.shelf.slab;
         // Somebody else may have made it meanwhile.
-        if slab.excess(false) == 0 {
+        if slab.excess(more, false) == 0 {
             return;
         }
         let mut waited = 0;
         for _ in 0..ROUNDS_MAX {
             slab.reclaim();
             slab.shed(true);
-            if slab.excess(true) > 0 {
+            if slab.excess(more, true) > 0 {
                 slab.shed(false);
             }
-            let excess = slab.excess(true);
+            let excess = slab.excess(more, true);
             if excess == 0 {
                 return;
             }
@@ -147,29 +168,28 @@ impl CacheDb {
                 std::thread::yield_now();
                 continue;
             }
-            if self.empty_some(EMPTIED_MAX, true) {
+            if self.empty_some(EMPTIED_MAX, Some(more)) {
                 continue;
             }
             let dropped = self.drop_bytes(excess.max(DROPPED_MIN));
-            let emptied = slab.excess(true) > excess / 2 && self.drop_block();
+            let emptied = slab.excess(more, true) > excess / 2 && self.drop_block();
             if !dropped && !emptied {
                 break;
             }
         }
-        let excess = slab.excess(false);
+        let excess = slab.excess(more, false);
         tracing::debug!(excess, "records take more memory than they may");
     }
 
-    /// Moves the records of sparse blocks together, as long as records take more memory than they may, or, if not
-    /// `for_room`, as long as blocks take much more than records. Whether any was moved.
-    fn empty_some(&self, most: u32, for_room: bool) -> bool {
+    /// Moves the records of sparse blocks together, as long as records take more memory than they may once so many bytes
+    /// have come, or, without a number of bytes, as long as blocks take much more than records. Whether any was moved.
+    fn empty_some(&self, most: u32, for_room: Option<u64>) -> bool {
         let slab = &self.shelf.slab;
         let mut emptied = 0;
         while emptied < most {
-            let is_due = if for_room {
-                slab.excess(true) > 0
-            } else {
-                slab.is_sparse()
+            let is_due = match for_room {
+                Some(more) => slab.excess(more, true) > 0,
+                None => slab.is_sparse(),
             };
             if !is_due {
                 break;
@@ -242,7 +262,7 @@ impl CacheDb {
         let needed = self.held.bytes.load(Ordering::Relaxed);
         if slab.memory_bytes() > needed + needed / MEMORY_PART + MEMORY_SLACK / 4 {
             slab.reclaim();
-            self.empty_some(GIVEN_BACK_MAX, false);
+            self.empty_some(GIVEN_BACK_MAX, None);
             slab.shed(true);
         }
         self.set_goal();

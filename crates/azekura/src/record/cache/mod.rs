@@ -62,7 +62,7 @@ use crate::slab::{Record, Slab};
 use crate::weave::{self, Mutex};
 
 pub use clock::Clock;
-use evict::Sweep;
+use evict::{LONG, Sweep};
 use policy::Policy;
 pub use update::Timed;
 
@@ -440,9 +440,12 @@ impl Engine for CacheDb {
         key: &[u8],
         decide: &mut dyn FnMut(Option<&[u8]>) -> Edit<'a>,
     ) -> Result<()> {
-        self.edit(key, |present| {
+        let edited = self.edit(key, |present| {
             (decide(present.map(|(value, _)| value)), None)
-        })
+        });
+        // What was replaced and dropped was kept by the pin of this update.
+        self.keep_within_memory();
+        edited
     }
 
     fn update_many(&self, keys: &[&[u8]], decide: DecideMany<'_, '_>) -> Result<()> {
@@ -451,7 +454,21 @@ impl Engine for CacheDb {
 
     fn put_many(&self, records: &[(&[u8], &[u8])]) -> Result<()> {
         let put = |key: &[u8], hash, value: &[u8]| self.put_hashed(key, hash, value, None);
-        self.shelf.put_each(records, put)
+        let is_long = |(key, value): &(&[u8], &[u8])| (key.len() + value.len()) as u64 >= LONG;
+        let mut rest = records;
+        // A group's pin keeps what is replaced and dropped under it: a long record is in none, and room is made outside.
+        while let Some(at) = rest.iter().position(is_long) {
+            let (before, from) = rest.split_at(at);
+            self.shelf.put_each(before, put)?;
+            self.keep_within_memory();
+            let (key, value) = from[0];
+            put(key, self.shelf.hash(key), value)?;
+            self.keep_within_memory();
+            rest = &from[1..];
+        }
+        self.shelf.put_each(rest, put)?;
+        self.keep_within_memory();
+        Ok(())
     }
 
     fn clear(&self) -> Result<()> {

@@ -159,7 +159,7 @@ impl CacheDb {
         expires: Option<u32>,
     ) -> Result<()> {
         self.check(key, value, expires.is_some())?;
-        self.keep_within_memory();
+        self.make_way(charge(key.len(), value.len(), expires.is_some()));
         match self.put_once(key, hash, value, expires) {
             Err(error) if error.kind() == Kind::Full => {
                 self.drop_for_memory();
