@@ -13,6 +13,7 @@
 //!   cache (hit ratio over a trace)                  opens (open, after a close and after a kill)
 //!   memcache (a server, over connections)           object_model (feature model: objects on a spinning disk's model)
 //!   object (stores of large values)                 tls (whom to believe of servers)
+//!   outputs (files that may be written)             threads (which may be refused)
 //! ```
 //!
 //! It knows no rival, and nothing of how an engine works.
@@ -26,11 +27,13 @@ pub mod object;
 #[cfg(any(test, feature = "model"))]
 pub mod object_model;
 pub mod opens;
+pub mod outputs;
 pub mod plan;
 pub mod report;
 pub mod stress;
 pub mod suite;
 pub mod target;
+pub mod threads;
 pub mod tls;
 mod unfinished;
 pub mod workload;

@@ -10,13 +10,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
 use std::sync::{Mutex, MutexGuard};
-use std::thread;
 
 use azekura::error::{Error, Result};
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
+
+use crate::threads;
 
 /// How often a folder is emptied, while somebody may still put something there.
 const TRIES: usize = 10;
@@ -43,14 +44,14 @@ fn started() -> Result<MutexGuard<'static, Watched>> {
     if !watched.started {
         let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]);
         let mut signals = signals.map_err(|error| Error::io("cannot wait for signals", error))?;
-        thread::spawn(move || {
+        threads::start(move || {
             if let Some(signal) = signals.forever().next() {
                 let watched = self::watched();
                 end(&watched);
                 // It ends the process, so no error can be reported.
                 let _ = emulate_default_handler(signal);
             }
-        });
+        })?;
         watched.started = true;
     }
     Ok(watched)

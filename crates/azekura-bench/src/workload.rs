@@ -7,7 +7,7 @@
 //!
 //! Values read are compared with what was written: a difference ends the run with `Corrupted`.
 
-use std::sync::{Arc, Barrier};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use azekura::engine::Durability;
@@ -20,6 +20,7 @@ use crate::measure::{self, Device, Latency, Memory, Percentiles};
 use crate::plan::{Op, Order, Plan, fits};
 use crate::report::{self, Phase};
 use crate::target::{Setup, Target};
+use crate::threads::{Gate, start_in};
 
 /// Operations between two reports of progress.
 const STRIDE: u64 = 1 << 14;
@@ -175,23 +176,22 @@ fn run<T: Target>(
     values: &Values,
 ) -> Result<Phase> {
     let bar = report::progress(op.word(), plan.operations(), plan.json);
-    // The clock starts between the two: when all keys are prepared, before any thread goes on. Were
-    // it started after one barrier, this thread might be the last to be scheduled behind it.
-    let ready = Barrier::new(plan.threads as usize + 1);
-    let go = Barrier::new(plan.threads as usize + 1);
+    // The clock starts when all keys are prepared, before any thread goes on.
+    let gate = Gate::default();
     let durability = Durability::from(plan.durability);
     let (tally, took, cpu) = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..plan.threads)
+        let workers: Result<Vec<_>> = (0..plan.threads)
             .map(|thread| {
-                let (ready, go, bar) = (&ready, &go, &bar);
-                scope.spawn(move || {
+                let (gate, bar) = (&gate, &bar);
+                start_in(scope, move || {
                     let mut keys = source.keys(plan.count, plan.threads, thread, plan.seed);
                     if op == Op::GetShuffled {
                         keys = keys.shuffled(plan.seed.wrapping_add(thread) ^ 0x5eed);
                     }
                     let misses = Misses::new(if op.reads() { plan.misses } else { 0 }, thread);
-                    ready.wait();
-                    go.wait();
+                    if !gate.pass() {
+                        return Ok(Tally::default());
+                    }
                     let worker = Worker {
                         target,
                         keys,
@@ -209,10 +209,11 @@ fn run<T: Target>(
                 })
             })
             .collect();
-        ready.wait();
+        let workers = workers.inspect_err(|_| gate.open(false))?;
+        gate.wait_for(plan.threads);
         let cpu = measure::cpu_seconds();
         let start = Instant::now();
-        go.wait();
+        gate.open(true);
         let mut tally = Tally::default();
         let mut failure = None;
         for worker in workers {

@@ -2,7 +2,7 @@
 //!
 //! One file per subcommand under `command/`; what several of them share lies beside this file, one
 //! idea each. Records go to standard output, messages and progress to standard error. A failure is
-//! one line, and the exit code says of which kind it is.
+//! one line (of arguments several), and the exit code states its kind.
 //!
 //! ```text
 //!   main.rs -> lib.rs -> args.rs        what may be said, and its help

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use azekura::error::quote;
 use azekura::{Error, Kind, Result};
+use azekura_bench::memcache::refusal;
 use azekura_bench::tls::Trust;
 use rustls::StreamOwned;
 
@@ -64,7 +65,10 @@ impl Server {
     pub(crate) fn connect(&self) -> Result<Peer> {
         // What is wrong with a file is known before anybody is asked.
         let login = self.login.as_deref().map(login).transpose()?;
-        let mut peer = Peer(BufReader::new(self.stream()?));
+        let mut peer = Peer {
+            from: BufReader::new(self.stream()?),
+            address: self.address.clone(),
+        };
         if let Some(words) = login {
             let head = format!("set login 0 0 {}\r\n", words.len());
             peer.send(&[head.as_bytes(), &words, b"\r\n"])?;
@@ -147,26 +151,34 @@ trait Stream: Read + Write {}
 impl<S: Read + Write> Stream for S {}
 
 /// A connection to a server.
-pub(crate) struct Peer(BufReader<Box<dyn Stream>>);
+pub(crate) struct Peer {
+    from: BufReader<Box<dyn Stream>>,
+    address: String,
+}
 
 impl Peer {
     pub(crate) fn send(&mut self, parts: &[&[u8]]) -> Result<()> {
         let request = parts.concat();
-        let server = self.0.get_mut();
+        let server = self.from.get_mut();
         let sent = server.write_all(&request).and_then(|()| server.flush());
-        sent.map_err(|e| Error::io("cannot send to the server", e))
+        sent.map_err(|error| {
+            if late(&error) {
+                return Error::new(Kind::Io, self.too_late("took no request"));
+            }
+            Error::io(format!("cannot send to {}", self.address), error)
+        })
     }
 
     /// A line of the answer, without its end.
     pub(crate) fn line(&mut self) -> Result<Vec<u8>> {
         let mut line = Vec::new();
-        let read = (&mut self.0)
+        let read = (&mut self.from)
             .take(LINE_LEN_MAX)
             .read_until(b'\n', &mut line);
-        read.map_err(silent)?;
+        read.map_err(|error| self.silent(error))?;
         match line.strip_suffix(b"\n") {
             Some(line) => Ok(line.strip_suffix(b"\r").unwrap_or(line).to_vec()),
-            None if line.is_empty() => Err(silent(std::io::ErrorKind::UnexpectedEof.into())),
+            None if line.is_empty() => Err(self.silent(std::io::ErrorKind::UnexpectedEof.into())),
             None => Err(refused(&line)),
         }
     }
@@ -207,10 +219,8 @@ impl Peer {
         let len = len.filter(|len: &u64| is_value && *len <= VALUE_LEN_MAX);
         let len = len.ok_or_else(|| refused(&line))?;
         let mut value = Vec::new();
-        (&mut self.0)
-            .take(len)
-            .read_to_end(&mut value)
-            .map_err(silent)?;
+        let read = (&mut self.from).take(len).read_to_end(&mut value);
+        read.map_err(|error| self.silent(error))?;
         let (end, last) = (self.line()?, self.line()?);
         if value.len() as u64 != len || !end.is_empty() || last != b"END" {
             return Err(refused(&last));
@@ -229,6 +239,29 @@ impl Peer {
             Err(refused(&line))
         }
     }
+
+    fn silent(&self, error: std::io::Error) -> Error {
+        if late(&error) {
+            return Error::new(Kind::Io, self.too_late("did not answer"));
+        }
+        if error.kind() == std::io::ErrorKind::UnexpectedEof {
+            return Error::new(
+                Kind::Io,
+                format!("{} closed the connection without an answer", self.address),
+            );
+        }
+        Error::io(format!("{} did not answer", self.address), error)
+    }
+
+    fn too_late(&self, what: &str) -> String {
+        format!("{} {what} within {} s", self.address, PATIENCE.as_secs())
+    }
+}
+
+/// Whether the time for a call was over; sockets report that as `WouldBlock`.
+fn late(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind;
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
 /// A line of a server for a terminal, which nothing in it may command.
@@ -236,22 +269,35 @@ pub(crate) fn shown(line: &[u8]) -> String {
     String::from_utf8_lossy(line).replace(char::is_control, "\u{fffd}")
 }
 
-fn silent(error: std::io::Error) -> Error {
-    Error::io("the server did not answer", error)
-}
-
 /// The server said something else: mostly why it refuses.
 pub(crate) fn refused(line: &[u8]) -> Error {
-    let kind = if line.starts_with(b"SERVER_ERROR object too large") {
-        Kind::TooLarge
-    } else if line.starts_with(b"SERVER_ERROR out of memory") {
-        Kind::Full
-    } else {
-        Kind::Invalid
-    };
+    let kind = refusal(line).unwrap_or(Kind::Invalid);
     let error = Error::new(kind, "the server refused").detail(quote(line));
     if line.starts_with(b"CLIENT_ERROR unauthenticated") {
         return error.remedy("say who asks by --login");
     }
     error
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It said that a resource was temporarily unavailable, and neither whose nor after how long.
+    #[test]
+    fn a_silent_server_is_named_with_the_time_that_it_had() {
+        let (near, far) = UnixStream::pair().unwrap();
+        near.set_read_timeout(Some(Duration::from_millis(1)))
+            .unwrap();
+        let mut peer = Peer {
+            from: BufReader::new(Box::new(near)),
+            address: "there:1".into(),
+        };
+        let error = peer.line().unwrap_err().to_string();
+        assert_eq!(error, "io: there:1 did not answer within 30 s");
+        drop(far);
+        let error = peer.line().unwrap_err().to_string();
+        let expected = "io: there:1 closed the connection without an answer";
+        assert_eq!(error, expected);
+    }
 }

@@ -114,7 +114,7 @@ impl Waiting {
             return Self(None);
         }
         let (end, ended) = channel();
-        let thread = std::thread::spawn(move || {
+        let thread = std::thread::Builder::new().spawn(move || {
             let first = if is_due(bytes, Duration::ZERO) {
                 Duration::ZERO
             } else {
@@ -131,7 +131,8 @@ impl Waiting {
                 progress.bar.tick();
             }
         });
-        Self(Some((end, thread)))
+        // Where the system refuses it, the call goes on without.
+        Self(thread.ok().map(|thread| (end, thread)))
     }
 }
 

@@ -52,6 +52,13 @@ impl Room {
 pub(crate) struct Writing {
     #[command(flatten)]
     room: Room,
+    #[command(flatten)]
+    lasting: Lasting,
+}
+
+/// What the writes of a command survive.
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub(crate) struct Lasting {
     /// What the changes survive once the command has returned
     #[arg(long, value_enum, default_value = "power", value_name = "LEVEL")]
     durability: Level,
@@ -78,11 +85,13 @@ impl Writing {
 
     /// Makes what was written survive what the user asked for.
     pub(crate) fn finish(self, engine: &(impl Reader + ?Sized)) -> Result<()> {
-        engine
-            .as_persistent()
-            .map_or(Ok(()), |persistent| persistent.sync(self.durability()))
+        engine.as_persistent().map_or(Ok(()), |persistent| {
+            persistent.sync(self.lasting.durability())
+        })
     }
+}
 
+impl Lasting {
     /// What the user asked for.
     pub(crate) fn durability(self) -> Durability {
         match self.durability {

@@ -8,10 +8,10 @@ use std::fs;
 use std::io::{self, BufWriter, Read as _, Write as _};
 use std::path::Path;
 
-use azekura::format::superblock::MAGIC;
 use azekura::io::Storage as _;
 use azekura::io::file::{self, File};
-use azekura::{Error, Kind, Result};
+use azekura::{Error, Result};
+use azekura_bench::outputs::refuse_store;
 
 /// Bytes that are read between two reports.
 const PIECE: u64 = 1 << 20;
@@ -71,11 +71,7 @@ pub(crate) fn write(target: &Path, refused: &'static str, write: &mut Write<'_>)
         Err(error) if error.kind() == io::ErrorKind::NotFound => replace(target, &failed, write),
         Err(error) => Err(failed(error)),
         Ok(there) if there.is_file() => {
-            if is_store(target).map_err(failed)? {
-                return Err(Error::new(Kind::Invalid, "the target is a store")
-                    .at(target)
-                    .remedy("choose another name, or remove it first"));
-            }
+            refuse_store(target, refused)?;
             // Behind a symbolic link stands what is to be replaced.
             let target = fs::canonicalize(target).map_err(failed)?;
             replace(&target, &failed, write)
@@ -112,13 +108,4 @@ fn buffered(
     let mut writer = BufWriter::with_capacity(1 << 16, to);
     write(&mut writer)?;
     writer.flush().map_err(failed)
-}
-
-/// Whether the file at `path` begins as stores do.
-fn is_store(path: &Path) -> io::Result<bool> {
-    let mut start = Vec::new();
-    fs::File::open(path)?
-        .take(MAGIC.len() as u64)
-        .read_to_end(&mut start)?;
-    Ok(start == MAGIC)
 }

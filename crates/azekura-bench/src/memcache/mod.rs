@@ -23,11 +23,12 @@ mod suite;
 mod wire;
 
 pub use suite::{SuitePlan, suite};
+pub use wire::refusal;
 
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::{Arc, Barrier};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use azekura::error::{Error, Kind, Result};
@@ -38,6 +39,7 @@ use crate::generate::{Choice, Values, Zipf};
 use crate::measure::{Latency, cpu_seconds};
 use crate::plan::{Order, between, refused, word};
 use crate::report::{self, Output, Phase};
+use crate::threads::{Gate, start_in};
 use crate::tls::Trust;
 use client::Client;
 
@@ -345,26 +347,28 @@ impl<'p> Load<'p> {
     /// Has every thread do its part, and measures all together.
     fn run(&self, operation: Operation) -> Result<Ran> {
         let plan = self.plan;
-        let barrier = Barrier::new(plan.threads as usize + 1);
+        let gate = Gate::default();
         let bar = report::progress(&word(&operation), plan.count(), plan.json);
         let ran = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..plan.threads)
+            let threads: Result<Vec<_>> = (0..plan.threads)
                 .map(|thread| {
-                    let (barrier, bar) = (&barrier, &bar);
-                    scope.spawn(move || {
+                    let (gate, bar) = (&gate, &bar);
+                    start_in(scope, move || {
                         let picker = self.picker(operation, thread);
                         let client = Client::connect(self, operation, thread, picker);
-                        barrier.wait();
-                        barrier.wait();
+                        if !gate.pass() {
+                            return Ok(Done::default());
+                        }
                         client?.run(bar)
                     })
                 })
                 .collect();
             // All are connected; the clocks start before the first of them sends.
-            barrier.wait();
+            let threads = threads.inspect_err(|_| gate.open(false))?;
+            gate.wait_for(plan.threads);
             let (cpu, server) = (cpu_seconds(), server_seconds(plan.server));
             let start = Instant::now();
-            barrier.wait();
+            gate.open(true);
             let results: Vec<Result<Done>> = threads
                 .into_iter()
                 .map(|thread| thread.join().expect("a thread of the load does not panic"))

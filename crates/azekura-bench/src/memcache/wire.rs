@@ -102,6 +102,8 @@ const SET: u8 = 0x01;
 const DELETE: u8 = 0x04;
 const NOOP: u8 = 0x0a;
 const HEADER_LEN: usize = 24;
+/// How refusals begin beside `SERVER_ERROR`: in text, and of Redis.
+const REFUSALS: [&[u8]; 3] = [b"CLIENT_ERROR", b"ERROR", b"-"];
 
 impl<'v> Wire<'v> {
     pub(super) fn new(
@@ -307,7 +309,7 @@ impl<'v> Wire<'v> {
                 }
                 (0, _) => hits += 1,
                 (1, Ask::Get | Ask::Remove) => {}
-                _ => return Err(unexpected(input)),
+                _ => return Err(refused(status, value)),
             }
         }
         if quiet {
@@ -339,16 +341,55 @@ pub(super) fn other_value(key: &[u8]) -> Error {
     Error::new(Kind::Corrupted, "the server answered with another value").key(key)
 }
 
+/// The error of an answer that is not the expected one: what the server refuses, or an answer that no server gives.
 pub(super) fn unexpected(input: &[u8]) -> Error {
     let line = input
         .split(|byte| *byte == b'\n')
         .next()
         .unwrap_or_default();
-    Error::new(Kind::Corrupted, "the server answered otherwise").detail(
-        String::from_utf8_lossy(&line[..line.len().min(64)])
-            .escape_default()
-            .to_string(),
-    )
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let (kind, what) = match refusal(line) {
+        Some(kind) => (kind, "the server refused"),
+        None => (Kind::Corrupted, "the server answered otherwise"),
+    };
+    Error::new(kind, what).detail(excerpt(line))
+}
+
+fn excerpt(line: &[u8]) -> String {
+    String::from_utf8_lossy(&line[..line.len().min(64)])
+        .escape_default()
+        .to_string()
+}
+
+/// Of which kind a server's refusal is; `None`: the line is no refusal.
+pub fn refusal(line: &[u8]) -> Option<Kind> {
+    let reason = line.strip_prefix(b"SERVER_ERROR");
+    if reason.is_none() && !REFUSALS.iter().any(|start| line.starts_with(start)) {
+        return None;
+    }
+    let reason = reason.unwrap_or_default().trim_ascii_start();
+    if reason.starts_with(b"object too large") {
+        return Some(Kind::TooLarge);
+    }
+    if reason.starts_with(b"out of memory") {
+        return Some(Kind::Full);
+    }
+    // Ours begin with the word of the error's kind.
+    let named = |kind: &Kind| {
+        let rest = reason.strip_prefix(kind.word().as_bytes());
+        rest.is_some_and(|rest| rest.starts_with(b":"))
+    };
+    Some(Kind::ALL.into_iter().find(named).unwrap_or(Kind::Invalid))
+}
+
+/// The error of a packet with such a status, whose body is the reason in words.
+fn refused(status: u16, body: &[u8]) -> Error {
+    let kind = match status {
+        3 => Kind::TooLarge,
+        0x82 => Kind::Full,
+        _ => Kind::Invalid,
+    };
+    Error::new(kind, "the server refused").detail(excerpt(body))
 }
 
 fn packet(opcode: u8, opaque: u32, extras: &[u8], key: &[u8], value: &[u8], out: &mut Vec<u8>) {
@@ -439,6 +480,39 @@ mod tests {
                 .is_err()
         );
         assert!(wire.answer(Ask::Set, &[12], b"NOT_STORED\r\n").is_err());
+    }
+
+    /// Every refusal was an answer that no server gives: damage.
+    #[test]
+    fn a_refusal_is_of_the_kind_that_the_server_states() {
+        let keep = Values::new(3);
+        let mut wire = Wire::new(Protocol::Text, Keys::new("k", 3), &keep, 3, true);
+        for (line, kind) in [
+            ("SERVER_ERROR object too large for cache", Kind::TooLarge),
+            ("SERVER_ERROR out of memory storing object", Kind::Full),
+            ("SERVER_ERROR full: the store is full", Kind::Full),
+            ("SERVER_ERROR corrupted: no item", Kind::Corrupted),
+            ("SERVER_ERROR poisoned: a write failed", Kind::Poisoned),
+            ("SERVER_ERROR fuller", Kind::Invalid),
+            ("CLIENT_ERROR bad data chunk", Kind::Invalid),
+            ("ERROR", Kind::Invalid),
+            ("-OOM command not allowed", Kind::Invalid),
+        ] {
+            let answer = format!("{line}\r\n");
+            let error = wire.answer(Ask::Set, &[7], answer.as_bytes()).unwrap_err();
+            let expected = format!("{}: the server refused ({line})", kind.word());
+            assert_eq!(error.to_string(), expected);
+        }
+        assert_eq!(refusal(b"STORED"), None);
+        let mut wire = Wire::new(Protocol::Binary, Keys::new("k", 3), &keep, 3, true);
+        for (status, kind) in [(3, Kind::TooLarge), (0x82, Kind::Full), (4, Kind::Invalid)] {
+            let mut answer = Vec::new();
+            packet(1, 7, &[], b"", b"Too large.", &mut answer);
+            (answer[0], answer[7]) = (0x81, status);
+            let error = wire.answer(Ask::Set, &[7], &answer).unwrap_err();
+            assert_eq!(error.kind(), kind, "{error}");
+            assert!(error.to_string().ends_with("(Too large.)"), "{error}");
+        }
     }
 
     #[test]

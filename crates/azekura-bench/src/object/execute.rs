@@ -20,6 +20,7 @@ use azekura::io::aligned::{ALIGNMENT, AlignedBuf};
 use super::draw;
 use super::operation::{Operation, Outcome};
 use super::store::{Draft, Objects};
+use crate::threads::start_in;
 
 /// How a workload is run.
 #[derive(Clone, Copy, Debug)]
@@ -89,9 +90,10 @@ pub fn execute(
     };
     let guarded = || work().inspect_err(|_| stop.store(true, Ordering::Relaxed));
     thread::scope(|scope| {
-        let threads: Vec<_> = (0..load.depth.max(1))
-            .map(|_| scope.spawn(guarded))
+        let threads: Result<Vec<_>> = (0..load.depth.max(1))
+            .map(|_| start_in(scope, guarded))
             .collect();
+        let threads = threads.inspect_err(|_| stop.store(true, Ordering::Relaxed))?;
         threads.into_iter().try_for_each(|thread| {
             thread
                 .join()

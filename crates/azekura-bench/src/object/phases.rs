@@ -29,6 +29,7 @@ use super::store::{Counters, Open, Setup};
 use super::summary::Tally;
 use super::workload::Workload;
 use crate::measure::{self, Device, Memory};
+use crate::outputs::refuse_store;
 use crate::report::progress;
 use crate::unfinished::Unfinished;
 
@@ -470,11 +471,12 @@ pub(super) fn reader(path: &Path) -> Result<BufReader<Box<dyn Read + Send>>> {
     Ok(BufReader::with_capacity(1 << 16, from))
 }
 
-/// Standard output for `-`.
+/// Standard output for `-`. A file that is there is replaced, unless it is a store.
 pub(super) fn writer(path: &Path) -> Result<ArrayWriter<Box<dyn Write + Send>>> {
     let to: Box<dyn Write + Send> = if path == Path::new("-") {
         Box::new(BufWriter::new(std::io::stdout()))
     } else {
+        refuse_store(path, "cannot write")?;
         let file = File::create(path).map_err(|error| Error::io("cannot write", error).at(path))?;
         Box::new(BufWriter::new(file))
     };

@@ -49,7 +49,7 @@ const EXAMPLES: &str = "\
 Examples:
   azekura stress --engine hash --kill --seconds 600
   azekura stress --engine object --kill --count 20 --seed 7
-  azekura stress --engine hash --capacity 33554432 --segment-size 65536 --threads 8
+  azekura stress --engine hash --capacity 32MiB --segment-size 64KiB --threads 8
   azekura stress --engine tiny --json
 
 Exit code 0: sound; 8: a violation was found. The store of a violation is kept, and its folder is named.";
@@ -181,6 +181,7 @@ pub fn command() -> Command {
 pub fn run(matches: &clap::ArgMatches) -> Result<()> {
     let plan = Plan::from_arg_matches(matches)
         .map_err(|error| Error::new(Kind::Invalid, error.to_string()))?;
+    plan.fixed.check(&word(&plan.engine))?;
     between("--threads", plan.threads, 1, THREADS_MAX - 4)?;
     if let Some(keys) = plan.fixed.keys {
         between("--keys", keys, 1, 10_000_000)?;

@@ -7,13 +7,16 @@
 
 use std::time::Duration;
 
+use azekura::error::{Error, Kind, Result};
+use azekura::object::extent::PACKED_LEN_MAX;
 use azekura::record::hash::{Compression, HashDb};
 use clap::{Args, ValueEnum};
 
 use super::judge::Content;
 use super::ledger::Population;
 use crate::generate::{Choice, mix};
-use crate::plan::Survives;
+use crate::object::plan::parse_size;
+use crate::plan::{Survives, between};
 
 /// Bytes of all values of a store, about: more is never held, so that a round takes seconds.
 const BUDGET: u64 = 48 << 20;
@@ -47,13 +50,13 @@ pub(super) struct Fixed {
     #[arg(long, value_name = "N")]
     pub(super) keys: Option<u64>,
     /// Bytes of the longest usual value; lengths at the edges of encodings are drawn besides
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub(super) value_size: Option<u64>,
     /// Bytes of a segment; 0: as the library chooses (hash)
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub(super) segment_size: Option<u64>,
     /// How large the store may become, in bytes (hash, object)
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub(super) capacity: Option<u64>,
     /// How values are stored (hash)
     #[arg(long, value_enum)]
@@ -68,14 +71,46 @@ pub(super) struct Fixed {
     #[arg(long, value_enum)]
     pub(super) durability: Option<Survives>,
     /// Objects of so many bytes at most go to the journal first (object)
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub(super) small_max: Option<u64>,
     /// Bytes of the journal (object)
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub(super) journal_size: Option<u64>,
     /// 1: journal and values in one file; 2: in two (object)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=2))]
     pub(super) devices: Option<u64>,
+}
+
+impl Fixed {
+    /// `Invalid` for a flag that does nothing for the engine of this name, and for a length beyond the engine's limit.
+    pub(super) fn check(&self, engine: &str) -> Result<()> {
+        let (hash, files, objects): (&[&str], &[&str], &[&str]) =
+            (&["hash"], &["hash", "object"], &["object"]);
+        for (flag, is_there, engines) in [
+            ("--segment-size", self.segment_size.is_some(), hash),
+            ("--capacity", self.capacity.is_some(), files),
+            ("--compression", self.compression.is_some(), hash),
+            ("--space-ratio", self.space_ratio.is_some(), hash),
+            ("--background", self.background.is_some(), files),
+            ("--durability", self.durability.is_some(), files),
+            ("--small-max", self.small_max.is_some(), objects),
+            ("--journal-size", self.journal_size.is_some(), objects),
+            ("--devices", self.devices.is_some(), objects),
+        ] {
+            if is_there && !engines.contains(&engine) {
+                let what = format!("{flag} does nothing for the engine {engine}");
+                let engines = engines.join(" or ");
+                return Err(Error::new(Kind::Invalid, what)
+                    .remedy(format!("leave it out, or choose --engine {engines}")));
+            }
+        }
+        between(
+            "--small-max",
+            self.small_max.unwrap_or(0),
+            0,
+            PACKED_LEN_MAX,
+        )
+    }
 }
 
 /// What holds for the life of a store.

@@ -19,6 +19,7 @@ use super::ledger::{Begun, Cell, FIGURES_EACH, Known, Ledger, PARTS, Slot};
 use super::shape::{Opening, Shape, Squeeze};
 use super::subject::{Chore, Show, Subject, Wish, sound};
 use crate::generate::Choice;
+use crate::threads::start_in;
 
 /// Figures that threads keep, by index: operations begun, reads judged, refused as full; then chores by kind; then
 /// operations ended.
@@ -278,7 +279,7 @@ impl<S: Subject> Site<'_, S> {
             for thread in 0..threads {
                 let choice = Choice::new(first.bits());
                 let (ends, note) = (&ends, &note);
-                scope.spawn(move || {
+                let started = start_in(scope, move || {
                     let mut worker = Worker {
                         site: self,
                         thread,
@@ -294,11 +295,21 @@ impl<S: Subject> Site<'_, S> {
                         }
                     }
                 });
+                note(started.map(drop));
             }
             let (chores, reads) = (first.bits(), first.bits());
             let (ends, note) = (&ends, &note);
-            scope.spawn(move || note(self.chores(threads, Choice::new(chores), ends)));
-            scope.spawn(move || note(self.reads(threads + 1, Choice::new(reads), ends)));
+            let beside = [
+                start_in(scope, move || {
+                    note(self.chores(threads, Choice::new(chores), ends));
+                }),
+                start_in(scope, move || {
+                    note(self.reads(threads + 1, Choice::new(reads), ends));
+                }),
+            ];
+            for started in beside {
+                note(started.map(drop));
+            }
         });
         let failure = failure
             .into_inner()

@@ -51,6 +51,11 @@ impl Increment {
             out.line(now)?;
         } else {
             let (by, initial) = (number(&self.by)?, number(&self.initial)?);
+            // The library's call adds nothing by this number.
+            if by == i64::MIN {
+                return Err(Error::new(Kind::Invalid, "what to add is out of range")
+                    .found(by, format!("{} to {}", -i64::MAX, i64::MAX)));
+            }
             let engine = self.writing.open(&self.file)?;
             let now: i64 = engine.increment(&key, by, initial)?;
             self.writing.finish(&*engine)?;

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use azekura::error::Error;
 use azekura::{Kind, Result};
+use azekura_bench::threads::start_in;
 use azekura_server::Server;
 use azekura_server::config::{Address, Config, Engine, Form, Reloaded, Said, Survives};
 use azekura_server::net::{Control, Listeners};
@@ -77,7 +78,7 @@ impl Serve {
         }
         let handle = signals.handle();
         let served = std::thread::scope(|scope| {
-            scope.spawn(|| {
+            let waits = start_in(scope, || {
                 for signal in signals.forever() {
                     if signal == SIGHUP {
                         reload(&server, path, &self.said);
@@ -86,7 +87,7 @@ impl Serve {
                     }
                 }
             });
-            let served = server.serve(listeners);
+            let served = waits.and_then(|_| server.serve(listeners));
             handle.close();
             served
         });

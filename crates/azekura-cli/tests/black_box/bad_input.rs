@@ -264,3 +264,30 @@ fn a_file_whose_beginning_is_gone_is_damaged_and_says_what_is_left_to_do() {
     assert!(error.contains("; restore a backup"), "{error}");
     assert_eq!(place.names(), ["s.azh"]);
 }
+
+/// The first only printed the counter, and the bound of the others held for nothing.
+#[test]
+fn a_number_that_adds_nothing_and_a_bound_without_effect_are_refused() {
+    let place = Place::with_store();
+    place.run(&["increment", "s.azh", "n", "5"]).ok();
+    let least = "-9223372036854775808";
+    let error = place.run(&["increment", "s.azh", "n", least]).error(3);
+    let expected = format!(
+        "invalid: what to add is out of range (found {least}, expected -9223372036854775807 to 9223372036854775807)"
+    );
+    assert_eq!(error, expected);
+    let sum = place.run(&["increment", "s.azh", "n", "-9223372036854775807"]);
+    assert_eq!(sum.ok(), "-9223372036854775802\n");
+    place
+        .run(&["object", "create", "s.azo", "--capacity", "16MiB"])
+        .ok();
+    for change in [
+        &["put", "s.azo", "1", "--value", "x"][..],
+        &["remove", "s.azo", "1"],
+        &["remove-range", "s.azo", "--first", "1"],
+    ] {
+        let ran = place.run(&[&["object"], change, &["--capacity", "4KiB"]].concat());
+        assert_eq!(ran.code, 2, "{ran:?}");
+        assert!(ran.err.contains("'--capacity'"), "{ran:?}");
+    }
+}

@@ -132,21 +132,34 @@ fn an_export_that_cannot_be_written_is_an_error_and_leaves_no_part() {
 #[test]
 fn an_export_that_is_broken_off_by_a_signal_leaves_nothing_behind() {
     let place = Place::with_store();
-    let lines = lines(2000, |n| format!("key{n}\t{}\n", "value".repeat(20)));
+    let lines = lines(200_000, |n| format!("key{n}\t{}\n", "value".repeat(20)));
     place
         .run_with(&["import", "s.azh", "tsv"], lines.as_bytes())
         .ok();
-    // The system ends a process that writes more than it may, in the middle, whatever it is doing.
-    let ended = Command::new("sh")
-        .args([
-            "-c",
-            "ulimit -c 0; ulimit -f 64; exec \"$0\" export s.azh tsv out",
-        ])
-        .arg(env!("CARGO_BIN_EXE_azekura"))
-        .current_dir(place.path(""))
-        .status()
-        .expect("a shell");
+    let export = ["export", "s.azh", "tsv", "out"];
+    let mut child = place.command(&export).spawn().expect("it starts");
+    // It is killed once it has the file without a name that it writes to.
+    let files = format!("/proc/{}/fd", child.id());
+    let is_writing = || {
+        let files = std::fs::read_dir(&files).into_iter().flatten().flatten();
+        let mut targets = files.filter_map(|file| std::fs::read_link(file.path()).ok());
+        targets.any(|target| target.to_string_lossy().ends_with(" (deleted)"))
+    };
+    while child.try_wait().expect("a child of ours").is_none() && !is_writing() {}
+    child.kill().expect("a child of ours");
+    let ended = child.wait().expect("it ends");
     assert_eq!(ended.code(), None, "it was ended by a signal");
+    assert_eq!(place.names(), ["s.azh"]);
+    // And where it may not write so much.
+    let limited = Command::new("sh")
+        .args(["-c", "ulimit -f 64; exec \"$0\" \"$@\""])
+        .arg(env!("CARGO_BIN_EXE_azekura"))
+        .args(export)
+        .current_dir(place.path(""))
+        .output()
+        .expect("a shell");
+    assert_eq!(limited.status.code(), Some(5));
+    assert_eq!(place.names(), ["s.azh"]);
     place.run(&["export", "s.azh", "tsv", "out"]).ok();
     assert_eq!(place.names(), ["out", "s.azh"]);
 }

@@ -1,4 +1,4 @@
-//! A full device, played by a limit on the size of files.
+//! A full device, played by a limit on the size of files, as `ulimit -f` sets it.
 //!
 //! What does not fit is said, a full file can be emptied, shortened and compacted, and a server goes on with what it has.
 //! It does not know where exactly a file is full.
@@ -13,21 +13,31 @@ use crate::serve::Server;
 
 const RECORDS: u32 = 150_000;
 
-/// The program where no file may grow beyond 30 to 60 MiB (shells count in different units).
-fn limited(place: &Place, arguments: &[&str]) -> Command {
+/// Of the limit of files that become large: 30 to 60 MiB, as shells count in different units.
+const BLOCKS: &str = "60000";
+
+/// The program where no file may grow beyond so many blocks.
+fn limited(place: &Place, blocks: &str, arguments: &[&str]) -> Command {
     let program = place.command(arguments);
     let mut words: Vec<OsString> = vec![program.get_program().into()];
     words.extend(program.get_args().map(Into::into));
     let mut command = Command::new("sh");
     command
-        .args(["-c", "trap '' XFSZ; ulimit -f 60000; exec \"$@\"", "sh"])
+        .args(["-c", "ulimit -f \"$0\"; exec \"$@\"", blocks])
         .args(words)
         .current_dir(place.path("."));
     command
 }
 
 fn run_limited(place: &Place, arguments: &[&str]) -> Ran {
-    let output = limited(place, arguments).output().expect("a shell");
+    run_limited_to(place, BLOCKS, arguments)
+}
+
+fn run_limited_to(place: &Place, blocks: &str, arguments: &[&str]) -> Ran {
+    let output = limited(place, blocks, arguments)
+        .stdin(Stdio::null())
+        .output()
+        .expect("a shell");
     Ran {
         code: output.status.code().expect("no signal"),
         out: output.stdout,
@@ -81,6 +91,34 @@ fn an_import_that_fills_the_device_says_how_far_it_came_or_leaves_no_file() {
     place.run(&["check", "s.azh"]).ok();
 }
 
+/// Each ended by SIGXFSZ, without a word.
+#[test]
+fn a_limit_of_the_size_of_files_is_an_error_of_one_line() {
+    let place = Place::with_store();
+    place
+        .run(&["object", "create", "s.azo", "--capacity", "16MiB"])
+        .ok();
+    place.write("large", vec![b'v'; 4 << 20]);
+    place.run(&["set", "s.azh", "before", "x"]).ok();
+    place
+        .run(&["object", "put", "s.azo", "2", "--value", "x"])
+        .ok();
+    for arguments in [
+        &["create", "new.azh"][..],
+        &["object", "create", "new.azo", "--capacity", "16MiB"],
+        &["set", "s.azh", "--value-file", "large", "k"],
+        &["object", "put", "s.azo", "1", "large"],
+    ] {
+        let error = run_limited_to(&place, "1", arguments).error(5);
+        assert!(error.starts_with("full: "), "{error}");
+        assert!(error.contains("ulimit -f"), "{error}");
+    }
+    assert_eq!(place.names(), ["large", "s.azh", "s.azo"]);
+    // A superblock may be torn by that, of which there are two.
+    assert_eq!(place.run(&["get", "s.azh", "before"]).ok(), "x\n");
+    assert_eq!(place.run(&["object", "get", "s.azo", "2"]).ok(), "x");
+}
+
 /// A client of a server, for lines.
 pub(crate) struct Client(BufReader<TcpStream>);
 
@@ -118,7 +156,7 @@ impl Client {
 fn a_server_on_a_full_device_refuses_sets_with_the_reason_and_answers_gets() {
     let place = Place::new();
     let arguments = ["serve", "--data", "d", "--listen", "127.0.0.1:0"];
-    let mut command = limited(&place, &arguments);
+    let mut command = limited(&place, BLOCKS, &arguments);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let server = Server::of(command);
     let mut client = Client::new(&server);
@@ -148,4 +186,35 @@ fn a_server_on_a_full_device_refuses_sets_with_the_reason_and_answers_gets() {
     client.finds(stored, &value);
     assert_eq!(client.ask(&set(stored)), "STORED\r\n");
     client.finds(stored + 1, &value);
+}
+
+/// Every refusal was exit code 3 but that of too large a value.
+#[test]
+fn a_client_that_is_refused_ends_with_the_code_of_the_servers_error() {
+    let place = Place::new();
+    let server = Server::start(&place, &["--capacity", "8MiB"]);
+    let value = "v".repeat(100_000);
+    let refused = (0..200).find_map(|n| {
+        let ran = server.ask(&place, &["set", &format!("k{n}"), &value]);
+        (ran.code != 0).then_some(ran)
+    });
+    let error = refused.expect("8 MiB are full by then").error(5);
+    let expected = "full: the server refused (\"SERVER_ERROR full: ";
+    assert!(error.starts_with(expected), "{error}");
+    let load = "bench memcache --records 10 --value-size 9999999 --address";
+    let mut load: Vec<&str> = load.split(' ').collect();
+    load.push(&server.address);
+    let error = place.run(&load).error(4);
+    let expected = "too large: the server refused (SERVER_ERROR object too large";
+    assert!(error.starts_with(expected), "{error}");
+    let (code, ..) = server.end();
+    assert_eq!(code, 0);
+    // A record that no server stored is none of its items.
+    place.run(&["set", "d/records.azh", "k0", "x"]).ok();
+    let server = Server::start(&place, &["--capacity", "8MiB"]);
+    let error = server.ask(&place, &["get", "k0"]).error(8);
+    assert!(
+        error.starts_with("corrupted: the server refused"),
+        "{error}"
+    );
 }

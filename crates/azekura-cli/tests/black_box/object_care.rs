@@ -75,7 +75,7 @@ fn a_sound_store_is_checked_scrubbed_and_told_in_figures() {
     let part = ["scrub", "s.azo", "--first", "3", "--end", "6", "--json"];
     assert_eq!(
         json(&place.object(&part).ok()),
-        serde_json::json!({"objects": 3, "bytes": 450_000, "damaged": 0, "damage": []})
+        serde_json::json!({"objects": 3, "bytes": 450_000, "damaged": 0, "doubtful": 0, "damage": []})
     );
     let figures = json(&place.object(&["stats", "s.azo", "--json"]).ok());
     for (name, wanted) in [
@@ -283,7 +283,7 @@ fn a_label_that_was_zeroed_is_written_again_and_no_strangers_device_gets_one() {
     assert_eq!(ran.code, 8, "{ran:?}");
     assert_eq!(
         ran.text(),
-        "lost: the label of data was damaged\n1 object, 0 of them in doubt, 1 loss\n"
+        "lost: the label was damaged at data offset 0x0\n1 object, 0 of them in doubt, 1 loss\n"
     );
     place
         .object(&["get", "two", "1", "--data", "data", "-o", "out"])
@@ -435,6 +435,53 @@ fn killed_with_small_objects(place: &Place) -> Vec<u8> {
 }
 
 #[test]
+fn a_store_in_doubt_is_not_copied_and_every_command_reports_the_doubt() {
+    let place = Place::new();
+    let mut bytes = killed_with_small_objects(&place);
+    let wanted = b"small object 5 of nine";
+    let at = bytes.windows(wanted.len()).position(|w| w == wanted);
+    bytes[at.expect("values are stored as they are")] ^= 3;
+    place.write("s.azo", &bytes);
+    let ran = place.object(&["copy", "s.azo", "copy.azo"]);
+    assert_eq!((ran.code, &ran.out[..]), (8, &b""[..]), "{ran:?}");
+    assert!(
+        ran.err.contains("objects are in doubt")
+            && ran.err.contains("`azekura object repair s.azo`"),
+        "{ran:?}"
+    );
+    assert!(!place.path("copy.azo").exists());
+    let refused = place.object(&["head", "s.azo", "1"]);
+    assert_eq!((refused.code, refused.text().as_str()), (8, ""));
+    // What shows what is left of it reports the doubt.
+    let ran = place.object(&["scrub", "s.azo"]);
+    let line = b"8 objects read, 176 B verified, 0 damaged, 4 in doubt\n";
+    assert_eq!((ran.code, &ran.out[..]), (8, &line[..]), "{ran:?}");
+    let first = place.object(&["scrub", "s.azo", "--end", "3", "--json"]);
+    assert_eq!(
+        (first.code, &json(&first.text())["doubtful"]),
+        (8, &2.into())
+    );
+    for command in ["usage", "list", "stats"] {
+        let ran = place.object(&[command, "s.azo"]);
+        assert_eq!(ran.code, 8, "{ran:?}");
+        assert!(ran.err.contains("the store is damaged"), "{ran:?}");
+        assert!(!ran.out.is_empty(), "{ran:?}");
+    }
+    // Each line of a check names its place once.
+    let ran = place.object(&["check", "s.azo"]);
+    assert_eq!(ran.code, 8, "{ran:?}");
+    let said = ran.text();
+    let lines = said.lines().filter(|line| line.starts_with("damage: "));
+    for line in lines {
+        assert_eq!(line.matches(" at s.azo offset 0x").count(), 1, "{line}");
+        assert_eq!(line.matches("offset").count(), 1, "{line}");
+    }
+    assert_eq!(place.object(&["repair", "s.azo"]).code, 8);
+    place.object(&["copy", "s.azo", "copy.azo"]).ok();
+    assert_eq!(place.object(&["list", "copy.azo"]).ok().lines().count(), 8);
+}
+
+#[test]
 fn a_repair_tells_which_changes_a_damaged_place_of_the_journal_may_have_held() {
     let place = Place::new();
     let mut bytes = killed_with_small_objects(&place);
@@ -449,7 +496,7 @@ fn a_repair_tells_which_changes_a_damaged_place_of_the_journal_may_have_held() {
     assert_eq!((ran.code, ran.err.as_str()), (8, ""), "{ran:?}");
     let said = ran.text();
     assert!(
-        said.starts_with("lost: the journal cannot be read at offset 0x")
+        said.starts_with("lost: the journal cannot be read at s.azo offset 0x")
             && said.contains(": of the changes between sequences 4 and 6 small objects "),
         "{said}"
     );

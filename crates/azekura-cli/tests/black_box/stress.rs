@@ -122,6 +122,35 @@ fn kills_of_an_engine_in_memory_and_senseless_flags_are_refused() {
             assert_eq!(left.map_or(0, Iterator::count), 0, "{flags:?}");
         }
     }
+    // These did nothing, without a word.
+    for (flags, engines) in [
+        ("--engine=tiny --durability=power", "hash or object"),
+        ("--engine=cache --capacity=1GiB", "hash or object"),
+        ("--engine=std-tree --background=true", "hash or object"),
+        ("--engine=baby --segment-size=64KiB", "hash"),
+        ("--engine=object --compression=lz4", "hash"),
+        ("--engine=object --space-ratio=2", "hash"),
+        ("--engine=hash --devices=2", "object"),
+        ("--engine=hash --small-max=1KiB", "object"),
+        ("--engine=hash --journal-size=1MiB", "object"),
+    ] {
+        let flags: Vec<&str> = flags.split(' ').collect();
+        let error = place
+            .run(&[&["stress", "--count=1", "--path=stores"], &flags[..]].concat())
+            .error(3);
+        let (engine, flag) = (flags[0].split('=').nth(1), flags[1].split('=').next());
+        let expected = format!(
+            "invalid: {} does nothing for the engine {}; leave it out, or choose --engine {engines}",
+            flag.unwrap_or_default(),
+            engine.unwrap_or_default()
+        );
+        assert_eq!(error, expected);
+    }
+    let error = place
+        .run(&["stress", "--engine=object", "--small-max=99999999"])
+        .error(3);
+    assert!(error.contains("0 to 65464"), "{error}");
+    run("hash", 1, 1, &["--segment-size=64KiB", "--value-size=1KiB"]);
     let help = place.run(&["stress", "--help"]).ok();
     assert!(
         help.contains("azekura stress --engine hash --kill"),

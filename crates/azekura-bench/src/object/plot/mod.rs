@@ -17,6 +17,7 @@ use clap::{Args, Subcommand};
 use super::measured::duration;
 use super::operation::Outcome;
 use crate::generate::Choice;
+use crate::outputs::refuse_store;
 
 /// What is drawn.
 #[derive(Clone, Debug, Subcommand)]
@@ -90,10 +91,11 @@ pub fn plot(command: &PlotCommand, outcomes: impl Iterator<Item = Result<Outcome
                     "a picture has 200 x 150 to 10000 x 10000 pixels",
                 ));
             }
+            let refused = "cannot write the picture";
+            refuse_store(file, refused)?;
             let figure = Figure::new(plan, outcomes)?;
             let bytes = picture::draw(&figure, *width, *height);
-            std::fs::write(file, bytes)
-                .map_err(|error| Error::io("cannot write the picture", error).at(file))
+            std::fs::write(file, bytes).map_err(|error| Error::io(refused, error).at(file))
         }
     }
 }

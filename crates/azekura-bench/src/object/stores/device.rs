@@ -1,7 +1,8 @@
 //! No store: what the device does by itself with values of one size, to be read beside those of stores.
 //!
-//! A file of as many places as there are objects is written once when it is made, past the page cache
-//! (`O_DIRECT`), so that no block is met for the first time while the clock runs. A put writes the next
+//! A file of as many places as there are objects, after one slot of a superblock, is written once when it is made, past
+//! the page cache (`O_DIRECT`), so that no block is met for the first time while the clock runs. Any other file, and a
+//! block device, is refused before anything is written: its superblock is missing or names another engine. A put writes the next
 //! place, so puts are one sequential stream; a get reads the place that a hash of its key names; a
 //! removal does nothing. That is what `fio` does with the same block size and depth. With class `power` each
 //! write is followed by a sync of its own; with `buffered` and `process`, which mean the same here, the
@@ -12,6 +13,7 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use azekura::error::{Error, Kind, Result};
+use azekura::format::superblock::{SLOT_SIZE, Superblock};
 use azekura::io::aligned::AlignedBuf;
 use azekura::io::direct::DirectFile;
 use azekura::io::{Access, Storage};
@@ -20,9 +22,14 @@ use crate::generate::mix;
 use crate::object::draw;
 use crate::object::store::{Class, Counters, Found, Objects, Setup};
 
+/// The engine's word in the superblock.
+const ENGINE: [u8; 8] = *b"device\0\0";
+
 struct Device {
     file: DirectFile,
     class: Class,
+    /// Where the first place begins.
+    start: u64,
     /// Bytes of a place, and how many there are.
     place: u64,
     places: u64,
@@ -37,7 +44,7 @@ thread_local! {
 }
 
 /// Opens the file, or makes and writes it. Errors: `Invalid` (no path, a class it does not have, a file system
-/// without direct access), `Full`, `Io`.
+/// without direct access), `Mismatch` (a file that was not made here), `Full`, `Io`.
 pub fn open(setup: &Setup) -> Result<Box<dyn Objects>> {
     let path = setup.require_path()?;
     let offered = [Class::Buffered, Class::Process, Class::Power];
@@ -48,25 +55,38 @@ pub fn open(setup: &Setup) -> Result<Box<dyn Objects>> {
         DirectFile::open(path, Access::Write)?
     };
     let place = setup.value_size.max(1).next_multiple_of(file.alignment());
+    let start = SLOT_SIZE.next_multiple_of(file.alignment());
     if setup.create {
-        let size = place.checked_mul(setup.objects).ok_or_else(|| {
-            Error::new(Kind::Invalid, "so many objects have no place in a file").at(path)
-        })?;
+        let size = place.checked_mul(setup.objects);
+        let size = size
+            .and_then(|size| size.checked_add(start))
+            .ok_or_else(|| {
+                Error::new(Kind::Invalid, "so many objects have no place in a file").at(path)
+            })?;
         file.resize(size)?;
         let mut block = AlignedBuf::zeroed(place as usize, file.alignment())?;
         for number in 0..setup.objects {
             draw::fill(u128::from(number), 0, &mut block);
-            file.write_at(number * place, &block)?;
+            file.write_at(start + number * place, &block)?;
         }
+        let superblock = Superblock {
+            engine: ENGINE,
+            sequence: 0,
+            payload: Vec::new(),
+        };
+        file.write_at(0, &superblock.encode())?;
         file.sync()?;
+    } else {
+        refuse_others(&file).map_err(|error| error.at(path))?;
     }
-    let places = file.size()? / place;
+    let places = file.size()?.saturating_sub(start) / place;
     if places == 0 {
         return Err(Error::new(Kind::Invalid, "there is no room for one value").at(path));
     }
     Ok(Box::new(Device {
         file,
         class,
+        start,
         place,
         places,
         next: AtomicU64::new(0),
@@ -75,7 +95,20 @@ pub fn open(setup: &Setup) -> Result<Box<dyn Objects>> {
     }))
 }
 
+/// `Mismatch` or `Corrupted` unless the file begins with a superblock of this engine.
+fn refuse_others(file: &DirectFile) -> Result<()> {
+    let mut head = [0; SLOT_SIZE as usize];
+    let len = file.size()?.min(SLOT_SIZE) as usize;
+    file.read_at(0, &mut head[..len])?;
+    Superblock::current(&head[..len], &ENGINE).map(drop)
+}
+
 impl Device {
+    /// The offset of the place that a number falls on.
+    fn offset(&self, number: u64) -> u64 {
+        self.start + number % self.places * self.place
+    }
+
     fn buffered(&self, with: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<()> {
         BUFFER.with_borrow_mut(|buffer| match buffer {
             Some(buffer) if buffer.len() as u64 == self.place => with(buffer),
@@ -95,7 +128,7 @@ impl Objects for Device {
                 "the value is larger than a place",
             ));
         }
-        let offset = self.next.fetch_add(1, Ordering::Relaxed) % self.places * self.place;
+        let offset = self.offset(self.next.fetch_add(1, Ordering::Relaxed));
         if value.len() as u64 == self.place {
             self.file.write_at(offset, value)?;
         } else {
@@ -111,8 +144,8 @@ impl Objects for Device {
     }
 
     fn get(&self, id: u128) -> Result<Option<Found<'_>>> {
-        let place = mix(mix(id as u64) ^ (id >> 64) as u64) % self.places;
-        self.buffered(|buffer| self.file.read_at(place * self.place, buffer))?;
+        let offset = self.offset(mix(mix(id as u64) ^ (id >> 64) as u64));
+        self.buffered(|buffer| self.file.read_at(offset, buffer))?;
         self.read.fetch_add(1, Ordering::Relaxed);
         Ok(Some(Box::new([])))
     }

@@ -1,6 +1,6 @@
 //! `object copy`: writes all objects of a store to a new one, verified on the way.
 //! The copy is one file, also of a store with two devices; it appears when it is whole, and replaces nothing.
-//! It copies no damage: an object that does not verify is an error, and there is no copy.
+//! It copies no damage: an object that does not verify, or is in doubt, is an error, and there is no copy.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,8 @@ const HELP: &str = "\
 Example:
   azekura object copy photos.azo backup.azo
 
-Exit codes: 3 the target exists; 5 no room; 6 the store is in use; 8 an object does not verify.
+Exit codes: 3 the target exists; 5 no room; 6 the store is in use; 8 an object does not verify, or is
+in doubt: repair the store first.
 `azekura --help` lists all.";
 
 /// Copy a store to a new file

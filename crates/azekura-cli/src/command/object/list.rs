@@ -2,11 +2,11 @@
 //! A list that stops before the end says on standard error where to go on.
 //! It reads no values.
 
+use azekura::Result;
 use azekura::object::Listed;
-use azekura::{Kind, Result};
 use serde_json::json;
 
-use super::place::{Ids, Place};
+use super::place::{self, Ids, Place};
 use crate::exit::Outcome;
 use crate::output::Output;
 
@@ -14,7 +14,7 @@ const HELP: &str = "\
 Example:
   azekura object list photos.azo --first 2a --limit 10
 
-A damaged part of the index is passed by: the rest is listed.
+A damaged part of the index is passed by: the rest is listed, and objects in doubt as they are known.
 
 Exit codes: 3 an id that is none; 6 the store is in use; 8 the store is damaged.
 `azekura --help` lists all.";
@@ -40,7 +40,7 @@ impl List {
         let (first, end) = self.ids.read()?;
         let mut left = self.limit.unwrap_or(u64::MAX);
         let mut next = None;
-        let is_damaged = self.place.look(|store| {
+        let outcome = self.place.look(|store| {
             let mut printed = Ok(());
             let listed = store.list(first, end, &mut |listed| {
                 if left == 0 {
@@ -52,22 +52,12 @@ impl List {
                 printed.is_ok()
             });
             printed?;
-            match listed {
-                // The rest was listed.
-                Err(error) if [Kind::Corrupted, Kind::Io].contains(&error.kind()) => {
-                    eprintln!("azekura: {error}");
-                    Ok(true)
-                }
-                other => other.map(|()| store.is_degraded()),
-            }
+            place::outcome_of_list(store, listed)
         })?;
         if let Some(next) = next {
             eprintln!("azekura: more with --first {next}");
         }
-        if is_damaged {
-            return Ok(Outcome::Damaged);
-        }
-        Ok(Outcome::Yes)
+        Ok(outcome)
     }
 
     fn print(&self, out: &mut Output<'_>, Listed { id, len, .. }: Listed) -> Result<()> {

@@ -10,6 +10,8 @@ use azekura::io::file::File;
 use azekura::object::{ObjectId, Options, Store, StoreReader};
 use azekura::{Durability, Error, Kind, Result};
 
+use crate::exit::Outcome;
+
 /// The file or device of a store, or both of them.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Place {
@@ -104,6 +106,26 @@ pub(crate) fn made_first(error: Error) -> Error {
 /// The ids that arguments name.
 pub(crate) fn ids(texts: &[String]) -> Result<Vec<ObjectId>> {
     texts.iter().map(|text| text.parse()).collect()
+}
+
+/// How a command ends that listed objects: damage of the list, after which the rest was shown, is reported on standard error.
+pub(crate) fn outcome_of_list(store: &StoreReader, listed: Result<()>) -> Result<Outcome> {
+    match listed {
+        Err(error) if [Kind::Corrupted, Kind::Io].contains(&error.kind()) => {
+            eprintln!("azekura: {error}");
+            Ok(Outcome::Damaged)
+        }
+        other => other.map(|()| outcome_of(store)),
+    }
+}
+
+/// How a command ends that showed what a store holds: one that is damaged shows what is left.
+pub(crate) fn outcome_of(store: &StoreReader) -> Outcome {
+    if store.is_degraded() {
+        Outcome::Damaged
+    } else {
+        Outcome::Yes
+    }
 }
 
 /// Says which objects there are not.

@@ -17,7 +17,7 @@ use super::place::{self, Place};
 use crate::exit::Outcome;
 use crate::output::{Output, counted};
 use crate::progress::{Progress, Waiting};
-use crate::store::{Writing, parse_size};
+use crate::store::{Lasting, parse_size};
 use crate::whole;
 
 const HELP: &str = "\
@@ -55,7 +55,7 @@ pub(crate) struct Put {
     #[arg(long, value_parser = parse_small, value_name = "SIZE", default_value = "2KiB")]
     small_max: u64,
     #[command(flatten)]
-    writing: Writing,
+    lasting: Lasting,
 }
 
 /// A size of a value that may stand with others in one extent.
@@ -70,7 +70,7 @@ impl Put {
     pub(crate) fn run(&self, _: &mut Output<'_>) -> Result<Outcome> {
         let (ids, sources) = self.pairs()?;
         let options = Options {
-            durability: self.writing.durability(),
+            durability: self.lasting.durability(),
             small_max: self.small_max,
             ..Options::default()
         };

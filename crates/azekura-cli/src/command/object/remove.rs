@@ -9,7 +9,7 @@ use azekura::object::{Change, ObjectId, Store};
 use super::place::{self, Place};
 use crate::exit::Outcome;
 use crate::output::Output;
-use crate::store::Writing;
+use crate::store::Lasting;
 
 const HELP: &str = "\
 Example:
@@ -27,7 +27,7 @@ pub(crate) struct Remove {
     #[arg(required = true, value_name = "ID")]
     ids: Vec<String>,
     #[command(flatten)]
-    writing: Writing,
+    lasting: Lasting,
 }
 
 impl Remove {
@@ -37,7 +37,7 @@ impl Remove {
         ids.dedup();
         let absent = self
             .place
-            .with(self.writing.durability(), |store| remove(store, &ids))?;
+            .with(self.lasting.durability(), |store| remove(store, &ids))?;
         place::absent(&absent);
         Ok(Outcome::of(absent.is_empty()))
     }

@@ -7,7 +7,7 @@ use azekura::{Error, Kind, Result};
 use super::place::{Ids, Place};
 use crate::exit::Outcome;
 use crate::output::{Output, counted};
-use crate::store::Writing;
+use crate::store::Lasting;
 
 const HELP: &str = "\
 Examples:
@@ -29,7 +29,7 @@ pub(crate) struct RemoveRange {
     #[arg(long, conflicts_with_all = ["first", "end"])]
     all: bool,
     #[command(flatten)]
-    writing: Writing,
+    lasting: Lasting,
 }
 
 impl RemoveRange {
@@ -39,7 +39,7 @@ impl RemoveRange {
                 .remedy("give --first, --end or both, or --all"));
         }
         let (first, end) = self.ids.read()?;
-        let durability = self.writing.durability();
+        let durability = self.lasting.durability();
         let count = self
             .place
             .with(durability, |store| store.remove_range(first, end))?;

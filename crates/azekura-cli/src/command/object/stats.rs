@@ -5,7 +5,7 @@
 
 use azekura::Result;
 
-use super::place::Place;
+use super::place::{self, Place};
 use crate::exit::Outcome;
 use crate::figures;
 use crate::output::Output;
@@ -59,13 +59,13 @@ pub(crate) struct Stats {
 
 impl Stats {
     pub(crate) fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
-        let rows = self.place.look(|store| {
+        let (rows, outcome) = self.place.look(|store| {
             let mut rows = store.stats()?;
             rows.retain(|(name, _)| SHOWN.contains(name));
             rows.push(("value_len_max", store.len_max()));
-            Ok(rows)
+            Ok((rows, place::outcome_of(store)))
         })?;
         figures::print(out, &rows, self.json)?;
-        Ok(Outcome::Yes)
+        Ok(outcome)
     }
 }

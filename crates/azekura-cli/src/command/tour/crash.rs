@@ -18,10 +18,12 @@ use std::io::{Read as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use azekura::record::hash::{HashDb, Options};
 use azekura::{Error, Kind, Result};
+use azekura_bench::threads::start_in;
 
 use crate::exit::Outcome;
 use crate::output::Output;
@@ -185,19 +187,19 @@ impl Writer {
             .try_clone_to_owned()
             .map_err(|error| Error::io("cannot use the pipe", error))?;
         let pipe = File::from(pipe);
+        let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let threads: Vec<_> = self
+            let threads: Result<Vec<_>> = self
                 .begin
                 .iter()
                 .enumerate()
                 .map(|(thread, begin)| {
-                    scope.spawn({
-                        let (db, pipe) = (&db, &pipe);
-                        move || write(db, pipe, thread, *begin)
-                    })
+                    let (db, pipe, stop) = (&db, &pipe, &stop);
+                    start_in(scope, move || write(db, pipe, thread, *begin, stop))
                 })
                 .collect();
             threads
+                .inspect_err(|_| stop.store(true, Ordering::Relaxed))?
                 .into_iter()
                 .try_for_each(|thread| thread.join().expect("a writer does not panic"))
         })?;
@@ -205,9 +207,12 @@ impl Writer {
     }
 }
 
-/// Writes numbers from `begin` on and acknowledges each, until the pipe breaks or the kill comes.
-fn write(db: &HashDb, mut pipe: &File, thread: usize, begin: u64) -> Result<()> {
+/// Writes numbers from `begin` on and acknowledges each, until the pipe breaks, the kill comes, or it is to stop.
+fn write(db: &HashDb, mut pipe: &File, thread: usize, begin: u64, stop: &AtomicBool) -> Result<()> {
     for number in begin.. {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
         db.put(&key(thread, number % KEYS), &value(number))?;
         let word = (thread as u64) << 56 | number;
         pipe.write_all(&word.to_le_bytes())

@@ -5,9 +5,9 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::thread;
 
 use azekura::{Error, Result};
+use azekura_bench::threads;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
@@ -25,13 +25,13 @@ pub(super) fn temporary_directory() -> Result<TempDir> {
         .tempdir()
         .map_err(failed)?;
     let path = directory.path().to_path_buf();
-    thread::spawn(move || {
+    threads::start(move || {
         if let Some(signal) = signals.forever().next() {
             remove(&path);
             // There is nobody left to tell; it ends the process.
             let _ = emulate_default_handler(signal);
         }
-    });
+    })?;
     Ok(directory)
 }
 

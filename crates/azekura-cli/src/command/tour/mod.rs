@@ -25,6 +25,7 @@ use azekura::error::size;
 use azekura::record::hash::{HashDb, HashReader, Options};
 use azekura::verbs::{Desired, Expected, Place, Search};
 use azekura::{Engine as _, Reader as _, Result, Verbs as _};
+use azekura_bench::threads::start_in;
 
 use crate::exit::Outcome;
 use crate::output::Output;
@@ -365,7 +366,7 @@ impl Guide<'_, '_> {
         let copied = AtomicBool::new(false);
         let progress = Progress::work("copying");
         let (took, meanwhile) = std::thread::scope(|scope| -> Result<(Duration, u64)> {
-            let writer = scope.spawn(|| -> Result<u64> {
+            let writer = start_in(scope, || -> Result<u64> {
                 let mut writes = 0_u64;
                 while !copied.load(Ordering::Relaxed) {
                     db.put(
@@ -375,7 +376,7 @@ impl Guide<'_, '_> {
                     writes += 1;
                 }
                 Ok(writes)
-            });
+            })?;
             let begun = Instant::now();
             let result = db.copy_to(target, &mut progress.report());
             let took = begun.elapsed();
@@ -407,8 +408,8 @@ impl Guide<'_, '_> {
 /// Runs `work` in so many threads at once; the first error, if there is one.
 fn in_threads(threads: u64, work: impl Fn() -> Result<()> + Sync) -> Result<()> {
     std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(&work)).collect();
-        threads
+        let threads: Result<Vec<_>> = (0..threads).map(|_| start_in(scope, &work)).collect();
+        threads?
             .into_iter()
             .try_for_each(|thread| thread.join().expect("the work does not panic"))
     })
