@@ -313,8 +313,12 @@ impl View {
 
     fn watch_for(&self, end: End) {
         let offset = self.log.geometry().offset_of(end.segment());
-        let word = end.offset().map_or(LINK_OFFSET, u64::from);
-        self.watch.store(offset + word, Ordering::Release);
+        let word = offset + end.offset().map_or(LINK_OFFSET, u64::from);
+        // Where a damaged file says that its log begins may be beyond all that a file has: nothing comes there, and the
+        // file's first word stays as it is.
+        let within = word < self.log.map().capacity();
+        self.watch
+            .store(if within { word } else { 0 }, Ordering::Release);
     }
 
     /// Whether the log says nothing behind the end.
