@@ -206,13 +206,10 @@ fn write_unreadable(
         Ok(())
     })?;
     if !lost.is_empty() {
+        // The newest may be in the cache only, with its older slot, where the next one goes, the one the device has.
+        write_slot(journal.as_ref(), sequence, last)?;
         sequence += 1;
-        let block = Superblock {
-            engine: ENGINE,
-            sequence,
-            payload: noted.encode(),
-        };
-        journal.write_durably(block.slot_offset(), &block.encode())?;
+        write_slot(journal.as_ref(), sequence, &noted)?;
     }
     for range in &lost {
         let pages = range.start / PAGE * PAGE..range.end.next_multiple_of(PAGE).min(there);
@@ -236,6 +233,16 @@ fn write_unreadable(
         journal.sync()?;
     }
     Ok((lost, sequence))
+}
+
+/// Writes the slot of this sequence, so that it is durable.
+fn write_slot(journal: &dyn Storage, sequence: u64, payload: &Super) -> Result<()> {
+    let block = Superblock {
+        engine: ENGINE,
+        sequence,
+        payload: payload.encode(),
+    };
+    journal.write_durably(block.slot_offset(), &block.encode())
 }
 
 /// Makes the store as small as its device is now; whether it had to.

@@ -1,15 +1,20 @@
 //! Repairs that are killed, and repeated.
 //!
 //! A repair writes zeros over the sectors of the journal that cannot be read, and a journal may end before zeros. Until the repaired
-//! store is there, a second repair still names each object that may be older, and each loss.
+//! store is there, a second repair still names each object that may be older, and each loss. Where the power fails in between,
+//! there is always a superblock to repair from.
 
+use std::path::Path;
+
+use azekura::io::sim::{Atom, Limits, SimDisk};
+use azekura::object::{Options, Store};
 use azekura::testkit::suite::{share, tried_at_least};
 use azekura::testkit::{Random, round_seed};
 
-use super::{FRONT, JOURNAL, World, is_blank_room, journal_of};
+use super::{FRONT, JOURNAL, World, id, is_blank_room, journal_of, storages};
 
 /// The sequence of the newest superblock.
-fn newest(disk: &azekura::io::sim::SimDisk) -> u64 {
+fn newest(disk: &SimDisk) -> u64 {
     let head = journal_of(disk, 8192);
     let of = |slot: usize| u64::from_le_bytes(*head[slot + 24..].first_chunk().unwrap());
     of(0).max(of(4096))
@@ -56,4 +61,70 @@ fn a_repair_after_one_that_was_killed_takes_no_older_object_for_certain() {
     let what = format!("repairs after a killed one, {doubted} objects in doubt");
     tried_at_least(tried, 600, &what);
     assert!(doubted > 0);
+}
+
+/// The process is killed while a superblock is written: the cache has it, of the device nobody knows. The journal also has a
+/// sector that cannot be read. A repair writes a superblock over the one that the device surely has.
+#[test]
+fn a_power_cut_in_a_repair_leaves_a_superblock_also_where_the_newest_was_in_the_cache_only() {
+    let options = Options {
+        capacity: 2 << 20,
+        journal_size: Some(256 << 10),
+        group_size: Some(128 << 10),
+        background: false,
+        ..Options::default()
+    };
+    let limits = Limits {
+        exhaustive: 0,
+        singles: 0,
+        random: 12,
+        ..Limits::default()
+    };
+    let mut tried = 0;
+    for seed in 0..share(10) {
+        let seed = round_seed() + seed;
+        let mut random = Random::new(seed);
+        // A device may tear a superblock between any two lines of it.
+        let disk = SimDisk::with_atom(seed, Atom::Line);
+        let (directory, name) = (disk.directory(), Path::new(JOURNAL));
+        let store = Store::create_in(&directory, name, &options, &mut |_, _| {}).unwrap();
+        for n in 0..20 {
+            let len = *random.choose(&[30, 5000]);
+            let value = random.bytes(len);
+            store.put(id(n), &value).unwrap();
+        }
+        let before = disk.events();
+        store.checkpoint().unwrap();
+        let mut replay = disk.replay();
+        for at in before..disk.events() {
+            replay.advance_to(at);
+            // All of the next write, or the first lines of it.
+            let within = [replay.next_write(), 64 * random.index(4)];
+            let of_superblock = |killed: &SimDisk| newest(killed) > newest(&disk.kill_state(at));
+            if !of_superblock(&replay.kill(within[0])) {
+                continue;
+            }
+            for within in within {
+                let killed = replay.kill(within);
+                // What stands in the sector is not known until it is read.
+                killed.make_unreadable(JOURNAL, FRONT..FRONT + 512);
+                let begun = killed.events();
+                let (journal, _) = storages(&killed, false);
+                Store::repair_on(&journal, None, &mut |_, _| {}).unwrap();
+                for _ in 0..30 {
+                    let at = begun + random.index(killed.events() - begun);
+                    for cut in killed.crash_states(at, &limits) {
+                        let (journal, _) = storages(&cut, false);
+                        let repaired = Store::repair_on(&journal, None, &mut |_, _| {});
+                        repaired.unwrap_or_else(|error| {
+                            let trace = &killed.trace()[..at];
+                            panic!("seed {seed}, cut at {at} of a repair: {error}; {trace:#?}")
+                        });
+                        tried += 1;
+                    }
+                }
+            }
+        }
+    }
+    tried_at_least(tried, 6000, "power cuts in a repair");
 }
