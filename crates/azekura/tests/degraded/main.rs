@@ -12,13 +12,15 @@
 //! |---|---|
 //! | `bits` | one wrong bit |
 //! | `regions` | ranges, slots of the superblock, parts that are cut off or overwritten |
-//! | `cut` | files that are cut off, and bytes behind the end of a closed one
+//! | `stands` | what a range may cost by what stands in it |
+//! | `cut` | files that are cut off, and bytes behind the end of a closed one |
 //! | `epochs` | headers and links of segments, in files that were killed, opened and killed again |
 
 mod bits;
 mod cut;
 mod epochs;
 mod regions;
+mod stands;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -269,20 +271,27 @@ fn storage(bytes: &[u8], unreadable: Option<(u64, u64)>) -> Arc<dyn Storage> {
 }
 
 /// What a file cost that was damaged.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Cost {
     /// It was not opened.
     refused: bool,
-    /// Keys whose read is an error.
+    /// How many keys gave an error.
     keys: u64,
+    /// Which, read by a writer or by a reader.
+    failed: BTreeSet<Key>,
     /// Whether writes are refused.
     read_only: bool,
 }
 
-/// Reads every key and scans; panics at anything wrong.
+/// Reads every key and scans; panics at anything wrong. How many keys gave an error.
 fn judge(made: &Made, what: &str, reader: &dyn Reader) -> u64 {
+    failing(made, what, reader).len() as u64
+}
+
+/// As `judge`: the keys that gave an error.
+fn failing(made: &Made, what: &str, reader: &dyn Reader) -> BTreeSet<Key> {
     let seed = made.seed;
-    let mut failed = 0;
+    let mut failed = BTreeSet::new();
     for (key, newest) in &made.now {
         match reader.get(key) {
             Ok(found) => assert_eq!(
@@ -296,7 +305,7 @@ fn judge(made: &Made, what: &str, reader: &dyn Reader) -> u64 {
                     matches!(error.kind(), Kind::Corrupted | Kind::Io),
                     "seed {seed}, {what}: {error}"
                 );
-                failed += 1;
+                failed.insert(key.clone());
             }
         }
     }
@@ -331,9 +340,10 @@ fn judge(made: &Made, what: &str, reader: &dyn Reader) -> u64 {
 fn cost(made: &Made, what: &str, bytes: &[u8], unreadable: Option<(u64, u64)>) -> Cost {
     let seed = made.seed;
     let by_reader = HashReader::open_on(storage(bytes, unreadable));
+    let mut failed = BTreeSet::new();
     if let Ok(reader) = &by_reader {
-        let failed = judge(made, what, reader);
-        if failed > 0 {
+        failed = failing(made, what, reader);
+        if !failed.is_empty() {
             let sound = reader.check(&mut |_, _| ()).is_ok_and(|r| r.is_sound());
             assert!(!sound, "seed {seed}, {what}: reads fail, and it is sound");
         }
@@ -352,7 +362,9 @@ fn cost(made: &Made, what: &str, bytes: &[u8], unreadable: Option<(u64, u64)>) -
             };
         }
     };
-    let keys = judge(made, what, &db);
+    let of_writer = failing(made, what, &db);
+    let keys = of_writer.len() as u64;
+    failed.extend(of_writer);
     let read_only = db.damage().iter().any(|d| d.affects.is_unbounded());
     let written = db.put(b"new", b"value");
     assert!(
@@ -373,6 +385,7 @@ fn cost(made: &Made, what: &str, bytes: &[u8], unreadable: Option<(u64, u64)>) -
     Cost {
         refused: false,
         keys,
+        failed,
         read_only,
     }
 }
