@@ -333,6 +333,7 @@ impl Core {
         self.flush_devices()?;
         payload.start = moment.start;
         payload.doubt = None;
+        payload.lost.clear();
         payload.durable = self.log.durable();
         payload.root = pieces.first().copied();
         payload.next_sequence = self.log.next_sequence();

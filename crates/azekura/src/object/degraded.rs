@@ -47,6 +47,8 @@ use crate::log::root;
 
 /// Bits that are flipped back in one store, at most.
 pub(super) const CORRECTED_MAX: usize = 64;
+/// What is wrong with a place that a superblock names as lost.
+const LOST_BEFORE: &str = "it could not be read when a repair was begun that did not end";
 /// Bytes that are read at once to see whether they can be.
 const PROBE: usize = 256 << 10;
 
@@ -136,7 +138,8 @@ impl Store {
             let (overlay, bad) = Overlay::of_readable(Arc::clone(journal), last.journal_size)?;
             Ok::<(Arc<dyn Storage>, _), Error>((overlay, bad))
         };
-        let (overlay, unreadable) = readable()?;
+        let (overlay, refused) = readable()?;
+        let unreadable = last.lost_beside(&refused);
         let mut flaws = Flaws {
             is_read_only: true,
             ..Flaws::default()
@@ -146,7 +149,11 @@ impl Store {
                 path: journal.path().to_path_buf(),
                 offset: range.start,
                 len: range.end - range.start,
-                found: "the device cannot be read".into(),
+                found: if refused.contains(range) {
+                    "the device cannot be read".into()
+                } else {
+                    LOST_BEFORE.into()
+                },
                 affects: Affects::Nothing,
             });
         }
@@ -385,11 +392,16 @@ fn salvaged(
 }
 
 /// Reads what recovery will look at through the map, where a sector that cannot be read would end the process: the control
-/// page, and the segments of the journal in use. `Io` with the place that cannot be read.
+/// page, and the segments of the journal in use. `Io` with the place that cannot be read, `Corrupted` with one that is known to
+/// be lost.
 pub(super) fn probe(journal: &dyn Storage, last: &Super, root: &Root) -> Result<()> {
     let geometry = last.geometry;
     let mut buf = crate::room::vec(PROBE)?;
     let mut read = |range: Range<u64>| -> Result<()> {
+        if let Some(lost) = last.first_lost_in(&range) {
+            let error = Error::new(Kind::Corrupted, LOST_BEFORE);
+            return Err(error.at(journal.path()).offset(lost.start));
+        }
         let end = range.end.min(last.journal_size);
         let mut at = range.start;
         while at < end {

@@ -33,7 +33,8 @@
 //! | 112 | 8, 8 | root, or its first piece: offset, length (0: no checkpoint yet) |
 //! | 128 | 8 | next segment sequence |
 //! | 136 | 8 | next sequence of changes, at least |
-//! | 144 | 12, 12 | only where a recovery found the journal untrue: from and to where its puts must verify to count |
+//! | 144 | 12, 12 | only where a recovery found the journal untrue: from and to where its puts must verify to count; or zeros, before: |
+//! | 168 | 8, 8 .. | only while a repair is at work: places of the journal that are lost (`lost`), offset and length of each |
 //!
 //! Root of a checkpoint; all is as of one moment:
 //!
@@ -75,7 +76,7 @@
 
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
 
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 
 use super::extent::{PACKED_LEN_MAX, PIECE, UNIT};
 use super::id::ObjectId;
@@ -128,6 +129,8 @@ pub struct Super {
     /// Between these positions the journal was not true of the data after lost power: each put there must verify. Ends with
     /// the next checkpoint.
     pub doubt: Option<(LogPosition, LogPosition)>,
+    /// Places of the journal, in order, of which a repair that did not end could not know what stood there.
+    pub lost: Vec<Range<u64>>,
 }
 
 impl Deref for Super {
@@ -159,10 +162,14 @@ impl Super {
             .u8(self.devices);
         self.anchor.give(&mut give);
         give.u64(self.next_sequence).u64(self.sequence);
-        if let Some((from, to)) = self.doubt {
+        let (from, to) = self.doubt.unwrap_or_default();
+        if self.doubt.is_some() || !self.lost.is_empty() {
             for at in [from, to] {
                 give.u64(at.sequence).u32(at.offset);
             }
+        }
+        for range in &self.lost {
+            give.u64(range.start).u64(range.end - range.start);
         }
         give.0
     }
@@ -180,6 +187,8 @@ impl Super {
         let devices = take.u8()?;
         let mut anchor = Anchor::take(geometry, &mut take)?;
         anchor.next_sequence = take.u64()?;
+        let sequence = take.u64()?;
+        let (doubt, lost) = take_doubt(&mut take, journal_size)?;
         let own = Self {
             anchor,
             identity,
@@ -189,8 +198,9 @@ impl Super {
             group_units,
             alignment,
             devices,
-            sequence: take.u64()?,
-            doubt: take_doubt(&mut take)?,
+            sequence,
+            doubt,
+            lost,
         };
         let end = units.checked_mul(UNIT)?.checked_add(data_offset)?;
         let sound = SHIFTS.contains(&geometry.shift)
@@ -213,14 +223,13 @@ impl Super {
     }
 }
 
-/// Two positions, or nothing; `None` if it is neither.
-#[expect(
-    clippy::option_option,
-    reason = "there may be none, and there may be what is none"
-)]
-fn take_doubt(take: &mut Take<'_>) -> Option<Option<(LogPosition, LogPosition)>> {
+/// Two positions, or none, and places in order of a journal of this size.
+type Doubted = (Option<(LogPosition, LogPosition)>, Vec<Range<u64>>);
+
+/// `None` if it is none of that.
+fn take_doubt(take: &mut Take<'_>, journal_size: u64) -> Option<Doubted> {
     if take.0.is_empty() {
-        return Some(None);
+        return Some((None, Vec::new()));
     }
     let mut at = || {
         Some(LogPosition {
@@ -228,8 +237,18 @@ fn take_doubt(take: &mut Take<'_>) -> Option<Option<(LogPosition, LogPosition)>>
             offset: take.u32()?,
         })
     };
-    let (from, to) = (at()?, at()?);
-    take.0.is_empty().then_some(Some((from, to)))
+    let doubt = (at()?, at()?);
+    let (mut lost, mut end) = (Vec::new(), 0);
+    while !take.0.is_empty() {
+        let (start, len) = (take.u64()?, take.u64()?);
+        if start < end || len == 0 {
+            return None;
+        }
+        end = start.checked_add(len).filter(|end| *end <= journal_size)?;
+        lost.push(start..end);
+    }
+    let is_doubt = lost.is_empty() || doubt != Default::default();
+    Some((is_doubt.then_some(doubt), lost))
 }
 
 /// Behind the last byte of data that a place can tell: 40 bits of pieces.

@@ -76,6 +76,7 @@ mod images;
 mod journal;
 mod keeper;
 mod label;
+mod lost;
 mod open;
 mod paths;
 mod read;

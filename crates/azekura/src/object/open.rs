@@ -107,6 +107,7 @@ impl Store {
             devices: if data.is_some() { 2 } else { 1 },
             sequence: 1,
             doubt: None,
+            lost: Vec::new(),
         };
         if let Some(data) = &data {
             write_label(data.as_ref(), &payload)?;
@@ -220,6 +221,8 @@ impl Store {
         let found_open = last.open;
         last.go_on(&core.log, trust, &found)?;
         last.open = true;
+        // None of it was needed.
+        last.lost.clear();
         // What is not true is not believed later either, when all of the journal was synced.
         if replay.is_untrue() {
             let from = last.doubt.map_or(trust.durable, |(from, _)| from);

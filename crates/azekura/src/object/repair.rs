@@ -24,8 +24,8 @@
 //! memory first: only if an object is found on the device where one must be, it gets a label, and is written to.
 //!
 //! What a device cannot read of the journal is lost, and zeros are written there, so that it can be read and mapped again; a
-//! superblock that states them as synced is written before, so that a repair after a crash takes them for damage. The
-//! data's device is written to only where room is free.
+//! superblock that names these places is written before, so that whoever opens or repairs the store after a crash takes them for
+//! lost still. The data's device is written to only where room is free.
 //!
 //! At the end all objects are read: what does not verify is reported, and stays.
 
@@ -35,7 +35,7 @@ use std::sync::Arc;
 
 use super::check::{CheckReport, Finding};
 use super::checkpoint::Checkpoint;
-use super::degraded::{each_segment, is_live, with_corrected};
+use super::degraded::{is_live, with_corrected};
 use super::extent::{self, BATCHED, Header, UNIT};
 use super::id::ObjectId;
 use super::images::Images;
@@ -56,7 +56,7 @@ use crate::io::counted::Counted;
 use crate::io::front::Front;
 use crate::io::overlay::{Overlay, read_around};
 use crate::log::anchor::segments_of;
-use crate::log::{Log, LogPosition, Segment, Use};
+use crate::log::{Log, Segment, Use};
 
 /// A store in a later epoch would not open often any more.
 const EPOCHS_END: u32 = u32::MAX - (1 << 16);
@@ -83,8 +83,9 @@ impl Store {
         let label = check_label(data.map(AsRef::as_ref), &last, &mut report)?;
         if let Some(data) = data.filter(|_| label != Label::Ours) {
             // Whatever it is, nothing of it is written over.
-            let (journal, lost) = Overlay::of_readable(Arc::clone(journal), last.journal_size)?;
+            let (journal, refused) = Overlay::of_readable(Arc::clone(journal), last.journal_size)?;
             let journal: Arc<dyn Storage> = journal;
+            let lost = last.lost_beside(&refused);
             let (kept, _) = Overlay::of_readable(Arc::clone(data), superblock::SIZE)?;
             let kept: Arc<dyn Storage> = kept;
             let (trial, at) = (Some(label), (sequence, last.clone()));
@@ -181,37 +182,26 @@ impl Store {
 /// Bytes of a page: a device is asked to write whole ones where it could not read.
 const PAGE: u64 = 4096;
 
-/// Writes zeros over what cannot be read of the journal, so that the device can read it again; which bytes that were, and the
-/// sequence of the newest superblock. That states before that what stood there was synced: a repair after a crash in here then
-/// takes the zeros for damage, and not for room that was never used.
+/// Writes zeros over what cannot be read of the journal, so that the device can read it again; what is lost of it, now or since a
+/// repair that did not end, and the sequence of the newest superblock. That names these places before: whoever finds the zeros
+/// after a crash in here does not take them for room that was never used.
 fn write_unreadable(
     journal: &Arc<dyn Storage>,
     (mut sequence, last): (u64, &Super),
     report: &mut Repaired,
 ) -> Result<(Vec<Range<u64>>, u64)> {
     let there = journal.size()?.min(last.journal_size);
-    let lost = read_around(journal.as_ref(), 0..there, &mut |_, _| Ok(()))?;
-    let mut noted = last.clone();
-    each_segment(journal.as_ref(), last, &mut |index, header| {
-        let Some(header) = header else { return Ok(()) };
-        let begin = last.geometry.offset_of(index);
-        let end = begin + (u64::from(header.units) << last.geometry.shift);
-        for range in lost.iter().filter(|of| of.start < end && begin < of.end) {
-            let position = LogPosition {
-                sequence: header.sequence,
-                offset: (range.end.min(end) - begin) as u32,
-            };
-            noted.durable = noted.durable.max(position);
-        }
-        Ok(())
-    })?;
-    if !lost.is_empty() {
+    let refused = read_around(journal.as_ref(), 0..there, &mut |_, _| Ok(()))?;
+    let lost = last.lost_beside(&refused);
+    if !refused.is_empty() {
+        let mut noted = last.clone();
+        noted.note_lost(&lost);
         // The newest may be in the cache only, with its older slot, where the next one goes, the one the device has.
         write_slot(journal.as_ref(), sequence, last)?;
         sequence += 1;
         write_slot(journal.as_ref(), sequence, &noted)?;
     }
-    for range in &lost {
+    for range in &refused {
         let pages = range.start / PAGE * PAGE..range.end.next_multiple_of(PAGE).min(there);
         let mut bytes = vec![0; (pages.end - pages.start) as usize];
         read_around(journal.as_ref(), pages.clone(), &mut |offset, read| {
@@ -229,7 +219,7 @@ fn write_unreadable(
             range.start
         ));
     }
-    if !lost.is_empty() {
+    if !refused.is_empty() {
         journal.sync()?;
     }
     Ok((lost, sequence))

@@ -214,6 +214,7 @@ fn the_bytes_of_superblock_and_root_are_as_they_were() {
         devices: 1,
         sequence: 0x0506,
         doubt: None,
+        lost: Vec::new(),
     };
     let super_bytes = hex(&payload.encode());
     assert_eq!(Super::decode(&payload.encode()), Some(payload.clone()));
@@ -226,7 +227,36 @@ fn the_bytes_of_superblock_and_root_are_as_they_were() {
     for len in super_bytes.len() / 2 + 1..bytes.len() {
         assert_eq!(Super::decode(&bytes[..len]), None);
     }
-    assert_eq!(Super::decode(&bytes), Some(doubted));
+    assert_eq!(Super::decode(&bytes), Some(doubted.clone()));
+    // Of a repair that did not end: two places that are lost.
+    for doubt in [None, doubted.doubt] {
+        let lost = Super {
+            doubt,
+            lost: vec![0x4200..0x4400, 0x5000..0x6000],
+            ..doubted.clone()
+        };
+        let bytes = lost.encode();
+        assert_eq!(
+            hex(&bytes[super_bytes.len() / 2 + 24..]),
+            "0042000000000000000200000000000000500000000000000010000000000000"
+        );
+        for len in (1..32).filter(|len| len % 16 != 0) {
+            assert_eq!(Super::decode(&bytes[..bytes.len() - len]), None);
+        }
+        assert_eq!(Super::decode(&bytes), Some(lost));
+    }
+    // Out of order, empty, or behind the journal's end.
+    for wrong in [
+        vec![0x5000..0x6000, 0x4200..0x4400],
+        vec![0x5000..0x5000],
+        vec![0x13e00..0x14001],
+    ] {
+        let lost = Super {
+            lost: wrong,
+            ..doubted.clone()
+        };
+        assert_eq!(Super::decode(&lost.encode()), None);
+    }
     let image = Image {
         count: 3,
         usage: 12_288,

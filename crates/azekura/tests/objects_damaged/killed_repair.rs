@@ -48,6 +48,10 @@ fn a_repair_after_one_that_was_killed_takes_no_older_object_for_certain() {
                     // It is repaired; what would have been reported is gone with the process.
                     continue;
                 }
+                let store = world.open(&killed.kill_state(killed.events())).unwrap();
+                world.judge(&store, None).unwrap_or_else(|what| {
+                    panic!("seed {seed} {range:x?} killed at {at} of {begun}..{ended}: {what}")
+                });
                 let report = world.repair(&killed).unwrap();
                 let store = world.open(&killed).unwrap();
                 world.judge(&store, Some(&report)).unwrap_or_else(|what| {
@@ -127,4 +131,116 @@ fn a_power_cut_in_a_repair_leaves_a_superblock_also_where_the_newest_was_in_the_
         }
     }
     tried_at_least(tried, 6000, "power cuts in a repair");
+}
+
+/// Behind the end of the journal nothing stood, so nothing is lost there, also when zeros were written over it.
+#[test]
+fn a_killed_repair_of_a_bad_sector_behind_the_journals_end_puts_nothing_in_doubt() {
+    let mut tried = 0;
+    for seed in 0..share(60) {
+        let seed = round_seed() + seed;
+        let world = World::new(seed, false);
+        if world.is_closed {
+            continue;
+        }
+        let mut random = Random::new(seed);
+        for behind in 2..5 {
+            let disk = world.disk.kill_state(world.disk.events());
+            let begin = world.tail / 512 * 512 + behind * 512;
+            let range = begin..begin + 512;
+            if range.end > world.journal_size || !is_blank_room(&world, &range) {
+                continue;
+            }
+            disk.make_unreadable(JOURNAL, range.clone());
+            let begun = disk.events();
+            world.repair(&disk).unwrap();
+            let ended = disk.events();
+            // Soon after the first superblock, too.
+            let soon = (begun + 1..(begun + 40).min(ended)).step_by(3);
+            let later = [(); 6].map(|()| begun + random.index(ended - begun));
+            for at in soon.chain(later) {
+                let context = format!("seed {seed} {range:x?} killed at {at} of {begun}..{ended}");
+                let killed = disk.kill_state(at);
+                let store = world.open(&killed.kill_state(killed.events())).unwrap();
+                let errors = world.judge(&store, None);
+                assert_eq!(errors, Ok(0), "{context}: {:?}", store.damage());
+                let report = world.repair(&killed).unwrap();
+                assert_eq!(
+                    (report.losses, report.doubtful),
+                    (0, 0),
+                    "{context}: {report:?}"
+                );
+                let store = world.open(&killed).unwrap();
+                assert_eq!(world.judge(&store, None), Ok(0), "{context}");
+                tried += 1;
+            }
+        }
+    }
+    tried_at_least(tried, 600, "openings after a killed repair");
+}
+
+/// What was not synced may be gone after a power cut, and the older object counts: that a repair was killed before has nobody
+/// take it for synced.
+#[test]
+fn a_power_cut_in_a_repair_leaves_the_older_object_of_one_that_was_never_synced() {
+    let options = Options {
+        capacity: 4 << 20,
+        journal_size: Some(256 << 10),
+        group_size: Some(128 << 10),
+        background: false,
+        ..Options::default()
+    };
+    let limits = Limits {
+        exhaustive: 0,
+        singles: 0,
+        random: 40,
+        ..Limits::default()
+    };
+    let (mut older, mut newer) = (0, 0);
+    for seed in 0..share(10) {
+        let seed = round_seed() + seed;
+        let mut random = Random::new(seed);
+        let disk = SimDisk::new(seed);
+        let (directory, name) = (disk.directory(), Path::new(JOURNAL));
+        let store = Store::create_in(&directory, name, &options, &mut |_, _| {}).unwrap();
+        let [old, new] = [(); 2].map(|()| random.bytes(9000));
+        store.put(id(0), &old).unwrap();
+        store.checkpoint().unwrap();
+        store.put(id(0), &new).unwrap();
+        // Until the journal is told of it.
+        for n in 0..300 {
+            store.put(id(1 + n % 20), &[n as u8; 3000]).unwrap();
+        }
+        let journal = journal_of(&disk, 256 << 10);
+        let end = journal.iter().rposition(|byte| *byte != 0).unwrap() as u64;
+        let killed = disk.kill_state(disk.events());
+        killed.make_unreadable(JOURNAL, end..end + 1);
+        let (begun, sequence) = (killed.events(), newest(&killed));
+        let (journal, _) = storages(&killed, false);
+        Store::repair_on(&journal, None, &mut |_, _| {}).unwrap();
+        for at in begun..killed.events() {
+            let died = killed.kill_state(at);
+            if newest(&died) != sequence + 1 {
+                continue;
+            }
+            for cut in killed.crash_states(at, &limits) {
+                let (journal, _) = storages(&cut, false);
+                let report = Store::repair_on(&journal, None, &mut |_, _| {}).unwrap();
+                drop(journal);
+                let store = super::open(&cut, &options);
+                let found = store.get(id(0));
+                let context = || format!("seed {seed}, cut at {at} of a repair: {report:?}");
+                match found.unwrap_or_else(|error| panic!("{}: {error}", context())) {
+                    Some(found) if *found == *old => older += 1,
+                    Some(found) if *found == *new => newer += 1,
+                    other => panic!("{}: {:?} bytes", context(), other.map(|of| of.len())),
+                }
+            }
+        }
+    }
+    tried_at_least(
+        older.min(newer),
+        20,
+        "older and newer objects after a power cut",
+    );
 }
