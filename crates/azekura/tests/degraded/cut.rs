@@ -13,7 +13,7 @@ use azekura::testkit::suite::{demand, third};
 use azekura::testkit::{Random, round_seed, tried};
 use azekura::{Persistent as _, Result};
 
-use super::{Made, ROOM, cost, judge, value_of};
+use super::{Made, ROOM, Repairs, cost, judge, value_of};
 
 /// The superblocks and the mark.
 const HEAD: u64 = 16384;
@@ -69,12 +69,17 @@ fn a_file_that_is_cut_off_gives_what_is_left() {
     assert_eq!(refused, 0, "of {cases}");
 }
 
-#[test]
-fn what_stands_behind_the_end_of_a_closed_file_costs_nothing() {
-    let mut cases = 0;
-    for file in 0..third(60) {
-        let seed = 0x9a5 + round_seed() + file;
-        let mut random = Random::new(seed);
+/// A closed file of so many records, behind whose end something stands that nobody put there.
+struct Stray {
+    memory: Arc<Memory>,
+    options: Options,
+    count: u64,
+    what: String,
+}
+
+impl Stray {
+    /// `None`: there is no room for what was drawn.
+    fn draw(seed: u64, random: &mut Random) -> Option<Self> {
         let options = Options {
             segment_size: *random.choose(&[4096, 64 << 10, 1 << 20]),
             background: false,
@@ -83,7 +88,8 @@ fn what_stands_behind_the_end_of_a_closed_file_costs_nothing() {
         };
         let memory = Memory::new(ROOM).expect("memory");
         let db = HashDb::create_on(Arc::clone(&memory) as Arc<_>, &options).expect("a new store");
-        for key in 0..random.below(20) {
+        let count = random.below(20);
+        for key in 0..count {
             db.put(&key.to_le_bytes(), &value_of(key)).expect("a put");
         }
         db.close().expect("it closes");
@@ -104,13 +110,32 @@ fn what_stands_behind_the_end_of_a_closed_file_costs_nothing() {
             _ => vec![1, 0, 0, 0, 0, 0, 0, 0],
         };
         if from + stray.len() as u64 > segment_end(first, &options) {
-            continue;
+            return None;
         }
         memory.write_at(from, &stray).expect("stray bytes");
         let what = format!(
             "seed {seed}, {} bytes at {from}, the end at {behind}",
             stray.len()
         );
+        Some(Self {
+            memory,
+            options,
+            count,
+            what,
+        })
+    }
+}
+
+#[test]
+fn what_stands_behind_the_end_of_a_closed_file_costs_nothing() {
+    let mut cases = 0;
+    for file in 0..third(60) {
+        let seed = 0x9a5 + round_seed() + file;
+        let mut random = Random::new(seed);
+        let Some(stray) = Stray::draw(seed, &mut random) else {
+            continue;
+        };
+        let (memory, options, what) = (stray.memory, stray.options, stray.what);
         let db = HashDb::open_on(Arc::clone(&memory) as Arc<_>, &options).expect("it opens");
         let many = random.below(3000);
         for key in 0..many {
@@ -135,6 +160,36 @@ fn what_stands_behind_the_end_of_a_closed_file_costs_nothing() {
         cases,
         third(60) / 2,
         "closed files with stray bytes behind their end",
+    );
+}
+
+#[test]
+fn a_check_finds_nothing_behind_the_end_of_a_closed_file_and_a_repair_doubts_nothing_for_it() {
+    let repairs = Repairs::new();
+    let mut cases = 0;
+    for file in 0..third(60) {
+        let seed = 0x9a6 + round_seed() + file;
+        let mut random = Random::new(seed);
+        let Some(stray) = Stray::draw(seed, &mut random) else {
+            continue;
+        };
+        let (bytes, what) = (stray.memory.to_vec(), stray.what);
+        let reader = HashReader::open_on(stray.memory).expect("it opens");
+        assert!(reader.damage().is_empty(), "{what}: {:?}", reader.damage());
+        let check = reader.check(&mut |_, _| ()).expect("a check");
+        assert!(check.is_sound(), "{what}: {check:?}");
+        let report = repairs.repair(&bytes);
+        assert_eq!(
+            (report.recovered, report.doubtful, report.losses),
+            (stray.count, 0, 0),
+            "{what}: {report:?}"
+        );
+        cases += 1;
+    }
+    demand(
+        cases,
+        third(60) / 2,
+        "checks and repairs of closed files with stray bytes",
     );
 }
 

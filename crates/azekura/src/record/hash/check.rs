@@ -13,8 +13,8 @@ use std::time::Duration;
 use rapidhash::v3::RapidSecrets;
 
 use super::Core;
-use super::layout::{Image, ROOT_SEED};
-use super::open::damaged_slots;
+use super::layout::{Image, ROOT_SEED, Super};
+use super::open::{damaged_slots, read_super};
 use super::recover::{Known, corrected_bit};
 use crate::engine::CheckReport;
 use crate::epoch::{self, Pin};
@@ -75,6 +75,9 @@ impl Checked<'_> {
     pub(super) fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
         let mut report = CheckReport::default();
         let open = (self.end)().segment();
+        // None of a writer's own file: that is open.
+        let closed = read_super(self.log.storage().as_ref()).ok();
+        let closed = closed.map(|(_, last)| last).filter(|last| !last.open);
         let segments = self.log.segments().in_use(Use::Log);
         let total = segments.len() as u64 + STRIPES as u64;
         for damage in damaged_slots(self.log.storage().as_ref())? {
@@ -94,7 +97,7 @@ impl Checked<'_> {
         self.check_checkpoint(&mut report);
         for (done, segment) in segments.iter().enumerate() {
             progress(done as u64, total);
-            self.check_segment(segment, open, &mut report)?;
+            self.check_segment(segment, open, closed.as_ref(), &mut report)?;
         }
         let end = (self.end)();
         // Every change before this end is in the index, and counted. A later one moves the end.
@@ -146,8 +149,14 @@ impl Checked<'_> {
         }
     }
 
-    /// `open`: the segment that is being appended to.
-    fn check_segment(&self, segment: &Segment, open: u32, report: &mut CheckReport) -> Result<()> {
+    /// `open`: the segment that is being appended to; `closed`: the superblock, if the file was closed.
+    fn check_segment(
+        &self,
+        segment: &Segment,
+        open: u32,
+        closed: Option<&Super>,
+        report: &mut CheckReport,
+    ) -> Result<()> {
         let (index, sequence) = (segment.index, segment.sequence);
         let mut from = FIRST_FRAME;
         loop {
@@ -169,6 +178,10 @@ impl Checked<'_> {
                 offset: at,
             };
             if blank && (index == open || self.log.link(index, sequence) == Link::None) {
+                return Ok(());
+            }
+            if position >= self.durable && closed.is_some_and(|last| last.is_behind_close(position))
+            {
                 return Ok(());
             }
             let is_known = self.known.list().iter().any(|known| known.offset == offset);

@@ -43,8 +43,8 @@ use super::Compression;
 use crate::format::bytes::{Give, Take};
 use crate::format::checksum::crc;
 use crate::index::hash::{ADDRESS_BITS, STRIPES};
-use crate::log::Geometry;
 use crate::log::anchor::{Anchor, Extent, Needed};
+use crate::log::{Geometry, LogPosition};
 
 /// The engine's word in the superblock.
 pub const ENGINE: [u8; 8] = *b"hash\0\0\0\0";
@@ -87,6 +87,12 @@ impl std::ops::DerefMut for Super {
 }
 
 impl Super {
+    /// Whether a position lies behind the end of a log that was closed: nothing was published there, and what stands there
+    /// nevertheless is no damage.
+    pub fn is_behind_close(&self, position: LogPosition) -> bool {
+        !self.open && position >= self.durable
+    }
+
     /// The payload's bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut give = Give::default();

@@ -117,7 +117,7 @@ impl fmt::Display for Doubt {
 
 impl RepairReport {
     /// Notes that the log cannot be read in `lost`, at `offset` of the file, which `what` states. Of what is before P the index
-    /// knows better.
+    /// knows better, and behind the end of a log that was closed there is nothing to lose.
     pub(super) fn lose_log(
         &mut self,
         last: &Super,
@@ -125,7 +125,11 @@ impl RepairReport {
         offset: u64,
         what: String,
     ) {
-        if lost.end > last.start.position() {
+        if last.is_behind_close(lost.start) {
+            return;
+        }
+        let (begins, ends) = (last.start.position(), lost.end);
+        if ends > begins && !last.is_behind_close(lost.start.max(begins)) {
             if lost.start > self.unsure_before {
                 (self.unsure_before, self.unsure_at) = (lost.start, offset);
             }

@@ -328,6 +328,10 @@ pub(super) fn salvage(
         };
         let verifies = rebuilt.is_none();
         let Ok(frame) = found else {
+            // What was closed ends there, whatever stands behind.
+            if last.is_behind_close(position_of(at)) {
+                break;
+            }
             // Blank room is the end, unless a frame follows or was synced there.
             if !is_blank
                 || log.is_unreadable(segment.index, at as u32)
