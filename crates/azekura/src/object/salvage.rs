@@ -264,7 +264,9 @@ impl Facts {
                 facts.kept_certain.clear();
             }
         }
-        if facts.broken.is_some() {
+        // Behind the checkpoint of a journal that was closed nothing was told that could be lost.
+        let is_over = trust.closed && begins >= trust.durable;
+        if facts.broken.is_some() && !is_over {
             facts.gap = facts.broken;
             facts.certain.clear();
         }
@@ -332,6 +334,8 @@ impl Facts {
                     return;
                 }
                 Some(None) => {}
+                // What was closed ends there, whatever stands behind.
+                None if trust.closed && position >= trust.durable => return,
                 None => {
                     let is_blank =
                         log.map().load_u64(address.offset()) == 0 && !is_refused(address.offset());

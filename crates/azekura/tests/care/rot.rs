@@ -475,6 +475,53 @@ fn a_small_object_whose_removal_is_lost_with_its_leaf_is_in_doubt() {
     assert_eq!(tried, 7);
 }
 
+/// A journal that was closed ends where its close says: what stands behind that was never told.
+#[test]
+fn what_stands_behind_the_end_of_a_closed_journal_puts_no_object_in_doubt() {
+    let (mut random, mut tried) = (Random::new(round_seed()), 0);
+    for round in 0..8 {
+        let (memory, store) = store_with(&options());
+        for n in 0..30 + round {
+            let len = *random.choose(&[30, 3000, 9000]);
+            store.put(id(n), &value(n, len)).unwrap();
+        }
+        store.close().unwrap();
+        let whole = memory.to_vec();
+        let block = Superblock::current(&whole, &ENGINE).unwrap();
+        let own = Super::decode(&block.payload).unwrap();
+        let (end, geometry) = (own.anchor.start, own.anchor.geometry);
+        assert_eq!(end.position(), own.anchor.durable);
+        let Some(offset) = end.offset() else {
+            continue;
+        };
+        let begin = geometry.offset_of(end.segment()) as usize + offset as usize;
+        let segment_end = geometry.offset_of(end.segment() + 1) as usize;
+        let from = begin + random.index(segment_end - begin) / 8 * 8 * random.index(2);
+        let to = from + 8 + random.index(segment_end - from - 7);
+        for is_leaf_lost in [false, true] {
+            let mut bytes = whole.clone();
+            if is_leaf_lost {
+                for leaf in leaves(&bytes) {
+                    bytes[leaf..leaf + 24].fill(0x5a);
+                }
+            }
+            let repaired = |bytes: &[u8]| {
+                let storage = storage_of(bytes);
+                let report = Store::repair_on(&storage, None, &mut |_, _| {}).unwrap();
+                let store = Store::open_on(storage, None, &options()).unwrap();
+                (report, super::contents(&store))
+            };
+            let without = repaired(&bytes);
+            assert_eq!(without.0.doubtful, 0, "{without:?}");
+            bytes[from..to].fill(0xab);
+            let with = repaired(&bytes);
+            assert_eq!(with, without, "{begin:#x}, {from:#x} to {to:#x}");
+            tried += 1;
+        }
+    }
+    assert!(tried >= 8, "{tried}");
+}
+
 #[test]
 fn with_the_root_lost_removed_objects_may_come_back_and_are_named() {
     let (memory, store) = store_with(&options());
