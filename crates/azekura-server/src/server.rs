@@ -281,8 +281,13 @@ impl Server {
                 cache.give_back();
             }
             // Under a limit of memory the allocator keeps no more of many small buffers than is used again at once.
-            let is_hoarded = self.config.memory_max.is_some()
-                && azekura::io::unused_memory() > unused.saturating_add(HOARD);
+            let mut is_hoarded = false;
+            if self.config.memory_max.is_some() {
+                let now = azekura::io::unused_memory();
+                is_hoarded = now > unused.saturating_add(HOARD);
+                // What was used again and is freed later is to be given back then.
+                unused = unused.min(now);
+            }
             if self.control.has_let_go() || is_hoarded {
                 azekura::io::return_unused_memory();
                 // What has no memory any more is still among it.

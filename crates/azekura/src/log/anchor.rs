@@ -198,7 +198,7 @@ impl Recovered {
 pub fn cut_short(storage: &dyn Storage) -> Error {
     Error::new(Kind::Corrupted, "the file is cut short")
         .at(storage.path())
-        .remedy("restore a backup, or run `azekura repair`")
+        .remedy(format!("restore a backup, or {}", remedy(storage)))
 }
 
 /// What to do about a damaged file.
@@ -264,14 +264,14 @@ fn read_verified(
     Ok((bytes, Some(offset)))
 }
 
-/// Segments of a storage of `size` bytes. One that was cut short counts; what a large file has behind its last one does
-/// not: it would have to grow, and a full device would keep it from being opened.
+/// Segments of a storage of `size` bytes. One that was cut short counts if its header is there; what a large file, or one of an
+/// odd capacity, has behind its last one does not: it would have to grow, and a full device would keep it from being opened.
 pub fn segments_of(storage: &dyn Storage, geometry: Geometry, size: u64) -> Result<u64> {
     let whole = size.saturating_sub(geometry.offset_of(0)) >> geometry.shift;
     let at = geometry.offset_of(whole as u32);
     let mut bytes = [0; 24];
     if size < at + bytes.len() as u64 {
-        return Ok(whole + u64::from(size > at));
+        return Ok(whole);
     }
     storage.read_at(at, &mut bytes)?;
     let is_segment = SegmentHeader::decode(&bytes, geometry.salt).is_some();

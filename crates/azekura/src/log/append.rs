@@ -215,8 +215,8 @@ impl Log {
             .map(|entry| entry.header(INNER).frame_len())
             .sum();
         let mut header = Header::new(FrameKind::Batch, 0, entries.len(), body);
-        // The place after its frame, of two words of a header, has an offset in the segment, too.
-        let most = u32::MAX as usize - (FIRST_FRAME as usize + 16 + 8);
+        // Of a frame's header of two words.
+        let most = self.geometry.frame_max() as usize - 16;
         if body > most {
             let (found, most) = sizes(body as u64, most as u64);
             return Err(Error::new(Kind::TooLarge, "a batch is too long")

@@ -26,7 +26,7 @@
 //! | 0 | 4 | magic `azsg` |
 //! | 4 | 4 | CRC32C of bytes 8 to 24, seeded with the file's salt |
 //! | 8 | 8 | sequence: the epoch of the opening (upper half) and a counter; never used twice |
-//! | 16 | 4 | units: how many segments' room this one takes (a frame larger than half a segment) |
+//! | 16 | 4 | units: how many segments' room this one takes (a frame larger than half a segment), less than 4 GiB |
 //! | 20 | 4 | zero |
 //! | 24 | 4 | link: index of the next segment of the log, plus one; 0: none yet |
 //! | 28 | 4 | CRC32C of the link and of the next segment's sequence, seeded with this segment's seed |

@@ -548,6 +548,7 @@ impl Log {
         self.map
             .copy_out(self.geometry.offset_of(index), &mut bytes);
         SegmentHeader::decode(&bytes, self.geometry.salt)
+            .filter(|header| self.geometry.is_room(header.units))
     }
 
     /// The link of segment `index`, whose sequence is `sequence`.

@@ -6,7 +6,8 @@
 //! 1. *known*: the place lies before the durable mark: it was synced, so a frame stood there;
 //! 2. *trusted*: same boot and no failed sync: the cache is whole, only threads died; not of a log that was closed, behind which
 //!    nothing was published;
-//! 3. *blank*: the first word is zero: nothing was published there; not where the segment's header right before it is lost;
+//! 3. *blank*: the first word is zero: nothing was published there; not where the segment's header right before it is lost, or
+//!    where the storage ends before;
 //! 4. *resumes*: a frame follows in the segment, or the segment has a link; never while a writer is at
 //!    work, whose appends under way are no holes.
 //!
@@ -191,7 +192,10 @@ impl Log {
                     found.end = End::of(index, sequence, None);
                     return Ok(found);
                 }
-                Stop::NoFrame { at, blank, .. } => (at, blank && !self.is_unreadable(index, at)),
+                Stop::NoFrame { at, blank, .. } => {
+                    let is_there = self.is_within(index, at)? && !self.is_unreadable(index, at);
+                    (at, blank && is_there)
+                }
             };
             let known = LogPosition {
                 sequence,
@@ -232,6 +236,11 @@ impl Log {
                 }
             }
         }
+    }
+
+    /// Whether the storage has this place: one that was cut off is not blank, whatever the rest of its page reads as.
+    fn is_within(&self, index: u32, at: u32) -> Result<bool> {
+        Ok(self.address(index, at).offset() < self.storage.size()?)
     }
 
     /// Counts what lies in a segment from this offset on as dead: nothing was published there. Of a large one, which is left

@@ -45,6 +45,16 @@ impl Geometry {
         1 << self.shift
     }
 
+    /// Whether a segment of the log takes the room of so many: an offset in it, also the one behind it, is 32 bits.
+    pub fn is_room(self, units: u32) -> bool {
+        u64::from(units) <= u64::from(u32::MAX) >> self.shift
+    }
+
+    /// Most bytes of a frame: with the header before it, it fits into the largest room.
+    pub fn frame_max(self) -> u64 {
+        (u64::from(u32::MAX) >> self.shift << self.shift) - u64::from(FIRST_FRAME)
+    }
+
     /// Offset in the file of segment `index`.
     #[inline(always)]
     pub fn offset_of(&self, index: u32) -> u64 {
@@ -403,10 +413,11 @@ impl Segments {
             .range(..segment.index.saturating_add(segment.units))
             .next_back()
             .is_some_and(|(index, (units, ..))| index + units > segment.index);
-        if end.is_none() || segment.units == 0 || overlaps {
+        let is_room = usage != Use::Log || self.geometry.is_room(segment.units);
+        if end.is_none() || segment.units == 0 || overlaps || !is_room {
             return Err(Error::new(
                 Kind::Corrupted,
-                "a segment overlaps another or lies outside",
+                "a segment overlaps another, lies outside or is too long",
             )
             .offset(self.geometry.offset_of(segment.index))
             .at(self.storage.path()));

@@ -30,7 +30,12 @@ fn a_file_that_is_cut_off_gives_what_is_left() {
         let segment = made.options.segment_size;
         let drawn = HEAD + random.below(size - HEAD);
         let whole = HEAD + random.below((size - HEAD) / segment) * segment;
+        // Where frames may begin, among the last ones: the log's words behind the cut read as zeros.
+        let between = made.end - 8 * random.below(((made.end - HEAD) / 8).clamp(1, 256));
+        let near = made.end - 8 * (1 + random.below(16)).min((made.end - HEAD) / 8);
         for len in [
+            between,
+            near,
             size - 1,
             size - 4096,
             size / 2,
@@ -64,7 +69,7 @@ fn a_file_that_is_cut_off_gives_what_is_left() {
     tried(&format!(
         "{cases} cuts, {refused} refused, {kept} of which something is read"
     ));
-    demand(cases, files * 12, "lengths at which files are cut");
+    demand(cases, files * 14, "lengths at which files are cut");
     demand(kept, files * 4, "cut files of which something is read");
     assert_eq!(refused, 0, "of {cases}");
 }

@@ -449,7 +449,9 @@ impl Engine for CacheDb {
     }
 
     fn update_many(&self, keys: &[&[u8]], decide: DecideMany<'_, '_>) -> Result<()> {
-        self.edit_many(keys, decide)
+        let edited = self.edit_many(keys, decide);
+        self.keep_within_memory();
+        edited
     }
 
     fn put_many(&self, records: &[(&[u8], &[u8])]) -> Result<()> {

@@ -74,17 +74,37 @@ struct View {
     last: Super,
     root: Root,
     count: AtomicI64,
-    /// The end of what was taken in. Taken in by one thread at a time.
-    end: Mutex<End>,
+    /// The end of what was taken in, and how far the newest superblock lets what follows be believed. Taken in by one thread
+    /// at a time.
+    taken: Mutex<Taken>,
     /// The word to look at: not zero when there is more.
     watch: AtomicU64,
-    /// What stood there when the file was opened, if it was damage that no writer will change: nothing follows it.
+    /// What stood there when the file was opened, if no writer will publish anything there: of damage, and behind a close.
     damaged_end: u64,
     /// The newest superblock whose start of replay is not behind the end: before another is written, what
     /// the end stands in is not reused. Written under `end`.
     seen: AtomicU64,
+    /// As the file was found.
     trust: Trust,
     known: Arc<Known>,
+}
+
+/// How far the log was taken in.
+#[derive(Clone, Copy, Debug)]
+struct Taken {
+    end: End,
+    /// Of what follows.
+    trust: Trust,
+}
+
+/// How far what comes behind the end of a log may be believed, which only a writer writes: one that came after a close, too.
+fn behind(trust: Trust) -> Trust {
+    Trust {
+        live: true,
+        closed: false,
+        shared: true,
+        ..trust
+    }
 }
 
 /// How often a reader that is left behind tries again before it says that it cannot keep up.
@@ -155,7 +175,7 @@ impl HashReader {
             ("epoch", view.last.epoch.to_string()),
             ("closed_cleanly", (!view.last.open).to_string()),
             ("has_writer", self.storage.has_writer().to_string()),
-            ("position", view.end.lock().position().to_string()),
+            ("position", view.taken.lock().end.position().to_string()),
             ("durable", view.trust.durable.to_string()),
             ("replay_from", view.last.start.position().to_string()),
             ("damaged_places", self.damage().len().to_string()),
@@ -287,7 +307,10 @@ impl View {
             sequence,
             root,
             count: AtomicI64::new(count),
-            end: Mutex::new(end),
+            taken: Mutex::new(Taken {
+                end,
+                trust: behind(trust),
+            }),
             watch: AtomicU64::new(0),
             damaged_end: 0,
             seen: AtomicU64::new(sequence),
@@ -296,8 +319,8 @@ impl View {
             log,
         };
         view.watch_for(end);
-        // What a writer publishes there is never taken for damage: it refuses such a file.
-        if view.known.is_in_doubt() && !trust.live {
+        // What a writer publishes there is never taken for damage: it refuses such a file, or goes on elsewhere.
+        if (view.known.is_in_doubt() || trust.closed) && !trust.live {
             view.damaged_end = view.watched();
         }
         Ok(view)
@@ -357,16 +380,19 @@ impl View {
 
     #[cold]
     fn follow(&self, storage: &Arc<dyn Storage>) -> Result<()> {
-        let mut end = self.end.lock();
+        let mut taken = self.taken.lock();
         for _ in 0..TRIES {
             let newer = if self.is_newest() {
                 None
             } else {
                 Some(read_super(storage.as_ref())?)
             };
-            self.walk(&mut end)?;
+            if let Some((_, newer)) = &newer {
+                taken.trust = behind(newer.trust(&self.log));
+            }
+            self.walk(&mut taken)?;
             if let Some((sequence, newer)) = newer {
-                if end.sequence() < newer.start.sequence() {
+                if taken.end.sequence() < newer.start.sequence() {
                     return Err(
                         Error::new(Kind::Corrupted, "the log goes on elsewhere").at(storage.path())
                     );
@@ -382,16 +408,14 @@ impl View {
         Ok(())
     }
 
-    fn walk(&self, end: &mut End) -> Result<()> {
-        let trust = Trust {
-            live: true,
-            ..self.trust
-        };
-        let found = self.log.recover(*end, trust, &mut |address, frame| {
-            self.apply(address, &frame)
-        })?;
-        *end = found.end;
-        self.watch_for(*end);
+    fn walk(&self, taken: &mut Taken) -> Result<()> {
+        let found = self
+            .log
+            .recover(taken.end, taken.trust, &mut |address, frame| {
+                self.apply(address, &frame)
+            })?;
+        taken.end = found.end;
+        self.watch_for(taken.end);
         Ok(())
     }
 
@@ -616,7 +640,7 @@ impl Persistent for HashReader {
                 secrets: &view.secrets,
                 root: view.root.pieces.clone(),
                 images: view.root.images.clone(),
-                end: &|| *view.end.lock(),
+                end: &|| view.taken.lock().end,
                 durable: view.trust.durable,
                 known: &view.known,
                 count: &|| view.count(),

@@ -586,6 +586,77 @@ fn a_repair_of_a_file_cut_short_says_so_and_saves_what_stands_before() {
     }
 }
 
+/// What a capacity leaves behind the last segment is no segment that was cut off.
+#[test]
+fn a_full_file_of_an_odd_capacity_takes_changes_after_a_kill() {
+    for rest in [0, 1, 7, 23, 24, 100, 4095] {
+        let capacity = (35 << 20) + rest;
+        let options = Options {
+            segment_size: 16 << 10,
+            capacity,
+            ..small()
+        };
+        let memory = Memory::new(1 << 26).unwrap();
+        let db = HashDb::create_on(memory.clone(), &options).unwrap();
+        let mut key = 0u32;
+        while db.put(&key.to_le_bytes(), &[1; 4000]).is_ok() {
+            key += 1;
+        }
+        let bytes = memory.to_vec();
+        assert_eq!(bytes.len() as u64, capacity);
+        drop(db);
+        for bytes in [bytes, memory.to_vec()] {
+            let memory = Memory::from_bytes(&bytes, 1 << 26).unwrap();
+            let db = HashDb::open_on(memory, &options).unwrap();
+            assert!(db.damage().is_empty(), "{rest}: {:?}", db.damage());
+            assert!(db.remove(&0u32.to_le_bytes()).unwrap(), "{rest}");
+            assert_eq!(db.count(), u64::from(key) - 1);
+        }
+    }
+}
+
+/// A room of 4 GiB was counted as one of none: what was damaged in it was passed by for ever.
+#[test]
+fn a_header_that_states_more_room_than_an_offset_reaches_is_none() {
+    use std::os::unix::fs::FileExt as _;
+    const SIZE: u64 = 64 << 20;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("forged.azh");
+    let options = Options {
+        segment_size: SIZE,
+        capacity: 1 << 40,
+        ..small()
+    };
+    let db = HashDb::create(&path, &options).unwrap();
+    for key in 0..10u8 {
+        db.put(&[key], b"value").unwrap();
+    }
+    let (_, last) = super::open::read_super(db.log().storage().as_ref()).unwrap();
+    let from = last.geometry.offset_of(last.start.segment());
+    let mut killed = std::fs::read(&path).unwrap();
+    db.close().unwrap();
+    let header = crate::log::layout::SegmentHeader {
+        sequence: last.start.sequence(),
+        units: 1 << (32 - 26),
+    };
+    let forged = header.encode(last.geometry.salt);
+    let at = from as usize;
+    killed[at..at + forged.len()].copy_from_slice(&forged);
+    killed[at + 64..at + 200].fill(0xa5);
+    std::fs::write(&path, &killed).unwrap();
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    file.set_len(from + 65 * SIZE).unwrap();
+    file.write_all_at(&[0xa5; 64], from + 64).unwrap();
+    let db = HashDb::open(&path, &options).unwrap();
+    assert!(!db.damage().is_empty());
+    for key in 0..10u8 {
+        assert_ne!(db.get(&[key]).ok(), Some(None), "{key}");
+    }
+    drop(db);
+    let reader = HashReader::open(&path).unwrap();
+    assert!(!reader.check(&mut |_, _| ()).unwrap().is_sound());
+}
+
 /// Two keys of which the index knows the same bits: it cannot tell them apart, the records can.
 fn keys_with_one_tag(db: &HashDb) -> [Vec<u8>; 2] {
     let mut known: Vec<(u64, u32)> = (0..4_000_000u32)

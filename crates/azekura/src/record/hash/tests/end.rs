@@ -362,3 +362,34 @@ fn a_follower_that_was_shown_all_stands_where_the_log_does() {
         "{shown} shown, {closed} closed"
     );
 }
+
+/// A writer came after the reader had opened a closed file: what it appended is the log, and damage in it no end.
+#[test]
+fn what_is_damaged_behind_a_close_is_an_error_to_a_reader_that_was_there() {
+    for lost in 0..4u8 {
+        let memory = Memory::new(1 << 24).unwrap();
+        let db = HashDb::create_on(memory.clone(), &small()).unwrap();
+        for key in 0..4u8 {
+            db.put(&[key], &[1; 100]).unwrap();
+        }
+        db.close().unwrap();
+        let reader = HashReader::open_on(memory.clone()).unwrap();
+        assert_eq!(reader.get(&[0]).unwrap(), Some(vec![1; 100]));
+        let writer = HashDb::open_on(memory.clone(), &small()).unwrap();
+        let mut ends = vec![writer.position()];
+        for key in 0..4u8 {
+            writer.put(&[key], &[2; 100]).unwrap();
+            ends.push(writer.position());
+        }
+        let (from, index) = (ends[usize::from(lost)], writer.log().end().segment());
+        assert_eq!(from.sequence, ends[4].sequence, "all in one segment");
+        let at = writer.log().geometry().offset_of(index) + u64::from(from.offset);
+        memory.map(1 << 24).unwrap().write(at + 40, &[0xa5; 24]);
+        for key in 0..4u8 {
+            let found = reader.get(&[key]);
+            let is_newest = matches!(&found, Ok(Some(value)) if *value == [2; 100]);
+            assert!(found.is_err() || is_newest, "{lost} {key}: {found:?}");
+            assert!(key != lost || found.is_err(), "{lost}: {found:?}");
+        }
+    }
+}
