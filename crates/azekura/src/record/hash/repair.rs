@@ -194,22 +194,27 @@ pub fn repair(
     Ok(report)
 }
 
-/// The file, which no other process writes: for writing, which keeps writers away, though nothing is written; for reading where
-/// it may only be read.
+/// The file, which nobody writes meanwhile: for writing, though nothing is written; for reading where it may only be read.
 fn open_damaged(damaged: &Path) -> Result<Arc<dyn Storage>> {
     let storage = match File::open(damaged, Access::Write) {
         Err(error) if error.kind() != Kind::Locked => {
             let storage = File::open(damaged, Access::Read).map_err(|_| error)?;
-            if storage.has_writer() {
-                return Err(Error::new(Kind::Locked, "another process writes the file")
-                    .at(damaged)
-                    .remedy("end the other process, or repair a copy"));
-            }
+            keep_unchanged(&storage)?;
             storage
         }
         other => other?,
     };
     Ok(Arc::new(storage))
+}
+
+/// Keeps writers away from a file that was opened for reading, as long as it is open. Who may write it may be another user.
+fn keep_unchanged(storage: &File) -> Result<()> {
+    let remedy = "end that process, or repair a copy";
+    let kept = storage.keep_writers_out();
+    kept.map_err(|error| match error.kind() {
+        Kind::Locked => error.remedy(remedy),
+        _ => error,
+    })
 }
 
 /// The storage; of a file that was cut short within a segment a copy that reads zeros behind its end, which
@@ -507,5 +512,31 @@ impl Newest {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_may_only_be_read_gets_no_writer_while_it_is_repaired() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("damaged.azh");
+        let options = Options::default();
+        HashDb::create(&path, &options).unwrap().close().unwrap();
+        let storage = File::open(&path, Access::Read).unwrap();
+        keep_unchanged(&storage).unwrap();
+        // A writer that comes after the repair has looked for one.
+        let refused = HashDb::open(&path, &options).err().unwrap();
+        assert_eq!(refused.kind(), Kind::Locked, "{refused}");
+        drop(storage);
+        let db = HashDb::open(&path, &options).unwrap();
+        let storage = File::open(&path, Access::Read).unwrap();
+        let refused = keep_unchanged(&storage).unwrap_err();
+        assert_eq!(refused.kind(), Kind::Locked, "{refused}");
+        assert!(refused.to_string().contains("repair a copy"), "{refused}");
+        db.close().unwrap();
+        keep_unchanged(&storage).unwrap();
     }
 }
