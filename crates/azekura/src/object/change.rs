@@ -374,16 +374,16 @@ impl Core {
         let Some(found) = room.space.take(units, sequence)? else {
             return Ok(None);
         };
-        if found.opened
+        if found.is_in_new_stride()
             && let Some(stride) = room.space.open().cloned()
             && let Err(error) = self.tell(&Record::Opened(stride), claim.max(Claim::Exchange))
         {
-            room.space.close_untold(found.span)?;
+            room.space.close_untold(found)?;
             return Err(error);
         }
         room.next();
-        room.under_way.insert(sequence, found.span);
-        Ok(Some((found.span, sequence)))
+        room.under_way.insert(sequence, found.span());
+        Ok(Some((found.span(), sequence)))
     }
 
     /// The last step, as the write went.

@@ -360,7 +360,7 @@ fn salvaged(
     let images = Images::new(overlay, last.geometry.salt, last.units);
     let known = Known::read(&images, last, root, &mut report);
     let mut doubt = Doubt::default();
-    let core = rebuilt(
+    let (core, _) = rebuilt(
         overlay,
         data,
         options,

@@ -5,7 +5,8 @@
 //!   retire(span, FreedBy::Checkpoint)  --> | c c     | --a checkpoint of a later moment--------> free
 //! ```
 //! 1. Whoever retires a span states which commit makes it durable that nothing needs the span. There is no other way for used
-//!    room to become free.
+//!    room of a store that runs to become free: `Space` frees no other span that its callers name, and what a recovery or a
+//!    repair finds to be nobody's takes an `Unclaimed`, of which such a store has none.
 //! 2. A commit that begins is a value, [`SyncBegun`] or [`Moment`], which only this module makes. What was retired before
 //!    it was made is free when it is given back, and nothing else.
 //! 3. What is retired after a pin stays until the pin is taken out and another commit has ended.

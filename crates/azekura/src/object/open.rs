@@ -17,7 +17,7 @@ use super::label::write_label;
 use super::layout::{self, DATA, ENGINE, ROOT_SEED, Record, Root, SHIFTS, Super};
 use super::recover::Replay;
 use super::small::Packs;
-use super::space::Space;
+use super::space::{Space, Unclaimed};
 use super::{Core, Options, Room, Store, degraded, keeper};
 use crate::error::{Error, Kind, Result, size, sizes};
 use crate::format::superblock::{self, Superblock};
@@ -112,7 +112,7 @@ impl Store {
         if let Some(data) = &data {
             write_label(data.as_ref(), &payload)?;
         }
-        let core = build(log, target, counts, options, &payload, None)?;
+        let (core, _) = build(log, target, counts, options, &payload, None)?;
         core.flush_devices()?;
         let mut state = Checkpoint::default();
         core.write_super(&mut state, &payload)?;
@@ -164,9 +164,20 @@ impl Store {
         journal: &Arc<dyn Storage>,
         data: Option<&Arc<dyn Storage>>,
         options: &Options,
-        (sequence, mut last): (u64, Super),
+        at: (u64, Super),
         root: &Root,
     ) -> Result<Self> {
+        Self::open_to_settle(journal, data, options, at, root).map(|(store, _)| store)
+    }
+
+    /// As [`open_at`](Self::open_at), for a repair, which settles the room before anything is changed.
+    pub(super) fn open_to_settle(
+        journal: &Arc<dyn Storage>,
+        data: Option<&Arc<dyn Storage>>,
+        options: &Options,
+        (sequence, mut last): (u64, Super),
+        root: &Root,
+    ) -> Result<(Self, Unclaimed)> {
         let geometry = last.geometry;
         let counts = Arc::default();
         let counted = Counted::over(Arc::clone(journal), &counts);
@@ -181,7 +192,7 @@ impl Store {
         if last.open && !trust.trusted {
             journal.drop_cache()?;
         }
-        let core = build(log, target, counts, options, &last, Some(root))?;
+        let (core, unclaimed) = build(log, target, counts, options, &last, Some(root))?;
         let mut replay = Replay::new(root, last.open);
         replay.at_least(last.sequence);
         let found = core.log.recover(last.start, trust, &mut |address, frame| {
@@ -213,7 +224,7 @@ impl Store {
         if last.open {
             core.scan_strides(&mut replay)?;
         }
-        core.free_the_rest(&mut replay)?;
+        core.free_the_rest(&mut replay, &unclaimed)?;
         // It may be in the cache only, with its older slot, where the next one goes, the one the device has.
         core.write_slot(sequence, &last)?;
         core.keep_for_checkpoint(0);
@@ -252,7 +263,7 @@ impl Store {
             });
         }
         tracing::debug!(records = replay.records, found = replay.found, "opened");
-        Self::start(core)
+        Ok((Self::start(core)?, unclaimed))
     }
 
     fn start(core: Core) -> Result<Self> {
@@ -495,7 +506,7 @@ pub(super) fn build(
     options: &Options,
     payload: &Super,
     root: Option<&Root>,
-) -> Result<Core> {
+) -> Result<(Core, Unclaimed)> {
     check_sectors(data.as_ref(), payload.alignment)?;
     let storage = Arc::clone(log.storage());
     let salt = payload.geometry.salt;
@@ -503,7 +514,7 @@ pub(super) fn build(
     let images = || Images::new(&storage, salt, payload.units).correcting(&corrected);
     let (source, lists) = (images(), images());
     let told = root.filter(|_| payload.root.is_some());
-    let space = Space::new(
+    let (space, unclaimed) = Space::new(
         payload.units,
         payload.group_units,
         told.map(|root| &root.groups[..]),
@@ -511,7 +522,7 @@ pub(super) fn build(
     );
     let alignment = data.alignment();
     let leaves = told.map_or_else(Vec::new, |root| root.leaves.clone());
-    Ok(Core {
+    let core = Core {
         log,
         data: Counted::over(data, &counts),
         counts,
@@ -539,7 +550,8 @@ pub(super) fn build(
         flaws: std::sync::OnceLock::new(),
         corrected,
         unsynced: AtomicU64::new(0),
-    })
+    };
+    Ok((core, unclaimed))
 }
 
 /// The slots of a superblock or label, each read by itself.

@@ -26,7 +26,7 @@ use super::id::ObjectId;
 use super::index::{EXTENT, Entry};
 use super::layout::{Record, Root, SEQUENCES_END};
 use super::limbo::FreedBy;
-use super::space::{Span, Stride};
+use super::space::{Span, Stride, Unclaimed};
 use crate::damage::{Affects, Damage};
 use crate::error::{Error, Kind, Result};
 use crate::io::aligned::AlignedBuf;
@@ -363,10 +363,10 @@ impl Core {
     }
 
     /// Step 5. What the journal and the scan found is durable before anything is put into this room: see `open_at`.
-    pub(super) fn free_the_rest(&self, replay: &mut Replay) -> Result<()> {
+    pub(super) fn free_the_rest(&self, replay: &mut Replay, unclaimed: &Unclaimed) -> Result<()> {
         let mut room = self.room.lock();
         for span in replay.freed.drain(..) {
-            room.space.add(span)?;
+            unclaimed.free(&mut room.space, span)?;
         }
         // What came and went since the checkpoint stands in strides, whose room is free in its lists.
         for (id, before) in &replay.touched {
@@ -374,14 +374,14 @@ impl Core {
                 && self.index.get(*id)? != Some(*before)
                 && let Some((span, _)) = room.left_by(*before, FreedBy::Sync)
             {
-                room.space.add(span)?;
+                unclaimed.free(&mut room.space, span)?;
             }
         }
         for id in replay.touched.keys() {
             if let Some(entry) = self.index.get(*id)?
                 && entry.kind == EXTENT
             {
-                room.space.claim(Self::span_of(entry))?;
+                unclaimed.claim(&mut room.space, Self::span_of(entry))?;
             }
         }
         let leapt = behind(replay.next)?;

@@ -47,7 +47,7 @@ use super::recover::behind;
 use super::repaired::{Doubt, Doubted, Repaired};
 use super::salvage::{Facts, Met, Small, find_segments};
 use super::settle::units_of;
-use super::space::{self, Span, Told};
+use super::space::{self, Span, Told, Unclaimed};
 use super::{Core, Options, Store};
 use crate::error::{Error, Kind, Result, size, sizes};
 use crate::format::superblock::{self, Superblock};
@@ -143,16 +143,18 @@ impl Store {
             root.groups.fill(Told::default());
             let opened = with_corrected(journal.as_ref(), &last, || {
                 let at = (sequence, last.clone());
-                Self::open_at(journal, data, &options, at, &root)
+                Self::open_to_settle(journal, data, &options, at, &root)
             });
             match opened {
-                Ok((store, corrected)) => {
+                Ok(((store, unclaimed), corrected)) => {
                     report.add_corrected(journal.as_ref(), corrected);
                     for damage in store.damage() {
                         let follows = damage.affects.to_string();
                         report.lose_more(&damage.path, damage.offset, damage.found, &follows);
                     }
-                    return store.core.finish_repair(report, trial, progress);
+                    return store
+                        .core
+                        .finish_repair(report, &unclaimed, trial, progress);
                 }
                 Err(error) if [Kind::Corrupted, Kind::Io].contains(&error.kind()) => {}
                 Err(error) => return Err(error),
@@ -166,7 +168,7 @@ impl Store {
             }
         });
         let known = Known::read(&images, &last, root, &mut report);
-        let core = rebuilt(
+        let (core, unclaimed) = rebuilt(
             journal,
             data,
             &options,
@@ -175,7 +177,7 @@ impl Store {
             lost,
             |core, facts| core.salvage(&known, facts, &mut report, progress),
         )?;
-        core.finish_repair(report, trial, progress)
+        core.finish_repair(report, &unclaimed, trial, progress)
     }
 }
 
@@ -413,7 +415,7 @@ struct Holds {
     doubt: Option<Doubt>,
 }
 
-/// Opens what is whole, has `find` put the objects into it, and makes it a store.
+/// Opens what is whole, has `find` put the objects into it, and makes it a store, the room of which is still to be settled.
 /// What stood in `unreadable` is lost.
 pub(super) fn rebuilt(
     journal: &Arc<dyn Storage>,
@@ -423,7 +425,7 @@ pub(super) fn rebuilt(
     known: &Known,
     unreadable: &[Range<u64>],
     find: impl FnOnce(&Core, &Facts) -> Result<()>,
-) -> Result<Core> {
+) -> Result<(Core, Unclaimed)> {
     let geometry = last.geometry;
     let journal_size = last.journal_size;
     let counts = Arc::default();
@@ -456,7 +458,7 @@ pub(super) fn rebuilt(
         .max();
     last.epoch = last.epoch.max((newest.unwrap_or(0) >> 32) as u32) + 1;
     let target = data_of(journal, data, options);
-    let core = build(log, target, counts, options, &last, Some(&known.root))?;
+    let (core, unclaimed) = build(log, target, counts, options, &last, Some(&known.root))?;
     core.keep_for_checkpoint(0);
     core.log.segments().finish_adoption()?;
     core.log.begin(u64::from(last.epoch) << 32)?;
@@ -475,7 +477,7 @@ pub(super) fn rebuilt(
     *core.checkpoint.lock() = state;
     core.room.lock().sequence = behind(latest)?;
     find(&core, &facts)?;
-    Ok(core)
+    Ok((core, unclaimed))
 }
 
 /// Whether a segment lies within `count` of them.
@@ -661,6 +663,7 @@ impl Core {
     fn finish_repair(
         &self,
         mut report: Repaired,
+        unclaimed: &Unclaimed,
         trial: Option<Label>,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Repaired> {
@@ -669,7 +672,7 @@ impl Core {
             self.vouch(label)?;
             return Ok(report);
         }
-        self.settle_room(&mut report)?;
+        self.settle_room(unclaimed, &mut report)?;
         self.make_checkpoint()
             .map_err(|error| self.of_journal(error))?;
         report.objects = self.index.count();

@@ -12,12 +12,12 @@ use super::index::{Entry, JOURNAL, PACKED};
 use super::layout::Pack;
 use super::repaired::Repaired;
 use super::small::Packs;
-use super::space::Span;
+use super::space::{Span, Unclaimed};
 use crate::error::Result;
 
 impl Core {
     /// Of two objects in one place none can be whole but one. What no object has is free.
-    pub(super) fn settle_room(&self, report: &mut Repaired) -> Result<()> {
+    pub(super) fn settle_room(&self, unclaimed: &Unclaimed, report: &mut Repaired) -> Result<()> {
         let units = self.room.lock().space.units();
         let mut held: Vec<(Span, ObjectId, Entry)> = Vec::new();
         let mut dropped: Vec<(ObjectId, Entry)> = Vec::new();
@@ -62,11 +62,11 @@ impl Core {
             );
             self.index.set(id, None)?;
         }
-        self.free_all_but(&kept)
+        self.free_all_but(unclaimed, &kept)
     }
 
     /// All units but those of these objects are free; packs are made of what stands together.
-    fn free_all_but(&self, kept: &[(Span, ObjectId, Entry)]) -> Result<()> {
+    fn free_all_but(&self, unclaimed: &Unclaimed, kept: &[(Span, ObjectId, Entry)]) -> Result<()> {
         let mut packs: Vec<Pack> = Vec::new();
         for (span, ..) in kept.iter().filter(|(.., entry)| entry.kind == PACKED) {
             match packs.last_mut().filter(|pack| pack.span.end() > span.unit) {
@@ -91,11 +91,11 @@ impl Core {
                 unit,
                 units: (units - unit).min(u64::from(self.group_units)) as u32,
             };
-            room.space.add(all)?;
+            unclaimed.free(&mut room.space, all)?;
             unit = all.end();
         }
         for (span, ..) in kept {
-            room.space.claim(*span)?;
+            unclaimed.claim(&mut room.space, *span)?;
         }
         room.packs = Packs::of(&packs);
         Ok(())

@@ -9,7 +9,8 @@
 //! ```
 //! 1. Writes go forward: a stride is 64 MiB where so much is free in one group, and the next one is in the same group while that
 //!    has room in a row; so new objects and updates alike stream.
-//! 2. Room that an object leaves is *in limbo* until the commit that makes that durable has ended (`limbo`).
+//! 2. Room that an object leaves is *in limbo* until the commit that makes that durable has ended (`limbo`). Only a store that is
+//!    being opened frees room otherwise: what nobody has ([`Unclaimed`]).
 //! 3. A stride is told to the journal before anything is written in it, with the sequence from which on its objects count: a
 //!    recovery scans strides, never the disk.
 //! 4. Group lists come in when they are needed: opening does not read them.
@@ -24,6 +25,10 @@ use super::limbo::{FreedBy, Limbo, Moment, SyncBegun};
 use super::runs::{Run, Runs};
 use crate::error::{Error, Kind, Result};
 use crate::log::anchor::Extent;
+
+mod unclaimed;
+
+pub use unclaimed::Unclaimed;
 
 /// Units of a stride where a group has so many: 64 MiB.
 const STRIDE_UNITS: u32 = 16 << 10;
@@ -139,20 +144,31 @@ impl std::fmt::Debug for Space {
 /// Room that was found.
 #[derive(Debug)]
 pub struct Found {
+    span: Span,
+    opened: bool,
+}
+
+impl Found {
     /// The units.
-    pub span: Span,
-    /// A stride was opened for it: to be told to the journal before anything is written.
-    pub opened: bool,
+    pub fn span(&self) -> Span {
+        self.span
+    }
+
+    /// Whether a stride was opened for it: to be told to the journal before anything is written.
+    pub fn is_in_new_stride(&self) -> bool {
+        self.opened
+    }
 }
 
 impl Space {
-    /// Of `units` units in groups of `group_units`; `told` says what is free in each, or nothing of a new store.
+    /// Of `units` units in groups of `group_units`; `told` says what is free in each, or nothing of a new store. With it comes what
+    /// a recovery needs to correct that.
     pub fn new(
         units: u64,
         group_units: u32,
         told: Option<&[Told]>,
         source: Box<dyn Source>,
-    ) -> Self {
+    ) -> (Self, Unclaimed) {
         let count = units.div_ceil(u64::from(group_units)) as usize;
         let mut space = Self {
             source,
@@ -181,7 +197,7 @@ impl Space {
             space.groups.push(group);
             space.free += u64::from(told.free);
         }
-        space
+        (space, Unclaimed::new())
     }
 
     /// Units of group `at`.
@@ -252,13 +268,17 @@ impl Space {
         }))
     }
 
-    /// The stride that was just opened for `span` could not be told: nothing is put there.
-    pub fn close_untold(&mut self, span: Span) -> Result<()> {
+    /// The stride that was just opened for this could not be told: nothing is put there.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "what was found goes back once"
+    )]
+    pub fn close_untold(&mut self, found: Found) -> Result<()> {
         self.strides.pop_back();
         for span in std::mem::take(&mut self.left) {
             self.add(span)?;
         }
-        self.add(span)
+        self.add(found.span)
     }
 
     /// Opens a stride in the next group that has a run of `units`; what the last one left goes back.
@@ -362,8 +382,9 @@ impl Space {
         Ok(())
     }
 
-    /// Gives back units that hold nothing. Units that are free stay so.
-    pub fn add(&mut self, span: Span) -> Result<()> {
+    /// Gives back units that hold nothing. Units that are free stay so. Of a store that runs: what left limbo, or was never given
+    /// away.
+    fn add(&mut self, span: Span) -> Result<()> {
         self.each_group(span, |space, at, run| {
             let limit = space.limit(at);
             let group = &mut space.groups[at];
@@ -378,8 +399,8 @@ impl Space {
         })
     }
 
-    /// Takes units out, free or not: recovery found an object there.
-    pub fn claim(&mut self, span: Span) -> Result<()> {
+    /// Takes units out, free or not.
+    fn claim(&mut self, span: Span) -> Result<()> {
         self.each_group(span, |space, at, run| {
             let limit = space.limit(at);
             let group = &mut space.groups[at];

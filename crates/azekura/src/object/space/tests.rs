@@ -19,7 +19,7 @@ impl Source for Nothing {
 }
 
 fn space(units: u64, group: u32) -> Space {
-    Space::new(units, group, None, Box::new(Nothing))
+    Space::new(units, group, None, Box::new(Nothing)).0
 }
 
 #[test]
