@@ -10,6 +10,8 @@ use azekura::io::Storage;
 use azekura::io::counted::{Counted, Counts};
 use azekura::io::memory::Memory;
 use azekura::object::{ObjectId, Options, Store, StoreReader};
+use azekura::testkit::suite::demand;
+use azekura::testkit::tried;
 
 use super::{id, value};
 
@@ -51,6 +53,7 @@ fn a_get_after_a_crash_reads_the_data_once() {
         &[one - 72, one + 1],
         &[2 * one + 5000],
     ];
+    let mut opened = 0;
     for lens in lens {
         let (bytes, put) = killed(lens);
         let filled = put * lens.iter().sum::<usize>() as u64 / lens.len() as u64;
@@ -68,9 +71,11 @@ fn a_get_after_a_crash_reads_the_data_once() {
         assert_eq!(reader.count(), put);
         let read = counts.bytes_read.load(Ordering::Relaxed);
         let most = (CAPACITY - JOURNAL) * 13 / 10 + 2 * JOURNAL;
-        azekura::testkit::tried(&format!(
+        tried(&format!(
             "a get after a crash, objects of {lens:?}: {read} bytes read of {CAPACITY}"
         ));
         assert!(read <= most, "{lens:?}: {read} bytes read, at most {most}");
+        opened += 1;
     }
+    demand(opened, 6, "stores that are looked at after a crash");
 }
