@@ -22,13 +22,13 @@ use data_encoding::{BASE64, HEXLOWER, HEXLOWER_PERMISSIVE};
 #[derive(clap::Args, Clone, Copy, Debug, Default)]
 pub(crate) struct Coding {
     /// Keys and values are hexadecimal digits, in arguments and results
-    #[arg(long, help_heading = "Text", conflicts_with_all = ["base64", "escape"])]
+    #[arg(long, global = true, help_heading = "Text", conflicts_with_all = ["base64", "escape"])]
     hex: bool,
     /// Keys and values are base64, in arguments and results
-    #[arg(long, help_heading = "Text", conflicts_with = "escape")]
+    #[arg(long, global = true, help_heading = "Text", conflicts_with = "escape")]
     base64: bool,
     /// Arguments hold escapes (\\ \t \n \r \xHH), as results always do
-    #[arg(long, help_heading = "Text")]
+    #[arg(long, global = true, help_heading = "Text")]
     escape: bool,
 }
 
