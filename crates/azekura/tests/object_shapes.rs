@@ -28,6 +28,9 @@ struct Tried {
     cuts: u64,
     deaths: u64,
     second: u64,
+    /// Changes of the lives that were crashed: taken, and refused by a full store.
+    taken: u64,
+    refused: u64,
 }
 
 /// Crashes a life at so many events.
@@ -38,6 +41,8 @@ fn crash(life: &mut Life<'_>, count: usize, tried: &mut Tried, is_first: bool) {
         random: 3,
         ..Limits::default()
     };
+    tried.taken += life.taken();
+    tried.refused += life.refused;
     let mut replay = life.disk.replay();
     for at in life.moments(count) {
         replay.advance_to(at);
@@ -109,6 +114,8 @@ fn a_crash_of_a_store_of_any_shape_leaves_what_was_acknowledged() {
     tried_at_least(tried.cuts, 29_000, "cuts of the power");
     tried_at_least(tried.deaths, 8800, "deaths of the process");
     tried_at_least(tried.second, 24_000, "of them in a second life");
+    tried_at_least(tried.taken, 55_000, "changes taken");
+    tried_at_least(tried.refused, 400, "changes refused by full stores");
 }
 
 /// Stores that are nearly full of small objects in packs, most of which are removed then: checkpoints empty sparse packs, and

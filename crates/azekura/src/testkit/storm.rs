@@ -17,6 +17,10 @@
 //! 4. The store's own check is content, and it takes further changes; in one state of four from several threads, beside upkeep.
 //! 5. A follower is shown every put since its beginning, in the order of each key.
 //!
+//! A call may be refused as full only where the engine's promise lets it: a removal, a batch of removals, a clear, a sync, upkeep and
+//! a value no longer than the one that it replaces ([`Promise::replaces`]) never are, and nothing is in a store that cannot be full
+//! ([`Engine::is_ample`]). What was taken and what was refused is counted ([`Answers`]): who runs storms demands so much of it.
+//!
 //! A store has its background worker or not. The worker is a thread of the schedule, from the store's opening to its close.
 //!
 //! An engine joins with [`Engine`] and [`Store`], a page of code. Built with `--cfg azekura_weave` only.
@@ -36,6 +40,8 @@ use crate::io::sim::SimDisk;
 const SECOND_LIFE_ONE_IN: u64 = 4;
 const SECOND_WRITERS: u32 = 2;
 const SECOND_CHANGES: u32 = 8;
+/// Changes in a batch.
+const BATCH_MAX: u32 = 4;
 /// At so many of the moments of a store that has a worker, the store after the crash has one, too. It costs thousands of turns.
 const SECOND_WORKER_ONE_IN: u64 = 8;
 /// Lengths at which encodings change, or frames take a word more: of so many below each, one is drawn.
@@ -81,6 +87,8 @@ pub trait Engine {
     fn close(&self, store: Self::Store) -> Result<()>;
     /// What it promises.
     fn promise(&self) -> Promise;
+    /// Whether it has room for a run of this shape whatever comes: then nothing may be refused.
+    fn is_ample(&self, shape: &Shape) -> bool;
 }
 
 /// What an engine promises beyond the rest.
@@ -92,6 +100,28 @@ pub struct Promise {
     pub one_history: bool,
     /// Everything can be removed at once.
     pub clears: bool,
+    /// A full store takes a value that is no longer than the one that it replaces.
+    pub replaces: bool,
+}
+
+/// What a store answered to changes that it was asked for: puts, removals and batches, the first filling included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Answers {
+    /// Changes that were acknowledged.
+    pub taken: u64,
+    /// Changes that were refused, since the store was full.
+    pub refused: u64,
+}
+
+impl Answers {
+    /// The sum, field by field.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            taken: self.taken + other.taken,
+            refused: self.refused + other.refused,
+        }
+    }
 }
 
 /// The size of a run.
@@ -138,6 +168,11 @@ impl Shape {
             edge_one_in: *random.choose(&[0, 4, 8]),
             has_worker: random.one_in(2),
         }
+    }
+
+    /// The most keys that writers put.
+    pub fn puts_max(&self) -> u32 {
+        self.writers * self.changes * BATCH_MAX
     }
 
     /// The length of a value.
@@ -202,6 +237,12 @@ struct History {
     clears: Mutex<Vec<Span>>,
     syncs: Mutex<Vec<Span>>,
     batches: AtomicU64,
+    /// Nothing may be refused.
+    is_ample: bool,
+    /// Clears that were begun: what they remove is not there to be replaced.
+    clears_begun: AtomicU64,
+    taken: AtomicU64,
+    refused: AtomicU64,
 }
 
 /// The bytes of a version of a key: short ones say nothing, and may be of several.
@@ -214,15 +255,26 @@ fn value(key: u32, version: u32, len: usize) -> Vec<u8> {
 }
 
 impl History {
-    fn new(disk: &SimDisk, keys: u32, promise: Promise) -> Self {
+    fn new(disk: &SimDisk, shape: &Shape, promise: Promise, is_ample: bool) -> Self {
         Self {
             disk: disk.clone(),
             promise,
             clock: AtomicU64::new(0),
-            keys: (0..keys).map(|_| Mutex::default()).collect(),
+            keys: (0..shape.keys).map(|_| Mutex::default()).collect(),
             clears: Mutex::default(),
             syncs: Mutex::default(),
             batches: AtomicU64::new(0),
+            is_ample,
+            clears_begun: AtomicU64::new(0),
+            taken: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+        }
+    }
+
+    fn answers(&self) -> Answers {
+        Answers {
+            taken: self.taken.load(Ordering::SeqCst),
+            refused: self.refused.load(Ordering::SeqCst),
         }
     }
 
@@ -233,16 +285,31 @@ impl History {
         }
     }
 
-    /// Does something; its span. `None`: the store is full and refused it; it is not tried again, and no state may show it.
-    fn span(&self, act: impl FnOnce() -> Result<()>) -> Option<Span> {
+    /// Does something that no store refuses; its span.
+    fn span(&self, what: &str, act: impl FnOnce() -> Result<()>) -> Span {
         let began = self.now();
-        let done = act();
-        let ended = self.now();
-        match done {
-            Ok(()) => Some(Span { began, ended }),
-            Err(error) if error.kind() == Kind::Full => None,
-            Err(error) => panic!("refused: {error}"),
+        if let Err(error) = act() {
+            panic!("{what} is refused: {error}");
         }
+        let ended = self.now();
+        Span { began, ended }
+    }
+
+    /// Whether not even a full store may refuse these changes, which were just asked for: they remove, or replace what was there
+    /// by no more.
+    fn is_owed(&self, changes: &[(u32, Option<(u32, usize)>)]) -> bool {
+        if changes.iter().all(|(_, put)| put.is_none()) {
+            return true;
+        }
+        let [(key, Some((_, len)))] = changes else {
+            return false;
+        };
+        let present = self.keys[*key as usize]
+            .lock()
+            .last()
+            .and_then(|did| did.put);
+        let replaced = present.is_some_and(|(_, present)| *len <= present);
+        self.promise.replaces && replaced && self.clears_begun.load(Ordering::SeqCst) == 0
     }
 
     /// Makes changes of one writer's keys, and notes them.
@@ -256,9 +323,28 @@ impl History {
             .map(|(key, put)| (*key, put.map(|(version, len)| value(*key, version, len))))
             .collect();
         let batch = (changes.len() > 1).then(|| self.batches.fetch_add(1, Ordering::SeqCst) as u32);
-        let Some(span) = self.span(|| act(&made)) else {
-            return;
+        let began = self.now();
+        let done = act(&made);
+        let ended = self.now();
+        match done {
+            Ok(()) => self.taken.fetch_add(1, Ordering::SeqCst),
+            // It is not tried again, and no state may show it.
+            Err(error) if error.kind() == Kind::Full => {
+                assert!(
+                    !self.is_ample,
+                    "{changes:?} refused with room left: {error}"
+                );
+                let is_owed = self.is_owed(changes);
+                assert!(
+                    !is_owed,
+                    "{changes:?} refused, which takes no room: {error}"
+                );
+                self.refused.fetch_add(1, Ordering::SeqCst);
+                return;
+            }
+            Err(error) => panic!("{changes:?} refused: {error}"),
         };
+        let span = Span { began, ended };
         for (key, put) in changes {
             let put = *put;
             self.keys[*key as usize]
@@ -408,8 +494,10 @@ fn write(store: &dyn Store, history: &History, shape: &Shape, writer: u32, seed:
             }
             2..4 => {
                 let mut changes = BTreeMap::new();
-                for _ in 0..2 + random.below(3) {
-                    let put = (!random.one_in(4)).then(|| (version, shape.len(&mut random)));
+                let removed_one_in = *random.choose(&[1, 4, 4, 4]);
+                for _ in 0..2 + random.below(u64::from(BATCH_MAX) - 1) {
+                    let put =
+                        (!random.one_in(removed_one_in)).then(|| (version, shape.len(&mut random)));
                     changes.insert(choose(&mut random), put);
                 }
                 let changes: Vec<_> = changes.into_iter().collect();
@@ -492,8 +580,8 @@ fn run(lead: &Lead, store: &dyn Store, history: &History, shape: &Shape, seed: u
             let mut random = Random::new(!seed ^ u64::from(syncer));
             for _ in (syncer..shape.syncs).step_by(2) {
                 idle(random.below(200));
-                let span = history.span(|| store.sync());
-                history.syncs.lock().extend(span);
+                let span = history.span("a sync", || store.sync());
+                history.syncs.lock().push(span);
             }
         });
     }
@@ -501,18 +589,16 @@ fn run(lead: &Lead, store: &dyn Store, history: &History, shape: &Shape, seed: u
         let mut random = Random::new(seed ^ 0x0c1e);
         for _ in 0..shape.clears.min(u32::from(history.promise.clears) * 8) {
             idle(random.below(400));
-            let span = history.span(|| store.clear());
-            history.clears.lock().extend(span);
+            history.clears_begun.fetch_add(1, Ordering::SeqCst);
+            let span = history.span("a clear", || store.clear());
+            history.clears.lock().push(span);
         }
     });
     threads.add(move || {
         let mut random = Random::new(seed ^ 0x0bee);
         for _ in 0..shape.upkeep {
             idle(random.below(150));
-            match store.upkeep(&mut random) {
-                Err(error) if error.kind() != Kind::Full => panic!("upkeep refused: {error}"),
-                _ => {}
-            }
+            history.span("upkeep", || store.upkeep(&mut random));
         }
     });
     threads.add(move || {
@@ -572,15 +658,15 @@ fn fill(store: &dyn Store, history: &History, shape: &Shape, random: &mut Random
             many => store.batch(many),
         });
     }
-    let span = history.span(|| store.sync());
-    history.syncs.lock().extend(span);
+    let span = history.span("a sync", || store.sync());
+    history.syncs.lock().push(span);
 }
 
 /// One run of `shape` on a new store of `engine`, and every state that `config` chooses of it; the counts.
 ///
 /// # Panics
-/// With seed, shape, event and choice, if a state is none that may be.
-pub fn storm<E: Engine>(config: &Config, engine: &E, shape: &Shape) -> (Counts, Tried) {
+/// With seed, shape, event and choice, if a state is none that may be, or a change is refused that may not be.
+pub fn storm<E: Engine>(config: &Config, engine: &E, shape: &Shape) -> (Counts, Tried, Answers) {
     let seed = config.seed;
     let slot: Mutex<Option<History>> = Mutex::new(None);
     let tried = Mutex::new(Tried::default());
@@ -590,7 +676,7 @@ pub fn storm<E: Engine>(config: &Config, engine: &E, shape: &Shape) -> (Counts, 
     };
     let workload = |disk: &SimDisk, ledger: &Ledger| {
         let mut random = Random::new(seed);
-        let history = History::new(disk, shape.keys, engine.promise());
+        let history = History::new(disk, shape, engine.promise(), engine.is_ample(shape));
         let has_worker = shape.has_worker;
         let ran = schedule::lead(seed, |lead| {
             let mut store = engine.create(disk, has_worker).expect("a new store");
@@ -625,7 +711,8 @@ pub fn storm<E: Engine>(config: &Config, engine: &E, shape: &Shape) -> (Counts, 
         };
         what.map_err(|what| format!("{what}; {shape:?}"))
     });
-    (counts, tried.into_inner())
+    let answers = slot.into_inner().map(|history| history.answers());
+    (counts, tried.into_inner(), answers.unwrap_or_default())
 }
 
 /// Opens what a crash left, judges it, and has it go on; with a background worker if there is a lead.
@@ -644,17 +731,27 @@ fn verify<E: Engine>(
     if let Some(damage) = store.damage().map_err(fail)? {
         return Err(format!("it is damaged: {damage}"));
     }
-    match store.put(0, b"after the crash").and_then(|()| store.sync()) {
-        Err(error) if error.kind() == Kind::Full => return Ok(digest),
-        other => other.map_err(fail)?,
-    }
-    if store.get(0).map_err(fail)?.as_deref() != Some(b"after the crash") {
+    let refused = |what: &str| {
+        let what = format!("{what} is refused after a crash");
+        move |error: crate::Error| format!("{what}: {error}")
+    };
+    let wanted = match store.put(0, b"after the crash") {
+        Err(error) if error.kind() == Kind::Full && !history.is_ample => {
+            store.remove(0).map_err(refused("a removal"))?;
+            None
+        }
+        put => {
+            put.map_err(refused("a put"))?;
+            Some(&b"after the crash"[..])
+        }
+    };
+    store.sync().map_err(refused("a sync"))?;
+    if store.get(0).map_err(fail)?.as_deref() != wanted {
         return Err("it does not go on".to_owned());
     }
     if digest.is_multiple_of(SECOND_LIFE_ONE_IN) {
-        let keys = history.keys.len() as u32;
-        live_on(&store, keys, digest, lead)?;
-        store.sync().map_err(fail)?;
+        live_on(&store, history, digest, lead)?;
+        store.sync().map_err(refused("a sync"))?;
         if let Some(damage) = store.damage().map_err(fail)? {
             return Err(format!("it is damaged after it went on: {damage}"));
         }
@@ -665,10 +762,11 @@ fn verify<E: Engine>(
 /// Several threads change what a crash left, beside upkeep; each finds what it left.
 fn live_on(
     store: &dyn Store,
-    keys: u32,
+    history: &History,
     seed: u64,
     lead: Option<&Lead>,
 ) -> std::result::Result<(), String> {
+    let keys = history.keys.len() as u32;
     let mut threads = Threads::default();
     for thread in 0..SECOND_WRITERS {
         threads.add(move || {
@@ -684,8 +782,12 @@ fn live_on(
                     None => store.remove(key),
                 };
                 match done {
-                    Err(error) if error.kind() == Kind::Full => drop(left.remove(&key)),
-                    Err(error) => panic!("refused after a crash: {error}"),
+                    Err(error)
+                        if error.kind() == Kind::Full && new.is_some() && !history.is_ample =>
+                    {
+                        drop(left.remove(&key));
+                    }
+                    Err(error) => panic!("{new:?} refused after a crash: {error}"),
                     Ok(()) => drop(left.insert(key, new)),
                 }
                 point();
@@ -699,9 +801,8 @@ fn live_on(
     threads.add(move || {
         let mut random = Random::new(!seed);
         for _ in 0..3 {
-            match store.upkeep(&mut random) {
-                Err(error) if error.kind() != Kind::Full => panic!("upkeep refused: {error}"),
-                _ => {}
+            if let Err(error) = store.upkeep(&mut random) {
+                panic!("upkeep is refused after a crash: {error}");
             }
         }
     });

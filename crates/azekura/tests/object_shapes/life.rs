@@ -1,7 +1,8 @@
 //! The shape of an object store, drawn from a seed, and one life of it: from an open to a crash.
 //!
 //! A life records each change with the events of the disk between which it happened, and what it syncs. So it knows for each
-//! event which states of each object a power cut or a death may leave, and verifies a store against them.
+//! event which states of each object a power cut or a death may leave, and verifies a store against them. A store may be full,
+//! and then refuses puts, and batches with puts; a removal, a sync, a checkpoint or a snapshot that is refused is a failure.
 //!
 //! It does not know which crashes are tried.
 
@@ -171,6 +172,8 @@ pub(crate) struct Life<'s> {
     pub(crate) ops: Vec<Op>,
     /// The event at which so many operations were durable.
     pub(crate) synced: Vec<(usize, usize)>,
+    /// How many changes the full store refused.
+    pub(crate) refused: u64,
     /// The events of checkpoints.
     pub(crate) checkpoints: Vec<(usize, usize)>,
     pub(crate) begin: usize,
@@ -194,6 +197,7 @@ impl<'s> Life<'s> {
             start,
             ops: Vec::new(),
             synced: Vec::new(),
+            refused: 0,
             checkpoints: Vec::new(),
             begin,
             end: begin,
@@ -226,7 +230,12 @@ impl<'s> Life<'s> {
         let is_acknowledged = match &done {
             Ok(true) => true,
             Ok(false) => return true,
-            Err(error) if error.kind() == Kind::Full => return true,
+            Err(error) if error.kind() == Kind::Full => {
+                let takes_room = sets.values().any(Option::is_some);
+                assert!(takes_room, "a removal of {sets:?} is refused: {error}");
+                self.refused += 1;
+                return true;
+            }
             Err(error) if matches!(error.kind(), Kind::Io | Kind::Poisoned) => false,
             Err(error) => panic!("{error}"),
         };
@@ -250,6 +259,17 @@ impl<'s> Life<'s> {
         done.is_ok() || self.disk.faults().struck() > 0
     }
 
+    /// That is refused for no other reason than a write that failed before.
+    fn is_poisoned(&self, what: &str, error: &azekura::Error) {
+        let is_poisoned = error.kind() == Kind::Poisoned && self.disk.faults().struck() > 0;
+        assert!(is_poisoned, "{what} is refused: {error}");
+    }
+
+    /// Changes that were acknowledged.
+    pub(crate) fn taken(&self) -> u64 {
+        self.ops.iter().filter(|op| op.is_acknowledged).count() as u64
+    }
+
     pub(crate) fn is_synced(&mut self) {
         self.synced.push((self.disk.events(), self.ops.len()));
     }
@@ -268,10 +288,7 @@ impl<'s> Life<'s> {
         let before = self.disk.events();
         match store.checkpoint() {
             Ok(()) => self.is_synced(),
-            Err(error) => assert!(
-                matches!(error.kind(), Kind::Full | Kind::Poisoned),
-                "{error}"
-            ),
+            Err(error) => self.is_poisoned("a checkpoint", &error),
         }
         self.checkpoints.push((before, self.disk.events()));
     }
@@ -295,8 +312,9 @@ impl<'s> Life<'s> {
             let n = self.random.below(ids);
             let takes_more = match self.random.below(40) {
                 0..2 => {
-                    if store.sync().is_ok() {
-                        self.is_synced();
+                    match store.sync() {
+                        Ok(()) => self.is_synced(),
+                        Err(error) => self.is_poisoned("a sync", &error),
                     }
                     true
                 }
@@ -305,8 +323,9 @@ impl<'s> Life<'s> {
                     true
                 }
                 5 => {
-                    if let Ok(snapshot) = store.snapshot() {
-                        held.push((snapshot, self.now.clone()));
+                    match store.snapshot() {
+                        Ok(snapshot) => held.push((snapshot, self.now.clone())),
+                        Err(error) => self.is_poisoned("a snapshot", &error),
                     }
                     true
                 }
@@ -318,9 +337,10 @@ impl<'s> Life<'s> {
                 }
                 8 if self.disk.faults().struck() == 0 => {
                     held.clear();
-                    if store.close().is_ok() {
-                        self.is_synced();
+                    if let Err(error) = store.close() {
+                        panic!("a close is refused: {error}");
                     }
+                    self.is_synced();
                     store = self.shape.open(&self.disk).unwrap();
                     true
                 }

@@ -16,7 +16,7 @@ use azekura::record::hash::{self, Compression, HashDb};
 use azekura::testkit::configuration::{Within, hash_options};
 use azekura::testkit::crash::{Config, Counts};
 use azekura::testkit::schedule::{Tried, lead};
-use azekura::testkit::storm::{Engine, Promise, Shape, Store, storm};
+use azekura::testkit::storm::{Answers, Engine, Promise, Shape, Store, storm};
 use azekura::testkit::suite::{demand, share, third, tried_at_least};
 use azekura::testkit::{Random, round_seed};
 use azekura::{Durability, Edit, Engine as _, Persistent, Result};
@@ -51,22 +51,44 @@ fn storms<E: Engine>(
     runs: u64,
     cuts_max: usize,
     mut one: impl FnMut(&mut Random) -> (E, Shape),
-) -> (Counts, Tried) {
+) -> (Counts, Tried, Answers) {
     let first = round_seed();
     // One seed again: its number in STORM_SEED.
     let only = std::env::var("STORM_SEED").ok();
     let only: Option<u64> = only.and_then(|seed| seed.parse().ok());
     let seeds = only.map_or(first..first + third(runs), |seed| seed..seed + 1);
-    seeds.fold((Counts::default(), Tried::default()), |sum, seed| {
+    seeds.fold(Default::default(), |sum: (Counts, Tried, Answers), seed| {
         let (engine, shape) = one(&mut Random::new(!seed));
-        let (counts, tried) = storm(&config(seed, cuts_max), &engine, &shape);
-        (sum.0.plus(counts), sum.1.plus(tried))
+        let (counts, tried, answers) = storm(&config(seed, cuts_max), &engine, &shape);
+        assert!(
+            answers.taken > 0,
+            "seed {seed}: nothing is taken, {shape:?}"
+        );
+        (sum.0.plus(counts), sum.1.plus(tried), sum.2.plus(answers))
     })
 }
 
-/// So many states; and of the turns so many were the background worker's, so it took part.
-fn tried((counts, tried): (Counts, Tried), states_least: u64, turns_least: u64, what: &str) {
+/// So many states; of the turns so many were the background worker's, so it took part; and so many changes were taken. Some of
+/// `full_least` were refused: some of the stores were full.
+fn tried(
+    (counts, tried, answers): (Counts, Tried, Answers),
+    states_least: u64,
+    turns_least: u64,
+    taken_least: u64,
+    full_least: u64,
+    what: &str,
+) {
     demand(states(&counts), third(states_least), what);
+    demand(
+        answers.taken,
+        third(taken_least),
+        &format!("changes taken before {what}"),
+    );
+    demand(
+        answers.refused,
+        full_least / 3,
+        &format!("changes refused before {what}"),
+    );
     let what = format!(
         "turns of the background worker among {} of {what}",
         tried.turns
@@ -79,28 +101,39 @@ fn sync_interval(random: &mut Random) -> Option<Duration> {
     random.one_in(4).then_some(Duration::ZERO)
 }
 
+/// Segments that a hash file takes at most beside live bytes: what waits for a checkpoint, images, reserves, open ones of writers.
+const HASH_BESIDE: u64 = 160;
+/// Its room for each live byte: twice the space ratio and an interval, and as much again for segments that are not filled.
+const HASH_SPACE: u64 = 16;
+
 /// A hash file of some configuration, on a disk of so many bytes if they are few.
 struct Hash(hash::Options, Option<u64>);
 
 impl Hash {
     fn draw(random: &mut Random) -> Self {
-        let segment_size = *random.choose(&[4096, 4096, 16 << 10, 64 << 10, 256 << 10, 1 << 20]);
-        let is_small = segment_size <= 16 << 10 && random.one_in(2);
-        let disk_size = is_small.then(|| segment_size * (50 + random.below(150)));
         let options = hash::Options {
-            segment_size,
-            compression: *random.choose(&[Compression::None, Compression::None, Compression::Lz4]),
-            space_ratio: *random.choose(&[1.1, 1.6, 3.0]),
-            durability: *random.choose(&[
-                Durability::Process,
-                Durability::Process,
-                Durability::Power,
-            ]),
             sync_interval: sync_interval(random),
-            capacity: SimDisk::FILE_SIZE_MAX,
-            ..hash_options(&mut random.clone(), &Within::bytes(SimDisk::FILE_SIZE_MAX))
+            ..hash_options(random, &Within::bytes(SimDisk::FILE_SIZE_MAX))
         };
+        let segment_size = options.segment_size;
+        let is_small = options.capacity == SimDisk::FILE_SIZE_MAX
+            && (1..=16 << 10).contains(&segment_size)
+            && random.one_in(2);
+        let disk_size = is_small.then(|| segment_size * (50 + random.below(150)));
         Self(options, disk_size)
+    }
+
+    /// One that is not full.
+    fn draw_roomy(random: &mut Random) -> Self {
+        let Self(options, _) = Self::draw(random);
+        let capacity = SimDisk::FILE_SIZE_MAX;
+        Self(
+            hash::Options {
+                capacity,
+                ..options
+            },
+            None,
+        )
     }
 
     fn options(&self, background: bool) -> hash::Options {
@@ -146,7 +179,20 @@ impl Engine for Hash {
             durable: self.0.durability == Durability::Power,
             one_history: true,
             clears: true,
+            // Of what is compressed, a shorter value may be the longer one.
+            replaces: self.0.compression == Compression::None,
         }
+    }
+
+    fn is_ample(&self, shape: &Shape) -> bool {
+        let segment_size = match self.0.segment_size {
+            0 => (self.0.capacity / 512).max(4096),
+            size => size,
+        };
+        let first = u64::from(shape.keys) * (shape.first_max as u64 + 32);
+        let changed = u64::from(shape.keys.min(shape.puts_max())) * (shape.len_max as u64 + 32);
+        let most = HASH_BESIDE * segment_size + HASH_SPACE * (first + changed);
+        self.1.is_none() && most <= self.0.capacity
     }
 }
 
@@ -232,6 +278,9 @@ impl Store for File {
     }
 }
 
+/// Room of an object store for each byte that is live or under way: what was replaced is free after a sync, and there are pieces.
+const OBJECT_SPACE: u64 = 4;
+
 /// An object store of some configuration, on one device or two.
 struct Objects {
     options: object::Options,
@@ -241,11 +290,16 @@ struct Objects {
 }
 
 impl Objects {
+    /// Direct access is of files: the simulated disk has none.
     fn draw(random: &mut Random) -> Self {
+        let sync_every = random.one_in(4).then(|| random.below(6));
+        let devices = 1 + random.below(2) as u32;
+        let journal: u64 = *random.choose(&[512 << 10, 1 << 20]);
+        let data = *random.choose(&[256 << 10, 512 << 10, 1 << 20, 3 << 20, 7 << 20]);
         Self {
             options: object::Options {
-                capacity: *random.choose(&[2 << 20, 4 << 20, 8 << 20]),
-                journal_size: Some(*random.choose(&[512 << 10, 1 << 20])),
+                capacity: if devices == 1 { data + journal } else { data },
+                journal_size: Some(journal),
                 group_size: Some(*random.choose(&[128 << 10, 256 << 10])),
                 small_max: *random.choose(&[0, 300, 2048, 4096, 60_000]),
                 durability: *random.choose(&[
@@ -254,9 +308,10 @@ impl Objects {
                     Durability::Power,
                 ]),
                 sync_interval: sync_interval(random),
+                sync_every,
                 ..object::Options::default()
             },
-            devices: 1 + random.below(2) as u32,
+            devices,
             has_snapshots: !random.one_in(4),
         }
     }
@@ -324,10 +379,27 @@ impl Engine for Objects {
 
     fn promise(&self) -> Promise {
         Promise {
-            durable: self.options.durability == Durability::Power,
+            durable: self.options.durability == Durability::Power
+                || self.options.sync_every == Some(0),
             one_history: false,
             clears: true,
+            // A value goes to another place.
+            replaces: false,
         }
+    }
+
+    fn is_ample(&self, shape: &Shape) -> bool {
+        let journal = self.options.journal_size.unwrap_or_default();
+        let data = match self.devices {
+            1 => self.options.capacity - journal,
+            _ => self.options.capacity,
+        };
+        let units = |len: usize| (len as u64 + 200).div_ceil(4096) * 4096;
+        let under_way = u64::from(shape.writers) * 4 * units(shape.len_max);
+        let first = u64::from(shape.keys) * units(shape.first_max);
+        let changed = u64::from(shape.keys.min(shape.puts_max())) * units(shape.len_max);
+        let is_in_journal = u64::from(shape.keys) * 250 <= journal / 4;
+        !self.has_snapshots && OBJECT_SPACE * (first + changed + under_way) <= data && is_in_journal
     }
 }
 
@@ -403,7 +475,7 @@ impl Store for Held {
 fn a_hash_file_that_threads_use_loses_nothing_in_a_crash() {
     let ran = storms(72, 2, |random| (Hash::draw(random), Shape::draw(random)));
     let what = "crashes of a hash file that threads use";
-    tried(ran, 1800, 30_000, what);
+    tried(ran, 1800, 30_000, 4000, 30, what);
 }
 
 /// Few changes of several threads, each of which returns when it is durable: their syncs are shared, and what one thread appends
@@ -411,11 +483,10 @@ fn a_hash_file_that_threads_use_loses_nothing_in_a_crash() {
 #[test]
 fn a_change_that_waited_for_a_shared_sync_survives_loss_of_power() {
     let ran = storms(75, 10, |random| {
-        let mut engine = Hash::draw(random);
+        let mut engine = Hash::draw_roomy(random);
         engine.0.durability = Durability::Power;
         // With the longer values nearly every change opens a segment while others sync.
         engine.0.segment_size = *random.choose(&[4096, 4096, 64 << 10]);
-        engine.1 = None;
         let shape = Shape {
             keys: 4,
             writers: 4,
@@ -431,7 +502,7 @@ fn a_change_that_waited_for_a_shared_sync_survives_loss_of_power() {
         };
         (engine, shape)
     });
-    tried(ran, 4500, 3000, "crashes around shared syncs");
+    tried(ran, 4500, 3000, 1500, 0, "crashes around shared syncs");
 }
 
 /// So many keys that the background worker is loading some of them whenever all is cleared; readers and writers do, too.
@@ -453,18 +524,17 @@ fn a_cleared_file_that_was_just_opened_stays_clear() {
         };
         (Hash::draw(random), shape)
     });
-    tried(ran, 450, 30_000, "crashes around a clear");
+    tried(ran, 450, 30_000, 1000, 0, "crashes around a clear");
 }
 
 /// Writers fill one small segment after the other, which the background worker and upkeep clean meanwhile.
 #[test]
 fn records_that_are_updated_while_their_segments_are_cleaned_stay_so() {
     let ran = storms(300, 1, |random| {
-        let mut engine = Hash::draw(random);
+        let mut engine = Hash::draw_roomy(random);
         engine.0.segment_size = 4096;
         engine.0.space_ratio = 1.1;
         engine.0.compression = Compression::None;
-        engine.1 = None;
         let shape = Shape {
             keys: *random.choose(&[6, 12, 60]),
             writers: 3,
@@ -481,7 +551,7 @@ fn records_that_are_updated_while_their_segments_are_cleaned_stay_so() {
         (engine, shape)
     });
     let what = "crashes among segments that are cleaned";
-    tried(ran, 1800, 90_000, what);
+    tried(ran, 1800, 90_000, 150_000, 0, what);
 }
 
 /// Values of all lengths at which frames are encoded otherwise, each put over another: what is drafted and given up leaves a
@@ -489,10 +559,9 @@ fn records_that_are_updated_while_their_segments_are_cleaned_stay_so() {
 #[test]
 fn values_of_edge_lengths_that_threads_put_over_each_other_survive() {
     let ran = storms(36, 1, |random| {
-        let mut engine = Hash::draw(random);
+        let mut engine = Hash::draw_roomy(random);
         engine.0.segment_size = *random.choose(&[256 << 10, 512 << 10]);
         engine.0.compression = Compression::None;
-        engine.1 = None;
         let shape = Shape {
             keys: 6,
             writers: 2,
@@ -508,7 +577,14 @@ fn values_of_edge_lengths_that_threads_put_over_each_other_survive() {
         };
         (engine, shape)
     });
-    tried(ran, 600, 600, "crashes among values of edge lengths");
+    tried(
+        ran,
+        600,
+        600,
+        1800,
+        0,
+        "crashes among values of edge lengths",
+    );
 }
 
 #[test]
@@ -519,7 +595,7 @@ fn an_object_store_that_threads_use_loses_nothing_in_a_crash() {
         (Objects::draw(random), Shape { keys, ..shape })
     });
     let what = "crashes of an object store that threads use";
-    tried(ran, 3000, 300, what);
+    tried(ran, 3000, 300, 4000, 30, what);
 }
 
 /// As for the hash file, also where the data has a device of its own: what is put while that one works for another is not part of
@@ -548,7 +624,7 @@ fn an_object_that_waited_for_a_shared_sync_survives_loss_of_power() {
         (engine, shape)
     });
     let what = "crashes of an object store around shared syncs";
-    tried(ran, 4500, 300, what);
+    tried(ran, 4500, 300, 1300, 0, what);
 }
 
 /// A store that is nearly full, where packs of so many small objects become sparse while one checkpoint follows the other, objects
@@ -588,13 +664,13 @@ fn among_sparse_packs(random: &mut Random, keys: u32) -> (Objects, Shape) {
 #[test]
 fn hundreds_of_small_objects_survive_while_packs_become_sparse() {
     let ran = storms(18, 12, |random| among_sparse_packs(random, 600));
-    tried(ran, 1500, 6, "crashes among sparse packs");
+    tried(ran, 1500, 6, 10_000, 90, "crashes among sparse packs");
 }
 
 #[test]
 fn thousands_of_small_objects_survive_while_packs_become_sparse() {
     let ran = storms(12, 3, |random| among_sparse_packs(random, 4000));
-    tried(ran, 300, 6, "crashes among many sparse packs");
+    tried(ran, 300, 6, 7000, 30, "crashes among many sparse packs");
 }
 
 #[test]
@@ -619,9 +695,10 @@ fn a_seed_decides_all_that_threads_and_a_worker_do() {
                 has_worker: true,
                 ..Shape::draw(&mut random)
             };
-            let (counts, tried) = storm(&config(seed, 1), &Hash::draw(&mut random), &shape);
+            let (counts, tried, answers) =
+                storm(&config(seed, 1), &Hash::draw(&mut random), &shape);
             assert!(tried.turns_of_started > 0, "the worker takes part");
-            (counts, tried)
+            (counts, tried, answers)
         };
         // What a process makes once for each of its threads is there after the first.
         run();
