@@ -98,8 +98,6 @@ pub struct Promise {
     pub durable: bool,
     /// What survives loss of power is a prefix of all changes, not of each key's only.
     pub one_history: bool,
-    /// Everything can be removed at once.
-    pub clears: bool,
     /// A full store takes a value that is no longer than the one that it replaces.
     pub replaces: bool,
 }
@@ -149,6 +147,8 @@ pub struct Shape {
     pub upkeep: u32,
     /// Whether the store has its background worker.
     pub has_worker: bool,
+    /// Whether a follower is shown all changes. It holds the room of what it was not shown yet.
+    pub has_follower: bool,
 }
 
 impl Shape {
@@ -167,6 +167,7 @@ impl Shape {
             upkeep: random.below(16) as u32,
             edge_one_in: *random.choose(&[0, 4, 8]),
             has_worker: random.one_in(2),
+            has_follower: !random.one_in(4),
         }
     }
 
@@ -587,7 +588,7 @@ fn run(lead: &Lead, store: &dyn Store, history: &History, shape: &Shape, seed: u
     }
     threads.add(move || {
         let mut random = Random::new(seed ^ 0x0c1e);
-        for _ in 0..shape.clears.min(u32::from(history.promise.clears) * 8) {
+        for _ in 0..shape.clears.min(8) {
             idle(random.below(400));
             history.clears_begun.fetch_add(1, Ordering::SeqCst);
             let span = history.span("a clear", || store.clear());
@@ -612,7 +613,7 @@ fn run(lead: &Lead, store: &dyn Store, history: &History, shape: &Shape, seed: u
         }
     });
     let told = &shown;
-    threads.add(move || {
+    let follow = move || {
         let mut goes_on = || {
             let mut shown = told.lock();
             if shown.since.is_none() {
@@ -629,7 +630,10 @@ fn run(lead: &Lead, store: &dyn Store, history: &History, shape: &Shape, seed: u
         if let Err(error) = store.follow(&mut goes_on, &mut show) {
             panic!("a follower is refused: {error}");
         }
-    });
+    };
+    if shape.has_follower {
+        threads.add(follow);
+    }
     if let Err(what) = lead.run(threads) {
         panic!("seed {seed:#x}, {shape:?}: {what}");
     }
@@ -676,7 +680,12 @@ pub fn storm<E: Engine>(config: &Config, engine: &E, shape: &Shape) -> (Counts, 
     };
     let workload = |disk: &SimDisk, ledger: &Ledger| {
         let mut random = Random::new(seed);
-        let history = History::new(disk, shape, engine.promise(), engine.is_ample(shape));
+        let history = {
+            let mut promise = engine.promise();
+            // What it holds may be all that could be used again.
+            promise.replaces &= !shape.has_follower;
+            History::new(disk, shape, promise, engine.is_ample(shape))
+        };
         let has_worker = shape.has_worker;
         let ran = schedule::lead(seed, |lead| {
             let mut store = engine.create(disk, has_worker).expect("a new store");

@@ -178,7 +178,6 @@ impl Engine for Hash {
         Promise {
             durable: self.0.durability == Durability::Power,
             one_history: true,
-            clears: true,
             // Of what is compressed, a shorter value may be the longer one.
             replaces: self.0.compression == Compression::None,
         }
@@ -382,7 +381,6 @@ impl Engine for Objects {
             durable: self.options.durability == Durability::Power
                 || self.options.sync_every == Some(0),
             one_history: false,
-            clears: true,
             // A value goes to another place.
             replaces: false,
         }
@@ -499,6 +497,7 @@ fn a_change_that_waited_for_a_shared_sync_survives_loss_of_power() {
             syncs: 4,
             upkeep: 0,
             has_worker: random.one_in(2),
+            has_follower: true,
         };
         (engine, shape)
     });
@@ -521,6 +520,7 @@ fn a_cleared_file_that_was_just_opened_stays_clear() {
             syncs: 0,
             upkeep: 0,
             has_worker: !random.one_in(4),
+            has_follower: true,
         };
         (Hash::draw(random), shape)
     });
@@ -547,6 +547,7 @@ fn records_that_are_updated_while_their_segments_are_cleaned_stay_so() {
             syncs: 4,
             upkeep: 40,
             has_worker: !random.one_in(4),
+            has_follower: true,
         };
         (engine, shape)
     });
@@ -574,6 +575,7 @@ fn values_of_edge_lengths_that_threads_put_over_each_other_survive() {
             syncs: 2,
             upkeep: 2,
             has_worker: random.one_in(2),
+            has_follower: true,
         };
         (engine, shape)
     });
@@ -598,6 +600,40 @@ fn an_object_store_that_threads_use_loses_nothing_in_a_crash() {
     tried(ran, 3000, 300, 4000, 30, what);
 }
 
+/// Several threads at once in stores that are full all the time, of data or in the journal.
+#[test]
+fn a_full_object_store_that_threads_use_takes_all_that_frees() {
+    let ran = storms(60, 1, |random| {
+        let mut engine = Objects::draw(random);
+        let journal = *random.choose(&[192 << 10, 256 << 10, 512 << 10]);
+        let data = *random.choose(&[256 << 10, 512 << 10, 1 << 20]);
+        engine.options.journal_size = Some(journal);
+        engine.options.group_size = Some(128 << 10);
+        engine.options.capacity = if engine.devices == 1 {
+            data + journal
+        } else {
+            data
+        };
+        let shape = Shape {
+            keys: *random.choose(&[60, 300]),
+            writers: 1 + random.below(4) as u32,
+            changes: 120,
+            len_max: *random.choose(&[300, 1200, 5000, 20_000]),
+            first_max: *random.choose(&[400, 4000]),
+            any_one_in: *random.choose(&[1, 8]),
+            edge_one_in: 0,
+            clears: random.below(3) as u32,
+            syncs: random.below(10) as u32,
+            upkeep: random.below(40) as u32,
+            has_worker: random.one_in(2),
+            has_follower: false,
+        };
+        (engine, shape)
+    });
+    let what = "crashes of a full object store";
+    tried(ran, 600, 300, 10_000, 300, what);
+}
+
 /// As for the hash file, also where the data has a device of its own: what is put while that one works for another is not part of
 /// what the journal states afterwards.
 #[test]
@@ -620,6 +656,7 @@ fn an_object_that_waited_for_a_shared_sync_survives_loss_of_power() {
             syncs: 4,
             upkeep: 1,
             has_worker: random.one_in(2),
+            has_follower: true,
         };
         (engine, shape)
     });
@@ -657,6 +694,7 @@ fn among_sparse_packs(random: &mut Random, keys: u32) -> (Objects, Shape) {
         syncs: 40,
         upkeep: 80,
         has_worker: !random.one_in(4),
+        has_follower: false,
     };
     (engine, shape)
 }
