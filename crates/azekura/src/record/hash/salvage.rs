@@ -63,6 +63,10 @@ pub(super) fn find_segments(
             });
         }
     }
+    // The links of dropped segments lead to places that others have now.
+    let listed = |of: &Segment| root.needed.log.iter().any(|s| s.sequence == of.sequence);
+    segments.sort_by_key(|segment| segment.sequence);
+    leave_out_dropped(storage, last, &mut segments, &listed);
     let guessed = headless(storage, last, &segments, report);
     // Another segment that is found in their places is a copy, but those that the root lists.
     let in_place = |s: &Segment| guessed.iter().any(|guess| covers(s, guess.index));
@@ -90,7 +94,6 @@ pub(super) fn find_segments(
         }
     }
     segments.sort_by_key(|segment| segment.sequence);
-    let listed = |of: &Segment| root.needed.log.iter().any(|s| s.sequence == of.sequence);
     leave_out_dropped(storage, last, &mut segments, &listed);
     report_gaps(storage, last, &segments, report);
     segments
