@@ -51,6 +51,20 @@ impl Entry<'_> {
     pub fn frame_len(&self) -> usize {
         self.header(0).frame_len()
     }
+
+    /// Bytes that the frame of a batch of these takes; of a single one, its own.
+    pub fn batch_len(entries: &[Entry<'_>]) -> usize {
+        match entries {
+            [entry] => entry.frame_len(),
+            _ => Header::new(FrameKind::Batch, 0, entries.len(), 0).header_len() + body(entries),
+        }
+    }
+}
+
+/// Bytes of the frames within a batch.
+fn body(entries: &[Entry<'_>]) -> usize {
+    let inner = |entry: &Entry<'_>| entry.header(INNER).frame_len();
+    entries.iter().map(inner).sum()
 }
 
 /// Where a frame went.
@@ -210,10 +224,7 @@ impl Log {
         claim: Claim,
         mut each: impl FnMut(usize, Appended),
     ) -> Result<()> {
-        let body: usize = entries
-            .iter()
-            .map(|entry| entry.header(INNER).frame_len())
-            .sum();
+        let body = body(entries);
         let mut header = Header::new(FrameKind::Batch, 0, entries.len(), body);
         // Of a frame's header of two words.
         let most = self.geometry.frame_max() as usize - 16;
@@ -226,6 +237,7 @@ impl Log {
         }
         header.value_len = body as u32;
         let room = self.reserve(header.frame_len(), claim)?;
+        self.bury_around(&room, header, entries);
         let mut at = header.header_len();
         for (index, entry) in entries.iter().enumerate() {
             let inner = entry.header(INNER);
@@ -250,6 +262,28 @@ impl Log {
         }
         Self::publish_filled(frame, &room, header);
         Ok(())
+    }
+
+    /// Counts as dead what cleaning gives back of a batch's room whatever becomes of its records: the header, and, of segments
+    /// of its own, the rest behind it. Copies stand by themselves: short ones fill segments but for less than one of them.
+    fn bury_around(&self, room: &Room, header: Header, entries: &[Entry<'_>]) {
+        let Some((index, _)) = self.geometry.locate(room.offset) else {
+            return;
+        };
+        self.segments.bury(index, header.header_len() as u64);
+        let size = self.geometry.segment_size();
+        let len = header.frame_len() as u64;
+        if len <= size / 2 {
+            return;
+        }
+        let longest = entries.iter().map(Entry::frame_len).max().unwrap_or(0) as u64;
+        if longest > size / 2 {
+            return;
+        }
+        let behind = u64::from(FIRST_FRAME) + len;
+        let rest = behind.next_multiple_of(size) - behind;
+        let wasted = len / (size - longest) * longest;
+        self.segments.regain(index, rest.saturating_sub(wasted));
     }
 
     /// Room of `len` bytes: one atomic add in the common case.

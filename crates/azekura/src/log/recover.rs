@@ -168,6 +168,9 @@ impl Log {
                     if frame.header.kind == FrameKind::Pad {
                         self.segments.bury(index, frame.len() as u64);
                     }
+                    if frame.header.kind == FrameKind::Batch {
+                        self.segments.bury(index, frame.header.header_len() as u64);
+                    }
                     self.each_record(index, at, frame, visit)
                 };
                 if trust.shared {

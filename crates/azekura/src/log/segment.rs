@@ -389,6 +389,15 @@ impl Segments {
         self.bury(index, len | (len / 8) << DEAD_BITS);
     }
 
+    /// Counts `len` of the bytes behind the last frame, a multiple of 8, as ones that cleaning gives back.
+    pub(super) fn regain(&self, index: u32, len: u64) {
+        if index < self.limit {
+            let wasted = (len / 8) << DEAD_BITS;
+            self.table
+                .fetch_add_u64(u64::from(index) * 16 + 8, wasted.wrapping_neg());
+        }
+    }
+
     /// Dead and wasted bytes.
     fn dead(&self, index: u32) -> (u64, u64) {
         let word = self.table.load_u64(u64::from(index) * 16 + 8);

@@ -53,6 +53,8 @@ pub(super) struct Left {
     /// Bytes of free segments, and of those that wait for a checkpoint or for readers.
     free: u64,
     leaving: u64,
+    /// Segments that were wanted side by side. For more, more is worth a copy.
+    units: u32,
 }
 
 impl Core {
@@ -67,8 +69,8 @@ impl Core {
         len: Option<usize>,
         surely: bool,
     ) -> Result<bool> {
+        let new = len.map_or(1, |len| self.log.units_of(len));
         let wanted = if grows {
-            let new = len.map_or(1, |len| self.log.units_of(len));
             Wanted {
                 claim: Claim::Exchange,
                 units: self.units_at(present).max(new),
@@ -77,7 +79,7 @@ impl Core {
         } else {
             Wanted {
                 claim: Claim::Removal,
-                units: 1,
+                units: new,
                 surely,
             }
         };
@@ -158,11 +160,16 @@ impl Core {
             relieved.dead = relieved.dead.min(now.dead);
             *relieved
         };
+        let wants_more = wanted.units > last.units;
+        let now = Left {
+            units: last.units,
+            ..now
+        };
         let size = self.log.geometry().segment_size();
         let step = u64::from(segments.reserve().step.max(1)) * size;
         let has_segments_more = (now.free, now.leaving) != (last.free, last.leaving);
         now.dead >= last.dead + step
-            || !has_room && now != last
+            || !has_room && (now != last || wants_more)
             || wanted.surely && has_segments_more
     }
 
@@ -178,6 +185,7 @@ impl Core {
             dead: log.iter().map(Segment::reclaimable).sum(),
             free: sizes.free,
             leaving: sizes.leaving,
+            units: 0,
         }
     }
 
@@ -211,7 +219,10 @@ impl Core {
             }
             if !self.clean_emptiest(wanted, round)? {
                 // There is nothing more to be won before something else has died.
-                *self.relieved.lock() = self.left();
+                *self.relieved.lock() = Left {
+                    units: wanted.units,
+                    ..self.left()
+                };
                 return Ok(false);
             }
             self.look_ahead();

@@ -193,6 +193,44 @@ fn compact_leaves_little_more_than_the_live_bytes() {
     assert!(db.check(&mut |_, _| ()).unwrap().is_sound());
 }
 
+/// The header of a batch is of no use to a copy of its records; and the records of a long one are copied side by side.
+#[test]
+fn of_a_batch_only_its_records_count_as_live() {
+    let memory = Memory::new(1 << 26).unwrap();
+    let db = HashDb::create_on(memory.clone(), &small()).unwrap();
+    let keys: Vec<[u8; 4]> = (0..4000u32).map(u32::to_le_bytes).collect();
+    let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
+    for pair in keys.chunks(2) {
+        db.update_many(pair, &mut |_| vec![Edit::put(&[1; 8]), Edit::put(&[2; 8])])
+            .unwrap();
+    }
+    let live_frames = |db: &HashDb| {
+        let (_, live) = db.core.log_bytes();
+        let segments = db.log().segments().in_use(Use::Log).len() as u64;
+        live - segments * u64::from(FIRST_FRAME)
+    };
+    assert_eq!(live_frames(&db), 4000 * 24);
+    let killed = Memory::from_bytes(&memory.to_vec(), 1 << 26).unwrap();
+    drop(db);
+    let db = HashDb::open_on(killed, &small()).unwrap();
+    let live = live_frames(&db);
+    assert!(live <= 4000 * 24 + 4096, "{live} after a kill");
+    // Each takes three segments, and more than half of the last one stays empty.
+    for some in keys.chunks(400) {
+        db.update_many(some, &mut |_| {
+            some.iter().map(|_| Edit::put(&[3; 8])).collect()
+        })
+        .unwrap();
+    }
+    let log = db.log().segments().in_use(Use::Log);
+    let won: u64 = log
+        .iter()
+        .filter(|s| s.units == 3)
+        .map(Segment::reclaimable)
+        .sum();
+    assert!(won >= 10 * 2048, "{won}");
+}
+
 /// Values that take several segments each are moved to the front, too: 6 to 10 times the live bytes stayed.
 #[test]
 fn compact_gives_back_the_room_between_values_that_are_longer_than_segments() {

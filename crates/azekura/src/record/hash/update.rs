@@ -14,8 +14,8 @@
 //! next checkpoint.
 //!
 //! Where a full store has no room in step 3, the lock is given back, the room is won, and the update begins again. A closure of
-//! a caller is not called twice: what it decided is kept with the value that it saw, and stands as long as the record has
-//! that value.
+//! a caller is not called twice: what it decided is kept with the values that it saw, and stands as long as the records have
+//! them. A batch is one frame: whenever the process dies, what was not appended did not happen to any of its records.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -33,6 +33,7 @@ use crate::log::{Address, Claim, Entry, Use};
 use crate::record::gate::Inside;
 use crate::record::limits::Limits;
 use crate::record::many::Distinct;
+use crate::room;
 
 /// The record that an update found.
 struct Present<'p> {
@@ -123,7 +124,7 @@ impl Core {
     #[inline(never)]
     fn put_at_large(&self, key: &[u8], hash: Hash, value: &[u8]) -> Result<()> {
         let put = || self.edit(key, hash, true, |_| Edit::Put(Cow::Borrowed(value)), None);
-        self.going_on(key, hash, Some(value), put)?;
+        self.going_on_with(key, hash, Some(value), put)?;
         self.ring_if_due();
         Ok(())
     }
@@ -144,29 +145,45 @@ impl Core {
             Edit::Remove
         };
         let remove = || self.edit(key, hash, false, decide, None);
-        self.going_on(key, hash, None, remove)?;
+        self.going_on_with(key, hash, None, remove)?;
         self.ring_if_due();
         Ok(found.get())
     }
 
-    /// Does an update, which stores `value` or removes. Where a full store has no room for it, room is won and it is done
-    /// again: as long as some was won, since others may have taken it, or if it stores no more than was there.
-    fn going_on(
+    /// Does an update of one record, which stores `value` or removes, as [`going_on`](Self::going_on).
+    fn going_on_with(
         &self,
         key: &[u8],
         hash: Hash,
         value: Option<&[u8]>,
         update: impl Fn() -> Result<()>,
     ) -> Result<()> {
+        let frame_len =
+            |value: &[u8]| Header::new(FrameKind::Put, 0, key.len(), value.len()).frame_len();
+        let len = || value.map(frame_len);
+        let present = || self.place_of(key, hash);
+        let is_owed = || self.is_owed(key, hash, value);
+        self.going_on(value.is_some(), len, present, is_owed, update)
+    }
+
+    /// Does an update, which may store more than was there if it `grows`, in a frame of `len` bytes, if known. Where a full
+    /// store has no room for it, room is won and it is done again: as long as some was won, since others may have taken it, or
+    /// if it stores no more than was there, and so is owed the room.
+    fn going_on(
+        &self,
+        grows: bool,
+        len: impl Fn() -> Option<usize>,
+        present: impl Fn() -> Option<Address>,
+        is_owed: impl Fn() -> bool,
+        update: impl Fn() -> Result<()>,
+    ) -> Result<()> {
         for _ in 0..REFUSALS_MAX {
             match update() {
                 Err(error) if error.kind() == Kind::Full => {
-                    let len = value.map(|value| {
-                        Header::new(FrameKind::Put, 0, key.len(), value.len()).frame_len()
-                    });
-                    let won = self.relieve(value.is_some(), self.place_of(key, hash), len, true)?;
+                    let len = len();
+                    let won = self.relieve(grows, present(), len, true)?;
                     if !won {
-                        if !self.is_owed(key, hash, value) {
+                        if !is_owed() {
                             break;
                         }
                         self.bring_together(len.map_or(1, |len| self.log.units_of(len)))?;
@@ -277,7 +294,7 @@ impl Core {
             }
         };
         let again = || self.edit(key, hash, true, decide, Some(&mut None));
-        self.going_on(key, hash, refused.new.as_deref(), again)?;
+        self.going_on_with(key, hash, refused.new.as_deref(), again)?;
         if is_stale.get() { Err(error) } else { Ok(()) }
     }
 
@@ -460,13 +477,25 @@ impl Core {
         for key in keys {
             self.check_lengths(key, &[])?;
         }
-        self.update_records(&Distinct::of(keys)?, decide)?;
+        let distinct = Distinct::of(keys)?;
+        let records = &distinct.records;
+        let mut refused = None;
+        let decide = |shown: &[Option<&[u8]>]| distinct.decide(shown, decide);
+        let done = self.update_records(records, decide, Some(&mut refused));
+        match (done, refused) {
+            (Err(error), Some(refused)) => self.do_refused_many(records, &refused, error)?,
+            (done, _) => done?,
+        }
         self.end_update()
     }
 
-    /// `update_many` of distinct records.
-    fn update_records(&self, distinct: &Distinct<'_>, decide: DecideMany<'_, '_>) -> Result<()> {
-        let records = &distinct.records;
+    /// `update_many` of distinct records. `refused`: what was decided is kept there if there is no room for it.
+    fn update_records<'a>(
+        &self,
+        records: &[&[u8]],
+        decide: impl FnOnce(&[Option<&[u8]>]) -> Result<Vec<Edit<'a>>>,
+        refused: Option<&mut Option<RefusedMany<'a>>>,
+    ) -> Result<()> {
         let hashes: Vec<Hash> = records.iter().map(|key| self.hash(key)).collect();
         let _inside = self.begin_update(true, None, true)?;
         let pin = epoch::pin();
@@ -483,8 +512,41 @@ impl Core {
             })
             .collect::<Result<Vec<_>>>()?;
         let shown: Vec<Option<&[u8]>> = values.iter().map(Option::as_deref).collect();
-        let edits = distinct.decide(&shown, decide)?;
-        self.apply_many(&pin, records, &mut locked, &found, &edits)
+        let edits = decide(&shown)?;
+        let mut lacking = None;
+        let done = self.apply_many(&pin, records, &mut locked, &found, &edits, &mut lacking);
+        if let (Err(error), Some(refused), Some(lacking)) = (&done, refused, lacking) {
+            *refused = RefusedMany::of(error, &shown, edits, lacking);
+        }
+        done
+    }
+
+    /// As `do_refused`, of a batch: only while each of its records, also one that is kept, is what it was decided on.
+    #[cold]
+    fn do_refused_many(
+        &self,
+        records: &[&[u8]],
+        refused: &RefusedMany<'_>,
+        error: Error,
+    ) -> Result<()> {
+        let is_stale = Cell::new(false);
+        let decide = |shown: &[Option<&[u8]>]| {
+            let seen = refused.seen.iter().map(Option::as_deref);
+            is_stale.set(!seen.eq(shown.iter().copied()));
+            let edits = refused.edits.iter().map(|edit| match edit {
+                _ if is_stale.get() => Edit::Keep,
+                Edit::Put(value) => Edit::Put(Cow::Borrowed(&value[..])),
+                Edit::Remove => Edit::Remove,
+                Edit::Keep => Edit::Keep,
+            });
+            room::collect(edits)
+        };
+        let Lacking { claim, len } = refused.lacking;
+        let again = || self.update_records(records, decide, None);
+        let is_owed = || claim != Claim::Growth;
+        let (grows, len) = (claim != Claim::Removal, || Some(len));
+        self.going_on(grows, len, || None, is_owed, again)?;
+        if is_stale.get() { Err(error) } else { Ok(()) }
     }
 
     fn apply_many(
@@ -494,6 +556,7 @@ impl Core {
         locked: &mut [Locked<'_>],
         found: &[Option<Present<'_>>],
         edits: &[Edit<'_>],
+        lacking: &mut Option<Lacking>,
     ) -> Result<()> {
         let mut stored = Vec::with_capacity(edits.len());
         for (at, edit) in edits.iter().enumerate() {
@@ -534,7 +597,8 @@ impl Core {
         let mark = pin.briefly();
         let mut addresses = Vec::with_capacity(entries.len());
         let claim = claim_of_many(&changed, &entries, found);
-        let len = entries.iter().map(Entry::frame_len).sum();
+        let len = Entry::batch_len(&entries);
+        *lacking = Some(Lacking { claim, len });
         let claim = self.admitted(claim, len)?;
         if let [entry] = entries.as_slice() {
             addresses.push(self.log.append(&mark, entry, claim)?);
@@ -596,6 +660,46 @@ struct Refused {
     seen: Option<Vec<u8>>,
     /// Its new value; `None`: it is to be removed.
     new: Option<Vec<u8>>,
+}
+
+/// What was decided on many values that were shown, and found no room.
+struct RefusedMany<'a> {
+    /// The values of the records, of each.
+    seen: Vec<Option<Vec<u8>>>,
+    edits: Vec<Edit<'a>>,
+    lacking: Lacking,
+}
+
+impl<'a> RefusedMany<'a> {
+    /// `None` if what was refused is not room of the store, or there is no memory to keep it in.
+    #[cold]
+    fn of(
+        error: &Error,
+        shown: &[Option<&[u8]>],
+        edits: Vec<Edit<'a>>,
+        lacking: Lacking,
+    ) -> Option<Self> {
+        if error.kind() != Kind::Full {
+            return None;
+        }
+        let mut seen = room::vec(shown.len()).ok()?;
+        for value in shown {
+            seen.push(value.map(room::copy).transpose().ok()?);
+        }
+        Some(Self {
+            seen,
+            edits,
+            lacking,
+        })
+    }
+}
+
+/// The room that a batch asks for.
+#[derive(Clone, Copy)]
+struct Lacking {
+    claim: Claim,
+    /// Bytes of its frame.
+    len: usize,
 }
 
 /// How often an update of a full store is tried again.
