@@ -7,6 +7,7 @@
 //! a time, when they are three times as many as the others.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::policy::{Candidate, Policy, There, Verdict};
 use super::{CacheDb, Reason, charge_of};
@@ -25,8 +26,11 @@ const MEMORY_PART: u64 = 8;
 const MEMORY_SLACK: u64 = 8 << 20;
 /// Rounds of making room before a put goes on without it.
 const ROUNDS_MAX: u32 = 64;
-/// Times that readers are waited for.
+/// Times that readers are waited for; and, before a long record, so often more and for so long each: one may have been
+/// interrupted where it reads.
 const WAITS_MAX: u32 = if cfg!(azekura_weave) { 0 } else { 16 };
+const NAPS_MAX: u32 = if cfg!(azekura_weave) { 0 } else { 40 };
+const NAP: Duration = Duration::from_micros(500);
 /// Blocks emptied in one round, and by one call that gives memory back.
 const EMPTIED_MAX: u32 = 16;
 const GIVEN_BACK_MAX: u32 = 256;
@@ -137,8 +141,8 @@ impl CacheDb {
         }
     }
 
-    /// Gives memory back, so that `more` bytes have room: what is kept ready; then sparse blocks, whose records are moved; then records, as they would be
-    /// dropped anyway; and where those stand among others, a block with all its records.
+    /// Gives memory back, so that `more` bytes have room: what is kept ready; then sparse blocks, whose records are moved; then
+    /// records, as they would be dropped anyway; and where those stand among others, a block with all its records.
     #[cold]
     #[inline(never)]
     fn make_room(&self, more: u64) {
@@ -162,10 +166,14 @@ impl CacheDb {
             // What readers keep comes back when they have ended: most do at once, this thread's own batch does not.
             if excess <= slab.waiting_bytes() {
                 waited += 1;
-                if waited > WAITS_MAX {
+                if waited <= WAITS_MAX {
+                    std::thread::yield_now();
+                } else if more > 0 && waited <= WAITS_MAX + NAPS_MAX {
+                    // Each that went on without room would take as much again.
+                    std::thread::sleep(NAP);
+                } else {
                     return;
                 }
-                std::thread::yield_now();
                 continue;
             }
             if self.empty_some(EMPTIED_MAX, Some(more)) {

@@ -456,7 +456,7 @@ impl Engine for CacheDb {
 
     fn put_many(&self, records: &[(&[u8], &[u8])]) -> Result<()> {
         let put = |key: &[u8], hash, value: &[u8]| self.put_hashed(key, hash, value, None);
-        let is_long = |(key, value): &(&[u8], &[u8])| (key.len() + value.len()) as u64 >= LONG;
+        let is_long = |(key, value): &(&[u8], &[u8])| charge(key.len(), value.len(), false) >= LONG;
         let mut rest = records;
         // A group's pin keeps what is replaced and dropped under it: a long record is in none, and room is made outside.
         while let Some(at) = rest.iter().position(is_long) {
