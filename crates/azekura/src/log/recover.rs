@@ -6,8 +6,8 @@
 //! 1. *known*: the place lies before the durable mark: it was synced, so a frame stood there;
 //! 2. *trusted*: same boot and no failed sync: the cache is whole, only threads died; not of a log that was closed, behind which
 //!    nothing was published;
-//! 3. *blank*: the first word is zero: nothing was published there; not where the segment's header right before it is lost, or
-//!    where the storage ends before;
+//! 3. *blank*: the first word is zero: nothing was published there; not where what stood right before it is lost, a frame or the
+//!    segment's header (it may have been blanked with it, or another page written over both), or where the storage ends before;
 //! 4. *resumes*: a frame follows in the segment, or the segment has a link; never while a writer is at
 //!    work, whose appends under way are no holes.
 //!
@@ -211,7 +211,9 @@ impl Log {
                 None
             };
             let linked = !trust.live && self.is_linked(index, sequence, trust.epoch);
-            let blank = blank && (trust.live || !self.is_blanked(index, sequence, at));
+            let is_reached = from.is_some_and(|from| from < at);
+            let blank =
+                blank && (trust.live || is_reached || !self.is_blanked(index, sequence, at));
             match decide(known, trusted, blank, behind.is_some() || linked) {
                 Verdict::Damaged => {
                     let Some(behind) =
@@ -280,11 +282,13 @@ impl Log {
                 .is_some_and(|offset| (offset..size).step_by(8).all(is_blank))
     }
 
-    /// Whether a segment is blank from its header to this place: what blanked the header may have blanked frames, too.
+    /// Whether a blank place may be one that was blanked, or that another page was written over: what stood right before it, a
+    /// frame or the segment's header, is lost.
     fn is_blanked(&self, index: u32, sequence: u64, at: u32) -> bool {
-        let word = |at| self.map.load_u64(self.address(index, at).offset());
-        self.is_headless(index, sequence)
-            && (super::FIRST_FRAME..at).step_by(8).all(|at| word(at) == 0)
+        if at == super::FIRST_FRAME {
+            return self.is_headless(index, sequence);
+        }
+        !self.ends_a_frame(index, at)
     }
 
     /// Shows a place that is damaged, of a segment with so much room, after the recovery of that epoch; where to resume in the

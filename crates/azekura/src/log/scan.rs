@@ -3,7 +3,7 @@
 //! Recovery, cleaning, `check` and followers all walk here; what a stop means is theirs to decide. A
 //! walk looks only at what is published, verifies every frame, and changes nothing.
 
-use super::{Address, Log};
+use super::{Address, FIRST_FRAME, Log};
 use crate::error::Result;
 use crate::format::frame::{Frame, FrameKind, INNER, NoFrame};
 
@@ -97,6 +97,26 @@ impl Log {
         } else {
             Ok(frame)
         }
+    }
+
+    /// Whether a frame ends at offset `at` that verifies, or does but for one wrong bit.
+    pub(super) fn ends_a_frame(&self, index: u32, at: u32) -> bool {
+        let mut buf = Vec::new();
+        let mut from = FIRST_FRAME;
+        while from < at {
+            let frame = self.look_copy(self.address(index, from), &mut buf);
+            let len = frame.ok().map(|frame| frame.len() as u32);
+            let len = len.or_else(|| self.rebuild(index, from).map(|(_, len)| len));
+            let behind = len.map(|len| from + len);
+            let Some(next) = behind.or_else(|| self.resume_after(index, from)) else {
+                return false;
+            };
+            if behind == Some(at) {
+                return true;
+            }
+            from = next;
+        }
+        false
     }
 
     /// The first frame behind a hole at `at` in segment `index`.

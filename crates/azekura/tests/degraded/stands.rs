@@ -6,7 +6,7 @@
 //! |---|---|
 //! | a frame | its record, if it is the newest of its key; a record that was removed after the checkpoint, if it was that then |
 //! | the image of a part of the index | the keys of the part |
-//! | a frame behind the checkpoint, or where the log goes on if it is not closed | all keys but those of records that stand after the first frame that can be read behind it, and what a *clear* came after |
+//! | a frame behind the checkpoint, or where the log goes on if it is not closed, or the frame right before that | all keys but those of records that stand after the first frame that can be read behind it, and what a *clear* came after |
 //! | the header of a segment behind the checkpoint | nothing; all keys if a recovery came since, or the header before it is lost, too: then it is unknown which segment follows |
 //! | a piece of the root | of the parts that the pieces before it do not state, keys that were last written before what is consecutive history |
 //! | the rest | nothing |
@@ -203,6 +203,15 @@ impl<'m> Stands<'m> {
                 None => size,
             };
             let is_last = n + 1 == chain.len();
+            let goes_on_here = is_last && !self.made.is_closed && begin + from == self.made.end;
+            let before = self
+                .frames
+                .iter()
+                .find(|stand| stand.is_top && stand.bytes.end == begin + from);
+            let from = match before {
+                Some(before) if goes_on_here => before.bytes.start - begin,
+                _ => from,
+            };
             let to = match is_last {
                 // The next frame would stand there; a log that ends with a segment has none.
                 true if self.made.end > begin => {

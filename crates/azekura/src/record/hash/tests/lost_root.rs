@@ -338,6 +338,48 @@ fn a_page_written_over_another_one_makes_no_record_absent() {
     assert!(failed > cases, "{failed} reads failed");
 }
 
+/// Another page in the place of the one where the log goes on after the checkpoint, the root being whole: what stood there may
+/// have changed any record, and a blank place behind what was written over is not the end of the log.
+#[test]
+fn a_page_written_over_the_end_of_the_log_makes_no_record_absent_or_older() {
+    let (mut cases, mut open, mut failed) = (0, 0, 0);
+    for file in 0..share(200) {
+        let seed = 0xe1d + round_seed() + file;
+        let mut random = Random::new(seed);
+        let (bytes, model) = drawn(&mut random);
+        let storage = Memory::from_bytes(&bytes, ROOM).unwrap();
+        let (_, last) = read_super(storage.as_ref()).unwrap();
+        let begin = last.geometry.offset_of(last.start.segment());
+        let place = begin + u64::from(last.start.offset().unwrap_or_default());
+        let at = (place / PAGE * PAGE) as usize;
+        let pages = (16384..bytes.len()).step_by(4096);
+        let written = pages.filter(|page| *page != at && bytes[*page] != 0);
+        let written: Vec<usize> = written.collect();
+        // Pages that are blank where the log goes on, if there are any.
+        let is_blank = |page: &&usize| bytes[**page + place as usize % 4096..][..8] == [0; 8];
+        let blank: Vec<usize> = written.iter().filter(is_blank).copied().collect();
+        for _ in 0..5 {
+            let mut damaged = bytes.clone();
+            let others = if blank.is_empty() { &written } else { &blank };
+            let other = *random.choose(others);
+            damaged.copy_within(other..other + 4096, at);
+            let what = format!("seed {seed}, {other:#x} over {at:#x}");
+            let storage = Memory::from_bytes(&damaged, ROOM).unwrap();
+            let db = HashDb::open_on(storage.clone(), &small()).expect("it opens");
+            failed += judge_records(&db, &model, &what);
+            drop(db);
+            let storage = Memory::from_bytes(&damaged, ROOM).unwrap();
+            let reader = HashReader::open_on(storage).expect("it opens");
+            failed += judge_records(&reader, &model, &what);
+            cases += 1;
+            open += u64::from(last.open);
+        }
+    }
+    tried_at_least(cases, 1000, "pages written over the end of the log");
+    assert!(open * 4 > cases, "{open} of {cases} not closed");
+    assert!(failed > cases, "{failed} reads failed");
+}
+
 /// A segment as it was before it was reused, and no root: what stands there are records of other keys.
 #[test]
 fn a_segment_of_another_time_makes_no_record_absent() {
