@@ -300,6 +300,19 @@ impl Log {
         self.segments.space().secure(self.units_of(len), claim)
     }
 
+    /// Bytes that short frames may still take of the open segment.
+    pub fn room_in_open(&self) -> u64 {
+        let chain = self.chain.lock();
+        let tail = self.tail.0.load(Ordering::Relaxed);
+        let (open, at) = ((tail >> 32) as u32, tail & 0xffff_ffff);
+        let is_open = chain.last.is_some_and(|(index, _)| index == open);
+        if is_open {
+            8 * self.words.saturating_sub(at)
+        } else {
+            0
+        }
+    }
+
     /// Segments that a frame of `len` bytes takes, or is appended to.
     pub fn units_of(&self, len: usize) -> u32 {
         let size = self.geometry.segment_size();

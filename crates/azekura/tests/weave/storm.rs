@@ -600,7 +600,60 @@ fn an_object_store_that_threads_use_loses_nothing_in_a_crash() {
     tried(ran, 3000, 300, 4000, 30, what);
 }
 
-/// Several threads at once in stores that are full all the time, of data or in the journal.
+/// Several threads at once in stores that are full all the time, with values of at most so many bytes.
+fn crowded(random: &mut Random, lens: &[usize]) -> Shape {
+    Shape {
+        keys: *random.choose(&[60, 300]),
+        writers: 1 + random.below(4) as u32,
+        changes: 120,
+        len_max: *random.choose(lens),
+        first_max: *random.choose(&[400, 4000]),
+        any_one_in: *random.choose(&[1, 8]),
+        edge_one_in: 0,
+        clears: random.below(3) as u32,
+        syncs: random.below(10) as u32,
+        upkeep: random.below(40) as u32,
+        has_worker: random.one_in(2),
+        has_follower: random.one_in(3),
+    }
+}
+
+/// A full hash file, of the least capacity or a little more.
+fn full_hash(random: &mut Random) -> Hash {
+    let segment_size = *random.choose(&[4096, 4096, 16 << 10]);
+    let least = HashDb::least_capacity(segment_size);
+    let mut engine = Hash::draw(random);
+    engine.0.segment_size = segment_size;
+    engine.0.capacity = least + segment_size * *random.choose(&[0, 0, 1, 7, 40]);
+    engine.1 = None;
+    engine
+}
+
+#[test]
+fn a_full_hash_file_takes_all_that_frees_from_one_writer() {
+    let ran = storms(60, 1, |random| {
+        let shape = Shape {
+            writers: 1,
+            changes: 300,
+            has_follower: false,
+            ..crowded(random, &[300, 1200, 3000])
+        };
+        (full_hash(random), shape)
+    });
+    let what = "crashes of a full hash file of one writer";
+    tried(ran, 900, 30_000, 10_000, 300, what);
+}
+
+#[test]
+fn a_full_hash_file_that_threads_use_takes_all_that_frees() {
+    let ran = storms(60, 1, |random| {
+        let shape = crowded(random, &[300, 1200, 3000, 20_000]);
+        (full_hash(random), shape)
+    });
+    let what = "crashes of a full hash file";
+    tried(ran, 900, 30_000, 10_000, 300, what);
+}
+
 #[test]
 fn a_full_object_store_that_threads_use_takes_all_that_frees() {
     let ran = storms(60, 1, |random| {
@@ -614,21 +667,7 @@ fn a_full_object_store_that_threads_use_takes_all_that_frees() {
         } else {
             data
         };
-        let shape = Shape {
-            keys: *random.choose(&[60, 300]),
-            writers: 1 + random.below(4) as u32,
-            changes: 120,
-            len_max: *random.choose(&[300, 1200, 5000, 20_000]),
-            first_max: *random.choose(&[400, 4000]),
-            any_one_in: *random.choose(&[1, 8]),
-            edge_one_in: 0,
-            clears: random.below(3) as u32,
-            syncs: random.below(10) as u32,
-            upkeep: random.below(40) as u32,
-            has_worker: random.one_in(2),
-            has_follower: false,
-        };
-        (engine, shape)
+        (engine, crowded(random, &[300, 1200, 5000, 20_000]))
     });
     let what = "crashes of a full object store";
     tried(ran, 600, 300, 10_000, 300, what);

@@ -6,6 +6,9 @@
 //! | 2 retire the segment: nothing new is put there, its bytes stay | as above |
 //! | 3 the next checkpoint, which points to copies only, is durable | the segment is free |
 //!
+//! In a full store nobody else updates between 1 and 2, and all of a segment is copied or nothing: the last segments are for
+//! copies, and where writers appended to them, or a part of the copies took them, nothing would be freed any more.
+//!
 //! Only segments before the last checkpoint are cleaned: replay never needs them, so removals in them need
 //! not be copied. A segment that a follower still needs is left. If a record that the index points to is
 //! damaged, the segment is left as it is, for ever: it is evidence, and the damage is reported by
@@ -28,7 +31,7 @@ use std::time::Duration;
 use super::Core;
 use crate::epoch::{self, Pin};
 use crate::error::{Kind, Result};
-use crate::format::frame::{COMPRESSED, FrameKind, MOVED};
+use crate::format::frame::{COMPRESSED, Frame, FrameKind, MOVED};
 use crate::index::hash::Hash;
 use crate::log::layout::FIRST_FRAME;
 use crate::log::{Address, Claim, Entry, Segment, Stop, Use};
@@ -124,8 +127,19 @@ impl Core {
             }
             pace.credit = pace.credit.saturating_sub(live);
             pace.copied += live;
-            self.clean(segment)?;
-            return Ok(true);
+            let cleaned = self.clean(segment);
+            drop(pace);
+            return match cleaned {
+                // What was cleaned before gives room, if a checkpoint lets go of it; else an update that needs it seeks it.
+                Err(error) if error.kind() == Kind::Full => {
+                    let gives_room = self.retired() > 0;
+                    if gives_room {
+                        self.checkpoint()?;
+                    }
+                    Ok(gives_room)
+                }
+                other => other.map(|()| true),
+            };
         }
         // All that is dead lies behind the checkpoint. Who waits for cleaning is not to wait for that.
         drop(pace);
@@ -177,8 +191,13 @@ impl Core {
             .max_by_key(share)
     }
 
-    /// Cleans `segment`. The caller holds `cleaning`.
+    /// Cleans `segment`. The caller holds `cleaning`. In a full store: `Full`, and nothing is done, where its copies do not fit.
     pub(super) fn clean(&self, segment: Segment) -> Result<()> {
+        let alone = self.log.segments().is_full().then(|| self.gate.alone());
+        if alone.is_some() {
+            self.check_copies_fit(&segment)?;
+        }
+        let is_alone = alone.is_some();
         let mut group = Vec::with_capacity(GROUP);
         let stop = self.log.walk(segment.index, FIRST_FRAME, &mut |at, frame| {
             self.log
@@ -187,13 +206,13 @@ impl Core {
                         group.push((address, self.hash(frame.key)));
                     }
                     if group.len() == GROUP {
-                        self.move_live(&mut group)?;
+                        self.move_live(&mut group, is_alone)?;
                     }
                     Ok(())
                 })
         });
         let moved = stop.and_then(|stop| {
-            self.move_live(&mut group)?;
+            self.move_live(&mut group, is_alone)?;
             Ok(stop == Stop::Ended)
         });
         let is_whole = match moved {
@@ -214,9 +233,57 @@ impl Core {
         Ok(())
     }
 
+    /// `Full` unless there is room for the copies of all live records of a segment, while no other thread updates.
+    fn check_copies_fit(&self, segment: &Segment) -> Result<()> {
+        let room = self.log.geometry().segment_size() - u64::from(FIRST_FRAME);
+        let (mut needed, mut longest) = (0, 0);
+        let mut rest = self.log.room_in_open();
+        for len in self.live_frames(segment)? {
+            let units = self.log.units_of(len);
+            let len = len as u64;
+            if len > room / 2 {
+                // It is alone in its segments.
+                (needed, rest) = (needed + units, 0);
+                longest = longest.max(units);
+            } else if len > rest {
+                (needed, rest) = (needed + 1, room - len);
+                longest = longest.max(1);
+            } else {
+                rest -= len;
+            }
+        }
+        let mut space = self.log.segments().space();
+        let fits = space.left_for(Claim::Cleaning) >= needed;
+        if needed == 0 || fits && space.is_left(longest, Claim::Cleaning) {
+            return Ok(());
+        }
+        space.secure(needed, Claim::Cleaning)
+    }
+
+    /// The lengths of a segment's live frames, in their order. Where it is damaged, those before that.
+    fn live_frames(&self, segment: &Segment) -> Result<Vec<usize>> {
+        let pin = epoch::pin();
+        let mut lens = Vec::new();
+        let walked = self.log.walk(segment.index, FIRST_FRAME, &mut |at, frame| {
+            let each = &mut |address, frame: Frame<'_>| {
+                let here = |place| Ok((Address(place) == address).then_some(()));
+                let is_record = frame.header.kind.is_record();
+                if is_record && self.index.find(&pin, self.hash(frame.key), here)?.is_some() {
+                    lens.push(frame.len());
+                }
+                Ok(())
+            };
+            self.log.each_record(segment.index, at, frame, each)
+        });
+        match walked {
+            Err(error) if error.kind() != Kind::Corrupted => Err(error),
+            _ => Ok(lens),
+        }
+    }
+
     /// Moves those of a group of records that are live. Most of an emptying segment's are not, and to find that out
     /// costs a miss each: they are asked for together.
-    fn move_live(&self, group: &mut Vec<(Address, Hash)>) -> Result<()> {
+    fn move_live(&self, group: &mut Vec<(Address, Hash)>, is_alone: bool) -> Result<()> {
         let pin = epoch::pin();
         for (_, hash) in group.iter() {
             self.index.prefetch(&pin, *hash);
@@ -224,15 +291,16 @@ impl Core {
         for (address, hash) in group.drain(..) {
             let here = |place| Ok((Address(place) == address).then_some(()));
             if self.index.find(&pin, hash, here)?.is_some() {
-                self.move_one(&pin, address, hash)?;
+                self.move_one(&pin, address, hash, is_alone)?;
             }
         }
         Ok(())
     }
 
-    fn move_one(&self, pin: &Pin, address: Address, hash: Hash) -> Result<()> {
+    /// Copies a record that is still where it was found; `is_alone`: no other thread updates.
+    fn move_one(&self, pin: &Pin, address: Address, hash: Hash, is_alone: bool) -> Result<()> {
         let frame = self.log.frame(pin, address)?;
-        let _inside = self.gate.enter();
+        let _inside = (!is_alone).then(|| self.gate.enter());
         let locked = self.index.lock(pin, hash)?;
         let here = |place| Ok((Address(place) == address).then_some(()));
         if let Some((slot, ())) = locked.find(here)? {

@@ -122,7 +122,9 @@ impl Core {
         // What is cleaned must lie before a checkpoint; so that the open segment may be among it, the
         // log goes on in another one, nearer to the front.
         self.log.segments().reap_patiently(1);
-        self.log.segments().patiently(|| self.log.roll_over())?;
+        if self.may_roll_over() {
+            self.log.segments().patiently(|| self.log.roll_over())?;
+        }
         self.checkpoint()?;
         let victims = self.compactable();
         if victims.is_empty() && round > 0 {
@@ -144,6 +146,12 @@ impl Core {
         self.rewrite_images_behind_free_room();
         self.checkpoint()?;
         Ok(true)
+    }
+
+    /// A full store keeps the last segment that cleaning may take for copies.
+    fn may_roll_over(&self) -> bool {
+        let segments = self.log.segments();
+        !segments.is_full() || segments.space().left_for(Claim::Cleaning) > 1
     }
 
     /// Cleans a segment; where there is no room for the copies, those cleaned before make some.

@@ -6,7 +6,7 @@
 //! | step | a crash here leaves |
 //! |---|---|
 //! | 1 try to grow: others may have given room back | the same |
-//! | 2 copy what is live of the emptiest segments before the checkpoint, as far as the reserve has room for copies | as `clean` |
+//! | 2 copy what is live of the emptiest segments before the checkpoint of which all copies fit into the reserve | as `clean` |
 //! | 3 checkpoint: what was emptied is free | as `checkpoint` |
 //! | 4 again, until there is room for some segments of new records, or nothing is worth a copy | |
 //!
@@ -253,15 +253,16 @@ impl Core {
             };
             segment.reclaimable() >= least.max(1)
         };
-        let mut won = 0;
+        let (mut won, mut unfit) = (0, Vec::new());
         while won < u64::from(lacking) * size
-            && let Some(segment) = self.emptiest(is_worth)
+            && let Some(segment) = self.emptiest(|s| is_worth(s) && !unfit.contains(&s.index))
         {
             let cleaned = self.log.segments().patiently(|| self.clean(segment));
             match cleaned {
                 Ok(()) => won += segment.reclaimable().max(1),
-                // What is retired by now is free after the checkpoint.
-                Err(error) if error.kind() == Kind::Full => break,
+                // What is retired by now is free after the checkpoint. Where nothing is, another one's copies may fit.
+                Err(error) if error.kind() == Kind::Full && won > 0 => break,
+                Err(error) if error.kind() == Kind::Full => unfit.push(segment.index),
                 Err(error) => return Err(error),
             }
         }
