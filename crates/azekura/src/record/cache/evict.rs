@@ -152,7 +152,7 @@ impl CacheDb {
         if slab.excess(more, false) == 0 {
             return;
         }
-        let mut waited = 0;
+        let (mut waits, mut naps) = (WAITS_MAX, if more > 0 { NAPS_MAX } else { 0 });
         for _ in 0..ROUNDS_MAX {
             slab.reclaim();
             slab.shed(true);
@@ -165,11 +165,12 @@ impl CacheDb {
             }
             // What readers keep comes back when they have ended: most do at once, this thread's own batch does not.
             if excess <= slab.waiting_bytes() {
-                waited += 1;
-                if waited <= WAITS_MAX {
+                if waits > 0 {
+                    waits -= 1;
                     std::thread::yield_now();
-                } else if more > 0 && waited <= WAITS_MAX + NAPS_MAX {
+                } else if naps > 0 {
                     // Each that went on without room would take as much again.
+                    naps -= 1;
                     std::thread::sleep(NAP);
                 } else {
                     return;

@@ -6,13 +6,11 @@
 //! | 2 retire the segment: nothing new is put there, its bytes stay | as above |
 //! | 3 the next checkpoint, which points to copies only, is durable | the segment is free |
 //!
-//! In a full store nobody else updates between 1 and 2, and all of a segment is copied or nothing: the last segments are for
-//! copies, and where writers appended to them, or a part of the copies took them, nothing would be freed any more.
+//! In a full store nobody else updates meanwhile, and all of a segment is copied or nothing: the last segments are for copies.
 //!
-//! Only segments before the last checkpoint are cleaned: replay never needs them, so removals in them need
-//! not be copied. A segment that a follower still needs is left. If a record that the index points to is
-//! damaged, the segment is left as it is, for ever: it is evidence, and the damage is reported by
-//! whoever reads the record.
+//! Only segments before the last checkpoint are cleaned: replay never needs them, so removals in them need not be copied. A
+//! segment that a follower still needs is left. If a record that the index points to is damaged, the segment is left as it
+//! is, for ever: it is evidence, and the damage is reported by whoever reads the record.
 //!
 //! Bound: the log is kept to `space_ratio` times its live bytes, four segments, and what is appended
 //! between two checkpoints. Where writers are faster than that, they do a step of it themselves from a quarter more on. From
