@@ -641,7 +641,7 @@ fn a_full_hash_file_takes_all_that_frees_from_one_writer() {
         (full_hash(random), shape)
     });
     let what = "crashes of a full hash file of one writer";
-    tried(ran, 900, 30_000, 10_000, 300, what);
+    tried(ran, 600, 30_000, 6000, 12, what);
 }
 
 #[test]
@@ -651,7 +651,7 @@ fn a_full_hash_file_that_threads_use_takes_all_that_frees() {
         (full_hash(random), shape)
     });
     let what = "crashes of a full hash file";
-    tried(ran, 900, 30_000, 10_000, 300, what);
+    tried(ran, 600, 30_000, 6000, 60, what);
 }
 
 #[test]
