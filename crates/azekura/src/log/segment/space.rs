@@ -21,7 +21,7 @@
 //!    leaves what C may be when it is told again; nothing else brings records.
 //! 2. Cleaning finds a step of segments beyond C, since removals leave it; so it copies the live bytes of at least one
 //!    segment before a checkpoint is due, which frees the one that was copied from and all that was empty. Of a segment all is
-//!    copied or nothing, and nobody appends to the copies' room meanwhile; one whose live records need more, as a batch's of
+//!    copied or nothing, and no writer appends to the copies' room meanwhile; one whose live records need more, as a batch's of
 //!    several segments may, waits until there is more.
 //! 3. Growth leaves a *slack*: n / 16, less what is dead and can be reclaimed. Exchanges and removals bury as much as they
 //!    append, so that when they have used up what growth left them, n / 16 or more is dead. Then the emptiest segment has a

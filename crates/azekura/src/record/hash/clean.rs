@@ -6,11 +6,11 @@
 //! | 2 retire the segment: nothing new is put there, its bytes stay | as above |
 //! | 3 the next checkpoint, which points to copies only, is durable | the segment is free |
 //!
-//! In a full store nobody else updates meanwhile, and all of a segment is copied or nothing: the last segments are for copies.
+//! In a full store no other thread updates meanwhile, and all of a segment is copied or nothing: the last segments are for copies.
 //!
 //! Only segments before the last checkpoint are cleaned: replay never needs them, so removals in them need not be copied. A
 //! segment that a follower still needs is left. If a record that the index points to is damaged, the segment is left as it
-//! is, for ever: it is evidence, and the damage is reported by whoever reads the record.
+//! is, for ever: it is evidence, and reading the record reports the damage.
 //!
 //! Bound: the log is kept to `space_ratio` times its live bytes, four segments, and what is appended
 //! between two checkpoints. Where writers are faster than that, they do a step of it themselves from a quarter more on. From

@@ -33,6 +33,8 @@ const ROUNDS_OF_REFUSED: u32 = 64;
 const WON_MAX: u32 = 4;
 /// Segments that removals want to find free.
 const LOW: u32 = 1;
+/// Segments whose copies do not fit that a round tries, the emptiest first.
+const UNFIT_MAX: usize = 64;
 /// Updates that pass before the dead bytes of so many segments are added up again.
 const SEGMENTS_EACH: usize = 256;
 
@@ -257,11 +259,20 @@ impl Core {
         while won < u64::from(lacking) * size
             && let Some(segment) = self.emptiest(|s| is_worth(s) && !unfit.contains(&s.index))
         {
-            let cleaned = self.log.segments().patiently(|| self.clean(segment));
+            // Readers are waited for once.
+            let cleaned = if unfit.is_empty() {
+                self.log.segments().patiently(|| self.clean(segment))
+            } else {
+                self.clean(segment)
+            };
             match cleaned {
                 Ok(()) => won += segment.reclaimable().max(1),
                 // What is retired by now is free after the checkpoint. Where nothing is, another one's copies may fit.
-                Err(error) if error.kind() == Kind::Full && won > 0 => break,
+                Err(error)
+                    if error.kind() == Kind::Full && (won > 0 || unfit.len() == UNFIT_MAX) =>
+                {
+                    break;
+                }
                 Err(error) if error.kind() == Kind::Full => unfit.push(segment.index),
                 Err(error) => return Err(error),
             }
