@@ -285,14 +285,10 @@ impl Log {
     fn admit_to_full(&self, claim: Claim, len: usize) -> Result<()> {
         {
             let chain = self.chain.lock();
-            let tail = self.tail.0.load(Ordering::Relaxed);
-            let (open, at) = ((tail >> 32) as u32, tail & 0xffff_ffff);
-            let is_open = chain.last.is_some_and(|(index, _)| index == open);
             let words = (len / 8) as u64;
-            if is_open
-                && chain.claim <= claim
+            if chain.claim <= claim
                 && (1..=self.words / 2).contains(&words)
-                && at + words <= self.words
+                && words <= self.words_in_open(&chain)
             {
                 return Ok(());
             }
@@ -302,12 +298,16 @@ impl Log {
 
     /// Bytes that short frames may still take of the open segment.
     pub fn room_in_open(&self) -> u64 {
-        let chain = self.chain.lock();
+        8 * self.words_in_open(&self.chain.lock())
+    }
+
+    /// Words that are left of the segment at the end of the chain; 0 if it is closed.
+    fn words_in_open(&self, chain: &Chain) -> u64 {
         let tail = self.tail.0.load(Ordering::Relaxed);
         let (open, at) = ((tail >> 32) as u32, tail & 0xffff_ffff);
         let is_open = chain.last.is_some_and(|(index, _)| index == open);
         if is_open {
-            8 * self.words.saturating_sub(at)
+            self.words.saturating_sub(at)
         } else {
             0
         }

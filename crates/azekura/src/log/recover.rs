@@ -7,7 +7,8 @@
 //! 2. *trusted*: same boot and no failed sync: the cache is whole, only threads died; not of a log that was closed, behind which
 //!    nothing was published;
 //! 3. *blank*: the first word is zero: nothing was published there; not where what stood right before it is lost, a frame or the
-//!    segment's header (it may have been blanked with it, or another page written over both), or where the storage ends before;
+//!    segment's header (it may have been blanked with it, or another page written over both; while a writer is at work this
+//!    is not asked), or where the storage ends before;
 //! 4. *resumes*: a frame follows in the segment, or the segment has a link; never while a writer is at
 //!    work, whose appends under way are no holes.
 //!
@@ -211,9 +212,10 @@ impl Log {
                 None
             };
             let linked = !trust.live && self.is_linked(index, sequence, trust.epoch);
+            // What a walk came past verifies; and of what is decided without it, nothing is read again.
             let is_reached = from.is_some_and(|from| from < at);
-            let blank =
-                blank && (trust.live || is_reached || !self.is_blanked(index, sequence, at));
+            let is_asked = blank && trusted && !known && !trust.live && !is_reached;
+            let blank = blank && !(is_asked && self.is_blanked(index, sequence, at));
             match decide(known, trusted, blank, behind.is_some() || linked) {
                 Verdict::Damaged => {
                     let Some(behind) =
