@@ -667,7 +667,11 @@ fn a_full_object_store_that_threads_use_takes_all_that_frees() {
         } else {
             data
         };
-        (engine, crowded(random, &[300, 1200, 5000, 20_000]))
+        let shape = Shape {
+            has_follower: false,
+            ..crowded(random, &[300, 1200, 5000, 20_000])
+        };
+        (engine, shape)
     });
     let what = "crashes of a full object store";
     tried(ran, 600, 300, 10_000, 300, what);
