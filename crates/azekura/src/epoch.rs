@@ -223,6 +223,11 @@ impl Drop for Pin {
     }
 }
 
+/// Whether this thread is pinned: what it waited for would not be let go while it waits.
+pub fn is_pinned() -> bool {
+    local().depth.load(Ordering::Relaxed) != 0
+}
+
 /// A stamp for what can no longer be found by anyone who pins from now on. Costs some microseconds.
 pub fn stamp() -> u64 {
     heavy_barrier();

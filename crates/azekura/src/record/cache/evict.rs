@@ -26,11 +26,12 @@ const MEMORY_PART: u64 = 8;
 const MEMORY_SLACK: u64 = 8 << 20;
 /// Rounds of making room before a put goes on without it.
 const ROUNDS_MAX: u32 = 64;
-/// Times that readers are waited for; and, before a long record, so often more and for so long each: one may have been
-/// interrupted where it reads.
+/// Times that readers are waited for; and, before a long record or where there is too much by one part in so many, so often
+/// more and for so long each: one may have been interrupted where it reads.
 const WAITS_MAX: u32 = if cfg!(azekura_weave) { 0 } else { 16 };
 const NAPS_MAX: u32 = if cfg!(azekura_weave) { 0 } else { 40 };
 const NAP: Duration = Duration::from_micros(500);
+const MUCH_PART: u64 = 16;
 /// Blocks emptied in one round, and by one call that gives memory back.
 const EMPTIED_MAX: u32 = 16;
 const GIVEN_BACK_MAX: u32 = 256;
@@ -148,11 +149,18 @@ impl CacheDb {
     fn make_room(&self, more: u64) {
         let _one = self.making_room.lock();
         let slab = &self.shelf.slab;
+        let excess = slab.excess(more, false);
         // Somebody else may have made it meanwhile.
-        if slab.excess(more, false) == 0 {
+        if excess == 0 {
             return;
         }
-        let (mut waits, mut naps) = (WAITS_MAX, if more > 0 { NAPS_MAX } else { 0 });
+        let much = self.held.bytes_max.load(Ordering::Relaxed) / MUCH_PART;
+        let (mut waits, mut naps) = match () {
+            // What this thread keeps itself, within a batch or what a scan shows, comes back when it has ended.
+            () if epoch::is_pinned() => (0, 0),
+            () if more > 0 || excess > much => (WAITS_MAX, NAPS_MAX),
+            () => (WAITS_MAX, 0),
+        };
         for _ in 0..ROUNDS_MAX {
             slab.reclaim();
             slab.shed(true);
@@ -163,7 +171,7 @@ impl CacheDb {
             if excess == 0 {
                 return;
             }
-            // What readers keep comes back when they have ended: most do at once, this thread's own batch does not.
+            // What readers keep comes back when they have ended: most do at once.
             if excess <= slab.waiting_bytes() {
                 if waits > 0 {
                     waits -= 1;

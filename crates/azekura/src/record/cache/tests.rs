@@ -4,6 +4,7 @@
 //! What is dropped first is the policy's choice, tested beside it.
 
 use std::ops::ControlFlow;
+use std::sync::atomic::AtomicBool;
 
 use super::*;
 use crate::verbs::Verbs as _;
@@ -431,4 +432,44 @@ fn a_small_cache_of_many_threads_is_not_many_times_its_size() {
     });
     let memory = db.shelf.slab.memory_bytes();
     assert!(memory < 12 * BYTES, "{memory} bytes for {BYTES}");
+}
+
+/// A reader that is interrupted keeps what was replaced since: whoever puts waits for it, whatever the length of its records.
+#[test]
+fn what_a_slow_reader_keeps_does_not_grow_with_what_is_put() {
+    const BYTES: u64 = 16 << 20;
+    let db = CacheDb::with(&Options {
+        bytes_max: Some(BYTES),
+        ..Options::default()
+    })
+    .unwrap();
+    let value = vec![7u8; 40_000];
+    let is_over = AtomicBool::new(false);
+    let (mut most, mut reads) = (0, 0u64);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut reads = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                db.read(b"read", &mut |_| {
+                    std::thread::sleep(Duration::from_millis(10));
+                })
+                .unwrap();
+                reads += 1;
+            }
+            reads
+        });
+        for put in 0..3000u64 {
+            db.put(&number(put), &value).unwrap();
+            if put % 64 == 0 {
+                db.put(b"read", b"short").unwrap();
+            }
+            most = most.max(db.shelf.slab.memory_bytes());
+        }
+        is_over.store(true, Ordering::Relaxed);
+        reads = reader.join().unwrap();
+    });
+    assert!(reads > 10, "{reads}");
+    // The goal is an eighth and 8 MiB more; then a 16th, and what one round of puts takes.
+    let bound = BYTES + BYTES / 8 + (8 << 20) + BYTES / 16 + (2 << 20);
+    assert!(most <= bound, "{most} bytes of {bound}");
 }
