@@ -205,7 +205,7 @@ fn too_small_a_capacity_is_refused_with_the_least_one() {
             ..Options::default()
         };
         let told = format!("expected {least} bytes or more");
-        for capacity in [4096, least - 4096] {
+        for capacity in [0, 1, 4096, least - 4096] {
             let error = HashDb::create_on(storage(), &options(capacity)).err();
             let error = error.expect("it is refused").to_string();
             assert!(error.contains(&told), "{error}");
@@ -214,7 +214,7 @@ fn too_small_a_capacity_is_refused_with_the_least_one() {
             .expect("a new store")
             .close()
             .expect("it is closed");
-        for capacity in [4096, least - 4096] {
+        for capacity in [0, 1, 4096, least - 4096] {
             let error = HashDb::open_on(storage(), &options(capacity)).err();
             let error = error.expect("it is refused");
             assert_eq!(error.kind(), Kind::Invalid);

@@ -450,7 +450,7 @@ fn check_options(options: &Options) -> Result<()> {
             .found(options.space_ratio, "1.1 to 1000"));
     }
     // Of any number of bytes: only what is mapped has whole pages.
-    crate::io::mmap::check_capacity(options.capacity & !4095)
+    crate::io::mmap::check_capacity((options.capacity & !4095).max(4096))
 }
 
 /// A number that differs from file to file and cannot be guessed by who chooses keys.
