@@ -47,7 +47,7 @@ fn detect() -> bool {
 #[inline(always)]
 unsafe fn step(state: u32, word: u64) -> u32 {
     let mut wide = u64::from(state);
-    // SAFETY: the instruction exists by the contract; it reads and writes registers only.
+    // SAFETY: the CPU has SSE4.2, of which the instruction is a part; it reads and writes registers only.
     unsafe {
         std::arch::asm!("crc32 {0}, {1}", inout(reg) wide, in(reg) word,
             options(pure, nomem, nostack, preserves_flags));
@@ -64,11 +64,11 @@ unsafe fn step(state: u32, word: u64) -> u32 {
 unsafe fn short(mut state: u32, bytes: &[u8]) -> u32 {
     let (words, rest) = bytes.as_chunks::<8>();
     for word in words {
-        // SAFETY: the caller's word for the instruction.
+        // SAFETY: the CPU has SSE4.2: the caller asked `hardware()`.
         state = unsafe { step(state, u64::from_le_bytes(*word)) };
     }
     for byte in rest {
-        // SAFETY: the instruction exists by the contract; it reads and writes registers only.
+        // SAFETY: the CPU has SSE4.2, of which the instruction is a part; it reads and writes registers only.
         unsafe {
             std::arch::asm!("crc32 {0:e}, {1}", inout(reg) state, in(reg_byte) *byte,
                 options(pure, nomem, nostack, preserves_flags));

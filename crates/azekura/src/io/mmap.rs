@@ -90,7 +90,7 @@ const UNREADABLE_MAX: usize = 32;
 // SAFETY: the memory is shared by design; every access goes through atomics, or through copies whose
 // exclusion the caller upholds (see `write` and `bytes`). The pointer itself never changes.
 unsafe impl Send for Map {}
-// SAFETY: as above.
+// SAFETY: two threads that share it have what one has after another: words through atomics, copies that exclude each other.
 unsafe impl Sync for Map {}
 
 impl fmt::Debug for Map {
@@ -369,7 +369,7 @@ impl Map {
     #[inline(always)]
     pub unsafe fn bytes(&self, offset: u64, len: usize) -> &[u8] {
         self.bound(offset, len as u64);
-        // SAFETY: in bounds (asserted); no writes by the contract.
+        // SAFETY: in bounds (asserted); what was published is not written to before it is reused, and that waits for the pin.
         unsafe { std::slice::from_raw_parts(self.at(offset), len) }
     }
 
@@ -381,7 +381,8 @@ impl Map {
     #[inline(always)]
     pub unsafe fn bytes_within(&self, offset: u64, len: usize) -> &[u8] {
         debug_assert!(offset + len as u64 <= self.capacity);
-        // SAFETY: in bounds and not written to, by the contract.
+        // SAFETY: the caller has shown the bounds; what was published is not written to before it is reused, and that waits for
+        // the pin.
         unsafe { std::slice::from_raw_parts(self.at(offset), len) }
     }
 
@@ -391,7 +392,7 @@ impl Map {
     /// - `offset` is a multiple of 8, and the word ends within `capacity`.
     #[inline(always)]
     pub unsafe fn load_within(&self, offset: u64) -> u64 {
-        // SAFETY: by the contract.
+        // SAFETY: the caller has shown that the word is aligned and ends within the map, which is all that is asked.
         unsafe { self.word_within(offset) }.load(Ordering::Acquire)
     }
 
@@ -403,7 +404,8 @@ impl Map {
     #[expect(clippy::cast_ptr_alignment, reason = "by the contract")]
     pub unsafe fn word_within(&self, offset: u64) -> &AtomicU64 {
         debug_assert!(offset.is_multiple_of(8) && offset + 8 <= self.capacity);
-        // SAFETY: in bounds and aligned, by the contract; all access to published words is atomic.
+        // SAFETY: the caller has shown bounds and alignment, to eight bytes from a page's beginning; all access to published words
+        // is atomic.
         unsafe { &*self.at(offset).cast::<AtomicU64>() }
     }
 

@@ -242,7 +242,8 @@ impl Slab {
     #[inline(always)]
     pub unsafe fn record<'p>(&'p self, pin: &'p Pin, place: Place) -> Record<'p> {
         weave::point();
-        // SAFETY: by the contract and the first promise.
+        // SAFETY: `put` wrote a record there before it returned the place, and a slot is not written over before nobody is pinned
+        // that was when it was freed, which is the first promise; what `thin` offers is not freed yet.
         unsafe { Record::at(self.at(place), pin) }
     }
 

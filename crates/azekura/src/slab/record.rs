@@ -45,7 +45,8 @@ pub(super) fn record_bytes(key_len: usize, value_len: usize, expires: bool) -> u
 /// - `at` is the beginning of `record_bytes` bytes (and of a word at least) that are the caller's alone.
 #[inline(always)]
 pub(super) unsafe fn write(at: *mut u8, key: &[u8], value: &[u8], expires: Option<u32>) {
-    // SAFETY: by the contract; what is written is what `record_bytes` counts, in the same order.
+    // SAFETY: what is written is what `record_bytes` counts, in the same order: two bytes and both slices here, the rest there;
+    // so many bytes are the caller's alone.
     unsafe {
         if expires.is_none() && key.len() < LONG_KEY && value.len() < 128 {
             at.write((key.len() << KEY_LEN_SHIFT) as u8);
@@ -64,7 +65,7 @@ pub(super) unsafe fn write(at: *mut u8, key: &[u8], value: &[u8], expires: Optio
 /// - `at` is the beginning of a record that nobody else knows of.
 #[inline(always)]
 pub(super) unsafe fn see(at: *mut u8) {
-    // SAFETY: by the contract.
+    // SAFETY: a record has a first byte, which `write` wrote; nobody else knows of it, so that a plain load and store do.
     unsafe { at.write(at.read() | WAS_SEEN) };
 }
 
@@ -72,7 +73,8 @@ pub(super) unsafe fn see(at: *mut u8) {
 /// - as for `write`.
 #[inline(never)]
 unsafe fn write_at_large(at: *mut u8, key: &[u8], value: &[u8], expires: Option<u32>) {
-    // SAFETY: as in `write`.
+    // SAFETY: the first byte, the expiry if there is one, one or two lengths and both slices are what `record_bytes` counts; so
+    // many bytes are the caller's alone, which the slices lent to it therefore do not touch.
     unsafe {
         let mut to = at.add(1);
         let mut first = (key.len().min(LONG_KEY) << KEY_LEN_SHIFT) as u8;
@@ -94,7 +96,7 @@ unsafe fn write_at_large(at: *mut u8, key: &[u8], value: &[u8], expires: Option<
 /// # Safety
 /// - there is room for `len_bytes(len)` at `to`.
 unsafe fn write_len(mut to: *mut u8, mut len: usize) -> *mut u8 {
-    // SAFETY: by the contract.
+    // SAFETY: each byte but the last takes seven bits off, so that `len_bytes(len)` are written, for which there is room.
     unsafe {
         while len >= 128 {
             to.write(len as u8 | 128);
@@ -154,7 +156,8 @@ impl<'p> Record<'p> {
     ///   elsewhere, the word there is the address of one, with that bit set.
     #[inline(always)]
     pub(super) unsafe fn at(mut at: *const u8, _pin: &'p Pin) -> Self {
-        // SAFETY: by the contract. The first byte is read as an atomic, since bit 1 may change meanwhile.
+        // SAFETY: `write` wrote a record at `at`, or `write_elsewhere` the address of one, and neither is written over while the
+        // pin lives. The first byte is read as an atomic, since bit 1 may change meanwhile.
         unsafe {
             let mut first = (*at.cast::<AtomicU8>()).load(Ordering::Relaxed);
             if first & IS_ELSEWHERE != 0 {
@@ -229,7 +232,7 @@ impl<'p> Record<'p> {
 /// - `at` is a slot of 16 bytes that is the caller's alone; the address is even.
 #[expect(clippy::cast_ptr_alignment, reason = "written unaligned")]
 pub(super) unsafe fn write_elsewhere(at: *mut u8, address: u64, bytes: usize) {
-    // SAFETY: by the contract.
+    // SAFETY: two words of eight bytes are the slot of 16, which is the caller's alone; both are written unaligned.
     unsafe {
         let slot = at.cast::<u64>();
         slot.write_unaligned(address | u64::from(IS_ELSEWHERE));
@@ -242,7 +245,7 @@ pub(super) unsafe fn write_elsewhere(at: *mut u8, address: u64, bytes: usize) {
 /// # Safety
 /// - `write_elsewhere` wrote at `at`.
 pub(super) unsafe fn elsewhere(at: *const u8) -> *mut u8 {
-    // SAFETY: by the contract. The word was made from an exposed address.
+    // SAFETY: `write_elsewhere` wrote the word, from an address that was exposed when its memory was taken.
     unsafe {
         let word = at.cast::<u64>().read_unaligned();
         std::ptr::with_exposed_provenance_mut((word & !u64::from(IS_ELSEWHERE)) as usize)
@@ -255,6 +258,6 @@ pub(super) unsafe fn elsewhere(at: *const u8) -> *mut u8 {
 /// - as for `elsewhere`.
 #[expect(clippy::cast_ptr_alignment, reason = "read unaligned")]
 pub(super) unsafe fn elsewhere_bytes(at: *const u8) -> usize {
-    // SAFETY: by the contract.
+    // SAFETY: `write_elsewhere` wrote this word, the second of its slot.
     unsafe { at.cast::<u64>().add(1).read_unaligned() as usize }
 }
