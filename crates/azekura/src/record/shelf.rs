@@ -200,6 +200,17 @@ impl Shelf {
         group::in_groups(&self.index, &self.secrets, prefetch, items, each)
     }
 
+    /// As [`group::in_groups_unpinned`].
+    #[inline(always)]
+    pub(super) fn in_groups_unpinned<T: Keyed>(
+        &self,
+        items: &[T],
+        each: impl FnMut(&T, Hash) -> Result<()>,
+    ) -> Result<()> {
+        let prefetch = |place| self.prefetch(place);
+        group::in_groups_unpinned(&self.index, &self.secrets, prefetch, items, each)
+    }
+
     /// Calls `put` with every record, in groups. A group's pin keeps what the group overwrites; so a record for which there
     /// is no room is put once more when nothing is pinned.
     #[inline(always)]

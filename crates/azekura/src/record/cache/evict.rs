@@ -40,7 +40,7 @@ const DROPPED_MIN: u64 = 64 << 10;
 /// One candidate in so many has the goal for memory looked at.
 const GOAL_EVERY: u64 = 1024;
 /// A record of so many bytes is put when there is room for it, not before, and with nothing pinned.
-pub(super) const LONG: u64 = 64 << 10;
+const LONG: u64 = 64 << 10;
 /// Entries without a record that are not worth sifting.
 const STALE: u64 = 8192;
 
@@ -115,7 +115,8 @@ impl CacheDb {
             .set_goal(all.saturating_sub(beside).max(max / 4));
     }
 
-    /// Sees to it that records take no more memory than they may. Called unpinned, outside the gate.
+    /// Sees to it that records take no more memory than they may. Called outside the gate; does nothing in a thread
+    /// that is pinned.
     #[inline(always)]
     pub(super) fn keep_within_memory(&self) {
         if self.shelf.slab.is_over() {
@@ -147,6 +148,10 @@ impl CacheDb {
     #[cold]
     #[inline(never)]
     fn make_room(&self, more: u64) {
+        // Of what a pinned thread freed nothing would come back before it has ended, and others would wait for it here.
+        if epoch::is_pinned() {
+            return;
+        }
         let _one = self.making_room.lock();
         let slab = &self.shelf.slab;
         let excess = slab.excess(more, false);
@@ -155,12 +160,7 @@ impl CacheDb {
             return;
         }
         let much = self.held.bytes_max.load(Ordering::Relaxed) / MUCH_PART;
-        let (mut waits, mut naps) = match () {
-            // What this thread keeps itself, within a batch or what a scan shows, comes back when it has ended.
-            () if epoch::is_pinned() => (0, 0),
-            () if more > 0 || excess > much => (WAITS_MAX, NAPS_MAX),
-            () => (WAITS_MAX, 0),
-        };
+        let (mut waits, mut naps) = (WAITS_MAX, u32::from(more > 0 || excess > much) * NAPS_MAX);
         for _ in 0..ROUNDS_MAX {
             slab.reclaim();
             slab.shed(true);

@@ -62,7 +62,7 @@ use crate::slab::{Record, Slab};
 use crate::weave::{self, Mutex};
 
 pub use clock::Clock;
-use evict::{LONG, Sweep};
+use evict::Sweep;
 use policy::Policy;
 pub use update::Timed;
 
@@ -455,20 +455,11 @@ impl Engine for CacheDb {
     }
 
     fn put_many(&self, records: &[(&[u8], &[u8])]) -> Result<()> {
-        let put = |key: &[u8], hash, value: &[u8]| self.put_hashed(key, hash, value, None);
-        let is_long = |(key, value): &(&[u8], &[u8])| charge(key.len(), value.len(), false) >= LONG;
-        let mut rest = records;
-        // A group's pin keeps what is replaced and dropped under it: a long record is in none, and room is made outside.
-        while let Some(at) = rest.iter().position(is_long) {
-            let (before, from) = rest.split_at(at);
-            self.shelf.put_each(before, put)?;
-            self.keep_within_memory();
-            let (key, value) = from[0];
-            put(key, self.shelf.hash(key), value)?;
-            self.keep_within_memory();
-            rest = &from[1..];
-        }
-        self.shelf.put_each(rest, put)?;
+        // Each makes room for itself, with nothing pinned.
+        self.shelf
+            .in_groups_unpinned(records, |(key, value), hash| {
+                self.put_hashed(key, hash, value, None)
+            })?;
         self.keep_within_memory();
         Ok(())
     }

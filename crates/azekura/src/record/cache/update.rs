@@ -58,7 +58,7 @@ impl CacheDb {
     /// Removes each of `keys`, overlapping their cache misses; how many were there.
     pub fn remove_many(&self, keys: &[&[u8]]) -> Result<u64> {
         let mut removed = 0;
-        self.shelf.in_groups(keys, |_, _, key, hash| {
+        self.shelf.in_groups_unpinned(keys, |key, hash| {
             removed += u64::from(self.remove_hashed(key, hash)?);
             Ok(())
         })?;
