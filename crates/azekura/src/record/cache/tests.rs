@@ -452,7 +452,7 @@ fn what_a_slow_reader_keeps_does_not_grow_with_what_is_put() {
             let mut reads = 0;
             while !is_over.load(Ordering::Relaxed) {
                 db.read(b"read", &mut |_| {
-                    std::thread::sleep(Duration::from_millis(15));
+                    std::thread::sleep(Duration::from_millis(50));
                 })
                 .unwrap();
                 reads += 1;
@@ -482,4 +482,29 @@ fn what_a_slow_reader_keeps_does_not_grow_with_what_is_put() {
     let bound = BYTES + BYTES / 8 + (8 << 20) + BYTES / 16 + (2 << 20);
     let most = most.into_inner();
     assert!(most <= bound, "{most} bytes of {bound}");
+}
+
+/// A thread that is pinned waits for nobody who makes room: that one may be waiting for it to unpin.
+#[test]
+fn a_pinned_thread_passes_by_whoever_makes_room() {
+    let db = CacheDb::with(&Options::default()).unwrap();
+    db.put(b"key", &[7; 1000]).unwrap();
+    db.shelf.slab.set_goal(1);
+    assert!(db.shelf.slab.excess(0, false) > 0);
+    let has_passed = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let someone = db.making_room.lock();
+        scope.spawn(|| {
+            let _pin = epoch::pin();
+            db.put_many(&[(b"key", &[8; 1000])]).unwrap();
+            has_passed.store(true, Ordering::Release);
+        });
+        let start = std::time::Instant::now();
+        while !has_passed.load(Ordering::Acquire) && start.elapsed() < Duration::from_secs(20) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let has_passed = has_passed.load(Ordering::Acquire);
+        drop(someone);
+        assert!(has_passed);
+    });
 }
