@@ -22,6 +22,7 @@
 
 use std::cell::Cell;
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 use std::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, compiler_fence, fence,
 };
@@ -177,11 +178,7 @@ impl std::fmt::Debug for Participant {
 /// Pins this thread. Pins nest.
 #[inline(always)]
 pub fn pin() -> Pin {
-    pin_of(local())
-}
-
-#[inline(always)]
-fn pin_of(participant: &'static Participant) -> Pin {
+    let participant = local();
     let depth = participant.depth.load(Ordering::Relaxed);
     participant.depth.store(depth + 1, Ordering::Relaxed);
     if depth == 0 {
@@ -293,12 +290,15 @@ pub fn is_within_update() -> bool {
     !local().writing.load(Ordering::Relaxed).is_multiple_of(2)
 }
 
-/// A thread inside a short update: pinned, and marked as brief from beginning to end.
+/// A thread inside a short update: pinned, and marked as brief from beginning to end. Pins that begin meanwhile end before it:
+/// what it found is put back, and not counted down, which costs a short update a fifth of its time.
 #[derive(Debug)]
 pub struct Brief {
-    /// Dropped first: the mark ends after it.
-    pin: Pin,
+    /// Not dropped: what it would undo is undone here.
+    pin: ManuallyDrop<Pin>,
     mark: Mark,
+    /// How many pins this thread held before, and what they stored, or 0.
+    outer: (u32, u64),
 }
 
 impl Brief {
@@ -315,14 +315,41 @@ impl Brief {
     }
 }
 
-/// As [`pin`] and [`Pin::briefly`] at once, with one barrier.
+impl Drop for Brief {
+    #[inline(always)]
+    fn drop(&mut self) {
+        let (depth, epoch) = self.outer;
+        let participant = self.pin.participant;
+        debug_assert_eq!(
+            participant.depth.load(Ordering::Relaxed),
+            depth + 1,
+            "a pin that began in a short update ends before it"
+        );
+        participant.depth.store(depth, Ordering::Relaxed);
+        weave::point();
+        participant.pinned.store(epoch, Ordering::Release);
+    }
+}
+
+/// As [`pin`] and [`Pin::briefly`] at once, in fewer instructions.
 #[inline(always)]
 pub fn brief() -> Brief {
     let participant = local();
     let mark = Mark::set(&participant.brief);
+    let depth = participant.depth.load(Ordering::Relaxed);
+    let epoch = participant.pinned.load(Ordering::Relaxed);
+    participant.depth.store(depth + 1, Ordering::Relaxed);
+    if epoch == 0 {
+        participant.note_epoch();
+    }
+    participant.light_barrier();
     Brief {
-        pin: pin_of(participant),
+        pin: ManuallyDrop::new(Pin {
+            participant,
+            _thread: PhantomData,
+        }),
         mark,
+        outer: (depth, epoch),
     }
 }
 
