@@ -115,8 +115,8 @@ impl CacheDb {
             .set_goal(all.saturating_sub(beside).max(max / 4));
     }
 
-    /// Sees to it that records take no more memory than they may. Called outside the gate; does nothing in a thread
-    /// that is pinned.
+    /// Sees to it that records take no more memory than they may. Called outside the gate; by a thread that is
+    /// pinned, it waits for nobody.
     #[inline(always)]
     pub(super) fn keep_within_memory(&self) {
         if self.shelf.slab.is_over() {
@@ -148,11 +148,13 @@ impl CacheDb {
     #[cold]
     #[inline(never)]
     fn make_room(&self, more: u64) {
-        // Of what a pinned thread freed nothing would come back before it has ended, and others would wait for it here.
-        if epoch::is_pinned() {
-            return;
-        }
-        let _one = self.making_room.lock();
+        // What a pinned thread freed does not come back before it has ended, and whoever makes room may wait for it.
+        let (one, rounds) = if epoch::is_pinned() {
+            (self.making_room.try_lock(), 1)
+        } else {
+            (Some(self.making_room.lock()), ROUNDS_MAX)
+        };
+        let Some(mut one) = one else { return };
         let slab = &self.shelf.slab;
         let excess = slab.excess(more, false);
         // Somebody else may have made it meanwhile.
@@ -161,7 +163,7 @@ impl CacheDb {
         }
         let much = self.held.bytes_max.load(Ordering::Relaxed) / MUCH_PART;
         let (mut waits, mut naps) = (WAITS_MAX, u32::from(more > 0 || excess > much) * NAPS_MAX);
-        for _ in 0..ROUNDS_MAX {
+        for _ in 0..rounds {
             slab.reclaim();
             slab.shed(true);
             if slab.excess(more, true) > 0 {
@@ -179,7 +181,9 @@ impl CacheDb {
                 } else if naps > 0 {
                     // Each that went on without room would take as much again.
                     naps -= 1;
+                    drop(one);
                     std::thread::sleep(NAP);
+                    one = self.making_room.lock();
                 } else {
                     return;
                 }
