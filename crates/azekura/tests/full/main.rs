@@ -12,6 +12,7 @@
 //! | `table` | the capacities and lengths of values with which stores once locked up |
 //! | `small` | default options, on small devices |
 //! | `neighbours` | long values, for which free segments must lie side by side |
+//! | `shared` | long values of counters that threads share |
 //! | `compacted` | not full: what one compaction gives back |
 //!
 //! Lines beginning `tried:` state how much was tried.
@@ -19,6 +20,7 @@
 mod bounded;
 mod compacted;
 mod neighbours;
+mod shared;
 mod small;
 mod table;
 

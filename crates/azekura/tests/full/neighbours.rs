@@ -5,7 +5,8 @@
 
 use azekura::engine::Persistent as _;
 use azekura::io::memory::Memory;
-use azekura::record::hash::{HashDb, Options};
+use azekura::record::hash::{Compression, HashDb, Options};
+use azekura::testkit::configuration::compression;
 use azekura::testkit::suite::{case, demand, third};
 use azekura::testkit::{Random, round_seed};
 use azekura::{Edit, Engine as _, Kind};
@@ -21,12 +22,22 @@ const PASSES: u8 = 3;
 /// Values of a thread that are put over others, of one store.
 const EACH: u64 = 600;
 
+/// A value of `len` bytes, of which the last three quarters are one byte: how long it becomes when it is compressed depends on
+/// its length alone.
+fn value_of(len: usize, byte: u8) -> Vec<u8> {
+    let mut value = Random::new(5).bytes(len / 4);
+    // No byte of the rest.
+    value.push(0);
+    value.resize(len, byte);
+    value
+}
+
 /// Puts values of up to `len_max` bytes until the store is full; the lengths, by key.
 fn fill(db: &HashDb, random: &mut Random, len_max: usize) -> Vec<usize> {
     let mut lens = Vec::new();
     loop {
         let len = 1 + random.index(len_max);
-        match db.put(&(lens.len() as u64).to_le_bytes(), &vec![1; len]) {
+        match db.put(&(lens.len() as u64).to_le_bytes(), &value_of(len, 1)) {
             Ok(()) => lens.push(len),
             Err(error) => {
                 assert_eq!(error.kind(), Kind::Full, "{error}");
@@ -52,6 +63,7 @@ fn long_values_that_are_no_longer_are_taken_by_a_full_store() {
             segment_size: *random.choose(&[0, 0, 16 << 10, 64 << 10]),
             space_ratio: *random.choose(&[1.6, 3.0]),
             background: random.one_in(2),
+            compression: compression(&mut random),
             ..Options::default()
         };
         let threads = if random.one_in(2) { 1 } else { 4 };
@@ -59,6 +71,8 @@ fn long_values_that_are_no_longer_are_taken_by_a_full_store() {
         let folder = tempfile::tempdir().expect("a folder");
         let db = HashDb::create(folder.path().join("store.azh"), &options).expect("a store");
         let lens = fill(&db, &mut random, len_max);
+        // A shorter value is compressed to a shorter one nearly always only.
+        let is_compressed = options.compression != Compression::None;
         std::thread::scope(|scope| {
             for thread in 0..threads {
                 let (db, lens) = (&db, &lens);
@@ -69,13 +83,13 @@ fn long_values_that_are_no_longer_are_taken_by_a_full_store() {
                     for turn in 0..EACH {
                         let at = random.index(own.len());
                         let (key, len) = &mut own[at];
-                        *len -= if random.one_in(2) {
+                        *len -= if is_compressed || random.one_in(2) {
                             0
                         } else {
                             random.index(*len) / 8
                         };
                         let key = (*key as u64).to_le_bytes();
-                        let value = vec![2; *len];
+                        let value = value_of(*len, 2);
                         let put = if random.one_in(2) {
                             db.put(&key, &value)
                         } else {

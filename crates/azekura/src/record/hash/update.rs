@@ -26,7 +26,7 @@ use super::{Core, KEY_LEN_MAX, VALUE_LEN_MAX, value};
 use crate::engine::{DecideMany, Durability, Edit};
 use crate::epoch::{self, Pin};
 use crate::error::{Error, Kind, Result};
-use crate::format::frame::{Frame, FrameKind, Header};
+use crate::format::frame::{Frame, FrameKind};
 use crate::index::hash::Hash;
 use crate::index::{Blank, Locked, Slot};
 use crate::log::{Address, Claim, Entry, Use};
@@ -45,7 +45,7 @@ struct Present<'p> {
 impl Core {
     /// What every update begins with: health, the keeper's bell, the gate. `grows`: whether it may store more than
     /// was there; `key`: whose record it is, if it is one; `surely`:
-    /// whether it is not tried again if there is no room.
+    /// whether room is made sure of before it begins.
     #[inline(always)]
     pub(super) fn begin_update(
         &self,
@@ -158,9 +158,7 @@ impl Core {
         value: Option<&[u8]>,
         update: impl Fn() -> Result<()>,
     ) -> Result<()> {
-        let frame_len =
-            |value: &[u8]| Header::new(FrameKind::Put, 0, key.len(), value.len()).frame_len();
-        let len = || value.map(frame_len);
+        let len = || value.map(|value| self.frame_len(key, value));
         let present = || self.place_of(key, hash);
         let is_owed = || self.is_owed(key, hash, value);
         self.going_on(value.is_some(), len, present, is_owed, update)
@@ -200,6 +198,14 @@ impl Core {
         let Some(value) = value else {
             return true;
         };
+        let pin = epoch::pin();
+        let present = self.place_of(key, hash);
+        let present = present.and_then(|address| self.log.frame(&pin, address).ok());
+        present.is_some_and(|frame| self.frame_len(key, value) <= frame.len())
+    }
+
+    /// Bytes of the frame that would store `value`: compressed, if values are.
+    fn frame_len(&self, key: &[u8], value: &[u8]) -> usize {
         let (stored, flags) = value::encode(self.compression, value);
         let entry = Entry {
             kind: FrameKind::Put,
@@ -207,10 +213,7 @@ impl Core {
             key,
             value: &stored,
         };
-        let pin = epoch::pin();
-        let present = self.place_of(key, hash);
-        let present = present.and_then(|address| self.log.frame(&pin, address).ok());
-        present.is_some_and(|frame| entry.frame_len() <= frame.len())
+        entry.frame_len()
     }
 
     /// The common update in few instructions: nobody is in the way, the record is a short one that stands in its
