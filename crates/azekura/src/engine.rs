@@ -13,7 +13,8 @@
 //! ```
 //!
 //! Everything a user calls (`get`, `append`, `increment`, ...) is written once above these, in
-//! `verbs`. The only upward calls are the closures handed to `read`, `scan` and `update`.
+//! `verbs`. The only upward calls are the closures handed to `read`, `scan` and `update`, and those that are
+//! told of progress or of what a cache drops.
 //! This module knows no engine and no file.
 
 use std::borrow::Cow;
@@ -282,13 +283,14 @@ pub trait Persistent: Reader {
 
     /// Verifies the whole file against its checksums and invariants; read-only.
     ///
-    /// Damage is reported in the [`CheckReport`], not as an error. `progress` is told (done, total).
+    /// Damage is reported in the [`CheckReport`], not as an error. `progress` is told (done, total); it does not
+    /// update this store, which may wait for the check to end.
     fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport>;
 
     /// Writes a consistent copy of the store to a new file, while it is being used.
     ///
     /// The copy holds everything acknowledged before the call; one made by a reader in another process holds what that
-    /// reader can see. `Invalid` if `target` exists.
+    /// reader can see. `Invalid` if `target` exists. `progress` is as for `check`.
     fn copy_to(&self, target: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<()>;
 
     /// The file.

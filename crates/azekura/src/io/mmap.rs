@@ -365,11 +365,12 @@ impl Map {
     /// # Safety
     /// - the range lies within the storage's present size;
     /// - nobody writes to it while the slice lives: it was published, and it is not reused before
-    ///   the reader's pin is gone ([`crate::epoch`]).
+    ///   the reader's pin is gone ([`crate::epoch`]), or it was not yet, and is the caller's own.
     #[inline(always)]
     pub unsafe fn bytes(&self, offset: u64, len: usize) -> &[u8] {
         self.bound(offset, len as u64);
-        // SAFETY: in bounds (asserted); what was published is not written to before it is reused, and that waits for the pin.
+        // SAFETY: in bounds (asserted). What was published is not written to before it is reused, which waits for the pin; what was
+        // not is the caller's alone.
         unsafe { std::slice::from_raw_parts(self.at(offset), len) }
     }
 
@@ -381,8 +382,8 @@ impl Map {
     #[inline(always)]
     pub unsafe fn bytes_within(&self, offset: u64, len: usize) -> &[u8] {
         debug_assert!(offset + len as u64 <= self.capacity);
-        // SAFETY: the caller has shown the bounds; what was published is not written to before it is reused, and that waits for
-        // the pin.
+        // SAFETY: the caller has shown the bounds. What was published is not written to before it is reused, which waits for the
+        // pin; what was not is the caller's alone.
         unsafe { std::slice::from_raw_parts(self.at(offset), len) }
     }
 

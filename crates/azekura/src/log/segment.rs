@@ -632,6 +632,8 @@ impl Segments {
     }
 
     fn reap_trying(&self, bytes: u64, tries: u32) {
+        // What this thread holds itself is not let go of while it waits.
+        let tries = if epoch::is_pinned() { 1 } else { tries };
         for _ in 0..tries {
             self.reap();
             let aging: u32 = self.space.lock().aging.iter().map(|(_, _, u)| u).sum();
@@ -651,10 +653,11 @@ impl Segments {
     }
 
     /// Takes room by `take`. Where it is refused as `Full` while readers hold released segments, it is tried again whenever
-    /// they let go of some, for as long as `reap_to_the_last` waits. The caller holds no pin, which would be waited for.
+    /// they let go of some, for as long as `reap_to_the_last` waits. A thread that is pinned would wait for itself: it tries once.
     pub fn patiently<T>(&self, mut take: impl FnMut() -> Result<T>) -> Result<T> {
         let mut held = u32::MAX;
-        for _ in 0..LAST_PATIENCE {
+        let tries = if epoch::is_pinned() { 0 } else { LAST_PATIENCE };
+        for _ in 0..tries {
             // Before the room is asked for: what is let go of in between is seen by the next turn.
             let coming = self.coming();
             if coming < held {

@@ -1,8 +1,8 @@
 //! Lets updates pass, and now and then nobody.
 //!
 //! An update marks its thread and looks at one word; that is all it pays. Who needs a moment without updates
-//! (a checkpoint's beginning, `clear`) closes the gate and waits for those inside. The moment is as long as
-//! the longest closure that an update is running.
+//! (a checkpoint's beginning, `clear`, cleaning in a full store) closes the gate and waits for those inside: as long as the
+//! longest closure that an update is running.
 //!
 //! An update from inside another store's closure cannot wait for who may be waiting for the outer one. So closing has two
 //! steps: first such updates still enter, and marked updates are waited for; then they are kept out too, by a lock that

@@ -243,7 +243,8 @@ impl Slab {
     pub unsafe fn record<'p>(&'p self, pin: &'p Pin, place: Place) -> Record<'p> {
         weave::point();
         // SAFETY: `put` wrote a record there before it returned the place, and a slot is not written over before nobody is pinned
-        // that was when it was freed, which is the first promise; what `thin` offers is not freed yet.
+        // that was when it was freed, which is the first promise. What `thin` offers may be free: its block is closed, so that
+        // nobody fills it or gives it back, and of no class whose records lie elsewhere.
         unsafe { Record::at(self.at(place), pin) }
     }
 

@@ -20,8 +20,8 @@
 //! 1. A checkpoint finds C free segments: whatever else takes a segment leaves them. C grows with the records, so that growth
 //!    leaves what C may be when it is told again; nothing else brings records.
 //! 2. Cleaning finds a step of segments beyond C, since removals leave it; so it copies the live bytes of at least one
-//!    segment before a checkpoint is due, which frees the one that was copied from and all that was empty. Of a segment all is
-//!    copied or nothing, and no writer appends to the copies' room meanwhile; one whose live records need more, as a batch's of
+//!    segment before a checkpoint is due, which frees the one that was copied from and all that was empty. None of a
+//!    segment is copied unless there are segments for all of it, and no writer appends to the copies' room meanwhile; one whose live records need more, as a batch's of
 //!    several segments may, waits until there is more.
 //! 3. Growth leaves a *slack*: n / 16, less what is dead and can be reclaimed. Exchanges and removals bury as much as they
 //!    append, so that when they have used up what growth left them, n / 16 or more is dead. Then the emptiest segment has a
@@ -33,7 +33,8 @@
 //!    and the whole reserve. One that was filled under this capacity is known by this: what lives leaves it a half of the slack,
 //!    by 3, and what cleaning and checkpoints need is free or was emptied by cleaning, by 1 and 2.
 //!
-//! Single segments are taken from the shortest run of free ones, so that long runs last for large records.
+//! Single segments are those that were prepared, then, in a full store, of the shortest run of free ones, so that long runs last for
+//! large records.
 //!
 //! It does not know how much a checkpoint needs: the engine says so.
 

@@ -6,7 +6,8 @@
 //! | 2 retire the segment: nothing new is put there, its bytes stay | as above |
 //! | 3 the next checkpoint, which points to copies only, is durable | the segment is free |
 //!
-//! In a full store no other thread updates meanwhile, and all of a segment is copied or nothing: the last segments are for copies.
+//! In a full store no other thread updates meanwhile, and none of a segment is copied unless the free ones have room for all of it,
+//! but for what a checkpoint takes meanwhile and for neighbours: the last ones are for copies.
 //!
 //! Only segments before the last checkpoint are cleaned: replay never needs them, so removals in them need not be copied. A
 //! segment that a follower still needs is left. If a record that the index points to is damaged, the segment is left as it
@@ -123,9 +124,12 @@ impl Core {
             if paced && live > pace.credit {
                 return Ok(false);
             }
-            pace.credit = pace.credit.saturating_sub(live);
-            pace.copied += live;
             let cleaned = self.clean(segment);
+            // What was refused copied nothing worth counting: else it would pass for what users appended.
+            if !matches!(&cleaned, Err(error) if error.kind() == Kind::Full) {
+                pace.credit = pace.credit.saturating_sub(live);
+                pace.copied += live;
+            }
             drop(pace);
             return match cleaned {
                 // What was cleaned before gives room, if a checkpoint lets go of it; else an update that needs it seeks it.
@@ -189,7 +193,8 @@ impl Core {
             .max_by_key(share)
     }
 
-    /// Cleans `segment`. The caller holds `cleaning`. In a full store: `Full`, and nothing is done, where its copies do not fit.
+    /// Cleans `segment`. The caller holds `cleaning`. In a full store: `Full`, and nothing is done, where free
+    /// segments are too few for its copies.
     pub(super) fn clean(&self, segment: Segment) -> Result<()> {
         let alone = self.log.segments().is_full().then(|| self.gate.alone());
         if alone.is_some() {

@@ -7,7 +7,8 @@
 //! | 3 | segments are copied range by range, by the system, which shares blocks where it can |
 //! | 4 | the copy gets a superblock of its own, "closed", whose log ends at E; sync, and the name |
 //!
-//! Readers and writers notice nothing but the device's load. The copy gets its name when it is whole, so a
+//! Readers and writers notice nothing but the device's load, but for writers that find no room in a full store, which wait. The copy
+//! gets its name when it is whole, so a
 //! crash leaves none or all of it, and nobody's file is replaced. Records are not looked at: what is damaged is so in
 //! the copy.
 

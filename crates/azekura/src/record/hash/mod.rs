@@ -36,8 +36,8 @@
 //! new open recovers. Or it was opened *read-only* because of damage. Costs in storage accesses when nothing is cached: `get` 1, absent 0, `put` 0 and one
 //! write shared with its neighbours, `remove` 1 (to verify the record).
 //!
-//! Lock order: checkpoint, gate, then the index's, then the log's. No lock is held while a user's closure
-//! runs but the buckets of its keys. Ideas: Bitcask (log and hash in memory), FASTER (tagged buckets
+//! Lock order: cleaning, checkpoint, gate, then the index's, then the log's. No lock is held while a user's closure
+//! runs but the buckets of its keys, and cleaning's where it is told of progress. Ideas: Bitcask (log and hash in memory), FASTER (tagged buckets
 //! of a cache line), LFS (segments and cleaning).
 
 mod check;
@@ -302,7 +302,8 @@ impl HashDb {
     }
 
     /// Gives space back: cleans every segment that holds dead bytes, moves what lies at the file's end
-    /// forward, and cuts the file. Readers and writers go on.
+    /// forward, and cuts the file. Readers and writers go on, but for those that need room of a full store; `progress` is told
+    /// (done, total), and does not update this store.
     pub fn compact(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
         self.core.compact(progress)
     }

@@ -23,6 +23,7 @@
 use std::sync::atomic::Ordering;
 
 use super::Core;
+use crate::epoch;
 use crate::error::{Kind, Result};
 use crate::log::{Address, Claim, Segment, Use};
 
@@ -85,8 +86,9 @@ impl Core {
                 surely,
             }
         };
-        // Who relieves may wait for the closure of another store that this update is called from.
-        if crate::epoch::is_within_update() {
+        // Who relieves may wait for the closure of another store that this update is called from; and of what a thread that is
+        // pinned cleans nothing is free before it has ended.
+        if epoch::is_within_update() || epoch::is_pinned() {
             return Ok(self.can_grow(wanted.units));
         }
         if !self.is_relief_due(wanted, false) {
@@ -95,7 +97,15 @@ impl Core {
             }
             return Ok(self.can_grow(wanted.units));
         }
-        let _cleaning = self.cleaning.lock();
+        // An update that finds room, and was not refused, does not wait for a copy or a check, which keep cleaning from going on.
+        let cleaning = if len.is_none() && self.has_room(wanted) {
+            self.cleaning.try_lock()
+        } else {
+            Some(self.cleaning.lock())
+        };
+        let Some(_cleaning) = cleaning else {
+            return Ok(self.can_grow(wanted.units));
+        };
         // Another thread may have done it meanwhile.
         if !self.is_relief_due(wanted, true) {
             return Ok(self.can_grow(wanted.units));
@@ -127,7 +137,7 @@ impl Core {
 
     /// Segments that a frame takes which is as long as the one there.
     fn units_at(&self, present: Option<Address>) -> u32 {
-        let pin = crate::epoch::pin();
+        let pin = epoch::pin();
         let frame = present.and_then(|address| self.log.frame(&pin, address).ok());
         frame.map_or(1, |frame| self.log.units_of(frame.len()))
     }
@@ -269,7 +279,7 @@ impl Core {
                 Ok(()) => won += segment.reclaimable().max(1),
                 // What is retired by now is free after the checkpoint. Where nothing is, another one's copies may fit.
                 Err(error)
-                    if error.kind() == Kind::Full && (won > 0 || unfit.len() == UNFIT_MAX) =>
+                    if error.kind() == Kind::Full && (won > 0 || unfit.len() + 1 == UNFIT_MAX) =>
                 {
                     break;
                 }
