@@ -18,6 +18,8 @@ use azekura::testkit::suite::{share, tried_at_least};
 use azekura::testkit::{Random, round_seed, tried};
 use azekura::{Durability, Kind};
 
+#[path = "objects_damaged/astray.rs"]
+mod astray;
 #[path = "objects_damaged/killed_repair.rs"]
 mod killed_repair;
 #[path = "objects_damaged/slots.rs"]

@@ -6,6 +6,7 @@
 //! | one bit of the journal or the root | in memory it is flipped back (`correct`) | nothing |
 //! | more of the journal, of room in use | what is left is salvaged in memory, as by a repair | all objects but those that the journal behind the damage knows at once |
 //! | the root | the same | objects that may have been removed, and absence |
+//! | the frame behind which the journal may end, by more than a bit | what is left is salvaged | all objects but as above |
 //! | a journal's room that is not in use | nothing | nothing |
 //! | one bit of an image of a leaf or list | who needs it reads it as it was written | nothing |
 //! | more of an image, an extent | nothing: who needs it gets an error | nothing |

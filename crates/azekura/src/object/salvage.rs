@@ -340,7 +340,20 @@ impl Facts {
                     let is_blank =
                         log.map().load_u64(address.offset()) == 0 && !is_refused(address.offset());
                     let was_durable = position < trust.durable && !told.is_before;
-                    if is_blank && !was_durable {
+                    // Blank room ends it only where it may end, and behind what is whole: else another page may have been
+                    // written over that and over what was told since.
+                    let is_open = trust.trusted && !trust.closed;
+                    let is_behind_damage = run.end == address.offset();
+                    let is_lost = is_blank
+                        && is_open
+                        && segment.sequence >= begins.sequence
+                        && (is_behind_damage || told.is_before);
+                    if is_lost {
+                        self.gap = Some(address.offset());
+                        self.certain.clear();
+                    }
+                    let is_before_lost = is_lost && told.is_before;
+                    if is_blank && !was_durable && !is_before_lost {
                         return;
                     }
                 }
