@@ -1,5 +1,6 @@
 //! A page of the journal with another one written over it, or zeros, where the journal goes on after the checkpoint: what was told
 //! there may have changed any small object, and the blank place behind what was written over is not the journal's end.
+//! Where what stands right before that place differs by one bit or none, it counts as whole, and nobody can tell.
 
 use azekura::object::{Options, Store};
 use azekura::testkit::Random;
@@ -54,7 +55,7 @@ fn drawn(seed: u64, random: &mut Random) -> World {
     if random.below(4) > 0 {
         store.checkpoint().unwrap();
     }
-    for _ in 0..1 + random.below(12) {
+    for _ in 0..=random.below(12) {
         if random.below(3) == 0 {
             let of = id(random.below(world.ids));
             store.remove(of).unwrap();
@@ -86,9 +87,10 @@ fn a_page_written_over_the_end_of_the_journal_makes_no_object_absent_or_older() 
         for turn in 0..4 {
             let disk = world.disk.kill_state(world.disk.events());
             let zeros = [0; PAGE as usize];
-            let over = match written.is_empty() || turn == 0 {
-                true => &zeros,
-                false => bytes(*random.choose(&written)),
+            let over = if written.is_empty() || turn == 0 {
+                &zeros
+            } else {
+                bytes(*random.choose(&written))
             };
             // Where what stands right before differs by one bit, the room looks as if nothing was told.
             let before = (from - page) as usize;
