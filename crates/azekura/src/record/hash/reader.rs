@@ -97,11 +97,11 @@ struct Taken {
     trust: Trust,
 }
 
-/// How far what comes behind the end of a log may be believed, which only a writer writes: one that came after a close, too.
+/// How far what comes behind the end of a log may be believed, which only a writer writes. Behind a close it is none: the writer
+/// that appends there has written a superblock before, which is read first.
 fn behind(trust: Trust) -> Trust {
     Trust {
         live: true,
-        closed: false,
         shared: true,
         ..trust
     }

@@ -393,3 +393,29 @@ fn what_is_damaged_behind_a_close_is_an_error_to_a_reader_that_was_there() {
         }
     }
 }
+
+/// A writer came and closed after the reader had opened: what stands behind that close is not the log, as for who opens now.
+#[test]
+fn what_stands_behind_a_later_close_is_no_damage_to_a_reader_that_was_there() {
+    let memory = Memory::new(1 << 24).unwrap();
+    let db = HashDb::create_on(memory.clone(), &small()).unwrap();
+    db.put(b"key", b"older").unwrap();
+    db.close().unwrap();
+    let reader = HashReader::open_on(memory.clone()).unwrap();
+    assert_eq!(reader.get(b"key").unwrap().as_deref(), Some(&b"older"[..]));
+    let db = HashDb::open_on(memory.clone(), &small()).unwrap();
+    db.put(b"key", b"newer").unwrap();
+    let end = db.position();
+    let at = db.log().geometry().offset_of(db.log().end().segment()) + u64::from(end.offset);
+    db.close().unwrap();
+    let closed = HashReader::open_on(memory.clone()).unwrap().inspect();
+    assert!(closed.contains(&("position", end.to_string())));
+    memory.map(1 << 24).unwrap().write(at, &[0xa5; 24]);
+    for reader in [reader, HashReader::open_on(memory).unwrap()] {
+        for _ in 0..2 {
+            let found = reader.get(b"key").unwrap();
+            assert_eq!(found.as_deref(), Some(&b"newer"[..]));
+            assert_eq!(reader.get(b"other").unwrap(), None);
+        }
+    }
+}
