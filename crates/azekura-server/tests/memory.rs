@@ -40,6 +40,9 @@ const PHASES: [(usize, usize); 6] = [
 const HALF_AN_ITEM: (usize, usize) = (499_000, 501_000);
 const WHOLE_ITEMS: (usize, usize) = (998_000, 1_000_000);
 
+/// Keys that clients set.
+const KEYS: u64 = 300_000;
+
 /// How often lengths change from short to long.
 const ROUNDS: u64 = 4;
 
@@ -195,7 +198,7 @@ fn fill(
             random ^= random >> 7;
             random ^= random << 17;
             let len = least + (random >> 20) as usize % (end - least);
-            let key = random % 300_000;
+            let key = random % KEYS;
             write!(heap, "set k{key} 0 0 {len} noreply\r\n").unwrap();
             heap.extend_from_slice(&value[..len]);
             heap.extend_from_slice(b"\r\n");
@@ -375,11 +378,20 @@ fn a_limit_of_memory_bounds_a_process_whose_values_become_long_while_clients_hol
     assert_eq!(judged, 2);
 }
 
-/// Memory goes back where large clients leave, where the limit is lowered, and where all is removed.
+/// Memory goes back where large clients leave, where records are removed one by one, where the limit is lowered, and where all is
+/// flushed.
 fn goes_back(case: &Case, before: u64, with_clients: u64) {
     let process = &case.process;
     process.shrinks_to(with_clients - 4 * MIB, "after large clients left");
     let mut client = process.connect();
+    for first in (0..KEYS).step_by(1000) {
+        let removed = (first..first + 1000).map(|key| format!("delete k{key} noreply\r\n"));
+        let big = (0..4).map(|n| format!("delete big{n} noreply\r\n"));
+        let heap: String = removed.chain(big).collect();
+        ask(&mut client, &(heap + "mn\r\n"), "MN\r\n");
+    }
+    process.shrinks_to(before + 12 * MIB, "after all was removed");
+    case.fill(0);
     ask(&mut client, "cache_memlimit 8\r\n", "OK\r\n");
     process.shrinks_to((8 + 2 + 32) * MIB, "after a lower limit");
     ask(&mut client, "flush_all\r\n", "OK\r\n");

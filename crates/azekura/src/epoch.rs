@@ -293,7 +293,7 @@ pub fn is_within_update() -> bool {
 /// A thread inside a short update: pinned, and marked as brief from beginning to end. Pins that begin meanwhile end before it:
 /// what it found is put back, and not counted down, which costs a short update a fifth of its time.
 #[derive(Debug)]
-pub struct Brief {
+pub(crate) struct Brief {
     /// Not dropped: what it would undo is undone here.
     pin: ManuallyDrop<Pin>,
     mark: Mark,
@@ -304,13 +304,13 @@ pub struct Brief {
 impl Brief {
     /// Its pin.
     #[inline(always)]
-    pub fn pin(&self) -> &Pin {
+    pub(crate) fn pin(&self) -> &Pin {
         &self.pin
     }
 
     /// Its mark.
     #[inline(always)]
-    pub fn mark(&self) -> &Mark {
+    pub(crate) fn mark(&self) -> &Mark {
         &self.mark
     }
 }
@@ -333,7 +333,7 @@ impl Drop for Brief {
 
 /// As [`pin`] and [`Pin::briefly`] at once, in fewer instructions.
 #[inline(always)]
-pub fn brief() -> Brief {
+pub(crate) fn brief() -> Brief {
     let participant = local();
     let mark = Mark::set(&participant.brief);
     let depth = participant.depth.load(Ordering::Relaxed);

@@ -50,7 +50,7 @@ use crate::weave;
 pub use append::{Appended, Entry};
 pub use layout::{End, LogPosition};
 pub use scan::Stop;
-pub use segment::{Claim, Geometry, Reserve, Segment, Segments, Use};
+pub use segment::{Claim, Geometry, Patience, Reserve, Segment, Segments, Use};
 
 use layout::{FIRST_FRAME, LINK_OFFSET, Link, SegmentHeader};
 
@@ -463,8 +463,9 @@ impl Log {
         if at + len > self.words * 8 {
             return None;
         }
-        // SAFETY: as in `look`: within a segment of the log, published, not reused while pinned. The key lies within
-        // the frame, by its length.
+        // SAFETY: `at + len` is within the segment, which lies within the storage, and the key within the first `len` bytes of
+        // the frame, behind its word. The word is that of a short record of such a key, so its bytes were written before it
+        // was, or are those of an older lap, which nobody writes either: a segment is not reused while a thread is pinned.
         let stored = unsafe { self.map.bytes_within(offset + 8, key.len()) };
         same(stored, key).then_some(Buried {
             index: sought.index,

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use super::anchor::Extent;
-use super::segment::{Claim, Use};
+use super::segment::{Claim, Patience, Use};
 use super::{Geometry, Log};
 use crate::error::Result;
 use crate::format::checksum::crc;
@@ -61,7 +61,7 @@ impl Parts {
         let geometry = log.geometry();
         let least = len.div_ceil(geometry.segment_size()).max(1) as u32;
         let together = least.max(self.together);
-        let (index, units) = log.segments().patiently(|| {
+        let (index, units) = log.segments().patiently(&mut Patience::default(), || {
             let mut space = log.segments().space();
             let spacious = !log.segments().is_full() && space.has(together);
             let units = if spacious { together } else { least };

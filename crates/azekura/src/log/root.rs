@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 
 use super::anchor::{Extent, read_extent, read_extent_corrected, remedy};
 use super::parts::{self, Parts};
-use super::segment::{Claim, Use};
+use super::segment::{Claim, Patience, Use};
 use super::{Geometry, Log};
 use crate::error::{Error, Kind, Result};
 use crate::format::bytes::{Give, Take};
@@ -73,7 +73,8 @@ impl Room {
         }
         let segments = log.segments();
         let take = || segments.space().take(1, 0, Use::Other, Claim::Checkpoint);
-        let taken = (0..units(geometry, len)).map(|_| segments.patiently(take));
+        let mut patience = Patience::default();
+        let taken = (0..units(geometry, len)).map(|_| segments.patiently(&mut patience, take));
         let taken = taken.map(|index| index.map(|index| geometry.offset_of(index)));
         Ok(Self {
             apart: taken.collect::<Result<_>>()?,

@@ -101,6 +101,28 @@ const PATIENCE: u32 = 50;
 /// As often where an update would be refused else: about a second.
 const LAST_PATIENCE: u32 = 6000;
 
+/// How long one update, or one round of compaction, waits for readers in all, however often it finds no room: about a second.
+#[derive(Debug)]
+pub struct Patience(u32);
+
+impl Patience {
+    /// Of an update that takes no more room than is there, and so should not be refused: some seconds.
+    pub fn of_what_is_owed() -> Self {
+        Self(4 * LAST_PATIENCE)
+    }
+
+    /// Whether it has waited so long in vain that readers still hold what is wanted.
+    pub fn is_over(&self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self(LAST_PATIENCE)
+    }
+}
+
 /// In the table, the mark of a unit behind the first of its segment; below it stands how far.
 const BEHIND: u64 = 1 << 63;
 
@@ -653,11 +675,19 @@ impl Segments {
     }
 
     /// Takes room by `take`. Where it is refused as `Full` while readers hold released segments, it is tried again whenever
-    /// they let go of some, for as long as `reap_to_the_last` waits. A thread that is pinned would wait for itself: it tries once.
-    pub fn patiently<T>(&self, mut take: impl FnMut() -> Result<T>) -> Result<T> {
+    /// they let go of some, as long as `patience` lasts. A thread that is pinned would wait for itself: it tries once, with what
+    /// others have let go of.
+    pub fn patiently<T>(
+        &self,
+        patience: &mut Patience,
+        mut take: impl FnMut() -> Result<T>,
+    ) -> Result<T> {
+        if epoch::is_pinned() {
+            self.reap();
+            return take();
+        }
         let mut held = u32::MAX;
-        let tries = if epoch::is_pinned() { 0 } else { LAST_PATIENCE };
-        for _ in 0..tries {
+        while patience.0 > 0 {
             // Before the room is asked for: what is let go of in between is seen by the next turn.
             let coming = self.coming();
             if coming < held {
@@ -667,6 +697,7 @@ impl Segments {
                     other => return other,
                 }
             }
+            patience.0 -= 1;
             let_readers_go();
             self.reap();
         }

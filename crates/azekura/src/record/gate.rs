@@ -6,11 +6,13 @@
 //!
 //! An update from inside another store's closure cannot wait for who may be waiting for the outer one. So closing has two
 //! steps: first such updates still enter, and marked updates are waited for; then they are kept out too, by a lock that
-//! nobody holds who waits for marks.
+//! nobody holds who waits for marks. What closes the gate, or waits for who may be closing it, is refused inside an update
+//! ([`outside_updates`]): two threads would wait for each other.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::epoch::{self, Brief, Mark};
+use crate::error::{Error, Kind, Result};
 use crate::weave::{self, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 #[derive(Default)]
@@ -37,6 +39,15 @@ pub(super) struct Alone<'g> {
     gate: &'g Gate,
     _nested: RwLockWriteGuard<'g, ()>,
     _closing: MutexGuard<'g, ()>,
+}
+
+/// `Invalid` inside an update, whose closure belongs to another store: for what waits until all updates have ended.
+pub(super) fn outside_updates() -> Result<()> {
+    if epoch::is_within_update() {
+        let what = "called from the closure of an update, for whose end it would wait";
+        return Err(Error::new(Kind::Invalid, what).remedy("call it when the update has returned"));
+    }
+    Ok(())
 }
 
 impl Gate {

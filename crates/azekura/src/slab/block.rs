@@ -349,8 +349,13 @@ impl Slab {
 
     #[inline(always)]
     pub(super) fn meta(&self, block: u32) -> &Meta {
-        // SAFETY: blocks are numbered within the reservation; zeroed memory is a valid `Meta`, all of whose changing
-        // parts are atomics.
+        debug_assert!(
+            u64::from(block) * 16 < self.metas.capacity(),
+            "block {block}"
+        );
+        // SAFETY: a block's number comes from the count of blocks that were opened, from a bitmap's place, or from a place that
+        // an entry of the index holds: all are less than the reservation was made for. Zeroed memory is a valid `Meta`, all
+        // of whose changing parts are atomics.
         unsafe { &*self.metas.at(u64::from(block) * 16).cast() }
     }
 

@@ -42,7 +42,7 @@ impl Slab {
     /// the thread owns no hand, records are to be moved
     /// together or dropped for their memory, or there is no room to note a freed place.
     #[inline(always)]
-    pub fn near<'s>(&'s self, inside: &'s Brief) -> Option<Near<'s>> {
+    pub(crate) fn near<'s>(&'s self, inside: &'s Brief) -> Option<Near<'s>> {
         let mut own = self.hands.own(inside)?;
         let is_due = self.is_thin() || self.is_over() || !is_room_in_limbo(own.state());
         (!is_due).then_some(Near {

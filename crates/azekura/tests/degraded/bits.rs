@@ -13,8 +13,8 @@ use azekura::testkit::{Random, round_seed, tried};
 use azekura::{Edit, Engine as _, Persistent as _};
 
 use super::{
-    AFFECTED_MAX, Made, ROOM, Regions, Repairs, cost, end_of, judge, past_the_checkpoint, storage,
-    value_at, value_of,
+    AFFECTED_MAX, Made, ROOM, Regions, Repairs, bytes_of_index, cost, end_of, judge,
+    past_the_checkpoint, storage, value_at, value_of,
 };
 
 #[test]
@@ -99,18 +99,6 @@ fn every_bit_of_the_last_batch_costs_one_record_of_it() {
     demand((to - from) * 8, 384, "bits of a batch");
 }
 
-/// Bytes of images and roots: they stand in segments without a header.
-fn bytes_of_images(made: &Made) -> Vec<u64> {
-    let size = made.options.segment_size as usize;
-    let segments = made.bytes[16384..].chunks(size).enumerate();
-    let images = segments.filter(|(_, bytes)| !bytes.starts_with(b"azsg"));
-    let held = images.flat_map(|(index, bytes)| {
-        let held = (0..bytes.len()).filter(|at| bytes[*at] != 0);
-        held.map(move |at| (16384 + index * size + at) as u64)
-    });
-    held.collect()
-}
-
 #[test]
 fn a_wrong_bit_of_the_index_costs_nothing_and_is_written_again() {
     let mut found = 0;
@@ -123,7 +111,7 @@ fn a_wrong_bit_of_the_index_costs_nothing_and_is_written_again() {
             ..hash_options(&mut random, &Within::bytes(ROOM))
         };
         let made = Made::closed(seed, options);
-        let held = bytes_of_images(&made);
+        let held = bytes_of_index(&made);
         for _ in 0..20 {
             let at = *random.choose(&held);
             let mut bytes = made.bytes.clone();

@@ -413,7 +413,7 @@ const REGIONS: [&str; 10] = [
     "bytes",
     "bytes",
     "bytes",
-    "bytes",
+    "index",
 ];
 
 /// Draws places to be damaged, of one region after the other, and counts them.
@@ -424,7 +424,8 @@ struct Regions {
 }
 
 impl Regions {
-    /// A place in the superblock, the mark, a segment's header, anywhere, in any segment, or where something stands.
+    /// A place in the superblock, the mark, a segment's header, anywhere, in any segment, where something stands, or in the root
+    /// of a checkpoint or an image of the index.
     fn place(&mut self, made: &Made, random: &mut Random) -> (&'static str, u64) {
         let (bytes, segment_size) = (&made.bytes, made.options.segment_size);
         let size = bytes.len() as u64;
@@ -439,6 +440,7 @@ impl Regions {
             "header" if !in_use.is_empty() => random.choose(&in_use) + random.below(64),
             "anywhere" => random.below(size),
             "segment" => segment + random.below(segment_size),
+            "index" if !bytes_of_index(made).is_empty() => *random.choose(&bytes_of_index(made)),
             _ => {
                 region = "bytes";
                 // Where something stands.
@@ -474,9 +476,12 @@ impl Regions {
             "anywhere",
             "segment",
             "bytes",
+            "index",
         ] {
             let turns = REGIONS.iter().filter(|of| **of == region).count() as u64;
-            let least = (cases * turns * 9 / 100).max(1);
+            // Of the files of killed processes some have no checkpoint.
+            let share = if region == "index" { 4 } else { 9 };
+            let least = (cases * turns * share / 100).max(1);
             let count = self.counts.get(region).copied().unwrap_or_default();
             demand(count, least, &format!("places of the region: {region}"));
         }
@@ -488,6 +493,18 @@ fn end_of(db: &HashDb) -> Option<u64> {
     let end = db.log().end();
     let segment = db.log().geometry().offset_of(end.segment());
     end.offset().map(|offset| segment + u64::from(offset))
+}
+
+/// Bytes of images and roots: they stand in segments without a header.
+fn bytes_of_index(made: &Made) -> Vec<u64> {
+    let size = made.options.segment_size as usize;
+    let segments = made.bytes[16384..].chunks(size).enumerate();
+    let images = segments.filter(|(_, bytes)| !bytes.starts_with(b"azsg"));
+    let held = images.flat_map(|(index, bytes)| {
+        let held = (0..bytes.len()).filter(|at| bytes[*at] != 0);
+        held.map(move |at| (16384 + index * size + at) as u64)
+    });
+    held.collect()
 }
 
 /// Where segments of the log begin.

@@ -54,7 +54,7 @@ use crate::engine::{
 use crate::epoch::{self, Pin};
 use crate::error::{Error, Kind, Result, size};
 use crate::index::hash::Hash;
-use crate::record::gate::Gate;
+use crate::record::gate::{self, Gate};
 use crate::record::scan::{self, Lend};
 use crate::record::shelf::{LIMITS, Shelf};
 use crate::room;
@@ -465,6 +465,7 @@ impl Engine for CacheDb {
     }
 
     fn clear(&self) -> Result<()> {
+        gate::outside_updates()?;
         self.remove_all()
     }
 }

@@ -10,8 +10,9 @@
 //! moved the same way, and the file is not cut.
 
 use super::Core;
+use crate::epoch;
 use crate::error::{Kind, Result};
-use crate::log::{Claim, Segment, Use};
+use crate::log::{Claim, Patience, Segment, Use};
 
 /// Rounds of cleaning and checkpointing; each packs what the one before let go of.
 const ROUNDS: usize = 16;
@@ -43,7 +44,7 @@ impl Core {
     fn compact_in_rounds(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
         let mut shortest = u64::MAX;
         for round in 0..ROUNDS {
-            if !self.pack(round, progress)? && round > 0 {
+            if !self.pack(round, &mut Patience::default(), progress)? && round > 0 {
                 break;
             }
             // What readers hold at the end cannot be cut.
@@ -61,9 +62,10 @@ impl Core {
     /// Moves what stands between the free segments of a full store until `units` of them are neighbours, for a record as long
     /// as the one that it replaces; the file stays as long as it is. Nothing is done where too few are free in all. Where it
     /// does not help the update is refused.
-    pub(super) fn bring_together(&self, units: u32) -> Result<()> {
-        // Who cleans may wait for the closure of another store that this update is called from.
-        if !self.lacks_neighbours(units) || crate::epoch::is_within_update() {
+    pub(super) fn bring_together(&self, units: u32, patience: &mut Patience) -> Result<()> {
+        // Who cleans may wait for the closure of another store that this update is called from; and of what a thread that is
+        // pinned moves nothing is free before it has ended.
+        if !self.lacks_neighbours(units) || epoch::is_within_update() || epoch::is_pinned() {
             return Ok(());
         }
         let _cleaning = self.cleaning.lock();
@@ -72,7 +74,7 @@ impl Core {
                 break;
             }
             let is_moved = match self.move_out_of_the_way(units) {
-                Ok(false) => self.pack(round, &mut |_, _| ()),
+                Ok(false) => self.pack(round, patience, &mut |_, _| ()),
                 other => other,
             };
             match is_moved {
@@ -118,12 +120,19 @@ impl Core {
     }
 
     /// One round: whether there was something to clean.
-    fn pack(&self, round: usize, progress: &mut dyn FnMut(u64, u64)) -> Result<bool> {
+    fn pack(
+        &self,
+        round: usize,
+        patience: &mut Patience,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<bool> {
         // What is cleaned must lie before a checkpoint; so that the open segment may be among it, the
         // log goes on in another one, nearer to the front.
         self.log.segments().reap_patiently(1);
         if self.may_roll_over() {
-            self.log.segments().patiently(|| self.log.roll_over())?;
+            self.log
+                .segments()
+                .patiently(patience, || self.log.roll_over())?;
         }
         self.checkpoint()?;
         let victims = self.compactable();
@@ -141,7 +150,7 @@ impl Core {
                 round as u64 * total + done as u64,
                 total * (round as u64 + 1),
             );
-            self.clean_in_little_room(segment)?;
+            self.clean_in_little_room(segment, patience)?;
         }
         self.rewrite_images_behind_free_room();
         self.checkpoint()?;
@@ -155,14 +164,16 @@ impl Core {
     }
 
     /// Cleans a segment; where there is no room for the copies, those cleaned before make some.
-    fn clean_in_little_room(&self, segment: Segment) -> Result<()> {
+    fn clean_in_little_room(&self, segment: Segment, patience: &mut Patience) -> Result<()> {
         let segments = self.log.segments();
-        match segments.patiently(|| self.clean(segment)) {
+        match segments.patiently(patience, || self.clean(segment)) {
+            // Readers hold what was cleaned before.
+            Err(error) if error.kind() == Kind::Full && patience.is_over() => return Ok(()),
             Err(error) if error.kind() == Kind::Full => {}
             other => return other,
         }
         self.checkpoint()?;
-        match segments.patiently(|| self.clean(segment)) {
+        match segments.patiently(patience, || self.clean(segment)) {
             // Of a store that is full of live records there is nothing to be won.
             Err(error) if error.kind() == Kind::Full => Ok(()),
             other => other,

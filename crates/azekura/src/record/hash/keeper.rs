@@ -15,7 +15,7 @@ use crate::epoch;
 use crate::error::{Kind, Result};
 use crate::index::hash::Hash;
 use crate::keeper::Keeper;
-use crate::log::Address;
+use crate::log::{Address, Patience};
 use crate::weave::Mutex;
 
 /// Segments kept ready for appenders.
@@ -146,7 +146,7 @@ impl Core {
             let present = key
                 .filter(|_| grows)
                 .and_then(|(key, hash)| self.place_of(key, hash));
-            self.relieve(grows, present, None, surely)?;
+            self.relieve(grows, present, None, surely, &mut Patience::default())?;
         }
         Ok(())
     }

@@ -79,7 +79,7 @@ use crate::index::Index;
 use crate::index::hash::Hash;
 use crate::keeper::{Bell, Keeper};
 use crate::log::{End, Log, LogPosition, Segment, Use};
-use crate::record::gate::Gate;
+use crate::record::gate::{self, Gate};
 use crate::record::scan;
 use crate::weave::Mutex;
 
@@ -293,11 +293,13 @@ impl HashDb {
 
     /// Writes the changed parts of the index, so that the next open reads only the log from here on.
     pub fn checkpoint(&self) -> Result<()> {
+        gate::outside_updates()?;
         self.core.checkpoint()
     }
 
     /// One bounded step of the work a keeper thread does: checkpoint, clean, allocate.
     pub fn maintain(&self) -> Result<()> {
+        gate::outside_updates()?;
         self.core.maintain()
     }
 
@@ -305,6 +307,7 @@ impl HashDb {
     /// forward, and cuts the file. Readers and writers go on, but for those that need room of a full store; `progress` is told
     /// (done, total), and does not update this store.
     pub fn compact(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
+        gate::outside_updates()?;
         self.core.compact(progress)
     }
 
@@ -460,6 +463,7 @@ impl Engine for HashDb {
     }
 
     fn clear(&self) -> Result<()> {
+        gate::outside_updates()?;
         self.core.clear()
     }
 }
@@ -475,10 +479,12 @@ impl Persistent for HashDb {
     }
 
     fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
+        gate::outside_updates()?;
         self.core.check(progress)
     }
 
     fn copy_to(&self, target: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
+        gate::outside_updates()?;
         self.core.copy_to(target, progress)
     }
 

@@ -25,7 +25,7 @@ use std::sync::atomic::Ordering;
 use super::Core;
 use crate::epoch;
 use crate::error::{Kind, Result};
-use crate::log::{Address, Claim, Segment, Use};
+use crate::log::{Address, Claim, Patience, Segment, Use};
 
 /// Rounds of cleaning and checkpointing that one update waits for at most, and one that is refused if nothing is won.
 const ROUNDS: u32 = 8;
@@ -63,7 +63,7 @@ pub(super) struct Left {
 impl Core {
     /// Wins room, if an update that `grows` or does not would find none. Whether growth can go on; if not, there may be room
     /// for less. `present`: where the record stands that is replaced; `len`: bytes of the new frame, if known; `surely`: by an
-    /// update that is refused if nothing is won.
+    /// update that is refused if nothing is won; `patience`: how long it waits for readers.
     #[cold]
     pub(super) fn relieve(
         &self,
@@ -71,6 +71,7 @@ impl Core {
         present: Option<Address>,
         len: Option<usize>,
         surely: bool,
+        patience: &mut Patience,
     ) -> Result<bool> {
         let new = len.map_or(1, |len| self.log.units_of(len));
         let wanted = if grows {
@@ -89,11 +90,15 @@ impl Core {
         // Who relieves may wait for the closure of another store that this update is called from; and of what a thread that is
         // pinned cleans nothing is free before it has ended.
         if epoch::is_within_update() || epoch::is_pinned() {
+            // But what readers have let go of is free.
+            if !self.has_room(wanted) {
+                self.log.segments().reap();
+            }
             return Ok(self.can_grow(wanted.units));
         }
         if !self.is_relief_due(wanted, false) {
             if wanted.surely && !self.has_room(wanted) {
-                self.wait_for_others(wanted);
+                self.wait_for_others(wanted, patience);
             }
             return Ok(self.can_grow(wanted.units));
         }
@@ -111,7 +116,7 @@ impl Core {
             return Ok(self.can_grow(wanted.units));
         }
         *self.relieved.lock() = Left::default();
-        let won = match self.win_room(wanted) {
+        let won = match self.win_room(wanted, patience) {
             // The update itself is refused, if it finds no room.
             Err(error) if error.kind() == Kind::Full => Ok(false),
             other => other,
@@ -121,13 +126,13 @@ impl Core {
     }
 
     /// What another thread cleans or writes a checkpoint of is free when it is done, and readers are gone.
-    fn wait_for_others(&self, wanted: Wanted) {
+    fn wait_for_others(&self, wanted: Wanted, patience: &mut Patience) {
         drop(self.cleaning.lock());
         drop(self.checkpoint.lock());
         let segments = self.log.segments();
         let take = || segments.space().secure(wanted.units, wanted.claim);
         // Where there is still no room, the update is refused.
-        let _ = segments.patiently(take);
+        let _ = segments.patiently(patience, take);
     }
 
     fn can_grow(&self, units: u32) -> bool {
@@ -202,7 +207,7 @@ impl Core {
     }
 
     /// Whether there is room for some more than was there.
-    fn win_room(&self, wanted: Wanted) -> Result<bool> {
+    fn win_room(&self, wanted: Wanted, patience: &mut Patience) -> Result<bool> {
         let segments = self.log.segments();
         // What a checkpoint under way holds twice is free when it is done.
         drop(self.checkpoint.lock());
@@ -221,7 +226,7 @@ impl Core {
             let grow = || segments.space().secure(some, Claim::Growth);
             // What readers hold is worth a wait only where the update is refused otherwise.
             let secured = if wanted.surely || !self.has_room(wanted) {
-                segments.patiently(grow)
+                segments.patiently(patience, grow)
             } else {
                 grow()
             };
@@ -229,7 +234,7 @@ impl Core {
                 Err(error) if error.kind() == Kind::Full => {}
                 other => return other.map(|()| true),
             }
-            if !self.clean_emptiest(wanted, round)? {
+            if !self.clean_emptiest(wanted, round, patience)? {
                 // There is nothing more to be won before something else has died.
                 *self.relieved.lock() = Left {
                     units: wanted.units,
@@ -251,7 +256,7 @@ impl Core {
     }
 
     /// Cleans what lies before the checkpoint, more in a later round; whether a checkpoint is worth it then.
-    fn clean_emptiest(&self, wanted: Wanted, round: u32) -> Result<bool> {
+    fn clean_emptiest(&self, wanted: Wanted, round: u32, patience: &mut Patience) -> Result<bool> {
         let size = self.log.geometry().segment_size();
         let has_room = self.has_room(wanted);
         let lacking = self.log.segments().space().missing_for_growth() + WON_MAX;
@@ -271,7 +276,9 @@ impl Core {
         {
             // Readers are waited for once.
             let cleaned = if unfit.is_empty() {
-                self.log.segments().patiently(|| self.clean(segment))
+                self.log
+                    .segments()
+                    .patiently(patience, || self.clean(segment))
             } else {
                 self.clean(segment)
             };

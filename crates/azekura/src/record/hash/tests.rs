@@ -4,6 +4,7 @@
 //! for each, with power cuts, kills, damage and threads.
 
 mod checked;
+mod closures;
 mod cold;
 mod copied;
 mod doubted;

@@ -29,7 +29,7 @@ use crate::error::{Error, Kind, Result};
 use crate::format::frame::{Frame, FrameKind};
 use crate::index::hash::Hash;
 use crate::index::{Blank, Locked, Slot};
-use crate::log::{Address, Claim, Entry, Use};
+use crate::log::{Address, Claim, Entry, Patience, Use};
 use crate::record::gate::Inside;
 use crate::record::limits::Limits;
 use crate::record::many::Distinct;
@@ -175,16 +175,22 @@ impl Core {
         is_owed: impl Fn() -> bool,
         update: impl Fn() -> Result<()>,
     ) -> Result<()> {
+        let mut patience = None;
         for _ in 0..REFUSALS_MAX {
             match update() {
                 Err(error) if error.kind() == Kind::Full => {
                     let len = len();
-                    let won = self.relieve(grows, present(), len, true)?;
+                    let patience = patience.get_or_insert_with(|| match is_owed() {
+                        true => Patience::of_what_is_owed(),
+                        false => Patience::default(),
+                    });
+                    let won = self.relieve(grows, present(), len, true, patience)?;
                     if !won {
                         if !is_owed() {
                             break;
                         }
-                        self.bring_together(len.map_or(1, |len| self.log.units_of(len)))?;
+                        let units = len.map_or(1, |len| self.log.units_of(len));
+                        self.bring_together(units, patience)?;
                     }
                 }
                 other => return other,
@@ -627,7 +633,7 @@ impl Core {
     pub(super) fn clear(&self) -> Result<()> {
         self.log.healthy()?;
         if self.log.segments().is_full() {
-            self.relieve(false, None, None, true)?;
+            self.relieve(false, None, None, true, &mut Patience::default())?;
         }
         let blank = Blank::new()?;
         {

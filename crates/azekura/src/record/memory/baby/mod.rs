@@ -55,7 +55,7 @@ use crate::epoch::{self, Pin};
 use crate::error::Result;
 use crate::node::{Found, KEY_LEN_MAX, Node};
 use crate::order::Order;
-use crate::record::gate::Gate;
+use crate::record::gate::{self, Gate};
 use crate::record::limits::Limits;
 use crate::room;
 
@@ -367,6 +367,7 @@ impl Engine for BabyDb {
     }
 
     fn clear(&self) -> Result<()> {
+        gate::outside_updates()?;
         self.remove_all()
     }
 }

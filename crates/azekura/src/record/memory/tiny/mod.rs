@@ -31,7 +31,7 @@ use crate::counter::Counter;
 use crate::engine::{Bookmark, Damaged, DecideMany, Edit, Engine, Promise, Reader, Stats, Visit};
 use crate::epoch;
 use crate::error::Result;
-use crate::record::gate::Gate;
+use crate::record::gate::{self, Gate};
 use crate::record::scan::{self, Lend};
 use crate::record::shelf::{LIMITS, Shelf};
 use crate::room;
@@ -174,6 +174,7 @@ impl Engine for TinyDb {
     }
 
     fn clear(&self) -> Result<()> {
+        gate::outside_updates()?;
         self.remove_all()
     }
 }
