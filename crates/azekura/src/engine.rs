@@ -223,7 +223,8 @@ pub trait Engine: Reader {
         Ok(())
     }
 
-    /// Removes every record; atomic, also across a crash.
+    /// Removes every record; atomic, also across a crash. It waits for updates that are under way; `Invalid` inside the closure of
+    /// one, of another store.
     fn clear(&self) -> Result<()>;
 }
 
@@ -284,13 +285,14 @@ pub trait Persistent: Reader {
     /// Verifies the whole file against its checksums and invariants; read-only.
     ///
     /// Damage is reported in the [`CheckReport`], not as an error. `progress` is told (done, total); it does not
-    /// update this store, which may wait for the check to end.
+    /// update this store, which may wait for the check to end. `Invalid` inside the closure of another store's update.
     fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport>;
 
     /// Writes a consistent copy of the store to a new file, while it is being used.
     ///
     /// The copy holds everything acknowledged before the call; one made by a reader in another process holds what that
-    /// reader can see. `Invalid` if `target` exists. `progress` is as for `check`.
+    /// reader can see. `Invalid` if `target` exists. `progress` is as for `check`, and so is the closure of
+    /// another store's update.
     fn copy_to(&self, target: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<()>;
 
     /// The file.

@@ -66,6 +66,15 @@ fn storages(disk: &SimDisk, has_data: bool) -> (Arc<dyn Storage>, Option<Arc<dyn
     (open(JOURNAL), has_data.then(|| open(DATA)))
 }
 
+/// Options of how changes are made durable.
+fn of_syncs(random: &mut Random) -> Options {
+    Options {
+        durability: *random.choose(&[Durability::Process, Durability::Process, Durability::Power]),
+        sync_every: *random.choose(&[None, None, Some(1), Some(7)]),
+        ..Options::default()
+    }
+}
+
 impl World {
     /// `is_synced`: before it was killed; if not, it never loses power.
     fn new(seed: u64, is_synced: bool) -> Self {
@@ -75,7 +84,8 @@ impl World {
             group_size: Some(*random.choose(&[64 << 10, 256 << 10])),
             small_max: *random.choose(&[0, 300, 2048]),
             background: false,
-            ..Options::default()
+            // Drawn apart, so that the rest of a seed's store stays what it was.
+            ..of_syncs(&mut Random::new(!seed))
         };
         let journal_size = *random.choose(&[256 << 10, 512 << 10]);
         let capacity = *random.choose(&[2 << 20, 4 << 20]);

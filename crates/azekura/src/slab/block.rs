@@ -540,3 +540,17 @@ pub(super) fn counted(free: u32) -> u32 {
 pub(super) fn is_worth(free: u32, slots: u32) -> bool {
     free >= (slots / WORTH).max(1)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counter_below_zero_counts_as_no_free_slot() {
+        let bit_before_count = 0u32.wrapping_sub(1);
+        assert_eq!(counted(bit_before_count), 0);
+        assert!(!is_worth(counted(bit_before_count), 512));
+        assert_eq!(counted(512), 512);
+        assert!(is_worth(counted(512), 512));
+    }
+}

@@ -6,14 +6,19 @@
 //! Lines beginning `tried:` say how much was tried.
 
 use std::panic::catch_unwind;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use azekura::io::Storage;
+use azekura::io::memory::Memory;
+use azekura::io::over::Over;
 use azekura::io::sim::{Fault, Operation, SimDisk};
-use azekura::object::Options;
+use azekura::object::{Options, Store};
 use azekura::testkit::configuration::object_options;
 use azekura::testkit::crash::{Config, Counts, Ledger, fail_each};
 use azekura::testkit::suite::{case, share, tried_in_rounds};
 use azekura::testkit::{Random, round_seed};
-use azekura::{Durability, Kind};
+use azekura::{Durability, Error, Kind, Result};
 
 use super::defects::{Do, Effects, act, create, open, verify};
 use super::{id, options, value};
@@ -197,4 +202,62 @@ fn a_read_that_fails_or_lies_is_an_error_or_the_right_bytes() {
     }
     assert!(failed >= 2, "{failed} opens met the fault");
     assert_eq!(open(&disk, &options()).unwrap().count(), 8);
+}
+
+/// A device whose first sync after `fails` ends when all who are to wait have come, and fails.
+#[derive(Debug)]
+struct Lost {
+    memory: Arc<Memory>,
+    fails: AtomicBool,
+    waiting: AtomicU64,
+    syncs: AtomicU64,
+}
+
+impl Over for Lost {
+    fn below(&self) -> &dyn Storage {
+        self.memory.as_ref()
+    }
+
+    fn sync(&self) -> Result<()> {
+        if !self.fails.load(Ordering::SeqCst) {
+            return self.memory.sync();
+        }
+        self.syncs.fetch_add(1, Ordering::SeqCst);
+        while self.waiting.load(Ordering::SeqCst) < WAITING {
+            std::thread::yield_now();
+        }
+        // They are about to wait for this sync.
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        Err(Error::new(Kind::Io, "the device is gone"))
+    }
+}
+
+const WAITING: u64 = 4;
+
+#[test]
+fn who_waited_for_a_sync_that_failed_asks_the_device_for_no_other() {
+    let lost = Arc::new(Lost {
+        memory: Memory::new(8 << 20).unwrap(),
+        fails: AtomicBool::new(false),
+        waiting: AtomicU64::new(0),
+        syncs: AtomicU64::new(0),
+    });
+    lost.memory.resize(8 << 20).unwrap();
+    let storage = Arc::clone(&lost) as Arc<dyn Storage>;
+    let options = Options {
+        background: false,
+        ..Options::default()
+    };
+    let store = Store::create_on(storage, None, &options, &mut |_, _| {}).unwrap();
+    store.put(id(1), &value(1, 5000)).unwrap();
+    lost.fails.store(true, Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        for _ in 0..WAITING {
+            scope.spawn(|| {
+                lost.waiting.fetch_add(1, Ordering::SeqCst);
+                assert!(store.sync().is_err());
+            });
+        }
+    });
+    assert_eq!(lost.syncs.load(Ordering::SeqCst), 1);
 }

@@ -1,14 +1,16 @@
 //! A save that is interrupted leaves the previous snapshot; a file that was cut or damaged is refused.
 //!
 //! On the simulated disk: a power cut or a death at every event, each call failing once, a stop before every
-//! block. On bytes: every length, and the mutations of `testkit::damage`, with a verifier that it catches.
+//! block. On bytes: every length, each sector unreadable, and the mutations of `testkit::damage`, with a verifier that it catches.
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use azekura::io::Storage;
+use azekura::io::over::Over;
 use azekura::io::sim::{Fault, Limits, Operation, SimDisk};
 use azekura::record::memory::snapshot::layout::{
     BLOCK_HEADER_SIZE, BlockHeader, HEAD_SIZE, records,
@@ -19,7 +21,7 @@ use azekura::record::memory::std_tree::StdTreeDb;
 use azekura::testkit::damage::{Effort, Image, Verdict, fuzz, read_all};
 use azekura::testkit::suite::{case, share, tried_at_least};
 use azekura::testkit::{Random, round_seed, tried};
-use azekura::{Engine, Error, Kind, Reader};
+use azekura::{Engine, Error, Kind, Reader, Result};
 
 use crate::stores::Failing;
 use crate::{
@@ -248,6 +250,50 @@ fn a_damaged_snapshot_gives_all_that_was_saved_or_an_error() {
     let counts = counts.unwrap_or_else(|failure| panic!("{failure}"));
     assert!(counts.refused > counts.cases / 2 && counts.partly == 0);
     tried_at_least(counts.cases, CASES, &format!("cases, snapshots: {counts}"));
+}
+
+/// A file of which some sectors cannot be read, each time.
+#[derive(Debug)]
+struct Unreadable {
+    file: Arc<dyn Storage>,
+    sectors: Range<u64>,
+}
+
+impl Over for Unreadable {
+    fn below(&self) -> &dyn Storage {
+        self.file.as_ref()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        if offset < self.sectors.end && self.sectors.start < offset + buf.len() as u64 {
+            let error = std::io::Error::from_raw_os_error(5);
+            return Err(Error::io("cannot read", error).offset(offset));
+        }
+        self.file.read_at(offset, buf)
+    }
+}
+
+#[test]
+fn a_snapshot_with_a_range_that_stays_unreadable_is_refused_and_nothing_half_loaded() {
+    const SECTOR: u64 = 512;
+    let mut tried = 0;
+    for seed in 0..share(40) {
+        let seed = seed + round_seed();
+        let (db, state) = tree(seed, drawn(seed).1 + 60);
+        let file = storage_of(&bytes_of(&db));
+        let size = file.size().expect("a size");
+        for from in (0..size).step_by(SECTOR as usize) {
+            let storage = |sectors| Unreadable {
+                file: Arc::clone(&file),
+                sectors,
+            };
+            let error = load_from(Arc::new(storage(from..from + SECTOR))).expect_err("a sector");
+            assert_eq!(error.kind(), Kind::Io, "seed {seed}, {from}: {error}");
+            tried += 1;
+        }
+        assert_eq!(load_from(file).expect("the whole"), state);
+    }
+    tried_at_least(tried, 500, "unreadable sectors of snapshots");
 }
 
 /// What is loaded if no checksum is looked at: records by their lengths alone.

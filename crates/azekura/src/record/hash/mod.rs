@@ -291,13 +291,15 @@ impl HashDb {
         self.core.remove_many(keys)
     }
 
-    /// Writes the changed parts of the index, so that the next open reads only the log from here on.
+    /// Writes the changed parts of the index, so that the next open reads only the log from here on. `Invalid` inside
+    /// the closure of another store's update.
     pub fn checkpoint(&self) -> Result<()> {
         gate::outside_updates()?;
         self.core.checkpoint()
     }
 
-    /// One bounded step of the work a keeper thread does: checkpoint, clean, allocate.
+    /// One bounded step of the work a keeper thread does: checkpoint, clean, allocate. `Invalid` as for
+    /// [`checkpoint`](Self::checkpoint).
     pub fn maintain(&self) -> Result<()> {
         gate::outside_updates()?;
         self.core.maintain()
@@ -305,7 +307,7 @@ impl HashDb {
 
     /// Gives space back: cleans every segment that holds dead bytes, moves what lies at the file's end
     /// forward, and cuts the file. Readers and writers go on, but for those that need room of a full store; `progress` is told
-    /// (done, total), and does not update this store.
+    /// (done, total), and does not update this store. `Invalid` as for [`checkpoint`](Self::checkpoint).
     pub fn compact(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
         gate::outside_updates()?;
         self.core.compact(progress)

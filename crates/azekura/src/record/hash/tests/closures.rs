@@ -1,5 +1,6 @@
 //! What a thread does inside a closure, of this store or of another one, in stores that are full: it waits for nobody who may
 //! wait for it, moves nothing that would be free only when it has ended, and has what others have let go of.
+//! A thread in a reading closure is pinned: all that is let go of since stays until it ends.
 
 use std::sync::mpsc;
 
