@@ -7,7 +7,7 @@
 //! crate; fenced pins cost 3 to 8 % of the read rate).
 //!
 //! The same lines tell who is inside something brief - between reserving room in a log and publishing what it put
-//! there, at what it owns by its number, in a short update ([`Pin::briefly`], [`brief`]) - and who is inside an update at
+//! there, at what it owns by its number, in a short update ([`Pin::briefly`], `brief`) - and who is inside an update at
 //! all ([`writing`]): two more things to wait for.
 //!
 //! Invariants:

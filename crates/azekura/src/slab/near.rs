@@ -16,7 +16,7 @@ use crate::epoch::{Brief, Pin};
 /// Bytes of records that the short way takes.
 const SHORT: usize = 128;
 
-/// Puts and frees in few instructions, inside a short update. See [`Slab::near`].
+/// Puts and frees in few instructions, inside a short update. See `Slab::near`.
 pub struct Near<'s> {
     slab: &'s Slab,
     own: Own<'s>,

@@ -180,9 +180,12 @@ impl Core {
             match update() {
                 Err(error) if error.kind() == Kind::Full => {
                     let len = len();
-                    let patience = patience.get_or_insert_with(|| match is_owed() {
-                        true => Patience::of_what_is_owed(),
-                        false => Patience::default(),
+                    let patience = patience.get_or_insert_with(|| {
+                        if is_owed() {
+                            Patience::of_what_is_owed()
+                        } else {
+                            Patience::default()
+                        }
                     });
                     let won = self.relieve(grows, present(), len, true, patience)?;
                     if !won {
