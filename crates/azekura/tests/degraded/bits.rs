@@ -99,6 +99,47 @@ fn every_bit_of_the_last_batch_costs_one_record_of_it() {
     demand((to - from) * 8, 384, "bits of a batch");
 }
 
+/// Where the log goes on after a checkpoint nothing may stand yet: whether that is its end is asked of what stands right before it,
+/// which one wrong bit leaves whole, and which is found behind what is damaged earlier in the segment.
+#[test]
+fn wrong_bits_before_a_checkpoint_at_the_end_cost_the_record_that_stands_there() {
+    let options = Options {
+        segment_size: 16 << 10,
+        background: false,
+        capacity: ROOM,
+        ..Options::default()
+    };
+    let (mut made, memory, db) = Made::begin(0, options);
+    let mut ends = vec![end_of(&db).expect("an open segment")];
+    for key in 0..4u64 {
+        db.put(&key.to_le_bytes(), &value_of(key)).expect("a put");
+        made.remember(key.to_le_bytes().to_vec(), Some(value_of(key)));
+        ends.push(end_of(&db).expect("an open segment"));
+    }
+    db.checkpoint().expect("a checkpoint");
+    made.bytes = memory.to_vec();
+    drop(db);
+    let mut tried = 0;
+    let mut judge = |bits: &[u64]| {
+        let mut bytes = made.bytes.clone();
+        for bit in bits {
+            bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
+        }
+        let what = format!("bits {bits:?}");
+        let cost = cost(&made, &what, &bytes, None);
+        assert!(!cost.refused && !cost.read_only, "{what}: {cost:?}");
+        assert!(cost.keys <= 1, "{what}: {cost:?}");
+        tried += 1;
+    };
+    for bit in ends[3] * 8..ends[4] * 8 {
+        judge(&[bit]);
+    }
+    for bit in ends[1] * 8..ends[2] * 8 - 9 {
+        judge(&[bit, bit + 9]);
+    }
+    demand(tried, 1000, "wrong bits before a checkpoint at the end");
+}
+
 #[test]
 fn a_wrong_bit_of_the_index_costs_nothing_and_is_written_again() {
     let mut found = 0;
