@@ -16,11 +16,6 @@
 //!
 //! It does not know how records are stored.
 
-#![expect(
-    clippy::print_stderr,
-    reason = "the one crate whose business is to print; standard output goes through output.rs"
-)]
-
 mod args;
 mod command;
 mod exit;

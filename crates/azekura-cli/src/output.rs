@@ -1,7 +1,7 @@
-//! Standard output: the only way results leave the program.
+//! Standard output: the only way results leave the program; and notes beside them, on standard error.
 //!
-//! Promises: every write is checked, and a reader who has seen enough (`azekura list f | head`) ends
-//! the program quietly instead of with an error.
+//! Promises: every write of a result is checked, and a reader who has seen enough (`azekura list f | head`) ends
+//! the program quietly instead of with an error. A note that cannot be written changes nothing: the exit code says the same.
 //! It does not know what is printed.
 
 use std::fmt;
@@ -11,6 +11,22 @@ use azekura::{Error, Result};
 use serde::Serialize;
 
 const WHAT: &str = "cannot write to the standard output";
+
+/// Writes a line to standard error, if that takes it: a full disk or a closed pipe there ends no export of what can be rescued.
+macro_rules! note {
+    ($($text:tt)*) => {
+        $crate::output::write_note(format_args!($($text)*))
+    };
+}
+pub(crate) use note;
+
+/// As [`note!`].
+pub(crate) fn write_note(text: fmt::Arguments<'_>) {
+    // In one piece, so that lines of several processes do not mix.
+    let _ = io::stderr()
+        .lock()
+        .write_all(format!("{text}\n").as_bytes());
+}
 
 /// A place for results.
 pub(crate) struct Output<'o>(&'o mut dyn Write);

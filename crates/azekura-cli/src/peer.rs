@@ -10,6 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::output::note;
 use azekura::error::quote;
 use azekura::{Error, Kind, Result};
 use azekura_bench::memcache::refusal;
@@ -127,7 +128,7 @@ impl Server {
 fn login(path: &Path) -> Result<Vec<u8>> {
     let text = std::fs::read(path).map_err(|e| Error::io("cannot read the login", e).at(path))?;
     if azekura_server::is_open_to_others(path) {
-        eprintln!(
+        note!(
             "azekura: others may read the login {}: chmod 600 keeps it",
             path.display()
         );

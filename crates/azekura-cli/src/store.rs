@@ -17,6 +17,7 @@ use azekura::{Affects, Durability, Edit, Engine, Error, Kind, Reader};
 
 use crate::format::{Limits, Record};
 use crate::output::counted;
+use crate::output::note;
 
 /// Records put at once.
 const BATCH_RECORDS: usize = 256;
@@ -213,7 +214,7 @@ pub(crate) fn walk_past_damage(
     let known = store.as_persistent().map(azekura::Persistent::damage);
     let mut is_damaged = false;
     for damage in known.into_iter().flatten() {
-        eprintln!("azekura: damage: {damage}");
+        note!("azekura: damage: {damage}");
         is_damaged |= damage.affects != Affects::Nothing;
     }
     let mut failure = None;
@@ -231,7 +232,7 @@ pub(crate) fn walk_past_damage(
             }
         },
         &mut |error| {
-            eprintln!("azekura: damage: {error}");
+            note!("azekura: damage: {error}");
             is_damaged = true;
             Ok(())
         },

@@ -12,6 +12,7 @@ use azekura::{Error, Kind, Result};
 
 use crate::exit::Outcome;
 use crate::output::Output;
+use crate::output::note;
 use crate::peer::{Server, VALUE_LEN_MAX, refused, shown};
 use crate::text::Coding;
 
@@ -126,7 +127,7 @@ impl Client {
                     server.send(&[b"delete ", key, b"\r\n"])?;
                     let found = server.outcome(&[b"DELETED"], &[b"NOT_FOUND"])?;
                     if !found {
-                        eprintln!("azekura: absent: {}", quote(key));
+                        note!("azekura: absent: {}", quote(key));
                     }
                     all &= found;
                 }
@@ -141,7 +142,7 @@ impl Client {
                 server.send(&[b"touch ", &key, seconds.as_bytes()])?;
                 let found = server.outcome(&[b"TOUCHED"], &[b"NOT_FOUND"])?;
                 if !found {
-                    eprintln!("azekura: absent: {}", quote(&key));
+                    note!("azekura: absent: {}", quote(&key));
                 }
                 Ok(Outcome::of(found))
             }
@@ -199,7 +200,7 @@ impl Client {
         for key in keys {
             server.send(&[b"get ", key, b"\r\n"])?;
             let Some(value) = server.value(key)? else {
-                eprintln!("azekura: absent: {}", quote(key));
+                note!("azekura: absent: {}", quote(key));
                 all = false;
                 continue;
             };
@@ -244,7 +245,7 @@ impl Client {
             } else {
                 "absent"
             };
-            eprintln!("azekura: {why}: {}", quote(&key));
+            note!("azekura: {why}: {}", quote(&key));
         }
         Ok(Outcome::of(stored))
     }
@@ -256,7 +257,7 @@ impl Client {
         server.send(&[verb.as_bytes(), &key, by.as_bytes()])?;
         let line = server.line()?;
         if line == b"NOT_FOUND" {
-            eprintln!("azekura: absent: {}", quote(&key));
+            note!("azekura: absent: {}", quote(&key));
             return Ok(Outcome::No);
         }
         let digits = line.trim_ascii_end();

@@ -12,6 +12,7 @@ use azekura::{Error, Kind, Result};
 use crate::exit::Outcome;
 use crate::format::JsonRecord;
 use crate::output::Output;
+use crate::output::note;
 use crate::text::Coding;
 
 /// Print the values of one or more keys
@@ -47,7 +48,7 @@ impl Get {
         for (key, value) in keys.iter().zip(&values) {
             match value {
                 _ if self.json => out.json(&JsonRecord::new(key, value.as_deref()))?,
-                None => eprintln!("azekura: absent: {}", quote(key)),
+                None => note!("azekura: absent: {}", quote(key)),
                 Some(value) if self.raw => out.bytes(value)?,
                 Some(value) if keys.len() == 1 => out.line(self.coding.show(value))?,
                 Some(value) => out.line(format_args!(

@@ -24,6 +24,7 @@ use azekura::{Engine, Error, Result};
 use crate::exit::Outcome;
 use crate::format::{Format, Limits, Record};
 use crate::output::Output;
+use crate::output::note;
 use crate::progress::Progress;
 use crate::store::{Conflict, Filler, Writing, limits};
 
@@ -157,7 +158,7 @@ impl Input {
         }
         let file = if standard {
             if io::stdin().is_terminal() {
-                eprintln!("azekura: reading records from the terminal; end with ctrl-d");
+                note!("azekura: reading records from the terminal; end with ctrl-d");
             }
             spool(&mut io::stdin().lock(), &name)?
         } else {

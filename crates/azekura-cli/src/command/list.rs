@@ -14,6 +14,7 @@ use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use crate::exit::Outcome;
 use crate::listing::Listing;
 use crate::output::Output;
+use crate::output::note;
 use crate::store::walk_past_damage;
 
 /// Print records: a line each, key and value
@@ -48,7 +49,7 @@ impl List {
         let mut print = |key: &[u8], value: &[u8]| self.listing.print(out, key, value);
         let (next, is_damaged) = walk_past_damage(&*store, from.as_ref(), count, &mut print)?;
         if let Some(next) = next {
-            eprintln!(
+            note!(
                 "azekura: more with --bookmark {}",
                 HEXLOWER.encode(next.as_bytes())
             );

@@ -12,6 +12,7 @@ use azekura::{Result, Verbs as _};
 
 use crate::exit::Outcome;
 use crate::output::Output;
+use crate::output::note;
 use crate::store::Writing;
 use crate::text::Coding;
 
@@ -45,8 +46,8 @@ impl Rekey {
         self.writing.finish(&*engine)?;
         match outcome {
             Rekeyed::Moved(_) => return Ok(Outcome::Yes),
-            Rekeyed::Absent => eprintln!("azekura: absent: {}", quote(&old)),
-            Rekeyed::Exists => eprintln!("azekura: present already: {}", quote(&new)),
+            Rekeyed::Absent => note!("azekura: absent: {}", quote(&old)),
+            Rekeyed::Exists => note!("azekura: present already: {}", quote(&new)),
         }
         Ok(Outcome::No)
     }

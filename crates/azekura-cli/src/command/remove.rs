@@ -11,6 +11,7 @@ use azekura::{Edit, Result};
 
 use crate::exit::Outcome;
 use crate::output::Output;
+use crate::output::note;
 use crate::store::Writing;
 use crate::text::Coding;
 
@@ -49,7 +50,7 @@ impl Remove {
         }
         self.writing.finish(&*engine)?;
         for key in &absent {
-            eprintln!("azekura: absent: {}", quote(key));
+            note!("azekura: absent: {}", quote(key));
         }
         Ok(Outcome::of(absent.is_empty()))
     }

@@ -18,6 +18,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::exit::Outcome;
+use crate::output::note;
 use crate::output::{Output, counted};
 use crate::trace;
 
@@ -46,7 +47,7 @@ impl Serve {
         let config = match judged {
             Ok(config) => config,
             Err(error) => {
-                eprintln!("azekura: {error}");
+                note!("azekura: {error}");
                 return Ok(Outcome::Misunderstood);
             }
         };
@@ -59,7 +60,7 @@ impl Serve {
         // A socket that was handed over is plain TCP or a unix socket: whoever asked for more must not get less unsaid.
         let asks_more = |at: &Address| matches!(at, Address::Tls(_) | Address::Udp(_));
         if handed.len() > 0 && config.listen.iter().any(asks_more) {
-            eprintln!(
+            note!(
                 "azekura: sockets were handed over, which replace `listen`, but it asks for TLS or UDP: listen without them, or let no service manager open the sockets"
             );
             return Ok(Outcome::Misunderstood);
@@ -233,7 +234,7 @@ fn announce(
         );
     }
     if listeners.reach_beyond(!has_authority(config)) && config.passwords.is_none() {
-        eprintln!(
+        note!(
             "azekura: whoever reaches these addresses may read and change everything; --passwords lets in who is known"
         );
     }

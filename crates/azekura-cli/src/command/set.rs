@@ -10,6 +10,7 @@ use azekura::error::quote;
 use azekura::{Edit, Engine, Error, Kind, Result};
 
 use crate::exit::Outcome;
+use crate::output::note;
 use crate::output::{Output, counted};
 use crate::store::{Writing, limits};
 use crate::text::Coding;
@@ -86,7 +87,7 @@ impl Set {
             }
         })?;
         if let Some(index) = present {
-            eprintln!("azekura: present already: {}", quote(keys[index]));
+            note!("azekura: present already: {}", quote(keys[index]));
         }
         Ok(present.is_none())
     }

@@ -134,3 +134,47 @@ fn a_get_of_a_record_in_doubt_names_the_commands_that_show_it() {
     let text = ran.text();
     assert!(text.contains(&key(3)), "{text}");
 }
+
+/// A note that finds no room on its way is no reason to end: what is left of a damaged file is exported, and the exit code is the same.
+#[test]
+fn notes_that_cannot_be_written_change_no_result() {
+    let (place, mut bytes) = killed(50);
+    let at = frame_at(&bytes, key(7).as_bytes());
+    bytes[at + 10..at + 14].fill(0xa5);
+    place.write("s.azh", &bytes);
+    for (arguments, code) in [
+        (&["export", "s.azh", "tsv", "out.tsv"][..], 8),
+        (&["list", "s.azh"], 8),
+    ] {
+        let noted = place.run(arguments);
+        assert_eq!(noted.code, code, "{noted:?}");
+        assert!(noted.err.contains("damage"), "{noted:?}");
+        let exported = place.names().contains(&"out.tsv".to_owned());
+        let rescued = exported.then(|| place.read("out.tsv"));
+        if exported {
+            std::fs::remove_file(place.path("out.tsv")).expect("a file");
+        }
+        let full = || std::fs::File::create("/dev/full").expect("a device of Linux");
+        let silent = place.command(arguments).stderr(full()).output();
+        let silent = silent.expect("it runs");
+        assert_eq!(silent.status.code(), Some(code), "{arguments:?}");
+        assert_eq!(silent.stdout, noted.out, "{arguments:?}");
+        if let Some(rescued) = rescued {
+            assert!(!rescued.is_empty());
+            assert_eq!(place.read("out.tsv"), rescued);
+        }
+    }
+    let place = Place::with_store();
+    place.run(&["set", "s.azh", "there", "value"]).ok();
+    for (arguments, code) in [
+        (&["get", "s.azh", "absent"][..], 1),
+        (&["remove", "s.azh", "absent"], 1),
+        (&["set", "s.azh", "there", "x", "--no-overwrite"], 1),
+        (&["list", "s.azh", "--items", "1"], 0),
+    ] {
+        let full = std::fs::File::create("/dev/full").expect("a device of Linux");
+        let ran = place.command(arguments).stderr(full).output();
+        let ran = ran.expect("it runs");
+        assert_eq!(ran.status.code(), Some(code), "{arguments:?}");
+    }
+}

@@ -12,6 +12,7 @@ use azekura::{Error, Kind, Result};
 use super::place::{self, Place};
 use crate::exit::Outcome;
 use crate::output::Output;
+use crate::output::note;
 use crate::progress::{Progress, Waiting};
 use crate::store::parse_size;
 use crate::whole;
@@ -51,7 +52,7 @@ impl Get {
             Ok((self.read(store, id, is_doubtful)?, is_doubtful))
         })?;
         if is_doubtful {
-            eprintln!("azekura: in doubt: {id}: a newer value, or its removal, may be lost");
+            note!("azekura: in doubt: {id}: a newer value, or its removal, may be lost");
         }
         let outcome = if is_doubtful {
             Outcome::Damaged

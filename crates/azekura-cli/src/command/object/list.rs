@@ -9,6 +9,7 @@ use serde_json::json;
 use super::place::{self, Ids, Place};
 use crate::exit::Outcome;
 use crate::output::Output;
+use crate::output::note;
 
 const HELP: &str = "\
 Example:
@@ -55,7 +56,7 @@ impl List {
             place::outcome_of_list(store, listed)
         })?;
         if let Some(next) = next {
-            eprintln!("azekura: more with --first {next}");
+            note!("azekura: more with --first {next}");
         }
         Ok(outcome)
     }

@@ -11,6 +11,7 @@ use azekura::object::{ObjectId, Options, Store, StoreReader};
 use azekura::{Durability, Error, Kind, Result};
 
 use crate::exit::Outcome;
+use crate::output::note;
 
 /// The file or device of a store, or both of them.
 #[derive(clap::Args, Clone, Debug)]
@@ -84,10 +85,10 @@ impl Place {
         let store = StoreReader::open(&self.store, self.data())
             .map_err(|error| made_first(error).at(&self.store))?;
         for damage in store.damage() {
-            eprintln!("azekura: damage: {damage}");
+            note!("azekura: damage: {damage}");
         }
         if store.is_degraded() {
-            eprintln!("azekura: the store is damaged: run `azekura object check`, then `repair`");
+            note!("azekura: the store is damaged: run `azekura object check`, then `repair`");
         }
         work(&store)
     }
@@ -112,7 +113,7 @@ pub(crate) fn ids(texts: &[String]) -> Result<Vec<ObjectId>> {
 pub(crate) fn outcome_of_list(store: &StoreReader, listed: Result<()>) -> Result<Outcome> {
     match listed {
         Err(error) if [Kind::Corrupted, Kind::Io].contains(&error.kind()) => {
-            eprintln!("azekura: {error}");
+            note!("azekura: {error}");
             Ok(Outcome::Damaged)
         }
         other => other.map(|()| outcome_of(store)),
@@ -131,7 +132,7 @@ pub(crate) fn outcome_of(store: &StoreReader) -> Outcome {
 /// Says which objects there are not.
 pub(crate) fn absent(ids: &[ObjectId]) {
     for id in ids {
-        eprintln!("azekura: absent: {id}");
+        note!("azekura: absent: {id}");
     }
 }
 

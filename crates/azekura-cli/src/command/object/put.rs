@@ -15,6 +15,7 @@ use azekura::{Error, Kind, Result};
 
 use super::place::{self, Place};
 use crate::exit::Outcome;
+use crate::output::note;
 use crate::output::{Output, counted};
 use crate::progress::{Progress, Waiting};
 use crate::store::{Lasting, parse_size};
@@ -188,12 +189,12 @@ impl Put {
             let stored = store.compare_and_put(*id, self.expect, value)?;
             if stored.is_none() {
                 match (store.sequence(*id)?, self.expect) {
-                    (None, _) => eprintln!("azekura: absent: {id}"),
-                    (Some(found), Some(expected)) => eprintln!(
+                    (None, _) => note!("azekura: absent: {id}"),
+                    (Some(found), Some(expected)) => note!(
                         "azekura: another sequence: {id} (found {found}, expected {expected})"
                     ),
                     (Some(found), None) => {
-                        eprintln!("azekura: present already: {id} of sequence {found}");
+                        note!("azekura: present already: {id} of sequence {found}");
                     }
                 }
             }
