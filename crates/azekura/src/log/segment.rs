@@ -15,6 +15,7 @@
 //!
 //! It does not know what frames say, nor who is live: it keeps counts it is told.
 
+mod patience;
 mod space;
 
 use std::collections::BTreeSet;
@@ -25,8 +26,9 @@ use super::layout::{DATA_OFFSET, FIRST_FRAME, segment_seed};
 use crate::epoch;
 use crate::error::{Error, Kind, Result};
 use crate::io::{Map, Storage};
-use crate::weave::{self, Mutex, MutexGuard};
+use crate::weave::{Mutex, MutexGuard};
 
+pub use patience::Patience;
 pub use space::{Claim, REMEDY, left_by_growth, whole_step};
 
 /// Sizes and salt, fixed when the file is created.
@@ -91,35 +93,6 @@ impl Geometry {
         let data = offset.checked_sub(DATA_OFFSET)?;
         let index = u32::try_from(data >> self.shift).ok()?;
         Some((index, (data & (self.segment_size() - 1)) as u32))
-    }
-}
-
-/// Between one look at what readers hold and the next.
-const TURN: std::time::Duration = std::time::Duration::from_micros(100);
-/// How often `reap_patiently` looks again.
-const PATIENCE: u32 = 50;
-/// As often where an update would be refused else: about a second.
-const LAST_PATIENCE: u32 = 6000;
-
-/// How long one update, or one round of compaction, waits for readers in all, however often it finds no room: about a second.
-#[derive(Debug)]
-pub struct Patience(u32);
-
-impl Patience {
-    /// Of an update that takes no more room than is there, and so should not be refused: some seconds.
-    pub fn of_what_is_owed() -> Self {
-        Self(4 * LAST_PATIENCE)
-    }
-
-    /// Whether it has waited so long in vain that readers still hold what is wanted.
-    pub fn is_over(&self) -> bool {
-        self.0 == 0
-    }
-}
-
-impl Default for Patience {
-    fn default() -> Self {
-        Self(LAST_PATIENCE)
     }
 }
 
@@ -644,25 +617,27 @@ impl Segments {
     /// As `reap`, but gives readers that are just being held up some milliseconds to go, if `bytes` or more
     /// wait for them: better a short wait than a longer file.
     pub fn reap_patiently(&self, bytes: u64) {
-        self.reap_trying(bytes, PATIENCE);
+        self.reap_within(bytes, Patience::short());
     }
 
     /// As `reap_patiently`, for who is refused otherwise: a reader that the system does not run for a while, of this store
     /// or another one of the process, is no reason to refuse.
     pub fn reap_to_the_last(&self) {
-        self.reap_trying(1, LAST_PATIENCE);
+        self.reap_within(1, Patience::default());
     }
 
-    fn reap_trying(&self, bytes: u64, tries: u32) {
+    fn reap_within(&self, bytes: u64, mut patience: Patience) {
         // What this thread holds itself is not let go of while it waits.
-        let tries = if epoch::is_pinned() { 1 } else { tries };
-        for _ in 0..tries {
+        if epoch::is_pinned() {
+            patience = Patience::once();
+        }
+        while !patience.is_over() {
             self.reap();
             let aging: u32 = self.space.lock().aging.iter().map(|(_, _, u)| u).sum();
             if u64::from(aging) << self.geometry.shift < bytes {
                 return;
             }
-            let_readers_go();
+            patience.wait();
         }
     }
 
@@ -687,7 +662,7 @@ impl Segments {
             return take();
         }
         let mut held = u32::MAX;
-        while patience.0 > 0 {
+        while !patience.is_over() {
             // Before the room is asked for: what is let go of in between is seen by the next turn.
             let coming = self.coming();
             if coming < held {
@@ -697,8 +672,7 @@ impl Segments {
                     other => return other,
                 }
             }
-            patience.0 -= 1;
-            let_readers_go();
+            patience.wait();
             self.reap();
         }
         take()
@@ -794,12 +768,5 @@ impl Segments {
             space.prepared.split_off(&end);
         }
         Ok(())
-    }
-}
-
-/// Waits for a moment, so that readers can release what they hold.
-fn let_readers_go() {
-    if !weave::wait() {
-        std::thread::sleep(TURN);
     }
 }

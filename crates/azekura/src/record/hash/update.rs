@@ -182,7 +182,7 @@ impl Core {
                     let len = len();
                     let patience = patience.get_or_insert_with(|| {
                         if is_owed() {
-                            Patience::of_what_is_owed()
+                            Patience::long()
                         } else {
                             Patience::default()
                         }

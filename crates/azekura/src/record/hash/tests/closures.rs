@@ -1,11 +1,13 @@
-//! What a thread does inside a closure, of this store or of another one, in stores that are full: it waits for nobody who may
+//! What a thread does inside a closure, of this store or of another one, in stores that are full: it does not wait for a thread that may
 //! wait for it, moves nothing that would be free only when it has ended, and has what others have let go of.
 //! A thread in a reading closure is pinned: all that is let go of since stays until it ends.
 
+use std::sync::atomic::AtomicU32;
 use std::sync::mpsc;
 
 use super::*;
 use crate::Edit;
+use crate::log::{Claim, Patience, Use};
 use crate::record::cache::CacheDb;
 use crate::record::memory::baby::BabyDb;
 use crate::record::memory::tiny::TinyDb;
@@ -108,23 +110,23 @@ fn a_pinned_thread_moves_nothing_out_of_the_way() {
     demand(refused, 4, "long values put by a pinned thread and refused");
 }
 
-/// What a reader held was let go of, and nobody has looked since.
+/// What a reader held was let go of, and no thread has looked since.
 #[test]
 fn a_pinned_thread_has_what_readers_have_let_go_of() {
     let (db, count) = full(20, 300);
-    let (tell, told) = mpsc::channel();
+    let (begin, has_begun) = mpsc::channel();
     let (end, ended) = mpsc::channel::<()>();
     let mut next = 0u32;
     std::thread::scope(|scope| {
         let db = &db;
         scope.spawn(move || {
             db.read(&0u32.to_le_bytes(), &mut |_| {
-                tell.send(()).unwrap();
+                begin.send(()).unwrap();
                 ended.recv().unwrap();
             })
             .unwrap();
         });
-        told.recv().unwrap();
+        has_begun.recv().unwrap();
         // Until what is left beside the reader is spent.
         while db.put(&(next % count).to_le_bytes(), &[3; 300]).is_ok() {
             next += 1;
@@ -134,6 +136,45 @@ fn a_pinned_thread_has_what_readers_have_let_go_of() {
     db.read(&0u32.to_le_bytes(), &mut |_| {
         db.put(&(next % count).to_le_bytes(), &[4; 300]).unwrap();
         db.remove(&(next % count).to_le_bytes()).unwrap();
+    })
+    .unwrap();
+}
+
+/// However often an update finds no room, it waits for a reader that stays as long as one patience lasts; and a thread that is
+/// pinned, which would wait for itself, does not wait.
+#[test]
+fn a_patience_is_spent_once() {
+    let db = HashDb::create_on(Memory::new(1 << 26).unwrap(), &small()).unwrap();
+    db.put(b"key", b"value").unwrap();
+    let segments = db.log().segments();
+    let index = segments
+        .space()
+        .take(1, 0, Use::Other, Claim::Checkpoint)
+        .unwrap();
+    let tries = AtomicU32::new(0);
+    let refused = |patience: &mut Patience| {
+        tries.store(0, Ordering::Relaxed);
+        let take = || {
+            tries.fetch_add(1, Ordering::Relaxed);
+            Err::<(), _>(Error::new(Kind::Full, "no room"))
+        };
+        assert!(segments.patiently(patience, take).is_err());
+        tries.load(Ordering::Relaxed)
+    };
+    db.read(b"key", &mut |_| {
+        segments.retire(index);
+        segments.release(&[(index, 1)]);
+        let mut patience = Patience::default();
+        assert_eq!(refused(&mut patience), 1);
+        assert!(!patience.is_over(), "a pinned thread does not wait");
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut patience = Patience::default();
+                assert_eq!(refused(&mut patience), 2, "before it waits, and after");
+                assert!(patience.is_over());
+                assert_eq!(refused(&mut patience), 1, "it was spent");
+            });
+        });
     })
     .unwrap();
 }

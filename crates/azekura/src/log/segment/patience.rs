@@ -1,0 +1,51 @@
+//! How long somebody waits for readers who hold segments that are to be free.
+//!
+//! A [`Patience`] is made once for what is waited for: an update, a round of compaction. However often that finds no room, all its
+//! waits together last no longer, so that beside a reader that stays it is refused soon.
+//! It does not know readers nor segments.
+
+use crate::weave;
+
+/// Between one look at what readers hold and the next.
+const TURN: std::time::Duration = std::time::Duration::from_micros(100);
+
+/// So many turns are left. By default about a second: for what is refused otherwise, as a reader that the system does not run for a
+/// while is no reason to refuse.
+#[derive(Debug)]
+pub struct Patience(u32);
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self(6000)
+    }
+}
+
+impl Patience {
+    /// Some milliseconds: for readers that are just being held up.
+    pub(super) fn short() -> Self {
+        Self(50)
+    }
+
+    /// One turn.
+    pub(super) fn once() -> Self {
+        Self(1)
+    }
+
+    /// Some seconds: for an update that takes no more room than is there, and so should not be refused.
+    pub fn long() -> Self {
+        Self(4 * Self::default().0)
+    }
+
+    /// Whether all of it was spent in vain.
+    pub fn is_over(&self) -> bool {
+        self.0 == 0
+    }
+
+    /// Spends a turn.
+    pub(super) fn wait(&mut self) {
+        self.0 = self.0.saturating_sub(1);
+        if !weave::wait() {
+            std::thread::sleep(TURN);
+        }
+    }
+}
