@@ -9,7 +9,7 @@
 
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
 
-use super::frame::{Frame, Header, INNER, NoFrame};
+use super::frame::{Frame, HEAD_SUM, Header, INNER, NoFrame};
 
 /// Bytes of the longest frame or image in which a bit is looked for.
 pub const LEN_MAX: usize = 128 << 10;
@@ -30,22 +30,47 @@ pub fn flip(bytes: &mut [u8], bit: usize) {
 /// Which bit of the `len` bytes that are summed last changes the sum by `delta`. `None`: no single one, or they are longer than
 /// [`LEN_MAX`].
 pub fn bit_of_sum(delta: u32, len: usize) -> Option<usize> {
-    if len > LEN_MAX || delta == 0 {
-        return None;
-    }
+    bits_of_sum(delta, u32::MAX, len).next()
+}
+
+/// As [`bit_of_sum`], of a sum of which only the bits of `kept` are known: each bit that it may be.
+fn bits_of_sum(delta: u32, kept: u32, len: usize) -> impl Iterator<Item = usize> {
+    let bits = if len > LEN_MAX || delta == 0 {
+        0
+    } else {
+        len * 8
+    };
     let mut state = POLYNOMIAL;
-    for bit in (0..len * 8).rev() {
-        if state == delta {
-            return Some(bit);
-        }
+    (0..bits).rev().filter(move |_| {
+        let is_it = state & kept == delta;
         state = (state >> 1) ^ (POLYNOMIAL & 0u32.wrapping_sub(state & 1));
+        is_it
+    })
+}
+
+/// Each bit of the head of a long frame, at the front of `bytes`, with which flipped the head's own sum holds. Its lengths and key
+/// must lie within them, and within [`LEN_MAX`].
+pub fn bits_of_head(bytes: &[u8], seed: u32, place: u32) -> Vec<usize> {
+    let mut other = bytes.to_vec();
+    let mut found = Vec::new();
+    // The first half of the first word is the sum of the whole.
+    for bit in WORD_BITS / 2..HEAD_BITS {
+        flip(&mut other, bit);
+        if Frame::head(&other, seed, place).is_some_and(|head| head.delta == 0) {
+            found.push(bit);
+        }
+        flip(&mut other, bit);
     }
-    None
+    if let Some(head) = Frame::head(bytes, seed, place) {
+        let bits = bits_of_sum(head.delta, HEAD_SUM, head.key.len());
+        found.extend(bits.map(|bit| HEAD_BITS + bit));
+    }
+    found
 }
 
 /// Flips the one bit that makes `bytes` begin with a frame; the bit, and the frame's length. `None`: there is no such bit, and
-/// nothing is changed. A frame that is a part of another is none.
-pub fn mend_frame(bytes: &mut [u8], seed: u32, place: u32) -> Option<(usize, usize)> {
+/// nothing is changed. A frame that is a part of another is one only if `inner` says that such a one is looked for, and only then.
+pub fn mend_frame(bytes: &mut [u8], seed: u32, place: u32, inner: bool) -> Option<(usize, usize)> {
     let bytes = match bytes.len() {
         len if len > LEN_MAX => bytes.get_mut(..LEN_MAX)?,
         _ => bytes,
@@ -53,7 +78,7 @@ pub fn mend_frame(bytes: &mut [u8], seed: u32, place: u32) -> Option<(usize, usi
     let verifies = |bytes: &[u8], bit: usize| {
         let frame = Frame::decode(bytes, seed, place).ok()?;
         // Only a long one has its length in the second word.
-        let is_whole = !frame.has(INNER) && (bit < WORD_BITS || frame.header.is_long());
+        let is_whole = frame.has(INNER) == inner && (bit < WORD_BITS || frame.header.is_long());
         is_whole.then(|| frame.len())
     };
     // A bit of the head: with it the length may change, so each is tried.
@@ -72,7 +97,7 @@ pub fn mend_frame(bytes: &mut [u8], seed: u32, place: u32) -> Option<(usize, usi
     if header.is_long() {
         header = header.with_lens(u64::from_le_bytes(*rest.first_chunk()?));
     }
-    if header.flags & INNER != 0 {
+    if (header.flags & INNER != 0) != inner {
         return None;
     }
     // The first word has the sum of what follows.
@@ -123,6 +148,21 @@ mod tests {
         assert_eq!(bit_of_sum(POLYNOMIAL, LEN_MAX + 1), None);
     }
 
+    #[test]
+    fn each_flipped_bit_of_a_long_head_is_among_those_that_are_found() {
+        for (key_len, step) in [(0, 1), (8, 1), (300, 1), (20_000, 97)] {
+            let whole = frame(&vec![6; key_len], &vec![7; 70_000]);
+            let mut bytes = whole[..16 + key_len].to_vec();
+            assert_eq!(bits_of_head(&bytes, 5, 9), []);
+            for bit in (32..bytes.len() * 8).step_by(step) {
+                flip(&mut bytes, bit);
+                let found = bits_of_head(&bytes, 5, 9);
+                assert!(found.contains(&bit) && found.len() <= 3, "{bit}: {found:?}");
+                flip(&mut bytes, bit);
+            }
+        }
+    }
+
     /// Two wrong bits in an image of [`LEN_MAX`] bytes pass for one of another place in some cases of ten thousand, not in more.
     #[test]
     fn two_flipped_bits_hardly_ever_pass_for_one() {
@@ -156,7 +196,7 @@ mod tests {
             for bit in 0..whole.len() * 8 {
                 let mut damaged = room.clone();
                 flip(&mut damaged, bit);
-                let found = mend_frame(&mut damaged, 5, 9);
+                let found = mend_frame(&mut damaged, 5, 9, false);
                 assert_eq!(found, Some((bit, whole.len())), "bit {bit}");
                 assert_eq!(damaged, room, "bit {bit}");
                 let other = (bit * 7 + 13) % (whole.len() * 8);
@@ -164,7 +204,11 @@ mod tests {
                     flip(&mut damaged, bit);
                     flip(&mut damaged, other);
                     let twice = damaged.clone();
-                    assert_eq!(mend_frame(&mut damaged, 5, 9), None, "bits {bit}, {other}");
+                    assert_eq!(
+                        mend_frame(&mut damaged, 5, 9, false),
+                        None,
+                        "bits {bit}, {other}"
+                    );
                     assert_eq!(damaged, twice);
                 }
             }

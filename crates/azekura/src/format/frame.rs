@@ -5,14 +5,16 @@
 //! | 0 | 4 | CRC32C, seeded with the segment's sequence; covers place, the rest, and the padding |
 //! | 4 | 4 bits | kind; 0 is no frame, so that zeros (a hole) are not one |
 //! | 4 | 4 bits | flags: long 1, moved 2, inner 4, compressed 8 |
-//! | 5 | 1 | key length; 0 in the long form |
-//! | 6 | 2 | value length; 0 in the long form |
+//! | 5 | 1 | key length; in the long form with the two bytes behind it the head's sum |
+//! | 6 | 2 | value length |
 //! | 8 | 4, 4 | long form only: key length, value length |
 //! | 8 or 16 | .. | key, value, zeros to a multiple of 8 |
 //!
 //! The first eight bytes are one word, stored last: with it the frame comes into being. *Place* is the
 //! frame's offset in its segment, in words; it is summed but not stored, so a frame passes only where
-//! it was written. *Moved*: cleaning copied it, followers of the log skip it. *Inner*: it is part of a
+//! it was written. *The head's sum* is the low 24 bits of CRC32C, seeded as the frame's, of place, kind, flags, the lengths and
+//! the key: of a long frame whose value is damaged it says which record stood there ([`Frame::head`]). It is not looked at where
+//! the frame verifies, and files of before it have zeros there. *Moved*: cleaning copied it, followers of the log skip it. *Inner*: it is part of a
 //! batch, and alone, where a scan looks for frames, it is none. An 8-byte key with an 8-byte value
 //! takes 24 bytes.
 //!
@@ -175,7 +177,11 @@ impl Header {
     #[inline(always)]
     pub fn word(&self, seed: u32, place: u32, rest: &[u8]) -> u64 {
         debug_assert_eq!(rest.len() + 8, self.frame_len());
-        let meta = self.meta();
+        let mut meta = self.meta();
+        if self.is_long() {
+            let head = rest.get(..8 + self.key_bytes()).unwrap_or_default();
+            meta |= head_sum(seed, place, meta, head) << 8;
+        }
         u64::from(sum(seed, place, meta, rest)) | u64::from(meta) << 32
     }
 
@@ -260,6 +266,26 @@ fn sum(seed: u32, place: u32, meta: u32, rest: &[u8]) -> u32 {
     crc_words(seed, u64::from(place) | u64::from(meta) << 32, rest)
 }
 
+/// The sum of a long frame's head: `meta` without it, and `head` from the lengths up to the key's end.
+#[inline]
+fn head_sum(seed: u32, place: u32, meta: u32, head: &[u8]) -> u32 {
+    sum(seed, place, meta & 0xff, head) & HEAD_SUM
+}
+
+/// The bits that a head's sum has.
+pub const HEAD_SUM: u32 = 0x00ff_ffff;
+
+/// The header and key of a frame of the long form, of which nothing but these is known.
+#[derive(Clone, Copy, Debug)]
+pub struct Head<'a> {
+    /// Kind, flags and lengths.
+    pub header: Header,
+    /// The key; of a batch nothing.
+    pub key: &'a [u8],
+    /// What the head's sum, as it is stored, is wrong by; 0: it holds.
+    pub delta: u32,
+}
+
 /// A frame whose checksum was verified.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
@@ -307,6 +333,25 @@ impl<'a> Frame<'a> {
         }
         let whole = bytes.get(..header.frame_len()).ok_or(NoFrame::Shape)?;
         Self::verify(header, word, whole, seed, place)
+    }
+
+    /// Decodes the head of a long frame at the front of `bytes`, which need not reach to its end. `None`: there is none, or its
+    /// key reaches beyond them. Whether its sum holds is left to the caller.
+    pub fn head(bytes: &'a [u8], seed: u32, place: u32) -> Option<Head<'a>> {
+        let mut take = Take(bytes);
+        let word = take.u64()?;
+        let header = Header::of_word(word)?;
+        if !header.is_long() {
+            return None;
+        }
+        let header = header.with_lens(take.u64()?);
+        let summed = bytes.get(8..16 + header.key_bytes())?;
+        let meta = (word >> 32) as u32;
+        Some(Head {
+            header,
+            key: summed.get(8..)?,
+            delta: head_sum(seed, place, meta, summed) ^ meta >> 8,
+        })
     }
 
     /// Verifies the frame with this header and first word that takes exactly `whole`.
@@ -411,6 +456,39 @@ mod tests {
     }
 
     #[test]
+    fn a_long_frames_head_says_which_record_stood_there_whatever_became_of_its_value() {
+        for (kind, key, value_len) in [
+            (FrameKind::Put, vec![3; 10], 70_000),
+            (FrameKind::Insert, vec![4; 300], 5),
+            (FrameKind::Remove, vec![5; 1000], 0),
+            (FrameKind::Batch, vec![], 1000),
+        ] {
+            let mut bytes = build(kind, 0, &key, &vec![7; value_len], 5, 9);
+            let whole = bytes.clone();
+            assert!(Frame::decode(&bytes, 5, 9).is_ok());
+            bytes[16 + key.len()..].fill(0xee);
+            bytes[..4].fill(0xee);
+            let head = Frame::head(&bytes, 5, 9).unwrap();
+            assert_eq!(
+                (head.delta, head.key, head.header.kind),
+                (0, &key[..], kind)
+            );
+            assert_eq!(head.header.frame_len(), bytes.len());
+            for bit in 32..(16 + key.len()) * 8 {
+                bytes.clone_from(&whole);
+                bytes[bit / 8] ^= 1 << (bit % 8);
+                let holds = |head: Head<'_>| head.delta == 0;
+                assert!(!Frame::head(&bytes, 5, 9).is_some_and(holds), "bit {bit}");
+            }
+            for (seed, place) in [(6, 9), (5, 10)] {
+                assert_ne!(Frame::head(&whole, seed, place).unwrap().delta, 0);
+            }
+        }
+        let short = build(FrameKind::Put, 0, b"key", b"value", 5, 9);
+        assert!(Frame::head(&short, 5, 9).is_none());
+    }
+
+    #[test]
     fn a_record_of_eight_and_eight_bytes_takes_twenty_four() {
         let bytes = build(FrameKind::Put, 0, b"12345678", b"abcdefgh", 5, 9);
         assert_eq!(bytes.len(), 24);
@@ -450,7 +528,13 @@ mod tests {
         assert_eq!(&bytes[4..8], &[0x01, 1, 2, 0]);
         assert_eq!(&bytes[8..], b"kvv\0\0\0\0\0");
         let long = build(FrameKind::Remove, 0, &[b'x'; 256], b"", 0, 0);
-        assert_eq!(&long[4..16], &[0x12, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(long[4], 0x12);
+        assert_eq!(&long[8..16], &[0, 1, 0, 0, 0, 0, 0, 0]);
+        // Place, kind and flags, lengths, key; a running state, of which the low three bytes stand there.
+        let mut summed = vec![0, 0, 0, 0, 0x12, 0, 0, 0];
+        summed.extend_from_slice(&long[8..16 + 256]);
+        let sum = super::super::checksum::crc(0, &summed).to_le_bytes();
+        assert_eq!(&long[5..8], &sum[..3]);
     }
 
     #[test]

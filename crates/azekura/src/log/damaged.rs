@@ -1,11 +1,14 @@
 //! Reading the log past damage: what stood in a place that does not verify, and where the log goes on after it.
 //!
-//! A damaged place may have held any change of any record. Two findings bound it:
+//! A damaged place may have held any change of any record. Three findings bound it:
 //!
 //! 1. *One bit.* If there is exactly one bit whose flip makes the place a frame that verifies ([`flipped`]), and what follows
 //!    that frame is in order, then that frame stood there: its keys are all that is affected. A *clear* is never believed: what
 //!    it would remove is everything.
-//! 2. *Nothing.* If all from the place to the end of the segment is zeros but for one bit, and nothing is linked, the log
+//! 2. *A value.* If a long frame's head verifies by its own sum ([`Frame::head`]), and what follows the frame is in order, then
+//!    that frame stood there, whatever became of its value: its key is all that is affected. Of a batch each record must
+//!    verify, or be known by one bit or by its head.
+//! 3. *Nothing.* If all from the place to the end of the segment is zeros but for one bit, and nothing is linked, the log
 //!    ends there: a frame's first word has more than one bit, since its upper half is never zero and a checksum with no bit
 //!    at all has a chance of 1 in 2^32.
 //!
@@ -26,15 +29,15 @@ use super::layout::{
 };
 use super::{Link, Log, Segment, Use};
 use crate::error::{Error, Kind};
-use crate::format::flipped;
-use crate::format::frame::{Frame, FrameKind, Header};
+use crate::format::flipped::{LEN_MAX, bits_of_head, flip, mend_frame};
+use crate::format::frame::{Frame, FrameKind, Header, INNER};
 
 /// How many recoveries after another a link may lead over without its header.
 const EPOCHS: u64 = 16;
 
 /// A place of the log that does not verify.
 #[derive(Debug)]
-pub struct Lost<'b> {
+pub struct Lost {
     /// What is wrong.
     pub what: &'static str,
     /// Offset in the file.
@@ -46,24 +49,87 @@ pub struct Lost<'b> {
     /// Where in the log.
     pub from: LogPosition,
     /// What stood there.
-    pub stood: Stood<'b>,
+    pub stood: Stood,
 }
 
 /// What stood in a place that does not verify.
 #[derive(Debug)]
-pub enum Stood<'b> {
+pub enum Stood {
     /// Nothing that changes a record.
     Nothing,
-    /// This frame, but for one bit; with the seed of its segment.
-    Frame(Frame<'b>, u32),
+    /// A frame with these records.
+    Records(Vec<KnownRecord>),
     /// It cannot be known. The log can be read again from there; `None`: not any more.
     Unknown(Option<LogPosition>),
 }
 
+/// A frame that does not verify, and is known all the same.
+#[derive(Debug)]
+pub struct KnownFrame {
+    /// What it says.
+    pub kind: FrameKind,
+    /// Its bytes.
+    pub len: u32,
+    /// Its records, in order; none of a pad, of an end and of a clear.
+    pub records: Vec<KnownRecord>,
+}
+
+/// A record of a frame that does not verify as a whole.
+#[derive(Debug)]
+pub struct KnownRecord {
+    /// Offset in the segment.
+    pub at: u32,
+    /// Kind, flags and lengths.
+    pub header: Header,
+    /// Its key.
+    pub key: Vec<u8>,
+    /// Its value as stored, of a corrected record; else nothing.
+    pub value: Vec<u8>,
+    /// What is known of it.
+    pub standing: Standing,
+}
+
+/// What is known of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// All: it verifies by itself.
+    Verifies,
+    /// All, as a checksum asks for: one bit is wrong, or nothing but what is no part of the record.
+    Corrected,
+    /// Its key. The value is damaged.
+    ValueLost,
+}
+
+impl KnownRecord {
+    fn of(at: u32, frame: &Frame<'_>, standing: Standing) -> Self {
+        let is_corrected = standing == Standing::Corrected;
+        Self {
+            at,
+            header: frame.header,
+            key: frame.key.to_vec(),
+            value: if is_corrected {
+                frame.value.to_vec()
+            } else {
+                Vec::new()
+            },
+            standing,
+        }
+    }
+
+    /// As a frame; without a value where it is not known.
+    pub fn frame(&self) -> Frame<'_> {
+        Frame {
+            header: self.header,
+            key: &self.key,
+            value: &self.value,
+        }
+    }
+}
+
 /// The result of looking into a damaged place.
 pub(super) enum Look {
-    /// One bit: the frame's bytes as they were, and their length.
-    Rebuilt(Vec<u8>, u32),
+    /// The frame that stood there.
+    Known(KnownFrame),
     /// A stray bit where nothing was published.
     End,
     /// It cannot be known; the next frame that verifies in the segment.
@@ -91,19 +157,11 @@ pub(super) enum Onward {
 impl Log {
     /// Looks into a place of segment `index` that does not verify; `epoch` is the newest recovery's.
     pub(super) fn look_into(&self, index: u32, at: u32, epoch: u32) -> Look {
-        let Some((seed, room)) = self.segments.seed(index) else {
+        let Some((_, room)) = self.segments.seed(index) else {
             return Look::Unknown(None);
         };
-        if let Some((bytes, len)) = self.rebuild(index, at) {
-            let behind = at + len;
-            let in_order = u64::from(behind) >= room
-                || self.map.load_u64(self.address(index, behind).offset()) == 0
-                || self.is_top(index, behind, &mut Vec::new());
-            let of_clear = Frame::decode(&bytes, seed, at / 8)
-                .is_ok_and(|frame| frame.header.kind == FrameKind::Clear);
-            if in_order && !of_clear {
-                return Look::Rebuilt(bytes, len);
-            }
+        if let Some(frame) = self.known_in_order(index, at) {
+            return Look::Known(frame);
         }
         let sequence = self.segments.sequence_of(index).unwrap_or_default();
         let unlinked = matches!(self.onward(index, sequence, epoch), Onward::End)
@@ -137,16 +195,149 @@ impl Log {
         bits == 1
     }
 
-    /// The frame that stood at a place, if one bit was flipped: its bytes and length.
-    pub fn rebuild(&self, index: u32, at: u32) -> Option<(Vec<u8>, u32)> {
+    /// As `known_frame`, if what follows that frame is in order: the end of the segment, blank room or a frame. A clear is not
+    /// believed.
+    pub fn known_in_order(&self, index: u32, at: u32) -> Option<KnownFrame> {
+        let (_, room) = self.segments.seed(index)?;
+        let frame = self.known_frame(index, at)?;
+        let behind = at + frame.len;
+        let in_order = u64::from(behind) >= room
+            || self.map.load_u64(self.address(index, behind).offset()) == 0
+            || self.is_top(index, behind, &mut Vec::new());
+        (in_order && frame.kind != FrameKind::Clear).then_some(frame)
+    }
+
+    /// The frame that stood at a place where none verifies, if its head or a flipped bit says which.
+    pub(super) fn known_frame(&self, index: u32, at: u32) -> Option<KnownFrame> {
         let (seed, room) = self.segments.seed(index)?;
-        let len = (room.checked_sub(u64::from(at))?).min(flipped::LEN_MAX as u64) as usize;
-        let mut bytes = vec![0; len & !7];
+        let left = room.checked_sub(u64::from(at))?;
+        self.known_within((index, at), seed, left as usize, false)
+    }
+
+    /// As `known_frame`, in so much room; `inner`: a part of a batch.
+    fn known_within(
+        &self,
+        (index, at): (u32, u32),
+        seed: u32,
+        left: usize,
+        inner: bool,
+    ) -> Option<KnownFrame> {
+        let place = at / 8;
+        let stored = self.copied(index, at, left.min(LEN_MAX) & !7)?;
+        let mut bytes = stored.clone();
+        if mend_frame(&mut bytes, seed, place, inner).is_some() {
+            return self.of_corrected((index, at), seed, &bytes);
+        }
+        let is_one =
+            |header: Header| header.frame_len() <= left && (header.flags & INNER != 0) == inner;
+        let head = Frame::head(&stored, seed, place).filter(|head| head.delta == 0);
+        let Some(head) = head else {
+            // One bit of a head before more than was looked at so far.
+            let bits = bits_of_head(&stored, seed, place);
+            return bits.into_iter().find_map(|bit| {
+                let mut other = stored.clone();
+                flip(&mut other, bit);
+                let header = Frame::head(&other, seed, place)?.header;
+                if !is_one(header) || header.frame_len() <= stored.len() {
+                    return None;
+                }
+                let mut whole = self.copied(index, at, header.frame_len())?;
+                flip(&mut whole, bit);
+                self.of_corrected((index, at), seed, &whole)
+            });
+        };
+        let header = head.header;
+        if !is_one(header) {
+            return None;
+        }
+        let records = match header.kind {
+            FrameKind::Batch => self.records_of_batch((index, at), seed, header)?,
+            FrameKind::Pad => Vec::new(),
+            FrameKind::Put | FrameKind::Insert | FrameKind::Remove => {
+                let (key, value) = (head.key, &[][..]);
+                let frame = Frame { header, key, value };
+                let standing = match header.value_len {
+                    0 => Standing::Corrected,
+                    _ => Standing::ValueLost,
+                };
+                vec![KnownRecord::of(at, &frame, standing)]
+            }
+            FrameKind::End | FrameKind::Clear => return None,
+        };
+        Some(KnownFrame {
+            kind: header.kind,
+            len: header.frame_len() as u32,
+            records,
+        })
+    }
+
+    /// The frame at the front of `bytes`, one bit of which was corrected.
+    fn of_corrected(&self, (index, at): (u32, u32), seed: u32, bytes: &[u8]) -> Option<KnownFrame> {
+        let frame = Frame::decode(bytes, seed, at / 8).ok()?;
+        let records = match frame.header.kind {
+            FrameKind::Batch => {
+                let mut buf = Vec::new();
+                let inner = frame.inner(seed, at / 8).map(|(place, inner)| {
+                    // The bit is in one of them, or before all.
+                    let is_whole = self.look_copy(self.address(index, place * 8), &mut buf);
+                    let standing = match is_whole {
+                        Ok(_) => Standing::Verifies,
+                        Err(_) => Standing::Corrected,
+                    };
+                    KnownRecord::of(place * 8, &inner, standing)
+                });
+                inner.collect()
+            }
+            FrameKind::Pad | FrameKind::End | FrameKind::Clear => Vec::new(),
+            FrameKind::Put | FrameKind::Insert | FrameKind::Remove => {
+                vec![KnownRecord::of(at, &frame, Standing::Corrected)]
+            }
+        };
+        Some(KnownFrame {
+            kind: frame.header.kind,
+            len: frame.len() as u32,
+            records,
+        })
+    }
+
+    /// The records of a batch whose head verifies; `None`: one of them is not known.
+    fn records_of_batch(
+        &self,
+        (index, at): (u32, u32),
+        seed: u32,
+        header: Header,
+    ) -> Option<Vec<KnownRecord>> {
+        let mut from = at + header.header_len() as u32;
+        let until = from.checked_add(header.value_len)?;
+        let mut records = Vec::new();
+        let mut buf = Vec::new();
+        while from < until {
+            let left = until - from;
+            let whole = self.look_copy(self.address(index, from), &mut buf);
+            let whole = whole.ok().filter(|frame| frame.has(INNER));
+            let len = if let Some(frame) = whole {
+                records.push(KnownRecord::of(from, &frame, Standing::Verifies));
+                frame.len() as u32
+            } else {
+                let known = self.known_within((index, from), seed, left as usize, true)?;
+                records.extend(known.records);
+                known.len
+            };
+            if len > left {
+                return None;
+            }
+            from += len;
+        }
+        (records.len() == header.key_len as usize).then_some(records)
+    }
+
+    /// So many bytes of a segment as they stand there. `None`: there is no memory for them.
+    fn copied(&self, index: u32, at: u32, len: usize) -> Option<Vec<u8>> {
+        let mut bytes = crate::room::vec(len).ok()?;
+        bytes.resize(len, 0);
         self.map
             .copy_out(self.address(index, at).offset(), &mut bytes);
-        let (_, len) = flipped::mend_frame(&mut bytes, seed, at / 8)?;
-        bytes.truncate(len);
-        Some((bytes, len as u32))
+        Some(bytes)
     }
 
     /// Which segment follows segment `index`, whose link word leads to none; `epoch` is the newest recovery's.
@@ -277,7 +468,7 @@ impl Log {
 
     /// A place that does not verify, as an error.
     #[cold]
-    pub fn lost_error(&self, lost: &Lost<'_>) -> Error {
+    pub fn lost_error(&self, lost: &Lost) -> Error {
         Error::new(Kind::Corrupted, lost.what)
             .at(self.storage.path())
             .offset(lost.offset)

@@ -143,7 +143,7 @@ impl Log {
         start: End,
         trust: Trust,
         visit: &mut dyn FnMut(Address, Frame<'_>) -> Result<()>,
-        pass: &mut dyn FnMut(&Lost<'_>) -> Result<()>,
+        pass: &mut dyn FnMut(&Lost) -> Result<()>,
     ) -> Result<Recovered> {
         let (mut index, mut sequence) = (start.segment(), start.sequence());
         // `None`: everything of the segment was seen.
@@ -300,7 +300,7 @@ impl Log {
         (index, at): (u32, u32),
         sequence: u64,
         (room, epoch): (u32, u32),
-        pass: &mut dyn FnMut(&Lost<'_>) -> Result<()>,
+        pass: &mut dyn FnMut(&Lost) -> Result<()>,
     ) -> Result<Option<u32>> {
         let position = |offset| LogPosition { sequence, offset };
         let lost = |until: u32, stood| Lost {
@@ -312,18 +312,14 @@ impl Log {
             stood,
         };
         match self.look_into(index, at, epoch) {
-            Look::Rebuilt(bytes, len) => {
-                let (seed, _) = self.segments.seed(index).unwrap_or_default();
-                let until = at + len;
-                let Ok(frame) = Frame::decode(&bytes, seed, at / 8) else {
-                    unreachable!("it was verified when it was rebuilt")
-                };
-                let stood = match frame.header.kind {
+            Look::Known(frame) => {
+                let until = at + frame.len;
+                let stood = match frame.kind {
                     FrameKind::Pad | FrameKind::End => Stood::Nothing,
-                    _ => Stood::Frame(frame, seed),
+                    _ => Stood::Records(frame.records),
                 };
                 pass(&lost(until, stood))?;
-                let is_end = frame.header.kind == FrameKind::End;
+                let is_end = frame.kind == FrameKind::End;
                 Ok(Some(if is_end { room } else { until }))
             }
             Look::End => {
@@ -351,7 +347,7 @@ impl Log {
         &self,
         index: u32,
         sequence: u64,
-        pass: &mut dyn FnMut(&Lost<'_>) -> Result<()>,
+        pass: &mut dyn FnMut(&Lost) -> Result<()>,
     ) -> Result<bool> {
         if let Some(entered) = self.enter_segment(index, sequence) {
             return entered.map(|()| true);
@@ -374,14 +370,14 @@ impl Log {
         Ok(entered)
     }
 
-    fn lost_header<'b>(
+    fn lost_header(
         &self,
         what: &'static str,
         index: u32,
         sequence: u64,
         at: u32,
-        stood: Stood<'b>,
-    ) -> Lost<'b> {
+        stood: Stood,
+    ) -> Lost {
         Lost {
             what,
             offset: self.geometry.offset_of(index) + u64::from(at),
@@ -438,7 +434,7 @@ impl Log {
         index: u32,
         sequence: u64,
         trust: Trust,
-        pass: &mut dyn FnMut(&Lost<'_>) -> Result<()>,
+        pass: &mut dyn FnMut(&Lost) -> Result<()>,
         mends: &mut Vec<(u64, u64)>,
     ) -> Result<Option<(u32, u64)>> {
         // What is synced beyond the segment was reached by its link.

@@ -99,14 +99,14 @@ impl Log {
         }
     }
 
-    /// Whether a frame ends at offset `at` that verifies, or does but for one wrong bit.
+    /// Whether a frame ends at offset `at` that verifies, or is known all the same.
     pub(super) fn ends_a_frame(&self, index: u32, at: u32) -> bool {
         let mut buf = Vec::new();
         let mut from = FIRST_FRAME;
         while from < at {
             let frame = self.look_copy(self.address(index, from), &mut buf);
             let len = frame.ok().map(|frame| frame.len() as u32);
-            let len = len.or_else(|| self.rebuild(index, from).map(|(_, len)| len));
+            let len = len.or_else(|| self.known_frame(index, from).map(|frame| frame.len));
             let behind = len.map(|len| from + len);
             let Some(next) = behind.or_else(|| self.resume_after(index, from)) else {
                 return false;

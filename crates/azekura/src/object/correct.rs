@@ -94,7 +94,7 @@ fn bit_of_record(bytes: &[u8], seed: u32, within: u32, offset: u64) -> Option<(u
         return Some((word.trailing_zeros() as usize, "blank room".into()));
     }
     let mut corrected = bytes.to_vec();
-    let (bit, _) = mend_frame(&mut corrected, seed, place)?;
+    let (bit, _) = mend_frame(&mut corrected, seed, place, false)?;
     let frame = Frame::decode(&corrected, seed, place).ok()?;
     let record = Record::decode(Address(offset >> 3), &frame);
     let what = match record.as_ref().and_then(Record::id) {

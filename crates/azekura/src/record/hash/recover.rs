@@ -13,10 +13,10 @@
 //! | what stood there | reads | writes |
 //! |---|---|---|
 //! | nothing that changes a record | all | all |
-//! | a frame of which one bit is wrong | of its keys, an error until they are written in a later frame; all others as ever | accepted |
+//! | a frame of which one bit is wrong, or of which only long values are damaged | of its damaged records, an error until they are written in a later frame; all others as ever | accepted |
 //! | unknown | of a record whose frame stands after the damage, as ever; of all others, and of absent ones, an error, unless `Options::reads_doubtful` | refused |
 //!
-//! 1. Writes beside a frame of which one bit is wrong are safe: its keys are known, and their entries point to it. That is
+//! 1. Writes beside such a frame are safe: its keys are known, and their entries point to it. That is
 //!    what damage before the checkpoint looks like, where the index holds the place of a record that does not verify:
 //!    reads, replacements and removals of that record are errors, its segment is never cleaned, and the next checkpoint
 //!    saves the entry as any other.
@@ -43,7 +43,7 @@ use crate::format::frame::{Frame, FrameKind};
 use crate::index::hash::Hash;
 use crate::index::hash::{ADDRESS_BITS, STRIPES};
 use crate::index::{Source, entry, place_of};
-use crate::log::damaged::{Lost, Stood};
+use crate::log::damaged::{Lost, Standing, Stood};
 use crate::log::recover::{Recovered, Trust};
 use crate::log::{Address, Log, LogPosition};
 use crate::weave::Mutex;
@@ -277,7 +277,7 @@ impl Replay {
     }
 
     /// A place of the log that does not verify.
-    pub(super) fn lose(&mut self, log: &Log, lost: &Lost<'_>) {
+    pub(super) fn lose(&mut self, log: &Log, lost: &Lost) {
         let mut damage = Damage {
             path: log.storage().path().to_path_buf(),
             offset: lost.offset,
@@ -298,31 +298,26 @@ impl Replay {
                 };
                 self.damage.push(damage);
             }
-            Stood::Frame(frame, seed) => {
-                "one bit of a record is wrong".clone_into(&mut damage.found);
-                let (index, at) = lost.place;
-                let mut buf = Vec::new();
+            Stood::Records(records) => {
                 let mut is_in_a_record = false;
-                let mut stood = |at: u32, frame: &Frame<'_>| {
-                    let address = log.address(index, at);
-                    // Of a batch, a record that the bit is not in verifies by itself.
-                    if log.copy_frame(address, &mut buf).is_ok() {
-                        return self.record_as(address, frame, true);
-                    }
+                for record in records {
+                    let address = log.address(lost.place.0, record.at);
+                    let found = match record.standing {
+                        Standing::Verifies => {
+                            self.record_as(address, &record.frame(), true);
+                            continue;
+                        }
+                        Standing::Corrected => "one bit of a record is wrong",
+                        Standing::ValueLost => "the value of a record is damaged",
+                    };
                     is_in_a_record = true;
-                    self.keys.insert(address.0, frame.key.to_vec());
-                    self.record_as(address, frame, false);
+                    self.keys.insert(address.0, record.key.clone());
+                    self.record_as(address, &record.frame(), false);
                     self.damage.push(Damage {
-                        affects: Affects::Record(frame.key.to_vec()),
+                        found: found.to_owned(),
+                        affects: Affects::Record(record.key.clone()),
                         ..damage.clone()
                     });
-                };
-                if frame.header.kind == FrameKind::Batch {
-                    for (place, inner) in frame.inner(*seed, at / 8) {
-                        stood(place * 8, &inner);
-                    }
-                } else {
-                    stood(at, frame);
                 }
                 if !is_in_a_record {
                     self.damage.push(damage);

@@ -9,9 +9,10 @@
 //! For stripes whose image is whole, frames before P count only if the image points to them. For the others the
 //! frames are all there is; cleaning has dropped old removals, so a record that was removed before P may come
 //! back. And what is lost behind P may have been a later value, or the removal, of any record before it. Such records
-//! are *doubtful*: they are counted, and named with place and reason. A frame of which one bit is wrong (`log::damaged`) is not
-//! lost: its records are brought over with the bit that its checksum asks for, and they alone are in doubt. What is lost is
-//! reported place by place. Both lists are bounded; the counts are of all.
+//! are *doubtful*: they are counted, and named with place and reason. A record of which one bit is wrong (`log::damaged`) is not
+//! lost: it is brought over with the bit that its checksum asks for, and it alone is in doubt. Of a record whose value alone is
+//! damaged the key is known: an older value of it that is found is brought over, in doubt. What is lost is reported place by
+//! place. Both lists are bounded; the counts are of all.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
@@ -33,6 +34,7 @@ use crate::index::hash::STRIPES;
 use crate::index::place_of;
 use crate::io::file::{File, Files};
 use crate::io::{Access, Directory as _, Storage};
+use crate::log::damaged::Standing;
 use crate::log::layout::SegmentHeader;
 use crate::log::{Address, Log, LogPosition, Use};
 
@@ -79,7 +81,7 @@ pub struct Doubted {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doubt {
     /// One bit of its frame was wrong, and was set as the checksum asks for.
-    Rebuilt,
+    Corrected,
     /// The part of the index that states whether it was removed or replaced is lost.
     IndexLost,
     /// The log at this offset of the damaged file is lost, where the record may have been removed or replaced.
@@ -101,7 +103,7 @@ impl fmt::Display for Doubted {
 impl fmt::Display for Doubt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Rebuilt => {
+            Self::Corrected => {
                 f.write_str("one bit of it was wrong, and was set as its checksum asks for")
             }
             Self::IndexLost => f.write_str(
@@ -284,25 +286,25 @@ pub fn repair_storage(
             segment,
             last,
             report,
-            &mut |position, address, frame, verifies| {
+            &mut |position, address, frame, standing| {
                 let stripe = Hash::of_key(frame.key, &secrets).stripe();
                 let before = position < last.start.position();
                 newest.note(
                     position,
                     address,
-                    (&frame, verifies),
+                    (frame, standing),
                     before,
                     known.of(stripe),
                 );
             },
         );
     }
-    let rebuilt: HashSet<u64> = newest.rebuilt.keys().copied().collect();
+    let named = newest.named();
     newest.copy_to(target, &log, last.compression, report, &mut |done, all| {
         progress(total + done * total / all.max(1), 2 * total);
     })?;
     // Records the index knew and nobody found.
-    let lost = known.missing(&log, &secrets, &rebuilt);
+    let lost = known.missing(&log, &secrets, &named);
     if lost.count > 0 {
         report.lose(lost.to_string());
     }
@@ -344,15 +346,15 @@ impl Known {
         self.0[stripe].as_deref()
     }
 
-    /// The places that hold no record that verifies or was `rebuilt`.
-    fn missing(&self, log: &Log, secrets: &RapidSecrets, rebuilt: &HashSet<u64>) -> Missing {
+    /// The places that hold no record that verifies, but for those whose keys were `named`.
+    fn missing(&self, log: &Log, secrets: &RapidSecrets, named: &HashSet<u64>) -> Missing {
         let mut buf = Vec::new();
         let mut lost = Missing::default();
         for (stripe, places) in self.0.iter().enumerate() {
             for place in places
                 .iter()
                 .flatten()
-                .filter(|place| !rebuilt.contains(place))
+                .filter(|place| !named.contains(place))
             {
                 let found = log.copy_frame(Address(*place), &mut buf);
                 let is_there =
@@ -407,8 +409,10 @@ impl fmt::Display for Missing {
 #[derive(Default)]
 struct Newest {
     found: HashMap<Vec<u8>, Found>,
-    /// What stood in frames of which one bit is wrong, by address: header and value.
-    rebuilt: HashMap<u64, (Header, Vec<u8>)>,
+    /// What stood in records of which one bit is wrong, by address: header and value.
+    corrected: HashMap<u64, (Header, Vec<u8>)>,
+    /// The newest record of a key whose value is lost.
+    lost: HashMap<Vec<u8>, (LogPosition, Address)>,
     cleared: LogPosition,
 }
 
@@ -428,7 +432,7 @@ impl Newest {
         &mut self,
         position: LogPosition,
         address: Address,
-        (frame, verifies): (&Frame<'_>, bool),
+        (frame, standing): (&Frame<'_>, Standing),
         before: bool,
         places: Option<&[u64]>,
     ) {
@@ -441,25 +445,56 @@ impl Newest {
         if before && !removed && was_gone {
             return;
         }
+        if standing == Standing::ValueLost {
+            let newest = self.lost.entry(frame.key.to_vec());
+            let newest = newest.or_insert((position, address));
+            *newest = (*newest).max((position, address));
+            return;
+        }
+        let is_corrected = standing == Standing::Corrected;
         let found = Found {
             position,
             address,
             removed,
-            doubt: if !verifies {
-                Some(Doubt::Rebuilt)
+            doubt: if is_corrected {
+                Some(Doubt::Corrected)
             } else if before && places.is_none() {
                 Some(Doubt::IndexLost)
             } else {
                 None
             },
         };
-        if !verifies {
-            self.rebuilt
+        if is_corrected {
+            self.corrected
                 .insert(address.0, (frame.header, frame.value.to_vec()));
         }
         let other = self.found.get(frame.key);
         if other.is_none_or(|other| other.position < position) {
             self.found.insert(frame.key.to_vec(), found);
+        }
+    }
+
+    /// The addresses of records that do not verify and whose keys are known all the same.
+    fn named(&self) -> HashSet<u64> {
+        let lost = self.lost.values().map(|(_, address)| address.0);
+        self.corrected.keys().copied().chain(lost).collect()
+    }
+
+    /// Reports each record whose value is lost, if nothing newer of its key was found.
+    fn note_lost(&self, report: &mut RepairReport) {
+        let is_newer = |key: &Vec<u8>, position| {
+            let found = self.found.get(key);
+            found.is_some_and(|found| found.position > position) || position < self.cleared
+        };
+        let mut lost: Vec<_> = self.lost.iter().collect();
+        lost.retain(|(key, (position, _))| !is_newer(key, *position));
+        lost.sort_unstable_by_key(|(_, at)| **at);
+        for (key, (_, address)) in lost {
+            report.lose(format!(
+                "the value of the record of key {} at offset {:#x} is damaged: it is lost",
+                quote(key),
+                address.offset()
+            ));
         }
     }
 
@@ -472,6 +507,7 @@ impl Newest {
         report: &mut RepairReport,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<()> {
+        self.note_lost(report);
         let mut all: Vec<(Vec<u8>, Found)> = self.found.into_iter().collect();
         // Losses and doubts are reported in the order of the log, which does not differ from run to run.
         all.sort_unstable_by_key(|(_, found)| found.position);
@@ -485,8 +521,8 @@ impl Newest {
                 continue;
             }
             let offset = found.address.offset();
-            let frame = match self.rebuilt.get(&found.address.0) {
-                Some((header, value)) if found.doubt == Some(Doubt::Rebuilt) => Ok(Frame {
+            let frame = match self.corrected.get(&found.address.0) {
+                Some((header, value)) if found.doubt == Some(Doubt::Corrected) => Ok(Frame {
                     header: *header,
                     key: &key,
                     value,
@@ -499,9 +535,12 @@ impl Newest {
             });
             match copied {
                 Ok(()) => {
+                    let newer = self.lost.get(&key);
+                    let newer = newer.filter(|(position, _)| found.position < *position);
+                    let newer = newer.map(|(_, at)| Doubt::LogLost(at.offset()));
                     let after = (found.position < report.unsure_before)
                         .then_some(Doubt::LogLost(report.unsure_at));
-                    if let Some(reason) = found.doubt.or(after) {
+                    if let Some(reason) = found.doubt.or(newer).or(after) {
                         report.doubt(key, offset, reason);
                     }
                 }

@@ -10,8 +10,9 @@ use std::ops::Range;
 use super::layout::{Root, Super};
 use super::repair::RepairReport;
 use crate::format::flipped::flip;
-use crate::format::frame::{Frame, FrameKind, INNER, NoFrame};
+use crate::format::frame::{Frame, FrameKind, INNER};
 use crate::io::Storage;
+use crate::log::damaged::{KnownFrame, Standing};
 use crate::log::layout::{
     FIRST_FRAME, LINK_OFFSET, Link, SegmentHeader, decode_link, encode_link, link_index,
     segment_seed,
@@ -294,43 +295,34 @@ pub(super) fn all_of(sequence: u64) -> Range<LogPosition> {
     first..LogPosition::past(sequence)
 }
 
-/// Every frame of a segment that verifies, over holes and damage; `visit` is shown with each whether it verifies as it
-/// stands, or was rebuilt from one wrong bit.
+/// Every record of a segment that verifies or is known all the same (`log::damaged`), over holes and damage; `visit` is shown
+/// with each which of both. Of one whose value is lost it is shown the key.
 pub(super) fn salvage(
     log: &Log,
     segment: &Segment,
     last: &Super,
     report: &mut RepairReport,
-    visit: &mut dyn FnMut(LogPosition, Address, Frame<'_>, bool),
+    visit: &mut dyn FnMut(LogPosition, Address, &Frame<'_>, Standing),
 ) {
     let room = u64::from(segment.units) << log.geometry().shift;
     let position_of = |at: u64| LogPosition {
         sequence: segment.sequence,
         offset: at as u32,
     };
+    let address_of = |at: u64| log.address(segment.index, at as u32);
     let mut at = u64::from(FIRST_FRAME);
     let (mut gap_from, mut damaged_from) = (None, None);
     let mut buf = Vec::new();
     while at + 8 <= room {
-        let address = log.address(segment.index, at as u32);
+        let address = address_of(at);
         // No frame begins with a blank word, whichever bit of it is wrong.
         let is_blank = log.map().load_u64(address.offset()) == 0;
-        let may_rebuild = !is_blank && damaged_from.is_none();
-        let rebuilt = (may_rebuild && log.copy_frame(address, &mut buf).is_err())
-            .then(|| rebuild(log, segment, at))
+        let whole = log.copy_frame(address, &mut buf).ok();
+        let may_be_known = whole.is_none() && !is_blank && damaged_from.is_none();
+        let known = may_be_known
+            .then(|| log.known_in_order(segment.index, at as u32))
             .flatten();
-        if let Some(rebuilt) = &rebuilt {
-            buf.clone_from(rebuilt);
-        }
-        let seed = log.segments().seed(segment.index).unwrap_or_default().0;
-        let found = if rebuilt.is_some() {
-            Frame::decode(&buf, seed, (at / 8) as u32)
-        } else {
-            log.copy_frame(address, &mut buf)
-                .map_err(|_| NoFrame::Shape)
-        };
-        let verifies = rebuilt.is_none();
-        let Ok(frame) = found else {
+        if whole.is_none() && known.is_none() {
             // What was closed ends there, whatever stands behind.
             if last.is_behind_close(position_of(at)) {
                 break;
@@ -350,11 +342,11 @@ pub(super) fn salvage(
             }
             at += 8;
             continue;
-        };
+        }
         damaged_from = None;
         let position = position_of(at);
         if let Some(from) = gap_from.take() {
-            let offset = log.address(segment.index, from as u32).offset();
+            let offset = address_of(from).offset();
             let what = format!(
                 "bytes {offset:#x} to {:#x} of the log cannot be read{}",
                 address.offset(),
@@ -362,28 +354,32 @@ pub(super) fn salvage(
             );
             report.lose_log(last, position_of(from)..position, offset, what);
         }
-        let len = frame.len() as u64;
-        if !verifies {
-            report.lose(format!(
-                "one bit of the frame at offset {:#x} is wrong: its records are brought over as its checksum asks for, and in doubt",
-                address.offset()
-            ));
-        }
+        let Some(frame) = whole else {
+            let Some(known) = known else { break };
+            note_known(&known, address.offset(), report);
+            for record in &known.records {
+                let at = u64::from(record.at);
+                visit(
+                    position_of(at),
+                    address_of(at),
+                    &record.frame(),
+                    record.standing,
+                );
+            }
+            if known.kind == FrameKind::End {
+                return;
+            }
+            at += u64::from(known.len);
+            continue;
+        };
+        let seed = log.segments().seed(segment.index).unwrap_or_default().0;
         match frame.header.kind {
             FrameKind::End => return,
             FrameKind::Pad => {}
             FrameKind::Batch => {
                 for (place, inner) in frame.inner(seed, (at / 8) as u32) {
-                    let position = LogPosition {
-                        offset: place * 8,
-                        ..position
-                    };
-                    visit(
-                        position,
-                        log.address(segment.index, place * 8),
-                        inner,
-                        verifies,
-                    );
+                    let at = u64::from(place) * 8;
+                    visit(position_of(at), address_of(at), &inner, Standing::Verifies);
                 }
             }
             // An inner frame whose batch is damaged may have been half of something: left out.
@@ -392,19 +388,19 @@ pub(super) fn salvage(
                     "a record of a damaged batch at offset {:#x} was left out",
                     address.offset()
                 );
-                let lost = position..position_of(at + len);
+                let lost = position..position_of(at + frame.len() as u64);
                 report.lose_log(last, lost, address.offset(), what);
             }
-            _ => visit(position, address, frame, verifies),
+            _ => visit(position, address, &frame, Standing::Verifies),
         }
-        at += len;
+        at += frame.len() as u64;
     }
     // One wrong bit of room that nothing was appended to, at the end of the log: see `log::damaged`.
     let is_stray = |from: u64| {
         position_of(from) >= last.durable && log.ends_in_a_stray_bit(segment.index, from as u32)
     };
     if let Some(from) = damaged_from.filter(|from| !is_stray(*from)) {
-        let offset = log.address(segment.index, from as u32).offset();
+        let offset = address_of(from).offset();
         let what = format!(
             "bytes from {offset:#x} to the end of their segment cannot be read{}",
             or_never_written(last, position_of(from))
@@ -413,17 +409,18 @@ pub(super) fn salvage(
     }
 }
 
-/// The bytes of a frame of which one bit is wrong, and after which the segment is in order.
-fn rebuild(log: &Log, segment: &Segment, at: u64) -> Option<Vec<u8>> {
-    let room = u64::from(segment.units) << log.geometry().shift;
-    let (bytes, len) = log.rebuild(segment.index, at as u32)?;
-    let behind = at + u64::from(len);
-    let mut buf = Vec::new();
-    let address = log.address(segment.index, behind as u32);
-    let in_order = behind + 8 > room
-        || log.map().load_u64(address.offset()) == 0
-        || log.copy_frame(address, &mut buf).is_ok();
-    in_order.then_some(bytes)
+/// Reports a frame that is known though it does not verify. Of a record whose value is lost, the caller knows whether it counts.
+fn note_known(frame: &KnownFrame, offset: u64, report: &mut RepairReport) {
+    let has = |standing| frame.records.iter().any(|of| of.standing == standing);
+    if has(Standing::Corrected) {
+        report.lose(format!(
+            "one bit of the frame at offset {offset:#x} is wrong: the record is brought over as its checksum asks for, and in doubt"
+        ));
+    } else if !has(Standing::ValueLost) {
+        report.lose(format!(
+            "the frame at offset {offset:#x} is damaged, but no record of it"
+        ));
+    }
 }
 
 /// What else unreadable bytes from `position` on may be than damage.

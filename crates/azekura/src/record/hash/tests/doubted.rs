@@ -62,7 +62,7 @@ fn a_record_that_was_rebuilt_from_one_wrong_bit_is_named() {
     let doubted = Doubted {
         key: key(50),
         offset,
-        reason: Doubt::Rebuilt,
+        reason: Doubt::Corrected,
     };
     assert_eq!((report.doubtful, report.doubted), (1, vec![doubted]));
 }
