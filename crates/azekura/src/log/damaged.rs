@@ -2,7 +2,7 @@
 //!
 //! A damaged place may have held any change of any record. Three findings bound it:
 //!
-//! 1. *One bit.* If there is exactly one bit whose flip makes the place a frame that verifies ([`flipped`]), and what follows
+//! 1. *One bit.* If there is exactly one bit whose flip makes the place a frame that verifies (`format::flipped`), and what follows
 //!    that frame is in order, then that frame stood there: its keys are all that is affected. A *clear* is never believed: what
 //!    it would remove is everything.
 //! 2. *A value.* If a long frame's head verifies by its own sum ([`Frame::head`]), and what follows the frame is in order, then

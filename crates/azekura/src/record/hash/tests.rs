@@ -415,7 +415,7 @@ fn a_capacity_that_no_record_fits_in_is_refused() {
 
 /// All of its bytes were once tried as frames, of whatever lengths stood there.
 #[test]
-fn a_large_value_that_is_damaged_is_given_up_as_a_whole() {
+fn a_large_value_whose_head_is_damaged_is_given_up_as_a_whole() {
     let memory = Memory::new(1 << 26).unwrap();
     let db = HashDb::create_on(memory.clone(), &small()).unwrap();
     db.put(b"small", b"1").unwrap();
@@ -425,7 +425,8 @@ fn a_large_value_that_is_damaged_is_given_up_as_a_whole() {
     let mut bytes = vec![0; memory.size().unwrap() as usize];
     memory.read_at(0, &mut bytes).unwrap();
     let at = bytes.windows(8).position(|eight| eight == [7; 8]).unwrap() as u64;
-    memory.write_at(at + 50_000, &[8]).unwrap();
+    // The lengths stand before the key.
+    memory.write_at(at - 13, &[8; 8]).unwrap();
     let storage: Arc<dyn Storage> = memory;
     let (_, last) = super::open::read_super(storage.as_ref()).unwrap();
     let target = HashDb::create_on(Memory::new(1 << 26).unwrap(), &small()).unwrap();
