@@ -256,7 +256,9 @@ impl Server {
             outcome
         });
         drop(listeners);
-        served.and(self.service.sync())
+        served
+            .and(self.service.sync())
+            .and(self.service.verify_path())
     }
 
     /// Closes the file, so that the next start reads nothing twice. What was answered is safe without it.

@@ -302,6 +302,15 @@ pub trait Persistent: Reader {
     fn damage(&self) -> Vec<Damage> {
         Vec::new()
     }
+
+    /// Looks whether the path still leads to the open file. `Io`, with what saves the contents, if that was removed, moved or
+    /// replaced: then what is written is not found by whoever opens the path next. From then on updates are refused with the
+    /// same error, until a call finds the file there again, one of these or an update; reads continue. A store does not look by
+    /// itself, as a file without a name has its uses; a program that runs for long calls this once a second, and
+    /// behind a `sync` that it acknowledges. Costs two system calls.
+    fn verify_path(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// What `check` found.

@@ -7,6 +7,7 @@ mod bench;
 mod capacity;
 mod care;
 mod clients;
+mod displaced;
 mod formats;
 mod full;
 mod help;

@@ -154,6 +154,8 @@ pub struct Service {
     flush_at: AtomicU32,
     passwords: RwLock<Option<Arc<Passwords>>>,
     has_passwords: AtomicBool,
+    /// Whether the path led to something else than the file when it was last looked.
+    is_displaced: AtomicBool,
     outside: OnceLock<Box<dyn Outside>>,
     pub(super) verbosity: AtomicU32,
     pub(super) detail: Detail,
@@ -192,6 +194,7 @@ impl Service {
             flush_at: AtomicU32::new(0),
             passwords: RwLock::new(None),
             has_passwords: AtomicBool::new(false),
+            is_displaced: AtomicBool::new(false),
             outside: OnceLock::new(),
             verbosity: AtomicU32::new(0),
             detail: Detail::default(),
@@ -288,6 +291,26 @@ impl Service {
             Some(file) => self.trouble.seen(file.sync(Durability::Power)),
             None => Ok(()),
         }
+    }
+
+    /// Looks whether the path of the file still leads to it, and tells as an event when that changes. While it does not, the engine
+    /// refuses updates: whoever starts next would not find them.
+    pub fn verify_path(&self) -> Result<()> {
+        let Some(file) = self.engine.as_persistent() else {
+            return Ok(());
+        };
+        let verified = file.verify_path();
+        let was_displaced = self.is_displaced.swap(verified.is_err(), Ordering::Relaxed);
+        match &verified {
+            Err(error) if !was_displaced => {
+                tracing::error!(%error, "the data file is not at its path: writes are refused, reads are served");
+            }
+            Ok(()) if was_displaced => {
+                tracing::info!("the data file is at its path again: writes are served");
+            }
+            _ => {}
+        }
+        verified
     }
 
     /// Who may use it from now on; `None`: everybody. Connections that were admitted stay so.

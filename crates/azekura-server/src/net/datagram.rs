@@ -61,7 +61,7 @@ pub(super) fn serve(
                     continue;
                 };
                 let (must_sync, did) = respond(service, body, &mut answer);
-                if must_sync && service.sync().is_err() {
+                if must_sync && service.sync().and(service.verify_path()).is_err() {
                     continue;
                 }
                 for datagram in split(number, &answer) {

@@ -14,7 +14,8 @@
 //! synced while the other is served. So as many are waited for as were answered or already waited when the last one ended,
 //! but no longer than a quarter of the time that one took.
 //!
-//! A sync that failed is followed by none that succeeds: the engine refuses. It knows neither connections nor sockets.
+//! A sync that failed is followed by none that succeeds: the engine refuses. One behind which the file was not at its path
+//! counts for its own requests only, as the file may come back. It knows neither connections nor sockets.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -48,6 +49,8 @@ struct State {
     ended: Ticket,
     /// From this one on they failed.
     failed: Option<Ticket>,
+    /// Behind these the file was not at its path: first and last of those that follow one another.
+    displaced: Vec<(Ticket, Ticket)>,
     /// Requests that wait for the next sync.
     waiting: usize,
     /// Requests of the last one; then with how many the next one need not be delayed for more.
@@ -58,16 +61,21 @@ struct State {
 }
 
 /// What has become of syncs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ended {
     ended: Ticket,
     failed: Option<Ticket>,
+    displaced: Vec<(Ticket, Ticket)>,
 }
 
 impl Ended {
     /// Whether the sync of this ticket succeeded; `None`: it has not ended.
-    pub(super) fn of(self, ticket: Ticket) -> Option<bool> {
-        (ticket <= self.ended).then(|| self.failed.is_none_or(|failed| ticket < failed))
+    pub(super) fn of(&self, ticket: Ticket) -> Option<bool> {
+        let is_displaced = |(first, last): &(Ticket, Ticket)| (*first..=*last).contains(&ticket);
+        (ticket <= self.ended).then(|| {
+            self.failed.is_none_or(|failed| ticket < failed)
+                && !self.displaced.iter().any(is_displaced)
+        })
     }
 }
 
@@ -97,6 +105,7 @@ impl Syncs {
         Ended {
             ended: state.ended,
             failed: state.failed,
+            displaced: state.displaced.clone(),
         }
     }
 
@@ -114,7 +123,7 @@ impl Syncs {
             let synced = service.sync();
             took = from.elapsed();
             meter.sync(from);
-            self.finish(&synced);
+            self.finish(&synced, &service.verify_path());
             workers.into_iter().for_each(&ring);
         }
     }
@@ -141,9 +150,16 @@ impl Syncs {
         Some(std::mem::take(&mut state.workers))
     }
 
-    fn finish(&self, synced: &Result<()>) {
+    fn finish(&self, synced: &Result<()>, placed: &Result<()>) {
         let mut state = self.lock();
-        state.ended = state.begun;
+        let ticket = state.begun;
+        state.ended = ticket;
+        if placed.is_err() {
+            match state.displaced.last_mut() {
+                Some((_, last)) if *last + 1 == ticket => *last = ticket,
+                _ => state.displaced.push((ticket, ticket)),
+            }
+        }
         state.enough += state.waiting;
         if synced.is_err() && state.failed.is_none() {
             state.failed = Some(state.begun);
@@ -165,7 +181,7 @@ mod tests {
         // It has begun: what was done now may not be in it.
         assert_eq!(syncs.ask(1, 1), 2);
         assert_eq!(syncs.ended().of(1), None);
-        syncs.finish(&Ok(()));
+        syncs.finish(&Ok(()), &Ok(()));
         assert_eq!(
             (syncs.ended().of(1), syncs.ended().of(2)),
             (Some(true), None)
@@ -173,7 +189,7 @@ mod tests {
         syncs.end();
         // Who waits is not left behind.
         assert_eq!(syncs.begin(Duration::ZERO), Some(vec![1]));
-        syncs.finish(&Ok(()));
+        syncs.finish(&Ok(()), &Ok(()));
         assert_eq!(syncs.begin(Duration::ZERO), None);
     }
 
@@ -184,7 +200,7 @@ mod tests {
             syncs.ask(0, 1);
             syncs.begin(Duration::ZERO);
             let error = || azekura::Error::new(azekura::error::Kind::Poisoned, "no device");
-            syncs.finish(&if failed { Err(error()) } else { Ok(()) });
+            syncs.finish(&if failed { Err(error()) } else { Ok(()) }, &Ok(()));
         }
         let ended = syncs.ended();
         assert_eq!(
@@ -194,13 +210,28 @@ mod tests {
     }
 
     #[test]
+    fn what_was_synced_while_the_file_was_elsewhere_fails_and_what_comes_behind_it_does_not() {
+        let syncs = Syncs::default();
+        for is_placed in [true, false, false, true, false, true] {
+            syncs.ask(0, 1);
+            syncs.begin(Duration::ZERO);
+            let moved = || azekura::Error::new(azekura::error::Kind::Io, "moved");
+            syncs.finish(&Ok(()), &is_placed.then_some(()).ok_or_else(moved));
+        }
+        let ended = syncs.ended();
+        let of = [1, 2, 3, 4, 5, 6].map(|ticket| ended.of(ticket).unwrap());
+        assert_eq!(of, [true, false, false, true, false, true]);
+        assert_eq!(ended.displaced, [(2, 3), (5, 5)]);
+    }
+
+    #[test]
     fn as_many_as_were_there_are_waited_for_and_no_longer_than_patience() {
         let syncs = Syncs::default();
         syncs.ask(0, 2);
         syncs.begin(Duration::ZERO);
         // It waits, and the two are answered.
         syncs.ask(0, 1);
-        syncs.finish(&Ok(()));
+        syncs.finish(&Ok(()), &Ok(()));
         std::thread::scope(|scope| {
             let begun = scope.spawn(|| syncs.begin(Duration::from_secs(3600)));
             syncs.ask(1, 1);

@@ -1,10 +1,10 @@
 //! Whether the server should get requests, and if not, why.
 //!
-//! It should not once it is ending, once its file is poisoned, while its file is so damaged that writes are
-//! refused, and while its store is full. Other damage is reported, and requests go on. Full it is from the
+//! It should not once it is ending, once its file is poisoned, while its file is not at its path, while that is so damaged that
+//! writes are refused, and while its store is full. Other damage is reported, and requests go on. Full it is from the
 //! first write that found no room until a second in which records were stored and none was refused, or until five in which
 //! none was refused: nobody sends writes to a server that says it is full, and the first may find room. It asks for nothing
-//! from the engine but what failed anyway.
+//! from the engine but what failed anyway, and where the file is.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -51,6 +51,7 @@ impl Health {
         } else if self.quiet.fetch_add(1, Ordering::Relaxed) + 1 >= QUIET || stored > 0 {
             self.is_full.store(false, Ordering::Relaxed);
         }
+        let _ = service.verify_path();
         if failed > 0 {
             // If that failure poisoned the file, this says so, and is counted.
             let _ = service.sync();
@@ -74,6 +75,9 @@ impl Health {
         }
         if trouble.count(Kind::Poisoned) > 0 {
             return unfit("poisoned", trouble.last().unwrap_or_default());
+        }
+        if let Err(error) = service.verify_path() {
+            return unfit("displaced", error.to_string());
         }
         let damage = damage(service);
         if let Some(damage) = damage.iter().find(|place| place.affects.is_unbounded()) {

@@ -247,6 +247,27 @@ impl Log {
         Ok(())
     }
 
+    /// Looks whether the path still leads to the file, as [`File::verify_path`](crate::io::file::File::verify_path). While it does
+    /// not, updates are refused (`placed`).
+    pub fn verify_path(&self) -> Result<()> {
+        let file = self.storage.as_file();
+        let verified = file.map_or(Ok(()), crate::io::file::File::verify_path);
+        if verified.is_err() {
+            self.segments.raise(segment::DISPLACED);
+        } else if self.segments.has_alarm(segment::DISPLACED) {
+            self.segments.settle(segment::DISPLACED);
+        }
+        verified
+    }
+
+    /// Refuses if the path did not lead to the file when it was last looked at, and does not now.
+    pub fn placed(&self) -> Result<()> {
+        if self.segments.has_alarm(segment::DISPLACED) {
+            return self.verify_path();
+        }
+        Ok(())
+    }
+
     /// Whether writes are refused because of damage.
     #[inline(always)]
     pub fn is_refused(&self) -> bool {
@@ -264,7 +285,7 @@ impl Log {
         self.segments.has_alarm(segment::POISONED)
     }
 
-    /// Whether updates are to look twice: the log is poisoned, or the store is full.
+    /// Whether updates are to look twice: the log is poisoned, the store is full, or its file displaced.
     #[inline(always)]
     pub fn is_alarmed(&self) -> bool {
         self.segments.is_alarmed()

@@ -103,6 +103,8 @@ const BEHIND: u64 = 1 << 63;
 pub(super) const POISONED: u8 = 1;
 /// An alarm: the store is damaged, and no write is accepted. Never settled.
 pub(super) const REFUSED: u8 = 4;
+/// An alarm: the path does not lead to the file any more, and no update is accepted until it does.
+pub(super) const DISPLACED: u8 = 8;
 /// An alarm: there is no room for new records but what the storage may grow by.
 const FULL: u8 = 2;
 
@@ -240,7 +242,7 @@ impl Segments {
         })
     }
 
-    /// Whether the log is poisoned or the store is full.
+    /// Whether there is any alarm.
     #[inline(always)]
     pub(super) fn is_alarmed(&self) -> bool {
         self.alarms.load(Ordering::Relaxed) != 0
@@ -255,7 +257,7 @@ impl Segments {
         self.alarms.fetch_or(alarm, Ordering::Relaxed);
     }
 
-    fn settle(&self, alarm: u8) {
+    pub(super) fn settle(&self, alarm: u8) {
         self.alarms.fetch_and(!alarm, Ordering::Relaxed);
     }
 

@@ -78,6 +78,7 @@ impl File {
         Ok(Self {
             file,
             path: path.to_path_buf(),
+            place: path.to_path_buf(),
             access,
             lock,
             device: Some(Device {

@@ -15,6 +15,7 @@ mod tests;
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
 use std::ops::Range;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -39,6 +40,8 @@ const ASKED: u64 = 64 << 20;
 pub struct File {
     pub(super) file: std::fs::File,
     path: PathBuf,
+    /// The path from the root, wherever the process stands later.
+    place: PathBuf,
     access: Access,
     lock: FileLock,
     /// Of a block device.
@@ -131,6 +134,7 @@ impl File {
         Ok(Self {
             file,
             path: path.to_path_buf(),
+            place: std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf()),
             access,
             lock,
             device: None,
@@ -160,6 +164,7 @@ impl File {
         Ok(Self {
             file,
             path: self.path.clone(),
+            place: self.place.clone(),
             access: self.access,
             lock,
             nameless: Mutex::new(None),
@@ -271,6 +276,40 @@ impl File {
         let has_less =
             |found: rustix::fs::StatVfs| found.f_bfree.saturating_mul(found.f_frsize) < new;
         new >= ASKED && rustix::fs::fstatvfs(&self.file).is_ok_and(has_less)
+    }
+
+    /// Whether its path still leads to it: whoever opens the path next finds what is written here. `Io`, with what was found
+    /// and what saves the contents, if the file was removed, moved or replaced. Two system calls. A device is not looked
+    /// for, nor is a file that has no name yet; and that the path cannot be looked at says nothing.
+    pub fn verify_path(&self) -> Result<()> {
+        if self.device.is_some() || self.nameless.lock().is_some() {
+            return Ok(());
+        }
+        let here = self.file.metadata();
+        let here = here.map_err(|e| Error::io("cannot look at the file", e).at(&self.path))?;
+        let found = match std::fs::symlink_metadata(&self.place) {
+            Ok(there) if (there.dev(), there.ino()) == (here.dev(), here.ino()) => return Ok(()),
+            Ok(_) => "another file",
+            Err(error) => match error.kind() {
+                ErrorKind::NotFound | ErrorKind::NotADirectory => "no file",
+                _ if here.nlink() == 0 => "no file",
+                _ => return Ok(()),
+            },
+        };
+        let (what, remedy) = if here.nlink() > 0 {
+            let what = "the open file was moved: its path does not lead to it any more";
+            let inode = here.ino();
+            (what, format!("move the file with inode {inode} back"))
+        } else {
+            let what = "the open file was removed: it is gone when the process ends";
+            let (id, file) = (std::process::id(), self.file.as_raw_fd());
+            let copy = format!("before that, copy it from /proc/{id}/fd/{file} to another path");
+            (what, copy)
+        };
+        Err(Error::new(Kind::Io, what)
+            .at(&self.path)
+            .found(found, "the open file")
+            .remedy(remedy))
     }
 
     fn error(&self, what: &str, source: impl Into<std::io::Error>, offset: u64) -> Error {

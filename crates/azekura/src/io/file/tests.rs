@@ -310,3 +310,39 @@ fn the_boot_is_the_same_for_every_file_and_entropy_is_not() {
     assert_eq!(a.boot_id(), b.boot_id());
     assert_ne!(a.entropy(), b.entropy());
 }
+
+#[test]
+fn a_file_that_was_moved_replaced_or_removed_is_seen_and_so_is_its_return() {
+    let (_folder, path) = folder();
+    let elsewhere = path.with_extension("elsewhere");
+    let file = File::create(&path).unwrap();
+    let said = |file: &File| file.verify_path().unwrap_err().to_string();
+    file.verify_path().unwrap();
+    std::fs::rename(&path, &elsewhere).unwrap();
+    let text = said(&file);
+    assert!(
+        text.contains("moved") && text.contains("found no file"),
+        "{text}"
+    );
+    std::fs::write(&path, b"another").unwrap();
+    assert!(said(&file).contains("found another file"));
+    std::fs::rename(&elsewhere, &path).unwrap();
+    file.verify_path().unwrap();
+    // Of what is removed the contents can still be had, as it says.
+    file.resize(4096).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let text = said(&file);
+    let copy = text
+        .split_whitespace()
+        .find(|word| word.starts_with("/proc/"));
+    std::fs::copy(copy.expect("a place to copy from"), &elsewhere).unwrap();
+    assert_eq!(std::fs::metadata(&elsewhere).unwrap().len(), 4096);
+    // A folder above it that has another name leads nowhere either.
+    let within = path.with_extension("folder");
+    std::fs::create_dir(&within).unwrap();
+    let file = File::create(within.join("b")).unwrap();
+    std::fs::rename(&within, path.with_extension("renamed")).unwrap();
+    assert!(said(&file).contains("moved"));
+    let nameless = File::create_nameless(path.with_extension("nameless")).unwrap();
+    nameless.verify_path().unwrap();
+}

@@ -131,6 +131,7 @@ impl Core {
         key: Option<(&[u8], Hash)>,
         surely: bool,
     ) -> Result<()> {
+        self.log.placed()?;
         if epoch::is_within_update() {
             self.ring();
             return Ok(());

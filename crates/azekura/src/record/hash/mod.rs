@@ -497,6 +497,10 @@ impl Persistent for HashDb {
     fn damage(&self) -> Vec<Damage> {
         HashDb::damage(self)
     }
+
+    fn verify_path(&self) -> Result<()> {
+        self.core.log.verify_path()
+    }
 }
 
 #[cfg(test)]

@@ -60,7 +60,7 @@ impl Core {
         Ok(self.gate.enter())
     }
 
-    /// Whether a segment was filled since the keeper's bell was rung, the log is poisoned, or the store is full.
+    /// Whether a segment was filled since the keeper's bell was rung, the log is poisoned, the store is full, or its file displaced.
     #[inline(always)]
     fn is_attention_due(&self) -> bool {
         self.is_segment_filled() || self.log.is_alarmed()
@@ -635,6 +635,7 @@ impl Core {
 
     pub(super) fn clear(&self) -> Result<()> {
         self.log.healthy()?;
+        self.log.placed()?;
         if self.log.segments().is_full() {
             self.relieve(false, None, None, true, &mut Patience::default())?;
         }
