@@ -343,6 +343,29 @@ impl Log {
         (len as u64 + u64::from(FIRST_FRAME)).div_ceil(size) as u32
     }
 
+    /// Segments that frames of these lengths take beyond the open one, appended in their order while nobody else appends; and
+    /// those that the longest of them takes side by side.
+    pub fn units_for(&self, lens: impl IntoIterator<Item = usize>) -> (u32, u32) {
+        let size = self.geometry.segment_size();
+        let (mut needed, mut longest) = (0, 0);
+        let mut rest = self.room_in_open();
+        for len in lens {
+            let units = self.units_of(len);
+            let len = len as u64;
+            if len > size / 2 {
+                // It is alone in its segments.
+                (needed, rest) = (needed + units, 0);
+                longest = longest.max(units);
+            } else if len > rest {
+                (needed, rest) = (needed + 1, size - u64::from(FIRST_FRAME) - len);
+                longest = longest.max(1);
+            } else {
+                rest -= len;
+            }
+        }
+        (needed, longest)
+    }
+
     #[cold]
     fn refusal(&self) -> Error {
         let path = self.storage.path();

@@ -238,23 +238,7 @@ impl Core {
 
     /// `Full` unless there is room for the copies of all live records of a segment, while no other thread updates.
     fn check_copies_fit(&self, segment: &Segment) -> Result<()> {
-        let room = self.log.geometry().segment_size() - u64::from(FIRST_FRAME);
-        let (mut needed, mut longest) = (0, 0);
-        let mut rest = self.log.room_in_open();
-        for len in self.live_frames(segment)? {
-            let units = self.log.units_of(len);
-            let len = len as u64;
-            if len > room / 2 {
-                // It is alone in its segments.
-                (needed, rest) = (needed + units, 0);
-                longest = longest.max(units);
-            } else if len > rest {
-                (needed, rest) = (needed + 1, room - len);
-                longest = longest.max(1);
-            } else {
-                rest -= len;
-            }
-        }
+        let (needed, longest) = self.log.units_for(self.live_frames(segment)?);
         let mut space = self.log.segments().space();
         let fits = space.left_for(Claim::Cleaning) >= needed;
         if needed == 0 || fits && space.is_left(longest, Claim::Cleaning) {

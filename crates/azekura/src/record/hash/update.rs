@@ -214,7 +214,7 @@ impl Core {
     }
 
     /// Bytes of the frame that would store `value`: compressed, if values are.
-    fn frame_len(&self, key: &[u8], value: &[u8]) -> usize {
+    pub(super) fn frame_len(&self, key: &[u8], value: &[u8]) -> usize {
         let (stored, flags) = value::encode(self.compression, value);
         let entry = Entry {
             kind: FrameKind::Put,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use super::*;
 use crate::io::over::Over;
-use crate::log::{End, Segment, Use};
+use crate::log::{Claim, End, Entry, Segment, Use};
 
 /// The end and the open segment were once two truths, and between them the end was past all of a segment that was just
 /// opened: a sync of that moment promised, and skipped, everything appended there later.
@@ -418,4 +418,68 @@ fn what_stands_behind_a_later_close_is_no_damage_to_a_reader_that_was_there() {
             assert_eq!(reader.get(b"other").unwrap(), None);
         }
     }
+}
+
+/// What a full store asks for before it copies a segment is what the copies take.
+#[test]
+fn the_segments_that_frames_take_are_counted_before_they_are_appended() {
+    let mut random = Random::new(crate::testkit::round_seed() ^ 0x5e9);
+    let mut all = 0;
+    for segment_size in [4096, 16_384] {
+        let options = Options {
+            segment_size,
+            compression: Compression::None,
+            capacity: 1 << 30,
+            // Nothing is cleaned meanwhile.
+            space_ratio: 100.0,
+            ..small()
+        };
+        let memory = Memory::new(1 << 30).unwrap();
+        let db = HashDb::create_on(memory, &options).unwrap();
+        let log = &db.core.log;
+        let used = || -> u32 {
+            log.segments()
+                .in_use(Use::Log)
+                .iter()
+                .map(|s| s.units)
+                .sum()
+        };
+        let mut key = 0u64;
+        for _ in 0..400 {
+            let size = segment_size as usize;
+            let max = *random.choose(&[100, size / 3, size / 2 + 40, 3 * size]);
+            let records: Vec<_> = (0..1 + random.index(12))
+                .map(|_| {
+                    key += 1;
+                    let len = 1 + random.index(max);
+                    (key.to_le_bytes(), random.bytes(len))
+                })
+                .collect();
+            let lens: Vec<usize> = records
+                .iter()
+                .map(|(k, v)| db.core.frame_len(k, v))
+                .collect();
+            let (needed, longest) = log.units_for(lens.iter().copied());
+            let before = used();
+            for (key, value) in &records {
+                // As a copy is: a put takes more of the open segment.
+                let entry = Entry {
+                    kind: FrameKind::Put,
+                    flags: 0,
+                    key,
+                    value,
+                };
+                let mark = crate::epoch::pin().briefly();
+                log.append(&mark, &entry, Claim::Cleaning).unwrap();
+            }
+            let most = lens.iter().map(|len| log.units_of(*len)).max().unwrap();
+            assert_eq!(used() - before, needed, "{lens:?} in segments of {size}");
+            assert!(
+                longest <= most && (longest == most || needed == 0 || most == 1),
+                "{lens:?}"
+            );
+            all += needed;
+        }
+    }
+    assert!(all > 1000, "{all}");
 }
