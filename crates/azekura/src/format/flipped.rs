@@ -70,6 +70,7 @@ pub fn bits_of_head(bytes: &[u8], seed: u32, place: u32) -> Vec<usize> {
 
 /// Flips the one bit that makes `bytes` begin with a frame; the bit, and the frame's length. `None`: there is no such bit, and
 /// nothing is changed. A frame that is a part of another is one only if `inner` says that such a one is looked for, and only then.
+/// A bit of a head whose own sum holds is not the one.
 pub fn mend_frame(bytes: &mut [u8], seed: u32, place: u32, inner: bool) -> Option<(usize, usize)> {
     let bytes = match bytes.len() {
         len if len > LEN_MAX => bytes.get_mut(..LEN_MAX)?,
@@ -81,8 +82,10 @@ pub fn mend_frame(bytes: &mut [u8], seed: u32, place: u32, inner: bool) -> Optio
         let is_whole = frame.has(INNER) == inner && (bit < WORD_BITS || frame.header.is_long());
         is_whole.then(|| frame.len())
     };
+    let head = Frame::head(bytes, seed, place).filter(|head| head.delta == 0);
+    let whole = head.map_or(0..0, |head| WORD_BITS / 2..HEAD_BITS + head.key.len() * 8);
     // A bit of the head: with it the length may change, so each is tried.
-    for bit in 0..HEAD_BITS.min(bytes.len() * 8) {
+    for bit in (0..HEAD_BITS.min(bytes.len() * 8)).filter(|bit| !whole.contains(bit)) {
         flip(bytes, bit);
         if let Some(len) = verifies(bytes, bit) {
             return Some((bit, len));
@@ -102,6 +105,9 @@ pub fn mend_frame(bytes: &mut [u8], seed: u32, place: u32, inner: bool) -> Optio
     }
     // The first word has the sum of what follows.
     let bit = WORD_BITS + bit_of_sum(stored ^ computed, header.frame_len().checked_sub(8)?)?;
+    if whole.contains(&bit) {
+        return None;
+    }
     flip(bytes, bit);
     let len = Frame::decode(bytes, seed, place).map(|frame| frame.len());
     if len.is_err() {

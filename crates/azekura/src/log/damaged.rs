@@ -7,7 +7,8 @@
 //!    it would remove is everything.
 //! 2. *A value.* If a long frame's head verifies by its own sum ([`Frame::head`]), and what follows the frame is in order, then
 //!    that frame stood there, whatever became of its value: its key is all that is affected. Of a batch each record must
-//!    verify, or be known by one bit or by its head.
+//!    verify, or be known by one bit or by its head, and no more than 64 be damaged. Blank room behind such a frame is not
+//!    believed: what blanked the end of its value may have blanked the records that followed.
 //! 3. *Nothing.* If all from the place to the end of the segment is zeros but for one bit, and nothing is linked, the log
 //!    ends there: a frame's first word has more than one bit, since its upper half is never zero and a checksum with no bit
 //!    at all has a chance of 1 in 2^32.
@@ -34,6 +35,9 @@ use crate::format::frame::{Frame, FrameKind, Header, INNER};
 
 /// How many recoveries after another a link may lead over without its header.
 const EPOCHS: u64 = 16;
+
+/// Records of one batch that are looked into: each costs the time to sum 128 KiB, and a line of what is reported.
+const DAMAGED_MAX: u32 = 64;
 
 /// A place of the log that does not verify.
 #[derive(Debug)]
@@ -72,6 +76,8 @@ pub struct KnownFrame {
     pub len: u32,
     /// Its records, in order; none of a pad, of an end and of a clear.
     pub records: Vec<KnownRecord>,
+    /// Whether one bit of it was wrong and nothing else; of others only the head is known, and records of a batch.
+    pub is_corrected: bool,
 }
 
 /// A record of a frame that does not verify as a whole.
@@ -195,16 +201,26 @@ impl Log {
         bits == 1
     }
 
-    /// As `known_frame`, if what follows that frame is in order: the end of the segment, blank room or a frame. A clear is not
-    /// believed.
+    /// As `known_frame`, if what follows that frame is in order: the end of the segment, a frame, or blank room that is known to be
+    /// that. A clear is not believed.
     pub fn known_in_order(&self, index: u32, at: u32) -> Option<KnownFrame> {
         let (_, room) = self.segments.seed(index)?;
         let frame = self.known_frame(index, at)?;
         let behind = at + frame.len;
         let in_order = u64::from(behind) >= room
-            || self.map.load_u64(self.address(index, behind).offset()) == 0
+            || self.is_blank_after(&frame, (index, at), behind)
             || self.is_top(index, behind, &mut Vec::new());
         (in_order && frame.kind != FrameKind::Clear).then_some(frame)
+    }
+
+    /// Whether nothing was published behind a frame that is known. What blanked the end of one that is known by its head alone may
+    /// have blanked what stood behind it, too, unless it has its segments for itself.
+    fn is_blank_after(&self, frame: &KnownFrame, (index, at): (u32, u32), behind: u32) -> bool {
+        let is_alone = at == FIRST_FRAME
+            && frame.kind != FrameKind::Pad
+            && u64::from(frame.len) > self.geometry.segment_size() / 2;
+        (frame.is_corrected || is_alone)
+            && self.map.load_u64(self.address(index, behind).offset()) == 0
     }
 
     /// The frame that stood at a place where none verifies, if its head or a flipped bit says which.
@@ -225,8 +241,10 @@ impl Log {
         let place = at / 8;
         let stored = self.copied(index, at, left.min(LEN_MAX) & !7)?;
         let mut bytes = stored.clone();
-        if mend_frame(&mut bytes, seed, place, inner).is_some() {
-            return self.of_corrected((index, at), seed, &bytes);
+        if mend_frame(&mut bytes, seed, place, inner).is_some()
+            && let Some(frame) = self.of_corrected((index, at), seed, &bytes)
+        {
+            return Some(frame);
         }
         let is_one =
             |header: Header| header.frame_len() <= left && (header.flags & INNER != 0) == inner;
@@ -251,6 +269,8 @@ impl Log {
             return None;
         }
         let records = match header.kind {
+            // None is a part of another one.
+            FrameKind::Batch if inner => return None,
             FrameKind::Batch => self.records_of_batch((index, at), seed, header)?,
             FrameKind::Pad => Vec::new(),
             FrameKind::Put | FrameKind::Insert | FrameKind::Remove => {
@@ -268,6 +288,7 @@ impl Log {
             kind: header.kind,
             len: header.frame_len() as u32,
             records,
+            is_corrected: false,
         })
     }
 
@@ -286,7 +307,9 @@ impl Log {
                     };
                     KnownRecord::of(place * 8, &inner, standing)
                 });
-                inner.collect()
+                let records: Vec<_> = inner.collect();
+                // Where one of them does not verify though the whole does, another bit than the wrong one was flipped.
+                (records.len() == frame.header.key_len as usize).then_some(records)?
             }
             FrameKind::Pad | FrameKind::End | FrameKind::Clear => Vec::new(),
             FrameKind::Put | FrameKind::Insert | FrameKind::Remove => {
@@ -297,6 +320,7 @@ impl Log {
             kind: frame.header.kind,
             len: frame.len() as u32,
             records,
+            is_corrected: true,
         })
     }
 
@@ -310,7 +334,7 @@ impl Log {
         let mut from = at + header.header_len() as u32;
         let until = from.checked_add(header.value_len)?;
         let mut records = Vec::new();
-        let mut buf = Vec::new();
+        let (mut buf, mut damaged) = (Vec::new(), 0);
         while from < until {
             let left = until - from;
             let whole = self.look_copy(self.address(index, from), &mut buf);
@@ -319,6 +343,10 @@ impl Log {
                 records.push(KnownRecord::of(from, &frame, Standing::Verifies));
                 frame.len() as u32
             } else {
+                damaged += 1;
+                if damaged > DAMAGED_MAX {
+                    return None;
+                }
                 let known = self.known_within((index, from), seed, left as usize, true)?;
                 records.extend(known.records);
                 known.len

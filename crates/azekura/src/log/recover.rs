@@ -207,7 +207,7 @@ impl Log {
             } < trust.durable;
             let trusted = trust.trusted && !trust.closed;
             let behind = if blank && trusted && !trust.live {
-                self.resume_after(index, at)
+                self.end_of_hole(index, at)
             } else {
                 None
             };

@@ -5,7 +5,8 @@
 
 use super::{Address, FIRST_FRAME, Log};
 use crate::error::Result;
-use crate::format::frame::{Frame, FrameKind, INNER, NoFrame};
+use crate::format::frame::{Frame, FrameKind, Header, INNER, NoFrame};
+use crate::log::damaged::KnownFrame;
 
 /// Why a walk stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +107,12 @@ impl Log {
         while from < at {
             let frame = self.look_copy(self.address(index, from), &mut buf);
             let len = frame.ok().map(|frame| frame.len() as u32);
-            let len = len.or_else(|| self.known_frame(index, from).map(|frame| frame.len));
+            let len = len.or_else(|| {
+                let known = self.known_frame(index, from)?;
+                // What blanked the end of one that is known by its head may have blanked more.
+                let is_sure = known.is_corrected || from + known.len < at;
+                is_sure.then_some(known.len)
+            });
             let behind = len.map(|len| from + len);
             let Some(next) = behind.or_else(|| self.resume_after(index, from)) else {
                 return false;
@@ -131,6 +137,34 @@ impl Log {
             .step_by(8)
             .map(|at| at as u32)
             .find(|at| self.is_top(index, *at, &mut buf))
+    }
+
+    /// Where a hole at `at` ends: at the first frame behind it that verifies, or before that at one that is damaged but for its
+    /// lengths, leads up to it, and is known. `None`: neither is there.
+    pub(super) fn end_of_hole(&self, index: u32, at: u32) -> Option<u32> {
+        let behind = self.resume_after(index, at)?;
+        let leads_there = |from: &u32| {
+            let len = behind - from;
+            let is_as_long = |of: &KnownFrame| of.len == len;
+            self.len_claimed(index, *from) == Some(len as usize)
+                && self
+                    .known_frame(index, *from)
+                    .is_some_and(|of| is_as_long(&of))
+        };
+        let damaged = (at + 8..behind).step_by(8).find(leads_there);
+        Some(damaged.unwrap_or(behind))
+    }
+
+    /// How long the frame at `at` is by its lengths, whether or not it verifies.
+    fn len_claimed(&self, index: u32, at: u32) -> Option<usize> {
+        let offset = self.address(index, at).offset();
+        let header = Header::of_word(self.map.load_u64(offset))?;
+        let header = if header.is_long() {
+            header.with_lens(self.map.load_u64(offset + 8))
+        } else {
+            header
+        };
+        Some(header.frame_len())
     }
 
     /// Whether a frame that stands by itself begins at `at`: its copy verifies, since readers of other processes look, too.

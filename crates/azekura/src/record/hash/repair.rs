@@ -25,8 +25,8 @@ use rapidhash::v3::RapidSecrets;
 use super::layout::{Image, Super};
 use super::lost_root::Rest;
 use super::open::{read_root, read_super};
-use super::salvage::{all_of, find_segments, salvage};
-use super::{Compression, Core, HashDb, Options, value};
+use super::salvage::{all_of, find_segments, or_never_written, salvage};
+use super::{Core, HashDb, Options, value};
 use crate::error::{Error, Kind, Result, quote};
 use crate::format::frame::{Frame, FrameKind, Header};
 use crate::index::hash::Hash;
@@ -82,6 +82,8 @@ pub struct Doubted {
 pub enum Doubt {
     /// One bit of its frame was wrong, and was set as the checksum asks for.
     Corrected,
+    /// It is of a batch that was being written when the writer ended, and of which another record is damaged.
+    PartOfBatch,
     /// The part of the index that states whether it was removed or replaced is lost.
     IndexLost,
     /// The log at this offset of the damaged file is lost, where the record may have been removed or replaced.
@@ -106,6 +108,9 @@ impl fmt::Display for Doubt {
             Self::Corrected => {
                 f.write_str("one bit of it was wrong, and was set as its checksum asks for")
             }
+            Self::PartOfBatch => f.write_str(
+                "it is of a batch that may not have been written whole, of which another record is damaged",
+            ),
             Self::IndexLost => f.write_str(
                 "the part of the index is lost that states whether it was removed or replaced",
             ),
@@ -300,7 +305,7 @@ pub fn repair_storage(
         );
     }
     let named = newest.named();
-    newest.copy_to(target, &log, last.compression, report, &mut |done, all| {
+    newest.copy_to(target, &log, last, report, &mut |done, all| {
         progress(total + done * total / all.max(1), 2 * total);
     })?;
     // Records the index knew and nobody found.
@@ -432,7 +437,7 @@ impl Newest {
         &mut self,
         position: LogPosition,
         address: Address,
-        (frame, standing): (&Frame<'_>, Standing),
+        (frame, (standing, is_part)): (&Frame<'_>, (Standing, bool)),
         before: bool,
         places: Option<&[u64]>,
     ) {
@@ -458,6 +463,8 @@ impl Newest {
             removed,
             doubt: if is_corrected {
                 Some(Doubt::Corrected)
+            } else if is_part {
+                Some(Doubt::PartOfBatch)
             } else if before && places.is_none() {
                 Some(Doubt::IndexLost)
             } else {
@@ -481,7 +488,7 @@ impl Newest {
     }
 
     /// Reports each record whose value is lost, if nothing newer of its key was found.
-    fn note_lost(&self, report: &mut RepairReport) {
+    fn note_lost(&self, last: &Super, report: &mut RepairReport) {
         let is_newer = |key: &Vec<u8>, position| {
             let found = self.found.get(key);
             found.is_some_and(|found| found.position > position) || position < self.cleared
@@ -489,11 +496,12 @@ impl Newest {
         let mut lost: Vec<_> = self.lost.iter().collect();
         lost.retain(|(key, (position, _))| !is_newer(key, *position));
         lost.sort_unstable_by_key(|(_, at)| **at);
-        for (key, (_, address)) in lost {
+        for (key, (position, address)) in lost {
             report.lose(format!(
-                "the value of the record of key {} at offset {:#x} is damaged: it is lost",
+                "the value of the record of key {} at offset {:#x} is damaged: it is lost{}",
                 quote(key),
-                address.offset()
+                address.offset(),
+                or_never_written(last, *position)
             ));
         }
     }
@@ -503,11 +511,11 @@ impl Newest {
         self,
         target: &HashDb,
         log: &Log,
-        compression: Compression,
+        last: &Super,
         report: &mut RepairReport,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<()> {
-        self.note_lost(report);
+        self.note_lost(last, report);
         let mut all: Vec<(Vec<u8>, Found)> = self.found.into_iter().collect();
         // Losses and doubts are reported in the order of the log, which does not differ from run to run.
         all.sort_unstable_by_key(|(_, found)| found.position);
@@ -530,7 +538,7 @@ impl Newest {
                 _ => log.copy_frame(found.address, &mut buf),
             };
             let copied = frame.and_then(|frame| {
-                let value = value::decode(compression, &frame)?;
+                let value = value::decode(last.compression, &frame)?;
                 target.put(&key, &value)
             });
             match copied {

@@ -296,13 +296,14 @@ pub(super) fn all_of(sequence: u64) -> Range<LogPosition> {
 }
 
 /// Every record of a segment that verifies or is known all the same (`log::damaged`), over holes and damage; `visit` is shown
-/// with each which of both. Of one whose value is lost it is shown the key.
+/// with each which of both, and whether it is of a batch that may not have been written whole. Of one whose value is lost it is
+/// shown the key.
 pub(super) fn salvage(
     log: &Log,
     segment: &Segment,
     last: &Super,
     report: &mut RepairReport,
-    visit: &mut dyn FnMut(LogPosition, Address, &Frame<'_>, Standing),
+    visit: &mut dyn FnMut(LogPosition, Address, &Frame<'_>, (Standing, bool)),
 ) {
     let room = u64::from(segment.units) << log.geometry().shift;
     let position_of = |at: u64| LogPosition {
@@ -357,14 +358,14 @@ pub(super) fn salvage(
         let Some(frame) = whole else {
             let Some(known) = known else { break };
             note_known(&known, address.offset(), report);
+            // Of one that was being written, what is there may be half of what was meant.
+            let is_part = known.kind == FrameKind::Batch
+                && !known.is_corrected
+                && !or_never_written(last, position).is_empty();
             for record in &known.records {
                 let at = u64::from(record.at);
-                visit(
-                    position_of(at),
-                    address_of(at),
-                    &record.frame(),
-                    record.standing,
-                );
+                let standing = (record.standing, is_part);
+                visit(position_of(at), address_of(at), &record.frame(), standing);
             }
             if known.kind == FrameKind::End {
                 return;
@@ -379,7 +380,8 @@ pub(super) fn salvage(
             FrameKind::Batch => {
                 for (place, inner) in frame.inner(seed, (at / 8) as u32) {
                     let at = u64::from(place) * 8;
-                    visit(position_of(at), address_of(at), &inner, Standing::Verifies);
+                    let standing = (Standing::Verifies, false);
+                    visit(position_of(at), address_of(at), &inner, standing);
                 }
             }
             // An inner frame whose batch is damaged may have been half of something: left out.
@@ -391,7 +393,7 @@ pub(super) fn salvage(
                 let lost = position..position_of(at + frame.len() as u64);
                 report.lose_log(last, lost, address.offset(), what);
             }
-            _ => visit(position, address, &frame, Standing::Verifies),
+            _ => visit(position, address, &frame, (Standing::Verifies, false)),
         }
         at += frame.len() as u64;
     }
@@ -424,7 +426,7 @@ fn note_known(frame: &KnownFrame, offset: u64, report: &mut RepairReport) {
 }
 
 /// What else unreadable bytes from `position` on may be than damage.
-fn or_never_written(last: &Super, position: LogPosition) -> &'static str {
+pub(super) fn or_never_written(last: &Super, position: LogPosition) -> &'static str {
     if last.open && position >= last.durable.max(last.start.position()) {
         ", or were being written when the writer ended, and nothing of them was acknowledged"
     } else {
