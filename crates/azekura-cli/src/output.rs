@@ -67,6 +67,16 @@ impl<'o> Output<'o> {
         self.0.flush().map_err(failed)
     }
 
+    /// Writes the result of a change at once: an error states that the change was made, as `made` puts it.
+    pub(crate) fn after_change(
+        &mut self,
+        text: impl fmt::Display,
+        made: impl fmt::Display,
+    ) -> Result<()> {
+        self.line_now(text)
+            .map_err(|error| error.remedy(format!("do not repeat the command: {made}")))
+    }
+
     /// Writes one JSON document on one line.
     pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<()> {
         serde_json::to_writer(&mut *self.0, value).map_err(|error| failed(error.into()))?;

@@ -1,12 +1,12 @@
 //! `increment`: adds to a counter and prints what it then is, in one step.
 //! A counter is an 8-byte big-endian number, signed or with `--float` a double, so that counters of
-//! Tkrzw go on counting. A value of another shape is refused and stays.
+//! Tkrzw go on counting. A value of another shape is refused and stays, as is a sum that is infinite or not a number.
 //! It does not know decimal text: a value "41" is no counter.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use azekura::{Error, Kind, Result, Verbs as _};
+use azekura::{Engine, Error, Kind, Result, Verbs as _};
 
 use crate::exit::Outcome;
 use crate::output::Output;
@@ -44,11 +44,15 @@ impl Increment {
     pub(crate) fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
         let key = self.coding.read(&self.key)?;
         if self.float {
-            let (by, initial) = (number(&self.by)?, number(&self.initial)?);
+            let (by, initial) = (finite(&self.by)?, finite(&self.initial)?);
             let engine = self.writing.open(&self.file)?;
-            let now: f64 = engine.increment_float(&key, by, initial)?;
+            refuse_overflow(&*engine, &key, by, initial)?;
+            let now = engine.increment_float(&key, by, initial)?;
             self.writing.finish(&*engine)?;
-            out.line(now)?;
+            out.after_change(
+                now,
+                format_args!("the counter was changed and is now {now}"),
+            )?;
         } else {
             let (by, initial) = (number(&self.by)?, number(&self.initial)?);
             // The library's call adds nothing by this number.
@@ -59,16 +63,53 @@ impl Increment {
             let engine = self.writing.open(&self.file)?;
             let now: i64 = engine.increment(&key, by, initial)?;
             self.writing.finish(&*engine)?;
-            out.line(now)?;
+            out.after_change(
+                now,
+                format_args!("the counter was changed and is now {now}"),
+            )?;
         }
         Ok(Outcome::Yes)
     }
+}
+
+/// A number that a counter can hold and add.
+fn finite(text: &str) -> Result<f64> {
+    let read: f64 = number(text)?;
+    if read.is_finite() {
+        return Ok(read);
+    }
+    Err(
+        Error::new(Kind::Invalid, format!("{text:?} is not a finite number")).remedy(format!(
+            "give a number from {:e} to {:e}",
+            f64::MIN,
+            f64::MAX
+        )),
+    )
+}
+
+/// Refuses a sum that is infinite or not a number, which the library would store. Nobody else writes between this and the
+/// addition: the file is open for writing by this process alone.
+fn refuse_overflow(engine: &dyn Engine, key: &[u8], by: f64, initial: f64) -> Result<()> {
+    let before = engine.counter_float(key)?.unwrap_or(initial);
+    if (before + by).is_finite() {
+        return Ok(());
+    }
+    let what = "the counter would not be a finite number";
+    let error = Error::new(Kind::Invalid, what).key(key);
+    let remedy = if before.is_finite() {
+        "add a smaller amount"
+    } else {
+        "remove the record, or use another key"
+    };
+    Err(error
+        .detail(format!("it is {before:e}, to be added is {by:e}"))
+        .remedy(remedy))
 }
 
 fn number<N: std::str::FromStr<Err: std::fmt::Display>>(text: &str) -> Result<N> {
     text.parse().map_err(|error| {
         Error::new(Kind::Invalid, format!("{text:?} is not a number"))
             .detail(format!("{error}"))
-            .remedy("counters are whole numbers of 64 bits, or any with --float")
+            .remedy("counters are whole numbers of 64 bits, or any finite number with --float")
     })
 }

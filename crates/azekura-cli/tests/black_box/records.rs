@@ -179,6 +179,39 @@ fn counters_count_up_and_down_and_other_values_are_left_alone() {
     assert_eq!(place.run(&["get", "s.azh", "text"]).ok(), "41\n");
 }
 
+/// They were stored, and the counter was lost: nothing that is added makes a number of it again.
+#[test]
+fn a_counter_never_becomes_infinite_or_no_number() {
+    let place = Place::with_store();
+    let add = |arguments: &[&str]| {
+        let command = ["increment", "--float", "s.azh", "f"];
+        place.run(&[&command, arguments].concat())
+    };
+    add(&["1e308"]).ok();
+    let before = place.run(&["get", "--hex", "s.azh", "66"]).ok();
+    for by in ["NaN", "inf", "-inf", "1e999"] {
+        let error = add(&["--", by]).error(3);
+        let expected = format!("invalid: \"{by}\" is not a finite number; give a number from ");
+        assert!(error.starts_with(&expected), "{error}");
+    }
+    add(&["1", "--initial", "inf"]).error(3);
+    let error = add(&["1e308"]).error(3);
+    assert_eq!(
+        error,
+        "invalid: the counter would not be a finite number for key \"f\" (it is 1e308, to be added is 1e308); add a smaller amount"
+    );
+    assert_eq!(place.run(&["get", "--hex", "s.azh", "66"]).ok(), before);
+    // A counter of before.
+    place
+        .run(&["set", "--hex", "s.azh", "66", "7ff0000000000000"])
+        .ok();
+    let error = add(&["1"]).error(3);
+    assert!(
+        error.ends_with("; remove the record, or use another key"),
+        "{error}"
+    );
+}
+
 #[test]
 fn rekey_moves_copies_or_says_why_not() {
     let place = Place::with_store();
