@@ -264,7 +264,11 @@ impl Client {
         if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
             return Err(refused(&line));
         }
-        out.line(String::from_utf8_lossy(digits))?;
+        let now = String::from_utf8_lossy(digits);
+        out.after_change(
+            &now,
+            format_args!("the counter was changed and is now {now}"),
+        )?;
         Ok(Outcome::Yes)
     }
 }

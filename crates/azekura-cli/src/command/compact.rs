@@ -32,11 +32,8 @@ impl Compact {
         drop(progress);
         db.close()?;
         let after = size_of(&self.file);
-        out.line(format_args!(
-            "{} before, {} after",
-            size(before),
-            size(after)
-        ))?;
+        let sizes = format!("{} before, {} after", size(before), size(after));
+        out.after_change(&sizes, format_args!("the file is compacted, {sizes}"))?;
         Ok(Outcome::Yes)
     }
 }

@@ -108,6 +108,10 @@ impl Import {
                 });
             }
             _ => out.line(filler.summary())?,
+            (Ok(_), _) if !self.create || self.partial => {
+                let summary = filler.summary();
+                out.after_change(&summary, &summary)?;
+            }
         }
         outcome
     }

@@ -46,7 +46,8 @@ impl Merge {
         }
         drop(progress);
         self.writing.finish(&*target)?;
-        out.line(filler.summary())?;
+        let summary = filler.summary();
+        out.after_change(&summary, &summary)?;
         Ok(Outcome::Yes)
     }
 }

@@ -51,12 +51,13 @@ impl Rebuild {
         let after = new.size()?;
         new.take_name()?;
         directory.sync()?;
-        out.line(format_args!(
+        let sizes = format!(
             "{}, {} before, {} after",
             counted(old.count(), "record", "records"),
             size(before),
             size(after)
-        ))?;
+        );
+        out.after_change(&sizes, format_args!("the file is rebuilt, {sizes}"))?;
         Ok(Outcome::Yes)
     }
 

@@ -33,7 +33,7 @@ fn run_limited(place: &Place, arguments: &[&str]) -> Ran {
     run_limited_to(place, BLOCKS, arguments)
 }
 
-fn run_limited_to(place: &Place, blocks: &str, arguments: &[&str]) -> Ran {
+pub(crate) fn run_limited_to(place: &Place, blocks: &str, arguments: &[&str]) -> Ran {
     let output = limited(place, blocks, arguments)
         .stdin(Stdio::null())
         .output()

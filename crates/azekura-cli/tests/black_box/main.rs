@@ -16,6 +16,7 @@ mod object_refusals;
 mod objects;
 mod program;
 mod records;
+mod remedies;
 mod repair;
 mod replaced;
 mod secured;

@@ -9,7 +9,7 @@ use std::path::Path;
 use crate::program::Place;
 use crate::serve::Server;
 
-fn certificate(name: &str) -> String {
+pub(crate) fn certificate(name: &str) -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../azekura-server/tests/sockets");
     let path = folder.join("certificates").join(name);
     path.to_str().expect("a path of text").to_owned()

@@ -1,0 +1,66 @@
+//! What an error advises can be done, by the user of that command.
+//!
+//! The advice names the option, the key of the configuration or the command that helps, and is about the file that the error is
+//! about. It does not know which errors there are.
+
+use std::process::Stdio;
+
+use crate::full::run_limited_to;
+use crate::program::{Place, Ran, lines};
+use crate::secured::certificate;
+use crate::serve::Server;
+
+/// The place, with a file of many records, and one of few.
+fn filled() -> Place {
+    let place = Place::with_store();
+    place.write("in", lines(2000, |n| format!("{n:04}\t{n:01000}\n")));
+    place.run(&["import", "s.azh", "tsv", "in"]).ok();
+    place
+}
+
+/// The message of a run to a full standard output, which is an error.
+fn to_full(place: &Place, arguments: &[&str]) -> String {
+    let full = std::fs::File::options().write(true).open("/dev/full");
+    let mut command = place.command(arguments);
+    let output = command.stdout(Stdio::from(full.expect("the device")));
+    let output = output.output().expect("it starts");
+    let err = String::from_utf8(output.stderr).expect("text");
+    let code = output.status.code().expect("no signal");
+    let out = output.stdout;
+    Ran { code, out, err }.error(5)
+}
+
+/// It read as if nothing had been done, and was then done twice.
+#[test]
+fn a_change_whose_result_cannot_be_printed_is_reported_as_made() {
+    let place = Place::with_store();
+    place.write("in", "a\t1\nb\t2\n");
+    place.run(&["create", "new.azh"]).ok();
+    let increment = ["increment", "s.azh", "n", "5"];
+    for (arguments, made) in [
+        (&increment[..], "the counter was changed and is now 5"),
+        (
+            &["increment", "--float", "s.azh", "f", "0.5"],
+            "the counter was changed and is now 0.5",
+        ),
+        (&["import", "s.azh", "tsv", "in"], "2 records stored"),
+        (&["merge", "new.azh", "s.azh"], "4 records stored"),
+        (&["compact", "s.azh"], "the file is compacted, "),
+        (&["rebuild", "s.azh"], "the file is rebuilt, 4 records, "),
+    ] {
+        let error = to_full(&place, arguments);
+        let told = format!("; do not repeat the command: {made}");
+        assert!(error.contains(&told), "{arguments:?}: {error}");
+    }
+    assert_eq!(place.run(&["increment", "s.azh", "n", "0"]).ok(), "5\n");
+    let server = Server::start(&place, &[]);
+    server.ask(&place, &["set", "n", "5"]).ok();
+    let error = to_full(
+        &place,
+        &["client", "--address", &server.address, "increment", "n"],
+    );
+    assert!(
+        error.ends_with("; do not repeat the command: the counter was changed and is now 6"),
+        "{error}"
+    );
+}
