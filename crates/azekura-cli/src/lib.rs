@@ -59,6 +59,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Ok(outcome) => outcome.code(),
         Err(error) if output::reader_left(&error) => 0,
         Err(error) => {
+            let error = store::without_read_only(error);
             // At once, so that lines of several processes do not mix.
             let line = format!("azekura: {error}\n");
             let _ = std::io::stderr().write_all(line.as_bytes());

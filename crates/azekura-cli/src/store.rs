@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fs;
+use std::io;
 use std::ops::ControlFlow;
 use std::path::Path;
 
@@ -368,6 +369,35 @@ fn stored_of(engine: &dyn Engine, records: &[(&[u8], &[u8])]) -> Result<usize> {
         }
     }
     Ok(stored)
+}
+
+/// The library's advice about another writer, which no command that writes can follow.
+const OR_READ_ONLY: &str = "; open it read-only, or stop that process";
+
+/// The error with a remedy that the user of a command can follow: none that writes has an option to open a file read-only.
+pub(crate) fn without_read_only(error: Error) -> Error {
+    if error.kind() == Kind::Locked && error.to_string().ends_with(OR_READ_ONLY) {
+        error.remedy("run the command again when that process has ended, or stop that process")
+    } else {
+        error
+    }
+}
+
+/// The error of a command that fills the new file `target`: where that is full, the remedy is about it. No record is to be removed
+/// from it, as it will not be there. `capacity`: the command has this option.
+pub(crate) fn of_target(error: Error, target: &Path, capacity: Option<&str>) -> Error {
+    if error.kind() != Kind::Full || error.path().is_some_and(|path| path != target) {
+        return error;
+    }
+    let system = error.system().map(io::Error::kind);
+    let remedy = match (system, capacity) {
+        (Some(io::ErrorKind::FileTooLarge), _) => {
+            "raise the limit of the size of files (ulimit -f), or choose a target on another file system".into()
+        }
+        (None, Some(option)) => format!("raise {option}"),
+        _ => "free space on the file system of the target, or choose a target on another one".into(),
+    };
+    error.remedy(format!("the target is not made; {remedy}"))
 }
 
 /// Refuses `target` if it exists, before any work is done for it.

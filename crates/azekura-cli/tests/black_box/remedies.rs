@@ -64,3 +64,27 @@ fn a_change_whose_result_cannot_be_printed_is_reported_as_made() {
         "{error}"
     );
 }
+/// Advised was to open the file read-only, for which no command that writes has an option.
+#[test]
+fn a_command_that_writes_to_a_file_in_use_advises_what_its_user_can_do() {
+    let place = Place::new();
+    let server = Server::start(&place, &[]);
+    let file = "d/records.azh";
+    place.write("in", "a\t1\n");
+    for arguments in [
+        &["set", file, "k", "v"][..],
+        &["increment", file, "k"],
+        &["import", file, "tsv", "in"],
+        &["compact", file],
+        &["rebuild", file],
+        &["repair", file, "new.azh"],
+    ] {
+        let error = place.run(arguments).error(6);
+        let pid = server.child.id();
+        let expected = format!(
+            "locked: it is open for writing by process {pid} at {file}; run the command again when that process has ended, or \
+             stop that process"
+        );
+        assert_eq!(error, expected, "{arguments:?}");
+    }
+}
