@@ -10,7 +10,7 @@ use azekura::{Error, Kind, Result};
 use crate::exit::Outcome;
 use crate::output::Output;
 use crate::progress::Progress;
-use crate::store::refuse_existing;
+use crate::store::{of_target, refuse_existing};
 
 /// Copy a file while it is being used
 #[derive(clap::Args)]
@@ -29,7 +29,8 @@ impl Copy {
             Error::new(Kind::Invalid, "this engine has no file to copy").at(&self.file)
         })?;
         let progress = Progress::work("copying");
-        persistent.copy_to(&self.target, &mut progress.report())?;
+        let copied = persistent.copy_to(&self.target, &mut progress.report());
+        copied.map_err(|error| of_target(error, &self.target, None))?;
         Ok(Outcome::Yes)
     }
 }

@@ -26,7 +26,7 @@ use crate::format::{Format, Limits, Record};
 use crate::output::Output;
 use crate::output::note;
 use crate::progress::Progress;
-use crate::store::{Conflict, Filler, Writing, limits};
+use crate::store::{Conflict, Filler, Writing, limits, of_target};
 
 /// Store the records of tsv, flat records or JSON lines
 #[derive(clap::Args)]
@@ -64,9 +64,10 @@ impl Import {
         }
         let (directory, name) = Files::of(&self.file);
         let storage = directory.create_nameless(name)?;
-        let engine = HashDb::create_on(Arc::clone(&storage), &options)?;
-        let filled = self.fill(&engine, &mut input, out)?;
-        engine.close()?;
+        let full = |error| of_target(error, &self.file, Some("--capacity"));
+        let engine = HashDb::create_on(Arc::clone(&storage), &options).map_err(full)?;
+        let filled = self.fill(&engine, &mut input, out).map_err(full)?;
+        engine.close().map_err(full)?;
         storage.take_name()?;
         directory.sync()?;
         Ok(filled)
@@ -107,11 +108,11 @@ impl Import {
                     ))
                 });
             }
-            _ => out.line(filler.summary())?,
             (Ok(_), _) if !self.create || self.partial => {
                 let summary = filler.summary();
                 out.after_change(&summary, &summary)?;
             }
+            _ => out.line(filler.summary())?,
         }
         outcome
     }

@@ -23,7 +23,7 @@ use azekura::{Durability, Error, Kind, Reader as _, Result};
 use crate::exit::Outcome;
 use crate::output::{Output, counted};
 use crate::progress::Progress;
-use crate::store::{Conflict, Filler, Room, Shape, for_each, shape_of, size_of};
+use crate::store::{Conflict, Filler, Room, Shape, for_each, of_target, shape_of, size_of};
 
 /// Write a file anew, with other settings
 #[derive(clap::Args)]
@@ -44,7 +44,8 @@ impl Rebuild {
             .map_err(|error| Error::io("cannot find the file's place", error).at(&self.file))?;
         let (directory, name) = Files::of(&file);
         let new = directory.create_replacing(name)?;
-        self.build(&old, &new)?;
+        self.build(&old, &new)
+            .map_err(|error| of_target(error, new.path(), Some("--capacity")))?;
         if let Some(new) = new.as_file() {
             new.keep_owner_and_mode_of(&file)?;
         }

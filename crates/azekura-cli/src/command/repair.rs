@@ -14,7 +14,7 @@ use crate::exit::Outcome;
 use crate::format::JsonRecord;
 use crate::output::{Output, counted};
 use crate::progress::Progress;
-use crate::store::refuse_existing;
+use crate::store::{of_target, refuse_existing};
 
 const HELP: &str = "\
 Records in doubt are in the new file, and may be older than what was stored last, or had been removed: each is named with the
@@ -49,7 +49,8 @@ impl Repair {
     pub(crate) fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
         refuse_existing(&self.target)?;
         let progress = Progress::work("repairing");
-        let report = hash::repair(&self.damaged, &self.target, &mut progress.report())?;
+        let repaired = hash::repair(&self.damaged, &self.target, &mut progress.report());
+        let report = repaired.map_err(|error| of_target(error, &self.target, None))?;
         drop(progress);
         if self.json {
             let named = report.doubted.iter().map(|doubted| InDoubt {

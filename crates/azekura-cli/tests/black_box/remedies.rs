@@ -88,3 +88,60 @@ fn a_command_that_writes_to_a_file_in_use_advises_what_its_user_can_do() {
         assert_eq!(error, expected, "{arguments:?}");
     }
 }
+/// Advised was to remove records: from a file that was never made.
+#[test]
+fn a_target_that_is_full_is_not_made_and_the_advice_is_about_it() {
+    let place = filled();
+    let create = ["create", "s.azo", "--capacity", "16MiB"];
+    place.object(&create).ok();
+    let of_limit = "; the target is not made; raise the limit of the size of files (ulimit -f), or choose a target on another file system";
+    for arguments in [
+        &["copy", "s.azh", "new"][..],
+        &["repair", "s.azh", "new"],
+        &["rebuild", "s.azh"],
+        &["import", "--create", "new", "tsv", "in"],
+        &["object", "copy", "s.azo", "new"],
+    ] {
+        let before = place.read("s.azh");
+        let error = run_limited_to(&place, "1000", arguments).error(5);
+        assert!(error.ends_with(of_limit), "{arguments:?}: {error}");
+        assert_eq!(place.names(), ["in", "s.azh", "s.azo"], "{arguments:?}");
+        assert!(place.read("s.azh") == before || arguments[0] == "rebuild");
+    }
+    let error = place.run(&[
+        "import",
+        "--create",
+        "new",
+        "tsv",
+        "in",
+        "--capacity",
+        "1MiB",
+    ]);
+    let error = error.error(5);
+    assert!(
+        error.ends_with("; the target is not made; raise --capacity"),
+        "{error}"
+    );
+    // A file that was there has records to remove.
+    place
+        .run(&["create", "small.azh", "--capacity", "256KiB"])
+        .ok();
+    let value = "v".repeat(100_000);
+    let set = [
+        "set",
+        "small.azh",
+        "a",
+        &value,
+        "b",
+        &value,
+        "c",
+        &value,
+        "--capacity",
+        "256KiB",
+    ];
+    let error = place.run(&set).error(5);
+    assert!(
+        error.ends_with("; remove records, or give the store more room"),
+        "{error}"
+    );
+}

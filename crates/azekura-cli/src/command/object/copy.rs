@@ -10,7 +10,7 @@ use super::place::Place;
 use crate::exit::Outcome;
 use crate::output::Output;
 use crate::progress::Progress;
-use crate::store::refuse_existing;
+use crate::store::{of_target, refuse_existing};
 
 const HELP: &str = "\
 Example:
@@ -35,7 +35,8 @@ impl Copy {
         refuse_existing(&self.target)?;
         let progress = Progress::work("copying");
         self.place.with(Durability::Process, |store| {
-            store.copy_to(&self.target, &mut progress.report())
+            let copied = store.copy_to(&self.target, &mut progress.report());
+            copied.map_err(|error| of_target(error, &self.target, None))
         })?;
         Ok(Outcome::Yes)
     }
