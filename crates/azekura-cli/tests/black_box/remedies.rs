@@ -145,3 +145,31 @@ fn a_target_that_is_full_is_not_made_and_the_advice_is_about_it() {
         "{error}"
     );
 }
+/// The error had no remedy.
+#[test]
+fn an_object_store_given_for_a_file_of_records_is_named_with_its_commands() {
+    let place = Place::with_store();
+    let create = ["create", "s.azo", "--capacity", "16MiB"];
+    place.object(&create).ok();
+    let create = "object create two.azo --data two.data --capacity 16MiB";
+    place.run(&create.split(' ').collect::<Vec<_>>()).ok();
+    for file in ["s.azo", "two.azo", "two.data"] {
+        for arguments in [
+            &["get", file, "k"][..],
+            &["set", file, "k", "v"],
+            &["list", file],
+            &["check", file],
+            &["repair", file, "new"],
+            &["merge", "s.azh", file],
+        ] {
+            let error = place.run(arguments).error(7);
+            let advised = "; it holds objects: use `azekura object get` and the other commands of `azekura object`";
+            assert!(error.ends_with(advised), "{arguments:?}: {error}");
+        }
+    }
+    let error = place.run(&["object", "get", "s.azh", "1"]).error(7);
+    assert!(
+        error.ends_with("; it holds records: `azekura get` and its like are for these"),
+        "{error}"
+    );
+}

@@ -463,7 +463,10 @@ pub(super) fn read_super(storage: &dyn Storage) -> Result<(u64, Super)> {
     let (head, refused) = read_slots(storage)?;
     let block = match Superblock::current(&head, &ENGINE) {
         Ok(block) => block,
-        Err(error) => return Err(refused.unwrap_or_else(|| error.at(storage.path()))),
+        Err(error) => {
+            let error = other_file(error, &head).at(storage.path());
+            return Err(refused.unwrap_or(error));
+        }
     };
     let payload = Super::decode(&block.payload).ok_or_else(|| {
         Error::new(Kind::Corrupted, "the superblock holds impossible values")
@@ -474,6 +477,18 @@ pub(super) fn read_super(storage: &dyn Storage) -> Result<(u64, Super)> {
 }
 
 /// The bytes of both slots, or what the file has of them: one that cannot be read is zeros, and the reason is reported.
+/// What to do about a file that begins with `head`, and is another engine's.
+fn other_file(error: Error, head: &[u8]) -> Error {
+    let is = |engine| Superblock::current(head, engine).is_ok();
+    if is(b"object\0\0") || is(b"objdata\0") {
+        error.remedy(
+            "it holds objects: use `azekura object get` and the other commands of `azekura object`",
+        )
+    } else {
+        error
+    }
+}
+
 fn read_slots(storage: &dyn Storage) -> Result<(Vec<u8>, Option<Error>)> {
     let size = storage.size()?.min(superblock::SIZE);
     let mut head = vec![0; size as usize];
