@@ -173,3 +173,58 @@ fn an_object_store_given_for_a_file_of_records_is_named_with_its_commands() {
         "{error}"
     );
 }
+#[test]
+fn a_check_does_not_advise_to_check() {
+    let place = filled();
+    let mut bytes = place.read("s.azh");
+    // Of two neighbours the second is found by the index, not by the walk of the log.
+    for n in [1000, 1001] {
+        let value = format!("{n:01000}");
+        let at = bytes
+            .windows(1000)
+            .position(|found| found == value.as_bytes());
+        let at = at.expect("records are stored as they are");
+        bytes[at + 100..at + 120].fill(0xa5);
+    }
+    place.write("s.azh", &bytes);
+    let ran = place.run(&["check", "s.azh"]);
+    assert_eq!(ran.code, 8, "{ran:?}");
+    let text = ran.text();
+    assert!(
+        text.contains("damage: corrupted: record checksum does not match"),
+        "{text}"
+    );
+    assert!(!text.contains("azekura check"), "{text}");
+    assert_eq!(text.matches("azekura repair").count(), 1, "{text}");
+    let error = place.run(&["get", "s.azh", "1000"]).error(8);
+    assert!(error.ends_with("; run `azekura check s.azh`"), "{error}");
+}
+
+#[test]
+fn a_check_of_objects_does_not_advise_to_check() {
+    let place = Place::new();
+    let create = ["create", "s.azo", "--capacity", "16MiB"];
+    place.object(&create).ok();
+    place.write("value", "v".repeat(100_000));
+    place.run(&["object", "put", "s.azo", "1", "value"]).ok();
+    let mut bytes = place.read("s.azo");
+    let at = bytes.windows(1000).position(|found| found == [b'v'; 1000]);
+    bytes[at.expect("values are stored as they are") + 500] = 0xa5;
+    bytes[at.expect("values are stored as they are") + 600] = 0xa5;
+    place.write("s.azo", &bytes);
+    for command in ["check", "scrub"] {
+        let ran = place.run(&["object", command, "s.azo"]);
+        assert_eq!(ran.code, 8, "{ran:?}");
+        let text = ran.text();
+        assert!(
+            text.contains("; restore it from a copy, or remove it\n"),
+            "{text}"
+        );
+        assert!(!text.contains("azekura object check"), "{text}");
+    }
+    let error = place.run(&["object", "get", "s.azo", "1"]).error(8);
+    assert!(
+        error.ends_with("; `azekura object check` finds all such"),
+        "{error}"
+    );
+}

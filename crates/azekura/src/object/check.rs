@@ -20,6 +20,7 @@ use super::images::Images;
 use super::index::{self, EXTENT, JOURNAL};
 use super::layout::{DATA, ENGINE, Root, Super, decode_label};
 use super::open::read_root;
+use super::read::FINDS_ALL;
 use super::space::{self, Span};
 use super::{Core, Store};
 use crate::error::{Error, Kind, Result};
@@ -313,11 +314,17 @@ impl Core {
 
     /// What is told of an object that does not verify.
     pub(super) fn finding(&self, id: ObjectId, entry: index::Entry, error: &Error) -> Finding {
+        // It is a check that found it.
+        let mut finding = error.to_string();
+        let len = finding
+            .strip_suffix(FINDS_ALL)
+            .map_or(finding.len(), str::len);
+        finding.truncate(len);
         Finding {
             device: self.device_of(entry).to_owned(),
             offset: Some(self.offset_of_entry(entry)),
             object: Some(id),
-            what: error.to_string(),
+            what: finding,
         }
     }
 

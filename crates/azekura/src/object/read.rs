@@ -21,6 +21,11 @@ use crate::error::{Error, Kind, Result};
 use crate::io::aligned::AlignedBuf;
 use crate::room;
 
+/// What to do about a damaged object.
+const RESTORE: &str = "restore it from a copy, or remove it";
+/// What else to do, unless a check found it.
+pub(super) const FINDS_ALL: &str = "; `azekura object check` finds all such";
+
 /// Looks without the object's turn.
 pub(super) const LOOKS: usize = 3;
 
@@ -408,7 +413,7 @@ impl Core {
             .at(self.device_of(entry))
             .offset(self.offset_of_entry(entry))
             .detail(fault.to_string())
-            .remedy("restore it from a copy, or remove it; `azekura object check` finds all such")
+            .remedy(format!("{RESTORE}{FINDS_ALL}"))
     }
 }
 

@@ -108,7 +108,7 @@ impl Checked<'_> {
                 progress(segments.len() as u64 + stripe as u64, total);
             }
             if let Err(error) = self.check_stripe(stripe, &mut report) {
-                report.note(error.to_string());
+                report.note_error(error);
             }
         }
         if report.is_sound() && report.records != counted && (self.end)() == end {
@@ -206,7 +206,7 @@ impl Checked<'_> {
             report.bytes += piece.len;
             let what = "the root of the checkpoint";
             if let Err(error) = read_extent(storage.as_ref(), *piece, salt ^ ROOT_SEED, what) {
-                report.note(error.to_string());
+                report.note_error(error);
             }
         }
         for (stripe, image) in self.images.iter().enumerate() {
@@ -219,7 +219,7 @@ impl Checked<'_> {
                         report.note(damage);
                     }
                 }
-                Err(error) => report.note(error.to_string()),
+                Err(error) => report.note_error(error),
             }
         }
     }
@@ -234,7 +234,7 @@ impl Checked<'_> {
                 let address = Address(place);
                 let offset = address.offset();
                 match self.key_at(&pin, address) {
-                    Err(error) => report.note_record(offset, &error),
+                    Err(error) => report.note_record(offset, error),
                     Ok(key) => {
                         let is_of_entry =
                             |key: &[u8]| Hash::of_key(key, self.secrets).known() == known;
@@ -273,11 +273,17 @@ impl Checked<'_> {
 
 impl CheckReport {
     /// A record that cannot be read, unless its place was told of when the log was walked.
-    fn note_record(&mut self, offset: u64, error: &crate::error::Error) {
+    fn note_record(&mut self, offset: u64, error: crate::error::Error) {
         let of_log = format!("no frame at offset {offset:#x} of the log ");
         if !self.damage.iter().any(|told| told.starts_with(&of_log)) {
-            self.note(error.to_string());
+            self.note_error(error);
         }
+    }
+
+    /// What is damaged, without a remedy: the errors advise to check, which is done here, or to repair, which the whole report
+    /// decides.
+    fn note_error(&mut self, error: crate::error::Error) {
+        self.note(error.without_remedy().to_string());
     }
 
     fn note(&mut self, damage: String) {
