@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::output::note;
-use azekura::error::quote;
 use azekura::{Error, Kind, Result};
 use azekura_bench::memcache::refusal;
 use azekura_bench::tls::Trust;
@@ -273,7 +272,9 @@ pub(crate) fn shown(line: &[u8]) -> String {
 /// The server said something else: mostly why it refuses.
 pub(crate) fn refused(line: &[u8]) -> Error {
     let kind = refusal(line).unwrap_or(Kind::Invalid);
-    let error = Error::new(kind, "the server refused").detail(quote(line));
+    // Whole: what can be done stands at its end.
+    let said = format!("\"{}\"", shown(line));
+    let error = Error::new(kind, "the server refused").detail(said);
     if line.starts_with(b"CLIENT_ERROR unauthenticated") {
         return error.remedy("say who asks by --login");
     }
@@ -302,3 +303,11 @@ mod tests {
         assert_eq!(error, expected);
     }
 }
+
+    /// It was cut off after 64 bytes, and the remedy with it.
+    #[test]
+    fn what_a_server_refuses_by_is_shown_whole() {
+        let line = [&b"SERVER_ERROR full: "[..], &[b'a'; 100], b"; do this\x07"].concat();
+        let error = refused(&line).to_string();
+        assert!(error.ends_with("aaaa; do this\u{fffd}\")"), "{error}");
+    }

@@ -228,3 +228,17 @@ fn a_check_of_objects_does_not_advise_to_check() {
         "{error}"
     );
 }
+/// It was cut off after 64 bytes, and the remedy with it.
+#[test]
+fn what_a_server_refuses_by_is_shown_to_its_end() {
+    let place = Place::new();
+    let (code, ..) = Server::start(&place, &[]).end();
+    assert_eq!(code, 0);
+    place.run(&["set", "d/records.azh", "k", "no item"]).ok();
+    let server = Server::start(&place, &[]);
+    assert_eq!(
+        server.ask(&place, &["get", "k"]).error(8),
+        "corrupted: the server refused (\"SERVER_ERROR corrupted: the record's value is no item for key \"k\"; set or delete it, \
+         if this file is the server's\")"
+    );
+}
