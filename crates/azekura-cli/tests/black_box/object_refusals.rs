@@ -191,6 +191,42 @@ fn what_is_too_small_or_forgotten_is_refused_with_a_remedy() {
     }
 }
 
+/// It was locked, by this process.
+#[test]
+fn one_file_is_not_journal_and_values() {
+    let place = Place::new();
+    let create = |store: &[&str]| {
+        let size = ["--capacity", "16MiB"];
+        place.object(&[&["create"], store, &size].concat()).ok();
+    };
+    create(&["one"]);
+    create(&["two", "--data", "data"]);
+    std::fs::hard_link(place.path("two"), place.path("link")).expect("a file of ours");
+    let before = ["one", "two"].map(|name| place.read(name));
+    for store in [
+        ["one", "one"],
+        ["two", "two"],
+        ["two", "link"],
+        ["one", "./one"],
+    ] {
+        let [path, data] = store;
+        for arguments in [
+            &["put", path, "1", "--value", "x"][..],
+            &["list", path],
+            &["remove-range", "--all", path],
+            &["repair", path],
+        ] {
+            let error = place.object(&[arguments, &["--data", data]].concat());
+            let expected = format!(
+                "invalid: journal and values need two places at {path}; leave --data out, or give the other file or device of the \
+                 store"
+            );
+            assert_eq!(error.error(3), expected, "{arguments:?}");
+        }
+    }
+    assert!(["one", "two"].map(|name| place.read(name)) == before);
+}
+
 #[test]
 fn a_rate_of_nothing_and_small_values_that_are_not_are_refused() {
     let place = Place::with_objects();

@@ -58,6 +58,7 @@ impl Create {
         for path in [Some(self.place.path()), self.place.data()] {
             path.map_or(Ok(()), refuse_others)?;
         }
+        self.place.refuse_one()?;
         self.refuse_capacity(self.place.device())?;
         for path in [Some(self.place.path()), self.place.data()] {
             if let Some(path) = path.filter(|path| !is_device(path)) {

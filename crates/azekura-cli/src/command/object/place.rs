@@ -4,6 +4,7 @@
 //! It does not know what is done with the store.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use azekura::io::file::File;
@@ -39,8 +40,32 @@ impl Place {
         self.data.as_deref().unwrap_or(&self.store)
     }
 
+    /// `Invalid` if both paths lead to one file or device.
+    pub(crate) fn refuse_one(&self) -> Result<()> {
+        // Two nodes of one device have its number.
+        let identity = |path: &Path| {
+            let found = fs::metadata(path).ok()?;
+            Some(match found.rdev() {
+                0 => (found.dev(), found.ino()),
+                device => (device, 0),
+            })
+        };
+        let is_one = self.data().is_some_and(|data| {
+            let one = identity(self.path());
+            data == self.path() || one.is_some() && one == identity(data)
+        });
+        if !is_one {
+            return Ok(());
+        }
+        let what = "journal and values need two places";
+        Err(Error::new(Kind::Invalid, what)
+            .at(self.path())
+            .remedy("leave --data out, or give the other file or device of the store"))
+    }
+
     /// Refuses a store that is not there, before anything is done for it.
     pub(crate) fn refuse_missing(&self) -> Result<()> {
+        self.refuse_one()?;
         for path in [Some(self.path()), self.data()].into_iter().flatten() {
             if fs::metadata(path).is_err() {
                 File::open_alone(path).map_err(made_first)?;
@@ -73,6 +98,7 @@ impl Place {
             background: false,
             ..options.clone()
         };
+        self.refuse_one()?;
         let store = Store::open_with_data(&self.store, self.data(), &options)
             .map_err(|error| made_first(error).at(&self.store))?;
         let done = work(&store)?;
@@ -82,6 +108,7 @@ impl Place {
 
     /// Opens the store, has `work` look at it, and leaves the file as it was. Known damage is printed on standard error.
     pub(crate) fn look<T>(&self, work: impl FnOnce(&StoreReader) -> Result<T>) -> Result<T> {
+        self.refuse_one()?;
         let store = StoreReader::open(&self.store, self.data())
             .map_err(|error| made_first(error).at(&self.store))?;
         for damage in store.damage() {

@@ -35,6 +35,7 @@ pub(crate) struct Repair {
 
 impl Repair {
     pub(crate) fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
+        self.place.refuse_one()?;
         let (path, data) = (self.place.path(), self.place.data());
         let progress = Progress::work("repairing");
         let report = Store::repair_with_data(path, data, &mut progress.report())
