@@ -19,6 +19,9 @@ use rustls::StreamOwned;
 /// Longest line that is read; no answer has one.
 const LINE_LEN_MAX: u64 = 8 << 10;
 
+/// How an answer begins that is an alert of TLS (RFC 8446, section 5.1), to a request that was not: record type 21, version 3.x.
+const TLS_ALERT: [u8; 2] = [21, 3];
+
 /// Longest value that is read.
 pub(crate) const VALUE_LEN_MAX: u64 = 1 << 30;
 
@@ -203,6 +206,13 @@ impl Peer {
                 _ => return Err(refused(&line)),
             }
         }
+        if line.starts_with(&TLS_ALERT) {
+            return Err(Error::new(
+                Kind::Invalid,
+                format!("{} expects TLS, and was asked without", self.address),
+            )
+            .remedy(format!("use --address tls:{}", self.address)));
+        }
     }
 
     /// The answer to a get of one key.
@@ -245,10 +255,15 @@ impl Peer {
             return Error::new(Kind::Io, self.too_late("did not answer"));
         }
         if error.kind() == std::io::ErrorKind::UnexpectedEof {
-            return Error::new(
-                Kind::Io,
-                format!("{} closed the connection without an answer", self.address),
-            );
+            let closed = format!("{} closed the connection without an answer", self.address);
+            let error = Error::new(Kind::Io, closed);
+            if self.address.starts_with("tls:") || self.address.starts_with("unix:") {
+                return error;
+            }
+            return error.remedy(format!(
+                "if the port expects TLS, use --address tls:{}",
+                self.address
+            ));
         }
         Error::io(format!("{} did not answer", self.address), error)
     }
@@ -299,10 +314,25 @@ mod tests {
         assert_eq!(error, "io: there:1 did not answer within 30 s");
         drop(far);
         let error = peer.line().unwrap_err().to_string();
-        let expected = "io: there:1 closed the connection without an answer";
+        let expected = "io: there:1 closed the connection without an answer; if the port expects TLS, use --address tls:there:1";
         assert_eq!(error, expected);
     }
 }
+
+    /// It was a refusal of seven unprintable bytes.
+    #[test]
+    fn a_server_that_answers_by_an_alert_of_tls_is_to_be_asked_by_tls() {
+        let (near, mut far) = UnixStream::pair().unwrap();
+        far.write_all(b"\x15\x03\x03\x00\x02\x02\x0a").unwrap();
+        let mut peer = Peer {
+            from: BufReader::new(Box::new(near)),
+            address: "there:1".into(),
+        };
+        assert_eq!(
+            peer.line().unwrap_err().to_string(),
+            "invalid: there:1 expects TLS, and was asked without; use --address tls:there:1"
+        );
+    }
 
     /// It was cut off after 64 bytes, and the remedy with it.
     #[test]

@@ -242,3 +242,30 @@ fn what_a_server_refuses_by_is_shown_to_its_end() {
          if this file is the server's\")"
     );
 }
+/// It was a refusal of seven unprintable bytes.
+#[test]
+fn a_client_without_tls_at_an_address_of_tls_is_advised_to_use_it() {
+    let place = Place::new();
+    let (chain, key) = (certificate("server.pem"), certificate("server-key.pem"));
+    let flags = [
+        "--listen",
+        "tls:127.0.0.1:0",
+        "--certificate",
+        &chain,
+        "--key",
+        &key,
+    ];
+    let server = Server::start(&place, &flags);
+    let (at, _) = server.address.split_once(" (TLS)").expect("the last one");
+    let at = at.strip_prefix("tls:").unwrap_or(at);
+    for arguments in [
+        &["client", "--address", at, "version"][..],
+        &["client", "--address", at, "set", "k", "v"],
+        &["client", "--address", at, "get", "k"],
+        &["top", "--once", "--address", at],
+    ] {
+        let expected =
+            format!("invalid: {at} expects TLS, and was asked without; use --address tls:{at}");
+        assert_eq!(place.run(arguments).error(3), expected);
+    }
+}
