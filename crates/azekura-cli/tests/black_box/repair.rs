@@ -5,7 +5,7 @@
 
 use azekura::record::hash::{HashDb, Options};
 
-use crate::program::Place;
+use crate::program::{Place, lines};
 
 fn key(n: u32) -> String {
     format!("key-{n:05}")
@@ -112,6 +112,25 @@ fn a_check_of_a_file_that_lost_a_superblock_slot_asks_for_no_repair() {
         let verdict = place.run(&["check", "s.azh"]).ok();
         assert!(verdict.starts_with("sound: 52 records"), "{verdict}");
     }
+}
+
+/// What was lost stood at the target, where the copy is made that is read of a file that is cut short within a segment.
+#[test]
+fn what_a_repair_finds_of_a_file_that_was_cut_short_is_of_that_file() {
+    let place = Place::new();
+    let records = lines(200, |n| format!("{n:04}\t{n:0100}\n"));
+    place.write("in", records);
+    let create = ["create", "s.azh", "--segment-size", "4KiB"];
+    place.run(&create).ok();
+    place.run(&["import", "s.azh", "tsv", "in"]).ok();
+    let bytes = place.read("s.azh");
+    place.write("s.azh", &bytes[..3 * 4096 + 2000]);
+    let ran = place.run(&["repair", "s.azh", "new.azh"]);
+    assert_eq!(ran.code, 8, "{ran:?}");
+    let text = ran.text();
+    let root = "lost: corrupted: the root of the checkpoint lies beyond the end of the file at s.azh offset ";
+    assert!(text.starts_with(root), "{text}");
+    assert!(!text.contains("new.azh"), "{text}");
 }
 
 #[test]

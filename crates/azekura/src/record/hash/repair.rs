@@ -17,7 +17,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rapidhash::v3::RapidSecrets;
@@ -33,6 +33,7 @@ use crate::index::hash::Hash;
 use crate::index::hash::STRIPES;
 use crate::index::place_of;
 use crate::io::file::{File, Files};
+use crate::io::over::Over;
 use crate::io::{Access, Directory as _, Storage};
 use crate::log::damaged::Standing;
 use crate::log::layout::SegmentHeader;
@@ -248,7 +249,26 @@ fn in_whole_segments(
     let copy = directory.create_nameless(name)?;
     copy.resize(geometry.offset_of(whole as u32 + 1))?;
     storage.copy_range_to(0, size, copy.as_ref())?;
-    Ok(copy)
+    let path = storage.path().to_path_buf();
+    Ok(Arc::new(Longer { copy, path }))
+}
+
+/// A copy of a damaged file, under the path of that file: what is found is of the file, not of the copy, which is made where the
+/// target is to be.
+#[derive(Debug)]
+struct Longer {
+    copy: Arc<dyn Storage>,
+    path: PathBuf,
+}
+
+impl Over for Longer {
+    fn below(&self) -> &dyn Storage {
+        self.copy.as_ref()
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
 }
 
 /// As [`repair`], from a storage to an open store.
