@@ -140,7 +140,7 @@ fn a_server_at_its_capacity_refuses_sets_and_takes_removals() {
         .run(&["serve", "--data", "d", "--capacity", "10KiB"])
         .error(2);
     assert!(
-        error.contains("--capacity is not allowed") && error.contains("a multiple of 4KiB, from "),
+        error.contains("--capacity is not allowed") && error.contains("expected at least "),
         "{error}"
     );
     place.write("c.toml", "engine = \"cache\"\ncapacity = \"1MiB\"\n");

@@ -269,3 +269,26 @@ fn a_client_without_tls_at_an_address_of_tls_is_advised_to_use_it() {
         assert_eq!(place.run(arguments).error(3), expected);
     }
 }
+/// It was no multiple of 4 KiB.
+#[test]
+fn a_capacity_that_is_too_large_is_refused_with_the_largest() {
+    let place = Place::new();
+    for (size, words) in [
+        ("100TiB", "(found 109951162777600, expected at most 8TiB)"),
+        ("18446744073709551615", "expected at most 8TiB)"),
+        ("16777216TiB", "`16777216TiB` does not fit in 64 bits"),
+        ("1", "expected at least "),
+        ("1000001", "(found 1000001, expected a multiple of 4KiB)"),
+    ] {
+        let ran = place.run(&["serve", "--capacity", size]);
+        assert!(ran.code == 2 && ran.err.contains(words), "{ran:?}");
+    }
+    let error = place
+        .run(&["create", "new.azh", "--capacity", "100TiB"])
+        .error(3);
+    assert_eq!(
+        error,
+        "invalid: the capacity is too large (found 100 TiB, expected at most 64 TiB)"
+    );
+    assert!(place.names().is_empty());
+}

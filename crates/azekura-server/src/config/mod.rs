@@ -25,6 +25,9 @@ pub const STORE: &str = "records.azh";
 
 const MIB: u64 = 1 << 20;
 
+/// Largest file of records.
+const CAPACITY_MAX: u64 = 1 << 43;
+
 /// Memory of a cache of which nothing was said: memcached's.
 const CACHE_MEMORY: u64 = 64 * MIB;
 
@@ -374,11 +377,13 @@ impl Judge<'_> {
             return Err(self.fail("capacity", &bytes, allowed));
         }
         let least = HashDb::least_capacity(4096);
-        if (least..=1 << 43).contains(&bytes) && bytes.is_multiple_of(4096) {
+        let allowed = format!("at least {least}");
+        self.within("capacity", bytes, least.., &allowed)?;
+        self.within("capacity", bytes, ..=CAPACITY_MAX, "at most 8TiB")?;
+        if bytes.is_multiple_of(4096) {
             return Ok(Some(bytes));
         }
-        let allowed = format!("a multiple of 4KiB, from {least} to 8TiB");
-        Err(self.fail("capacity", &bytes, &allowed))
+        Err(self.fail("capacity", &bytes, "a multiple of 4KiB"))
     }
 
     /// As many as there are processors, unless a limit of memory has room for fewer.
@@ -639,11 +644,23 @@ mod tests {
             ("item-max = 5\n", ["line 1", "item-max", "1KiB"]),
             (
                 "capacity = 65537\n",
-                ["line 1", "capacity", "expected a multiple of 4KiB, from "],
+                ["line 1", "capacity", "expected at least 159744"],
+            ),
+            (
+                "capacity = 200001\n",
+                [
+                    "line 1",
+                    "capacity",
+                    "(found 200001, expected a multiple of 4KiB)",
+                ],
             ),
             (
                 "capacity = \"16TiB\"\n",
-                ["line 1", "capacity", "found 17592186044416"],
+                [
+                    "line 1",
+                    "capacity",
+                    "(found 17592186044416, expected at most 8TiB)",
+                ],
             ),
             (
                 "engine = \"tiny\"\ncapacity = \"1GiB\"\n",

@@ -252,7 +252,9 @@ impl FromStr for Size {
             _ => return Err(wrong()),
         };
         let number: u64 = digits.parse().map_err(|_| wrong())?;
-        let bytes = number.checked_mul(1 << shift).ok_or_else(wrong)?;
+        let bytes = number
+            .checked_mul(1 << shift)
+            .ok_or_else(|| format!("`{text}` does not fit in 64 bits"))?;
         Ok(Self(bytes))
     }
 }

@@ -752,14 +752,22 @@ pub fn prefetch(address: *const u8) {
     let _ = address;
 }
 
+/// Largest capacity of a map: a process has twice as many addresses on x86-64.
+const CAPACITY_MAX: u64 = 1 << 46;
+
 /// Refuses a capacity the map could never have.
 pub(crate) fn check_capacity(capacity: u64) -> Result<()> {
-    if capacity == 0 || !capacity.is_multiple_of(4096) || capacity > 1 << 46 {
+    if capacity > CAPACITY_MAX {
+        let (found, most) = crate::error::sizes(capacity, CAPACITY_MAX);
+        return Err(Error::new(Kind::Invalid, "the capacity is too large")
+            .found(found, format!("at most {most}")));
+    }
+    if capacity == 0 || !capacity.is_multiple_of(4096) {
         return Err(Error::new(
             Kind::Invalid,
             "the capacity of a map is a multiple of 4 KiB",
         )
-        .found(capacity, "4096 to 2^46"));
+        .found(capacity, "4096 or more"));
     }
     Ok(())
 }
