@@ -75,7 +75,9 @@ impl Server {
                 Address::Tcp(address) => drop(listeners.tcp_later(*address, false)?),
                 Address::Tls(address) => drop(listeners.tcp_later(*address, true)?),
                 Address::Udp(address) => drop(listeners.udp(*address)?),
-                Address::Unix(path) => listeners.unix_later(path, config.unix_mode)?,
+                Address::Unix(path) => listeners
+                    .unix_later(path, config.unix_mode)
+                    .map_err(|error| not_a_socket(error, &config.listen_said))?,
             }
         }
         if let Some(address) = config.metrics {
@@ -122,7 +124,7 @@ impl Server {
                     ..usual
                 };
                 let db = HashDb::open_or_create(&path, &options)
-                    .map_err(|error| in_use(error, &path))?;
+                    .map_err(|error| too_small(in_use(error, &path), &path, config))?;
                 warn_of_damage(&db);
                 Arc::clone(hash.insert(Arc::new(db))) as _
             }
@@ -373,6 +375,25 @@ fn in_use(error: Error, path: &Path) -> Error {
     Error::new(Kind::Locked, "another process has the data open")
         .at(path)
         .remedy("stop it, or give this server another folder by --data")
+}
+
+/// Names what states a capacity that the file's segments do not fit in. Those of a file that is there cannot be chosen anew.
+fn too_small(error: Error, path: &Path, config: &Config) -> Error {
+    if error.kind() != Kind::Invalid || !error.what().starts_with("the capacity is too small") {
+        return error;
+    }
+    let said = &config.capacity_said;
+    error
+        .at(path)
+        .remedy(format!("state a larger capacity ({said})"))
+}
+
+/// Names what states the path of a unix socket where something else is.
+fn not_a_socket(error: Error, said: &str) -> Error {
+    match error.kind() {
+        Kind::Invalid => error.remedy(format!("remove the file, or state another path ({said})")),
+        _ => error,
+    }
 }
 
 #[cfg(test)]

@@ -292,3 +292,43 @@ fn a_capacity_that_is_too_large_is_refused_with_the_largest() {
     );
     assert!(place.names().is_empty());
 }
+/// It advised smaller segments, of a file that has those it has, and did not name where the capacity is stated.
+#[test]
+fn a_server_that_cannot_open_what_is_there_names_the_key_or_the_option() {
+    let place = Place::new();
+    std::fs::create_dir_all(place.path("d")).expect("a folder");
+    place
+        .run(&["create", "d/records.azh", "--segment-size", "1MiB"])
+        .ok();
+    place.write("plain", "");
+    place.write(
+        "c.toml",
+        "data = \"d\"\nlisten = [\"127.0.0.1:0\"]\ncapacity = \"256KiB\"\n",
+    );
+    place.write("u.toml", "data = \"d\"\n\nlisten = [\"unix:plain\"]\n");
+    for (arguments, ends) in [
+        (
+            &["--config", "c.toml"][..],
+            "; state a larger capacity (c.toml line 3: capacity)",
+        ),
+        (
+            &["--config", "c.toml", "--capacity", "260KiB"],
+            "; state a larger capacity (--capacity)",
+        ),
+        (
+            &["--config", "u.toml"],
+            "; remove the file, or state another path (u.toml line 3: listen)",
+        ),
+        (
+            &["--config", "c.toml", "--listen", "unix:plain"],
+            "; remove the file, or state another path (--listen)",
+        ),
+    ] {
+        let error = place.run(&[&["serve"], arguments].concat()).error(3);
+        assert!(error.ends_with(ends), "{arguments:?}: {error}");
+    }
+    let error = place
+        .run(&["set", "d/records.azh", "a", "b", "--capacity", "256KiB"])
+        .error(3);
+    assert!(error.ends_with("; raise the capacity"), "{error}");
+}

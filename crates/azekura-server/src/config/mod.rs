@@ -65,6 +65,10 @@ pub struct Config {
     pub item_max: u64,
     /// What connections may take.
     pub limits: Limits,
+    /// Where it was said how large the file may become, for messages: the line of a file, or the flag.
+    pub capacity_said: String,
+    /// Where it was said where clients come.
+    pub listen_said: String,
     /// Where figures are asked for by HTTP.
     pub metrics: Option<SocketAddr>,
     /// The form of events.
@@ -104,11 +108,16 @@ pub struct Reloaded {
 struct Source<'s> {
     path: &'s Path,
     text: &'s str,
+    /// Keys that flags say, so that what the file says of them does not hold.
+    replaced: Vec<String>,
 }
 
 impl Source<'_> {
     /// The line that says `key`.
     fn line(&self, key: &str) -> Option<usize> {
+        if self.replaced.iter().any(|replaced| replaced == key) {
+            return None;
+        }
         let says = |line: &str| {
             line.split_once('=')
                 .is_some_and(|(name, _)| name.trim().trim_matches('"') == key)
@@ -155,7 +164,13 @@ impl Config {
                 ))
                 .remedy("`azekura serve --help` lists what may be said")
         })?;
-        Self::new(flags.over(said), Some(&Source { path, text }))
+        let replaced = flags.keys();
+        let source = Source {
+            path,
+            text,
+            replaced,
+        };
+        Self::new(flags.over(said), Some(&source))
     }
 
     fn new(said: Said, source: Option<&Source<'_>>) -> Result<Self> {
@@ -178,6 +193,8 @@ impl Config {
             capacity: judge.capacity(engine, &said)?,
             item_max,
             limits: judge.limits(threads, item_max, memory_max, &said)?,
+            capacity_said: judge.place_of("capacity"),
+            listen_said: judge.place_of("listen"),
             metrics: said.metrics.map(|host| host.0),
             log: said.log.unwrap_or(Form::Text),
             log_level: said.log_level.unwrap_or(Level::Info),
@@ -294,13 +311,18 @@ impl Config {
 struct Judge<'s>(Option<&'s Source<'s>>);
 
 impl Judge<'_> {
-    fn fail(&self, key: &str, found: &dyn fmt::Display, allowed: &str) -> Error {
+    /// Where `key` was said.
+    fn place_of(&self, key: &str) -> String {
         // A flag of this name is what was said if the file does not say it.
         let line = self.0.and_then(|source| Some((source, source.line(key)?)));
-        let at = match line {
+        match line {
             Some((source, line)) => format!("{} line {line}: {key}", source.path.display()),
             None => format!("--{key}"),
-        };
+        }
+    }
+
+    fn fail(&self, key: &str, found: &dyn fmt::Display, allowed: &str) -> Error {
+        let at = self.place_of(key);
         Error::new(Kind::Invalid, format!("{at} is not allowed")).found(found, allowed)
     }
 

@@ -361,3 +361,9 @@ over! {
     data listen engine threads durability sync_interval memory_max capacity item_max connections_max connections_per_address operator operator_connections idle_s stall_s grace_s buffers_max slow_ms metrics log log_level passwords
     certificate key client_authority unix_mode shutdown flush dump
 }
+            /// The keys that are said.
+            pub(super) fn keys(&self) -> Vec<String> {
+                let keys = [$(self.$field.is_some().then_some(stringify!($field))),*];
+                keys.into_iter().flatten().map(|key| key.replace('_', "-")).collect()
+            }
+

@@ -173,7 +173,8 @@ impl HashDb {
             }
             other => other?,
         };
-        check_holds(options.capacity, geometry.segment_size())?;
+        check_holds(options.capacity, geometry.segment_size())
+            .map_err(|error| error.at(storage.path()).remedy("raise the capacity"))?;
         storage.resize(size.max(geometry.offset_of(segments as u32)))?;
         let log = open_log(&storage, geometry, options)?;
         log.segments().begin_adoption(segments as u32);
@@ -476,7 +477,6 @@ pub(super) fn read_super(storage: &dyn Storage) -> Result<(u64, Super)> {
     Ok((block.sequence, payload))
 }
 
-/// The bytes of both slots, or what the file has of them: one that cannot be read is zeros, and the reason is reported.
 /// What to do about a file that begins with `head`, and is another engine's.
 fn other_file(error: Error, head: &[u8]) -> Error {
     let is = |engine| Superblock::current(head, engine).is_ok();
@@ -489,6 +489,7 @@ fn other_file(error: Error, head: &[u8]) -> Error {
     }
 }
 
+/// The bytes of both slots, or what the file has of them: one that cannot be read is zeros, and the reason is reported.
 fn read_slots(storage: &dyn Storage) -> Result<(Vec<u8>, Option<Error>)> {
     let size = storage.size()?.min(superblock::SIZE);
     let mut head = vec![0; size as usize];
