@@ -5,7 +5,7 @@
 //! may take for ever. It does not know what is asked.
 
 use std::io::{BufRead as _, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -92,18 +92,18 @@ impl Server {
             .remedy("leave out --authority and --certificate, or say tls: before the address"));
         }
         let describe = |e: std::io::Error| {
-            if e.kind() == std::io::ErrorKind::InvalidInput {
-                return Error::new(Kind::Invalid, "no address of a server")
-                    .found(&self.address, "HOST:PORT, tls:HOST:PORT or unix:PATH");
-            }
             Error::io(format!("cannot connect to {}", self.address), e)
                 .remedy("start a server by `azekura serve`, or name it by --address")
         };
-        let tcp = |address: &str| {
-            let stream = TcpStream::connect(address)?;
-            stream.set_read_timeout(Some(PATIENCE))?;
-            stream.set_write_timeout(Some(PATIENCE))?;
-            Ok(stream)
+        let tcp = |address: &str| -> Result<TcpStream> {
+            let addresses = self.resolve(address)?;
+            let connect = || {
+                let stream = TcpStream::connect(&addresses[..])?;
+                stream.set_read_timeout(Some(PATIENCE))?;
+                stream.set_write_timeout(Some(PATIENCE))?;
+                Ok(stream)
+            };
+            connect().map_err(describe)
         };
         if let Some(path) = self.address.strip_prefix("unix:") {
             let stream = UnixStream::connect(path).map_err(describe)?;
@@ -112,17 +112,44 @@ impl Server {
             return Ok(Box::new(stream));
         }
         let Some(address) = self.address.strip_prefix("tls:") else {
-            return Ok(Box::new(tcp(&self.address).map_err(describe)?));
+            return Ok(Box::new(tcp(&self.address)?));
         };
         let trust = Trust::new(
             address,
             self.authority.as_deref(),
             self.certificate.as_deref().zip(self.private_key.as_deref()),
         )?;
-        let mut stream = tcp(address).map_err(describe)?;
+        let mut stream = tcp(address)?;
         // Whom it talks to is known before anything is said.
         let cipher = trust.greet(&mut stream)?;
         Ok(Box::new(StreamOwned::new(cipher, stream)))
+    }
+}
+
+impl Server {
+    /// The addresses that `address`, of TCP, stands for.
+    fn resolve(&self, address: &str) -> Result<Vec<SocketAddr>> {
+        let invalid = || {
+            Error::new(Kind::Invalid, "no address of a server")
+                .found(&self.address, "HOST:PORT, tls:HOST:PORT or unix:PATH")
+        };
+        let (host, port) = address.rsplit_once(':').ok_or_else(invalid)?;
+        let is_number = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+        if host.is_empty() || !is_number {
+            return Err(invalid());
+        }
+        if port.parse::<u16>().is_err() {
+            return Err(
+                Error::new(Kind::Invalid, "the port of --address is out of range")
+                    .found(port, "1 to 65535"),
+            );
+        }
+        let found = address.to_socket_addrs().map_err(|e| match e.kind() {
+            std::io::ErrorKind::InvalidInput => invalid(),
+            _ => Error::io(format!("the host {host} is not found"), e)
+                .remedy("check the host in --address"),
+        });
+        found.map(Iterator::collect)
     }
 }
 
@@ -179,6 +206,13 @@ impl Peer {
             .take(LINE_LEN_MAX)
             .read_until(b'\n', &mut line);
         read.map_err(|error| self.silent(error))?;
+        if line.starts_with(&TLS_ALERT) {
+            return Err(Error::new(
+                Kind::Invalid,
+                format!("{} expects TLS, and was asked without", self.address),
+            )
+            .remedy(format!("use --address tls:{}", self.address)));
+        }
         match line.strip_suffix(b"\n") {
             Some(line) => Ok(line.strip_suffix(b"\r").unwrap_or(line).to_vec()),
             None if line.is_empty() => Err(self.silent(std::io::ErrorKind::UnexpectedEof.into())),
@@ -205,13 +239,6 @@ impl Peer {
                 }
                 _ => return Err(refused(&line)),
             }
-        }
-        if line.starts_with(&TLS_ALERT) {
-            return Err(Error::new(
-                Kind::Invalid,
-                format!("{} expects TLS, and was asked without", self.address),
-            )
-            .remedy(format!("use --address tls:{}", self.address)));
         }
     }
 
@@ -317,7 +344,6 @@ mod tests {
         let expected = "io: there:1 closed the connection without an answer; if the port expects TLS, use --address tls:there:1";
         assert_eq!(error, expected);
     }
-}
 
     /// It was a refusal of seven unprintable bytes.
     #[test]
@@ -341,3 +367,4 @@ mod tests {
         let error = refused(&line).to_string();
         assert!(error.ends_with("aaaa; do this\u{fffd}\")"), "{error}");
     }
+}

@@ -332,3 +332,41 @@ fn a_server_that_cannot_open_what_is_there_names_the_key_or_the_option() {
         .error(3);
     assert!(error.ends_with("; raise the capacity"), "{error}");
 }
+/// Both were no address.
+#[test]
+fn a_host_that_is_not_found_and_a_port_out_of_range_have_messages_of_their_own() {
+    let place = Place::new();
+    for (address, words) in [
+        (
+            "127.0.0.1:70000",
+            "the port of `127.0.0.1:70000` is not from 0 to 65535",
+        ),
+        (
+            "nowhere.invalid:1",
+            "the host of `nowhere.invalid:1` is not found: ",
+        ),
+        (
+            "nowhere",
+            "`nowhere` is no address: HOST:PORT, tls:HOST:PORT, ",
+        ),
+    ] {
+        let ran = place.run(&["serve", "--listen", address]);
+        assert!(ran.code == 2 && ran.err.contains(words), "{ran:?}");
+    }
+    let ask = |address: &str, code| {
+        place
+            .run(&["client", "--address", address, "version"])
+            .error(code)
+    };
+    assert_eq!(
+        ask("127.0.0.1:70000", 3),
+        "invalid: the port of --address is out of range (found 70000, expected 1 to 65535)"
+    );
+    let error = ask("nowhere.invalid:1", 9);
+    assert!(
+        error.starts_with("io: the host nowhere.invalid is not found: "),
+        "{error}"
+    );
+    assert!(error.ends_with("; check the host in --address"), "{error}");
+    assert!(place.names().is_empty());
+}

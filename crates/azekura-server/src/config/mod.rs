@@ -113,7 +113,7 @@ struct Source<'s> {
 }
 
 impl Source<'_> {
-    /// The line that says `key`.
+    /// The line that says `key`, if that holds.
     fn line(&self, key: &str) -> Option<usize> {
         if self.replaced.iter().any(|replaced| replaced == key) {
             return None;
@@ -157,10 +157,12 @@ impl Config {
             Error::new(Kind::Invalid, "the configuration is not understood")
                 .at(path)
                 .detail(format!(
-                    "line {}: {}: {}",
+                    "line {}: {}",
                     line + 1,
-                    key.unwrap_or_default().trim(),
-                    in_words(&error.message().replace('\n', " "))
+                    of_key(
+                        key.unwrap_or_default().trim(),
+                        &error.message().replace('\n', " ")
+                    )
                 ))
                 .remedy("`azekura serve --help` lists what may be said")
         })?;
@@ -191,10 +193,10 @@ impl Config {
             sync_interval_ms: said.sync_interval.unwrap_or(0),
             memory_max,
             capacity: judge.capacity(engine, &said)?,
-            item_max,
-            limits: judge.limits(threads, item_max, memory_max, &said)?,
             capacity_said: judge.place_of("capacity"),
             listen_said: judge.place_of("listen"),
+            item_max,
+            limits: judge.limits(threads, item_max, memory_max, &said)?,
             metrics: said.metrics.map(|host| host.0),
             log: said.log.unwrap_or(Form::Text),
             log_level: said.log_level.unwrap_or(Level::Info),
@@ -546,6 +548,26 @@ impl Judge<'_> {
     }
 }
 
+/// A form that a value may be expected to have.
+const LIST: &str = "a list in brackets";
+
+/// What a reader of the file complains of at a key; of a list with its form.
+fn of_key(key: &str, message: &str) -> String {
+    let words = in_words(message);
+    let one = match key {
+        "listen" => "127.0.0.1:11211",
+        "operator" => "10.0.0.7",
+        _ => return format!("{key}: {words}"),
+    };
+    if words.ends_with(LIST) {
+        return format!("{key}: {words}: {key} = [\"{one}\"]");
+    }
+    if words == "invalid IP address syntax" {
+        return format!("{key}: each is an IP address without a port: {key} = [\"{one}\"]");
+    }
+    format!("{key}: {words}")
+}
+
 /// What a reader of the file complains of, in words of those who write it.
 fn in_words(message: &str) -> String {
     if message.starts_with("string values must be quoted") {
@@ -563,7 +585,7 @@ fn in_words(message: &str) -> String {
             "u64" | "usize" => "a number without a sign or a fraction",
             "a boolean" => "true or false",
             "a string" | "path string" => "a text in quotes",
-            "a sequence" => "a list in brackets",
+            "a sequence" => LIST,
             other => other,
         },
     );
@@ -697,6 +719,38 @@ mod tests {
                 ["line 1", "connections-per-address", "at least 1"],
             ),
             ("operator = [\"here\"]\n", ["line 1", "operator", "IP"]),
+            (
+                "operator = \"10.1.2.3\"\n",
+                [
+                    "line 1: operator: found the text",
+                    "expected a list in brackets: ",
+                    "operator = [\"10.0.0.7\"]",
+                ],
+            ),
+            (
+                "listen = 11211\n",
+                [
+                    "line 1: listen: found the number",
+                    "expected a list in brackets: ",
+                    "listen = [\"127.0.0.1:11211\"]",
+                ],
+            ),
+            (
+                "listen = [\"127.0.0.1:70000\"]\n",
+                [
+                    "line 1",
+                    "listen",
+                    "the port of `127.0.0.1:70000` is not from 0 to 65535",
+                ],
+            ),
+            (
+                "metrics = \"nowhere.invalid:80\"\n",
+                [
+                    "line 1",
+                    "metrics",
+                    "the host of `nowhere.invalid:80` is not found: ",
+                ],
+            ),
             ("item-max = \"5 MB\"\n", ["line 1", "item-max", "KiB"]),
             (
                 "threads = 2\nitem-max = \"64MiB\"\nbuffers-max = \"128MiB\"\n",

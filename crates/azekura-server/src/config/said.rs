@@ -300,15 +300,50 @@ impl FromStr for Address {
             Some(("udp", rest)) => (Self::Udp, rest),
             _ => (Self::Tcp, text),
         };
-        let allowed = "HOST:PORT, tls:HOST:PORT, udp:HOST:PORT or unix:PATH";
         resolve(rest)
             .map(make)
-            .ok_or_else(|| format!("`{text}` is no address: {allowed}"))
+            .map_err(|wrong| wrong.of(text, "HOST:PORT, tls:HOST:PORT, udp:HOST:PORT or unix:PATH"))
     }
 }
 
-fn resolve(text: &str) -> Option<SocketAddr> {
-    text.to_socket_addrs().ok()?.next()
+/// Why a text is no address.
+enum Wrong {
+    /// It is not written as one.
+    Form,
+    /// Its port is a number, and none of a port.
+    Port,
+    /// The name of its host is not found, which the system reports so.
+    Host(String),
+}
+
+impl Wrong {
+    fn of(self, text: &str, allowed: &str) -> String {
+        match self {
+            Self::Form => format!("`{text}` is no address: {allowed}"),
+            Self::Port => format!("the port of `{text}` is not from 0 to 65535"),
+            Self::Host(why) => format!("the host of `{text}` is not found: {why}"),
+        }
+    }
+}
+
+fn resolve(text: &str) -> std::result::Result<SocketAddr, Wrong> {
+    let (host, port) = text.rsplit_once(':').ok_or(Wrong::Form)?;
+    let is_number = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_number || host.is_empty() {
+        return Err(Wrong::Form);
+    }
+    if port.parse::<u16>().is_err() {
+        return Err(Wrong::Port);
+    }
+    let mut found = text.to_socket_addrs().map_err(|error| match error.kind() {
+        std::io::ErrorKind::InvalidInput => Wrong::Form,
+        // No name of a host has a colon.
+        _ if host.contains(':') => Wrong::Form,
+        _ => Wrong::Host(error.to_string()),
+    })?;
+    found
+        .next()
+        .ok_or_else(|| Wrong::Host("it has no address".into()))
 }
 
 impl FromStr for Host {
@@ -316,7 +351,7 @@ impl FromStr for Host {
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
         let found = resolve(text).map(Self);
-        found.ok_or_else(|| format!("`{text}` is no address: HOST:PORT"))
+        found.map_err(|wrong| wrong.of(text, "HOST:PORT"))
     }
 }
 
@@ -348,6 +383,12 @@ impl fmt::Display for Address {
 macro_rules! over {
     ($($field:ident)*) => {
         impl Said {
+            /// The keys that are said.
+            pub(super) fn keys(&self) -> Vec<String> {
+                let keys = [$(self.$field.is_some().then_some(stringify!($field))),*];
+                keys.into_iter().flatten().map(|key| key.replace('_', "-")).collect()
+            }
+
             /// What is said here, and beyond that what `below` says.
             #[must_use]
             pub fn over(self, below: Self) -> Self {
@@ -361,9 +402,3 @@ over! {
     data listen engine threads durability sync_interval memory_max capacity item_max connections_max connections_per_address operator operator_connections idle_s stall_s grace_s buffers_max slow_ms metrics log log_level passwords
     certificate key client_authority unix_mode shutdown flush dump
 }
-            /// The keys that are said.
-            pub(super) fn keys(&self) -> Vec<String> {
-                let keys = [$(self.$field.is_some().then_some(stringify!($field))),*];
-                keys.into_iter().flatten().map(|key| key.replace('_', "-")).collect()
-            }
-
