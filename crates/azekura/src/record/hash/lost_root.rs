@@ -28,8 +28,11 @@
 //! A reader beside a writer does the same. What the writer reuses meanwhile does not verify, and ends consecutive history. It
 //! does not read what the log states after the checkpoint: `recover` does.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
+use std::sync::Arc;
+
+use rapidhash::v3::RapidSecrets;
 
 use super::layout::{ROOT_SEED, Root, Super};
 use super::recover::Replay;
@@ -122,6 +125,52 @@ impl Rest {
                 until: until.to_string(),
             }),
         }
+    }
+}
+
+/// What the log alone states of the time before the checkpoint: for a repair, which decides as an opening does.
+#[derive(Default)]
+pub(super) struct Told {
+    /// Consecutive history, by index and sequence.
+    consecutive: HashSet<(u32, u64)>,
+    /// Before it more may have happened.
+    unknown_before: Option<LogPosition>,
+}
+
+impl Told {
+    /// Reads the segments that are found, for the parts that are not `listed`. Where they cannot be read, nothing is stated.
+    pub(super) fn read(storage: &Arc<dyn Storage>, last: &Super, listed: usize) -> Self {
+        Self::try_read(storage, last, listed).unwrap_or_default()
+    }
+
+    fn try_read(storage: &Arc<dyn Storage>, last: &Super, listed: usize) -> Result<Self> {
+        let (geometry, size) = (last.geometry, storage.size()?);
+        let map = storage.map(size.next_multiple_of(4096).max(4096))?;
+        let log = Log::new(Arc::clone(storage), map, geometry)?;
+        let count = size.saturating_sub(geometry.offset_of(0)) >> geometry.shift;
+        log.segments().begin_adoption(count as u32);
+        let found = History::find(&log, last, count as u32);
+        for segment in &found.segments {
+            log.segments().adopt(*segment, Use::Log)?;
+        }
+        let mut replay = Replay::new(RapidSecrets::seed(last.hash_seed));
+        let unknown_before = found.replay(&log, last, listed, &mut replay)?;
+        if found.has_twins {
+            return Ok(Self::default());
+        }
+        let consecutive = &found.segments[found.consecutive];
+        Ok(Self {
+            consecutive: consecutive.iter().map(|s| (s.index, s.sequence)).collect(),
+            unknown_before,
+        })
+    }
+
+    /// Whether all is known that happened up to the checkpoint to the record of a frame in `segment` at `position` (rule 2).
+    pub(super) fn all_after(&self, segment: &Segment, position: LogPosition) -> bool {
+        let is_consecutive = self
+            .consecutive
+            .contains(&(segment.index, segment.sequence));
+        is_consecutive && self.unknown_before.is_none_or(|at| position >= at)
     }
 }
 

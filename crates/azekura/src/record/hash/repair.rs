@@ -9,7 +9,8 @@
 //! For stripes whose image is whole, frames before P count only if the image points to them. For the others the
 //! frames are all there is; cleaning has dropped old removals, so a record that was removed before P may come
 //! back. And what is lost behind P may have been a later value, or the removal, of any record before it. Such records
-//! are *doubtful*: they are counted, and named with place and reason. A record of which one bit is wrong (`log::damaged`) is not
+//! are *doubtful*: they are counted, and named with place and reason. Where the root is lost, records of the parts that it stated
+//! are doubtful where opening finds them so (`lost_root`, rules 2 and 3): none, if the log is whole since it began. A record of which one bit is wrong (`log::damaged`) is not
 //! lost: it is brought over with the bit that its checksum asks for, and it alone is in doubt. Of a record whose value alone is
 //! damaged the key is known: an older value of it that is found is brought over, in doubt. What is lost is reported place by
 //! place. Both lists are bounded; the counts are of all.
@@ -23,7 +24,7 @@ use std::sync::Arc;
 use rapidhash::v3::RapidSecrets;
 
 use super::layout::{Image, Super};
-use super::lost_root::Rest;
+use super::lost_root::{Rest, Told};
 use super::open::{read_root, read_super};
 use super::salvage::{all_of, find_segments, or_never_written, salvage};
 use super::{Core, HashDb, Options, value};
@@ -286,12 +287,13 @@ pub fn repair_storage(
     let mut last = last.clone();
     last.durable = last.durable.max(log.mark().unwrap_or_default().durable);
     let last = &last;
-    let (root, listed) = match read_root(storage.as_ref(), last) {
-        Ok(root) => (root, STRIPES),
+    let (root, listed, told) = match read_root(storage.as_ref(), last) {
+        Ok(root) => (root, STRIPES, Told::default()),
         Err(error) => {
             report.lose_to(error);
             let rest = Rest::read(storage.as_ref(), last);
-            (rest.root, rest.listed)
+            let told = Told::read(storage, last, rest.listed);
+            (rest.root, rest.listed, told)
         }
     };
     let known = Known::read(storage.as_ref(), last, &root.images[..listed], report);
@@ -314,11 +316,13 @@ pub fn repair_storage(
             &mut |position, address, frame, standing| {
                 let stripe = Hash::of_key(frame.key, &secrets).stripe();
                 let before = position < last.start.position();
+                // Of a part that the root states, the log is not asked: an opening does not either.
+                let is_known = stripe >= listed && told.all_after(segment, position);
                 newest.note(
                     position,
                     address,
                     (frame, standing),
-                    before,
+                    (before, is_known),
                     known.of(stripe),
                 );
             },
@@ -452,13 +456,14 @@ struct Found {
 }
 
 impl Newest {
-    /// Notes a frame. `before`: it stands before P, and `places` are those that were there at P, if that is known.
+    /// Notes a frame. `before`: it stands before P, and `places` are those that were there at P, if that is known. `is_known`: the
+    /// log states all that happened after it up to P.
     fn note(
         &mut self,
         position: LogPosition,
         address: Address,
         (frame, (standing, is_part)): (&Frame<'_>, (Standing, bool)),
-        before: bool,
+        (before, is_known): (bool, bool),
         places: Option<&[u64]>,
     ) {
         if frame.header.kind == FrameKind::Clear {
@@ -485,7 +490,7 @@ impl Newest {
                 Some(Doubt::Corrected)
             } else if is_part {
                 Some(Doubt::PartOfBatch)
-            } else if before && places.is_none() {
+            } else if before && places.is_none() && !is_known {
                 Some(Doubt::IndexLost)
             } else {
                 None

@@ -6,6 +6,7 @@
 use super::super::layout::Super;
 use super::super::open::read_super;
 use super::*;
+use crate::damage::Affects;
 
 fn key(n: u32) -> Vec<u8> {
     format!("key-{n:05}").into_bytes()
@@ -83,13 +84,35 @@ fn records_before_a_part_of_the_log_that_is_lost_are_named_with_its_place() {
     assert_eq!((report.doubtful, report.doubted), (50, doubted));
 }
 
+/// What opening states of damage.
+fn affected(bytes: &[u8]) -> Vec<Affects> {
+    let db = HashDb::open_on(opened(bytes).0, &small()).unwrap();
+    let damage = db.damage();
+    damage.into_iter().map(|damage| damage.affects).collect()
+}
+
+/// Opening stated that no record was affected, and a repair named each as in doubt.
 #[test]
-fn records_of_which_the_index_is_lost_are_named_a_thousand_of_them_and_the_rest_counted() {
+fn without_a_root_a_repair_doubts_no_record_where_the_log_is_whole_since_it_began() {
     let mut bytes = killed(1200, 1200);
     let root = opened(&bytes).1.root.unwrap();
     bytes[root.offset as usize..(root.offset + root.len) as usize].fill(0);
     let report = repaired(&bytes);
+    assert_eq!((report.doubtful, report.losses), (0, 1));
+    assert_eq!(affected(&bytes), [Affects::Nothing]);
+}
+
+#[test]
+fn records_of_which_the_index_is_lost_are_named_a_thousand_of_them_and_the_rest_counted() {
+    let mut bytes = killed(1201, 1201);
+    let root = opened(&bytes).1.root.unwrap();
+    bytes[root.offset as usize..(root.offset + root.len) as usize].fill(0);
+    // What is lost last before the checkpoint may have removed any record.
+    let at = frame_at(&bytes, 1200) as usize;
+    bytes[at..at + 24].fill(0xa5);
+    let report = repaired(&bytes);
     assert_eq!(report.doubtful, 1200);
+    assert!(affected(&bytes).iter().any(Affects::is_unbounded));
     let named: Vec<_> = report.doubted.iter().map(|doubted| &doubted.key).collect();
     let wanted: Vec<_> = (0..1000).map(key).collect();
     assert_eq!(named, wanted.iter().collect::<Vec<_>>());
@@ -101,11 +124,14 @@ fn records_of_which_the_index_is_lost_are_named_a_thousand_of_them_and_the_rest_
 fn long_keys_in_doubt_do_not_fill_the_memory() {
     let memory = Memory::new(1 << 26).unwrap();
     let db = HashDb::create_on(memory.clone(), &small()).unwrap();
-    for n in 0..4 {
+    for n in 0..5 {
         db.put(&vec![n; 400_000], b"value").unwrap();
     }
     db.checkpoint().unwrap();
     let mut bytes = memory.to_vec();
+    let at = bytes.windows(64).position(|found| found == [4; 64]);
+    let at = at.unwrap();
+    bytes[at - 8..at + 64].fill(0xa5);
     let root = opened(&bytes).1.root.unwrap();
     bytes[root.offset as usize..(root.offset + root.len) as usize].fill(0);
     let report = repaired(&bytes);

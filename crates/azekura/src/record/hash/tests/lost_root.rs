@@ -250,9 +250,41 @@ fn cost(storage: &Arc<dyn Storage>, model: &Model, what: &str) -> Option<u64> {
     Some(failed)
 }
 
+/// Repairs the file, and compares what comes out without a doubt; how much that is. `is_whole`: nothing is damaged but the root, and
+/// so many reads of the open file failed.
+fn judge_repair(
+    storage: &Arc<dyn Storage>,
+    model: &Model,
+    is_whole: Option<u64>,
+    what: &str,
+) -> u64 {
+    let (_, last) = read_super(storage.as_ref()).unwrap();
+    let target = HashDb::create_on(Memory::new(ROOM).unwrap(), &small()).unwrap();
+    let mut report = RepairReport::default();
+    repair_storage(storage, &last, &target, &mut report, &mut |_, _| ()).unwrap();
+    if is_whole == Some(0) {
+        assert_eq!(report.doubtful, 0, "{what}: {report:?}");
+    }
+    if report.doubtful > report.doubted.len() as u64 {
+        return 0;
+    }
+    let doubted: HashSet<&Key> = report.doubted.iter().map(|doubted| &doubted.key).collect();
+    let mut certain = 0;
+    for (key, newest) in model.iter().filter(|(key, _)| !doubted.contains(key)) {
+        let found = target.get(key).unwrap();
+        if is_whole.is_some() || found.is_some() {
+            let name = String::from_utf8_lossy(key);
+            assert_eq!(&found, newest, "{what}: a repair: {name}");
+        }
+        certain += u64::from(found.is_some());
+    }
+    certain
+}
+
 #[test]
 fn a_file_without_its_root_gives_what_is_certain_and_nothing_else() {
     let (mut cases, mut whole, mut asked, mut failed) = (0, 0, 0, 0);
+    let mut certain = 0;
     for file in 0..share(400) {
         let seed = 0x1057 + round_seed() + file;
         let mut random = Random::new(seed);
@@ -287,6 +319,8 @@ fn a_file_without_its_root_gives_what_is_certain_and_nothing_else() {
             let what = format!("seed {seed}, page {page:#x}, way {how}, two {has_two}");
             let cost = cost(&storage, &model, &what);
             assert!(cost.is_some() || has_two, "{what}: it does not open");
+            let is_whole = cost.filter(|_| !has_two && how != 2);
+            certain += judge_repair(&storage, &model, is_whole, &what);
             let db = HashDb::open_on(Arc::clone(&storage), &small());
             let doubts = |db: HashDb| db.damage().iter().any(|of| of.affects.is_unbounded());
             // A page that cannot be read may hold images, too: these are known when they are needed.
@@ -301,8 +335,10 @@ fn a_file_without_its_root_gives_what_is_certain_and_nothing_else() {
     }
     tried_at_least(cases, 400, "damaged pages of roots");
     crate::testkit::tried(&format!(
-        "{cases} damaged roots, {whole} cost nothing, {failed} of {asked} reads failed"
+        "{cases} damaged roots, {whole} cost nothing, {failed} of {asked} reads failed, {certain} records \
+         certain in repairs"
     ));
+    assert!(certain > cases, "{certain} records certain in repairs");
     assert!(whole * 8 >= cases, "{whole} of {cases} cost nothing");
 }
 
