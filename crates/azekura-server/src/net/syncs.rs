@@ -63,7 +63,7 @@ struct State {
 /// What has become of syncs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ended {
-    ended: Ticket,
+    last: Ticket,
     failed: Option<Ticket>,
     displaced: Vec<(Ticket, Ticket)>,
 }
@@ -72,7 +72,7 @@ impl Ended {
     /// Whether the sync of this ticket succeeded; `None`: it has not ended.
     pub(super) fn of(&self, ticket: Ticket) -> Option<bool> {
         let is_displaced = |(first, last): &(Ticket, Ticket)| (*first..=*last).contains(&ticket);
-        (ticket <= self.ended).then(|| {
+        (ticket <= self.last).then(|| {
             self.failed.is_none_or(|failed| ticket < failed)
                 && !self.displaced.iter().any(is_displaced)
         })
@@ -103,7 +103,7 @@ impl Syncs {
     pub(super) fn ended(&self) -> Ended {
         let state = self.lock();
         Ended {
-            ended: state.ended,
+            last: state.ended,
             failed: state.failed,
             displaced: state.displaced.clone(),
         }

@@ -295,15 +295,18 @@ pub(super) fn all_of(sequence: u64) -> Range<LogPosition> {
     first..LogPosition::past(sequence)
 }
 
+/// What is shown a record: where it stands, what is known of it, and whether it is of a batch that may not have been written whole.
+pub(super) type VisitSalvaged<'v> =
+    dyn FnMut(LogPosition, Address, &Frame<'_>, (Standing, bool)) + 'v;
+
 /// Every record of a segment that verifies or is known all the same (`log::damaged`), over holes and damage; `visit` is shown
-/// with each which of both, and whether it is of a batch that may not have been written whole. Of one whose value is lost it is
-/// shown the key.
+/// with each which of both. Of one whose value is lost it is shown the key.
 pub(super) fn salvage(
     log: &Log,
     segment: &Segment,
     last: &Super,
     report: &mut RepairReport,
-    visit: &mut dyn FnMut(LogPosition, Address, &Frame<'_>, (Standing, bool)),
+    visit: &mut VisitSalvaged<'_>,
 ) {
     let room = u64::from(segment.units) << log.geometry().shift;
     let position_of = |at: u64| LogPosition {
