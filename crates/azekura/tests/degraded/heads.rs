@@ -468,12 +468,12 @@ fn a_power_cut_among_long_records_leaves_a_state_of_the_history() {
         for _ in 0..if is_as_synced { 4 } else { 0 } {
             let mut bytes = made.bytes.clone();
             let one_in = *random.choose(&[2, 5, 20]);
-            for page in (0..bytes.len()).step_by(4096) {
+            for (page, bytes) in bytes.chunks_mut(4096).enumerate() {
                 if random.one_in(one_in) {
-                    let until = (page + 4096).min(bytes.len());
-                    for at in page..until {
-                        bytes[at] = before.get(at).copied().unwrap_or(0);
-                    }
+                    let old = before.get(page * 4096..).unwrap_or_default();
+                    let len = old.len().min(bytes.len());
+                    bytes[..len].copy_from_slice(&old[..len]);
+                    bytes[len..].fill(0);
                 }
             }
             let _shown = case(seed, &one_in);

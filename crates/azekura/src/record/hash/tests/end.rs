@@ -448,7 +448,7 @@ fn the_segments_that_frames_take_are_counted_before_they_are_appended() {
         for _ in 0..400 {
             let size = segment_size as usize;
             let max = *random.choose(&[100, size / 3, size / 2 + 40, 3 * size]);
-            let records: Vec<_> = (0..1 + random.index(12))
+            let records: Vec<_> = (0..=random.index(12))
                 .map(|_| {
                     key += 1;
                     let len = 1 + random.index(max);
