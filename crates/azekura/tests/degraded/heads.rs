@@ -11,15 +11,6 @@ use azekura::{Durability, Edit, Engine as _, Persistent as _, Verbs as _};
 
 use super::*;
 
-fn of_segments(segment_size: u64) -> Options {
-    Options {
-        segment_size,
-        background: false,
-        capacity: ROOM,
-        ..Options::default()
-    }
-}
-
 /// A store of which records are put, and remembered.
 struct Putting {
     made: Made,

@@ -46,6 +46,16 @@ const AFFECTED_MAX: u64 = 64;
 
 type Key = Vec<u8>;
 
+/// Of a store without a worker, in segments of this size.
+fn of_segments(segment_size: u64) -> Options {
+    Options {
+        segment_size,
+        background: false,
+        capacity: ROOM,
+        ..Options::default()
+    }
+}
+
 /// Where damaged files are repaired, one after the other.
 struct Repairs {
     damaged: PathBuf,
