@@ -518,7 +518,7 @@ impl Log {
                     continue;
                 }
                 let (seed, room) = self.segments.seed(index).unwrap_or_default();
-                if let Some(behind) = self.resume_after(index, at) {
+                if let Some(behind) = self.end_of_hole(index, at) {
                     self.pad(index, at, behind, seed);
                 } else {
                     let end = Header::new(FrameKind::End, 0, 0, 0).word(seed, at / 8, &[]);

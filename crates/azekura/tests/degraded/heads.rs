@@ -218,6 +218,22 @@ fn a_hole_does_not_take_a_damaged_record_behind_it() {
         let cost = cost(&made, &format!("{len} bytes"), &bytes, None);
         let failed: Vec<Key> = cost.failed.into_iter().collect();
         assert_eq!(failed, [b"record".to_vec()], "{len} bytes");
+        // The hole is filled when the file is opened, and what stands behind it stays.
+        let memory = Memory::from_bytes(&bytes, ROOM).expect("memory");
+        let db = HashDb::open_on(Arc::clone(&memory) as Arc<_>, &made.options).expect("it opens");
+        db.put(b"next", b"value").expect("a put");
+        let again = memory.to_vec();
+        drop(db);
+        for db in [
+            &made.open(&again, None).expect("it opens again") as &dyn Reader,
+            &HashReader::open_on(storage(&again, None)).expect("it opens for reading"),
+        ] {
+            assert!(db.get(b"record").is_err(), "{len} bytes, opened again");
+            assert_eq!(
+                db.get(b"behind").expect("it is read").expect("a record"),
+                b"x"
+            );
+        }
     }
 }
 
