@@ -172,7 +172,11 @@ impl Log {
         let sequence = self.segments.sequence_of(index).unwrap_or_default();
         let unlinked = matches!(self.onward(index, sequence, epoch), Onward::End)
             || self.settled_link(index, sequence) == Link::None;
-        if unlinked && self.is_one_stray_bit(index, at, room) {
+        // Where what stood before it is lost, too, the bit may be all that is left of what followed.
+        if unlinked
+            && !self.is_blanked(index, sequence, at)
+            && self.is_one_stray_bit(index, at, room)
+        {
             return Look::End;
         }
         Look::Unknown(self.resume_after(index, at))

@@ -286,7 +286,7 @@ impl Log {
 
     /// Whether a blank place may be one that was blanked, or that another page was written over: what stood right before it, a
     /// frame or the segment's header, is lost.
-    fn is_blanked(&self, index: u32, sequence: u64, at: u32) -> bool {
+    pub(super) fn is_blanked(&self, index: u32, sequence: u64, at: u32) -> bool {
         if at == super::FIRST_FRAME {
             return self.is_headless(index, sequence);
         }

@@ -6,7 +6,9 @@
 use super::{Address, FIRST_FRAME, Log};
 use crate::error::Result;
 use crate::format::frame::{Frame, FrameKind, Header, INNER, NoFrame};
-use crate::log::damaged::KnownFrame;
+
+/// Places behind a hole that are looked into for a damaged frame: each costs the time to sum 128 KiB some hundred times.
+const LOOKED_INTO_MAX: usize = 64;
 
 /// Why a walk stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,32 +141,59 @@ impl Log {
             .find(|at| self.is_top(index, *at, &mut buf))
     }
 
-    /// Where a hole at `at` ends: at the first frame behind it that verifies, or before that at one that is damaged but for its
-    /// lengths, leads up to it, and is known. `None`: neither is there.
+    /// Where a hole at `at` ends: at the first frame behind it that verifies, or before that at one that is damaged, leads up to it, and
+    /// is known; also at such a one behind which nothing stands any more. `None`: neither is there. What is damaged and not known
+    /// cannot be distinguished from what a thread that died had written.
     pub(super) fn end_of_hole(&self, index: u32, at: u32) -> Option<u32> {
-        let behind = self.resume_after(index, at)?;
-        let leads_there = |from: &u32| {
-            let len = behind - from;
-            let is_as_long = |of: &KnownFrame| of.len == len;
-            self.len_claimed(index, *from) == Some(len as usize)
-                && self
-                    .known_frame(index, *from)
-                    .is_some_and(|of| is_as_long(&of))
-        };
-        let damaged = (at + 8..behind).step_by(8).find(leads_there);
-        Some(damaged.unwrap_or(behind))
+        let (_, room) = self.segments.seed(index)?;
+        if room > self.geometry.segment_size() {
+            return None;
+        }
+        let whole = self.resume_after(index, at);
+        let end = whole.unwrap_or_else(|| self.end_of_bytes(index, at, room as u32));
+        let damaged = (at + 8..end)
+            .step_by(8)
+            .filter(|from| self.may_lead(index, *from, end - from))
+            .take(LOOKED_INTO_MAX)
+            .find(|from| {
+                let frame = self.known_frame(index, *from);
+                frame.is_some_and(|frame| frame.len == end - from)
+            });
+        damaged.or(whole)
     }
 
-    /// How long the frame at `at` is by its lengths, whether or not it verifies.
-    fn len_claimed(&self, index: u32, at: u32) -> Option<usize> {
-        let offset = self.address(index, at).offset();
-        let header = Header::of_word(self.map.load_u64(offset))?;
-        let header = if header.is_long() {
-            header.with_lens(self.map.load_u64(offset + 8))
+    /// Where the last word stands that is not zero, from `at` on in a segment of so much room: behind it.
+    fn end_of_bytes(&self, index: u32, at: u32, room: u32) -> u32 {
+        let is_set = |from: &u32| self.map.load_u64(self.address(index, *from).offset()) != 0;
+        let last = (at..room).step_by(8).rev().find(is_set);
+        last.map_or(at, |from| from + 8)
+    }
+
+    /// Whether the lengths at `from` state a frame of `len` bytes, or do but for one bit.
+    fn may_lead(&self, index: u32, from: u32, len: u32) -> bool {
+        let offset = self.address(index, from).offset();
+        let word = self.map.load_u64(offset);
+        if word == 0 {
+            return false;
+        }
+        let lens = if len >= 16 {
+            self.map.load_u64(offset + 8)
         } else {
-            header
+            0
         };
-        Some(header.frame_len())
+        let states = |word: u64, lens: u64| {
+            let header = Header::of_word(word).map(|header| {
+                if header.is_long() {
+                    header.with_lens(lens)
+                } else {
+                    header
+                }
+            });
+            header.is_some_and(|header| header.frame_len() == len as usize)
+        };
+        states(word, lens)
+            || (32..64).any(|bit| states(word ^ 1 << bit, lens))
+            || (0..64).any(|bit| states(word, lens ^ 1 << bit))
     }
 
     /// Whether a frame that stands by itself begins at `at`: its copy verifies, since readers of other processes look, too.

@@ -198,41 +198,95 @@ fn damage_of_a_value_that_passes_for_a_bit_of_its_key_is_not_of_another_key() {
     assert_eq!(cost.failed.into_iter().collect::<Vec<_>>(), [key.to_vec()]);
 }
 
-/// A thread died before it published, and the record behind its hole is damaged.
+/// A thread died before it published, and the record of `len` bytes behind its hole is damaged: the bit of its frame, or of its value.
+/// What follows it: a record, nothing, or, where it ends with its segment, the next one.
+fn behind_a_hole(len: usize, bit: Option<usize>, is_followed: bool) -> (Made, Vec<u8>) {
+    let mut store = Putting::new(0, if len > 60_000 { 1 << 20 } else { 64 << 10 });
+    store.put(b"record", b"older");
+    let hole = store.end();
+    // It is not remembered.
+    store.db.put(b"died", &[7; 500]).expect("a put");
+    let at = store.end();
+    let value = Random::new(3).bytes(len);
+    store.put(b"record", &value);
+    if is_followed {
+        store.put(b"behind", b"x");
+    }
+    let made = store.killed();
+    let mut bytes = made.bytes.clone();
+    bytes[hole..hole + 8].fill(0);
+    let value_bit = (bytes.windows(32).position(|of| of == &value[..32]))
+        .map(|begins| (begins - at + 30) * 8 + 3);
+    let bit = bit.or(value_bit).expect("values are stored as they are");
+    bytes[at + bit / 8] ^= 1 << (bit % 8);
+    (made, bytes)
+}
+
+/// Judges a file of which the record "record" is damaged, opened, and opened again after the next kill.
+fn judge_behind_a_hole(made: &Made, bytes: &[u8], what: &str) {
+    let cost = cost(made, what, bytes, None);
+    assert!(
+        cost.failed.contains(&b"record".to_vec()),
+        "{what}: {cost:?}"
+    );
+    // The hole is filled when the file is opened, and what stands behind it stays.
+    let memory = Memory::from_bytes(bytes, ROOM).expect("memory");
+    let db = HashDb::open_on(Arc::clone(&memory) as Arc<_>, &made.options).expect("it opens");
+    let _read_only = db.put(b"next", b"value");
+    let again = memory.to_vec();
+    drop(db);
+    for db in [
+        &made.open(&again, None).expect("it opens again") as &dyn Reader,
+        &HashReader::open_on(storage(&again, None)).expect("it opens for reading"),
+    ] {
+        assert!(db.get(b"record").is_err(), "{what}, opened again");
+    }
+}
+
 #[test]
 fn a_hole_does_not_take_a_damaged_record_behind_it() {
-    for len in [40, 3000, 70_000] {
-        let mut store = Putting::new(0, 1 << 20);
-        store.put(b"record", b"older");
-        let hole = store.end();
-        // It is not remembered.
-        store.db.put(b"died", &[7; 500]).expect("a put");
-        let value = Random::new(3).bytes(len);
-        store.put(b"record", &value);
-        store.put(b"behind", b"x");
-        let made = store.killed();
-        let mut bytes = made.bytes.clone();
-        bytes[hole..hole + 8].fill(0);
-        let at = bytes.windows(32).position(|of| of == &value[..32]);
-        bytes[at.expect("values are stored as they are") + 30] ^= 1;
-        let cost = cost(&made, &format!("{len} bytes"), &bytes, None);
-        let failed: Vec<Key> = cost.failed.into_iter().collect();
-        assert_eq!(failed, [b"record".to_vec()], "{len} bytes");
-        // The hole is filled when the file is opened, and what stands behind it stays.
-        let memory = Memory::from_bytes(&bytes, ROOM).expect("memory");
-        let db = HashDb::open_on(Arc::clone(&memory) as Arc<_>, &made.options).expect("it opens");
-        db.put(b"next", b"value").expect("a put");
-        let again = memory.to_vec();
-        drop(db);
-        for db in [
-            &made.open(&again, None).expect("it opens again") as &dyn Reader,
-            &HashReader::open_on(storage(&again, None)).expect("it opens for reading"),
-        ] {
-            assert!(db.get(b"record").is_err(), "{len} bytes, opened again");
-            assert_eq!(
-                db.get(b"behind").expect("it is read").expect("a record"),
-                b"x"
-            );
+    // The longest one ends with its segment.
+    let whole = (64 << 10) - 64 - 24 - 512 - 16;
+    for len in [40, 3000, 70_000, whole] {
+        for is_followed in [true, false] {
+            let what = format!("{len} bytes, followed {is_followed}");
+            let (made, bytes) = behind_a_hole(len, None, is_followed);
+            judge_behind_a_hole(&made, &bytes, &what);
+        }
+    }
+    // Each bit of the frame's first word.
+    for bit in 0..64 {
+        let (made, bytes) = behind_a_hole(3000, Some(bit), true);
+        judge_behind_a_hole(&made, &bytes, &format!("bit {bit}"));
+    }
+}
+
+/// What blanked the end of the log, and what stood before it, left one bit.
+#[test]
+fn one_bit_behind_a_blanked_record_is_not_the_log_s_end() {
+    for is_before in [true, false] {
+        for bit in [None, Some(100)] {
+            let mut store = Putting::new(0, 1 << 20);
+            store.put(b"r1", b"old");
+            store.put(b"last before", b"value");
+            if is_before {
+                store.db.checkpoint().expect("a checkpoint");
+            }
+            let behind = store.end();
+            store.put(b"r1", b"new");
+            store.put(b"fresh", b"first");
+            let until = store.end();
+            let begin = store.db.log().geometry().offset_of(0) as usize;
+            let made = store.killed();
+            let mut bytes = made.bytes.clone();
+            let from = if is_before { behind - 8 } else { begin };
+            bytes[from..until].fill(0);
+            if let Some(more) = bit {
+                bytes[until + more] = 1;
+            }
+            let what = format!("before a checkpoint {is_before}, bit {bit:?}");
+            let cost = cost(&made, &what, &bytes, None);
+            assert!(cost.keys > 1, "{what}: {cost:?}");
         }
     }
 }

@@ -165,6 +165,21 @@ impl Told {
         })
     }
 
+    /// The same, if all of it is among the `segments` that are read, and none of them stands in the place of another; else nothing is
+    /// stated: what was read may not be the newest.
+    pub(super) fn read_in(self, segments: &[Segment]) -> Self {
+        let read: HashSet<_> = segments.iter().map(|s| (s.index, s.sequence)).collect();
+        let place = |segment: &Segment| (segment.index, segment.index + segment.units);
+        let mut places: Vec<_> = segments.iter().map(place).collect();
+        places.sort_unstable();
+        let is_apart = places.windows(2).all(|pair| pair[0].1 <= pair[1].0);
+        if is_apart && self.consecutive.is_subset(&read) {
+            self
+        } else {
+            Self::default()
+        }
+    }
+
     /// Whether all is known that happened up to the checkpoint to the record of a frame in `segment` at `position` (rule 2).
     pub(super) fn all_after(&self, segment: &Segment, position: LogPosition) -> bool {
         let is_consecutive = self

@@ -80,7 +80,9 @@ pub(super) fn find_segments(
     let is_headless = header.is_none_or(|header| header.sequence != from);
     if is_headless || !segments.iter().any(begins) {
         let at = geometry.offset_of(first);
-        if is_blank(storage, at + u64::from(FIRST_FRAME)) {
+        // Another segment is found in its place: its frames are not read.
+        let is_hidden = !segments.iter().any(begins) && segments.iter().any(|s| covers(s, first));
+        if is_hidden || is_blank(storage, at + u64::from(FIRST_FRAME)) {
             let what = format!(
                 "the segment at offset {at:#x}, where the log behind the checkpoint begins, is not there"
             );
@@ -190,9 +192,16 @@ pub(super) fn leave_out_dropped(
     };
     // In the order of sequences: the first one that ends its epoch is the one.
     let mut ended = BTreeMap::new();
+    let start = last.start.sequence();
     for segment in &*segments {
         let of = epoch(segment.sequence);
-        if of < u64::from(last.epoch) && !ended.contains_key(&of) && ends_its_epoch(segment) {
+        // None that stands before the start of the same epoch ended that.
+        let is_before_start = of == epoch(start) && segment.sequence < start;
+        if !is_before_start
+            && of < u64::from(last.epoch)
+            && !ended.contains_key(&of)
+            && ends_its_epoch(segment)
+        {
             ended.insert(of, segment.sequence);
         }
     }

@@ -704,3 +704,58 @@ fn readers_beside_a_writer_are_not_answered_wrongly_while_there_is_no_root() {
     tried_at_least(opened, 1000, "readers beside a writer without a root");
     crate::testkit::tried(&format!("{answered} answered, {refused} refused"));
 }
+
+/// The header of a segment of several units stands over that of another one, so that the log seems to have a segment across others:
+/// a repair that does not read those must not take older records for certain.
+#[test]
+fn a_repair_that_finds_a_segment_over_others_takes_nothing_older_for_certain() {
+    let mut cases = 0;
+    for seed in 0..share(400) {
+        let mut random = Random::new(0xf38 + round_seed() + seed);
+        let memory = Memory::new(ROOM).unwrap();
+        let db = HashDb::create_on(memory.clone(), &small()).unwrap();
+        let mut model = Model::new();
+        let mut put = |key: u64, value: Vec<u8>| {
+            let key = format!("key-{key}").into_bytes();
+            db.put(&key, &value).unwrap();
+            model.insert(key, Some(value));
+        };
+        let changes = 100 + random.below(900);
+        let (units, when) = (2 + random.index(20), random.below(changes));
+        for change in 0..changes {
+            let len = 20 + random.index(300);
+            put(random.below(40), vec![change as u8; len]);
+            if change == when {
+                put(1000, random.bytes(units * 4096 - 500));
+            }
+            if random.one_in(50) {
+                db.checkpoint().unwrap();
+                for _ in 0..20 {
+                    db.maintain().unwrap();
+                }
+            }
+        }
+        db.checkpoint().unwrap();
+        put(1001, b"later".to_vec());
+        let mut bytes = memory.to_vec();
+        drop(db);
+        let root = read_super(memory.as_ref()).unwrap().1.root.unwrap();
+        bytes[root.offset as usize..(root.offset + root.len) as usize].fill(0);
+        let mut places = (16384..bytes.len() - 64).step_by(4096);
+        let is_long = |at: &usize| {
+            let units = u32::from_le_bytes(*bytes[at + 16..].first_chunk().unwrap());
+            bytes[*at..].starts_with(b"azsg") && units > 1
+        };
+        let Some(long) = places.clone().find(is_long) else {
+            continue;
+        };
+        for at in places.by_ref().filter(|at| *at != long) {
+            let mut damaged = bytes.clone();
+            damaged.copy_within(long..long + 64, at);
+            let storage: Arc<dyn Storage> = Memory::from_bytes(&damaged, ROOM).unwrap();
+            judge_repair(&storage, &model, None, &format!("seed {seed}, {at:#x}"));
+            cases += 1;
+        }
+    }
+    tried_at_least(cases, 8000, "segments over others");
+}
