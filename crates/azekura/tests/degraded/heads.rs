@@ -226,7 +226,7 @@ fn behind_a_hole(len: usize, bit: Option<usize>, is_followed: bool) -> (Made, Ve
 fn judge_behind_a_hole(made: &Made, bytes: &[u8], what: &str) {
     let cost = cost(made, what, bytes, None);
     assert!(
-        cost.failed.contains(&b"record".to_vec()),
+        cost.failed.contains(b"record".as_slice()),
         "{what}: {cost:?}"
     );
     // The hole is filled when the file is opened, and what stands behind it stays.
