@@ -265,7 +265,7 @@ impl Space<'_> {
     }
 
     /// Free segments that are not prepared.
-    pub(super) fn others(&self) -> impl Iterator<Item = u32> {
+    pub fn others(&self) -> impl Iterator<Item = u32> {
         let prepared = &self.free.prepared;
         let available = self.free.available.iter().copied();
         available.filter(|index| !prepared.contains(index))

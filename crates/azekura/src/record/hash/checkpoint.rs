@@ -133,7 +133,7 @@ pub(super) struct Load {
 impl Load {
     /// Segments that everything else leaves.
     ///
-    /// With I the bytes of all images, after a checkpoint of a full store runs take at most four thirds of I, since those
+    /// With I the bytes of all images, after a checkpoint runs take at most four thirds of I, since those
     /// that are less than three fourths full are written again if all together hold too little, and two segments for the
     /// run being filled and the one that may be spared; and a root. Until then it takes besides two parts of the images (the
     /// first gives nothing back before it is durable, and the second may begin before readers let go of the first), a run
@@ -334,10 +334,9 @@ impl Core {
         let start = moment.start;
         let changed = stripes.clone();
         stripes.extend(self.stripes_in_sparse_runs(&state, &stripes));
-        if self.log.segments().is_full() {
-            // Run by run, so that each is free as soon as may be.
-            stripes.sort_unstable_by_key(|stripe| state.images[*stripe].extent.offset);
-        }
+        // Run by run, so that each is free as soon as may be, whatever order the last ones left: the store may come to be full
+        // meanwhile.
+        stripes.sort_unstable_by_key(|stripe| state.images[*stripe].extent.offset);
         if let Err(error) =
             self.write_checkpoint(&mut state, moment, (&stripes, &changed), part_len)
         {
@@ -481,12 +480,11 @@ impl Core {
         Ok(())
     }
 
-    /// Stripes to write again so that runs which hold little become free. Of a full store, runs that will hold little
-    /// when the `changed` ones are gone.
+    /// Stripes to write again so that runs become free which will hold little when the `changed` ones are gone: also of a store
+    /// that is not full, since the few that stay may keep all the old runs when it comes to be.
     fn stripes_in_sparse_runs(&self, state: &Checkpoint, changed: &[usize]) -> Vec<usize> {
-        let is_full = self.log.segments().is_full();
         let stays = |stripe: usize| changed.binary_search(&stripe).is_err();
-        let counted = present(&state.images).filter(|(stripe, _)| !is_full || stays(*stripe));
+        let counted = present(&state.images).filter(|(stripe, _)| stays(*stripe));
         let counted = counted
             .map(|(_, extent)| extent)
             .chain(state.root.iter().copied());
