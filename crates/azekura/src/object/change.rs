@@ -28,6 +28,10 @@ use crate::weave::RwLockReadGuard;
 
 /// How often a removal that finds no room in the journal is tried again: others may take what was made for it.
 const REFUSALS_MAX: u32 = 8;
+/// How often a put looks for room that a commit gives back, while others take it, and how often it waits for room in the journal,
+/// which may take long beside a reader that stays.
+pub(super) const ROOM_TRIES: u32 = 64;
+const JOURNAL_TRIES: u32 = 2;
 
 /// One change of a batch.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +50,16 @@ impl Change<'_> {
         }
     }
 }
+
+/// No free run is long enough: whether room waits for a commit which frees it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lack {
+    pub(super) by_sync: bool,
+    pub(super) by_checkpoint: bool,
+}
+
+/// What free room was wanted for.
+pub(super) type Taken<T> = std::result::Result<T, Lack>;
 
 /// An object of a batch, and its put, if it is not removed.
 pub(super) type Part = (ObjectId, Option<Placed>);
@@ -326,35 +340,28 @@ impl Core {
             .remedy(remedy)
     }
 
+    /// Room for an object. While others put as much as is given back, it is tried again whenever something was.
     fn find_room(&self, id: ObjectId, units: u32) -> Result<(Span, u64)> {
-        let (mut is_synced, mut has_checkpoint) = (false, false);
-        for attempt in 0..5 {
+        let (mut has_checkpoint, mut wins) = (false, 0);
+        for _try in 0..ROOM_TRIES {
             match self.take_room(units, Claim::Growth) {
-                Ok(Some(found)) => return Ok(found),
-                Ok(None) if !is_synced && self.is_in_limbo(FreedBy::Sync) => {
-                    self.sync()?;
-                    is_synced = true;
-                }
+                Ok(Ok(found)) => return Ok(found),
+                Ok(Err(Lack { by_sync: true, .. })) => self.sync()?,
                 // Room that a checkpoint frees is there while one is being made, or after one that failed.
-                Ok(None) if !has_checkpoint && self.is_in_limbo(FreedBy::Checkpoint) => {
+                Ok(Err(lack)) if lack.by_checkpoint && !has_checkpoint => {
                     self.make_checkpoint_if_there_is_room()?;
                     has_checkpoint = true;
                 }
-                Ok(None) => break,
+                Ok(Err(_)) => break,
                 // The journal has no room before a checkpoint gives some back.
-                Err(error) if error.kind() == Kind::Full && attempt < 2 => {
+                Err(error) if error.kind() == Kind::Full && wins < JOURNAL_TRIES => {
                     self.win_journal_room(Claim::Growth)?;
+                    wins += 1;
                 }
                 Err(error) => return Err(error),
             }
         }
         Err(self.full(format_args!("object {id}"), u64::from(units)))
-    }
-
-    /// Whether such a commit frees room.
-    pub(super) fn is_in_limbo(&self, freed_by: FreedBy) -> bool {
-        let room = self.room.lock();
-        room.space.limbo().units_within_reach(freed_by) > 0
     }
 
     /// A checkpoint; none if the journal has no room for one.
@@ -365,14 +372,20 @@ impl Core {
         }
     }
 
-    pub(super) fn take_room(&self, units: u32, claim: Claim) -> Result<Option<(Span, u64)>> {
+    /// Takes room, with the sequence of what comes there.
+    pub(super) fn take_room(&self, units: u32, claim: Claim) -> Result<Taken<(Span, u64)>> {
         self.log.healthy()?;
         self.refuse_changes()?;
         self.admit(claim)?;
         let mut room = self.room.lock();
         let sequence = room.sequence;
         let Some(found) = room.space.take(units, sequence)? else {
-            return Ok(None);
+            // At the same moment: what another thread's commit frees right after it would be neither free nor waiting.
+            let waits = |freed_by| room.space.limbo().units_within_reach(freed_by) > 0;
+            return Ok(Err(Lack {
+                by_sync: waits(FreedBy::Sync),
+                by_checkpoint: waits(FreedBy::Checkpoint),
+            }));
         };
         if found.is_in_new_stride()
             && let Some(stride) = room.space.open().cloned()
@@ -383,7 +396,7 @@ impl Core {
         }
         room.next();
         room.under_way.insert(sequence, found.span());
-        Ok(Some((found.span(), sequence)))
+        Ok(Ok((found.span(), sequence)))
     }
 
     /// The last step, as the write went.

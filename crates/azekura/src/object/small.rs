@@ -19,6 +19,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use super::change::{ROOM_TRIES, Taken};
 use super::checkpoint::is_unreadable;
 use super::extent::{self, HEADER_LEN, Header, PIECE, Seal, UNIT};
 use super::id::ObjectId;
@@ -312,19 +313,18 @@ impl Core {
     fn pack(&self, objects: &[Moved]) -> Result<()> {
         // The part that is next stands last.
         let mut parts = vec![objects];
-        let mut is_synced = false;
+        let mut syncs = 0;
         while let Some(part) = parts.pop() {
-            if self.pack_at_once(part)? {
+            let Err(lack) = self.pack_at_once(part)? else {
                 continue;
-            }
+            };
             if part.len() > 1 {
                 let (low, high) = part.split_at(part.len() / 2);
                 parts.extend([high, low]);
-            } else if !is_synced && self.is_in_limbo(FreedBy::Sync) {
-                // What a sync frees is free after one, but for what a snapshot pins. What a checkpoint frees is free after
-                // this one.
+            } else if lack.by_sync && syncs < ROOM_TRIES {
+                // What a sync frees is free after one, unless others take it. What a checkpoint frees is free after this one.
                 self.sync()?;
-                is_synced = true;
+                syncs += 1;
                 parts.push(part);
             } else {
                 return Err(self.full("a pack of small objects", u64::from(units_of(part))));
@@ -333,15 +333,18 @@ impl Core {
         Ok(())
     }
 
-    /// Writes a pack, and has its objects' entries point there. `false`: no free run is that long.
-    fn pack_at_once(&self, objects: &[Moved]) -> Result<bool> {
+    /// Writes a pack, and has its objects' entries point there, if a free run is that long.
+    fn pack_at_once(&self, objects: &[Moved]) -> Result<Taken<()>> {
         let units = units_of(objects);
         // Before there is room that would have to be given back.
         let mut entries = room::vec(objects.len())?;
         let mut buf = self.buffers.take((u64::from(units) * UNIT) as usize)?;
-        let Some((span, sequence)) = self.take_room(units, Claim::Cleaning)? else {
-            self.buffers.give(buf);
-            return Ok(false);
+        let (span, sequence) = match self.take_room(units, Claim::Cleaning)? {
+            Ok(found) => found,
+            Err(lack) => {
+                self.buffers.give(buf);
+                return Ok(Err(lack));
+            }
         };
         let mut at = 0;
         for object in objects {
@@ -390,7 +393,7 @@ impl Core {
         }
         self.room.lock().under_way.remove(&sequence);
         tracing::trace!(live, "packed");
-        result.map(|()| true)
+        result.map(Ok)
     }
 }
 

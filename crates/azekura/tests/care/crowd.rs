@@ -10,11 +10,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use azekura::Kind;
 use azekura::object::{Options, Store};
 use azekura::testkit::configuration::object_options;
 use azekura::testkit::suite::{case, share, tried_at_least, tried_in_rounds};
 use azekura::testkit::{Random, round_seed, tried};
+use azekura::{Durability, Kind};
 
 use super::{id, options, store_with, value};
 
@@ -175,7 +175,7 @@ fn what_threads_see_of_an_object_has_an_order() {
         let seed = round_seed() + seed;
         let options = Options {
             background: seed.is_multiple_of(2),
-            ..object_options(&mut Random::new(!seed), 768 << 10)
+            ..object_options(&mut Random::new(!seed), 2 << 20)
         };
         let _shown = case(seed, &options);
         for of in history(seed, &options, false) {
@@ -277,6 +277,47 @@ fn a_store_at_its_limit_gives_back_what_is_removed_and_takes_as_much_again() {
             "{what}: full {refused} times, {most} of {data} bytes in use"
         ));
     }
+}
+
+/// Threads that put objects again where there is room for one more of each than there are: each finds what the others left,
+/// though another one may have taken it before, more than once.
+#[test]
+fn threads_that_replace_objects_in_the_last_room_are_not_refused() {
+    const THREADS: u64 = 4;
+    let (mut puts, stores) = (0, share(40).max(4));
+    for seed in 0..stores {
+        let mut random = Random::new(round_seed() + seed);
+        let options = Options {
+            background: random.one_in(2),
+            sync_every: None,
+            durability: Durability::Process,
+            ..object_options(&mut random, 1 << 20)
+        };
+        let _shown = case(seed, &options);
+        let (_, store) = store_with(&options);
+        // A group is filled by these, to the last unit.
+        let len = 65_000;
+        let full = (0..).find(|n| {
+            let put = store.put(id(*n), &value(*n, len));
+            put.is_err_and(|error| error.kind() == Kind::Full)
+        });
+        let count = full.unwrap() - THREADS;
+        store.remove_range(id(count), None).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let store = &store;
+                scope.spawn(move || {
+                    let own = (0..count).filter(|n| n % THREADS == thread);
+                    for (version, n) in own.cycle().take(200).enumerate() {
+                        store.put(id(n), &value(version as u64, len)).unwrap();
+                    }
+                });
+            }
+        });
+        store.check_room().unwrap();
+        puts += THREADS * 200;
+    }
+    tried_at_least(puts, 40 * 800, "objects put again in the last room");
 }
 
 /// For the child: the file, and the number of each thread's first operation.
