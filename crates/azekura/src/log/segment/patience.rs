@@ -9,14 +9,14 @@ use crate::weave;
 /// Between one look at what readers hold and the next.
 const TURN: std::time::Duration = std::time::Duration::from_micros(100);
 
-/// So many turns are left. By default about a second: for what is refused otherwise, as a reader that the system does not run for a
-/// while is no reason to refuse.
+/// So many turns are left. By default some seconds: for what is refused otherwise, as a reader that the system does not run for a
+/// while, or that waits for a slow device, is no reason to refuse.
 #[derive(Debug)]
 pub struct Patience(u32);
 
 impl Default for Patience {
     fn default() -> Self {
-        Self(6000)
+        Self(24_000)
     }
 }
 
@@ -29,11 +29,6 @@ impl Patience {
     /// One turn.
     pub(super) fn once() -> Self {
         Self(1)
-    }
-
-    /// Some seconds: for an update that takes no more room than is there, and so should not be refused.
-    pub fn long() -> Self {
-        Self(4 * Self::default().0)
     }
 
     /// Whether all of it was spent in vain.

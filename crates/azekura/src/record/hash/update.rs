@@ -175,25 +175,18 @@ impl Core {
         is_owed: impl Fn() -> bool,
         update: impl Fn() -> Result<()>,
     ) -> Result<()> {
-        let mut patience = None;
+        let mut patience = Patience::default();
         for _ in 0..REFUSALS_MAX {
             match update() {
                 Err(error) if error.kind() == Kind::Full => {
                     let len = len();
-                    let patience = patience.get_or_insert_with(|| {
-                        if is_owed() {
-                            Patience::long()
-                        } else {
-                            Patience::default()
-                        }
-                    });
-                    let won = self.relieve(grows, present(), len, true, patience)?;
+                    let won = self.relieve(grows, present(), len, true, &mut patience)?;
                     if !won {
                         if !is_owed() {
                             break;
                         }
                         let units = len.map_or(1, |len| self.log.units_of(len));
-                        self.bring_together(units, patience)?;
+                        self.bring_together(units, &mut patience)?;
                     }
                 }
                 other => return other,
