@@ -13,6 +13,7 @@ mod end;
 mod headless;
 mod lengths;
 mod lost_root;
+mod relief;
 mod scattered;
 mod synced;
 
