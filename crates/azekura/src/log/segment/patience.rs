@@ -22,7 +22,7 @@ impl Default for Patience {
 
 impl Patience {
     /// Some milliseconds: for readers that are just being held up.
-    pub(super) fn short() -> Self {
+    pub fn short() -> Self {
         Self(50)
     }
 

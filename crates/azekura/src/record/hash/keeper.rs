@@ -147,7 +147,13 @@ impl Core {
             let present = key
                 .filter(|_| grows)
                 .and_then(|(key, hash)| self.place_of(key, hash));
-            self.relieve(grows, present, None, surely, &mut Patience::default())?;
+            // Who is not sure of it waits where it is refused.
+            let mut patience = if surely {
+                Patience::default()
+            } else {
+                Patience::short()
+            };
+            self.relieve(grows, present, None, surely, &mut patience)?;
         }
         Ok(())
     }

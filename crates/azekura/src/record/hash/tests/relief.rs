@@ -15,6 +15,8 @@ fn segment_of(db: &HashDb, key: &[u8]) -> (u32, Option<u64>) {
 /// No free segment has a free neighbour.
 fn part_free_segments(db: &HashDb) {
     let segments = db.core.log.segments();
+    // What others of the process hold up is not to come between.
+    segments.reap_to_the_last();
     while segments.first_free().is_some() {
         let taken = segments.space().take(1, 0, Use::Other, Claim::Checkpoint);
         let index = taken.unwrap();
