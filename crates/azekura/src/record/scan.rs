@@ -1,8 +1,9 @@
 //! Scanning what an index points to: all records in the order of their hashes.
 //!
 //! Since growth keeps the order of hashes, a bookmark stays good for as long as the store lives. The entries of
-//! one chunk are taken at one moment; what is put behind it later is seen, what was put before it is not, and
-//! what was there all along is seen once. It does not know how a record is found at its place.
+//! one chunk are taken one after the other; what is put behind it later is seen, what was put before it is not, and
+//! what was there all along is seen once. A record that is removed and put again meanwhile may stand in a slot that was
+//! taken and in one that is still to come: it is seen once, too. It does not know how a record is found at its place.
 
 use rapidhash::v3::RapidSecrets;
 
@@ -88,30 +89,76 @@ impl Scan<'_> {
         Ok(None)
     }
 
-    /// Entries whose known bits are equal are put in order by all of the hash and the key; damaged ones come
+    /// Entries whose known bits are equal are put in order by all of the hash and the key, one for each key; damaged ones come
     /// first, and are told of when it is their turn.
-    fn order_alike(&self, entries: &mut [(u64, Place)]) -> Result<()> {
-        for alike in entries
-            .chunk_by_mut(|(a, _), (b, _)| a == b)
-            .filter(|alike| alike.len() > 1)
-        {
+    fn order_alike(&self, entries: &mut Vec<(u64, Place)>) -> Result<()> {
+        let are_alike = |pair: &[(u64, Place)]| matches!(pair, [(a, _), (b, _)] if a == b);
+        if !entries.windows(2).any(are_alike) {
+            return Ok(());
+        }
+        let mut ordered = room::vec(entries.len())?;
+        for alike in entries.chunk_by(|(a, _), (b, _)| a == b) {
+            if let [alone] = alike {
+                ordered.push(*alone);
+                continue;
+            }
             let mut keyed = room::vec(alike.len())?;
-            for entry in alike.iter() {
-                let mut keys = (Hash(0), Vec::new());
+            for entry in alike {
+                let mut whose = None;
                 let lent = (self.lend)(entry.1, &mut |key, _| {
-                    keys = (Hash::of_key(key, self.secrets), room::copy(key)?);
+                    whose = Some((Hash::of_key(key, self.secrets), room::copy(key)?));
                     Ok(())
                 });
                 if !lent.as_ref().is_err_and(|e| e.kind() == Kind::Corrupted) {
                     lent?;
                 }
-                keyed.push((keys, *entry));
+                keyed.push((whose, *entry));
             }
             keyed.sort();
-            for (entry, (_, sorted)) in alike.iter_mut().zip(keyed) {
-                *entry = sorted;
+            keyed.dedup_by(|(b, _), (a, _)| a.is_some() && a == b);
+            ordered.extend(keyed.into_iter().map(|(_, entry)| entry));
+        }
+        *entries = ordered;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index::Index;
+
+    /// As if a record had been removed and put again between two looks at the slots of its chunk.
+    #[test]
+    fn a_key_that_two_slots_point_to_is_seen_once() {
+        let index = Index::new().unwrap();
+        let secrets = RapidSecrets::seed(1);
+        let keys: Vec<[u8; 2]> = (0..500u16).map(u16::to_le_bytes).collect();
+        let pin = epoch::pin();
+        for (at, key) in keys.iter().enumerate() {
+            let hash = Hash::of_key(key, &secrets);
+            // Of each tenth key two, at places of which both hold it.
+            for place in 0..if at % 10 == 0 { 2 } else { 1 } {
+                let put = index.lock_to_put(&pin, hash, |_| Ok(None::<()>));
+                let (mut locked, _) = put.unwrap();
+                locked.fill(1 + at as u64 * 2 + place);
             }
         }
-        Ok(())
+        let scan = Scan {
+            index: &index,
+            secrets: &secrets,
+            prefetch: &|_| (),
+            lend: &|place, lent| lent(&keys[(place as usize - 1) / 2], b""),
+        };
+        let mut seen: Vec<Vec<u8>> = Vec::new();
+        let mut visit = |key: &[u8], _: &[u8]| {
+            seen.push(key.to_vec());
+            std::ops::ControlFlow::Continue(())
+        };
+        assert!(scan.run(None, &mut visit, &mut Err).unwrap().is_none());
+        assert_eq!(seen.len(), keys.len());
+        seen.sort();
+        seen.dedup();
+        assert_eq!(seen.len(), keys.len());
     }
 }
