@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 use azekura::io::Storage;
 use azekura::io::memory::Memory;
-use azekura::record::hash::{HashDb, HashReader, Options};
+use azekura::record::hash::{HashDb, HashReader};
+use azekura::testkit::configuration::{Within, hash_options};
 use azekura::testkit::suite::{case, demand, share};
 use azekura::testkit::{Random, round_seed, tried};
 use azekura::{Durability, Engine as _, Persistent as _, Reader as _, Verbs as _};
@@ -19,18 +20,20 @@ use azekura::{Durability, Engine as _, Persistent as _, Reader as _, Verbs as _}
 const ROOM: u64 = 16 << 20;
 const READERS: usize = 12;
 
+/// What a store may be: small segments are used again soon, and all that is put here fits.
+const WITHIN: Within = Within {
+    holds: Some(200 * 232),
+    segment_size_max: 16 << 10,
+    ..Within::bytes(ROOM)
+};
+
 #[test]
 fn readers_that_look_seldom_see_what_is_newest() {
     let (mut answers, mut late) = (0, 0);
     for seed in 0..share(60) {
         let seed = seed + round_seed();
         let mut random = Random::new(seed);
-        let options = Options {
-            segment_size: *random.choose(&[4096, 4096, 16 << 10]),
-            background: false,
-            capacity: ROOM,
-            ..Options::default()
-        };
+        let options = hash_options(&mut Random::new(!seed), &WITHIN);
         let _shown = case(seed, &options);
         let memory = Memory::new(ROOM).expect("memory");
         let storage = || Arc::clone(&memory) as Arc<dyn Storage>;

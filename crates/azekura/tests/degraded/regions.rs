@@ -4,7 +4,7 @@
 //! values. Which they may be is bounded by what stood there (`stands`), key by key. A slot of the superblock costs nothing, since
 //! there are two.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use azekura::Kind;
@@ -12,7 +12,7 @@ use azekura::Persistent as _;
 use azekura::format::superblock::{MAGIC, SLOT_SIZE};
 use azekura::io::Storage;
 use azekura::io::memory::Memory;
-use azekura::record::hash::{HashDb, HashReader, Options};
+use azekura::record::hash::{HashDb, HashReader, Options, RepairReport, repair_storage};
 use azekura::testkit::suite::{demand, share, third, tried_at_least};
 use azekura::testkit::{Random, round_seed, tried};
 
@@ -147,6 +147,62 @@ fn a_repair_of_a_file_that_lost_a_superblock_slot_brings_all_over_and_doubts_not
         repairs += 1;
     }
     demand(repairs, third(12), "repairs of files without a slot");
+}
+
+/// A repair ends, gives no value that was never put, and names each older one; a record that is gone it reports as lost.
+#[test]
+fn a_repair_of_a_file_of_which_a_range_cannot_be_read_takes_nothing_older_for_certain() {
+    let files = third(60);
+    let (mut cases, mut older) = (0, 0);
+    let mut regions = Regions::default();
+    for file in 0..files {
+        let seed = 0x7e10 + round_seed() + file;
+        let made = Made::draw(seed);
+        let stands = Stands::of(&made);
+        let mut random = Random::new(!seed);
+        for _ in 0..9 {
+            let (region, at) = regions.place(&made, &mut random);
+            let from = at & !4095;
+            let to = from + 4096 * random.choose(&[1, 1, 1, 4]);
+            let to = if from < SLOT_SIZE { SLOT_SIZE } else { to };
+            let what = format!("seed {seed}, {from:#x} to {to:#x} of {region}");
+            let options = Options {
+                segment_size: 4096,
+                compression: made.options.compression,
+                background: false,
+                capacity: ROOM,
+                ..Options::default()
+            };
+            let target = HashDb::create_on(Memory::new(ROOM).expect("memory"), &options);
+            let target = target.expect("a new store");
+            let mut report = RepairReport::default();
+            let storage = storage(&made.bytes, Some((from, to)));
+            let last = stands.superblock(&(from..to));
+            repair_storage(&storage, &last, &target, &mut report, &mut |_, _| ())
+                .expect("a repair");
+            let doubted: BTreeSet<&[u8]> = report.doubted.iter().map(|of| &of.key[..]).collect();
+            let is_named =
+                |key: &[u8]| doubted.contains(key) || report.doubtful > report.doubted.len() as u64;
+            for (key, newest) in &made.now {
+                let found = target.get(key).expect("a sound file");
+                if &found == newest {
+                    continue;
+                }
+                let name = String::from_utf8_lossy(key);
+                let Some(value) = found else {
+                    assert!(report.losses > 0, "{what}: {name} is gone: {report:?}");
+                    continue;
+                };
+                let once = made.once.get(key).is_some_and(|of| of.contains(&value));
+                assert!(once && is_named(key), "{what}: {name}, once {once}");
+                older += 1;
+            }
+            cases += 1;
+        }
+    }
+    demand(cases, files * 9, "repairs of files with unreadable ranges");
+    demand(older, files, "older values that they bring over");
+    regions.demand(cases);
 }
 
 /// A range that another program overwrote can be read, so only what the log states shows that a part of it is lost.

@@ -115,7 +115,7 @@ impl<'m> Stands<'m> {
     }
 
     /// The superblock that counts without the range.
-    fn superblock(&self, range: &Range<u64>) -> Super {
+    pub(super) fn superblock(&self, range: &Range<u64>) -> Super {
         let mut head = self.made.bytes[..SIZE as usize].to_vec();
         let end = range.end.min(SIZE) as usize;
         if let Some(lost) = head.get_mut(range.start as usize..end) {

@@ -712,7 +712,7 @@ fn an_object_that_waited_for_a_shared_sync_survives_loss_of_power() {
 /// that have extents of their own are put into the room that they leave, and others sync.
 fn among_sparse_packs(random: &mut Random, keys: u32) -> (Objects, Shape) {
     let mut engine = Objects::draw(random);
-    engine.has_snapshots = false;
+    engine.has_snapshots = random.one_in(2);
     // What the checkpoints need to move the objects of sparse packs, and not much more.
     let data = (u64::from(keys) * 1280) + random.below(2) * (64 << 10);
     let journal = 512 << 10;
