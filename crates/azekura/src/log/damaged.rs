@@ -4,7 +4,8 @@
 //!
 //! 1. *One bit.* If there is exactly one bit whose flip makes the place a frame that verifies (`format::flipped`), and what follows
 //!    that frame is in order, then that frame stood there: its keys are all that is affected. A *clear* is never believed: what
-//!    it would remove is everything.
+//!    it would remove is everything. Nor is blank room behind a frame whose wrong bit is the last that should be set: what
+//!    blanked its end may have blanked the records that followed.
 //! 2. *A value.* If a long frame's head verifies by its own sum ([`Frame::head`]), and what follows the frame is in order, then
 //!    that frame stood there, whatever became of its value: its key is all that is affected. Of a batch each record must
 //!    verify, or be known by one bit or by its head, and no more than 64 be damaged. Blank room behind such a frame is not
@@ -78,6 +79,8 @@ pub struct KnownFrame {
     pub records: Vec<KnownRecord>,
     /// Whether one bit of it was wrong and nothing else; of others only the head is known, and records of a batch.
     pub is_corrected: bool,
+    /// Whether that bit is the last of it that should be set: its end may have been blanked.
+    pub is_cut: bool,
 }
 
 /// A record of a frame that does not verify as a whole.
@@ -161,8 +164,9 @@ pub(super) enum Onward {
 }
 
 impl Log {
-    /// Looks into a place of segment `index` that does not verify; `epoch` is the newest recovery's.
-    pub(super) fn look_into(&self, index: u32, at: u32, epoch: u32) -> Look {
+    /// Looks into a place of segment `index` that does not verify; `epoch` is the newest recovery's; `is_synced`: something was
+    /// published there.
+    pub(super) fn look_into(&self, index: u32, at: u32, epoch: u32, is_synced: bool) -> Look {
         let Some((_, room)) = self.segments.seed(index) else {
             return Look::Unknown(None);
         };
@@ -173,9 +177,11 @@ impl Log {
         let unlinked = matches!(self.onward(index, sequence, epoch), Onward::End)
             || self.settled_link(index, sequence) == Link::None;
         // Where what stood before it is lost, too, the bit may be all that is left of what followed.
-        if unlinked
-            && !self.is_blanked(index, sequence, at)
+        // The bit is counted first: what stood before is walked once at most, whatever number of places is damaged.
+        if !is_synced
+            && unlinked
             && self.is_one_stray_bit(index, at, room)
+            && !self.is_blanked(index, sequence, at)
         {
             return Look::End;
         }
@@ -223,7 +229,7 @@ impl Log {
         let is_alone = at == FIRST_FRAME
             && frame.kind != FrameKind::Pad
             && u64::from(frame.len) > self.geometry.segment_size() / 2;
-        (frame.is_corrected || is_alone)
+        (frame.is_corrected && !frame.is_cut || is_alone)
             && self.map.load_u64(self.address(index, behind).offset()) == 0
     }
 
@@ -245,9 +251,11 @@ impl Log {
         let place = at / 8;
         let stored = self.copied(index, at, left.min(LEN_MAX) & !7)?;
         let mut bytes = stored.clone();
-        if mend_frame(&mut bytes, seed, place, inner).is_some()
-            && let Some(frame) = self.of_corrected((index, at), seed, &bytes)
+        if let Some((bit, len)) = mend_frame(&mut bytes, seed, place, inner)
+            && let Some(mut frame) = self.of_corrected((index, at), seed, &bytes)
         {
+            let rest = stored.get(bit / 8..len);
+            frame.is_cut = rest.is_some_and(|rest| rest.iter().all(|byte| *byte == 0));
             return Some(frame);
         }
         let is_one =
@@ -293,6 +301,7 @@ impl Log {
             len: header.frame_len() as u32,
             records,
             is_corrected: false,
+            is_cut: false,
         })
     }
 
@@ -325,6 +334,7 @@ impl Log {
             len: frame.len() as u32,
             records,
             is_corrected: true,
+            is_cut: false,
         })
     }
 

@@ -8,13 +8,14 @@
 //!    nothing was published;
 //! 3. *blank*: the first word is zero: nothing was published there; not where what stood right before it is lost, a frame or the
 //!    segment's header (it may have been blanked with it, or another page written over both; while a writer is at work this
-//!    is not asked), or where the storage ends before;
+//!    is asked only where the walk begins), or where the storage ends before;
 //! 4. *resumes*: a frame follows in the segment, or the segment has a link; never while a writer is at
 //!    work, whose appends under way are no holes.
 //!
 //! Holes are filled and the end is made final before anything new is appended, so that a second crash finds
 //! the same history: (1) the link behind the end is cleared, durably where the cache is not trusted;
-//! (2) pads and an end frame are written; (3) new frames go to a new segment with a new epoch. Dying
+//! (2) pads and an end frame are written, and the room behind it is zeroed, so that what was dropped there cannot come back
+//! when the end frame is damaged; (3) new frames go to a new segment with a new epoch. Dying
 //! between any two of them leaves the same end. Only (1) before (2) need be kept by the device: an end frame
 //! without it would lead on to what was lost. Without the pads or the end frame the place is no frame
 //! still, and so the end.
@@ -214,12 +215,14 @@ impl Log {
             let linked = !trust.live && self.is_linked(index, sequence, trust.epoch);
             // What a walk came past verifies; and of what is decided without it, nothing is read again.
             let is_reached = from.is_some_and(|from| from < at);
-            let is_asked = blank && trusted && !known && !trust.live && !is_reached;
+            // Beside a writer it is asked where the walk begins: what stands before that was published.
+            let is_settled = !trust.live || start.offset() == Some(at) && start.segment() == index;
+            let is_asked = blank && trusted && !known && is_settled && !is_reached;
             let blank = blank && !(is_asked && self.is_blanked(index, sequence, at));
             match decide(known, trusted, blank, behind.is_some() || linked) {
                 Verdict::Damaged => {
                     let Some(behind) =
-                        self.pass_by((index, at), sequence, (room, trust.epoch), pass)?
+                        self.pass_by((index, at), sequence, (room, trust.epoch, known), pass)?
                     else {
                         let stray = self.geometry.offset_of(index) + u64::from(at);
                         found.mends.push((stray, 0));
@@ -293,13 +296,13 @@ impl Log {
         !self.ends_a_frame(index, at)
     }
 
-    /// Shows a place that is damaged, of a segment with so much room, after the recovery of that epoch; where to resume in the
-    /// segment, or `None` if the log ends there.
+    /// Shows a place that is damaged, of a segment with so much room, after the recovery of that epoch, which was synced or not;
+    /// where to resume in the segment, or `None` if the log ends there.
     fn pass_by(
         &self,
         (index, at): (u32, u32),
         sequence: u64,
-        (room, epoch): (u32, u32),
+        (room, epoch, is_synced): (u32, u32, bool),
         pass: &mut dyn FnMut(&Lost) -> Result<()>,
     ) -> Result<Option<u32>> {
         let position = |offset| LogPosition { sequence, offset };
@@ -311,7 +314,7 @@ impl Log {
             from: position(at),
             stood,
         };
-        match self.look_into(index, at, epoch) {
+        match self.look_into(index, at, epoch, is_synced) {
             Look::Known(frame) => {
                 let until = at + frame.len;
                 let stood = match frame.kind {
@@ -495,7 +498,17 @@ impl Log {
         if let Some(at) = found.end.offset() {
             self.segments.bury(last, room.saturating_sub(u64::from(at)));
             let end = Header::new(FrameKind::End, 0, 0, 0).word(seed, at / 8, &[]);
-            self.map.store_u64(self.address(last, at).offset(), end);
+            let place = self.address(last, at).offset();
+            self.map.store_u64(place, end);
+            // In a segment that is larger nothing is looked for behind its one frame.
+            if room <= self.geometry.segment_size() {
+                for word in (place + 8..place - u64::from(at) + room).step_by(8) {
+                    // What is blank is not made dirty.
+                    if self.map.load_u64(word) != 0 {
+                        self.map.store_u64(word, 0);
+                    }
+                }
+            }
         }
         Ok(())
     }

@@ -112,7 +112,7 @@ impl Log {
             let len = len.or_else(|| {
                 let known = self.known_frame(index, from)?;
                 // What blanked the end of one that is known by its head may have blanked more.
-                let is_sure = known.is_corrected || from + known.len < at;
+                let is_sure = known.is_corrected && !known.is_cut || from + known.len < at;
                 is_sure.then_some(known.len)
             });
             let behind = len.map(|len| from + len);
@@ -141,8 +141,8 @@ impl Log {
             .find(|at| self.is_top(index, *at, &mut buf))
     }
 
-    /// Where a hole at `at` ends: at the first frame behind it that verifies, or before that at one that is damaged, leads up to it, and
-    /// is known; also at such a one behind which nothing stands any more. `None`: neither is there. What is damaged and not known
+    /// Where a hole at `at` ends: at the first frame behind it that verifies, or before that at those that are damaged, lead up to it, and
+    /// are known; also at such a one behind which nothing stands any more. `None`: neither is there. What is damaged and not known
     /// cannot be distinguished from what a thread that died had written.
     pub(super) fn end_of_hole(&self, index: u32, at: u32) -> Option<u32> {
         let (_, room) = self.segments.seed(index)?;
@@ -150,16 +150,21 @@ impl Log {
             return None;
         }
         let whole = self.resume_after(index, at);
-        let end = whole.unwrap_or_else(|| self.end_of_bytes(index, at, room as u32));
-        let damaged = (at + 8..end)
-            .step_by(8)
-            .filter(|from| self.may_lead(index, *from, end - from))
-            .take(LOOKED_INTO_MAX)
-            .find(|from| {
-                let frame = self.known_frame(index, *from);
-                frame.is_some_and(|frame| frame.len == end - from)
-            });
-        damaged.or(whole)
+        let mut end = whole.unwrap_or_else(|| self.end_of_bytes(index, at, room as u32));
+        let mut found = whole;
+        let mut left = LOOKED_INTO_MAX;
+        // Each that is found may have another one before it.
+        while let Some(from) = (at + 8..end).step_by(8).find(|from| {
+            if left == 0 || !self.may_lead(index, *from, end - from) {
+                return false;
+            }
+            left -= 1;
+            let frame = self.known_frame(index, *from);
+            frame.is_some_and(|frame| frame.len == end - from)
+        }) {
+            (found, end) = (Some(from), from);
+        }
+        found
     }
 
     /// Where the last word stands that is not zero, from `at` on in a segment of so much room: behind it.

@@ -12,24 +12,24 @@ use azekura::{Durability, Edit, Engine as _, Persistent as _, Verbs as _};
 use super::*;
 
 /// A store of which records are put, and remembered.
-struct Putting {
-    made: Made,
-    memory: Arc<Memory>,
-    db: HashDb,
+pub(super) struct Putting {
+    pub(super) made: Made,
+    pub(super) memory: Arc<Memory>,
+    pub(super) db: HashDb,
 }
 
 impl Putting {
-    fn new(seed: u64, segment_size: u64) -> Self {
+    pub(super) fn new(seed: u64, segment_size: u64) -> Self {
         let (made, memory, db) = Made::begin(seed, of_segments(segment_size));
         Self { made, memory, db }
     }
 
-    fn put(&mut self, key: &[u8], value: &[u8]) {
+    pub(super) fn put(&mut self, key: &[u8], value: &[u8]) {
         self.db.put(key, value).expect("a put");
         self.made.remember(key.to_vec(), Some(value.to_vec()));
     }
 
-    fn put_batch(&mut self, keys: &[&[u8]], values: &[Vec<u8>]) {
+    pub(super) fn put_batch(&mut self, keys: &[&[u8]], values: &[Vec<u8>]) {
         let edit = |value: &Vec<u8>| Edit::Put(value.clone().into());
         self.db
             .update_many(keys, &mut |_| values.iter().map(edit).collect())
@@ -40,14 +40,14 @@ impl Putting {
     }
 
     /// Where the log ends, as offset in the file.
-    fn end(&self) -> usize {
+    pub(super) fn end(&self) -> usize {
         let end = self.db.log().end();
         let segment = self.db.log().geometry().offset_of(end.segment());
         segment as usize + end.offset().expect("an open segment") as usize
     }
 
     /// As a killed process leaves it.
-    fn killed(mut self) -> Made {
+    pub(super) fn killed(mut self) -> Made {
         self.made.bytes = self.memory.to_vec();
         self.made
     }
@@ -293,7 +293,7 @@ fn one_bit_behind_a_blanked_record_is_not_the_log_s_end() {
 
 /// The memory of a machine that was started again.
 #[derive(Debug)]
-struct Later(Arc<Memory>);
+pub(super) struct Later(pub(super) Arc<Memory>);
 
 impl Over for Later {
     fn below(&self) -> &dyn Storage {
@@ -305,7 +305,7 @@ impl Over for Later {
     }
 }
 
-fn later(bytes: &[u8]) -> Arc<dyn Storage> {
+pub(super) fn later(bytes: &[u8]) -> Arc<dyn Storage> {
     let memory = Memory::from_bytes(bytes, ROOM).expect("memory");
     Arc::new(Later(memory))
 }

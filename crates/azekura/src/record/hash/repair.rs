@@ -476,7 +476,8 @@ impl Newest {
         if before && !removed && was_gone {
             return;
         }
-        if standing == Standing::ValueLost {
+        // A removal of a batch that may not have been written whole is in doubt, too.
+        if standing == Standing::ValueLost || is_part && removed {
             let newest = self.lost.entry(frame.key.to_vec());
             let newest = newest.or_insert((position, address));
             *newest = (*newest).max((position, address));
