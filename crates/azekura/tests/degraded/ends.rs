@@ -65,9 +65,9 @@ fn a_blanked_end_of_one_bit_is_not_one_wrong_bit() {
             }
             // Frames of 24 bytes, until one has its value behind a sector's end.
             let mut n = 0u64;
-            while (store.end() + 16) % 512 != 0 {
+            while !(store.end() + 16).is_multiple_of(512) {
                 n += 1;
-                store.put(&n.to_be_bytes(), &n.to_le_bytes());
+                store.put(&n.to_le_bytes(), &n.to_le_bytes());
             }
             store.put(b"counter1", &8u64.to_le_bytes());
             if is_before {
@@ -77,8 +77,8 @@ fn a_blanked_end_of_one_bit_is_not_one_wrong_bit() {
             store.put(b"counter2", &9u64.to_le_bytes());
             store.put(b"counter3", &10u64.to_le_bytes());
             store.put(b"fresh", b"first");
-            store.db.remove(&1u64.to_be_bytes()).expect("a removal");
-            store.made.remember(1u64.to_be_bytes().to_vec(), None);
+            store.db.remove(&1u64.to_le_bytes()).expect("a removal");
+            store.made.remember(1u64.to_le_bytes().to_vec(), None);
             if is_followed {
                 while store.end() < sector + 512 {
                     store.put(b"filler", b"twelve bytes");
