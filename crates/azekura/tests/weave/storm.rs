@@ -252,8 +252,13 @@ impl Store for File {
                 shown(number(frame.key), &value);
             }
         };
+        // Where the log ended when the last change had returned, and how often that is waited for.
+        let (mut until, mut left) = (None, 1000);
         loop {
-            let more = goes_on();
+            if !goes_on() {
+                until.get_or_insert_with(|| self.0.position());
+                left -= 1;
+            }
             follower.advance(&mut |behind, frame| {
                 if frame.header.kind == FrameKind::Batch {
                     self.0
@@ -265,7 +270,8 @@ impl Store for File {
                 }
                 ControlFlow::Continue(())
             })?;
-            if !more {
+            // An append that is under way, the worker's too, hides what stands behind it until it has ended.
+            if left == 0 || until.is_some_and(|until| follower.position() >= until) {
                 return Ok(());
             }
         }
