@@ -9,13 +9,12 @@
 
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
 
+use super::checksum::POLYNOMIAL;
 use super::frame::{Frame, HEAD_SUM, Header, INNER, NoFrame};
 
 /// Bytes of the longest frame or image in which a bit is looked for.
 pub const LEN_MAX: usize = 128 << 10;
 
-/// The polynomial of CRC32C, its bits reversed: what the last bit changes.
-const POLYNOMIAL: u32 = 0x82f6_3b78;
 /// Bits of a frame's first words, which say how long it is.
 const HEAD_BITS: usize = 128;
 const WORD_BITS: usize = 64;

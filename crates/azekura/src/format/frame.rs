@@ -263,7 +263,18 @@ pub(crate) fn same(a: &[u8], b: &[u8]) -> bool {
 
 #[inline(always)]
 fn sum(seed: u32, place: u32, meta: u32, rest: &[u8]) -> u32 {
-    crc_words(seed, u64::from(place) | u64::from(meta) << 32, rest)
+    crc_words(seed, summed_first(place, meta), rest)
+}
+
+/// What is summed before the bytes that follow a frame's first word.
+#[inline(always)]
+fn summed_first(place: u32, meta: u32) -> u64 {
+    u64::from(place) | u64::from(meta) << 32
+}
+
+/// The state of the sum of a frame with this first word before the bytes that follow it.
+pub fn state_of(word: u64, seed: u32, place: u32) -> u32 {
+    crc_words(seed, summed_first(place, (word >> 32) as u32), &[])
 }
 
 /// The sum of a long frame's head: `meta` without it, and `head` from the lengths up to the key's end.

@@ -12,7 +12,7 @@
 //!    failure that befell other bytes, and tells that once.
 
 use super::Log;
-use super::layout::{CONTROL_OFFSET, DATA_OFFSET, LogPosition, Mark};
+use super::layout::{CONTROL_OFFSET, DATA_OFFSET, LogPosition, MARK_SIZE, Mark};
 use crate::epoch;
 use crate::error::Result;
 use crate::weave::{Condvar, Mutex};
@@ -165,12 +165,22 @@ impl Log {
 
     /// The mark as it stands on storage.
     pub fn mark(&self) -> Option<Mark> {
+        Mark::decode(&self.mark_bytes()?)
+    }
+
+    /// Whether the mark verifies as it stands there.
+    pub fn is_mark_whole(&self) -> bool {
+        self.mark_bytes()
+            .is_some_and(|bytes| Mark::verify(&bytes).is_some())
+    }
+
+    fn mark_bytes(&self) -> Option<[u8; MARK_SIZE]> {
         // Behind the end of a file that was cut short there is nothing to look at.
         if self.storage.size().ok()? < DATA_OFFSET {
             return None;
         }
-        let mut bytes = [0; super::layout::MARK_SIZE];
+        let mut bytes = [0; MARK_SIZE];
         self.map.copy_out(CONTROL_OFFSET, &mut bytes);
-        Mark::decode(&bytes)
+        Some(bytes)
     }
 }

@@ -26,6 +26,7 @@
 //!
 //! It changes nothing: what it finds is `recover`'s to report.
 
+use super::finder::Finder;
 use super::layout::{
     FIRST_FRAME, LINK_OFFSET, LogPosition, decode_link, encode_link, link_index, segment_seed,
 };
@@ -174,13 +175,15 @@ impl Log {
             return Look::Known(frame);
         }
         let sequence = self.segments.sequence_of(index).unwrap_or_default();
-        let unlinked = matches!(self.onward(index, sequence, epoch), Onward::End)
-            || self.settled_link(index, sequence) == Link::None;
+        let is_unlinked = || {
+            self.settled_link(index, sequence) == Link::None
+                || matches!(self.onward(index, sequence, epoch), Onward::End)
+        };
         // Where what stood before it is lost, too, the bit may be all that is left of what followed.
-        // The bit is counted first: what stood before is walked once at most, whatever number of places is damaged.
+        // The bit is counted first: the rest is done once at most, whatever number of places is damaged.
         if !is_synced
-            && unlinked
             && self.is_one_stray_bit(index, at, room)
+            && is_unlinked()
             && !self.is_blanked(index, sequence, at)
         {
             return Look::End;
@@ -219,7 +222,7 @@ impl Log {
         let behind = at + frame.len;
         let in_order = u64::from(behind) >= room
             || self.is_blank_after(&frame, (index, at), behind)
-            || self.is_top(index, behind, &mut Vec::new());
+            || Finder::of(self, index).is_some_and(|mut of| of.is_top(u64::from(behind)));
         (in_order && frame.kind != FrameKind::Clear).then_some(frame)
     }
 
@@ -412,9 +415,14 @@ impl Log {
         if word.is_power_of_two() {
             return Onward::End;
         }
+        let is_taken = |at| self.segments.first_of(at) != at || self.segments.seed(at).is_some();
         match self.by_header(sequence, epoch) {
             Found::Next(next) => Onward::To(next, encode_link(next.index, seed, next.sequence)),
-            Found::NoneLater if word == 0 => Onward::End,
+            // Its header may be lost, too.
+            Found::NoneLater if word == 0 => match self.by_frames(sequence + 1, &is_taken) {
+                Some(next) => Onward::To(next, encode_link(next.index, seed, next.sequence)),
+                None => Onward::End,
+            },
             Found::NoneLater | Found::Later => Onward::Unknown,
         }
     }
@@ -424,12 +432,8 @@ impl Log {
         if u64::from(epoch) > sequence >> 32 {
             return Found::Later;
         }
-        let Ok(size) = self.storage.size() else {
-            return Found::Later;
-        };
-        let count = size.saturating_sub(self.geometry.offset_of(0)) >> self.geometry.shift;
         let mut found = Found::NoneLater;
-        for index in 0..count as u32 {
+        for index in 0..self.count() {
             let Some(header) = self.header_within(index) else {
                 continue;
             };
@@ -445,6 +449,25 @@ impl Log {
             }
         }
         found
+    }
+
+    /// The segment of that sequence, whose header is lost, by a frame of its; in none of the places that are taken.
+    pub fn by_frames(&self, sequence: u64, is_taken: &dyn Fn(u32) -> bool) -> Option<Segment> {
+        let seed = segment_seed(self.geometry.salt, sequence);
+        let room = self.geometry.segment_size();
+        let headless = (0..self.count())
+            .filter(|index| !is_taken(*index) && self.header_within(*index).is_none());
+        let has_frame = |index: &u32| {
+            let mut finder = Finder::new(self, *index, (seed, room));
+            finder.first_from(u64::from(FIRST_FRAME)).is_some()
+        };
+        self.candidate(headless.into_iter().find(has_frame)?, sequence)
+    }
+
+    /// Segments that the storage has room for.
+    fn count(&self) -> u32 {
+        let size = self.storage.size().unwrap_or_default();
+        (size.saturating_sub(self.geometry.offset_of(0)) >> self.geometry.shift) as u32
     }
 
     /// The link of a segment, where no other process changes it: none whose header does not verify is lost with it.
@@ -467,8 +490,9 @@ impl Log {
         inside.then(|| self.header(index)).flatten()
     }
 
-    /// A segment of that sequence at `index`, with as many units as its header or its first frame asks for.
-    pub(super) fn candidate(&self, index: u32, sequence: u64) -> Option<Segment> {
+    /// A segment of that sequence at `index`, with as many units as its header states, or its first frame, as far as that is
+    /// known.
+    pub fn candidate(&self, index: u32, sequence: u64) -> Option<Segment> {
         let size = self.storage.size().ok()?;
         let offset = self.geometry.offset_of(index);
         let first = offset + u64::from(FIRST_FRAME);
@@ -478,16 +502,16 @@ impl Log {
         let header = self.header(index).filter(|h| h.sequence == sequence);
         let units = header.map_or_else(
             || {
-                let frame = Header::of_word(self.map.load_u64(first));
-                let frame = frame.map(|header| {
-                    if header.is_long() {
-                        header.with_lens(self.map.load_u64(first + 8))
-                    } else {
-                        header
-                    }
+                let seed = segment_seed(self.geometry.salt, sequence);
+                let left = (size - first).min(u64::from(u32::MAX));
+                let verified = Finder::new(self, index, (seed, u64::from(FIRST_FRAME) + left))
+                    .header_at(u64::from(FIRST_FRAME))
+                    .map(|header| header.frame_len() as u64);
+                let len = verified.or_else(|| {
+                    let known = self.known_within((index, FIRST_FRAME), seed, left as usize, false);
+                    known.map(|frame| u64::from(frame.len))
                 });
-                let len = frame.map_or(0, |header| header.frame_len() as u64);
-                let whole = u64::from(FIRST_FRAME) + len;
+                let whole = u64::from(FIRST_FRAME) + len.unwrap_or_default();
                 whole.div_ceil(self.geometry.segment_size()) as u32
             },
             |header| header.units,

@@ -39,6 +39,7 @@
 
 use crate::format::bytes::{Give, Take};
 use crate::format::checksum::crc;
+use crate::format::flipped::flip;
 use crate::format::superblock;
 
 /// Offset of the control block.
@@ -51,6 +52,8 @@ pub const FIRST_FRAME: u32 = 64;
 pub const LINK_OFFSET: u64 = 24;
 /// Bytes of the mark.
 pub const MARK_SIZE: usize = 24;
+/// Of these, what says something: the sum, and what is summed.
+const MARK_SUMMED: usize = 20;
 
 const MAGIC: [u8; 4] = *b"azsg";
 const MARK_SEED: u32 = 0x4d41_524b;
@@ -290,8 +293,20 @@ impl Mark {
         *give.0.first_chunk().unwrap_or(&[0; MARK_SIZE])
     }
 
-    /// Decodes a mark. `None`: never written, or damaged; recovery then falls back to the checkpoint.
-    pub fn decode(bytes: &[u8]) -> Option<Self> {
+    /// Decodes a mark, also one of which one bit is wrong. `None`: never written, or lost; recovery then falls back to the
+    /// checkpoint.
+    pub fn decode(bytes: &[u8; MARK_SIZE]) -> Option<Self> {
+        Self::verify(bytes).or_else(|| {
+            (0..8 * MARK_SUMMED).find_map(|bit| {
+                let mut other = *bytes;
+                flip(&mut other, bit);
+                Self::verify(&other)
+            })
+        })
+    }
+
+    /// As `decode`, but of one wrong bit `None`.
+    pub fn verify(bytes: &[u8]) -> Option<Self> {
         let mut take = Take(bytes);
         let body = take.0.get(..16)?;
         let durable = LogPosition {
@@ -366,10 +381,15 @@ mod tests {
             },
             sync_failed: true,
         };
-        let mut bytes = mark.encode();
-        assert_eq!(Mark::decode(&bytes), Some(mark));
-        bytes[3] ^= 1;
-        assert_eq!(Mark::decode(&bytes), None);
+        for bit in 0..8 * MARK_SIZE {
+            let mut bytes = mark.encode();
+            assert_eq!(Mark::decode(&bytes), Some(mark));
+            flip(&mut bytes, bit);
+            assert_eq!(Mark::decode(&bytes), Some(mark), "bit {bit}");
+            flip(&mut bytes, (bit + 7) % (8 * MARK_SUMMED));
+            let is_one = bit >= 8 * MARK_SUMMED;
+            assert_eq!(Mark::decode(&bytes).is_some(), is_one, "bits from {bit}");
+        }
         assert_eq!(Mark::decode(&[0; MARK_SIZE]), None);
     }
 }

@@ -29,6 +29,7 @@ pub mod anchor;
 mod append;
 mod commit;
 pub mod damaged;
+pub mod finder;
 pub mod follow;
 pub mod layout;
 pub mod parts;
@@ -425,7 +426,17 @@ impl Log {
         let offset = address.offset();
         let (index, at) = self.geometry.locate(offset).ok_or(NoFrame::Shape)?;
         let (seed, room, at) = self.segments.place(index, at).ok_or(NoFrame::Shape)?;
-        let left = room - u64::from(at);
+        let (header, word) = self.measure_within(offset, room - u64::from(at))?;
+        Ok((header, word, seed, at))
+    }
+
+    /// As `measure`, at this offset of the file, from where there is so much room.
+    #[inline(always)]
+    fn measure_within(
+        &self,
+        offset: u64,
+        left: u64,
+    ) -> std::result::Result<(Header, u64), NoFrame> {
         let word = self.map.load_u64(offset);
         let mut header = Header::of_word(word).ok_or(NoFrame::Shape)?;
         if header.is_long() {
@@ -437,7 +448,7 @@ impl Log {
         if header.frame_len() as u64 > left {
             return Err(NoFrame::Shape);
         }
-        Ok((header, word, seed, at))
+        Ok((header, word))
     }
 
     #[inline(always)]

@@ -3,11 +3,12 @@
 //! The chain is walked from the last checkpoint. At a place that is no frame, four facts decide, by the
 //! table `RULES`:
 //!
-//! 1. *known*: the place lies before the durable mark: it was synced, so a frame stood there;
+//! 1. *known*: the place lies before the durable mark: it was synced, so a frame stood there; or the cache is not trusted, and it
+//!    verifies but for one bit, as what was written in part does not;
 //! 2. *trusted*: same boot and no failed sync: the cache is whole, only threads died; not of a log that was closed, behind which
 //!    nothing was published;
-//! 3. *blank*: the first word is zero: nothing was published there; not where what stood right before it is lost, a frame or the
-//!    segment's header (it may have been blanked with it, or another page written over both; while a writer is at work this
+//! 3. *blank*: the first word is zero: nothing was published there; not where a page that cannot be read may hide what was
+//!    published behind it; not where what stood right before it is lost, a frame or the segment's header (it may have been blanked with it, or another page written over both; while a writer is at work this
 //!    is asked only where the walk begins), or where the storage ends before;
 //! 4. *resumes*: a frame follows in the segment, or the segment has a link; never while a writer is at
 //!    work, whose appends under way are no holes.
@@ -23,6 +24,8 @@
 //! Damage ends the walk with an error, or is shown like a frame and passed by: `damaged` says what can be known of it.
 //!
 //! It does not know what frames mean: it shows them, in order.
+
+use std::ops::Range;
 
 use super::damaged::{Look, Lost, Onward, Stood};
 use super::layout::{End, LINK_OFFSET, Link, LogPosition};
@@ -207,19 +210,23 @@ impl Log {
                 offset: at,
             } < trust.durable;
             let trusted = trust.trusted && !trust.closed;
-            let behind = if blank && trusted && !trust.live {
-                self.end_of_hole(index, at)
-            } else {
-                None
-            };
-            let linked = !trust.live && self.is_linked(index, sequence, trust.epoch);
+            let known = known
+                || !(trusted || blank || trust.closed || trust.live)
+                    && self.is_but_for_a_bit(index, at);
+            let may_be_hole = blank && trusted && !trust.live;
+            let behind = may_be_hole.then(|| self.end_of_hole(index, at)).flatten();
+            let linked =
+                may_be_hole && behind.is_none() && self.is_linked(index, sequence, trust.epoch);
+            let until = behind.map_or(room, |behind| behind);
+            let resumes = behind.is_some() || linked;
+            let blank = blank && !(may_be_hole && self.hides_a_frame(index, at..until, resumes));
             // What a walk came past verifies; and of what is decided without it, nothing is read again.
             let is_reached = from.is_some_and(|from| from < at);
             // Beside a writer it is asked where the walk begins: what stands before that was published.
             let is_settled = !trust.live || start.offset() == Some(at) && start.segment() == index;
             let is_asked = blank && trusted && !known && is_settled && !is_reached;
             let blank = blank && !(is_asked && self.is_blanked(index, sequence, at));
-            match decide(known, trusted, blank, behind.is_some() || linked) {
+            match decide(known, trusted, blank, resumes) {
                 Verdict::Damaged => {
                     let Some(behind) =
                         self.pass_by((index, at), sequence, (room, trust.epoch, known), pass)?
@@ -272,6 +279,27 @@ impl Log {
             Link::To(_) => true,
             Link::Damaged => !matches!(self.onward(index, sequence, epoch), Onward::End),
         }
+    }
+
+    /// Whether one wrong bit keeps a frame from standing here: it was written whole, and so was what led to it.
+    fn is_but_for_a_bit(&self, index: u32, at: u32) -> bool {
+        self.known_in_order(index, at)
+            .is_some_and(|frame| frame.is_corrected && !frame.is_cut)
+    }
+
+    /// Whether in this room, where nothing was published at first, a page cannot be read in which frames may stand: there are
+    /// frames behind the room, or something before that page was being written when its thread died, with others behind it.
+    fn hides_a_frame(&self, index: u32, room: Range<u32>, resumes: bool) -> bool {
+        if !self.map.has_unreadable() {
+            return false;
+        }
+        let mut words = room.step_by(8);
+        let is_set = |at: u32| self.map.load_u64(self.address(index, at).offset()) != 0;
+        let mut is_written = resumes;
+        words.any(|at| {
+            is_written = is_written || is_set(at);
+            is_written && self.is_unreadable(index, at)
+        })
     }
 
     /// Whether the segment is open at this end, and nothing stands in its link and in the room behind.

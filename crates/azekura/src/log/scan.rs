@@ -3,6 +3,10 @@
 //! Recovery, cleaning, `check` and followers all walk here; what a stop means is theirs to decide. A
 //! walk looks only at what is published, verifies every frame, and changes nothing.
 
+use std::ops::RangeInclusive;
+
+use super::damaged::KnownFrame;
+use super::finder::Finder;
 use super::{Address, FIRST_FRAME, Log};
 use crate::error::Result;
 use crate::format::frame::{Frame, FrameKind, Header, INNER, NoFrame};
@@ -134,11 +138,7 @@ impl Log {
             // A large frame is alone in its segment.
             return None;
         }
-        let mut buf = Vec::new();
-        (u64::from(at) + 8..room)
-            .step_by(8)
-            .map(|at| at as u32)
-            .find(|at| self.is_top(index, *at, &mut buf))
+        Finder::of(self, index)?.first_from(u64::from(at) + 8)
     }
 
     /// Where a hole at `at` ends: at the first frame behind it that verifies, or before that at those that are damaged, lead up to it, and
@@ -153,18 +153,41 @@ impl Log {
         let mut end = whole.unwrap_or_else(|| self.end_of_bytes(index, at, room as u32));
         let mut found = whole;
         let mut left = LOOKED_INTO_MAX;
+        let mut next = self.leading_to(index, at, end..=end, &mut left);
+        if next.is_none() && whole.is_none() {
+            // What stands last may end with zeros.
+            left = LOOKED_INTO_MAX;
+            next = self.leading_to(index, at, end + 8..=room as u32, &mut left);
+        }
         // Each that is found may have another one before it.
-        while let Some(from) = (at + 8..end).step_by(8).find(|from| {
-            if left == 0 || !self.may_lead(index, *from, end - from) {
-                return false;
-            }
-            left -= 1;
-            let frame = self.known_frame(index, *from);
-            frame.is_some_and(|frame| frame.len == end - from)
-        }) {
+        while let Some(from) = next {
             (found, end) = (Some(from), from);
+            next = self.leading_to(index, at, end..=end, &mut left);
         }
         found
+    }
+
+    /// The last place behind `at` and before these ends where a frame stands that is damaged and known, and ends with one of them; so
+    /// many places are looked into.
+    fn leading_to(
+        &self,
+        index: u32,
+        at: u32,
+        ends: RangeInclusive<u32>,
+        left: &mut usize,
+    ) -> Option<u32> {
+        let is_exact = ends.start() == ends.end();
+        (at + 8..*ends.start()).step_by(8).rev().find(|from| {
+            let lens = ends.start() - from..=ends.end() - from;
+            if *left == 0 || !self.may_lead(index, *from, &lens) {
+                return false;
+            }
+            *left -= 1;
+            // What blanked the end of a frame may have blanked what followed.
+            let is_it =
+                |frame: KnownFrame| lens.contains(&frame.len) && (is_exact || !frame.is_cut);
+            self.known_frame(index, *from).is_some_and(is_it)
+        })
     }
 
     /// Where the last word stands that is not zero, from `at` on in a segment of so much room: behind it.
@@ -174,14 +197,14 @@ impl Log {
         last.map_or(at, |from| from + 8)
     }
 
-    /// Whether the lengths at `from` state a frame of `len` bytes, or do but for one bit.
-    fn may_lead(&self, index: u32, from: u32, len: u32) -> bool {
+    /// Whether the lengths at `from` state a frame of so many bytes, or do but for one bit.
+    fn may_lead(&self, index: u32, from: u32, len: &RangeInclusive<u32>) -> bool {
         let offset = self.address(index, from).offset();
         let word = self.map.load_u64(offset);
         if word == 0 {
             return false;
         }
-        let lens = if len >= 16 {
+        let lens = if *len.end() >= 16 {
             self.map.load_u64(offset + 8)
         } else {
             0
@@ -194,17 +217,11 @@ impl Log {
                     header
                 }
             });
-            header.is_some_and(|header| header.frame_len() == len as usize)
+            header.is_some_and(|header| len.contains(&(header.frame_len() as u32)))
         };
         states(word, lens)
             || (32..64).any(|bit| states(word ^ 1 << bit, lens))
             || (0..64).any(|bit| states(word, lens ^ 1 << bit))
-    }
-
-    /// Whether a frame that stands by itself begins at `at`: its copy verifies, since readers of other processes look, too.
-    pub(super) fn is_top(&self, index: u32, at: u32, buf: &mut Vec<u8>) -> bool {
-        let frame = self.look_copy(self.address(index, at), buf);
-        frame.is_ok_and(|frame| !frame.has(INNER))
     }
 
     /// Shows the records of a frame at `at` of segment `index`: itself, or the inner ones of a batch, each

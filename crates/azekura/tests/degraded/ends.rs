@@ -10,12 +10,12 @@ use super::heads::{Later, Putting, later};
 use super::*;
 
 /// Opens a file for reading and for writing, again after a write, and repairs it: what is read is the newest, or an error.
-fn judge_all(made: &Made, what: &str, bytes: &[u8]) {
+pub(super) fn judge_all(made: &Made, what: &str, bytes: &[u8]) {
     judge_on(made, what, bytes, &|| storage(bytes, None));
 }
 
 /// As `judge_all`, of a file that is opened `on` this storage.
-fn judge_on(made: &Made, what: &str, bytes: &[u8], on: &dyn Fn() -> Arc<dyn Storage>) {
+pub(super) fn judge_on(made: &Made, what: &str, bytes: &[u8], on: &dyn Fn() -> Arc<dyn Storage>) {
     if let Ok(reader) = HashReader::open_on(on()) {
         judge(made, &format!("{what}, read"), &reader);
     }

@@ -340,7 +340,12 @@ fn a_repair_has_no_half_of_a_batch_that_was_never_synced_without_doubt() {
 }
 
 /// A head of the long form whose own sum holds.
-fn head(seed: u32, place: u32, kind_flags: u32, (key_len, value_len): (u32, u32)) -> [u8; 16] {
+pub(super) fn head(
+    seed: u32,
+    place: u32,
+    kind_flags: u32,
+    (key_len, value_len): (u32, u32),
+) -> [u8; 16] {
     let parts = [place, kind_flags, key_len, value_len].map(u32::to_le_bytes);
     let sum = crc(seed, &parts.concat()) & 0x00ff_ffff;
     let words = [0xdead_beef, kind_flags | sum << 8, key_len, value_len];

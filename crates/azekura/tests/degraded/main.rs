@@ -25,6 +25,7 @@ mod epochs;
 mod heads;
 mod regions;
 mod stands;
+mod twice;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;

@@ -122,9 +122,9 @@ impl Checked<'_> {
     /// Whether the mark holds nothing that a writer stores. A writer may be storing it now, so it is read twice.
     fn is_mark_damaged(&self) -> bool {
         let has_bits = || self.log.map().load_u64(CONTROL_OFFSET) != 0;
-        self.log.mark().is_none() && has_bits() && {
+        !self.log.is_mark_whole() && has_bits() && {
             std::thread::sleep(SHORTLY);
-            self.log.mark().is_none()
+            !self.log.is_mark_whole()
         }
     }
 
@@ -159,6 +159,8 @@ impl Checked<'_> {
     ) -> Result<()> {
         let (index, sequence) = (segment.index, segment.sequence);
         let mut from = FIRST_FRAME;
+        // Where opening found damage.
+        let mut known: Option<HashSet<u64>> = None;
         loop {
             let count = &mut |_: u32, frame: Frame<'_>| {
                 report.bytes += frame.len() as u64;
@@ -184,8 +186,11 @@ impl Checked<'_> {
             {
                 return Ok(());
             }
-            let is_known = self.known.list().iter().any(|known| known.offset == offset);
-            if !is_known && (!blank || position < self.durable) {
+            let known = known.get_or_insert_with(|| {
+                let all = self.known.list();
+                all.into_iter().map(|known| known.offset).collect()
+            });
+            if !known.contains(&offset) && (!blank || position < self.durable) {
                 report.note(format!(
                     "no frame at offset {offset:#x} of the log ({reason})"
                 ));

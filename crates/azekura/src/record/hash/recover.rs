@@ -29,7 +29,7 @@
 //!    changes that part after the checkpoint, no later checkpoint can be made without it, and all writes are refused.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -73,6 +73,8 @@ pub(super) struct Cold {
 #[derive(Debug, Default)]
 pub(super) struct Known {
     list: Mutex<Vec<Damage>>,
+    /// The offsets of all in it.
+    places: Mutex<HashSet<u64>>,
     /// Stripes of which a wrong bit was read as it was written, and whose images are still to be written again.
     corrected: Mutex<Vec<usize>>,
     /// What was last written before this position may have been changed since.
@@ -98,7 +100,7 @@ impl Known {
     /// Adds damage, once.
     pub(super) fn note(&self, damage: Damage) {
         let mut list = self.list.lock();
-        if !list.contains(&damage) {
+        if self.places.lock().insert(damage.offset) || !list.contains(&damage) {
             tracing::warn!(%damage, "damage");
             list.push(damage);
         }

@@ -297,7 +297,7 @@ pub fn repair_storage(
         }
     };
     let known = Known::read(storage.as_ref(), last, &root.images[..listed], report);
-    let segments = find_segments(storage.as_ref(), last, &root, size, report);
+    let segments = find_segments(&log, last, &root, size, report);
     let told = told.read_in(&segments);
     let total = segments.len() as u64;
     let mut newest = Newest::default();

@@ -13,6 +13,7 @@ use crate::format::flipped::flip;
 use crate::format::frame::{Frame, FrameKind, INNER};
 use crate::io::Storage;
 use crate::log::damaged::{KnownFrame, Standing};
+use crate::log::finder::Finder;
 use crate::log::layout::{
     FIRST_FRAME, LINK_OFFSET, Link, SegmentHeader, decode_link, encode_link, link_index,
     segment_seed,
@@ -23,13 +24,13 @@ use crate::log::{Address, Geometry, Log, LogPosition, Segment};
 ///
 /// Where a link leads to a segment without a header, that one is tried with the sequence it must have.
 pub(super) fn find_segments(
-    storage: &dyn Storage,
+    log: &Log,
     last: &Super,
     root: &Root,
     size: u64,
     report: &mut RepairReport,
 ) -> Vec<Segment> {
-    let geometry = last.geometry;
+    let (storage, geometry) = (log.storage().as_ref(), last.geometry);
     let count = size.saturating_sub(geometry.offset_of(0)) >> geometry.shift;
     let mut segments = root.needed.log.clone();
     segments.retain(|segment| {
@@ -68,7 +69,7 @@ pub(super) fn find_segments(
     let listed = |of: &Segment| root.needed.log.iter().any(|s| s.sequence == of.sequence);
     segments.sort_by_key(|segment| segment.sequence);
     leave_out_dropped(storage, last, &mut segments, &listed);
-    let guessed = headless(storage, last, &segments, report);
+    let guessed = headless(log, last, &segments, report);
     // Another segment that is found in their places is a copy, but those that the root lists.
     let in_place = |s: &Segment| guessed.iter().any(|guess| covers(s, guess.index));
     segments.retain(|s| s.sequence <= last.start.sequence() || !in_place(s));
@@ -93,7 +94,7 @@ pub(super) fn find_segments(
             ));
         }
         if u64::from(first) < count && !segments.iter().any(|s| covers(s, first)) {
-            segments.push(headless_segment(first, from));
+            segments.extend(log.candidate(first, from));
         }
     }
     segments.sort_by_key(|segment| segment.sequence);
@@ -102,8 +103,8 @@ pub(super) fn find_segments(
     segments
 }
 
-/// Reports where segments of the log after P are missing: the sequences have a gap over which no link leads, or the link of
-/// the last one leads to none that was found.
+/// Reports where segments of the log after P are missing: the sequences have a gap over which no link leads, the link of
+/// the last one leads to none that was found, or more was synced than is found.
 fn report_gaps(
     storage: &dyn Storage,
     last: &Super,
@@ -138,6 +139,15 @@ fn report_gaps(
             "what follows the segment at offset {at:#x} in the log is lost: its link leads to no segment"
         );
         report.lose_log(last, all_of(end.sequence + 1), at, what);
+    }
+    let end = from.map_or_else(
+        || last.start.position(),
+        |end| LogPosition::past(end.sequence),
+    );
+    if end < last.durable {
+        let what = format!("the log up to {}, which was synced, is lost", last.durable);
+        let at = from.map_or(0, |end| geometry.offset_of(end.index));
+        report.lose_log(last, end..last.durable, at, what);
     }
 }
 
@@ -232,38 +242,42 @@ fn header_at(storage: &dyn Storage, geometry: Geometry, index: u32) -> Option<Se
     })
 }
 
-/// Segments behind P to which only a link leads.
+/// Segments behind P to which only a link leads, or whose frames alone say what they are.
 fn headless(
-    storage: &dyn Storage,
+    log: &Log,
     last: &Super,
     segments: &[Segment],
     report: &mut RepairReport,
 ) -> Vec<Segment> {
-    let geometry = last.geometry;
-    let mut guessed = Vec::new();
-    for segment in segments {
-        let mut word = [0; 8];
-        let offset = geometry.offset_of(segment.index) + LINK_OFFSET;
+    let (storage, geometry) = (log.storage().as_ref(), last.geometry);
+    let mut guessed: Vec<Segment> = Vec::new();
+    let is_behind = |segment: &&Segment| segment.sequence >= last.start.sequence();
+    let mut looked_at: Vec<Segment> = segments.iter().filter(is_behind).copied().collect();
+    while let Some(segment) = looked_at.pop() {
+        let link = link_word(storage, geometry, &segment);
         let seed = segment_seed(geometry.salt, segment.sequence);
-        let read = storage.read_at(offset, &mut word);
-        let link = u64::from_le_bytes(word);
-        let Some(next) = link_index(link) else {
-            continue;
-        };
-        // What stands at that place may be a copy of another segment.
-        let is_known = |s: &Segment| s.index == next && encode_link(next, seed, s.sequence) == link;
-        if read.is_err()
-            || segments.iter().any(is_known)
-            || segment.sequence < last.start.sequence()
-        {
-            continue;
-        }
         // Its header is lost, and with it what would verify the link, but for the likeliest sequence.
         let sequence = segment.sequence + 1;
-        let is_guessed = |s: &Segment| (s.index, s.sequence) == (next, sequence);
-        if encode_link(next, seed, sequence) != link || guessed.iter().any(is_guessed) {
+        let all = || segments.iter().chain(&guessed);
+        let next = match link_index(link) {
+            // What stands at that place may be a copy of another segment.
+            Some(next) => {
+                let leads_to = |s: &Segment| encode_link(next, seed, s.sequence) == link;
+                let is_known = all().any(|s| s.index == next && leads_to(s));
+                let is_next = !is_known && encode_link(next, seed, sequence) == link;
+                is_next.then_some(next)
+            }
+            // The link is lost with the header.
+            None if link == 0 && !has_header(storage, geometry, &segment) => {
+                let is_taken = |index| all().any(|s| covers(s, index));
+                let found = log.by_frames(sequence, &is_taken);
+                found.map(|segment| segment.index)
+            }
+            None => None,
+        };
+        let Some(next) = next else {
             continue;
-        }
+        };
         let at = geometry.offset_of(next);
         if is_blank(storage, at + u64::from(FIRST_FRAME)) {
             let what = format!("the segment at offset {at:#x}, in which the log goes on, is lost");
@@ -273,20 +287,12 @@ fn headless(
                 "the header of the segment at offset {at:#x}, in which the log goes on, is damaged: its frames are read all the same"
             ));
         }
-        guessed.push(headless_segment(next, sequence));
+        if let Some(segment) = log.candidate(next, sequence) {
+            guessed.push(segment);
+            looked_at.push(segment);
+        }
     }
     guessed
-}
-
-/// A segment whose header is lost.
-fn headless_segment(index: u32, sequence: u64) -> Segment {
-    Segment {
-        index,
-        units: 1,
-        sequence,
-        dead: 0,
-        waste: 0,
-    }
 }
 
 /// Whether no frame begins there: frames may then be lost with the header, since salvage takes blank room for the end.
@@ -326,11 +332,19 @@ pub(super) fn salvage(
     let mut at = u64::from(FIRST_FRAME);
     let (mut gap_from, mut damaged_from) = (None, None);
     let mut buf = Vec::new();
+    let mut finder = Finder::of(log, segment.index);
     while at + 8 <= room {
         let address = address_of(at);
         // No frame begins with a blank word, whichever bit of it is wrong.
         let is_blank = log.map().load_u64(address.offset()) == 0;
-        let whole = log.copy_frame(address, &mut buf).ok();
+        // Where none stood before, a word may state any length.
+        let is_frame = gap_from.is_none()
+            || finder
+                .as_mut()
+                .is_some_and(|finder| finder.header_at(at).is_some());
+        let whole = is_frame
+            .then(|| log.copy_frame(address, &mut buf).ok())
+            .flatten();
         let may_be_known = whole.is_none() && !is_blank && damaged_from.is_none();
         let known = may_be_known
             .then(|| log.known_in_order(segment.index, at as u32))

@@ -1,0 +1,314 @@
+//! Damage that meets a crash, or other damage: headers of segments that follow each other, a hole with a page that cannot be read,
+//! the mark of what is durable, a bit after a power cut. Also bytes that are made to cost time.
+//!
+//! Most of them an attack found: an older value was answered without an error, or the file was refused. `ends` states what is
+//! demanded.
+
+use azekura::format::frame::INNER;
+use azekura::log::layout::{SegmentHeader, segment_seed};
+use azekura::testkit::suite::demand;
+use azekura::testkit::{Random, round_seed};
+use azekura::{Durability, Persistent as _};
+
+use super::ends::{judge_all, judge_on};
+use super::heads::{Later, Putting, head, later};
+use super::*;
+
+/// Offset of the mark of what is durable, and its bytes that say something.
+const MARK: (usize, usize) = (8192, 20);
+
+/// Fills segments of 16 KiB until the log is in that one.
+fn fill(store: &mut Putting, segment: u32) {
+    let mut n = 0u64;
+    while store.db.log().end().segment() < segment {
+        n += 1;
+        store.put(&n.to_le_bytes(), &[n as u8; 300]);
+    }
+}
+
+/// Where the segments of a file of 16 KiB segments begin, in the order of the log.
+fn segments_of(made: &Made) -> Vec<usize> {
+    let mut all: Vec<usize> = headers(&made.bytes, 16 << 10)
+        .map(|at| at as usize)
+        .collect();
+    all.sort_by_key(|at| made.bytes[at + 8..at + 16].to_vec());
+    all
+}
+
+/// Of the last segments the first sectors are lost, with headers and links: frames of theirs say which segments they are.
+#[test]
+fn the_first_sectors_of_the_last_segments_cost_what_stood_in_them() {
+    for lost in 1..4 {
+        for is_synced in [false, true] {
+            let mut store = Putting::new(0, 16 << 10);
+            for key in 0..8u8 {
+                store.put(&[key], b"older");
+            }
+            fill(&mut store, 3);
+            // One newest value in each of the last two, behind the first sector.
+            store.put(&[0], b"in the last but one");
+            fill(&mut store, 4);
+            store.put(b"filler", &[9; 1000]);
+            store.put(&[1], b"in the last");
+            if is_synced {
+                store.db.sync(Durability::Power).expect("a sync");
+            }
+            let made = store.killed();
+            let mut bytes = made.bytes.clone();
+            let all = segments_of(&made);
+            for at in &all[all.len() - lost..] {
+                bytes[*at..at + 512].fill(0);
+            }
+            let what = format!("{lost} segments, synced {is_synced}");
+            judge_all(&made, &what, &bytes);
+            // What stands behind those sectors is read.
+            let db = HashDb::open_on(storage(&bytes, None), &made.options).expect("it opens");
+            let newest = db.get(&[1]).expect("it is read");
+            assert_eq!(newest.as_deref(), Some(&b"in the last"[..]), "{what}");
+        }
+    }
+}
+
+/// A link is blank, and nothing is left of the segment that it led to. The mark says that more was synced than is found.
+#[test]
+fn a_repair_doubts_what_may_have_changed_in_a_segment_of_which_nothing_is_left() {
+    let mut store = Putting::new(0, 16 << 10);
+    store.put(b"one", b"older");
+    fill(&mut store, 2);
+    store.put(b"one", b"newer");
+    store.db.sync(Durability::Power).expect("a sync");
+    let made = store.killed();
+    let mut bytes = made.bytes.clone();
+    let all = segments_of(&made);
+    bytes[all[1] + 24..all[1] + 32].fill(0);
+    bytes[all[2]..].fill(0);
+    let place = Repairs::new();
+    let report = place.repair(&bytes);
+    let doubted = report.doubted.iter().any(|of| of.key == b"one");
+    assert!(doubted, "{report:?}");
+}
+
+/// A thread died before it published, and a page behind its hole cannot be read: what stood in it was acknowledged.
+#[test]
+fn a_hole_does_not_take_a_page_that_cannot_be_read() {
+    for is_followed in [false, true] {
+        let mut store = Putting::new(0, 1 << 20);
+        store.put(b"one", b"older");
+        while store.end() % 4096 < 3000 {
+            store.put(b"filler", &[1; 100]);
+        }
+        let hole = store.end();
+        store.db.put(b"died", &[7; 400]).expect("a put");
+        while store.end() % 4096 > 3000 {
+            // It died, too: up to the page that follows nothing was published.
+            store.db.put(b"died", &[7; 100]).expect("a put");
+        }
+        let page = store.end() & !4095;
+        let died = store.end();
+        store.put(b"one", b"newer");
+        if is_followed {
+            store.put(b"filler", &[2; 5000]);
+            store.put(b"behind", b"x");
+        }
+        let made = store.killed();
+        let mut bytes = made.bytes.clone();
+        let mut at = hole;
+        // All that died is unpublished.
+        while at < died {
+            let len = (bytes[at + 6] as usize | (bytes[at + 7] as usize) << 8) + 8 + 4;
+            bytes[at..at + 8].fill(0);
+            at += len.next_multiple_of(8);
+        }
+        let unreadable = Some((page as u64, page as u64 + 4096));
+        let what = format!("followed {is_followed}");
+        let cost = cost(&made, &what, &bytes, unreadable);
+        assert!(cost.failed.contains(b"one".as_slice()), "{what}: {cost:?}");
+    }
+}
+
+/// A thread died, and the last record has one wrong bit; its value ends with zeros, so it is longer than what is seen of it.
+#[test]
+fn a_hole_does_not_take_a_last_record_that_ends_with_zeros() {
+    for value in [
+        &[5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0][..],
+        &[0; 40],
+    ] {
+        let mut store = Putting::new(0, 1 << 20);
+        store.put(b"counter", b"older");
+        let hole = store.end();
+        store.db.put(b"died", &[7; 500]).expect("a put");
+        let at = store.end();
+        store.put(b"counter", value);
+        let made = store.killed();
+        for bit in [0, 3, 8 * 9] {
+            let mut bytes = made.bytes.clone();
+            bytes[hole..hole + 8].fill(0);
+            bytes[at + bit / 8] ^= 1 << (bit % 8);
+            judge_all(&made, &format!("bit {bit}"), &bytes);
+        }
+    }
+}
+
+/// Each bit of the mark, beside a synced record that was overwritten with zeros: there was no end.
+#[test]
+fn a_bit_of_the_mark_does_not_forget_what_was_synced() {
+    let mut store = Putting::new(0, 1 << 20);
+    store.put(b"one", b"older");
+    let at = store.end();
+    store.put(b"one", b"newer");
+    store.db.sync(Durability::Power).expect("a sync");
+    let made = store.killed();
+    for bit in 0..8 * MARK.1 {
+        let mut bytes = made.bytes.clone();
+        bytes[MARK.0 + bit / 8] ^= 1 << (bit % 8);
+        let what = format!("bit {bit} of the mark");
+        let cost_of_it = cost(&made, &what, &bytes, None);
+        assert!(cost_of_it.keys == 0 && !cost_of_it.read_only, "{what}");
+        bytes[at..at + 64].fill(0);
+        judge_on(&made, &what, &bytes, &|| later(&bytes));
+    }
+}
+
+/// The power goes after a sync whose mark is not stored yet, and one bit of what it made durable rots.
+#[test]
+fn a_bit_after_a_power_cut_does_not_end_the_log() {
+    for len in [20, 3000, 70_000] {
+        for is_last in [false, true] {
+            let mut store = Putting::new(0, 1 << 20);
+            store.put(b"one", b"older");
+            store.put(b"two", b"older");
+            store.db.sync(Durability::Power).expect("a sync");
+            let mark = store.memory.to_vec()[MARK.0..MARK.0 + 24].to_vec();
+            let at = store.end();
+            store.put(b"one", &Random::new(1).bytes(len));
+            if !is_last {
+                store.put(b"two", b"newer");
+            }
+            store.db.sync(Durability::Power).expect("a sync");
+            let len = store.end() - at;
+            let made = store.killed();
+            for bit in [3, 40, 8 * 12 + 1, 8 * (len / 2) + 5] {
+                let mut bytes = made.bytes.clone();
+                bytes[MARK.0..MARK.0 + 24].copy_from_slice(&mark);
+                bytes[at + bit / 8] ^= 1 << (bit % 8);
+                let what = format!("bit {bit} of {len} bytes, last {is_last}");
+                judge_on(&made, &what, &bytes, &|| later(&bytes));
+                let memory = Memory::from_bytes(&bytes, ROOM).expect("memory");
+                let db = HashDb::open_on(Arc::new(Later(memory)), &made.options);
+                let db = db.expect("it opens");
+                assert_eq!(db.damage().len(), 1, "{what}: {:?}", db.damage());
+            }
+        }
+    }
+}
+
+/// The header of a segment is lost, and its first frame states a wrong length.
+#[test]
+fn a_lost_header_before_a_wrong_length_does_not_refuse_the_file() {
+    for len in [20, 300, 9000, 20_000] {
+        for byte in [5, 6, 7, 12, 15] {
+            let mut store = Putting::new(0, 16 << 10);
+            store.put(b"one", b"older");
+            fill(&mut store, 1);
+            store.db.checkpoint().expect("a checkpoint");
+            let from = store.db.log().end().segment();
+            fill(&mut store, from + 1);
+            store.put(b"one", &Random::new(1).bytes(len));
+            fill(&mut store, from + 4);
+            let made = store.killed();
+            for at in segments_of(&made) {
+                let mut bytes = made.bytes.clone();
+                bytes[at..at + 24].fill(0);
+                bytes[at + 64 + byte] ^= 0xff;
+                let what = format!("{len} bytes, byte {byte} of segment {at:#x}");
+                judge_all(&made, &what, &bytes);
+            }
+        }
+    }
+}
+
+/// A large value has its segments for itself; its header alone is lost.
+#[test]
+fn a_repair_has_a_large_value_whose_segment_lost_its_header() {
+    for (key, len) in [(&b"large"[..], 100_000), (b"short form", 15_000)] {
+        let mut store = Putting::new(0, 16 << 10);
+        store.put(b"one", b"value");
+        let value = Random::new(1).bytes(len);
+        store.put(key, &value);
+        store.put(b"behind", b"x");
+        let made = store.killed();
+        let at = segments_of(&made)[1];
+        let mut bytes = made.bytes.clone();
+        bytes[at..at + 24].fill(0);
+        let place = Repairs::new();
+        let report = place.repair(&bytes);
+        let db = HashDb::open(&place.target, &made.options).expect("it opens");
+        let found = db.get(key).expect("it is read");
+        assert!(found.as_ref() == Some(&value), "{len}: {report:?}");
+    }
+}
+
+/// Of each place the next frame is found that a search finds which sums each word anew; also parts of batches are none.
+#[test]
+fn the_next_frame_is_the_first_that_verifies_whatever_lengths_the_words_before_it_state() {
+    let mut random = Random::new(round_seed());
+    let mut tried = 0;
+    for file in 0..4 {
+        let mut store = Putting::new(file, 1 << 20);
+        while store.end() < 300_000 {
+            let len = *random.choose(&[0, 8, 40, 600, 5000, 66_000]);
+            let value = random.bytes(len);
+            match random.below(3) {
+                0 => store.put_batch(&[b"one", b"two"], &[value.clone(), value]),
+                _ => store.put(b"one", &value),
+            }
+        }
+        let made = store.killed();
+        let db = HashDb::open_on(storage(&made.bytes, None), &made.options).expect("it opens");
+        let (log, mut buf) = (db.log(), Vec::new());
+        let index = log.end().segment();
+        for _ in 0..40 {
+            let from = 64 + 8 * random.below(300_000 / 8) as u32;
+            let naive = (from + 8..1 << 20).step_by(8).find(|at| {
+                let frame = log.copy_frame(log.address(index, *at), &mut buf);
+                frame.is_ok_and(|frame| !frame.has(INNER))
+            });
+            assert_eq!(
+                log.resume_after(index, from),
+                naive,
+                "file {file}, {from:#x}"
+            );
+            tried += u64::from(naive.is_some());
+        }
+    }
+    demand(tried, 100, "places before a frame");
+}
+
+/// A put that was killed leaves a value of 1 MB whose words read like heads of frames, each of them long: a search that sums each
+/// anew takes minutes.
+#[test]
+fn words_that_read_like_heads_in_a_hole_do_not_exhaust_time() {
+    const PUT_LONG: u32 = 1 | 1 << 4;
+    let mut store = Putting::new(0, 4 << 20);
+    store.put(b"one", b"value");
+    let hole = store.end();
+    store.db.put(b"died", &vec![1; 1_900_000]).expect("a put");
+    let end = store.end();
+    store.put(b"behind", b"newest");
+    let geometry = store.db.log().geometry();
+    let begin = geometry.offset_of(store.db.log().end().segment()) as usize;
+    let made = store.killed();
+    let mut bytes = made.bytes.clone();
+    let header = SegmentHeader::decode(&bytes[begin..begin + 64], geometry.salt);
+    let seed = segment_seed(geometry.salt, header.expect("a header").sequence);
+    // Words that are a first and a second one at once: `head` in turn says how long the next is.
+    for at in (hole + 16..end - 16).step_by(16) {
+        let len = (end - at - 24) as u32;
+        let place = ((at - begin) / 8) as u32;
+        bytes[at..at + 16].copy_from_slice(&head(seed, place, PUT_LONG, (4, len)));
+    }
+    bytes[hole..hole + 8].fill(0);
+    judge_all(&made, "heads", &bytes);
+    let db = HashDb::open_on(storage(&bytes, None), &made.options).expect("it opens");
+    assert_eq!(db.damage().len(), 0, "{:?}", db.damage());
+}
