@@ -2,22 +2,25 @@
 //!
 //! The stores have 48 to 200 MiB, of which a third to three fifths is used, and objects of 0 to 4 KiB among larger ones: so checkpoints
 //! empty sparse packs while others need their room. After each kill every object is compared with what was acknowledged. Lines
-//! beginning `tried:` say how much was tried.
+//! beginning `tried:` say how much was tried. Options are drawn from the seed, for each store others.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use azekura::object::{Change, ObjectId, Options, Store};
-use azekura::testkit::suite::{share, tried_in_rounds};
+use azekura::testkit::suite::{case, share, tried_in_rounds};
 use azekura::testkit::{Random, round_seed};
 use azekura::{Durability, Kind};
 
 use super::value;
 
-/// For the child: the file, the slots of a thread, and the number of each thread's first operation.
+/// For the child: the file, what its options are drawn from, the slots of a thread, and the number of each thread's first operation.
 const FILE: &str = "AZEKURA_TEST_KILLED_FILE";
+const SEED: &str = "AZEKURA_TEST_KILLED_SEED";
+const CAPACITY: &str = "AZEKURA_TEST_KILLED_CAPACITY";
 const SLOTS: &str = "AZEKURA_TEST_KILLED_SLOTS";
 const FIRST: &str = "AZEKURA_TEST_KILLED_FIRST";
 const THREADS: u64 = 16;
@@ -64,11 +67,23 @@ fn puts(thread: u64, number: u64, slots: u64) -> bool {
     sets.values().any(Option::is_some)
 }
 
-fn options(capacity: u64) -> Options {
+/// Drawn from `seed`, and such that there is room for all objects.
+fn options(seed: u64, capacity: u64) -> Options {
+    let mut random = Random::new(seed ^ capacity);
+    let is_small = capacity < 64 << 20;
     Options {
         capacity,
-        journal_size: Some(4 << 20),
-        group_size: Some(4 << 20),
+        journal_size: Some(random.choose(&[1, 2, if is_small { 4 } else { 8 }]) << 20),
+        group_size: *random.choose(&[Some(1 << 20), Some(4 << 20), None]),
+        small_max: if is_small {
+            *random.choose(&[2048, 4096])
+        } else {
+            *random.choose(&[0, 100, 2048, 4096])
+        },
+        sync_every: random.one_in(3).then(|| 1 + random.below(200)),
+        sync_interval: (random.one_in(3)).then(|| Duration::from_millis(1 + random.below(50))),
+        direct: random.one_in(2),
+        background: !random.one_in(4),
         ..Options::default()
     }
 }
@@ -107,7 +122,9 @@ fn the_child_of_a_test_changes_small_objects_until_it_is_killed() {
     let slots = std::env::var(SLOTS).unwrap().parse().unwrap();
     let first = std::env::var(FIRST).unwrap();
     let first: Vec<u64> = first.split(' ').map(|n| n.parse().unwrap()).collect();
-    let store = Store::open(&file, &options(0)).unwrap();
+    let number = |name| std::env::var(name).unwrap().parse().unwrap();
+    let options = options(number(SEED), number(CAPACITY));
+    let store = Store::open(&file, &options).unwrap();
     std::thread::scope(|scope| {
         for (thread, first) in (0..).zip(first) {
             let store = &store;
@@ -132,7 +149,13 @@ fn the_child_of_a_test_changes_small_objects_until_it_is_killed() {
 }
 
 /// Kills a child after `least` answers: all answers, a byte each.
-fn kill(file: &Path, first: &[u64], slots: u64, least: usize) -> Vec<u8> {
+fn kill(
+    file: &Path,
+    (seed, capacity): (u64, u64),
+    first: &[u64],
+    slots: u64,
+    least: usize,
+) -> Vec<u8> {
     let text: Vec<String> = first.iter().map(u64::to_string).collect();
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args([
@@ -141,6 +164,8 @@ fn kill(file: &Path, first: &[u64], slots: u64, least: usize) -> Vec<u8> {
             "--nocapture",
         ])
         .env(FILE, file)
+        .env(SEED, seed.to_string())
+        .env(CAPACITY, capacity.to_string())
         .env(SLOTS, slots.to_string())
         .env(FIRST, text.join(" "))
         .stdin(Stdio::null())
@@ -190,10 +215,9 @@ impl Thread {
 fn killed(seed: u64, capacity: u64, slots: u64, kills: u64) -> [u64; 2] {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("killed.azo");
-    Store::create(&file, &options(capacity))
-        .unwrap()
-        .close()
-        .unwrap();
+    let options = options(seed, capacity);
+    let _case = case(seed, &options);
+    Store::create(&file, &options).unwrap().close().unwrap();
     let mut random = Random::new(seed);
     let mut threads = vec![Thread::default(); THREADS as usize];
     let mut acknowledged = [0; 2];
@@ -205,7 +229,7 @@ fn killed(seed: u64, capacity: u64, slots: u64, kills: u64) -> [u64; 2] {
         } else {
             500 + ((8000 * (round - 1) + random.below(8000)) / (kills - 1)) as usize
         };
-        for word in kill(&file, &first, slots, least) {
+        for word in kill(&file, (seed, capacity), &first, slots, least) {
             let thread = u64::from((word | 32) - b'a');
             let of = &mut threads[thread as usize];
             if word.is_ascii_uppercase() {
@@ -216,7 +240,7 @@ fn killed(seed: u64, capacity: u64, slots: u64, kills: u64) -> [u64; 2] {
             }
             of.number += 1;
         }
-        let store = Store::open(&file, &options(capacity))
+        let store = Store::open(&file, &options)
             .unwrap_or_else(|error| panic!("seed {seed}, kill {round}: {error}"));
         for (thread, of) in (0..).zip(&mut threads) {
             // One more may have happened and not been said.
