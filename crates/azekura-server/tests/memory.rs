@@ -378,8 +378,8 @@ fn a_limit_of_memory_bounds_a_process_whose_values_become_long_while_clients_hol
     assert_eq!(judged, 2);
 }
 
-/// Memory goes back where large clients leave, where records are removed one by one, where the limit is lowered, and where all is
-/// flushed.
+/// Memory goes back where large clients leave, where records are removed one by one, where all is flushed, and where the limit is
+/// lowered.
 fn goes_back(case: &Case, before: u64, with_clients: u64) {
     let process = &case.process;
     process.shrinks_to(with_clients - 4 * MIB, "after large clients left");
@@ -392,8 +392,9 @@ fn goes_back(case: &Case, before: u64, with_clients: u64) {
     }
     process.shrinks_to(before + 12 * MIB, "after all was removed");
     case.fill(0);
-    ask(&mut client, "cache_memlimit 8\r\n", "OK\r\n");
-    process.shrinks_to((8 + 2 + 32) * MIB, "after a lower limit");
     ask(&mut client, "flush_all\r\n", "OK\r\n");
     process.shrinks_to(before + 12 * MIB, "after all was flushed");
+    case.fill(0);
+    ask(&mut client, "cache_memlimit 8\r\n", "OK\r\n");
+    process.shrinks_to((8 + 2 + 32) * MIB, "after a lower limit");
 }

@@ -2,13 +2,13 @@
 //! A file given as the target appears whole or not at all, and an export that is broken off leaves nothing; a pipe or a
 //! device is written to, and a store is never replaced. Writers may go on meanwhile: the scan's promise holds, every record that is present
 //! throughout comes out exactly once.
-//! Damage is reported on standard error and passed by; the exit code is then 8.
+//! Damage is reported on standard error and passed by; the exit code is then 8, and a file that is there is not replaced.
 //! It does not know the formats: `format/` does.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-use azekura::{Error, Reader, Result};
+use azekura::{Error, Kind, Reader, Result};
 
 use crate::exit::Outcome;
 use crate::format::Format;
@@ -24,7 +24,7 @@ pub(crate) struct Export {
     file: PathBuf,
     /// The form
     format: Format,
-    /// Where to write; - or nothing is standard output. A file that is there is replaced, unless it is a store
+    /// Where to write; - or nothing is standard output. A file that is there is replaced, unless it is a store or records cannot be read
     #[arg(default_value = "-", hide_default_value = true)]
     target: PathBuf,
 }
@@ -40,9 +40,20 @@ impl Export {
         whole::write(&self.target, refused, &mut |to| {
             let failed = |error| Error::io(refused, error).at(&self.target);
             outcome = self.write(&*store, to, failed)?;
+            if matches!(outcome, Outcome::Damaged) && self.target.is_file() {
+                return Err(self.kept());
+            }
             Ok(())
         })?;
         Ok(outcome)
+    }
+
+    /// What is there may be the last whole export.
+    fn kept(&self) -> Error {
+        let message = "records could not be read, and the file that is there was not replaced by those that could";
+        Error::new(Kind::Corrupted, message)
+            .at(&self.target)
+            .remedy("give another name as the target, and it holds all that can be read")
     }
 
     fn write(

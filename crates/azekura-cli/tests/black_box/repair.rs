@@ -175,6 +175,14 @@ fn notes_that_cannot_be_written_change_no_result() {
     );
     assert_eq!(place.read("silent.tsv"), place.read("noted.tsv"));
     assert!(place.read("silent.tsv").len() > 500);
+    // The last whole export is not replaced by one in which records are missing.
+    place.write("whole.tsv", "what was there");
+    let kept = place.run(&["export", "s.azh", "tsv", "whole.tsv"]);
+    assert!(
+        kept.code == 8 && kept.err.contains("was not replaced"),
+        "{kept:?}"
+    );
+    assert_eq!(place.read("whole.tsv"), b"what was there");
     assert_eq!(code_of(&place, &["list", "s.azh"]), Some(8));
     let place = Place::with_store();
     place.run(&["set", "s.azh", "there", "value"]).ok();

@@ -118,6 +118,7 @@ pub const POLYNOMIAL: u32 = 0x82f6_3b78;
 /// What a state becomes by `2^k` bytes of zeros: `x^(8 * 2^k)` modulo the polynomial, for each `k`.
 const BY_ZEROS: [u32; 32] = by_zeros();
 
+#[expect(clippy::indexing_slicing, reason = "`get_mut` is no constant function")]
 const fn by_zeros() -> [u32; 32] {
     let mut all = [0; 32];
     // `x^8`: the highest bit is `x^0`.

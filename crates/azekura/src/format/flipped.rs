@@ -14,6 +14,8 @@ use super::frame::{Frame, HEAD_SUM, Header, INNER, NoFrame};
 
 /// Bytes of the longest frame or image in which a bit is looked for.
 pub const LEN_MAX: usize = 128 << 10;
+/// Bytes of the longest frame of which it is asked whether one bit is wrong.
+pub const LONG_MAX: usize = 64 << 20;
 
 /// Bits of a frame's first words, which say how long it is.
 const HEAD_BITS: usize = 128;
@@ -29,16 +31,17 @@ pub fn flip(bytes: &mut [u8], bit: usize) {
 /// Which bit of the `len` bytes that are summed last changes the sum by `delta`. `None`: no single one, or they are longer than
 /// [`LEN_MAX`].
 pub fn bit_of_sum(delta: u32, len: usize) -> Option<usize> {
-    bits_of_sum(delta, u32::MAX, len).next()
+    bits_of_sum(delta, u32::MAX, len, LEN_MAX).next()
+}
+
+/// As [`bit_of_sum`], of up to [`LONG_MAX`] bytes, among which other damage passes for one bit with a chance of up to one in eight.
+pub fn bit_of_long_sum(delta: u32, len: usize) -> Option<usize> {
+    bits_of_sum(delta, u32::MAX, len, LONG_MAX).next()
 }
 
 /// As [`bit_of_sum`], of a sum of which only the bits of `kept` are known: each bit that it may be.
-fn bits_of_sum(delta: u32, kept: u32, len: usize) -> impl Iterator<Item = usize> {
-    let bits = if len > LEN_MAX || delta == 0 {
-        0
-    } else {
-        len * 8
-    };
+fn bits_of_sum(delta: u32, kept: u32, len: usize, max: usize) -> impl Iterator<Item = usize> {
+    let bits = if len > max || delta == 0 { 0 } else { len * 8 };
     let mut state = POLYNOMIAL;
     (0..bits).rev().filter(move |_| {
         let is_it = state & kept == delta;
@@ -61,7 +64,7 @@ pub fn bits_of_head(bytes: &[u8], seed: u32, place: u32) -> Vec<usize> {
         flip(&mut other, bit);
     }
     if let Some(head) = Frame::head(bytes, seed, place) {
-        let bits = bits_of_sum(head.delta, HEAD_SUM, head.key.len());
+        let bits = bits_of_sum(head.delta, HEAD_SUM, head.key.len(), LEN_MAX);
         found.extend(bits.map(|bit| HEAD_BITS + bit));
     }
     found

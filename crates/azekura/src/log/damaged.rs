@@ -32,14 +32,17 @@ use super::layout::{
 };
 use super::{Link, Log, Segment, Use};
 use crate::error::{Error, Kind};
-use crate::format::flipped::{LEN_MAX, bits_of_head, flip, mend_frame};
-use crate::format::frame::{Frame, FrameKind, Header, INNER};
+use crate::format::flipped::{LEN_MAX, LONG_MAX, bit_of_long_sum, bits_of_head, flip, mend_frame};
+use crate::format::frame::{Frame, FrameKind, Header, INNER, NoFrame};
 
 /// How many recoveries after another a link may lead over without its header.
 const EPOCHS: u64 = 16;
 
 /// Records of one batch that are looked into: each costs the time to sum 128 KiB, and a line of what is reported.
 const DAMAGED_MAX: u32 = 64;
+
+/// Bytes that are written to a device, or not, as one; the least that is known.
+const LINE: usize = 64;
 
 /// A place of the log that does not verify.
 #[derive(Debug)]
@@ -78,7 +81,7 @@ pub struct KnownFrame {
     pub len: u32,
     /// Its records, in order; none of a pad, of an end and of a clear.
     pub records: Vec<KnownRecord>,
-    /// Whether one bit of it was wrong and nothing else; of others only the head is known, and records of a batch.
+    /// Whether one bit of it is wrong and nothing else; of others only the head is known, and records of a batch.
     pub is_corrected: bool,
     /// Whether that bit is the last of it that should be set: its end may have been blanked.
     pub is_cut: bool,
@@ -299,13 +302,48 @@ impl Log {
             }
             FrameKind::End | FrameKind::Clear => return None,
         };
+        let is_one_bit = |record: &KnownRecord| record.standing == Standing::Corrected;
+        let has_all = || records.iter().all(|of| of.standing != Standing::ValueLost);
+        let is_corrected = match header.kind {
+            FrameKind::Batch => {
+                has_all() && records.iter().filter(|of| is_one_bit(of)).count() == 1
+            }
+            _ => self.is_long_but_for_a_bit((index, at), seed, header),
+        };
         Some(KnownFrame {
             kind: header.kind,
             len: header.frame_len() as u32,
             records,
-            is_corrected: false,
+            is_corrected,
             is_cut: false,
         })
+    }
+
+    /// Whether one bit is wrong of a frame that is too long for that to be believed of any: what was written in part, or blanked, has
+    /// lines of zeros, and this must have none.
+    fn is_long_but_for_a_bit(&self, (index, at): (u32, u32), seed: u32, header: Header) -> bool {
+        let len = header.frame_len();
+        if len <= LEN_MAX || len > LONG_MAX {
+            return false;
+        }
+        let Some(bytes) = self.copied(index, at, len) else {
+            return false;
+        };
+        // Lines of the file.
+        let first = LINE - at as usize % LINE;
+        let (head, rest) = bytes.split_at(first.min(bytes.len()));
+        let is_blank = |line: &[u8]| line.len() >= 8 && line.iter().all(|byte| *byte == 0);
+        if is_blank(head) || rest.chunks(LINE).any(is_blank) {
+            return false;
+        }
+        match Frame::decode(&bytes, seed, at / 8) {
+            Err(NoFrame::Checksum { stored, computed }) => {
+                let delta = stored ^ computed;
+                // A bit of the sum itself, or of what is summed.
+                delta.is_power_of_two() || bit_of_long_sum(delta, len - 8).is_some()
+            }
+            _ => false,
+        }
     }
 
     /// The frame at the front of `bytes`, one bit of which was corrected.

@@ -295,10 +295,10 @@ impl Mark {
 
     /// Decodes a mark, also one of which one bit is wrong. `None`: never written, or lost; recovery then falls back to the
     /// checkpoint.
-    pub fn decode(bytes: &[u8; MARK_SIZE]) -> Option<Self> {
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
         Self::verify(bytes).or_else(|| {
             (0..8 * MARK_SUMMED).find_map(|bit| {
-                let mut other = *bytes;
+                let mut other = bytes.to_vec();
                 flip(&mut other, bit);
                 Self::verify(&other)
             })

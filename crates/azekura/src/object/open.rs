@@ -613,7 +613,8 @@ pub(super) fn other_place(error: Error, head: &[u8]) -> Error {
         error.remedy("remove it, and make a store there with `azekura object create`")
     } else if head.iter().all(|byte| *byte == 0) {
         error.remedy(
-            "it is blank: check the path, or make a store there with `azekura object create`",
+            "it begins with zeros: if a store was there, both its superblocks are lost: restore a backup; else check the path, or \
+             make a store there with `azekura object create`",
         )
     } else if is(b"hash\0\0\0\0") {
         error.remedy("it holds records: `azekura get` and its like are for these")

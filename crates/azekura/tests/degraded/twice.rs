@@ -172,7 +172,7 @@ fn a_bit_of_the_mark_does_not_forget_what_was_synced() {
 /// The power goes after a sync whose mark is not stored yet, and one bit of what it made durable rots.
 #[test]
 fn a_bit_after_a_power_cut_does_not_end_the_log() {
-    for len in [20, 3000, 70_000] {
+    for len in [20, 3000, 70_000, 140_000, 500_000] {
         for is_last in [false, true] {
             let mut store = Putting::new(0, 1 << 20);
             store.put(b"one", b"older");
