@@ -654,6 +654,44 @@ fn an_object_that_rots_after_a_power_cut_is_an_error_and_no_older_one() {
     tried_at_least(cases, 12, "objects that rotted after a power cut");
 }
 
+/// A power cut that is no damage: of an object that was never synced the sector is not written of which one bit would be set.
+#[test]
+fn what_a_power_cut_left_in_part_is_no_wrong_bit() {
+    let mut cases = 0;
+    for (len, at) in [(2000, 1000), (9000, 5000)] {
+        let (disk, store, options) = small_world();
+        store.put(id(1), b"older").unwrap();
+        store.sync().unwrap();
+        let mut sparse = vec![0; len];
+        sparse[..8].copy_from_slice(b"uniqueIt");
+        (sparse[at], sparse[len - 1]) = (1, 0xff);
+        store.put(id(1), &sparse).unwrap();
+        let limits = Limits {
+            exhaustive: 12,
+            ..Limits::default()
+        };
+        for cut in disk.crash_states(disk.events(), &limits) {
+            let torn = cut.kill_state(cut.events());
+            let [begin] = find(&torn, JOURNAL, b"uniqueIt")[..] else {
+                continue;
+            };
+            let bytes = journal_of(&torn, 2 << 20);
+            let bit = begin as usize + at;
+            let sector = bit & !511..(bit & !511) + 512;
+            let is_alone = |of: Range<usize>| of.clone().all(|at| (bytes[at] != 0) == (at == bit));
+            assert!(bytes[bit] == 1 && is_alone(sector), "{len}: it is sparse");
+            torn.rot(JOURNAL, bit as u64, 1);
+            let store = open(&torn, &options);
+            assert!(store.damage().is_empty(), "{:?}", store.damage());
+            let found = store.get(id(1)).unwrap().unwrap();
+            assert_eq!(&found[..], b"older");
+            store.put(id(2), b"more").unwrap();
+            cases += 1;
+        }
+    }
+    tried_at_least(cases, 2, "sectors that were not written");
+}
+
 /// Of a put that was acknowledged and not synced the journal may know nothing yet: its extent is found by a scan.
 #[test]
 fn an_object_that_rots_after_a_kill_before_a_sync_is_an_error_and_no_older_one() {

@@ -41,8 +41,9 @@ const EPOCHS: u64 = 16;
 /// Records of one batch that are looked into: each costs the time to sum 128 KiB, and a line of what is reported.
 const DAMAGED_MAX: u32 = 64;
 
-/// Bytes that are written to a device, or not, as one; the least that is known.
+/// Bytes that are written to a device, or not, as one: the least that is known, and the usual.
 const LINE: usize = 64;
+const SECTOR: usize = 512;
 
 /// A place of the log that does not verify.
 #[derive(Debug)]
@@ -85,6 +86,8 @@ pub struct KnownFrame {
     pub is_corrected: bool,
     /// Whether that bit is the last of it that should be set: its end may have been blanked.
     pub is_cut: bool,
+    /// Whether that bit should be set, and its line, or what follows it in its sector, is blank: it may never have been written.
+    pub is_torn: bool,
 }
 
 /// A record of a frame that does not verify as a whole.
@@ -165,6 +168,19 @@ pub(super) enum Onward {
     End,
     /// It cannot be known.
     Unknown,
+}
+
+fn is_blank(bytes: &[u8]) -> bool {
+    bytes.iter().all(|byte| *byte == 0)
+}
+
+/// Whether the bit that should be set in a byte, of what stands at this offset of a segment, may have been lost with its line, or with the
+/// rest of its sector.
+fn is_torn(stored: &[u8], offset: usize, byte: usize) -> bool {
+    let begins = |grain: usize| ((offset + byte) / grain * grain).saturating_sub(offset);
+    let ends = |grain: usize| (((offset + byte) / grain + 1) * grain - offset).min(stored.len());
+    let has_blank = |from: usize, to| stored.get(from..to).is_some_and(is_blank);
+    has_blank(begins(LINE), ends(LINE)) || has_blank(byte, ends(SECTOR))
 }
 
 impl Log {
@@ -261,7 +277,8 @@ impl Log {
             && let Some(mut frame) = self.of_corrected((index, at), seed, &bytes)
         {
             let rest = stored.get(bit / 8..len);
-            frame.is_cut = rest.is_some_and(|rest| rest.iter().all(|byte| *byte == 0));
+            frame.is_cut = rest.is_some_and(is_blank);
+            frame.is_torn = is_torn(&stored, at as usize, bit / 8);
             return Some(frame);
         }
         let is_one =
@@ -279,17 +296,24 @@ impl Log {
                 }
                 let mut whole = self.copied(index, at, header.frame_len())?;
                 flip(&mut whole, bit);
-                self.of_corrected((index, at), seed, &whole)
+                let mut frame = self.of_corrected((index, at), seed, &whole)?;
+                frame.is_torn = is_torn(&stored, at as usize, bit / 8);
+                Some(frame)
             });
         };
         let header = head.header;
         if !is_one(header) {
             return None;
         }
+        let mut is_torn = false;
         let records = match header.kind {
             // None is a part of another one.
             FrameKind::Batch if inner => return None,
-            FrameKind::Batch => self.records_of_batch((index, at), seed, header)?,
+            FrameKind::Batch => {
+                let (records, has_torn) = self.records_of_batch((index, at), seed, header)?;
+                is_torn = has_torn;
+                records
+            }
             FrameKind::Pad => Vec::new(),
             FrameKind::Put | FrameKind::Insert | FrameKind::Remove => {
                 let (key, value) = (head.key, &[][..]);
@@ -316,6 +340,7 @@ impl Log {
             records,
             is_corrected,
             is_cut: false,
+            is_torn,
         })
     }
 
@@ -332,8 +357,8 @@ impl Log {
         // Lines of the file.
         let first = LINE - at as usize % LINE;
         let (head, rest) = bytes.split_at(first.min(bytes.len()));
-        let is_blank = |line: &[u8]| line.len() >= 8 && line.iter().all(|byte| *byte == 0);
-        if is_blank(head) || rest.chunks(LINE).any(is_blank) {
+        let is_lost = |line: &[u8]| line.len() >= 8 && is_blank(line);
+        if is_lost(head) || rest.chunks(LINE).any(is_lost) {
             return false;
         }
         match Frame::decode(&bytes, seed, at / 8) {
@@ -376,20 +401,22 @@ impl Log {
             records,
             is_corrected: true,
             is_cut: false,
+            is_torn: false,
         })
     }
 
-    /// The records of a batch whose head verifies; `None`: one of them is not known.
+    /// The records of a batch whose head verifies, and whether a bit of one may never have been written; `None`: one of them is
+    /// not known.
     fn records_of_batch(
         &self,
         (index, at): (u32, u32),
         seed: u32,
         header: Header,
-    ) -> Option<Vec<KnownRecord>> {
+    ) -> Option<(Vec<KnownRecord>, bool)> {
         let mut from = at + header.header_len() as u32;
         let until = from.checked_add(header.value_len)?;
         let mut records = Vec::new();
-        let (mut buf, mut damaged) = (Vec::new(), 0);
+        let (mut buf, mut damaged, mut is_torn) = (Vec::new(), 0, false);
         while from < until {
             let left = until - from;
             let whole = self.look_copy(self.address(index, from), &mut buf);
@@ -404,6 +431,7 @@ impl Log {
                 }
                 let known = self.known_within((index, from), seed, left as usize, true)?;
                 records.extend(known.records);
+                is_torn |= known.is_torn;
                 known.len
             };
             if len > left {
@@ -411,7 +439,7 @@ impl Log {
             }
             from += len;
         }
-        (records.len() == header.key_len as usize).then_some(records)
+        (records.len() == header.key_len as usize).then_some((records, is_torn))
     }
 
     /// So many bytes of a segment as they stand there. `None`: there is no memory for them.
@@ -495,9 +523,14 @@ impl Log {
         let room = self.geometry.segment_size();
         let headless = (0..self.count())
             .filter(|index| !is_taken(*index) && self.header_within(*index).is_none());
+        let size = self.storage.size().unwrap_or_default();
         let has_frame = |index: &u32| {
+            // A large one is alone in its segments.
+            let left = size.saturating_sub(self.geometry.offset_of(*index));
+            let mut large = Finder::new(self, *index, (seed, left.min(u64::from(u32::MAX))));
             let mut finder = Finder::new(self, *index, (seed, room));
-            finder.first_from(u64::from(FIRST_FRAME)).is_some()
+            large.is_top(u64::from(FIRST_FRAME))
+                || finder.first_from(u64::from(FIRST_FRAME)).is_some()
         };
         self.candidate(headless.into_iter().find(has_frame)?, sequence)
     }

@@ -17,9 +17,9 @@
 //! the same history: (1) the link behind the end is cleared, durably where the cache is not trusted;
 //! (2) pads and an end frame are written, and the room behind it is zeroed, so that what was dropped there cannot come back
 //! when the end frame is damaged; (3) new frames go to a new segment with a new epoch. Dying
-//! between any two of them leaves the same end. Only (1) before (2) need be kept by the device: an end frame
-//! without it would lead on to what was lost. Without the pads or the end frame the place is no frame
-//! still, and so the end.
+//! between any two of them leaves the same end. The device must keep (1) before (2): an end frame without it would lead on to
+//! what was lost; and the end frame before the zeros: what is not in order behind a damaged frame is a reason for the end to be
+//! there. Without the pads the place is no frame still, and so the end.
 //!
 //! Damage ends the walk with an error, or is shown like a frame and passed by: `damaged` says what can be known of it.
 //!
@@ -152,6 +152,8 @@ impl Log {
         let (mut index, mut sequence) = (start.segment(), start.sequence());
         // `None`: everything of the segment was seen.
         let mut from = start.offset();
+        // Whether what ends where the walk goes on is whole, or wrong by one bit.
+        let mut is_sure = false;
         let mut found = Recovered {
             end: start,
             frames: 0,
@@ -195,6 +197,7 @@ impl Log {
                     if let Some((next, next_sequence)) = next {
                         (index, sequence) = (next, next_sequence);
                         from = Some(super::FIRST_FRAME);
+                        is_sure = false;
                         continue;
                     }
                     found.end = End::of(index, sequence, None);
@@ -217,20 +220,20 @@ impl Log {
             let behind = may_be_hole.then(|| self.end_of_hole(index, at)).flatten();
             let linked =
                 may_be_hole && behind.is_none() && self.is_linked(index, sequence, trust.epoch);
-            let until = behind.map_or(room, |behind| behind);
+            let until = behind.unwrap_or(room);
             let resumes = behind.is_some() || linked;
             let blank = blank && !(may_be_hole && self.hides_a_frame(index, at..until, resumes));
             // What a walk came past verifies; and of what is decided without it, nothing is read again.
-            let is_reached = from.is_some_and(|from| from < at);
+            let is_reached = is_sure || from.is_some_and(|from| from < at);
             // Beside a writer it is asked where the walk begins: what stands before that was published.
             let is_settled = !trust.live || start.offset() == Some(at) && start.segment() == index;
             let is_asked = blank && trusted && !known && is_settled && !is_reached;
             let blank = blank && !(is_asked && self.is_blanked(index, sequence, at));
             match decide(known, trusted, blank, resumes) {
                 Verdict::Damaged => {
-                    let Some(behind) =
-                        self.pass_by((index, at), sequence, (room, trust.epoch, known), pass)?
-                    else {
+                    let passed =
+                        self.pass_by((index, at), sequence, (room, trust.epoch, known), pass)?;
+                    let Some((behind, is_known)) = passed else {
                         let stray = self.geometry.offset_of(index) + u64::from(at);
                         found.mends.push((stray, 0));
                         found.end = End::of(index, sequence, Some(at));
@@ -238,6 +241,8 @@ impl Log {
                     };
                     found.passed.push((index, at, behind));
                     from = Some(behind);
+                    is_sure = is_known;
+                    continue;
                 }
                 Verdict::End => {
                     found.end = End::of(index, sequence, Some(at));
@@ -252,6 +257,7 @@ impl Log {
                     from = behind;
                 }
             }
+            is_sure = false;
         }
     }
 
@@ -281,10 +287,10 @@ impl Log {
         }
     }
 
-    /// Whether one wrong bit keeps a frame from standing here: it was written whole, and so was what led to it.
+    /// Whether one wrong bit keeps a frame from standing here that was written whole.
     fn is_but_for_a_bit(&self, index: u32, at: u32) -> bool {
         self.known_in_order(index, at)
-            .is_some_and(|frame| frame.is_corrected && !frame.is_cut)
+            .is_some_and(|frame| frame.is_corrected && !frame.is_torn)
     }
 
     /// Whether in this room, where nothing was published at first, a page cannot be read in which frames may stand: there are
@@ -325,14 +331,14 @@ impl Log {
     }
 
     /// Shows a place that is damaged, of a segment with so much room, after the recovery of that epoch, which was synced or not;
-    /// where to resume in the segment, or `None` if the log ends there.
+    /// where to resume in the segment, and whether a frame ends there of which one bit is wrong, or `None` if the log ends there.
     fn pass_by(
         &self,
         (index, at): (u32, u32),
         sequence: u64,
         (room, epoch, is_synced): (u32, u32, bool),
         pass: &mut dyn FnMut(&Lost) -> Result<()>,
-    ) -> Result<Option<u32>> {
+    ) -> Result<Option<(u32, bool)>> {
         let position = |offset| LogPosition { sequence, offset };
         let lost = |until: u32, stood| Lost {
             what: "no frame where one must stand",
@@ -351,7 +357,8 @@ impl Log {
                 };
                 pass(&lost(until, stood))?;
                 let is_end = frame.kind == FrameKind::End;
-                Ok(Some(if is_end { room } else { until }))
+                let is_sure = frame.is_corrected && !frame.is_cut;
+                Ok(Some((if is_end { room } else { until }, is_sure)))
             }
             Look::End => {
                 pass(&lost(at + 8, Stood::Nothing))?;
@@ -368,7 +375,7 @@ impl Log {
                     None => None,
                 };
                 pass(&lost(behind.unwrap_or(room), Stood::Unknown(next)))?;
-                Ok(Some(behind.unwrap_or(room)))
+                Ok(Some((behind.unwrap_or(room), false)))
             }
         }
     }
@@ -527,7 +534,11 @@ impl Log {
             self.segments.bury(last, room.saturating_sub(u64::from(at)));
             let end = Header::new(FrameKind::End, 0, 0, 0).word(seed, at / 8, &[]);
             let place = self.address(last, at).offset();
-            self.map.store_u64(place, end);
+            if trust.trusted {
+                self.map.store_u64(place, end);
+            } else {
+                self.write_durably(place, &end.to_le_bytes())?;
+            }
             // In a segment that is larger nothing is looked for behind its one frame.
             if room <= self.geometry.segment_size() {
                 for word in (place + 8..place - u64::from(at) + room).step_by(8) {

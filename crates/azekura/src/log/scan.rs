@@ -154,7 +154,7 @@ impl Log {
         let mut found = whole;
         let mut left = LOOKED_INTO_MAX;
         let mut next = self.leading_to(index, at, end..=end, &mut left);
-        if next.is_none() && whole.is_none() {
+        if next.is_none() && whole.is_none() && end < room as u32 {
             // What stands last may end with zeros.
             left = LOOKED_INTO_MAX;
             next = self.leading_to(index, at, end + 8..=room as u32, &mut left);

@@ -4,6 +4,8 @@
 //! Most of them an attack found: an older value was answered without an error, or the file was refused. `ends` states what is
 //! demanded.
 
+use std::sync::Mutex;
+
 use azekura::format::frame::INNER;
 use azekura::log::layout::{SegmentHeader, segment_seed};
 use azekura::testkit::suite::demand;
@@ -61,12 +63,33 @@ fn the_first_sectors_of_the_last_segments_cost_what_stood_in_them() {
             }
             let what = format!("{lost} segments, synced {is_synced}");
             judge_all(&made, &what, &bytes);
-            // What stands behind those sectors is read.
+            // What stands behind those sectors is read, and repaired.
+            let place = Repairs::new();
+            place.repair(&bytes);
+            let db = HashDb::open(&place.target, &made.options).expect("it opens");
+            let newest = db.get(&[1]).expect("it is read");
+            assert_eq!(newest.as_deref(), Some(&b"in the last"[..]), "{what}");
             let db = HashDb::open_on(storage(&bytes, None), &made.options).expect("it opens");
             let newest = db.get(&[1]).expect("it is read");
             assert_eq!(newest.as_deref(), Some(&b"in the last"[..]), "{what}");
         }
     }
+}
+
+/// Two headers are lost, that of the last segment, too, which has one large value.
+#[test]
+fn a_large_value_behind_two_lost_headers_is_found() {
+    let mut store = Putting::new(0, 16 << 10);
+    store.put(b"large", b"older");
+    fill(&mut store, 1);
+    store.put(b"large", &Random::new(1).bytes(100_000));
+    let made = store.killed();
+    let all = segments_of(&made);
+    let mut bytes = made.bytes.clone();
+    for at in &all[all.len() - 2..] {
+        bytes[*at..at + 32].fill(0);
+    }
+    judge_all(&made, "large", &bytes);
 }
 
 /// A link is blank, and nothing is left of the segment that it led to. The mark says that more was synced than is found.
@@ -200,6 +223,148 @@ fn a_bit_after_a_power_cut_does_not_end_the_log() {
             }
         }
     }
+}
+
+/// A power cut that is no damage: of a value that was never synced a sector is not written of which one bit would be set.
+#[test]
+fn what_was_written_in_part_is_no_wrong_bit() {
+    for (len, bit_at, set_last) in [
+        (12_000, 6000, true),
+        (12_000, 11_000, false),
+        (300, 250, false),
+    ] {
+        for is_last in [false, true] {
+            let mut store = Putting::new(0, 1 << 20);
+            store.put(b"one", b"older");
+            store.put(b"two", b"older");
+            store.db.sync(Durability::Power).expect("a sync");
+            let at = store.end();
+            let mut value = vec![0; len];
+            value[bit_at] = 1;
+            if set_last {
+                value[len - 1] = 0xff;
+            }
+            store.put(b"one", &value);
+            if !is_last {
+                store.put(b"two", &[7; 2000]);
+            }
+            let made = store.killed();
+            let begin = made.bytes[at..].iter().position(|byte| *byte == b'o');
+            let bit = at + begin.expect("the key") + 3 + bit_at;
+            assert_eq!(made.bytes[bit], 1);
+            // Lines are lost, too.
+            for grain in [64, 512] {
+                let mut bytes = made.bytes.clone();
+                let from = bit & !(grain - 1);
+                let has_more =
+                    from < at || bytes[from..from + grain].iter().filter(|b| **b > 0).count() > 1;
+                if has_more {
+                    continue;
+                }
+                bytes[from..from + grain].fill(0);
+                let db = HashDb::open_on(later(&bytes), &made.options).expect("it opens");
+                let what = format!("{len} bytes, {grain} lost, last {is_last}");
+                assert_eq!(db.damage().len(), 0, "{what}: {:?}", db.damage());
+                let one = db.get(b"one").expect("a power cut is no damage");
+                assert_eq!(one.as_deref(), Some(&b"older"[..]), "{what}");
+            }
+        }
+    }
+}
+
+/// A frame of which one bit is wrong, behind the end of a log that was closed: nothing was published there.
+#[test]
+fn a_wrong_bit_behind_a_close_is_not_asked_after_a_power_cut() {
+    let mut store = Putting::new(0, 1 << 20);
+    store.put(b"one", b"kept");
+    let at = store.end();
+    store.db.put(b"one", &[3; 100]).expect("a put");
+    let end = store.end();
+    let behind = store.memory.to_vec()[at..end].to_vec();
+    let (mut made, memory, db) = Made::begin(0, of_segments(1 << 20));
+    db.put(b"one", b"kept").expect("a put");
+    db.close().expect("it closes");
+    made.remember(b"one".to_vec(), Some(b"kept".to_vec()));
+    let mut bytes = memory.to_vec();
+    if bytes.len() < end {
+        bytes.resize(end.next_multiple_of(4096), 0);
+    }
+    bytes[at..end].copy_from_slice(&behind);
+    bytes[at + 20] ^= 4;
+    let db = HashDb::open_on(later(&bytes), &made.options).expect("it opens");
+    assert_eq!(db.damage().len(), 0, "{:?}", db.damage());
+    judge(&made, "closed", &db);
+}
+
+/// After a power cut a batch of one wrong bit is followed by what was written in part, so the log ends with it. Of that recovery the
+/// blank room is written, and not the end: the next one comes to the same end.
+#[test]
+fn a_recovery_that_is_cut_after_a_wrong_bit_comes_to_the_same_end() {
+    #[derive(Debug)]
+    struct Third(Arc<Memory>);
+
+    impl Over for Third {
+        fn below(&self) -> &dyn Storage {
+            self.0.as_ref()
+        }
+
+        fn boot_id(&self) -> [u8; 16] {
+            [3; 16]
+        }
+    }
+
+    /// What is written durably, too.
+    #[derive(Debug)]
+    struct Written(Arc<Memory>, Mutex<Vec<(u64, Vec<u8>)>>);
+
+    impl Over for Written {
+        fn below(&self) -> &dyn Storage {
+            self.0.as_ref()
+        }
+
+        fn write_durably(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+            let mut all = self.1.lock().expect("no panic");
+            all.push((offset, bytes.to_vec()));
+            self.0.write_durably(offset, bytes)
+        }
+
+        fn boot_id(&self) -> [u8; 16] {
+            [2; 16]
+        }
+    }
+
+    let mut store = Putting::new(0, 1 << 20);
+    for key in [&b"a"[..], b"b"] {
+        store.put(key, b"older");
+    }
+    store.db.sync(Durability::Power).expect("a sync");
+    let at = store.end();
+    store.put_batch(&[b"a", b"b"], &[vec![3; 3000], vec![5; 3000]]);
+    let behind = store.end();
+    store.put(b"torn", &Random::new(1).bytes(9000));
+    let made = store.killed();
+    let mut first = made.bytes.clone();
+    first[at + 1000] ^= 4;
+    let sector = (behind + 3000) & !511;
+    first[sector..sector + 512].fill(0);
+    let second = Memory::from_bytes(&first, ROOM).expect("memory");
+    let durable = Arc::new(Written(Arc::clone(&second), Mutex::default()));
+    let on = Arc::clone(&durable) as Arc<dyn Storage>;
+    let db = HashDb::open_on(on, &made.options).expect("it opens");
+    let lengths =
+        |db: &HashDb| [&b"a"[..], b"b"].map(|key| db.get(key).map(|of| of.map(|of| of.len())).ok());
+    let found = lengths(&db);
+    // What was not waited for is written, but for the pages up to the one where the log ends.
+    let mut bytes = second.to_vec();
+    let from = at & !4095;
+    bytes[from..behind].copy_from_slice(&first[from..behind]);
+    for (offset, written) in durable.1.lock().expect("no panic").iter() {
+        let at = *offset as usize;
+        bytes[at..at + written.len()].copy_from_slice(written);
+    }
+    let third = Memory::from_bytes(&bytes, ROOM).expect("memory");
+    let db = HashDb::open_on(Arc::new(Third(third)), &made.options).expect("it opens");
+    assert_eq!(lengths(&db), found);
 }
 
 /// The header of a segment is lost, and its first frame states a wrong length.

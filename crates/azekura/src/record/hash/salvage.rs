@@ -69,7 +69,10 @@ pub(super) fn find_segments(
     let listed = |of: &Segment| root.needed.log.iter().any(|s| s.sequence == of.sequence);
     segments.sort_by_key(|segment| segment.sequence);
     leave_out_dropped(storage, last, &mut segments, &listed);
-    let guessed = headless(log, last, &segments, report);
+    let others: Vec<Range<u32>> = (root.needed.other.iter())
+        .map(|(index, units)| *index..index.saturating_add(*units))
+        .collect();
+    let guessed = headless(log, last, &segments, &others, report);
     // Another segment that is found in their places is a copy, but those that the root lists.
     let in_place = |s: &Segment| guessed.iter().any(|guess| covers(s, guess.index));
     segments.retain(|s| s.sequence <= last.start.sequence() || !in_place(s));
@@ -242,11 +245,12 @@ fn header_at(storage: &dyn Storage, geometry: Geometry, index: u32) -> Option<Se
     })
 }
 
-/// Segments behind P to which only a link leads, or whose frames alone say what they are.
+/// Segments behind P to which only a link leads, or whose frames alone say what they are; none of the places of `others`.
 fn headless(
     log: &Log,
     last: &Super,
     segments: &[Segment],
+    others: &[Range<u32>],
     report: &mut RepairReport,
 ) -> Vec<Segment> {
     let (storage, geometry) = (log.storage().as_ref(), last.geometry);
@@ -268,8 +272,21 @@ fn headless(
                 is_next.then_some(next)
             }
             // The link is lost with the header.
-            None if link == 0 && !has_header(storage, geometry, &segment) => {
-                let is_taken = |index| all().any(|s| covers(s, index));
+            None if link == 0
+                && !has_header(storage, geometry, &segment)
+                && all().all(|s| s.sequence <= segment.sequence) =>
+            {
+                // Which segments a recovery put in the place of those that it dropped is not known.
+                if sequence >> 32 < u64::from(last.epoch) {
+                    let at = geometry.offset_of(segment.index);
+                    let what = format!(
+                        "the header and the link of the segment at offset {at:#x} are damaged: what follows it in the log may be lost"
+                    );
+                    report.lose_log(last, all_of(sequence), at, what);
+                    continue;
+                }
+                let is_other = |index| others.iter().any(|of| of.contains(&index));
+                let is_taken = |index| is_other(index) || all().any(|s| covers(s, index));
                 let found = log.by_frames(sequence, &is_taken);
                 found.map(|segment| segment.index)
             }
