@@ -225,6 +225,74 @@ fn a_bit_after_a_power_cut_does_not_end_the_log() {
     }
 }
 
+/// A recovery dropped a segment whose header the power cut took, and nothing was appended since. Then the header and the link of the
+/// segment before it are lost.
+#[test]
+fn a_repair_brings_back_nothing_that_a_recovery_dropped_for_its_frames_alone() {
+    for is_closed in [false, true] {
+        let mut store = Putting::new(0, 16 << 10);
+        store.put(b"put", b"kept");
+        fill(&mut store, 1);
+        store.db.sync(Durability::Power).expect("a sync");
+        while store.db.log().end().segment() < 2 {
+            store.db.put(b"filler", &[1; 100]).expect("a put");
+        }
+        store.db.put(b"filler", &[1; 1000]).expect("a put");
+        store.db.put(b"put", b"dropped").expect("a put");
+        let made = store.killed();
+        let all = segments_of(&made);
+        let mut bytes = made.bytes.clone();
+        bytes[all[2]..all[2] + 512].fill(0);
+        let second = Memory::from_bytes(&bytes, ROOM).expect("memory");
+        let on = Arc::new(Later(Arc::clone(&second)));
+        let db = HashDb::open_on(on, &made.options).expect("it opens");
+        assert_eq!(db.get(b"put").expect("read").as_deref(), Some(&b"kept"[..]));
+        let mut bytes = second.to_vec();
+        if is_closed {
+            db.close().expect("it closes");
+            bytes = second.to_vec();
+        }
+        bytes[all[1]..all[1] + 32].fill(0);
+        let place = Repairs::new();
+        let report = place.repair(&bytes);
+        let db = HashDb::open(&place.target, &made.options).expect("it opens");
+        let found = db.get(b"put").expect("it is read");
+        let is_doubted = report.doubted.iter().any(|of| of.key == b"put");
+        assert!(
+            is_doubted || found.as_deref() == Some(&b"kept"[..]),
+            "closed {is_closed}: {found:?}, {report:?}"
+        );
+    }
+}
+
+/// A thread died whose frame ends with the segment, and the file with both.
+#[test]
+fn a_hole_up_to_the_end_of_the_file_is_one() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("killed.azh");
+    let mut store = Putting::new(0, 16 << 10);
+    store.put(b"one", b"value");
+    while store.end() < 16_384 + 15_000 {
+        store.put(b"filler", &[1; 100]);
+    }
+    let at = store.end();
+    let left = 2 * (16 << 10) - at;
+    store
+        .db
+        .put(b"died", &vec![7; left - 8 - 4])
+        .expect("a put");
+    assert_eq!(store.db.log().end().segment(), 0);
+    let made = store.killed();
+    let mut bytes = made.bytes.clone();
+    bytes[at..at + 8].fill(0);
+    bytes.truncate(2 * (16 << 10));
+    std::fs::write(&path, &bytes).expect("a file");
+    let db = HashDb::open(&path, &made.options).expect("it opens");
+    assert!(db.damage().is_empty(), "{:?}", db.damage());
+    judge(&made, "file", &db);
+    db.put(b"two", b"value").expect("a put");
+}
+
 /// A power cut that is no damage: of a value that was never synced a sector is not written of which one bit would be set.
 #[test]
 fn what_was_written_in_part_is_no_wrong_bit() {
