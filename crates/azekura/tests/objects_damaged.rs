@@ -16,7 +16,7 @@ use azekura::io::{Access, Directory, Storage};
 use azekura::object::{Change, ObjectId, Options, Repaired, Store, StoreReader};
 use azekura::testkit::suite::{share, tried_at_least};
 use azekura::testkit::{Random, round_seed, tried};
-use azekura::{Durability, Error, Kind};
+use azekura::{Durability, Kind};
 
 #[path = "objects_damaged/astray.rs"]
 mod astray;
@@ -601,122 +601,6 @@ fn a_synced_object_that_rots_after_a_crash_is_an_error_and_no_older_one() {
     let (journal, _) = storages(&killed, false);
     let report = Store::repair_on(&journal, None, &mut |_, _| {}).unwrap();
     assert_eq!(report.damaged, 2, "{report:?}");
-}
-
-/// The mark of what is durable is durable with the next sync: until then a cut of power leaves what was synced last behind it.
-#[test]
-fn an_object_that_rots_after_a_power_cut_is_an_error_and_no_older_one() {
-    let mut random = Random::new(round_seed());
-    let mut cases = 0;
-    for len in [5000, 9000, 120_000] {
-        for is_batch in [false, true] {
-            let (disk, store, options) = small_world();
-            let [first, second, other] = [(); 3].map(|()| random.bytes(len));
-            store.put(id(1), &first).unwrap();
-            store.sync().unwrap();
-            if is_batch {
-                let changes = [Change::Put(id(1), &second), Change::Put(id(2), &other)];
-                store.apply_with(&changes, Durability::Power).unwrap();
-            } else {
-                store.put(id(2), &other).unwrap();
-                store.put_with(id(1), &second, Durability::Power).unwrap();
-            }
-            let limits = Limits {
-                exhaustive: 8,
-                ..Limits::default()
-            };
-            for cut in disk.crash_states(disk.events(), &limits) {
-                for (n, value) in [(1, &second), (2, &other)] {
-                    let chunk = random.index(1 + len / 110_000) * 60_000;
-                    let part = &value[chunk + 100..chunk + 200];
-                    let rotten = cut.kill_state(cut.events());
-                    let at = find(&rotten, JOURNAL, part);
-                    assert_eq!(at.len(), 1);
-                    rotten.rot(JOURNAL, at[0], 1 << random.below(8));
-                    let store = open(&rotten, &options);
-                    let found = store.get(id(n)).map(|found| found.is_some());
-                    assert_eq!(
-                        found.as_ref().map_err(Error::kind),
-                        Err(Kind::Corrupted),
-                        "object {n} of {len} bytes, batch {is_batch}"
-                    );
-                    let check = store.check(true, &mut |_, _| {}).unwrap();
-                    assert!(check.findings.iter().any(|of| of.object == Some(id(n))));
-                    drop(store);
-                    let (journal, _) = storages(&rotten, false);
-                    let report = Store::repair_on(&journal, None, &mut |_, _| {}).unwrap();
-                    assert_eq!(report.damaged, 1, "{report:?}");
-                    cases += 1;
-                }
-            }
-        }
-    }
-    tried_at_least(cases, 12, "objects that rotted after a power cut");
-}
-
-/// A power cut that is no damage: of an object that was never synced the sector is not written of which one bit would be set.
-#[test]
-fn what_a_power_cut_left_in_part_is_no_wrong_bit() {
-    let mut cases = 0;
-    for (len, at) in [(2000, 1000), (9000, 5000)] {
-        let (disk, store, options) = small_world();
-        store.put(id(1), b"older").unwrap();
-        store.sync().unwrap();
-        let mut sparse = vec![0; len];
-        sparse[..8].copy_from_slice(b"uniqueIt");
-        (sparse[at], sparse[len - 1]) = (1, 0xff);
-        store.put(id(1), &sparse).unwrap();
-        let limits = Limits {
-            exhaustive: 12,
-            ..Limits::default()
-        };
-        for cut in disk.crash_states(disk.events(), &limits) {
-            let torn = cut.kill_state(cut.events());
-            let [begin] = find(&torn, JOURNAL, b"uniqueIt")[..] else {
-                continue;
-            };
-            let bytes = journal_of(&torn, 2 << 20);
-            let bit = begin as usize + at;
-            let sector = bit & !511..(bit & !511) + 512;
-            let is_alone = |of: Range<usize>| of.clone().all(|at| (bytes[at] != 0) == (at == bit));
-            if bytes[bit] != 1 {
-                continue;
-            }
-            assert!(is_alone(sector), "{len}: it is sparse");
-            torn.rot(JOURNAL, bit as u64, 1);
-            let store = open(&torn, &options);
-            assert!(store.damage().is_empty(), "{:?}", store.damage());
-            let found = store.get(id(1)).unwrap().unwrap();
-            assert_eq!(&found[..], b"older");
-            store.put(id(2), b"more").unwrap();
-            cases += 1;
-        }
-    }
-    tried_at_least(cases, 2, "sectors that were not written");
-}
-
-/// Of a put that was acknowledged and not synced the journal may know nothing yet: its extent is found by a scan.
-#[test]
-fn an_object_that_rots_after_a_kill_before_a_sync_is_an_error_and_no_older_one() {
-    let mut random = Random::new(round_seed());
-    for len in [5000, 9000, 120_000] {
-        let (disk, store, options) = small_world();
-        let [first, second, other] = [(); 3].map(|()| random.bytes(len));
-        store.put(id(1), &first).unwrap();
-        store.sync().unwrap();
-        store.put(id(1), &second).unwrap();
-        store.put(id(2), &other).unwrap();
-        let killed = disk.kill_state(disk.events());
-        for value in [&second, &other] {
-            let at = find(&killed, JOURNAL, &value[len - 200..len - 100]);
-            killed.rot(JOURNAL, at[0] + random.below(100), 1 << random.below(8));
-        }
-        let store = open(&killed, &options);
-        for n in [1, 2] {
-            let error = store.get(id(n)).unwrap_err();
-            assert_eq!(error.kind(), Kind::Corrupted, "{len} bytes: {error}");
-        }
-    }
 }
 
 #[test]

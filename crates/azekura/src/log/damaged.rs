@@ -41,9 +41,8 @@ const EPOCHS: u64 = 16;
 /// Records of one batch that are looked into: each costs the time to sum 128 KiB, and a line of what is reported.
 const DAMAGED_MAX: u32 = 64;
 
-/// Bytes that are written to a device, or not, as one: the least that is known, and the usual.
+/// Bytes that are written to a device, or not, as one; the least that is known.
 const LINE: usize = 64;
-const SECTOR: usize = 512;
 
 /// A place of the log that does not verify.
 #[derive(Debug)]
@@ -86,8 +85,6 @@ pub struct KnownFrame {
     pub is_corrected: bool,
     /// Whether that bit is the last of it that should be set: its end may have been blanked.
     pub is_cut: bool,
-    /// Whether that bit should be set, and its line, or what follows it in its sector, is blank: it may never have been written.
-    pub is_torn: bool,
 }
 
 /// A record of a frame that does not verify as a whole.
@@ -174,13 +171,11 @@ fn is_blank(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| *byte == 0)
 }
 
-/// Whether the bit that should be set in a byte, of what stands at this offset of a segment, may have been lost with its line, or with the
-/// rest of its sector.
-fn is_torn(stored: &[u8], offset: usize, byte: usize) -> bool {
-    let begins = |grain: usize| ((offset + byte) / grain * grain).saturating_sub(offset);
-    let ends = |grain: usize| (((offset + byte) / grain + 1) * grain - offset).min(stored.len());
-    let has_blank = |from: usize, to| stored.get(from..to).is_some_and(is_blank);
-    has_blank(begins(LINE), ends(LINE)) || has_blank(byte, ends(SECTOR))
+/// Whether the bytes of a frame at this offset of a segment have a line of zeros, as far as it lies within them.
+fn has_blank_line(bytes: &[u8], offset: usize) -> bool {
+    let first = LINE - offset % LINE;
+    let (head, rest) = bytes.split_at(first.min(bytes.len()));
+    std::iter::once(head).chain(rest.chunks(LINE)).any(is_blank)
 }
 
 impl Log {
@@ -262,6 +257,15 @@ impl Log {
         self.known_within((index, at), seed, left as usize, false)
     }
 
+    /// Whether one wrong bit keeps a frame from standing here that was written whole. What was written in part, or blanked, has lines
+    /// of zeros: this must have none.
+    pub(super) fn is_but_for_a_bit(&self, index: u32, at: u32) -> bool {
+        self.known_in_order(index, at).is_some_and(|frame| {
+            let bytes = self.copied(index, at, frame.len as usize);
+            frame.is_corrected && bytes.is_some_and(|bytes| !has_blank_line(&bytes, at as usize))
+        })
+    }
+
     /// As `known_frame`, in so much room; `inner`: a part of a batch.
     fn known_within(
         &self,
@@ -278,7 +282,6 @@ impl Log {
         {
             let rest = stored.get(bit / 8..len);
             frame.is_cut = rest.is_some_and(is_blank);
-            frame.is_torn = is_torn(&stored, at as usize, bit / 8);
             return Some(frame);
         }
         let is_one =
@@ -296,24 +299,17 @@ impl Log {
                 }
                 let mut whole = self.copied(index, at, header.frame_len())?;
                 flip(&mut whole, bit);
-                let mut frame = self.of_corrected((index, at), seed, &whole)?;
-                frame.is_torn = is_torn(&stored, at as usize, bit / 8);
-                Some(frame)
+                self.of_corrected((index, at), seed, &whole)
             });
         };
         let header = head.header;
         if !is_one(header) {
             return None;
         }
-        let mut is_torn = false;
         let records = match header.kind {
             // None is a part of another one.
             FrameKind::Batch if inner => return None,
-            FrameKind::Batch => {
-                let (records, has_torn) = self.records_of_batch((index, at), seed, header)?;
-                is_torn = has_torn;
-                records
-            }
+            FrameKind::Batch => self.records_of_batch((index, at), seed, header)?,
             FrameKind::Pad => Vec::new(),
             FrameKind::Put | FrameKind::Insert | FrameKind::Remove => {
                 let (key, value) = (head.key, &[][..]);
@@ -340,12 +336,10 @@ impl Log {
             records,
             is_corrected,
             is_cut: false,
-            is_torn,
         })
     }
 
-    /// Whether one bit is wrong of a frame that is too long for that to be believed of any: what was written in part, or blanked, has
-    /// lines of zeros, and this must have none.
+    /// Whether one bit is wrong of a frame that is too long for that to be believed of any.
     fn is_long_but_for_a_bit(&self, (index, at): (u32, u32), seed: u32, header: Header) -> bool {
         let len = header.frame_len();
         if len <= LEN_MAX || len > LONG_MAX {
@@ -354,11 +348,7 @@ impl Log {
         let Some(bytes) = self.copied(index, at, len) else {
             return false;
         };
-        // Lines of the file.
-        let first = LINE - at as usize % LINE;
-        let (head, rest) = bytes.split_at(first.min(bytes.len()));
-        let is_lost = |line: &[u8]| line.len() >= 8 && is_blank(line);
-        if is_lost(head) || rest.chunks(LINE).any(is_lost) {
+        if has_blank_line(&bytes, at as usize) {
             return false;
         }
         match Frame::decode(&bytes, seed, at / 8) {
@@ -401,22 +391,20 @@ impl Log {
             records,
             is_corrected: true,
             is_cut: false,
-            is_torn: false,
         })
     }
 
-    /// The records of a batch whose head verifies, and whether a bit of one may never have been written; `None`: one of them is
-    /// not known.
+    /// The records of a batch whose head verifies; `None`: one of them is not known.
     fn records_of_batch(
         &self,
         (index, at): (u32, u32),
         seed: u32,
         header: Header,
-    ) -> Option<(Vec<KnownRecord>, bool)> {
+    ) -> Option<Vec<KnownRecord>> {
         let mut from = at + header.header_len() as u32;
         let until = from.checked_add(header.value_len)?;
         let mut records = Vec::new();
-        let (mut buf, mut damaged, mut is_torn) = (Vec::new(), 0, false);
+        let (mut buf, mut damaged) = (Vec::new(), 0);
         while from < until {
             let left = until - from;
             let whole = self.look_copy(self.address(index, from), &mut buf);
@@ -431,7 +419,6 @@ impl Log {
                 }
                 let known = self.known_within((index, from), seed, left as usize, true)?;
                 records.extend(known.records);
-                is_torn |= known.is_torn;
                 known.len
             };
             if len > left {
@@ -439,7 +426,7 @@ impl Log {
             }
             from += len;
         }
-        (records.len() == header.key_len as usize).then_some((records, is_torn))
+        (records.len() == header.key_len as usize).then_some(records)
     }
 
     /// So many bytes of a segment as they stand there. `None`: there is no memory for them.

@@ -287,12 +287,6 @@ impl Log {
         }
     }
 
-    /// Whether one wrong bit keeps a frame from standing here that was written whole.
-    fn is_but_for_a_bit(&self, index: u32, at: u32) -> bool {
-        self.known_in_order(index, at)
-            .is_some_and(|frame| frame.is_corrected && !frame.is_torn)
-    }
-
     /// Whether in this room, where nothing was published at first, a page cannot be read in which frames may stand: there are
     /// frames behind the room, or something before that page was being written when its thread died, with others behind it.
     fn hides_a_frame(&self, index: u32, room: Range<u32>, resumes: bool) -> bool {

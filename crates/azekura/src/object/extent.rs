@@ -37,7 +37,6 @@ use std::ops::Range;
 use super::id::ObjectId;
 use crate::format::bytes::{Give, Take};
 use crate::format::checksum::crc;
-use crate::format::flipped::bit_of_sum;
 
 /// What places and lengths on storage are multiples of, in bytes.
 pub const UNIT: u64 = 4096;
@@ -262,22 +261,6 @@ impl Seal {
             .u32(crc(self.of_header(), &body.0))
             .bytes(&body.0);
         *header.0.first_chunk().unwrap_or(&[0; HEADER_LEN])
-    }
-
-    /// How many bits of a whole chunk are wrong, none or one, if this put wrote it; `None`: it is not known, or more are.
-    pub fn wrong_bits(&self, chunk: u64, bytes: &[u8], sequence: u64) -> Option<u32> {
-        let (body, trailer) = bytes.split_last_chunk::<TRAILER_LEN>()?;
-        let wrong =
-            u64::from_le_bytes(self.trailer(chunk, sequence, body)) ^ u64::from_le_bytes(*trailer);
-        // A bit that should be set may be all that a sector has, and that sector not have been written.
-        let is_sector_there = |bit: usize| {
-            let sector = bytes.chunks(512).nth(bit / 8 / 512);
-            sector.is_some_and(|sector| sector.iter().any(|byte| *byte != 0))
-        };
-        let is_one = wrong.is_power_of_two()
-            || wrong >> 32 == 0
-                && bit_of_sum(wrong as u32, body.len()).is_some_and(is_sector_there);
-        (wrong == 0 || is_one).then_some(u32::from(wrong != 0))
     }
 
     /// Verifies `read`, which begins with the chunk that [`chunks_of`] says and holds all that have some of bytes `range` of

@@ -21,7 +21,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::Core;
-use super::extent::{self, BATCHED, CHUNK, Header, PACKED, PIECE, Seal, UNIT};
+use super::extent::{self, BATCHED, Header, PACKED, PIECE, Seal, UNIT};
 use super::id::ObjectId;
 use super::index::{EXTENT, Entry};
 use super::layout::{Record, Root, SEQUENCES_END};
@@ -327,37 +327,12 @@ impl Core {
         Ok(read.is_ok_and(|(_, found)| sequence.is_none_or(|sequence| sequence == found)))
     }
 
-    /// As `is_there`; what the device refuses to read may be, and so is what was there but for one wrong bit: a read of it is an
-    /// error, and no older value.
+    /// As `is_there`; what the device refuses to read may be: a read of it is an error, and no older value.
     fn may_be_there(&self, id: ObjectId, sequence: u64, entry: Entry) -> Result<bool> {
         match self.is_there(id, Some(sequence), entry) {
             Err(error) if error.kind() == Kind::Io => Ok(true),
-            Ok(false) => self.is_but_for_a_bit(id, sequence, entry),
             other => other,
         }
-    }
-
-    /// Whether one wrong bit keeps the extent of this put from being there. What was written in part does not pass for that,
-    /// but in one case of 8000 in which it is one chunk of 64 KiB.
-    fn is_but_for_a_bit(&self, id: ObjectId, sequence: u64, entry: Entry) -> Result<bool> {
-        let units = self.room.lock().space.units();
-        if entry.kind != EXTENT || Self::span_of(entry).end() > units {
-            return Ok(false);
-        }
-        let (seal, len) = (Seal::new(self.salt, entry.place, id), u64::from(entry.len));
-        let begin = self.data_offset + entry.place * PIECE;
-        let mut buf = AlignedBuf::zeroed(CHUNK, self.data.alignment())?;
-        let mut wrong = 0;
-        for chunk in 0..extent::chunks(len) {
-            let range = extent::bytes_of(len, &(chunk..chunk + 1));
-            let bytes = &mut buf[..(range.end - range.start) as usize];
-            self.data.read_at(begin + range.start, bytes)?;
-            match seal.wrong_bits(chunk, bytes, sequence) {
-                Some(more) if wrong + more <= 1 => wrong += more,
-                _ => return Ok(false),
-            }
-        }
-        Ok(wrong == 1)
     }
 
     /// Step 3, when the journal was replayed.
@@ -550,20 +525,19 @@ impl Window {
     fn holds(&mut self, core: &Core, unit: u64, header: &Header, end: u64) -> Result<Option<bool>> {
         let len = u64::from(header.len);
         let seal = Seal::new(core.salt, unit * (UNIT / PIECE), header.id);
-        let mut wrong = 0;
+        let mut reading = seal.reading(len, &(0..u64::MAX));
         for chunk in 0..extent::chunks(len) {
             let within = extent::bytes_of(len, &(chunk..chunk + 1));
             let units = (within.end - within.start) / UNIT;
             let Some(bytes) = self.bytes(core, unit + within.start / UNIT, units, end)? else {
                 return Ok(None);
             };
-            // What is there but for one bit is no older value: see `is_but_for_a_bit`.
-            match seal.wrong_bits(chunk, bytes, header.sequence) {
-                Some(more) if wrong + more <= 1 => wrong += more,
-                _ => return Ok(Some(false)),
+            if reading.verify(bytes).is_err() {
+                return Ok(Some(false));
             }
         }
-        Ok(Some(true))
+        let sequence = reading.sequence();
+        Ok(Some(sequence.is_ok_and(|of| of == header.sequence)))
     }
 }
 

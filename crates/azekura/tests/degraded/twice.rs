@@ -289,6 +289,7 @@ fn a_hole_up_to_the_end_of_the_file_is_one() {
     std::fs::write(&path, &bytes).expect("a file");
     let db = HashDb::open(&path, &made.options).expect("it opens");
     assert!(db.damage().is_empty(), "{:?}", db.damage());
+    assert!(!db.log().map().has_unreadable());
     judge(&made, "file", &db);
     db.put(b"two", b"value").expect("a put");
 }
