@@ -1,6 +1,6 @@
 # The one place that knows how azekura is built, tested, measured and cleaned.
 #
-# `make` prints what there is. `make test` passes on a fresh machine with a Rust toolchain and a C
+# `make` prints what there is. `make test` passes on a fresh machine with a Rust toolchain, a C and a C++
 # compiler. What is optional (another store's tools, fuzzing, licence checks) is used where it is
 # installed; where it is not, a line that begins with `notice:` says what was left out.
 
