@@ -15,7 +15,9 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use azekura::io::Storage;
 use azekura::io::memory::Memory;
+use azekura::io::over::Over;
 use azekura::record::hash::{Compression, HashDb, HashReader, Options};
 use azekura::record::memory::snapshot::layout::{Block, Head, end_mark};
 use azekura::record::memory::snapshot::{Snapshot, save};
@@ -194,6 +196,23 @@ fn files_of_version_1_hold_what_was_put_there() {
     assert!(records >= 397, "{records}");
 }
 
+/// A storage under the system that the writer of the fixture `long` was killed under: only threads died, and no power was lost.
+#[derive(Debug)]
+struct Killed(Arc<Memory>);
+
+impl Over for Killed {
+    fn below(&self) -> &dyn Storage {
+        self.0.as_ref()
+    }
+
+    fn boot_id(&self) -> [u8; 16] {
+        [
+            0x44, 0xe6, 0xab, 0xbe, 0xa0, 0x0f, 0x46, 0x2b, 0x84, 0xa3, 0x62, 0xe7, 0x94, 0xcb,
+            0x8e, 0x7b,
+        ]
+    }
+}
+
 /// A long frame has a sum of its head, which files of the first programs do not have.
 #[test]
 fn damage_within_a_long_record_of_version_1_costs_that_record() {
@@ -201,10 +220,9 @@ fn damage_within_a_long_record_of_version_1_costs_that_record() {
     let value = bytes.windows(500).position(|of| of == [b'v'; 500]);
     let value = value.expect("the value of the long record");
     bytes[value + 100..value + 200].fill(0);
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("damaged.azh");
-    std::fs::write(&file, bytes).expect("a copy");
-    let db = HashDb::open(&file, &options(Compression::None)).expect("it opens");
+    let options = options(Compression::None);
+    let memory = Memory::from_bytes(&bytes, options.capacity).expect("memory");
+    let db = HashDb::open_on(Arc::new(Killed(memory)), &options).expect("it opens");
     let error = db.get(&LONG_KEY).expect_err("its value is lost");
     assert_eq!(error.kind(), azekura::Kind::Corrupted, "{error}");
     let mut read = 0;
