@@ -3,7 +3,8 @@
 //! A CRC is linear: a single flipped bit changes the sum by a word that no other bit of the same bytes gives, whatever they
 //! are. So of a frame or image of which one bit rotted, the bytes that were written are known as well as any whose checksum
 //! holds. Other damage passes for one flipped bit with a chance of the bits summed in 2^32. What is longer than [`LEN_MAX`] is
-//! therefore not tried, which keeps it below 1 in 4000 for the longest, and below 1 in a million for 500 bytes.
+//! therefore not corrected, which keeps it below 1 in 4000 for the longest, and below 1 in a million for 500 bytes. Whether a bit of
+//! it is wrong can be asked, up to [`LONG_MAX`], by who has other evidence.
 //!
 //! It does not know where the bytes stand, nor what they say.
 

@@ -22,7 +22,7 @@
 //! that must come next if the header it leads to is damaged, or by the header that has that sequence, if there was no
 //! recovery since (a recovery may have put other segments in the place of those with the sequences that follow). That no link
 //! is there says that no segment was opened after this one, unless the header beside it does not verify: then the link may be
-//! lost with it, and the headers of the others decide. A link that is blank beside a header that verifies is believed.
+//! lost with it, and the headers of the others decide, or, of one that lost its own, a frame in it. A link that is blank beside a header that verifies is believed.
 //!
 //! It changes nothing: what it finds is `recover`'s to report.
 
@@ -246,8 +246,8 @@ impl Log {
         let is_alone = at == FIRST_FRAME
             && frame.kind != FrameKind::Pad
             && u64::from(frame.len) > self.geometry.segment_size() / 2;
-        (frame.is_corrected && !frame.is_cut || is_alone)
-            && self.map.load_u64(self.address(index, behind).offset()) == 0
+        self.map.load_u64(self.address(index, behind).offset()) == 0
+            && (is_alone || !frame.is_cut && self.is_one_bit_wrong(frame, index, at))
     }
 
     /// The frame that stood at a place where none verifies, if its head or a flipped bit says which.
@@ -262,7 +262,8 @@ impl Log {
     pub(super) fn is_but_for_a_bit(&self, index: u32, at: u32) -> bool {
         self.known_in_order(index, at).is_some_and(|frame| {
             let bytes = self.copied(index, at, frame.len as usize);
-            frame.is_corrected && bytes.is_some_and(|bytes| !has_blank_line(&bytes, at as usize))
+            bytes.is_some_and(|bytes| !has_blank_line(&bytes, at as usize))
+                && self.is_one_bit_wrong(&frame, index, at)
         })
     }
 
@@ -324,12 +325,9 @@ impl Log {
         };
         let is_one_bit = |record: &KnownRecord| record.standing == Standing::Corrected;
         let has_all = || records.iter().all(|of| of.standing != Standing::ValueLost);
-        let is_corrected = match header.kind {
-            FrameKind::Batch => {
-                has_all() && records.iter().filter(|of| is_one_bit(of)).count() == 1
-            }
-            _ => self.is_long_but_for_a_bit((index, at), seed, header),
-        };
+        let is_corrected = header.kind == FrameKind::Batch
+            && has_all()
+            && records.iter().filter(|of| is_one_bit(of)).count() == 1;
         Some(KnownFrame {
             kind: header.kind,
             len: header.frame_len() as u32,
@@ -339,13 +337,16 @@ impl Log {
         })
     }
 
-    /// Whether one bit is wrong of a frame that is too long for that to be believed of any.
-    fn is_long_but_for_a_bit(&self, (index, at): (u32, u32), seed: u32, header: Header) -> bool {
-        let len = header.frame_len();
-        if len <= LEN_MAX || len > LONG_MAX {
-            return false;
+    /// Whether one bit is wrong of a frame that is known, also of one too long for that to be believed of any: it must have no blank
+    /// line. Not asked of each that is known, since it takes the time to sum it eight times or more.
+    fn is_one_bit_wrong(&self, frame: &KnownFrame, index: u32, at: u32) -> bool {
+        let len = frame.len as usize;
+        if frame.is_corrected || len <= LEN_MAX || len > LONG_MAX {
+            return frame.is_corrected;
         }
-        let Some(bytes) = self.copied(index, at, len) else {
+        let (Some((seed, _)), Some(bytes)) =
+            (self.segments.seed(index), self.copied(index, at, len))
+        else {
             return false;
         };
         if has_blank_line(&bytes, at as usize) {
@@ -485,8 +486,11 @@ impl Log {
         if u64::from(epoch) > sequence >> 32 {
             return Found::Later;
         }
+        let Some(count) = self.count() else {
+            return Found::Later;
+        };
         let mut found = Found::NoneLater;
-        for index in 0..self.count() {
+        for index in 0..count {
             let Some(header) = self.header_within(index) else {
                 continue;
             };
@@ -507,25 +511,23 @@ impl Log {
     /// The segment of that sequence, whose header is lost, by a frame of its; in none of the places that are taken.
     pub fn by_frames(&self, sequence: u64, is_taken: &dyn Fn(u32) -> bool) -> Option<Segment> {
         let seed = segment_seed(self.geometry.salt, sequence);
-        let room = self.geometry.segment_size();
-        let headless = (0..self.count())
+        let size = self.storage.size().ok()?;
+        let mut headless = (0..self.count()?)
             .filter(|index| !is_taken(*index) && self.header_within(*index).is_none());
-        let size = self.storage.size().unwrap_or_default();
-        let has_frame = |index: &u32| {
-            // A large one is alone in its segments.
+        let found = headless.find(|index| {
+            // A large one reaches beyond its first unit.
             let left = size.saturating_sub(self.geometry.offset_of(*index));
-            let mut large = Finder::new(self, *index, (seed, left.min(u64::from(u32::MAX))));
-            let mut finder = Finder::new(self, *index, (seed, room));
-            large.is_top(u64::from(FIRST_FRAME))
-                || finder.first_from(u64::from(FIRST_FRAME)).is_some()
-        };
-        self.candidate(headless.into_iter().find(has_frame)?, sequence)
+            let mut finder = Finder::new(self, *index, (seed, left.min(u64::from(u32::MAX))));
+            let begins = u64::from(FIRST_FRAME)..self.geometry.segment_size();
+            finder.first_within(begins).is_some()
+        });
+        self.candidate(found?, sequence)
     }
 
-    /// Segments that the storage has room for.
-    fn count(&self) -> u32 {
-        let size = self.storage.size().unwrap_or_default();
-        (size.saturating_sub(self.geometry.offset_of(0)) >> self.geometry.shift) as u32
+    /// Segments that the storage has room for. `None`: its size is unknown.
+    fn count(&self) -> Option<u32> {
+        let size = self.storage.size().ok()?;
+        Some((size.saturating_sub(self.geometry.offset_of(0)) >> self.geometry.shift) as u32)
     }
 
     /// The link of a segment, where no other process changes it: none whose header does not verify is lost with it.

@@ -14,6 +14,8 @@
 //! What the sum says is there is verified once more in a copy, since another process may be writing. It changes nothing, and does
 //! not know what is between the frames.
 
+use std::ops::Range;
+
 use super::Log;
 use super::layout::FIRST_FRAME;
 use crate::format::checksum::{crc, crc_zeros};
@@ -58,9 +60,9 @@ impl<'l> Finder<'l> {
         Some(Self::new(log, index, log.segments.seed(index)?))
     }
 
-    /// The first frame that stands by itself, from `from` on.
-    pub fn first_from(&mut self, from: u64) -> Option<u32> {
-        (from..self.room)
+    /// The first frame that stands by itself and begins at one of these places.
+    pub fn first_within(&mut self, begins: Range<u64>) -> Option<u32> {
+        (begins.start..begins.end.min(self.room))
             .step_by(8)
             .find(|at| self.is_top(*at))
             .map(|at| at as u32)

@@ -138,7 +138,7 @@ impl Log {
             // A large frame is alone in its segment.
             return None;
         }
-        Finder::of(self, index)?.first_from(u64::from(at) + 8)
+        Finder::of(self, index)?.first_within(u64::from(at) + 8..room)
     }
 
     /// Where a hole at `at` ends: at the first frame behind it that verifies, or before that at those that are damaged, lead up to it, and

@@ -159,8 +159,6 @@ impl Checked<'_> {
     ) -> Result<()> {
         let (index, sequence) = (segment.index, segment.sequence);
         let mut from = FIRST_FRAME;
-        // Where opening found damage.
-        let mut known: Option<HashSet<u64>> = None;
         loop {
             let count = &mut |_: u32, frame: Frame<'_>| {
                 report.bytes += frame.len() as u64;
@@ -186,11 +184,7 @@ impl Checked<'_> {
             {
                 return Ok(());
             }
-            let known = known.get_or_insert_with(|| {
-                let all = self.known.list();
-                all.into_iter().map(|known| known.offset).collect()
-            });
-            if !known.contains(&offset) && (!blank || position < self.durable) {
+            if !self.known.has_noted(offset) && (!blank || position < self.durable) {
                 report.note(format!(
                     "no frame at offset {offset:#x} of the log ({reason})"
                 ));

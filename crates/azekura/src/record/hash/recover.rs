@@ -72,15 +72,21 @@ pub(super) struct Cold {
 /// The damage an open store knows of.
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    list: Mutex<Vec<Damage>>,
-    /// The offsets of all in it.
-    places: Mutex<HashSet<u64>>,
+    noted: Mutex<Noted>,
     /// Stripes of which a wrong bit was read as it was written, and whose images are still to be written again.
     corrected: Mutex<Vec<usize>>,
     /// What was last written before this position may have been changed since.
     unsure_before: Option<LogPosition>,
     /// As far as the root of the checkpoint could not be read: see `lost_root`.
     unlisted: Option<Unlisted>,
+}
+
+/// Damage, each once.
+#[derive(Debug, Default)]
+struct Noted {
+    list: Vec<Damage>,
+    /// The offsets of all in it.
+    offsets: HashSet<u64>,
 }
 
 /// The root of the checkpoint is damaged.
@@ -94,16 +100,21 @@ struct Unlisted {
 
 impl Known {
     pub(super) fn list(&self) -> Vec<Damage> {
-        self.list.lock().clone()
+        self.noted.lock().list.clone()
     }
 
     /// Adds damage, once.
     pub(super) fn note(&self, damage: Damage) {
-        let mut list = self.list.lock();
-        if self.places.lock().insert(damage.offset) || !list.contains(&damage) {
+        let mut noted = self.noted.lock();
+        if noted.offsets.insert(damage.offset) || !noted.list.contains(&damage) {
             tracing::warn!(%damage, "damage");
-            list.push(damage);
+            noted.list.push(damage);
         }
+    }
+
+    /// Whether damage at this offset of the file is known.
+    pub(super) fn has_noted(&self, offset: u64) -> bool {
+        self.noted.lock().offsets.contains(&offset)
     }
 
     /// A wrong bit in the image of a stripe was read as it was written.
@@ -120,7 +131,7 @@ impl Known {
 
     /// Whether any damage is known.
     pub(super) fn is_damaged(&self) -> bool {
-        !self.list.lock().is_empty()
+        !self.noted.lock().list.is_empty()
     }
 
     /// Whether answers may be wrong.
@@ -146,8 +157,11 @@ impl Known {
     /// The error of a read of a record in doubt.
     #[cold]
     pub(super) fn doubt_error(&self, path: &Path) -> Error {
-        let list = self.list.lock();
-        let first = list.iter().find(|damage| damage.affects.is_unbounded());
+        let noted = self.noted.lock();
+        let first = noted
+            .list
+            .iter()
+            .find(|damage| damage.affects.is_unbounded());
         let error = Error::new(
             Kind::Corrupted,
             "the newest version of the record may be lost: the log is damaged",
