@@ -469,11 +469,10 @@ impl Log {
         if word.is_power_of_two() {
             return Onward::End;
         }
-        let is_taken = |at| self.segments.first_of(at) != at || self.segments.seed(at).is_some();
         match self.by_header(sequence, epoch) {
             Found::Next(next) => Onward::To(next, encode_link(next.index, seed, next.sequence)),
             // Its header may be lost, too.
-            Found::NoneLater if word == 0 => match self.by_frames(sequence + 1, &is_taken) {
+            Found::NoneLater if word == 0 => match self.by_frames(sequence + 1) {
                 Some(next) => Onward::To(next, encode_link(next.index, seed, next.sequence)),
                 None => Onward::End,
             },
@@ -508,12 +507,11 @@ impl Log {
         found
     }
 
-    /// The segment of that sequence, whose header is lost, by a frame of its; in none of the places that are taken.
-    pub fn by_frames(&self, sequence: u64, is_taken: &dyn Fn(u32) -> bool) -> Option<Segment> {
+    /// The segment of that sequence, whose header is lost, by a frame in it. Reads all segments without a header.
+    pub fn by_frames(&self, sequence: u64) -> Option<Segment> {
         let seed = segment_seed(self.geometry.salt, sequence);
         let size = self.storage.size().ok()?;
-        let mut headless = (0..self.count()?)
-            .filter(|index| !is_taken(*index) && self.header_within(*index).is_none());
+        let mut headless = (0..self.count()?).filter(|index| self.header_within(*index).is_none());
         let found = headless.find(|index| {
             // A large one reaches beyond its first unit.
             let left = size.saturating_sub(self.geometry.offset_of(*index));

@@ -5,7 +5,6 @@
 
 use std::ops::RangeInclusive;
 
-use super::damaged::KnownFrame;
 use super::finder::Finder;
 use super::{Address, FIRST_FRAME, Log};
 use crate::error::Result;
@@ -176,17 +175,14 @@ impl Log {
         ends: RangeInclusive<u32>,
         left: &mut usize,
     ) -> Option<u32> {
-        let is_exact = ends.start() == ends.end();
         (at + 8..*ends.start()).step_by(8).rev().find(|from| {
             let lens = ends.start() - from..=ends.end() - from;
             if *left == 0 || !self.may_lead(index, *from, &lens) {
                 return false;
             }
             *left -= 1;
-            // What blanked the end of a frame may have blanked what followed.
-            let is_it =
-                |frame: KnownFrame| lens.contains(&frame.len) && (is_exact || !frame.is_cut);
-            self.known_frame(index, *from).is_some_and(is_it)
+            let frame = self.known_frame(index, *from);
+            frame.is_some_and(|frame| lens.contains(&frame.len))
         })
     }
 

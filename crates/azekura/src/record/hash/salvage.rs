@@ -69,10 +69,7 @@ pub(super) fn find_segments(
     let listed = |of: &Segment| root.needed.log.iter().any(|s| s.sequence == of.sequence);
     segments.sort_by_key(|segment| segment.sequence);
     leave_out_dropped(storage, last, &mut segments, &listed);
-    let others: Vec<Range<u32>> = (root.needed.other.iter())
-        .map(|(index, units)| *index..index.saturating_add(*units))
-        .collect();
-    let guessed = headless(log, last, &segments, &others, report);
+    let guessed = headless(log, last, &segments, report);
     // Another segment that is found in their places is a copy, but those that the root lists.
     let in_place = |s: &Segment| guessed.iter().any(|guess| covers(s, guess.index));
     segments.retain(|s| s.sequence <= last.start.sequence() || !in_place(s));
@@ -245,12 +242,11 @@ fn header_at(storage: &dyn Storage, geometry: Geometry, index: u32) -> Option<Se
     })
 }
 
-/// Segments behind P to which only a link leads, or whose frames alone say what they are; none of the places of `others`.
+/// Segments behind P to which only a link leads, or whose frames alone say what they are.
 fn headless(
     log: &Log,
     last: &Super,
     segments: &[Segment],
-    others: &[Range<u32>],
     report: &mut RepairReport,
 ) -> Vec<Segment> {
     let (storage, geometry) = (log.storage().as_ref(), last.geometry);
@@ -285,10 +281,7 @@ fn headless(
                     report.lose_log(last, all_of(sequence), at, what);
                     continue;
                 }
-                let is_other = |index| others.iter().any(|of| of.contains(&index));
-                let is_taken = |index| is_other(index) || all().any(|s| covers(s, index));
-                let found = log.by_frames(sequence, &is_taken);
-                found.map(|segment| segment.index)
+                log.by_frames(sequence).map(|segment| segment.index)
             }
             None => None,
         };
