@@ -4,6 +4,8 @@
 //! proves that it fires. Here the tree is walked once a test and the findings of one rule are shown
 //! together. The rules are explained in `STYLE.md`; this file knows where they apply.
 
+#[path = "tidy/circles.rs"]
+mod circles;
 #[path = "tidy/direction.rs"]
 mod direction;
 #[path = "tidy/documents.rs"]
@@ -170,6 +172,23 @@ fn imports_go_one_way() {
     check(
         |text| text.path.starts_with("crates/azekura/src/") && rust(text),
         direction::imports,
+    );
+}
+
+#[test]
+fn files_depend_one_way() {
+    let texts = repository();
+    let sources: Vec<(&str, &str)> = texts
+        .iter()
+        .filter(|text| rust(text))
+        .map(|text| (text.path.as_str(), text.text.as_str()))
+        .collect();
+    let findings = circles::circles(&sources);
+    assert!(
+        findings.is_empty(),
+        "{} findings:\n{}",
+        findings.len(),
+        findings.join("\n")
     );
 }
 
