@@ -33,6 +33,7 @@ pub mod node;
 pub mod object;
 pub mod open;
 pub mod order;
+pub mod queue;
 pub mod record;
 mod room;
 pub mod slab;

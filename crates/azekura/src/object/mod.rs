@@ -56,7 +56,7 @@ pub mod index;
 pub mod layout;
 pub mod limbo;
 mod long;
-pub mod queue;
+pub use crate::queue;
 pub mod runs;
 pub mod served;
 pub mod space;

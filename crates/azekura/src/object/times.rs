@@ -12,7 +12,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::queue::{Histogram, Tally};
+use crate::queue::{Histogram, Tally};
 use crate::error::Result;
 
 /// Both parts.

@@ -24,6 +24,7 @@ const ROWS: &[&[&[&str]]] = &[
         &["format"],
         &["io"],
         &["epoch", "counter", "keeper"],
+        &["queue"],
         &["order"],
     ],
     &[&["error", "room", "damage"], &["weave"]],

@@ -7,7 +7,7 @@ use std::future::{Future, IntoFuture};
 use std::ops::Range;
 
 use super::super::change::last_before;
-use super::super::queue::{Ask, Deadline, Touches};
+use crate::queue::{Ask, Deadline, Touches};
 use super::super::{Draft, Listed, ObjectId, Stored, Usage, Value};
 use super::Served;
 use super::pending::{Pending, Promise, pair};
@@ -174,7 +174,7 @@ impl<'s, T, const CHANGES: bool> Asked<'s, T, CHANGES> {
     }
 
     /// Puts it into the queue. Waits for nothing; a refusal is the answer, too: `Full` or `Poisoned`, as
-    /// [`Failure::error`](super::super::queue::Failure::error) says.
+    /// [`Failure::error`](crate::queue::Failure::error) says.
     pub fn send(self) -> Pending<T> {
         self.served.enqueue(self.ask, self.job);
         self.pending

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use super::super::change::{Part, Placed};
 use super::super::extent::{BATCHED, PIECE};
-use super::super::queue::{Next, Ticket};
+use crate::queue::{Next, Ticket};
 use super::super::read::{LOOKS, Read, Reads, Sought};
 use super::super::turns::Turn;
 use super::super::{Core, Listed, ObjectId, Store, Stored, Value};

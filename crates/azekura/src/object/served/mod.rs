@@ -40,7 +40,7 @@ use parking_lot::Mutex;
 
 use super::Store;
 use super::index::JOURNAL;
-use super::queue::{self, Ask, Counters, Health, Histogram, Next, Queue, Ticket};
+use crate::queue::{self, Ask, Counters, Health, Histogram, Next, Queue, Ticket};
 use crate::error::{Error, Result};
 use crate::io::flight::{self, Means};
 pub use ask::{Asked, AskedChange, AskedRead};

@@ -11,7 +11,7 @@ use std::time::Instant;
 use parking_lot::{Condvar, Mutex};
 
 use super::super::Store;
-use super::super::queue::Ticket;
+use crate::queue::Ticket;
 use super::{Shared, no_thread};
 use crate::error::{Error, Result};
 

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-use super::super::queue::{Deadline, Remedy, Signs};
+use crate::queue::{Deadline, Remedy, Signs};
 use super::super::{ObjectId, Options as StoreOptions, Store};
 use super::{Options, Pending, Served};
 use crate::engine::Durability;
