@@ -78,16 +78,16 @@
 
 use std::ops::{Deref, DerefMut, Range};
 
-use super::extent::{PACKED_LEN_MAX, PIECE, UNIT};
-use super::id::ObjectId;
-use super::index::{Entry, Image, JOURNAL};
-use super::runs::{Run, Runs};
-use super::space::{Span, Stride, Told};
 use crate::error::Result;
 use crate::format::bytes::{Give, Take};
 use crate::format::frame::{Frame, FrameKind};
 use crate::log::anchor::{Anchor, Extent, Needed};
 use crate::log::{Address, Geometry, LogPosition};
+use crate::object::id::ObjectId;
+use crate::object::index::{Entry, Image, JOURNAL};
+use crate::object::place::extent::{PACKED_LEN_MAX, PIECE, UNIT};
+use crate::object::place::runs::{Run, Runs};
+use crate::object::place::space::{Span, Stride, Told};
 use crate::room;
 
 /// The engine's word in the superblock.

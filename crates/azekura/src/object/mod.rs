@@ -49,50 +49,20 @@
 //!
 //! It knows nothing of records and blocks. Requests with deadlines, many at once: `served`, by the order that `queue` gives.
 
-pub mod commit;
-pub mod extent;
 pub mod id;
 pub mod index;
 pub mod layout;
-pub mod limbo;
-mod long;
-pub use crate::queue;
-pub mod runs;
 pub mod served;
-pub mod space;
-pub mod turns;
 
-mod buffers;
-mod change;
-mod check;
+mod care;
 mod checkpoint;
-mod copy;
-mod correct;
-mod degraded;
-mod draft;
-mod dump;
-mod grow;
-mod images;
 mod journal;
-mod keeper;
-mod label;
-mod lost;
-mod open;
-mod paths;
+mod place;
 mod read;
-mod reader;
 mod recover;
-mod renew;
-mod repair;
-mod repaired;
-mod salvage;
-mod scrub;
-mod settle;
-mod small;
-mod snapshot;
 mod stats;
 mod times;
-mod value;
+mod write;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -105,28 +75,34 @@ use crate::keeper::{Bell, Keeper};
 use crate::log::Log;
 use crate::weave::{Mutex, RwLock};
 
-use buffers::Buffers;
 use checkpoint::Checkpoint;
-use commit::Commit;
+use checkpoint::images::CorrectedBits;
 use index::{Entry, Index};
 use journal::Batch;
 use layout::UnderWay;
-use small::Packs;
-use space::{Space, Span};
-use turns::Turns;
+use place::buffers::Buffers;
+use place::long::Flights;
+use place::space::{Space, Span};
+use recover::degraded::Flaws;
+use write::commit::Commit;
+use write::small::Packs;
+use write::turns::Turns;
 
-pub use change::Change;
-pub use check::{CheckReport, Finding};
-pub use draft::Draft;
+pub use crate::queue;
+pub use care::check::{CheckReport, Finding};
+pub use care::report::{Doubt, Doubted, Repaired};
+pub use care::scrub::{Scrubbed, Step};
 pub use id::ObjectId;
-pub use read::{Listed, Usage};
-pub use reader::StoreReader;
-pub use repaired::{Doubt, Doubted, Repaired};
-pub use scrub::{Scrubbed, Step};
+pub use place::{extent, limbo, runs, space};
+pub use read::get::{Listed, Usage};
+pub use read::reader::StoreReader;
+pub use read::snapshot::Snapshot;
+pub use read::value::Value;
 pub use served::Served;
-pub use snapshot::Snapshot;
 pub use times::{Times, Took};
-pub use value::Value;
+pub use write::draft::Draft;
+pub use write::put::Change;
+pub use write::{commit, turns};
 
 /// How a store is made and opened. What was decided when it was made is not asked again.
 #[derive(Clone, Debug)]
@@ -198,7 +174,7 @@ pub struct Store {
 
 /// Room and order: under one lock, so that a stride holds no sequence before its own.
 #[derive(Debug)]
-struct Room {
+pub(crate) struct Room {
     space: Space,
     /// The next change's.
     sequence: u64,
@@ -228,7 +204,7 @@ impl Room {
     }
 }
 
-struct Core {
+pub(crate) struct Core {
     // Set by the opener.
     log: Log,
     data: Arc<dyn Storage>,
@@ -243,7 +219,7 @@ struct Core {
     index: Index,
     turns: Arc<Turns>,
     buffers: Arc<Buffers>,
-    flights: long::Flights,
+    flights: Flights,
     commit: Commit,
     bell: Arc<Bell>,
     /// Shared by whatever ends a change; alone by the moment of a checkpoint or snapshot.
@@ -252,9 +228,9 @@ struct Core {
     room: Mutex<Room>,
     checkpoint: Mutex<Checkpoint>,
     /// What is known to be damaged; set by the opener.
-    flaws: std::sync::OnceLock<degraded::Flaws>,
+    flaws: std::sync::OnceLock<Flaws>,
     /// Where an image of the checkpoint was read with a corrected bit.
-    corrected: Arc<images::CorrectedBits>,
+    corrected: Arc<CorrectedBits>,
     /// Changes since the last sync; relaxed: a bound, not an order.
     unsynced: std::sync::atomic::AtomicU64,
 }

@@ -5,13 +5,13 @@
 
 use std::sync::atomic::Ordering;
 
-use super::extent::UNIT;
-use super::id::ObjectId;
-use super::index::{EXTENT, JOURNAL};
-use super::times::Times;
-use super::{Core, Store};
 use crate::error::Result;
 use crate::io::counted::Counts;
+use crate::object::id::ObjectId;
+use crate::object::index::{EXTENT, JOURNAL};
+use crate::object::place::extent::UNIT;
+use crate::object::times::Times;
+use crate::object::{Core, Store};
 
 impl Store {
     /// Figures by name; sizes are bytes, counts since the store was opened where they say so:
@@ -107,9 +107,9 @@ impl Core {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Options;
     use super::*;
     use crate::io::memory::Memory;
+    use crate::object::Options;
 
     #[test]
     fn calls_that_need_the_device_are_timed_in_two_parts() {

@@ -12,8 +12,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::queue::{Histogram, Tally};
 use crate::error::Result;
+use crate::queue::{Histogram, Tally};
 
 /// Both parts.
 #[derive(Debug)]

@@ -5,11 +5,11 @@
 
 use std::sync::Arc;
 
-use super::super::{ObjectId, Options, Store};
 use crate::error::Kind;
 use crate::io::Storage;
 use crate::io::memory::Memory;
 use crate::log::parts::Parts;
+use crate::object::{ObjectId, Options, Store};
 
 /// Objects of the store.
 const COUNT: u128 = 600;

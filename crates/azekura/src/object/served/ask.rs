@@ -6,13 +6,13 @@
 use std::future::{Future, IntoFuture};
 use std::ops::Range;
 
-use super::super::change::last_before;
-use crate::queue::{Ask, Deadline, Touches};
-use super::super::{Draft, Listed, ObjectId, Stored, Usage, Value};
 use super::Served;
 use super::pending::{Pending, Promise, pair};
 use crate::engine::Durability;
 use crate::error::{Error, Result};
+use crate::object::write::put::last_before;
+use crate::object::{Draft, Listed, ObjectId, Stored, Usage, Value};
+use crate::queue::{Ask, Deadline, Touches};
 
 /// What is asked for, and who is to be answered.
 #[derive(Debug)]
@@ -205,39 +205,39 @@ impl<T, const CHANGES: bool> IntoFuture for Asked<'_, T, CHANGES> {
 
 /// The verbs: shapes, limits and errors are those of the store's verb of the same name.
 impl Served {
-    /// As [`Store::put`](super::super::Store::put).
+    /// As [`Store::put`](crate::object::Store::put).
     pub fn put(&self, id: ObjectId, value: impl Into<Vec<u8>>) -> AskedChange<'_, Stored> {
         let content = Content::Bytes(value.into());
         Asked::new(self, |promise| Verb::Put(id, content, promise))
     }
 
-    /// As [`Store::put_draft`](super::super::Store::put_draft), of a draft of [`store`](Self::store).
+    /// As [`Store::put_draft`](crate::object::Store::put_draft), of a draft of [`store`](Self::store).
     pub fn put_draft(&self, id: ObjectId, draft: Draft) -> AskedChange<'_, Stored> {
         let content = Content::Draft(draft);
         Asked::new(self, |promise| Verb::Put(id, content, promise))
     }
 
-    /// As [`Store::get`](super::super::Store::get).
+    /// As [`Store::get`](crate::object::Store::get).
     pub fn get(&self, id: ObjectId) -> AskedRead<'_, Option<Value>> {
         self.get_range(id, 0..u64::MAX)
     }
 
-    /// As [`Store::get_range`](super::super::Store::get_range).
+    /// As [`Store::get_range`](crate::object::Store::get_range).
     pub fn get_range(&self, id: ObjectId, range: Range<u64>) -> AskedRead<'_, Option<Value>> {
         Asked::new(self, |promise| Verb::Get(id, range, promise))
     }
 
-    /// As [`Store::head`](super::super::Store::head).
+    /// As [`Store::head`](crate::object::Store::head).
     pub fn head(&self, id: ObjectId) -> AskedRead<'_, Option<u64>> {
         Asked::new(self, |promise| Verb::Head(id, promise))
     }
 
-    /// As [`Store::sequence`](super::super::Store::sequence).
+    /// As [`Store::sequence`](crate::object::Store::sequence).
     pub fn sequence(&self, id: ObjectId) -> AskedRead<'_, Option<u64>> {
         Asked::new(self, |promise| Verb::Sequence(id, promise))
     }
 
-    /// As [`Store::compare_and_put`](super::super::Store::compare_and_put): if nothing is `expected`, only where there is no such
+    /// As [`Store::compare_and_put`](crate::object::Store::compare_and_put): if nothing is `expected`, only where there is no such
     /// object.
     pub fn compare_and_put(
         &self,
@@ -251,18 +251,18 @@ impl Served {
         })
     }
 
-    /// As [`Store::apply`](super::super::Store::apply): each object gets its value, or is removed where there is none. Their
+    /// As [`Store::apply`](crate::object::Store::apply): each object gets its value, or is removed where there is none. Their
     /// writes fly one for one with what else may go, as many at once as may; each value is dropped when it flies.
     pub fn apply(&self, changes: Vec<(ObjectId, Option<Vec<u8>>)>) -> AskedChange<'_, Vec<u64>> {
         Asked::new(self, |promise| Verb::Apply(changes, promise))
     }
 
-    /// As [`Store::remove`](super::super::Store::remove).
+    /// As [`Store::remove`](crate::object::Store::remove).
     pub fn remove(&self, id: ObjectId) -> AskedChange<'_, bool> {
         Asked::new(self, |promise| Verb::Remove(id, promise))
     }
 
-    /// As [`Store::remove_range`](super::super::Store::remove_range).
+    /// As [`Store::remove_range`](crate::object::Store::remove_range).
     pub fn remove_range(&self, first: ObjectId, end: Option<ObjectId>) -> AskedChange<'_, u64> {
         Asked::new(self, |promise| Verb::RemoveRange(first, end, promise))
     }
@@ -278,17 +278,17 @@ impl Served {
         Asked::new(self, |promise| Verb::List(first, end, count_max, promise))
     }
 
-    /// As [`Store::usage`](super::super::Store::usage).
+    /// As [`Store::usage`](crate::object::Store::usage).
     pub fn usage(&self, first: ObjectId, end: Option<ObjectId>) -> AskedRead<'_, Usage> {
         Asked::new(self, |promise| Verb::Usage(first, end, promise))
     }
 
-    /// As [`Store::sync`](super::super::Store::sync): of what was acknowledged before it is sent.
+    /// As [`Store::sync`](crate::object::Store::sync): of what was acknowledged before it is sent.
     pub fn sync(&self) -> AskedRead<'_, ()> {
         Asked::new(self, Verb::Sync)
     }
 
-    /// As [`Store::checkpoint`](super::super::Store::checkpoint): made beside all else, one for all who ask meanwhile.
+    /// As [`Store::checkpoint`](crate::object::Store::checkpoint): made beside all else, one for all who ask meanwhile.
     pub fn checkpoint(&self) -> AskedRead<'_, ()> {
         Asked::new(self, Verb::Checkpoint)
     }

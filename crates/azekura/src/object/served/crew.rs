@@ -23,12 +23,6 @@ use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::change::{Part, Placed};
-use super::super::extent::{BATCHED, PIECE};
-use crate::queue::{Next, Ticket};
-use super::super::read::{LOOKS, Read, Reads, Sought};
-use super::super::turns::Turn;
-use super::super::{Core, Listed, ObjectId, Store, Stored, Value};
 use super::Shared;
 use super::ask::{Batched, Content, Job, Verb};
 use super::pending::Promise;
@@ -37,6 +31,12 @@ use crate::engine::Durability;
 use crate::error::{Error, Kind, Result};
 use crate::io::aligned::AlignedBuf;
 use crate::io::flight::{Flight, Landed, Request, Work};
+use crate::object::place::extent::{BATCHED, PIECE};
+use crate::object::read::get::{LOOKS, Read, Reads, Sought};
+use crate::object::write::put::{Part, Placed};
+use crate::object::write::turns::Turn;
+use crate::object::{Core, Listed, ObjectId, Store, Stored, Value};
+use crate::queue::{Next, Ticket};
 use crate::room;
 
 /// Requests begun without a look at what landed, at most.

@@ -38,11 +38,11 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::Store;
-use super::index::JOURNAL;
-use crate::queue::{self, Ask, Counters, Health, Histogram, Next, Queue, Ticket};
 use crate::error::{Error, Result};
 use crate::io::flight::{self, Means};
+use crate::object::Store;
+use crate::object::index::JOURNAL;
+use crate::queue::{self, Ask, Counters, Health, Histogram, Next, Queue, Ticket};
 pub use ask::{Asked, AskedChange, AskedRead};
 use ask::{Job, Verb};
 use crew::Crew;

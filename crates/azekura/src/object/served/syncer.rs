@@ -10,10 +10,10 @@ use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::super::Store;
-use crate::queue::Ticket;
 use super::{Shared, no_thread};
 use crate::error::{Error, Result};
+use crate::object::Store;
+use crate::queue::Ticket;
 
 /// Who waits for one.
 pub(super) struct Owed {

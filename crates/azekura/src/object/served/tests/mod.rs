@@ -17,8 +17,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-use crate::queue::{Deadline, Remedy, Signs};
-use super::super::{ObjectId, Options as StoreOptions, Store};
 use super::{Options, Pending, Served};
 use crate::engine::Durability;
 use crate::error::{Kind, Result};
@@ -27,6 +25,8 @@ use crate::io::flight::Means;
 use crate::io::memory::Memory;
 use crate::io::sim::{Fault, Operation, SimDisk};
 use crate::io::{Access, Directory, Storage};
+use crate::object::{ObjectId, Options as StoreOptions, Store};
+use crate::queue::{Deadline, Remedy, Signs};
 use crate::testkit::{Random, round_seed};
 use gated::Gated;
 

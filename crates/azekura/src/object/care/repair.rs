@@ -1,0 +1,752 @@
+//! Repairing: a store in place, whose checkpoint or journal is damaged.
+//!
+//! The data stays where it is. What says where it is is made anew from what is whole:
+//!
+//! | damaged | made from | what is not known |
+//! |---|---|---|
+//! | one superblock | the other | nothing |
+//! | one bit of the journal, or of an image | its checksum (`correct`) | nothing |
+//! | lists of free room | the index | nothing |
+//! | leaves of the index | extents that lie in no free room, by a scan of the data | nothing, if the lists are whole |
+//! | leaves and lists, or the root | extents, by a scan | whether an object was removed before the checkpoint: it may come back |
+//! | the journal | extents, by a scan | what stood there: small objects may be lost or older, removals and batches undone; so each object without a later record is in doubt |
+//! | an extent | | its object is lost: reading it stays an error |
+//! | both labels of a second device | the superblock, if an object there vouches for the device | nothing |
+//! | a small object's frame in the journal | | the object is lost, and taken out |
+//!
+//! Packs are made anew from the small objects that stand together. What is doubtful or lost is counted and listed (`repaired`). An extent
+//! holds only with its id, place and put: no object gets another's bytes. Of extents of one object the latest counts, unless the journal knows better.
+//!
+//! A crash in here leaves the damaged store as it was, to be repaired again: the superblock is written last, and what it needs
+//! is not written over before. Without both superblocks nothing can be repaired: without the salt nothing can be distinguished from other bytes.
+//!
+//! A device without a label may be a stranger's, and one with something else in its place is refused. So a repair is tried in
+//! memory first: only if an object is found on the device where one must be, it gets a label, and is written to.
+//!
+//! What a device cannot read of the journal is lost, and zeros are written there, so that it can be read and mapped again; a
+//! superblock that names these places is written before, so that whoever opens or repairs the store after a crash takes them for
+//! lost still. The data's device is written to only where room is free.
+//!
+//! At the end all objects are read: what does not verify is reported, and stays.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::error::{Error, Kind, Result, size, sizes};
+use crate::format::superblock::{self, Superblock};
+use crate::io::Storage;
+use crate::io::counted::Counted;
+use crate::io::front::Front;
+use crate::io::overlay::{Overlay, read_around};
+use crate::log::anchor::segments_of;
+use crate::log::{Log, Segment, Use};
+use crate::object::care::check::{CheckReport, Finding};
+use crate::object::care::report::{Doubt, Doubted, Repaired};
+use crate::object::care::salvage::{Facts, Met, Small, find_segments};
+use crate::object::care::settle::units_of;
+use crate::object::checkpoint::Checkpoint;
+use crate::object::checkpoint::images::Images;
+use crate::object::checkpoint::label::{Label, check_label, write_label};
+use crate::object::id::ObjectId;
+use crate::object::index::{self, EXTENT, Entry, JOURNAL, PACKED};
+use crate::object::layout::{ENGINE, Pack, Root, Super};
+use crate::object::place::extent::{self, BATCHED, Header, UNIT};
+use crate::object::place::space::{self, Span, Told, Unclaimed};
+use crate::object::recover::degraded::{is_live, with_corrected};
+use crate::object::recover::open::{build, data_of, open_log, read_root, read_super};
+use crate::object::recover::replay::behind;
+use crate::object::{Core, Options, Store};
+
+/// A store in a later epoch would not open often any more.
+const EPOCHS_END: u32 = u32::MAX - (1 << 16);
+
+impl Store {
+    /// Makes a store whose checkpoint or journal is damaged openable again, and leaves it closed. `progress` is told units
+    /// scanned and then objects verified, of how many. Costs a read of all objects, and of all data where the index is damaged.
+    ///
+    /// Errors: `Mismatch` or `Corrupted` if neither superblock can be read, or the devices are not of one store.
+    pub fn repair_on(
+        journal: &Arc<dyn Storage>,
+        data: Option<&Arc<dyn Storage>>,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Repaired> {
+        let (sequence, last) = read_super(journal.as_ref())?;
+        if last.epoch.max((last.next_sequence >> 32) as u32) > EPOCHS_END {
+            return Err(
+                Error::new(Kind::Corrupted, "the epochs of the journal are used up")
+                    .at(journal.path())
+                    .found(last.epoch, format!("at most {EPOCHS_END}")),
+            );
+        }
+        let mut report = Repaired::default();
+        let label = check_label(data.map(AsRef::as_ref), &last, &mut report)?;
+        if let Some(data) = data.filter(|_| label != Label::Ours) {
+            // Whatever it is, nothing of it is written over.
+            let (journal, refused) = Overlay::of_readable(Arc::clone(journal), last.journal_size)?;
+            let journal: Arc<dyn Storage> = journal;
+            let lost = last.lost_beside(&refused);
+            let (kept, _) = Overlay::of_readable(Arc::clone(data), superblock::SIZE)?;
+            let kept: Arc<dyn Storage> = kept;
+            let (trial, at) = (Some(label), (sequence, last.clone()));
+            let found = report.clone();
+            Self::repair_at(&journal, Some(&kept), at, found, &lost, trial, progress)?;
+            write_label(data.as_ref(), &last)?;
+        }
+        let (lost, sequence) = write_unreadable(journal, (sequence, &last), &mut report)?;
+        let at = (sequence, last);
+        Self::repair_at(journal, data, at, report, &lost, None, progress)
+    }
+
+    /// Repairs what this superblock names, where what stood in `lost` of the journal is not known; of a `trial` only whether
+    /// the data's device is the store's.
+    fn repair_at(
+        journal: &Arc<dyn Storage>,
+        data: Option<&Arc<dyn Storage>>,
+        (sequence, mut last): (u64, Super),
+        mut report: Repaired,
+        lost: &[Range<u64>],
+        trial: Option<Label>,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Repaired> {
+        let root = with_corrected(journal.as_ref(), &last, || {
+            read_root(journal.as_ref(), &last)
+        });
+        let root = root.map(|(root, corrected)| {
+            report.add_corrected(journal.as_ref(), corrected);
+            root
+        });
+        let shrunk = fit(journal, data, &mut last, &mut report)?;
+        let options = Options {
+            background: false,
+            // Not past what keeps a trial in memory.
+            direct: trial.is_none(),
+            ..Options::default()
+        };
+        let images = Images::new(journal, last.geometry.salt, last.units);
+        if let Ok(root) = &root {
+            let leaves = || match lost_leaves(&images, root).pop() {
+                None => Ok(()),
+                Some((_, error)) => Err(error),
+            };
+            if let Ok(((), corrected)) = with_corrected(journal.as_ref(), &last, leaves) {
+                report.add_corrected(journal.as_ref(), corrected);
+            }
+        }
+        if let Ok(root) = &root
+            && !shrunk
+            && !is_live(journal.as_ref(), &last, lost)
+            && lost_leaves(&images, root).is_empty()
+        {
+            // Where all objects are is known; what is free is the rest.
+            let mut root = root.clone();
+            root.groups.fill(Told::default());
+            let opened = with_corrected(journal.as_ref(), &last, || {
+                let at = (sequence, last.clone());
+                Self::open_to_settle(journal, data, &options, at, &root)
+            });
+            match opened {
+                Ok(((store, unclaimed), corrected)) => {
+                    report.add_corrected(journal.as_ref(), corrected);
+                    for damage in store.damage() {
+                        let follows = damage.affects.to_string();
+                        report.lose_more(&damage.path, damage.offset, damage.found, &follows);
+                    }
+                    return store
+                        .core
+                        .finish_repair(report, &unclaimed, trial, progress);
+                }
+                Err(error) if [Kind::Corrupted, Kind::Io].contains(&error.kind()) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let root = root.unwrap_or_else(|error| {
+            report.lose_to(journal.path(), error);
+            Root {
+                sequence: last.sequence,
+                ..Root::default()
+            }
+        });
+        let known = Known::read(&images, &last, root, &mut report);
+        let (core, unclaimed) = rebuilt(
+            journal,
+            data,
+            &options,
+            (sequence, last),
+            &known,
+            lost,
+            |core, facts| core.salvage(&known, facts, &mut report, progress),
+        )?;
+        core.finish_repair(report, &unclaimed, trial, progress)
+    }
+}
+
+/// Bytes of a page: a device is asked to write whole ones where it could not read.
+const PAGE: u64 = 4096;
+
+/// Writes zeros over what cannot be read of the journal, so that the device can read it again; what is lost of it, now or since a
+/// repair that did not end, and the sequence of the newest superblock. That names these places before: whoever finds the zeros
+/// after a crash in here does not take them for room that was never used.
+fn write_unreadable(
+    journal: &Arc<dyn Storage>,
+    (mut sequence, last): (u64, &Super),
+    report: &mut Repaired,
+) -> Result<(Vec<Range<u64>>, u64)> {
+    let there = journal.size()?.min(last.journal_size);
+    let refused = read_around(journal.as_ref(), 0..there, &mut |_, _| Ok(()))?;
+    let lost = last.lost_beside(&refused);
+    if !refused.is_empty() {
+        let mut noted = last.clone();
+        noted.note_lost(&lost);
+        // The newest may be in the cache only, with its older slot, where the next one goes, the one the device has.
+        write_slot(journal.as_ref(), sequence, last)?;
+        sequence += 1;
+        write_slot(journal.as_ref(), sequence, &noted)?;
+    }
+    for range in &refused {
+        let pages = range.start / PAGE * PAGE..range.end.next_multiple_of(PAGE).min(there);
+        let mut bytes = vec![0; (pages.end - pages.start) as usize];
+        read_around(journal.as_ref(), pages.clone(), &mut |offset, read| {
+            let at = (offset - pages.start) as usize;
+            if let Some(bytes) = bytes.get_mut(at..at + read.len()) {
+                bytes.copy_from_slice(read);
+            }
+            Ok(())
+        })?;
+        journal.write_at(pages.start, &bytes)?;
+        report.corrected.push(format!(
+            "{} bytes of {} at offset {:#x} could not be read, and are zeros now",
+            range.end - range.start,
+            journal.path().display(),
+            range.start
+        ));
+    }
+    if !refused.is_empty() {
+        journal.sync()?;
+    }
+    Ok((lost, sequence))
+}
+
+/// Writes the slot of this sequence, so that it is durable.
+fn write_slot(journal: &dyn Storage, sequence: u64, payload: &Super) -> Result<()> {
+    let block = Superblock {
+        engine: ENGINE,
+        sequence,
+        payload: payload.encode(),
+    };
+    journal.write_durably(block.slot_offset(), &block.encode())
+}
+
+/// Makes the store as small as its device is now; whether it had to.
+fn fit(
+    journal: &Arc<dyn Storage>,
+    data: Option<&Arc<dyn Storage>>,
+    last: &mut Super,
+    report: &mut Repaired,
+) -> Result<bool> {
+    let there = journal.size()?;
+    if there < last.journal_size {
+        return Err(
+            Error::new(Kind::Corrupted, "the device is shorter than the journal")
+                .at(journal.path())
+                .found(size(there), size(last.journal_size))
+                .remedy("restore its size"),
+        );
+    }
+    let device = data.unwrap_or(journal);
+    let there = device.size()?;
+    let units = there.saturating_sub(last.data_offset) / UNIT;
+    if units == 0 {
+        return Err(
+            Error::new(Kind::Corrupted, "the device ends before the data begins")
+                .at(device.path())
+                .found(size(there), format!("more than {}", size(last.data_offset)))
+                .remedy("restore its size"),
+        );
+    }
+    if units >= last.units {
+        return Ok(false);
+    }
+    let (found, expected) = sizes(there, last.offset_of(last.units));
+    let what = format!("the device ends after {found} of {expected}");
+    report.lose_more(
+        device.path(),
+        there,
+        what,
+        "what was stored past it is lost",
+    );
+    last.units = units;
+    Ok(true)
+}
+
+/// Which leaves of a root cannot be read.
+fn lost_leaves(images: &Images, root: &Root) -> Vec<(usize, Error)> {
+    let mut lost = Vec::new();
+    for (at, (first, image)) in root.leaves.iter().enumerate() {
+        let end = root.leaves.get(at + 1).map(|(first, _)| *first);
+        if let Some(image) = image
+            && let Err(error) = index::Source::load(images, image, *first, end)
+        {
+            lost.push((at, error));
+        }
+    }
+    lost
+}
+
+/// What is known of the moment of the checkpoint.
+pub(crate) struct Known {
+    /// Lost leaves have no image, and lists are not told.
+    root: Root,
+    /// By leaf.
+    is_lost: Vec<bool>,
+    /// Room in which no object was, sorted.
+    dead: Vec<Span>,
+    /// Groups of which that is known, by number.
+    told: Vec<bool>,
+    group_units: u64,
+}
+
+impl Known {
+    pub(crate) fn read(
+        images: &Images,
+        last: &Super,
+        mut root: Root,
+        report: &mut Repaired,
+    ) -> Self {
+        let count = last.units.div_ceil(u64::from(last.group_units)) as usize;
+        let mut known = Self {
+            is_lost: vec![
+                root.leaves.is_empty() && last.anchor.root.is_some();
+                root.leaves.len().max(1)
+            ],
+            dead: root.between.clone(),
+            told: vec![false; count],
+            group_units: u64::from(last.group_units),
+            root: Root::default(),
+        };
+        for (at, error) in lost_leaves(images, &root) {
+            report.lose_to(images.path(), error);
+            known.is_lost[at] = true;
+            root.leaves[at].1 = None;
+        }
+        known.dead.extend(root.under_way.iter().map(|put| put.span));
+        for (group, told) in root.groups.iter().enumerate().take(count) {
+            known.read_group(images, last, group, *told, report);
+        }
+        known.dead.sort_unstable();
+        root.groups = vec![Told::default(); count];
+        known.root = root;
+        known
+    }
+
+    fn read_group(
+        &mut self,
+        images: &Images,
+        last: &Super,
+        group: usize,
+        told: Told,
+        report: &mut Repaired,
+    ) {
+        let first = group as u64 * self.group_units;
+        let limit = (last.units - first).min(self.group_units) as u32;
+        let Some(image) = told.image else {
+            let span = Span {
+                unit: first,
+                units: limit.min(told.free),
+            };
+            self.dead.extend((span.units > 0).then_some(span));
+            self.told[group] = true;
+            return;
+        };
+        match space::Source::runs(images, group as u32, image, limit) {
+            Ok(runs) => {
+                self.told[group] = true;
+                let spans = runs.as_slice().iter().map(|run| Span {
+                    unit: first + u64::from(run.start),
+                    units: run.len,
+                });
+                self.dead.extend(spans);
+            }
+            Err(error) => report.lose_to(images.path(), error),
+        }
+    }
+
+    /// Whether the leaf of this object is lost.
+    fn is_lost(&self, id: ObjectId) -> bool {
+        let leaves = &self.root.leaves;
+        let at = leaves.partition_point(|(first, _)| *first <= id);
+        self.is_lost
+            .get(at.saturating_sub(1))
+            .is_none_or(|lost| *lost)
+    }
+
+    /// Whether an extent was an object's at the checkpoint; `None`: nobody knows.
+    fn was_live(&self, entry: Entry) -> Option<bool> {
+        let span = units_of(entry);
+        if entry.kind == PACKED {
+            let has_root = !self.root.leaves.is_empty();
+            let holds = |pack: &&Pack| pack.span.unit <= span.unit && span.end() <= pack.span.end();
+            return match self.root.packs.iter().find(holds) {
+                Some(pack) => (pack.live == pack.count).then_some(true),
+                None => has_root.then_some(false),
+            };
+        }
+        let at = self.dead.partition_point(|dead| dead.end() <= span.unit);
+        if self.dead.get(at).is_some_and(|dead| dead.unit < span.end()) {
+            return Some(false);
+        }
+        let groups = span.unit / self.group_units..=(span.end() - 1) / self.group_units;
+        let mut groups = groups.map(|group| self.told.get(group as usize) == Some(&true));
+        groups.all(|told| told).then_some(true)
+    }
+
+    /// Whether a put with this sequence came behind the checkpoint, or had not ended then.
+    fn is_behind(&self, sequence: u64) -> bool {
+        let mut under_way = self.root.under_way.iter();
+        sequence >= self.root.sequence || under_way.any(|put| put.sequence == sequence)
+    }
+}
+
+/// What holds of an object.
+#[derive(Clone, Copy)]
+struct Holds {
+    sequence: u64,
+    entry: Option<Entry>,
+    doubt: Option<Doubt>,
+}
+
+/// Opens what is whole, has `find` put the objects into it, and makes it a store, the room of which is still to be settled.
+/// What stood in `unreadable` is lost.
+pub(crate) fn rebuilt(
+    journal: &Arc<dyn Storage>,
+    data: Option<&Arc<dyn Storage>>,
+    options: &Options,
+    (sequence, mut last): (u64, Super),
+    known: &Known,
+    unreadable: &[Range<u64>],
+    find: impl FnOnce(&Core, &Facts) -> Result<()>,
+) -> Result<(Core, Unclaimed)> {
+    let geometry = last.geometry;
+    let journal_size = last.journal_size;
+    let counts = Arc::default();
+    let counted = Counted::over(Arc::clone(journal), &counts);
+    let front = Front::new(counted, journal_size, journal_size)?;
+    let count = segments_of(front.as_ref(), geometry, journal_size)?;
+    let reader = open_log(Arc::clone(&front), geometry, journal_size)?;
+    let found = find_segments(&reader, count);
+    let kept: Vec<Segment> = known
+        .root
+        .needed
+        .log
+        .iter()
+        .copied()
+        .filter(|of| is_within(of, count))
+        .collect();
+    let facts = Facts::read(&reader, &last, &kept, &found, unreadable);
+    // What a second repair would need stays.
+    let log = open_log(front, geometry, journal_size)?;
+    let of_journal = reader.segments().in_use(Use::Log);
+    let is_needed = |of: &&Segment| !kept.is_empty() || of.sequence >= last.start.sequence();
+    keep(&log, known, of_journal.iter().filter(is_needed), count);
+    drop(reader);
+    let sequences = found
+        .iter()
+        .map(|segment| segment.sequence)
+        .filter(|sequence| sequence >> 32 <= u64::from(EPOCHS_END));
+    let newest = sequences
+        .chain([last.next_sequence, last.start.sequence()])
+        .max();
+    last.epoch = last.epoch.max((newest.unwrap_or(0) >> 32) as u32) + 1;
+    let target = data_of(journal, data, options);
+    let (core, unclaimed) = build(log, target, counts, options, &last, Some(&known.root))?;
+    core.keep_for_checkpoint(0);
+    core.log.segments().finish_adoption()?;
+    core.log.begin(u64::from(last.epoch) << 32)?;
+    last.open = true;
+    last.boot_id = journal.boot_id();
+    let latest = facts.next.max(last.sequence).max(known.root.sequence);
+    let state = Checkpoint {
+        superblock: Some((sequence, last)),
+        images: known
+            .root
+            .images()
+            .chain(known.root.pieces.iter().copied())
+            .collect(),
+        ..Checkpoint::default()
+    };
+    *core.checkpoint.lock() = state;
+    core.room.lock().sequence = behind(latest)?;
+    find(&core, &facts)?;
+    Ok((core, unclaimed))
+}
+
+/// Whether a segment lies within `count` of them.
+fn is_within(segment: &Segment, count: u64) -> bool {
+    segment.units > 0 && u64::from(segment.index) + u64::from(segment.units) <= count
+}
+
+/// Has the log leave these segments alone; those that overlap others, or lie outside, are damaged themselves.
+fn keep<'s>(log: &Log, known: &Known, of_journal: impl Iterator<Item = &'s Segment>, count: u64) {
+    for segment in of_journal {
+        log.segments().adopt(*segment, Use::Log).ok();
+    }
+    for &(index, units) in &known.root.needed.other {
+        let segment = Segment {
+            index,
+            units,
+            sequence: 0,
+            dead: 0,
+            waste: 0,
+        };
+        if is_within(&segment, count) {
+            log.segments().adopt(segment, Use::Other).ok();
+        }
+    }
+}
+
+impl Core {
+    /// Brings the index up to what the journal and the extents say.
+    pub(crate) fn salvage(
+        &self,
+        known: &Known,
+        facts: &Facts,
+        report: &mut Repaired,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<()> {
+        let journal = self.log.storage().path();
+        for lost in &facts.damage {
+            report.lose_more(journal, lost.offset, &lost.found[..], &lost.follows);
+        }
+        let mut holds = self.weigh_facts(known, facts, report)?;
+        let mut latest = facts.next;
+        let units = self.room.lock().space.units();
+        self.scan_all(units, progress, &mut |met| match met {
+            Met::Whole(header, entry) => {
+                latest = latest.max(header.sequence + 1);
+                weigh_extent(known, facts, &mut holds, header, entry);
+            }
+            Met::Half(header, entry) => {
+                latest = latest.max(header.sequence + 1);
+                let live = known.is_lost(header.id)
+                    && !known.is_behind(header.sequence)
+                    && known.was_live(entry) == Some(true);
+                if live && !facts.of.contains_key(&header.id) {
+                    report.lose(
+                        self.device_of(entry),
+                        self.offset_of_entry(entry),
+                        format!("object {} does not verify", header.id),
+                    );
+                }
+            }
+            Met::Unreadable(offset, what) => {
+                report.lose_more(self.data.path(), offset, "nothing can be read", &what);
+            }
+        })?;
+        report.scanned = units;
+        let again = weigh_small(facts, &mut holds);
+        let mut doubted = BTreeMap::new();
+        for (id, holds) in holds {
+            self.index.set(id, holds.entry)?;
+            if let Some((reason, entry)) = holds.doubt.zip(holds.entry) {
+                doubted.insert(id, self.doubted(id, entry, reason));
+            }
+        }
+        {
+            let mut room = self.room.lock();
+            room.sequence = room.sequence.max(behind(latest)?);
+        }
+        for (id, small) in again {
+            self.put_small(id, &small.value)?;
+            let doubt = Doubted {
+                id,
+                device: self.log.storage().path().to_path_buf(),
+                offset: small.offset,
+                reason: Doubt::OldJournal,
+            };
+            doubted.insert(id, doubt);
+        }
+        if let Some(at) = facts.gap {
+            // An object without a later record may have changed there.
+            let reason = Doubt::JournalLost(at);
+            self.each_in(ObjectId(0), ObjectId(u128::MAX), |id, entry| {
+                if !facts.certain.contains(&id) {
+                    let doubt = || self.doubted(id, entry, reason);
+                    doubted.entry(id).or_insert_with(doubt);
+                }
+                Ok(())
+            })?;
+        }
+        for doubted in doubted.into_values() {
+            report.doubt(doubted);
+        }
+        Ok(())
+    }
+
+    fn doubted(&self, id: ObjectId, entry: Entry, reason: Doubt) -> Doubted {
+        Doubted {
+            id,
+            device: self.device_of(entry).to_path_buf(),
+            offset: self.offset_of_entry(entry),
+            reason,
+        }
+    }
+
+    /// What the journal says holds, but for puts that power may have taken.
+    fn weigh_facts(
+        &self,
+        known: &Known,
+        facts: &Facts,
+        report: &mut Repaired,
+    ) -> Result<HashMap<ObjectId, Holds>> {
+        let mut holds = HashMap::new();
+        for (&id, fact) in &facts.of {
+            // A leaf that is whole knows better.
+            if fact.told.is_before && !known.is_lost(id) {
+                continue;
+            }
+            let removed = facts.is_removed_behind(id, fact.sequence);
+            let mut entry = fact.entry.filter(|_| !removed);
+            // A put may be told behind a removal that came later, and that stood in a segment which is not needed any more.
+            // Not so of a small object: its frame is appended at once, and to the journal's end again only while the object is
+            // there (`renew`), so its removal stands after it. The journal is kept from a segment to its end (`journal_from`):
+            // where the frame is kept, so is the removal, unless that is damaged itself.
+            let is_early = |of: &Entry| fact.told.is_before && of.kind == EXTENT;
+            let was_live = entry.filter(is_early).map(|of| known.was_live(of));
+            if was_live == Some(Some(false)) {
+                continue;
+            }
+            if let Some(of) = entry
+                && !matches!(self.is_there(id, None, of), Ok(true))
+            {
+                if !fact.told.is_durable {
+                    continue;
+                }
+                let offset = self.offset_of_entry(of);
+                let what = format!("object {id} does not verify");
+                report.lose(self.device_of(of), offset, what);
+                let units = self.room.lock().space.units();
+                entry = entry.filter(|of| of.is_within(units));
+            }
+            let is_kept = fact.told.is_before && entry.is_some_and(|of| of.kind == JOURNAL);
+            let lost_after = facts
+                .kept_gap
+                .filter(|_| is_kept && !facts.kept_certain.contains(&id));
+            let doubt = match was_live {
+                Some(None) => Some(Doubt::IndexLost),
+                _ => lost_after.map(Doubt::JournalLost),
+            };
+            let sequence = fact.sequence;
+            holds.insert(
+                id,
+                Holds {
+                    sequence,
+                    entry,
+                    doubt,
+                },
+            );
+        }
+        let behind_it = facts.ranges.iter().filter(|(.., told)| !told.is_before);
+        for (sequence, range, _) in behind_it {
+            self.each_in(*range.start(), *range.end(), |id, _| {
+                holds.entry(id).or_insert(Holds {
+                    sequence: *sequence,
+                    entry: None,
+                    doubt: None,
+                });
+                Ok(())
+            })?;
+        }
+        Ok(holds)
+    }
+
+    /// What no object has is free; then a checkpoint, which makes it a store again. A trial ends before.
+    fn finish_repair(
+        &self,
+        mut report: Repaired,
+        unclaimed: &Unclaimed,
+        trial: Option<Label>,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Repaired> {
+        if let Some(label) = trial {
+            self.forget_to_close();
+            self.vouch(label)?;
+            return Ok(report);
+        }
+        self.settle_room(unclaimed, &mut report)?;
+        self.make_checkpoint()
+            .map_err(|error| self.of_journal(error))?;
+        report.objects = self.index.count();
+        let mut found = CheckReport::default();
+        self.check_objects(&mut found, progress)?;
+        report.damaged = found.found;
+        for Finding { object, what, .. } in found.findings {
+            let name = object.map(|id| id.to_string());
+            let is_named = |line: &String| name.as_ref().is_some_and(|name| line.contains(name));
+            if !report.lost.iter().any(is_named) {
+                report.damage.push(what);
+            }
+        }
+        self.close()?;
+        Ok(report)
+    }
+}
+
+/// Small objects that nothing later is known of: to be put again.
+fn weigh_small<'f>(
+    facts: &'f Facts,
+    holds: &mut HashMap<ObjectId, Holds>,
+) -> Vec<(ObjectId, &'f Small)> {
+    let mut again = Vec::new();
+    for (&id, small) in &facts.small {
+        let later = holds
+            .get(&id)
+            .is_some_and(|holds| holds.sequence >= small.sequence);
+        if !later && !facts.is_removed_behind(id, small.sequence) {
+            holds.remove(&id);
+            again.push((id, small));
+        }
+    }
+    again.sort_unstable_by_key(|(id, _)| *id);
+    again
+}
+
+/// An extent that is whole: whether its object has it.
+fn weigh_extent(
+    known: &Known,
+    facts: &Facts,
+    holds: &mut HashMap<ObjectId, Holds>,
+    header: Header,
+    entry: Entry,
+) {
+    let Header { id, sequence, .. } = header;
+    let later = holds
+        .get(&id)
+        .is_some_and(|holds| holds.sequence >= sequence);
+    if later || facts.is_removed_behind(id, sequence) || facts.voided.contains(&sequence) {
+        return;
+    }
+    let mut doubt = None;
+    if known.is_behind(sequence) {
+        // The journal alone commits a batch; and of what was packed behind the checkpoint it has the values.
+        if header.flags & (BATCHED | extent::PACKED) != 0 {
+            return;
+        }
+    } else {
+        if !known.is_lost(id) {
+            return;
+        }
+        match known.was_live(entry) {
+            Some(true) => {}
+            Some(false) => return,
+            None => doubt = Some(Doubt::IndexLost),
+        }
+    }
+    holds.insert(
+        id,
+        Holds {
+            sequence,
+            entry: Some(entry),
+            doubt,
+        },
+    );
+}

@@ -1,0 +1,196 @@
+//! What a repair of an object store reports: losses, objects in doubt, damage that stays.
+//!
+//! Each list names a thousand at most, in an order that does not differ from run to run; the counts are of all. A loss is a line
+//! that states what and where. An object in doubt is in the store, and may not be what was stored last under its id: it is
+//! named with the place where it was found and the reason.
+//!
+//! It does not know how any of that is found.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use crate::error::Error;
+use crate::io::Storage;
+use crate::object::care::correct::Corrected;
+use crate::object::id::ObjectId;
+
+/// Lines and objects that a report names; it counts all.
+const NAMED_MAX: usize = 1000;
+
+/// What a repair did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Repaired {
+    /// Objects in the store now.
+    pub objects: u64,
+    /// Units of data that were scanned; 0: the index was whole.
+    pub scanned: u64,
+    /// Of the objects, those that may have been removed or replaced before: what would state it is lost.
+    pub doubtful: u64,
+    /// These by name, in the order of ids; at most 1000.
+    pub doubted: Vec<Doubted>,
+    /// How many losses there are.
+    pub losses: u64,
+    /// One line per loss: what, and where; at most 1000.
+    pub lost: Vec<String>,
+    /// One line for each place that was damaged, and of which nothing is lost.
+    pub corrected: Vec<String>,
+    /// Objects that do not verify, and that nothing can repair.
+    pub damaged: u64,
+    /// One line for each, unless it is among the losses; at most 1000.
+    pub damage: Vec<String>,
+    /// Where the losses that are named are.
+    pub(crate) places: Vec<LossPlace>,
+}
+
+/// Where a loss is, and what was found there, apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LossPlace {
+    pub(crate) device: PathBuf,
+    pub(crate) offset: u64,
+    pub(crate) found: String,
+}
+
+/// An object that is in the repaired store, and may not be what was stored last under its id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Doubted {
+    /// Its id.
+    pub id: ObjectId,
+    /// The device on which it was found.
+    pub device: PathBuf,
+    /// Offset of it there.
+    pub offset: u64,
+    /// Why it is in doubt.
+    pub reason: Doubt,
+}
+
+/// Why an object is in doubt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doubt {
+    /// The parts of the index and of the lists of free room that state whether it was removed or replaced are lost.
+    IndexLost,
+    /// With the root it is lost which parts of the journal are in use; the object stands in one that may be out of use.
+    OldJournal,
+    /// The journal at this offset is lost, where the object may have been removed or replaced.
+    JournalLost(u64),
+}
+
+impl fmt::Display for Doubted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { id, offset, .. } = self;
+        let device = self.device.display();
+        write!(
+            f,
+            "object {id} at {device} offset {offset:#x}: {}",
+            self.reason
+        )
+    }
+}
+
+impl fmt::Display for Doubt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::IndexLost => f.write_str(
+                "the parts of the index and of the free room are lost that state whether it was removed or replaced",
+            ),
+            Self::OldJournal => f.write_str(
+                "the root is lost that states whether the part of the journal in which it stands is still in use",
+            ),
+            Self::JournalLost(at) => write!(
+                f,
+                "the journal at offset {at:#x} is lost, where it may have been removed or replaced"
+            ),
+        }
+    }
+}
+
+impl Repaired {
+    /// Notes one loss: what was found on a device at an offset.
+    pub(crate) fn lose(&mut self, device: &Path, offset: u64, found: impl Into<String>) {
+        self.lose_more(device, offset, found, "");
+    }
+
+    /// Notes one loss, and what follows from it.
+    pub(crate) fn lose_more(
+        &mut self,
+        device: &Path,
+        offset: u64,
+        found: impl Into<String>,
+        follows: &str,
+    ) {
+        let found = found.into();
+        let colon = if follows.is_empty() { "" } else { ": " };
+        let line = format!(
+            "{found} at {} offset {offset:#x}{colon}{follows}",
+            device.display()
+        );
+        self.lose_line(device, offset, found, line);
+    }
+
+    /// Notes what is damaged, which is a loss; the remedy is what this repair does. `device`: where it is, if it does not say.
+    pub(crate) fn lose_to(&mut self, device: &Path, error: Error) {
+        let error = error.without_remedy();
+        let of = error.path().unwrap_or(device).to_path_buf();
+        let offset = error.place().unwrap_or(0);
+        self.lose_line(&of, offset, error.what().to_owned(), error.to_string());
+    }
+
+    fn lose_line(&mut self, device: &Path, offset: u64, found: String, line: String) {
+        self.losses += 1;
+        if self.lost.len() < NAMED_MAX {
+            self.lost.push(line);
+            self.places.push(LossPlace {
+                device: device.to_path_buf(),
+                offset,
+                found,
+            });
+        }
+    }
+
+    /// Notes bits that were flipped back.
+    pub(crate) fn add_corrected(&mut self, journal: &dyn Storage, corrected: Vec<Corrected>) {
+        let path = journal.path().display();
+        self.corrected
+            .extend(corrected.into_iter().map(|corrected| {
+                let Corrected { offset, what } = corrected;
+                format!("a bit of {what} at {path} offset {offset:#x} was flipped back")
+            }));
+    }
+
+    /// Notes an object that is in the store, and in doubt.
+    pub(crate) fn doubt(&mut self, doubted: Doubted) {
+        self.doubtful += 1;
+        if self.doubted.len() < NAMED_MAX {
+            self.doubted.push(doubted);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thousand_are_named_and_all_are_counted() {
+        let mut report = Repaired::default();
+        for n in 0..1200_u64 {
+            report.lose(Path::new("s.azo"), n, "a loss");
+            report.doubt(Doubted {
+                id: ObjectId(n.into()),
+                device: PathBuf::from("s.azo"),
+                offset: n,
+                reason: Doubt::JournalLost(0x40),
+            });
+        }
+        assert_eq!((report.losses, report.doubtful), (1200, 1200));
+        assert_eq!((report.lost.len(), report.doubted.len()), (1000, 1000));
+        assert_eq!(report.lost[999], "a loss at s.azo offset 0x3e7");
+        assert_eq!(report.places.len(), 1000);
+        assert_eq!(
+            report.doubted[999].to_string(),
+            format!(
+                "object {} at s.azo offset 0x3e7: the journal at offset 0x40 is lost, where it may have been removed or replaced",
+                ObjectId(999)
+            )
+        );
+    }
+}

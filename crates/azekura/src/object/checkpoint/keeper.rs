@@ -1,0 +1,121 @@
+//! What the keeper of an open store does.
+//!
+//! It sleeps until it is rung, or for the sync interval: checkpoints when the journal behind the last one has grown long, and
+//! syncs what the interval promises. Where nothing was changed it does nothing. Without it, whoever changes something does
+//! what is due.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use crate::error::{Kind, Result};
+use crate::keeper::Keeper;
+use crate::object::Core;
+
+/// Bytes of journal between two checkpoints, at most: what an open after a crash replays.
+const INTERVAL_MAX: u64 = 64 << 20;
+
+/// `Io` if the system gives no thread.
+pub(crate) fn start(core: &Arc<Core>) -> Result<Keeper> {
+    let own = Arc::clone(core);
+    let path = core.data.path();
+    Keeper::start("azekura-object", path, &core.bell, move || own.keep())
+}
+
+impl Core {
+    fn keep(&self) {
+        let mut synced = Instant::now();
+        loop {
+            if let Err(error) = self.keep_once(&mut synced) {
+                tracing::error!(%error, "background work failed");
+                if self.log.healthy().is_err() {
+                    return;
+                }
+            }
+            if self.bell.wait(self.until_sync(synced)).stop {
+                return;
+            }
+        }
+    }
+
+    /// How long until the interval's sync; `None`: there is nothing to sync.
+    fn until_sync(&self, synced: Instant) -> Option<Duration> {
+        let interval = self.options.sync_interval?;
+        let has_changes = self.unsynced.load(Ordering::Relaxed) > 0;
+        has_changes.then(|| interval.saturating_sub(synced.elapsed()))
+    }
+
+    fn keep_once(&self, synced: &mut Instant) -> Result<()> {
+        if self.until_sync(*synced).is_some_and(|left| left.is_zero()) {
+            *synced = Instant::now();
+            self.sync_told()?;
+        }
+        if self.is_checkpoint_due() {
+            self.make_checkpoint()?;
+        }
+        Ok(())
+    }
+
+    /// After a change.
+    pub(crate) fn work_is_due(&self) -> Result<()> {
+        if self.options.background {
+            if self.is_checkpoint_due() {
+                self.bell.ring();
+            }
+            return Ok(());
+        }
+        if self.is_checkpoint_due() {
+            match self.make_checkpoint() {
+                // The change was made. Who finds no room in the journal tries again.
+                Err(error) if error.kind() == Kind::Full => {}
+                other => return other,
+            }
+        }
+        Ok(())
+    }
+
+    fn is_checkpoint_due(&self) -> bool {
+        let Some(state) = self.checkpoint.try_lock() else {
+            return false;
+        };
+        let size = state
+            .superblock
+            .as_ref()
+            .map_or(0, |(_, last)| last.journal_size);
+        self.log.appended() - state.appended >= INTERVAL_MAX.min(size / 4)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::time::Duration;
+
+    use crate::engine::Durability;
+    use crate::io::sim::SimDisk;
+    use crate::object::{Options, Store};
+
+    #[test]
+    fn of_changes_that_are_counted_at_once_one_wakes_the_keeper_for_the_interval() {
+        let options = Options {
+            capacity: 8 << 20,
+            sync_interval: Some(Duration::from_secs(1)),
+            background: false,
+            ..Options::default()
+        };
+        let directory = SimDisk::new(4).directory();
+        let name = Path::new("kept.azo");
+        let store = Store::create_in(&directory, name, &options, &mut |_, _| {}).unwrap();
+        for _ in 0..2 {
+            // Two threads that change something: both count before either goes on.
+            assert!(!store.core.owes_sync(Durability::Process));
+            assert!(!store.core.owes_sync(Durability::Process));
+            store.core.work_is_due().unwrap();
+            assert!(store.core.bell.rang().work);
+            store.core.bell.wait(Some(Duration::ZERO));
+            assert!(!store.core.owes_sync(Durability::Process));
+            assert!(!store.core.bell.rang().work, "it is awake already");
+            store.sync().unwrap();
+        }
+    }
+}

@@ -1,0 +1,634 @@
+//! Where every object is: sorted leaves of packed entries, 25 bytes each, in the order of ids.
+//!
+//! ```text
+//!   directory (first ids) --> leaf: id place len | id place len | ...   at most `len_max` entries, sorted
+//!                         --> leaf: cold (its image is on storage, and comes in when it is needed)
+//!                         --> leaf: ...
+//! ```
+//! 1. Leaves cover all ids, each once; a leaf's first id never changes. Where neighbours hold little they are joined at a
+//!    checkpoint: ids that come and go in order leave nothing behind.
+//! 2. A leaf's memory is as long as its entries, but for a few: a half filled leaf wastes nothing.
+//! 3. A snapshot shares the leaves; whoever changes one that is shared changes a copy.
+//! 4. A changed leaf is dirty until a snapshot for a checkpoint was taken of it.
+//!
+//! Lock order: the directory, then one leaf. It does not know what a place means, nor how images are stored.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::error::Result;
+use crate::log::anchor::Extent;
+use crate::object::id::ObjectId;
+use crate::object::place::extent;
+use crate::room;
+use crate::weave::{RwLock, RwLockWriteGuard};
+
+/// Entries of a leaf at most, whatever the store, and at least.
+const LEAF_LEN_MAX: usize = 1024;
+const LEAF_LEN_MIN: usize = 40;
+/// Neighbours that hold this part of a leaf together become one: it is not soon split again.
+const JOINED_PART: usize = 4;
+/// Entries for which a growing leaf has room in advance.
+const SPARE: usize = 24;
+/// Bytes of a packed entry.
+pub const ENTRY_SIZE: usize = 25;
+
+/// `place` is the piece where the object's own extent begins.
+pub const EXTENT: u8 = 0;
+/// `place` is the piece where it begins in a pack.
+pub const PACKED: u8 = 1;
+/// `place` is the address of its frame in the journal.
+pub const JOURNAL: u8 = 2;
+
+/// Where an object is, and how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Below 2^40.
+    pub place: u64,
+    /// Below 2^30.
+    pub len: u32,
+    /// [`EXTENT`], [`PACKED`] or [`JOURNAL`].
+    pub kind: u8,
+}
+
+impl Entry {
+    /// Whether the object can be where it says, on a device of so many units.
+    pub fn is_within(self, units: u64) -> bool {
+        let is_small = u64::from(self.len) <= extent::PACKED_LEN_MAX;
+        let end = self.place * extent::PIECE + self.device_bytes();
+        match self.kind {
+            EXTENT => end <= units * extent::UNIT,
+            PACKED => is_small && end <= units * extent::UNIT,
+            kind => kind == JOURNAL && is_small,
+        }
+    }
+
+    /// Bytes the object takes on the device, or will.
+    pub fn device_bytes(self) -> u64 {
+        let len = u64::from(self.len);
+        match self.kind {
+            EXTENT => extent::units(len) * extent::UNIT,
+            _ => extent::packed_size(len),
+        }
+    }
+
+    /// 9 bytes: place in 5, length in 30 bits, kind in 2.
+    pub fn to_bytes(self) -> [u8; 9] {
+        debug_assert!(self.place < 1 << 40 && self.len < 1 << 30 && self.kind < 4);
+        let mut bytes = [0; 9];
+        bytes[..5].copy_from_slice(&self.place.to_le_bytes()[..5]);
+        bytes[5..].copy_from_slice(&(self.len | u32::from(self.kind) << 30).to_le_bytes());
+        bytes
+    }
+
+    /// The entry of 9 bytes; `None` of any other number.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (low, word) = bytes.split_first_chunk::<5>()?;
+        let word = u32::from_le_bytes(word.try_into().ok()?);
+        let mut place = [0; 8];
+        place[..5].copy_from_slice(low);
+        Some(Self {
+            place: u64::from_le_bytes(place),
+            len: word & ((1 << 30) - 1),
+            kind: (word >> 30) as u8,
+        })
+    }
+
+    fn pack(self, id: ObjectId) -> [u8; ENTRY_SIZE] {
+        let mut packed = [0; ENTRY_SIZE];
+        packed[..16].copy_from_slice(&id.to_bytes());
+        packed[16..].copy_from_slice(&self.to_bytes());
+        packed
+    }
+
+    fn unpack(packed: &[u8; ENTRY_SIZE]) -> (ObjectId, Self) {
+        match Self::from_bytes(&packed[16..]) {
+            Some(entry) => (id_of(packed), entry),
+            None => unreachable!("an entry has nine bytes behind its id"),
+        }
+    }
+}
+
+fn id_of(packed: &[u8; ENTRY_SIZE]) -> ObjectId {
+    packed
+        .first_chunk()
+        .map_or(ObjectId(0), |bytes| ObjectId::from_bytes(*bytes))
+}
+
+/// A leaf's entries, sorted.
+#[derive(Debug, Default)]
+pub struct Leaf(Vec<[u8; ENTRY_SIZE]>);
+
+impl Leaf {
+    fn find(&self, id: ObjectId) -> std::result::Result<usize, usize> {
+        let key = id.to_bytes();
+        self.0.binary_search_by(|packed| packed[..16].cmp(&key[..]))
+    }
+
+    /// The entries, in order.
+    pub fn entries(&self) -> impl Iterator<Item = (ObjectId, Entry)> + '_ {
+        self.0.iter().map(Entry::unpack)
+    }
+
+    /// The entries from id `first` on, in order.
+    pub fn entries_from(&self, first: ObjectId) -> impl Iterator<Item = (ObjectId, Entry)> + '_ {
+        let at = self.find(first).unwrap_or_else(|at| at);
+        self.0[at..].iter().map(Entry::unpack)
+    }
+
+    /// Where object `id` is.
+    pub fn get(&self, id: ObjectId) -> Option<Entry> {
+        let at = self.find(id).ok()?;
+        Some(Entry::unpack(&self.0[at]).1)
+    }
+
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The entries as they are kept: an image.
+    pub fn as_bytes(&self) -> &[u8] {
+        self.0.as_flattened()
+    }
+
+    /// A leaf of an image. `None`: not whole entries, in rising order, of ids from `first` to before `end`.
+    pub fn of_image(bytes: &[u8], first: ObjectId, end: Option<ObjectId>) -> Option<Result<Self>> {
+        let (packed, rest) = bytes.as_chunks::<ENTRY_SIZE>();
+        let rising = packed.is_sorted_by(|a, b| a[..16] < b[..16]);
+        let begins = packed.first().is_none_or(|entry| id_of(entry) >= first);
+        let ends = packed
+            .last()
+            .is_none_or(|entry| end.is_none_or(|end| id_of(entry) < end));
+        (rest.is_empty() && rising && begins && ends && packed.len() <= LEAF_LEN_MAX).then(|| {
+            let mut entries = room::vec(packed.len())?;
+            entries.extend_from_slice(packed);
+            Ok(Self(entries))
+        })
+    }
+
+    fn copy(&self) -> Result<Self> {
+        let mut entries = room::vec(self.0.len() + 1)?;
+        entries.extend_from_slice(&self.0);
+        Ok(Self(entries))
+    }
+}
+
+/// What a leaf is at the moment.
+#[derive(Clone, Debug)]
+enum State {
+    Warm(Arc<Leaf>),
+    Cold,
+}
+
+#[derive(Debug)]
+struct Held {
+    state: State,
+    /// Where its last image is; of a dirty leaf, of an earlier state.
+    image: Option<Image>,
+    dirty: bool,
+}
+
+/// A leaf's image on storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Image {
+    /// Entries.
+    pub count: u32,
+    /// Whether some of them are in the journal.
+    pub in_journal: bool,
+    /// Bytes of the objects' extents.
+    pub usage: u64,
+    /// Where, with the checksum.
+    pub extent: Extent,
+}
+
+#[derive(Debug)]
+struct Slot {
+    first: ObjectId,
+    held: RwLock<Held>,
+}
+
+/// Brings cold leaves in.
+pub trait Source: Send + Sync {
+    /// The leaf of an image, verified, with ids from `first` to before `end`.
+    fn load(&self, image: &Image, first: ObjectId, end: Option<ObjectId>) -> Result<Leaf>;
+}
+
+/// One leaf of a snapshot.
+#[derive(Clone, Debug)]
+pub struct Shot {
+    /// Its first id.
+    pub first: ObjectId,
+    /// Its entries; `None`: they are those of `image`.
+    pub leaf: Option<Arc<Leaf>>,
+    /// Its last image.
+    pub image: Option<Image>,
+    /// Whether it was changed since.
+    pub dirty: bool,
+}
+
+impl Shot {
+    /// Whether some of its objects may be in the journal: a leaf that was not changed is as its image.
+    pub fn may_be_in_journal(&self) -> bool {
+        self.dirty || self.image.is_some_and(|image| image.in_journal)
+    }
+}
+
+/// See the module's text.
+pub struct Index {
+    directory: RwLock<Vec<Slot>>,
+    source: Box<dyn Source>,
+    count: AtomicU64,
+    /// Entries of a leaf; a full one is split in the middle, or behind its last entry if that is where it grows.
+    len_max: usize,
+}
+
+impl std::fmt::Debug for Index {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Index")
+            .field("count", &self.count())
+            .finish_non_exhaustive()
+    }
+}
+
+/// One step of a walk: entries, and where to go on.
+#[derive(Debug)]
+pub struct Page {
+    /// In order.
+    pub entries: Vec<(ObjectId, Entry)>,
+    /// The id from which the walk goes on; `None`: there are no more.
+    pub next: Option<ObjectId>,
+}
+
+impl Index {
+    /// An index of these leaves, cold ones, by their first ids; the first id is 0. New leaves' images are of `image_max` bytes
+    /// at most, but have room for 40 entries, and no more than for 1024.
+    pub fn new(
+        leaves: Vec<(ObjectId, Option<Image>)>,
+        source: Box<dyn Source>,
+        image_max: u64,
+    ) -> Self {
+        let len_max = (image_max as usize / ENTRY_SIZE).clamp(LEAF_LEN_MIN, LEAF_LEN_MAX);
+        let mut slots: Vec<Slot> = Vec::with_capacity(leaves.len().max(1));
+        let mut count = 0;
+        for (first, image) in leaves {
+            count += image.map_or(0, |image| u64::from(image.count));
+            slots.push(Slot::new(first, image));
+        }
+        if slots.is_empty() {
+            slots.push(Slot::new(ObjectId(0), None));
+        }
+        Self {
+            directory: RwLock::new(slots),
+            source,
+            count: AtomicU64::new(count),
+            len_max,
+        }
+    }
+
+    /// How many objects there are.
+    pub fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of memory for entries and leaves, about.
+    pub fn memory(&self) -> u64 {
+        let directory = self.directory.read();
+        let of_leaves: usize = directory.iter().map(|slot| slot.held.read().memory()).sum();
+        (of_leaves + directory.capacity() * size_of::<Slot>()) as u64
+    }
+
+    /// Runs `look` on the leaf of `id`, brought in.
+    fn with_leaf<R>(
+        &self,
+        id: ObjectId,
+        look: impl FnOnce(&Leaf, Option<ObjectId>) -> R,
+    ) -> Result<R> {
+        let directory = self.directory.read();
+        let at = slot_of(&directory, id);
+        let slot = &directory[at];
+        let end = directory.get(at + 1).map(|slot| slot.first);
+        let held = slot.held.read();
+        if let State::Warm(leaf) = &held.state {
+            return Ok(look(leaf, end));
+        }
+        drop(held);
+        let mut held = slot.held.write();
+        Ok(look(self.warm(&mut held, slot.first, end)?, end))
+    }
+
+    fn warm<'h>(
+        &self,
+        held: &'h mut RwLockWriteGuard<'_, Held>,
+        first: ObjectId,
+        end: Option<ObjectId>,
+    ) -> Result<&'h mut Arc<Leaf>> {
+        if let (State::Cold, Some(image)) = (&held.state, held.image) {
+            let leaf = self.source.load(&image, first, end)?;
+            held.state = State::Warm(Arc::new(leaf));
+        }
+        match &mut held.state {
+            State::Warm(leaf) => Ok(leaf),
+            State::Cold => unreachable!("a leaf without an image is warm"),
+        }
+    }
+
+    /// Where object `id` is.
+    pub fn get(&self, id: ObjectId) -> Result<Option<Entry>> {
+        self.with_leaf(id, |leaf, _| leaf.get(id))
+    }
+
+    /// Where object `id` is, if that can be told at once: without storage, and without waiting for others.
+    pub fn glance(&self, id: ObjectId) -> Option<Entry> {
+        let directory = self.directory.try_read()?;
+        let held = directory[slot_of(&directory, id)].held.try_read()?;
+        let State::Warm(leaf) = &held.state else {
+            return None;
+        };
+        leaf.get(id)
+    }
+
+    /// Sees to it that a later change of `id` needs no memory and no storage.
+    pub fn prepare(&self, id: ObjectId) -> Result<()> {
+        self.with_leaf(id, |_, _| ())
+    }
+
+    /// Puts an object's place, or takes it out; what was there. `Full` if there is no memory: then nothing changed.
+    pub fn set(&self, id: ObjectId, entry: Option<Entry>) -> Result<Option<Entry>> {
+        loop {
+            let directory = self.directory.read();
+            let at = slot_of(&directory, id);
+            let slot = &directory[at];
+            let end = directory.get(at + 1).map(|slot| slot.first);
+            let mut held = slot.held.write();
+            let leaf = self.warm(&mut held, slot.first, end)?;
+            let found = leaf.find(id);
+            if entry.is_some() && found.is_err() && leaf.len() >= self.len_max {
+                drop(held);
+                drop(directory);
+                self.split(id)?;
+                continue;
+            }
+            if entry.is_none() && found.is_err() {
+                return Ok(None);
+            }
+            if Arc::get_mut(leaf).is_none() {
+                *leaf = Arc::new(leaf.copy()?);
+            }
+            let Some(leaf) = Arc::get_mut(leaf) else {
+                unreachable!("the copy is not shared")
+            };
+            let old = change(leaf, id, entry, found, self.len_max)?;
+            held.dirty = true;
+            match (old, entry) {
+                (None, Some(_)) => _ = self.count.fetch_add(1, Ordering::Relaxed),
+                (Some(_), None) => _ = self.count.fetch_sub(1, Ordering::Relaxed),
+                _ => {}
+            }
+            return Ok(old);
+        }
+    }
+
+    /// Puts an object's place if it is still `expected`; whether it was. Needs memory only if the leaf is shared (`Full`).
+    pub fn exchange(&self, id: ObjectId, expected: Entry, entry: Entry) -> Result<bool> {
+        let directory = self.directory.read();
+        let at = slot_of(&directory, id);
+        let slot = &directory[at];
+        let end = directory.get(at + 1).map(|slot| slot.first);
+        let mut held = slot.held.write();
+        let leaf = self.warm(&mut held, slot.first, end)?;
+        let Ok(place) = leaf.find(id) else {
+            return Ok(false);
+        };
+        if Entry::unpack(&leaf.0[place]).1 != expected {
+            return Ok(false);
+        }
+        if Arc::get_mut(leaf).is_none() {
+            *leaf = Arc::new(leaf.copy()?);
+        }
+        if let Some(leaf) = Arc::get_mut(leaf) {
+            leaf.0[place] = entry.pack(id);
+        }
+        held.dirty = true;
+        Ok(true)
+    }
+
+    /// Splits the full leaf of `id`.
+    fn split(&self, id: ObjectId) -> Result<()> {
+        let mut directory = self.directory.write();
+        room::more(&mut directory, 1)?;
+        let at = slot_of(&directory, id);
+        let mut held = directory[at].held.write();
+        let State::Warm(leaf) = &held.state else {
+            return Ok(());
+        };
+        if leaf.len() < self.len_max {
+            return Ok(());
+        }
+        // Where ids come in order, full leaves stay behind.
+        let is_last = leaf.find(id) == Err(leaf.len());
+        let middle = if is_last { leaf.len() } else { leaf.len() / 2 };
+        let first = if is_last { id } else { id_of(&leaf.0[middle]) };
+        let mut low = room::vec(middle)?;
+        low.extend_from_slice(&leaf.0[..middle]);
+        let mut high = room::vec(leaf.len() - middle + SPARE)?;
+        high.extend_from_slice(&leaf.0[middle..]);
+        held.state = State::Warm(Arc::new(Leaf(low)));
+        held.dirty = true;
+        drop(held);
+        let new = Slot {
+            first,
+            held: RwLock::new(Held {
+                state: State::Warm(Arc::new(Leaf(high))),
+                image: None,
+                dirty: true,
+            }),
+        };
+        directory.insert(at + 1, new);
+        Ok(())
+    }
+
+    /// Joins neighbouring leaves that are in memory and hold little. What finds no memory stays as it is.
+    pub fn join(&self) {
+        let mut directory = self.directory.write();
+        let joined_len = self.len_max / JOINED_PART;
+        let mut kept = 0;
+        for at in 1..directory.len() {
+            let (low, high) = directory.split_at_mut(at);
+            if !low[kept].take_in(&mut high[0], joined_len) {
+                kept += 1;
+                directory.swap(kept, at);
+            }
+        }
+        directory.truncate(kept + 1);
+    }
+
+    /// The entries of one leaf from id `from` on.
+    pub fn page(&self, from: ObjectId) -> Result<Page> {
+        self.with_leaf(from, |leaf, end| {
+            let at = leaf.find(from).unwrap_or_else(|at| at);
+            let rest = &leaf.0[at..];
+            let mut entries = room::vec(rest.len())?;
+            entries.extend(rest.iter().map(Entry::unpack));
+            Ok(Page { entries, next: end })
+        })?
+    }
+
+    /// The first id of the leaf behind the one of `id`.
+    pub fn after(&self, id: ObjectId) -> Option<ObjectId> {
+        let directory = self.directory.read();
+        let next = directory.get(slot_of(&directory, id) + 1);
+        next.map(|slot| slot.first)
+    }
+
+    /// All leaves as they are now, shared; `clean`: their changes are taken to be stored with it.
+    pub fn snapshot(&self, clean: bool) -> Result<Vec<Shot>> {
+        let directory = self.directory.read();
+        let mut shots = room::vec(directory.len())?;
+        for slot in directory.iter() {
+            let mut held = slot.held.write();
+            shots.push(Shot {
+                first: slot.first,
+                leaf: match &held.state {
+                    State::Warm(leaf) => Some(Arc::clone(leaf)),
+                    State::Cold => None,
+                },
+                image: held.image,
+                dirty: held.dirty,
+            });
+            if clean {
+                held.dirty = false;
+            }
+        }
+        Ok(shots)
+    }
+
+    /// The leaf of a snapshot, read if it was cold.
+    pub fn leaf_of(&self, shot: &Shot, end: Option<ObjectId>) -> Result<Arc<Leaf>> {
+        match (&shot.leaf, &shot.image) {
+            (Some(leaf), _) => Ok(Arc::clone(leaf)),
+            (None, Some(image)) => Ok(Arc::new(self.source.load(image, shot.first, end)?)),
+            (None, None) => Ok(Arc::default()),
+        }
+    }
+
+    /// After a checkpoint: where the images of its leaves are. One that is cold meanwhile, or becomes so, is read there.
+    pub fn placed(&self, images: &[(ObjectId, Option<Image>)]) {
+        let directory = self.directory.read();
+        for (first, image) in images {
+            if let Ok(at) = directory.binary_search_by_key(first, |slot| slot.first) {
+                directory[at].held.write().image = *image;
+            }
+        }
+    }
+
+    /// After a checkpoint that failed: what it took for stored is not.
+    pub fn soil(&self, shots: &[Shot]) {
+        let directory = self.directory.read();
+        for shot in shots.iter().filter(|shot| shot.dirty) {
+            if let Ok(at) = directory.binary_search_by_key(&shot.first, |slot| slot.first) {
+                directory[at].held.write().dirty = true;
+            }
+        }
+    }
+
+    /// Entries of a leaf at most, of those that are made here.
+    pub fn leaf_len_max(&self) -> usize {
+        self.len_max
+    }
+
+    /// How many leaves there are.
+    pub fn leaves(&self) -> usize {
+        self.directory.read().len()
+    }
+}
+
+impl Slot {
+    fn new(first: ObjectId, image: Option<Image>) -> Self {
+        let state = match image {
+            Some(_) => State::Cold,
+            None => State::Warm(Arc::default()),
+        };
+        Self {
+            first,
+            held: RwLock::new(Held {
+                state,
+                image,
+                dirty: false,
+            }),
+        }
+    }
+}
+
+impl Slot {
+    /// Takes over the entries of the leaf behind it, if both hold no more than `len_max`; whether it did.
+    fn take_in(&mut self, next: &mut Self, len_max: usize) -> bool {
+        let (own, next) = (self.held.get_mut(), next.held.get_mut());
+        let (State::Warm(low), State::Warm(high)) = (&own.state, &next.state) else {
+            return false;
+        };
+        let len = low.len() + high.len();
+        if len > len_max {
+            return false;
+        }
+        let Ok(mut entries) = room::vec(len) else {
+            return false;
+        };
+        entries.extend_from_slice(&low.0);
+        entries.extend_from_slice(&high.0);
+        own.dirty |= !high.is_empty();
+        own.state = State::Warm(Arc::new(Leaf(entries)));
+        true
+    }
+}
+
+impl Held {
+    fn memory(&self) -> usize {
+        match &self.state {
+            State::Warm(leaf) => leaf.0.capacity() * ENTRY_SIZE + size_of::<Leaf>() + 32,
+            State::Cold => 0,
+        }
+    }
+}
+
+fn slot_of(directory: &[Slot], id: ObjectId) -> usize {
+    directory
+        .partition_point(|slot| slot.first <= id)
+        .saturating_sub(1)
+}
+
+fn change(
+    leaf: &mut Leaf,
+    id: ObjectId,
+    entry: Option<Entry>,
+    found: std::result::Result<usize, usize>,
+    len_max: usize,
+) -> Result<Option<Entry>> {
+    let old = found.ok().map(|at| Entry::unpack(&leaf.0[at]).1);
+    match (entry, found) {
+        (Some(entry), Ok(at)) => leaf.0[at] = entry.pack(id),
+        (Some(entry), Err(at)) => {
+            if leaf.0.len() == leaf.0.capacity() {
+                let len = (leaf.0.len() + SPARE).min(len_max).max(leaf.0.len() + 1);
+                room::exactly(&mut leaf.0, len)?;
+            }
+            leaf.0.insert(at, entry.pack(id));
+        }
+        (None, Ok(at)) => {
+            leaf.0.remove(at);
+            if leaf.0.capacity() > leaf.0.len() + 4 * SPARE {
+                leaf.0.shrink_to(leaf.0.len() + SPARE);
+            }
+        }
+        (None, Err(_)) => {}
+    }
+    Ok(old)
+}
+
+#[cfg(test)]
+mod tests;

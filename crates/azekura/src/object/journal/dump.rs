@@ -1,0 +1,140 @@
+//! The journal behind the last checkpoint, record by record: for people, and for checks.
+//!
+//! What is shown is what an open after a crash would replay. Who appends meanwhile is not waited for; a checkpoint waits, so
+//! that no segment is used again under the walk. It reads, and decides nothing.
+
+use crate::error::{Error, Kind, Result};
+use crate::log::layout::{FIRST_FRAME, Link};
+use crate::log::{Claim, LogPosition, Stop};
+use crate::object::layout::Record;
+use crate::object::{Core, Store};
+
+/// Where the walk met damage: offset on the device, and what.
+type Damage = (u64, String);
+
+impl Store {
+    /// Shows the records of the journal since the last checkpoint, oldest first, each with its offset on the device, until
+    /// `visit` says no. `Corrupted` where there is none and must be one. `visit` must not ask for a checkpoint.
+    pub fn journal(&self, visit: &mut dyn FnMut(u64, &Record) -> bool) -> Result<()> {
+        let core = &self.core;
+        core.log.healthy()?;
+        {
+            let _inside = core.gate.read();
+            match core.tell_waiting(Claim::Removal) {
+                // What has no room waits on.
+                Err(error) if error.kind() == Kind::Full => {}
+                told => told?,
+            }
+        }
+        match core.each_record(visit)? {
+            None => Ok(()),
+            Some((offset, what)) => Err(Error::new(Kind::Corrupted, what)
+                .at(core.log.storage().path())
+                .offset(offset)
+                .remedy("run `azekura object repair`")),
+        }
+    }
+}
+
+/// How a segment's walk went on.
+enum Went {
+    /// To its end, or to the end of the journal.
+    Through,
+    /// Who shows records wants no more.
+    Enough,
+    Damaged(Damage),
+}
+
+impl Core {
+    /// Shows all records, with their offsets; the damage at which it ended, if there is some.
+    pub(crate) fn each_record(
+        &self,
+        visit: &mut dyn FnMut(u64, &Record) -> bool,
+    ) -> Result<Option<Damage>> {
+        let state = self.checkpoint.lock();
+        let Some((_, last)) = &state.superblock else {
+            return Ok(None);
+        };
+        let start = last.anchor.start;
+        let (mut index, mut sequence) = (start.segment(), start.sequence());
+        let mut from = start.offset();
+        loop {
+            if self.log.segments().seed(index).is_none() {
+                // Of a store that is open damaged.
+                let offset = self.log.geometry().offset_of(index);
+                return Ok(Some((
+                    offset,
+                    "a segment of the journal is not there".into(),
+                )));
+            }
+            if let Some(from) = from {
+                match self.each_of_segment(index, sequence, from, visit)? {
+                    Went::Through => {}
+                    Went::Enough => return Ok(None),
+                    Went::Damaged(damage) => return Ok(Some(damage)),
+                }
+            }
+            match self.log.link(index, sequence) {
+                Link::To(next) => {
+                    (index, sequence) = (next.index, next.sequence);
+                    from = Some(FIRST_FRAME);
+                }
+                Link::None => return Ok(None),
+                Link::Damaged => {
+                    let offset = self.log.geometry().offset_of(index);
+                    return Ok(Some((offset, "the journal's link leads nowhere".into())));
+                }
+            }
+        }
+    }
+
+    fn each_of_segment(
+        &self,
+        index: u32,
+        sequence: u64,
+        mut from: u32,
+        visit: &mut dyn FnMut(u64, &Record) -> bool,
+    ) -> Result<Went> {
+        loop {
+            let mut went = Went::Through;
+            let stop = self.log.walk(index, from, &mut |at, frame| {
+                self.log
+                    .each_record(index, at, frame, &mut |address, frame| {
+                        if !matches!(went, Went::Through) {
+                            return Ok(());
+                        }
+                        match Record::decode(address, &frame) {
+                            Some(record) if visit(address.offset(), &record) => {}
+                            Some(_) => went = Went::Enough,
+                            None => {
+                                let what = "a record of the journal says nothing that is known";
+                                went = Went::Damaged((address.offset(), what.into()));
+                            }
+                        }
+                        Ok(())
+                    })
+            })?;
+            let (Stop::NoFrame { at, blank, reason }, Went::Through) = (stop, &went) else {
+                return Ok(went);
+            };
+            let position = LogPosition {
+                sequence,
+                offset: at,
+            };
+            let is_last = self.log.link(index, sequence) == Link::None;
+            if blank && is_last && position >= self.log.durable() {
+                return Ok(went);
+            }
+            if !blank || position < self.log.durable() {
+                let offset = self.log.geometry().offset_of(index) + u64::from(at);
+                let what = format!("no record of the journal verifies ({reason})");
+                return Ok(Went::Damaged((offset, what)));
+            }
+            // A thread is at work here. Behind it the journal goes on.
+            match self.log.resume_after(index, at) {
+                Some(behind) => from = behind,
+                None => return Ok(went),
+            }
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! Reads of objects: get, head, list, and whole views of a store.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `get` | one read of one object, verified; lists; usage |
+//! | `value` | the bytes that a read returns |
+//! | `snapshot` | all objects as at one moment |
+//! | `reader` | a store that another process may have open, without a change of it |
+//!
+//! Nothing here changes a store.
+
+pub(crate) mod get;
+pub(crate) mod reader;
+pub(crate) mod snapshot;
+pub(crate) mod value;

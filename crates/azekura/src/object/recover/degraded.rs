@@ -1,0 +1,523 @@
+//! A damaged store, open for reading what is left.
+//!
+//! | damaged | what an open does | what is in doubt |
+//! |---|---|---|
+//! | one superblock, or label | the other holds the same | nothing |
+//! | one bit of the journal or the root | in memory it is flipped back (`correct`) | nothing |
+//! | more of the journal, of room in use | what is left is salvaged in memory, as by a repair | all objects but those that the journal behind the damage knows at once |
+//! | the root | the same | objects that may have been removed, and absence |
+//! | the frame behind which the journal may end, by more than a bit | what is left is salvaged | all objects but as above |
+//! | a journal's room that is not in use | nothing | nothing |
+//! | one bit of an image of a leaf or list | who needs it reads it as it was written | nothing |
+//! | more of an image, an extent | nothing: who needs it gets an error | nothing |
+//! | a stride that a scan reads | the rest is read | puts that were not synced |
+//!
+//! The first three rows but one, and all that leaves the journal unreadable, give a store over an [`Overlay`]: nothing reaches the
+//! devices, changes are refused, and a repair is due. Reading an object in doubt is an error, never an older value and never
+//! absence; so is a list of a range with such objects, a snapshot, and a copy. [`Store::last_known`] gives what is left of one,
+//! and [`Store::list`] shows all of them before its error.
+//!
+//! It decides nothing about how a store is made whole again: `repair` does.
+
+use std::collections::HashSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::damage::{Affects, Damage};
+use crate::error::{Error, Kind, Result};
+use crate::format::frame::{Frame, FrameKind};
+use crate::format::superblock;
+use crate::io::Storage;
+use crate::io::overlay::Overlay;
+use crate::log::layout::{
+    FIRST_FRAME, LINK_OFFSET, Link, SegmentHeader, decode_link, segment_seed,
+};
+use crate::log::root;
+use crate::object::care::correct::{Corrected, correct, correct_image};
+use crate::object::care::repair::{Known, rebuilt};
+use crate::object::care::report::Repaired;
+use crate::object::care::salvage::Facts;
+use crate::object::checkpoint::images::Images;
+use crate::object::checkpoint::{leaf_seed, list_seed};
+use crate::object::id::ObjectId;
+use crate::object::layout::{ROOT_SEED, Root, Super};
+use crate::object::read::get::Reads;
+use crate::object::read::value::Value;
+use crate::object::recover::open::read_root;
+use crate::object::{Core, Options, Store};
+
+/// Bits that are flipped back in one store, at most.
+pub(crate) const CORRECTED_MAX: usize = 64;
+/// What is wrong with a place that a superblock names as lost.
+const LOST_BEFORE: &str = "it could not be read when a repair was begun that did not end";
+/// Bytes that are read at once to see whether they can be.
+const PROBE: usize = 256 << 10;
+
+/// What is known to be wrong with an open store.
+#[derive(Debug, Default)]
+pub(crate) struct Flaws {
+    pub(crate) damage: Vec<Damage>,
+    /// Changes are refused.
+    pub(crate) is_read_only: bool,
+    pub(crate) doubt: Doubt,
+}
+
+/// Objects of which something newer may be lost.
+#[derive(Debug, Default)]
+pub(crate) struct Doubt {
+    /// All but those that are certain.
+    is_all: bool,
+    certain: HashSet<ObjectId>,
+    ids: HashSet<ObjectId>,
+    /// An object that is not there may be lost.
+    is_absence: bool,
+}
+
+impl Doubt {
+    fn holds(&self, id: ObjectId, is_there: bool) -> bool {
+        self.is_all && !self.certain.contains(&id)
+            || self.ids.contains(&id)
+            || self.is_absence && !is_there
+    }
+
+    /// Whether any object from `first` to before `end` is in doubt, or may be missing.
+    fn meets(&self, first: ObjectId, end: Option<ObjectId>) -> bool {
+        let is_in = |id: &ObjectId| first <= *id && end.is_none_or(|end| *id < end);
+        self.is_all || self.is_absence || self.ids.iter().any(is_in)
+    }
+}
+
+impl Store {
+    /// What is known to be damaged; empty: nothing. It does not look for damage: [`check`](Self::check) does.
+    pub fn damage(&self) -> Vec<Damage> {
+        let flaws = self.core.flaws.get();
+        let mut damage = flaws.map_or_else(Vec::new, |flaws| flaws.damage.clone());
+        let is_listed = |page: &Damage, of: &Damage| {
+            of.path == page.path && (of.offset..of.offset + of.len.max(1)).contains(&page.offset)
+        };
+        let mut gone = self.core.log.unreadable();
+        gone.retain(|page| !damage.iter().any(|of| is_listed(page, of)));
+        damage.extend(gone);
+        damage.extend(self.core.corrected.list());
+        damage
+    }
+
+    /// Whether damage keeps the store from being changed: it was opened for reading only, or a part of the mapped journal can no
+    /// longer be read. `azekura object repair` is due.
+    pub fn is_read_only(&self) -> bool {
+        let flaws = self.core.flaws.get();
+        flaws.is_some_and(|flaws| flaws.is_read_only) || self.core.log.is_refused()
+    }
+
+    /// Whether a newer value of the object, or its removal, may be lost by damage: reading it is an error.
+    pub fn is_doubtful(&self, id: ObjectId) -> Result<bool> {
+        self.core.is_doubtful(id)
+    }
+
+    /// As [`get_range`](Self::get_range), of an object in doubt too: its value as far as the damaged store still knows, which may
+    /// be an older one, or one that was removed.
+    pub fn last_known(&self, id: ObjectId, range: Range<u64>) -> Result<Option<Value>> {
+        let read = self.core.read(id, &range, Reads::LastKnown)?;
+        Ok(read.map(|(value, _)| value))
+    }
+
+    /// Opens what `error` keeps from being opened for writing: in memory, from what is left.
+    pub(crate) fn open_damaged(
+        journal: &Arc<dyn Storage>,
+        data: Option<&Arc<dyn Storage>>,
+        options: &Options,
+        at: (u64, Super),
+        error: Error,
+    ) -> Result<Self> {
+        tracing::warn!(%error, "the store is damaged: it is opened for reading");
+        let last = &at.1;
+        let options = Options {
+            background: false,
+            ..options.clone()
+        };
+        let readable = || {
+            let (overlay, bad) = Overlay::of_readable(Arc::clone(journal), last.journal_size)?;
+            Ok::<(Arc<dyn Storage>, _), Error>((overlay, bad))
+        };
+        let (overlay, refused) = readable()?;
+        let unreadable = last.lost_beside(&refused);
+        let mut flaws = Flaws {
+            is_read_only: true,
+            ..Flaws::default()
+        };
+        for range in &unreadable {
+            flaws.damage.push(Damage {
+                path: journal.path().to_path_buf(),
+                offset: range.start,
+                len: range.end - range.start,
+                found: if refused.contains(range) {
+                    "the device cannot be read".into()
+                } else {
+                    LOST_BEFORE.into()
+                },
+                affects: Affects::Nothing,
+            });
+        }
+        if !is_live(overlay.as_ref(), last, &unreadable)
+            && let Ok(store) = replayed(&overlay, data, &options, &at, &mut flaws)
+        {
+            if flaws.damage.is_empty() {
+                // It could be read the second time.
+                flaws
+                    .damage
+                    .push(of_error(journal.as_ref(), &error, Affects::Nothing));
+            }
+            store.core.forget_to_close();
+            let _first = store.core.flaws.set(flaws);
+            return Ok(store);
+        }
+        let (overlay, _) = readable()?;
+        let salvaged = salvaged(&overlay, data, &options, at, &unreadable, &mut flaws);
+        let Ok(core) = salvaged else {
+            return Err(error);
+        };
+        let unknown = Affects::Before {
+            until: String::new(),
+        };
+        // First what kept it from being opened, once.
+        let first = of_error(journal.as_ref(), &error, unknown);
+        flaws.damage.retain(|other| *other != first);
+        flaws.damage.insert(0, first);
+        core.forget_to_close();
+        let _first = core.flaws.set(flaws);
+        Ok(Self {
+            core: Arc::new(core),
+            keeper: None,
+        })
+    }
+}
+
+impl Core {
+    /// `Corrupted` if damage keeps the store from being changed.
+    pub(crate) fn refuse_changes(&self) -> Result<()> {
+        let Some(flaws) = self.flaws.get().filter(|flaws| flaws.is_read_only) else {
+            return Ok(());
+        };
+        Err(self.degraded("the store is damaged, and is not changed", flaws))
+    }
+
+    fn is_doubtful(&self, id: ObjectId) -> Result<bool> {
+        let Some(flaws) = self.flaws.get() else {
+            return Ok(false);
+        };
+        Ok(flaws.doubt.holds(id, self.index.get(id)?.is_some()))
+    }
+
+    /// `Corrupted` if a newer value of the object may be lost, or its removal; `is_there`: whether the index has it.
+    pub(crate) fn refuse_doubtful(&self, id: ObjectId, is_there: bool) -> Result<()> {
+        match self.flaws.get() {
+            Some(flaws) if flaws.doubt.holds(id, is_there) => {
+                let what = format!("the newest value of object {id} may be lost");
+                Err(self.degraded(&what, flaws))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// `Corrupted` if that may be so of any object from `first` to before `end`.
+    pub(crate) fn refuse_doubtful_range(
+        &self,
+        first: ObjectId,
+        end: Option<ObjectId>,
+    ) -> Result<()> {
+        match self.flaws.get() {
+            Some(flaws) if flaws.doubt.meets(first, end) => {
+                let what = "objects are in doubt: newer values or removals may be lost";
+                Err(self.degraded(what, flaws))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn degraded(&self, what: &str, flaws: &Flaws) -> Error {
+        let path = self.log.storage().path();
+        let error = Error::new(Kind::Corrupted, what).at(path);
+        let error = match flaws.damage.first() {
+            Some(first) => error.detail(first.to_string()),
+            None => error,
+        };
+        let data = match self.devices {
+            2 => format!(" --data {}", self.data.path().display()),
+            _ => String::new(),
+        };
+        error.remedy(format!(
+            "run `azekura object repair {}{data}`",
+            path.display()
+        ))
+    }
+}
+
+fn of_error(journal: &dyn Storage, error: &Error, affects: Affects) -> Damage {
+    Damage {
+        path: error.path().unwrap_or_else(|| journal.path()).to_path_buf(),
+        offset: error.place().unwrap_or(0),
+        len: 0,
+        found: error.what().to_owned(),
+        affects,
+    }
+}
+
+/// Opens it over what can be read, with single bits flipped back.
+fn replayed(
+    overlay: &Arc<dyn Storage>,
+    data: Option<&Arc<dyn Storage>>,
+    options: &Options,
+    at: &(u64, Super),
+    flaws: &mut Flaws,
+) -> Result<Store> {
+    let (sequence, last) = at;
+    let (store, corrected) = with_corrected(overlay.as_ref(), last, || {
+        let root = read_root(overlay.as_ref(), last)?;
+        Store::open_at(overlay, data, options, (*sequence, last.clone()), &root)
+    })?;
+    flaws
+        .damage
+        .extend(corrected.into_iter().map(|corrected| Damage {
+            path: overlay.path().to_path_buf(),
+            offset: corrected.offset,
+            len: 1,
+            found: format!("a bit of {} is flipped", corrected.what),
+            affects: Affects::Nothing,
+        }));
+    Ok(store)
+}
+
+/// Opens, and flips back the bits that it meets, on `journal`.
+pub(crate) fn with_corrected<T>(
+    journal: &dyn Storage,
+    last: &Super,
+    mut open: impl FnMut() -> Result<T>,
+) -> Result<(T, Vec<Corrected>)> {
+    let mut corrected = Vec::new();
+    loop {
+        let error = match open() {
+            Ok(opened) => return Ok((opened, corrected)),
+            Err(error) => error,
+        };
+        let place = error
+            .place()
+            .filter(|_| error.kind() == Kind::Corrupted && corrected.len() < CORRECTED_MAX);
+        let Some(offset) = place else {
+            return Err(error);
+        };
+        match correct_at(journal, last, offset) {
+            Ok(Some(one)) => corrected.push(one),
+            _ => return Err(error),
+        }
+    }
+}
+
+/// Corrects the bit that is wrong in what stands at `offset`: an image, or something of the journal.
+fn correct_at(journal: &dyn Storage, last: &Super, offset: u64) -> Result<Option<Corrected>> {
+    let salt = last.geometry.salt;
+    if let Some(first) = last.anchor.root {
+        let seed = salt ^ ROOT_SEED;
+        let mut read = root::Read::from(first);
+        // As far as it can be read, and the piece that cannot.
+        let _ = read.read(journal, seed, false);
+        if let Some(piece) = read.pieces.iter().find(|piece| piece.offset == offset) {
+            return correct_image(journal, last, *piece, seed);
+        }
+    }
+    if let Ok(root) = read_root(journal, last) {
+        for (first, image) in &root.leaves {
+            if let Some(image) = image.filter(|image| image.extent.offset == offset) {
+                return correct_image(journal, last, image.extent, leaf_seed(salt, *first));
+            }
+        }
+        for (group, told) in root.groups.iter().enumerate() {
+            if let Some(image) = told.image.filter(|image| image.offset == offset) {
+                return correct_image(journal, last, image, list_seed(salt, group as u32));
+            }
+        }
+    }
+    correct(journal, last, offset)
+}
+
+/// What a repair would make of it, in memory.
+fn salvaged(
+    overlay: &Arc<dyn Storage>,
+    data: Option<&Arc<dyn Storage>>,
+    options: &Options,
+    at: (u64, Super),
+    unreadable: &[Range<u64>],
+    flaws: &mut Flaws,
+) -> Result<Core> {
+    let mut report = Repaired::default();
+    let last = &at.1;
+    let root = read_root(overlay.as_ref(), last).unwrap_or_else(|error| {
+        report.lose_to(overlay.path(), error);
+        Root {
+            sequence: last.sequence,
+            ..Root::default()
+        }
+    });
+    let images = Images::new(overlay, last.geometry.salt, last.units);
+    let known = Known::read(&images, last, root, &mut report);
+    let mut doubt = Doubt::default();
+    let (core, _) = rebuilt(
+        overlay,
+        data,
+        options,
+        at,
+        &known,
+        unreadable,
+        |core, facts: &Facts| {
+            doubt.is_all = facts.gap.is_some();
+            doubt.certain.clone_from(&facts.certain);
+            core.salvage(&known, facts, &mut report, &mut |_, _| {})
+        },
+    )?;
+    doubt.is_all |= report.doubtful > report.doubted.len() as u64;
+    doubt.is_absence = doubt.is_all || report.losses > 0;
+    doubt.ids.extend(report.doubted.iter().map(|of| of.id));
+    for place in report.places {
+        flaws.damage.push(Damage {
+            path: place.device,
+            offset: place.offset,
+            len: 0,
+            found: place.found,
+            affects: Affects::Before {
+                until: String::new(),
+            },
+        });
+    }
+    flaws.doubt = doubt;
+    Ok(core)
+}
+
+/// Reads what recovery will look at through the map, where a sector that cannot be read would end the process: the control
+/// page, and the segments of the journal in use. `Io` with the place that cannot be read, `Corrupted` with one that is known to
+/// be lost.
+pub(crate) fn probe(journal: &dyn Storage, last: &Super, root: &Root) -> Result<()> {
+    let geometry = last.geometry;
+    let mut buf = crate::room::vec(PROBE)?;
+    let mut read = |range: Range<u64>| -> Result<()> {
+        if let Some(lost) = last.first_lost_in(&range) {
+            let error = Error::new(Kind::Corrupted, LOST_BEFORE);
+            return Err(error.at(journal.path()).offset(lost.start));
+        }
+        let end = range.end.min(last.journal_size);
+        let mut at = range.start;
+        while at < end {
+            buf.resize(PROBE.min((end - at) as usize), 0);
+            journal
+                .read_at(at, &mut buf)
+                .map_err(|error| error.at(journal.path()).offset(at))?;
+            at += buf.len() as u64;
+        }
+        Ok(())
+    };
+    read(superblock::SIZE..geometry.offset_of(0))?;
+    for segment in &root.needed.log {
+        let from = geometry.offset_of(segment.index);
+        read(from..from + (u64::from(segment.units) << geometry.shift))?;
+    }
+    let known = |index: u32| root.needed.log.iter().any(|segment| segment.index == index);
+    each_segment(journal, last, &mut |index, header| {
+        let from = geometry.offset_of(index);
+        let units = header.map_or(1, |header| header.units);
+        if known(index) {
+            return Ok(());
+        }
+        read(from..from + (u64::from(units) << geometry.shift))
+    })
+}
+
+/// Shows the segments of the journal from the last checkpoint on, as far as the links lead; without a header: it is not whole.
+pub(crate) fn each_segment(
+    journal: &dyn Storage,
+    last: &Super,
+    visit: &mut dyn FnMut(u32, Option<SegmentHeader>) -> Result<()>,
+) -> Result<()> {
+    let geometry = last.geometry;
+    let header_of = |index: u32| {
+        let mut head = [0; FIRST_FRAME as usize];
+        let offset = geometry.offset_of(index);
+        let is_inside = offset + u64::from(FIRST_FRAME) <= last.journal_size;
+        let read = is_inside && journal.read_at(offset, &mut head).is_ok();
+        let header = SegmentHeader::decode(&head, geometry.salt).filter(|_| read);
+        let link = head[LINK_OFFSET as usize..].first_chunk::<8>();
+        header.zip(link.map(|word| u64::from_le_bytes(*word)))
+    };
+    let (mut index, mut sequence) = (last.start.segment(), last.start.sequence());
+    loop {
+        let Some((header, word)) = header_of(index).filter(|(of, _)| of.sequence == sequence)
+        else {
+            return visit(index, None);
+        };
+        visit(index, Some(header))?;
+        let seed = segment_seed(geometry.salt, sequence);
+        let of_next = |next| header_of(next).map(|(header, _)| header);
+        match decode_link(word, seed, sequence, of_next) {
+            Link::To(next) => (index, sequence) = (next.index, next.sequence),
+            Link::None | Link::Damaged => return Ok(()),
+        }
+    }
+}
+
+/// Whether any of what cannot be read, zeros in `journal`, may have held something that the journal said since the checkpoint.
+pub(crate) fn is_live(journal: &dyn Storage, last: &Super, unreadable: &[Range<u64>]) -> bool {
+    let mut live = vec![];
+    let reached = each_segment(journal, last, &mut |index, header| {
+        live.push(reach_of(journal, last, index, header)?);
+        Ok(())
+    });
+    let meets = |range: &Range<u64>| {
+        let meets = |live: &Range<u64>| range.start < live.end && live.start < range.end;
+        live.iter().any(meets)
+    };
+    reached.is_err() || unreadable.iter().any(meets)
+}
+
+/// The bytes of a segment that hold something, or may.
+fn reach_of(
+    journal: &dyn Storage,
+    last: &Super,
+    index: u32,
+    header: Option<SegmentHeader>,
+) -> Result<Range<u64>> {
+    let geometry = last.geometry;
+    let begin = geometry.offset_of(index);
+    let units = header.map_or(1, |header| header.units);
+    let end = (begin + (u64::from(units) << geometry.shift)).min(last.journal_size);
+    let Some(header) = header else {
+        return Ok(begin..end);
+    };
+    let mut bytes = crate::room::vec((end - begin) as usize)?;
+    bytes.resize((end - begin) as usize, 0);
+    journal.read_at(begin, &mut bytes)?;
+    let seed = segment_seed(geometry.salt, header.sequence);
+    let frame_at = |at: usize| {
+        let rest = bytes.get(at..)?;
+        Frame::decode(rest, seed, (at / 8) as u32).ok()
+    };
+    let begins_here = (last.start.segment(), last.start.sequence()) == (index, header.sequence);
+    let mut at = match last.start.offset() {
+        Some(offset) if begins_here => offset as usize,
+        None if begins_here => bytes.len(),
+        _ => FIRST_FRAME as usize,
+    };
+    while let Some(frame) = frame_at(at) {
+        at += frame.len();
+        if frame.header.kind == FrameKind::End {
+            return Ok(begin..begin + at as u64);
+        }
+    }
+    let is_blank = bytes
+        .get(at..at + 8)
+        .is_none_or(|word| word.iter().all(|byte| *byte == 0));
+    let goes_on = (at + 8..bytes.len())
+        .step_by(8)
+        .any(|at| frame_at(at).is_some());
+    if goes_on || !is_blank {
+        return Ok(begin..end);
+    }
+    Ok(begin..(begin + at as u64 + 8).min(end))
+}

@@ -1,0 +1,325 @@
+//! Stores by their paths: a new file or an old one, a block device, or two of these.
+//!
+//! | made at | what is taken |
+//! |---|---|
+//! | one new file | [`Options::capacity`] bytes |
+//! | one device | all of it |
+//! | two places | of a device all of it; of a file for values the capacity; of one for the journal [`Options::journal_size`], or a 64th of what the values have, 4 MiB at least |
+//!
+//! 1. A file that is there is refused, and never emptied. A new one appears when it can be opened; of two the values' before the
+//!    journal's, so that what has the journal's name is whole.
+//! 2. A device is taken if it is blank, as far as its first and last MiB show: file systems, partitions and stores leave their
+//!    marks there. [`Options::overwrite`] takes any.
+//!
+//! It does not know how stores are made or opened: `open` does that.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::error::{Error, Kind, Result};
+use crate::io::file::{File, is_device, remove, sync_directory};
+use crate::io::{Access, Storage};
+use crate::object::place::extent::UNIT;
+use crate::object::recover::open::{JOURNAL_MIN, JOURNAL_PART};
+use crate::object::{Options, Repaired, Store};
+
+/// What is looked at of a device, at each end of it.
+const MARKS: u64 = 1 << 20;
+
+impl Store {
+    /// Makes a store in a new file, or on a block device. See [`create_with_data`](Self::create_with_data).
+    pub fn create(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
+        Self::create_with_data(path, None, options, &mut |_, _| {})
+    }
+
+    /// Makes a store at `path`, a new file or a block device; with `data` the journal and the checkpoints are there, and the values
+    /// at `data`, which is another new file or device. The module's text says what is taken of each. `progress` is told bytes
+    /// filled, of how many.
+    ///
+    /// `Invalid` if there is a file of such a name, a device is not blank, or both paths are one; `Full` if the file system has
+    /// no room; `Locked` if a device is in use. Costs the writing of all that is to be filled, and syncs. If it fails, no file is
+    /// left behind.
+    pub fn create_with_data(
+        path: impl AsRef<Path>,
+        data: Option<&Path>,
+        options: &Options,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Self> {
+        let path = path.as_ref();
+        let journal = New::at(path, options)?;
+        let Some(data) = data else {
+            journal.resize(options.capacity)?;
+            let store = Self::create_on(Arc::clone(&journal.storage), None, options, progress)?;
+            journal.appear()?;
+            return Ok(store);
+        };
+        if data == path {
+            return Err(
+                Error::new(Kind::Invalid, "journal and values need two places")
+                    .at(path)
+                    .remedy("leave --data out"),
+            );
+        }
+        let data = New::at(data, options)?;
+        data.resize(options.capacity)?;
+        let part = (data.storage.size()? / JOURNAL_PART).max(JOURNAL_MIN);
+        let journal_size = options.journal_size.unwrap_or(part);
+        journal.resize(
+            journal_size
+                .checked_next_multiple_of(UNIT)
+                .unwrap_or(journal_size),
+        )?;
+        let options = Options {
+            // Two places are taken whole.
+            journal_size: None,
+            ..options.clone()
+        };
+        let storages = [&journal, &data].map(|new| Arc::clone(&new.storage));
+        let [first, second] = storages;
+        let store = Self::create_on(first, Some(second), &options, progress)?;
+        data.appear()?;
+        journal.appear().inspect_err(|_| {
+            if data.is_file {
+                // Without its journal it is nothing.
+                let _ = remove(data.storage.path());
+            }
+        })?;
+        Ok(store)
+    }
+
+    /// Opens the store in a file or on a device; after a crash, recovers. `Locked` if it is open anywhere, `Mismatch` if it
+    /// is no object store of a known version.
+    pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
+        Self::open_with_data(path, None, options)
+    }
+
+    /// As [`open`](Self::open); `data` is the other file or device of a store on two: `Mismatch` if it is another store's, or
+    /// the store has another number of them.
+    pub fn open_with_data(
+        path: impl AsRef<Path>,
+        data: Option<&Path>,
+        options: &Options,
+    ) -> Result<Self> {
+        let (journal, data) = alone(path.as_ref(), data)?;
+        Self::open_on(journal, data, options)
+    }
+
+    /// Repairs the store in a file or on a device, in place. See [`repair_on`](Self::repair_on).
+    pub fn repair(path: impl AsRef<Path>, progress: &mut dyn FnMut(u64, u64)) -> Result<Repaired> {
+        Self::repair_with_data(path, None, progress)
+    }
+
+    /// As [`repair`](Self::repair); `data` is the other file or device of a store on two.
+    pub fn repair_with_data(
+        path: impl AsRef<Path>,
+        data: Option<&Path>,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Repaired> {
+        let (journal, data) = alone(path.as_ref(), data)?;
+        Self::repair_on(&journal, data.as_ref(), progress)
+    }
+}
+
+type Shared = Arc<dyn Storage>;
+
+/// What nobody else has open.
+fn alone(journal: &Path, data: Option<&Path>) -> Result<(Shared, Option<Shared>)> {
+    let open = |path| -> Result<Shared> { Ok(Arc::new(File::open_alone(path)?)) };
+    Ok((open(journal)?, data.map(open).transpose()?))
+}
+
+/// A storage that is to become one of a store.
+struct New {
+    storage: Shared,
+    is_file: bool,
+}
+
+impl New {
+    /// A new file without a name, or a device that may be taken.
+    fn at(path: &Path, options: &Options) -> Result<Self> {
+        let is_file = !is_device(path);
+        let file = if is_file {
+            File::create_nameless(path)?
+        } else {
+            let device = File::open(path, Access::Write)?;
+            if !options.overwrite {
+                refuse_marks(&device, path)?;
+            }
+            device
+        };
+        Ok(Self {
+            storage: Arc::new(file),
+            is_file,
+        })
+    }
+
+    /// A device has the size it has.
+    fn resize(&self, size: u64) -> Result<()> {
+        if self.is_file {
+            self.storage.resize(size)?;
+        }
+        Ok(())
+    }
+
+    /// Gives a file its name.
+    fn appear(&self) -> Result<()> {
+        if self.is_file {
+            self.storage.take_name()?;
+            sync_directory(self.storage.path())?;
+        }
+        Ok(())
+    }
+}
+
+/// Refuses a device on which something was written, as far as its ends show.
+fn refuse_marks(device: &File, path: &Path) -> Result<()> {
+    let size = device.size()?;
+    let mut bytes = vec![0; MARKS.min(size) as usize];
+    for offset in [0, size - bytes.len() as u64] {
+        device.read_at(offset, &mut bytes)?;
+        if let Some(at) = bytes.iter().position(|byte| *byte != 0) {
+            return Err(Error::new(Kind::Invalid, "the device is not blank")
+                .at(path)
+                .offset(offset + at as u64)
+                .remedy("choose another one, or lose what is on it: --force"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::{ObjectId, StoreReader};
+
+    fn options() -> Options {
+        Options {
+            capacity: 8 << 20,
+            background: false,
+            ..Options::default()
+        }
+    }
+
+    fn quiet() -> impl FnMut(u64, u64) {
+        |_, _| {}
+    }
+
+    #[test]
+    fn a_store_on_two_files_is_made_opened_looked_at_and_repaired_by_their_paths() {
+        let folder = tempfile::tempdir().unwrap();
+        let [journal, data] = ["journal", "data"].map(|name| folder.path().join(name));
+        let filled = Options {
+            fill: true,
+            ..options()
+        };
+        let mut told = (0, 0);
+        let store = Store::create_with_data(&journal, Some(&data), &filled, &mut |done, all| {
+            told = (done, all);
+        });
+        let store = store.unwrap();
+        assert_eq!(told, ((8 << 20) - 8192, (8 << 20) - 8192));
+        let size = |path| std::fs::metadata(path).unwrap().len();
+        // The least journal there is by default.
+        assert_eq!([size(&journal), size(&data)], [4 << 20, 8 << 20]);
+        store.put(ObjectId(1), &vec![7; 100_000]).unwrap();
+        store.close().unwrap();
+        let store = Store::open_with_data(&journal, Some(&data), &options()).unwrap();
+        assert_eq!(store.head(ObjectId(1)).unwrap(), Some(100_000));
+        store.close().unwrap();
+        let reader = StoreReader::open(&journal, Some(&data)).unwrap();
+        assert_eq!(reader.count(), 1);
+        drop(reader);
+        let repaired = Store::repair_with_data(&journal, Some(&data), &mut quiet()).unwrap();
+        assert_eq!((repaired.objects, repaired.damaged), (1, 0));
+        for (path, other) in [(&journal, None), (&data, None), (&data, Some(&journal))] {
+            let other = other.map(std::path::PathBuf::as_path);
+            let refused = Store::open_with_data(path, other, &options()).unwrap_err();
+            assert_eq!(refused.kind(), Kind::Mismatch, "{refused}");
+        }
+        // A journal of a size of its own.
+        let [journal, data] = ["one", "other"].map(|name| folder.path().join(name));
+        let told = Options {
+            journal_size: Some(1 << 20),
+            ..options()
+        };
+        let store = Store::create_with_data(&journal, Some(&data), &told, &mut quiet());
+        drop(store.unwrap());
+        assert_eq!([size(&journal), size(&data)], [1 << 20, 8 << 20]);
+    }
+
+    #[test]
+    fn what_is_there_stays_and_what_fails_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let [journal, data, other] =
+            ["journal", "data", "other"].map(|name| folder.path().join(name));
+        std::fs::write(&other, "somebody's own").unwrap();
+        let small = Options {
+            capacity: 20 << 10,
+            ..options()
+        };
+        for (journal, data, options, words) in [
+            (&other, None, options(), "already a file of that name"),
+            (
+                &other,
+                Some(&data),
+                options(),
+                "already a file of that name",
+            ),
+            (
+                &journal,
+                Some(&other),
+                options(),
+                "already a file of that name",
+            ),
+            (&journal, Some(&journal), options(), "two places"),
+            (&journal, Some(&data), small, "the store is too small"),
+        ] {
+            let data = data.map(std::path::PathBuf::as_path);
+            let refused = Store::create_with_data(journal, data, &options, &mut quiet());
+            let refused = refused.unwrap_err();
+            assert_eq!(refused.kind(), Kind::Invalid);
+            assert!(refused.to_string().contains(words), "{refused}");
+        }
+        let left: Vec<_> = std::fs::read_dir(&folder).unwrap().collect();
+        assert_eq!(left.len(), 1);
+        assert_eq!(std::fs::read(&other).unwrap(), b"somebody's own");
+    }
+
+    #[test]
+    fn sizes_need_not_be_whole_units_and_a_lost_label_is_not_called_a_blank_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let [journal, data] = ["journal", "data"].map(|name| folder.path().join(name));
+        let odd = Options {
+            journal_size: Some(300_001),
+            ..options()
+        };
+        let store = Store::create_with_data(&journal, Some(&data), &odd, &mut quiet()).unwrap();
+        store.put(ObjectId(1), &[7; 5000]).unwrap();
+        assert_eq!(store.grow(Some((12 << 20) + 5)).unwrap(), (12 << 20) - 8192);
+        store.close().unwrap();
+        let sound = std::fs::read(&data).unwrap();
+        std::fs::write(&data, [&[0; 8192], &sound[8192..]].concat()).unwrap();
+        let open = || Store::open_with_data(&journal, Some(&data), &odd);
+        let said = open().unwrap_err().to_string();
+        assert!(said.ends_with("its label is lost: run `azekura object repair` with --data"));
+        Store::repair_with_data(&journal, Some(&data), &mut quiet()).unwrap();
+        let store = open().unwrap();
+        assert_eq!(store.get(ObjectId(1)).unwrap(), Some(vec![7; 5000].into()));
+    }
+
+    #[test]
+    fn a_store_is_not_made_larger_than_its_journal_tells_nor_its_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("store");
+        let small = Options {
+            journal_size: Some(144 << 10),
+            group_size: Some(4096),
+            capacity: 256 << 10,
+            ..options()
+        };
+        let store = Store::create(&path, &small).unwrap();
+        let refused = store.grow(Some(16 << 20)).unwrap_err();
+        assert!(refused.to_string().contains("too small for so many groups"));
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 256 << 10);
+    }
+}

@@ -1,0 +1,565 @@
+//! Opening after whatever happened: the journal behind the checkpoint, and a scan of the strides behind that.
+//!
+//! | step | what |
+//! |---|---|
+//! | 1 | leaves and lists are those of the checkpoint; what was between, and the room of puts under way, is free |
+//! | 2 | the journal is replayed: of each object the change with the latest sequence counts |
+//! | 3 | strides that may hold puts which the journal does not tell are scanned for extents; each must verify whole |
+//! | 4 | what the scan found is told to the journal; where the journal tells what is not true of the data it is doubted from then on, to the next checkpoint |
+//! | 5 | extents that are left and were found are taken out of the free room; all others are free |
+//!
+//! An extent that the scan finds counts if its sequence is not settled, belongs to a put that had not ended at the
+//! checkpoint, is later than anything the journal says of the object, and is no part of a batch.
+//!
+//! After lost power the journal may tell a put whose data was lost: a record behind what was synced counts only if its extent
+//! verifies. Of a batch, if all do.
+//!
+//! What the device cannot read does not end a scan: a unit is passed by, and an extent counts, so that its object is an error.
+//!
+//! Dying in here, again and again, leads to the same: steps 1 to 3 only read, and step 4 tells what they found.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::damage::{Affects, Damage};
+use crate::error::{Error, Kind, Result};
+use crate::io::aligned::AlignedBuf;
+use crate::log::Claim;
+use crate::object::Core;
+use crate::object::id::ObjectId;
+use crate::object::index::{EXTENT, Entry};
+use crate::object::layout::{Record, Root, SEQUENCES_END};
+use crate::object::place::extent::{self, BATCHED, Header, PACKED, PIECE, Seal, UNIT};
+use crate::object::place::limbo::FreedBy;
+use crate::object::place::space::{Span, Stride, Unclaimed};
+
+/// Sequences left out after a recovery: those of puts that left no trace.
+const LEAP: u64 = 1 << 20;
+/// So many are left for what comes between two recoveries.
+const SEQUENCES_KEPT: u64 = 1 << 60;
+
+/// Bytes that a scan reads at once.
+const WINDOW: usize = 1 << 20;
+
+/// What the journal said, and what the scan found.
+#[derive(Debug, Default)]
+pub(crate) struct Replay {
+    /// The latest change of objects whose sequence is not settled.
+    latest: HashMap<ObjectId, u64>,
+    /// Ranges removed, with their sequence.
+    ranges: Vec<(u64, ObjectId, ObjectId)>,
+    /// Strides, oldest first.
+    strides: Vec<Stride>,
+    /// Everything before has ended and was told.
+    floor: u64,
+    /// Sequences of puts under way at the checkpoint, and the first one behind it.
+    under_way: HashSet<u64>,
+    behind: u64,
+    /// Objects that were changed, and where the checkpoint has them.
+    touched: HashMap<ObjectId, Option<Entry>>,
+    /// Room that was nobody's at the checkpoint.
+    freed: Vec<Span>,
+    /// Sequences of puts whose write failed.
+    voided: HashSet<u64>,
+    /// One more than the latest sequence seen.
+    next: u64,
+    /// The store was not closed: there were puts that left no trace, perhaps.
+    found_open: bool,
+    /// What the scan found: the journal is to be told.
+    untold: Vec<(ObjectId, u64, Entry)>,
+    /// The journal tells a put that is not there.
+    is_untrue: bool,
+    /// Doubted batches of which something is not there.
+    pending: Vec<Pending>,
+    /// Units of strides that cannot be read: offset on the data's device, bytes, and whose they are.
+    unreadable: Vec<(u64, u64, Option<ObjectId>)>,
+    /// Records replayed, and extents found by the scan.
+    pub(crate) records: u64,
+    pub(crate) found: u64,
+}
+
+/// A doubted batch that may have happened: its changes that nothing later replaced, and whether each is there. What is not may
+/// have been replaced, and its room used again; a batch of which all the rest is there has happened.
+type Pending = Vec<(Change, bool)>;
+
+/// Of which object, by which sequence, to which place.
+type Change = (ObjectId, u64, Option<Entry>);
+
+impl Replay {
+    pub(crate) fn new(root: &Root, found_open: bool) -> Self {
+        Self {
+            found_open,
+            strides: root.strides.clone(),
+            under_way: root.under_way.iter().map(|put| put.sequence).collect(),
+            behind: root.sequence,
+            freed: root
+                .between
+                .iter()
+                .copied()
+                .chain(root.under_way.iter().map(|put| put.span))
+                .collect(),
+            next: root.sequence,
+            ..Self::default()
+        }
+    }
+
+    /// The next sequence is this one or a later one.
+    pub(crate) fn at_least(&mut self, sequence: u64) {
+        self.next = self.next.max(sequence);
+    }
+
+    /// The stride that was opened last, as far as is known.
+    pub(crate) fn last_stride(&self) -> Option<&Stride> {
+        self.strides.last()
+    }
+
+    /// Whether the journal tells a put that is not there.
+    pub(crate) fn is_untrue(&self) -> bool {
+        self.is_untrue || !self.pending.is_empty()
+    }
+
+    /// What the scan could not read.
+    pub(crate) fn take_damage(&mut self, core: &Core) -> Vec<Damage> {
+        let unreadable = std::mem::take(&mut self.unreadable).into_iter();
+        let damage = unreadable.map(|(offset, len, of)| Damage {
+            path: core.data.path().to_path_buf(),
+            offset,
+            len,
+            found: match of {
+                Some(_) => "the device cannot be read".into(),
+                None => "the device cannot be read: a put that was not synced may be lost".into(),
+            },
+            affects: of.map_or(Affects::Nothing, |id| Affects::Object(id.0)),
+        });
+        damage.collect()
+    }
+
+    /// Objects `first` to `last` were changed: what batches in doubt have of them from before counts no more.
+    fn supersede(&mut self, sequence: u64, first: ObjectId, last: ObjectId) {
+        for batch in &mut self.pending {
+            batch.retain(|((id, of, _), _)| *of > sequence || !(first..=last).contains(id));
+        }
+    }
+
+    /// A batch of which nothing is missing any more.
+    fn take_whole(&mut self) -> Option<Pending> {
+        let is_whole = |batch: &Pending| batch.iter().all(|(_, is_there)| *is_there);
+        let at = self.pending.iter().position(is_whole)?;
+        Some(self.pending.remove(at))
+    }
+
+    /// Whether a change with this sequence is later than all that is known of the object.
+    fn is_latest(&self, id: ObjectId, sequence: u64) -> bool {
+        let within = |(of, first, last): &&(u64, ObjectId, ObjectId)| {
+            (*first..=*last).contains(&id) && *of > sequence
+        };
+        self.latest.get(&id).is_none_or(|latest| *latest < sequence)
+            && !self.ranges.iter().any(|range| within(&range))
+    }
+
+    fn settle(&mut self, floor: u64) {
+        self.floor = self.floor.max(floor);
+        let floor = self.floor;
+        self.latest.retain(|_, sequence| *sequence >= floor);
+        self.ranges.retain(|(sequence, ..)| *sequence >= floor);
+        self.voided.retain(|sequence| *sequence >= floor);
+        while self
+            .strides
+            .get(1)
+            .is_some_and(|next| next.sequence <= floor)
+        {
+            self.strides.remove(0);
+        }
+    }
+
+    fn could_be(&self, header: &Header) -> bool {
+        header.sequence >= self.floor
+            && (header.sequence >= self.behind || self.under_way.contains(&header.sequence))
+            && header.flags & BATCHED == 0
+            && !self.voided.contains(&header.sequence)
+            && self.is_latest(header.id, header.sequence)
+    }
+}
+
+pub(crate) fn entry_at(unit: u64, len: u32) -> Entry {
+    Entry {
+        place: unit * (UNIT / PIECE),
+        len,
+        kind: EXTENT,
+    }
+}
+
+impl Core {
+    /// One record of the journal; `doubted`: power was lost before it was known to be durable.
+    pub(crate) fn replay(&self, replay: &mut Replay, record: Record, doubted: bool) -> Result<()> {
+        replay.records += 1;
+        match record {
+            Record::Put(id, sequence, entry) => {
+                replay.next = replay.next.max(sequence + 1);
+                if !replay.is_latest(id, sequence) {
+                    return Ok(());
+                }
+                if doubted && !self.may_be_there(id, sequence, entry)? {
+                    replay.is_untrue = true;
+                    return Ok(());
+                }
+                self.replay_put(replay, id, sequence, entry)
+            }
+            Record::Small(id, sequence, entry) => {
+                replay.next = replay.next.max(sequence + 1);
+                if !replay.is_latest(id, sequence) {
+                    return Ok(());
+                }
+                self.replay_put(replay, id, sequence, entry)
+            }
+            Record::Removed(id, sequence) => self.replay_removal(replay, id, sequence),
+            Record::RangeRemoved(sequence, first, last) => {
+                replay.next = replay.next.max(sequence + 1);
+                let mut gone = Vec::new();
+                self.each_in(first, last, |id, _| {
+                    if replay.is_latest(id, sequence) {
+                        gone.push(id);
+                    }
+                    Ok(())
+                })?;
+                for id in gone {
+                    self.replay_set(replay, id, None)?;
+                }
+                replay.ranges.push((sequence, first, last));
+                replay.supersede(sequence, first, last);
+                self.replay_whole(replay)
+            }
+            Record::Batch(records) => self.replay_batch(replay, records, doubted),
+            Record::Opened(stride) => {
+                replay.next = replay.next.max(stride.sequence);
+                replay.strides.push(stride);
+                Ok(())
+            }
+            Record::Settled(floor) => {
+                replay.settle(floor);
+                Ok(())
+            }
+            Record::Voided(sequence) => {
+                replay.next = replay.next.max(sequence + 1);
+                replay.voided.insert(sequence);
+                Ok(())
+            }
+        }
+    }
+
+    fn replay_batch(&self, replay: &mut Replay, records: Vec<Record>, doubted: bool) -> Result<()> {
+        if doubted {
+            let mut batch: Pending = Vec::with_capacity(records.len());
+            for record in &records {
+                let (change, is_there) = match record {
+                    Record::Put(id, sequence, entry) => {
+                        let is_there = self.may_be_there(*id, *sequence, *entry)?;
+                        ((*id, *sequence, Some(*entry)), is_there)
+                    }
+                    Record::Removed(id, sequence) => ((*id, *sequence, None), true),
+                    _ => continue,
+                };
+                replay.next = replay.next.max(change.1 + 1);
+                if replay.is_latest(change.0, change.1) {
+                    batch.push((change, is_there));
+                }
+            }
+            replay.pending.push(batch);
+            return self.replay_whole(replay);
+        }
+        records
+            .into_iter()
+            .try_for_each(|record| self.replay(replay, record, false))
+    }
+
+    /// Replays the batches of which nothing is missing any more.
+    fn replay_whole(&self, replay: &mut Replay) -> Result<()> {
+        while let Some(batch) = replay.take_whole() {
+            for ((id, sequence, entry), _) in batch {
+                replay.latest.insert(id, sequence);
+                self.replay_set(replay, id, entry)?;
+                replay.supersede(sequence, id, id);
+            }
+        }
+        Ok(())
+    }
+
+    fn replay_put(
+        &self,
+        replay: &mut Replay,
+        id: ObjectId,
+        sequence: u64,
+        entry: Entry,
+    ) -> Result<()> {
+        replay.latest.insert(id, sequence);
+        self.replay_set(replay, id, Some(entry))?;
+        replay.supersede(sequence, id, id);
+        self.replay_whole(replay)
+    }
+
+    fn replay_removal(&self, replay: &mut Replay, id: ObjectId, sequence: u64) -> Result<()> {
+        replay.next = replay.next.max(sequence + 1);
+        if !replay.is_latest(id, sequence) {
+            return Ok(());
+        }
+        replay.latest.insert(id, sequence);
+        self.replay_set(replay, id, None)?;
+        replay.supersede(sequence, id, id);
+        self.replay_whole(replay)
+    }
+
+    fn replay_set(&self, replay: &mut Replay, id: ObjectId, entry: Option<Entry>) -> Result<()> {
+        let old = self.index.set(id, entry)?;
+        replay.touched.entry(id).or_insert(old);
+        Ok(())
+    }
+
+    /// Whether the extent of an entry is there whole, and of this put.
+    pub(crate) fn is_there(
+        &self,
+        id: ObjectId,
+        sequence: Option<u64>,
+        entry: Entry,
+    ) -> Result<bool> {
+        if entry.kind != EXTENT || Self::span_of(entry).end() > self.room.lock().space.units() {
+            return Ok(entry.kind != EXTENT);
+        }
+        let read = self.read_entry(id, entry, &(0..u64::MAX))?;
+        Ok(read.is_ok_and(|(_, found)| sequence.is_none_or(|sequence| sequence == found)))
+    }
+
+    /// As `is_there`; what the device refuses to read may be: a read of it is an error, and no older value.
+    fn may_be_there(&self, id: ObjectId, sequence: u64, entry: Entry) -> Result<bool> {
+        match self.is_there(id, Some(sequence), entry) {
+            Err(error) if error.kind() == Kind::Io => Ok(true),
+            other => other,
+        }
+    }
+
+    /// Step 3, when the journal was replayed.
+    pub(crate) fn scan_strides(&self, replay: &mut Replay) -> Result<()> {
+        let mut found: Vec<(u64, ObjectId, Entry)> = Vec::new();
+        let spans = replay.strides.iter().flat_map(|stride| &stride.spans);
+        let longest = spans.map(|span| u64::from(span.units) * UNIT).max();
+        let len = (WINDOW as u64).min(longest.unwrap_or(UNIT)) as usize;
+        let mut window = Window {
+            buf: AlignedBuf::zeroed(len, self.data.alignment())?,
+            unit: 0,
+            units: 0,
+        };
+        for stride in std::mem::take(&mut replay.strides) {
+            for span in &stride.spans {
+                self.scan(replay, &stride, *span, &mut window, &mut found)?;
+            }
+        }
+        found.sort_unstable_by_key(|(sequence, ..)| *sequence);
+        for (sequence, id, entry) in found {
+            if replay.is_latest(id, sequence) {
+                self.replay_put(replay, id, sequence, entry)?;
+                replay.untold.push((id, sequence, entry));
+                replay.found += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Step 5. What the journal and the scan found is durable before anything is put into this room: see `open_at`.
+    pub(crate) fn free_the_rest(&self, replay: &mut Replay, unclaimed: &Unclaimed) -> Result<()> {
+        let mut room = self.room.lock();
+        for span in replay.freed.drain(..) {
+            unclaimed.free(&mut room.space, span)?;
+        }
+        // What came and went since the checkpoint stands in strides, whose room is free in its lists.
+        for (id, before) in &replay.touched {
+            if let Some(before) = before
+                && self.index.get(*id)? != Some(*before)
+                && let Some((span, _)) = room.left_by(*before, FreedBy::Sync)
+            {
+                unclaimed.free(&mut room.space, span)?;
+            }
+        }
+        for id in replay.touched.keys() {
+            if let Some(entry) = self.index.get(*id)?
+                && entry.kind == EXTENT
+            {
+                unclaimed.claim(&mut room.space, Self::span_of(entry))?;
+            }
+        }
+        let leapt = behind(replay.next)?;
+        room.sequence = if replay.found_open {
+            leapt
+        } else {
+            replay.next
+        };
+        Ok(())
+    }
+
+    fn scan(
+        &self,
+        replay: &mut Replay,
+        stride: &Stride,
+        span: Span,
+        window: &mut Window,
+        found: &mut Vec<(u64, ObjectId, Entry)>,
+    ) -> Result<()> {
+        let mut unit = span.unit;
+        while unit < span.end() {
+            let Some(bytes) = window.at(self, unit, span.end())? else {
+                let offset = self.data_offset + unit * UNIT;
+                match replay.unreadable.last_mut() {
+                    Some((begin, len, None)) if *begin + *len == offset => *len += UNIT,
+                    _ => replay.unreadable.push((offset, UNIT, None)),
+                }
+                unit += 1;
+                continue;
+            };
+            let header = Header::decode(bytes, self.salt, unit * (UNIT / PIECE));
+            let of_stride =
+                |header: &Header| header.sequence >= stride.sequence && header.flags & PACKED == 0;
+            let Some(header) = header.filter(of_stride) else {
+                unit += 1;
+                continue;
+            };
+            replay.next = replay.next.max(header.sequence + 1);
+            let behind = unit + header.units();
+            let entry = entry_at(unit, header.len);
+            // What has ended is whole, or was once: what looks like a header within is none.
+            let has_ended = header.sequence < replay.floor;
+            if behind > span.end() {
+                unit += 1;
+            } else if has_ended {
+                unit = behind;
+            } else {
+                let units = self.room.lock().space.units();
+                let held = if behind <= units {
+                    window.holds(self, unit, &header, span.end())?
+                } else {
+                    Some(false)
+                };
+                if held.is_none() {
+                    let offset = self.data_offset + unit * UNIT;
+                    let len = header.units() * UNIT;
+                    let of = replay.could_be(&header).then_some(header.id);
+                    replay.unreadable.push((offset, len, of));
+                }
+                let is_there = held.unwrap_or(true);
+                if is_there && replay.could_be(&header) {
+                    found.push((header.sequence, header.id, entry));
+                }
+                unit = if is_there { behind } else { unit + 1 };
+            }
+        }
+        Ok(())
+    }
+
+    /// Step 4, when the journal goes on.
+    pub(crate) fn tell_found(&self, replay: &mut Replay) -> Result<()> {
+        let inside = self.gate.read();
+        for (id, sequence, entry) in replay.untold.drain(..) {
+            // A store that cannot be opened could not be emptied either.
+            self.tell(&Record::Put(id, sequence, entry), Claim::Checkpoint)?;
+        }
+        drop(inside);
+        Ok(())
+    }
+}
+
+/// The first sequence after a recovery that saw those before `next`. Nobody gets to the end of them by changing objects.
+pub(crate) fn behind(next: u64) -> Result<u64> {
+    let sequence = next.saturating_add(LEAP);
+    if sequence >= SEQUENCES_END - SEQUENCES_KEPT {
+        return Err(
+            Error::new(Kind::Corrupted, "the sequences of changes are used up").found(
+                sequence,
+                format!("less than {}", SEQUENCES_END - SEQUENCES_KEPT),
+            ),
+        );
+    }
+    Ok(sequence)
+}
+
+/// The units of a scan, read many at a time. Extents are verified here, chunk by chunk, so that a scan reads the data
+/// once: of a chunk that the window does not hold whole, the beginning is read again.
+struct Window {
+    buf: AlignedBuf,
+    unit: u64,
+    units: u64,
+}
+
+impl Window {
+    /// The header's bytes of one unit; of the units up to `end`, as many as fit are read with it. `None`: it cannot be read.
+    fn at(&mut self, core: &Core, unit: u64, end: u64) -> Result<Option<&[u8]>> {
+        let bytes = self.bytes(core, unit, 1, end)?;
+        Ok(bytes.and_then(|bytes| bytes.get(..extent::HEADER_LEN)))
+    }
+
+    /// As `at`, the bytes of `wanted` units.
+    fn bytes(&mut self, core: &Core, unit: u64, wanted: u64, end: u64) -> Result<Option<&[u8]>> {
+        if unit < self.unit || unit + wanted > self.unit + self.units {
+            let units = (end - unit).min(self.buf.len() as u64 / UNIT);
+            let offset = core.data_offset + unit * UNIT;
+            self.units = 0;
+            let mut read = 0;
+            for units in [units, wanted] {
+                match core
+                    .data
+                    .read_at(offset, &mut self.buf[..(units * UNIT) as usize])
+                {
+                    Err(error) if error.kind() != Kind::Io => return Err(error),
+                    Err(_) => {}
+                    Ok(()) => {
+                        read = units;
+                        break;
+                    }
+                }
+            }
+            if read == 0 {
+                return Ok(None);
+            }
+            (self.unit, self.units) = (unit, read);
+        }
+        let at = ((unit - self.unit) * UNIT) as usize;
+        Ok(self.buf.get(at..at + (wanted * UNIT) as usize))
+    }
+
+    /// Whether the extent that begins at `unit` with this header is whole, and of one put. `None`: it cannot be read.
+    fn holds(&mut self, core: &Core, unit: u64, header: &Header, end: u64) -> Result<Option<bool>> {
+        let len = u64::from(header.len);
+        let seal = Seal::new(core.salt, unit * (UNIT / PIECE), header.id);
+        let mut reading = seal.reading(len, &(0..u64::MAX));
+        for chunk in 0..extent::chunks(len) {
+            let within = extent::bytes_of(len, &(chunk..chunk + 1));
+            let units = (within.end - within.start) / UNIT;
+            let Some(bytes) = self.bytes(core, unit + within.start / UNIT, units, end)? else {
+                return Ok(None);
+            };
+            if reading.verify(bytes).is_err() {
+                return Ok(Some(false));
+            }
+        }
+        let sequence = reading.sequence();
+        Ok(Some(sequence.is_ok_and(|of| of == header.sequence)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A put that began before the removal of a range may be recorded after it, and after the note of what is settled.
+    #[test]
+    fn a_removed_range_replaces_earlier_puts_until_these_are_settled() {
+        let mut replay = Replay::default();
+        replay.ranges.push((10, ObjectId(5), ObjectId(7)));
+        for settled in [0, 8, 9, 10] {
+            replay.settle(settled);
+            assert!(
+                !replay.is_latest(ObjectId(6), 9),
+                "settled before {settled}"
+            );
+            assert!(replay.is_latest(ObjectId(6), 11));
+            assert!(replay.is_latest(ObjectId(8), 9));
+        }
+        replay.settle(11);
+        assert!(replay.ranges.is_empty());
+    }
+}
