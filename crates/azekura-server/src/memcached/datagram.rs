@@ -13,8 +13,8 @@
 
 use std::sync::Arc;
 
-use super::latency::Did;
 use super::{Next, Service, Session, Transport};
+use crate::memcached::operate::latency::Did;
 
 const HEADER_LEN: usize = 8;
 

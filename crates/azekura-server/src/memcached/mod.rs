@@ -5,48 +5,35 @@
 //! Answers are those of memcached 1.6.45, byte for byte, but for the differences listed at `text` and at `meta`.
 //!
 //! ```text
-//!   session     which protocol, what is unfinished     text  meta  binary   grammar: bytes to a command
-//!   gets  sets  runs of reads and of writes            execute              a command as one update of the engine
-//!   stats  latency  trouble     figures                walk  sweep          over all records
-//!   admin  detail  guests       `stats`                operate  asked       for operators; a request in words
-//!   watchers    `watch`                                datagram             a request that comes alone
+//!   datagram   a request that comes alone
+//!   session    one connection: which protocol, what is unfinished
+//!   command    what a command means, as one step of the engine
+//!   service    what all connections share
+//!   operate    counts, times, clients, events
+//!   protocol   grammar: bytes to a command
 //! ```
 //!
 //! Nothing here blocks, but for what the engine does. A value is copied twice: from the input into the record, and from
 //! the record into the output.
 
-mod admin;
-mod asked;
-pub mod binary;
-mod classic;
+pub(crate) mod command;
 pub mod datagram;
-mod detail;
-mod execute;
-mod gets;
-mod guests;
-pub mod latency;
-pub(crate) mod logins;
-pub mod meta;
-mod number;
-mod operate;
+pub(crate) mod operate;
+mod protocol;
 mod service;
 mod session;
-mod sets;
-mod stats;
-mod sweep;
-pub mod text;
-mod trouble;
-mod walk;
-mod watchers;
 
-pub(crate) use admin::figures_of;
-pub(crate) use asked::{Asked, FRONT_LEN};
-pub(crate) use gets::likely_key;
-pub use guests::{Guest, Place};
+pub(crate) use command::gets::likely_key;
+pub use command::sweep::Swept;
+pub(crate) use operate::admin::figures_of;
+pub use operate::guests::{Guest, Place};
+pub use operate::latency;
+pub(crate) use operate::logins::network;
+pub use operate::stats::Stats;
+pub use operate::trouble::Trouble;
+pub(crate) use operate::watchers::{Reason, Watchers};
+pub(crate) use protocol::asked::{Asked, FRONT_LEN};
+pub use protocol::{binary, meta, text};
 pub(crate) use service::system_time;
 pub use service::{Outside, Passwords, Service, Settings};
 pub use session::{Next, Served, Session, Transport};
-pub use stats::Stats;
-pub use sweep::Swept;
-pub use trouble::Trouble;
-pub(crate) use watchers::{Reason, Watchers};

@@ -14,14 +14,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use azekura::engine::{Durability, Engine};
 use azekura::error::Result;
 
-use super::detail::Detail;
-use super::guests::Guests;
-use super::latency::Latency;
-use super::logins::Logins;
-use super::stats::Stats;
-use super::sweep::Sweeps;
-use super::trouble::Trouble;
-use super::watchers::Watchers;
+use crate::memcached::command::sweep::Sweeps;
+use crate::memcached::operate::detail::Detail;
+use crate::memcached::operate::guests::Guests;
+use crate::memcached::operate::latency::Latency;
+use crate::memcached::operate::logins::Logins;
+use crate::memcached::operate::stats::Stats;
+use crate::memcached::operate::trouble::Trouble;
+use crate::memcached::operate::watchers::Watchers;
 
 /// How a service behaves. The defaults are memcached's.
 #[derive(Clone, Debug)]
@@ -139,15 +139,15 @@ impl std::fmt::Debug for Passwords {
 
 /// What all connections share. See the module's text.
 pub struct Service {
-    pub(super) engine: Arc<dyn Engine>,
-    pub(super) settings: Settings,
-    pub(super) stats: Stats,
-    pub(super) latency: Latency,
-    pub(super) trouble: Trouble,
+    pub(in crate::memcached) engine: Arc<dyn Engine>,
+    pub(in crate::memcached) settings: Settings,
+    pub(in crate::memcached) stats: Stats,
+    pub(in crate::memcached) latency: Latency,
+    pub(in crate::memcached) trouble: Trouble,
     item_size_max: AtomicU64,
     /// Seconds since 1970.
     now: AtomicU32,
-    pub(super) started: u32,
+    pub(in crate::memcached) started: u32,
     /// The next version.
     versions: AtomicU64,
     /// When everything is to be removed; 0: never.
@@ -157,14 +157,14 @@ pub struct Service {
     /// Whether the path led to something else than the file when it was last looked.
     is_displaced: AtomicBool,
     outside: OnceLock<Box<dyn Outside>>,
-    pub(super) verbosity: AtomicU32,
-    pub(super) detail: Detail,
+    pub(in crate::memcached) verbosity: AtomicU32,
+    pub(in crate::memcached) detail: Detail,
     /// The removal of what is over.
-    pub(super) sweeps: Sweeps,
+    pub(in crate::memcached) sweeps: Sweeps,
     /// Failed logins.
-    pub(super) logins: Logins,
+    pub(in crate::memcached) logins: Logins,
     /// Who is connected.
-    pub(super) guests: Guests,
+    pub(in crate::memcached) guests: Guests,
     /// Who is told what is done.
     pub(crate) watchers: Arc<Watchers>,
 }
@@ -334,19 +334,19 @@ impl Service {
         let _ = self.outside.set(outside);
     }
 
-    pub(super) fn outside(&self) -> Option<&dyn Outside> {
+    pub(in crate::memcached) fn outside(&self) -> Option<&dyn Outside> {
         self.outside.get().map(AsRef::as_ref)
     }
 
-    pub(super) fn item_size_max(&self) -> u64 {
+    pub(in crate::memcached) fn item_size_max(&self) -> u64 {
         self.item_size_max.load(Ordering::Relaxed)
     }
 
-    pub(super) fn has_passwords(&self) -> bool {
+    pub(in crate::memcached) fn has_passwords(&self) -> bool {
         self.has_passwords.load(Ordering::Acquire)
     }
 
-    pub(super) fn admits(&self, user: &[u8], password: &[u8]) -> bool {
+    pub(in crate::memcached) fn admits(&self, user: &[u8], password: &[u8]) -> bool {
         let held = self
             .passwords
             .read()
@@ -356,14 +356,14 @@ impl Service {
     }
 
     /// Versions for the next so many writes.
-    pub(super) fn versions(&self, count: u64) -> Range<u64> {
+    pub(in crate::memcached) fn versions(&self, count: u64) -> Range<u64> {
         let first = self.versions.fetch_add(count, Ordering::Relaxed);
         first..first.wrapping_add(count)
     }
 
     /// Removes everything, now (`at` is not after now) or then. A later call replaces an earlier one. An appointment does
     /// not outlast the process, and is tried again with each tick until it could be kept.
-    pub(super) fn flush(&self, at: u32) -> Result<()> {
+    pub(in crate::memcached) fn flush(&self, at: u32) -> Result<()> {
         if at > self.now() {
             self.flush_at.store(at, Ordering::Relaxed);
             return Ok(());
@@ -375,7 +375,7 @@ impl Service {
     /// The second at which an item of this time to live is over, as memcached reads it: 0 never, up to 30 days from now,
     /// beyond that since 1970, and below 0 at once.
     #[inline]
-    pub(super) fn expires(&self, time: i64) -> u32 {
+    pub(in crate::memcached) fn expires(&self, time: i64) -> u32 {
         const DAYS_30: i64 = 60 * 60 * 24 * 30;
         match time {
             0 => 0,

@@ -15,7 +15,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustls::ServerConfig;
 
 use super::meter::Told;
-use crate::memcached::logins::network;
+use crate::memcached::network;
 
 /// What connections may take. Zero is no limit where that is said.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -73,7 +73,7 @@ fn lines_that_are_not_as_they_should_be_are_refused() {
     );
 }
 
-/// Every answer is that of 1.6.45, except those to the lines of five words and more: see `memcached/text.rs`.
+/// Every answer is that of 1.6.45, except those to the lines of five words and more: see `memcached/protocol/text.rs`.
 #[test]
 fn a_delete_is_judged_by_its_key_and_the_count_of_its_words() {
     let removed = [

@@ -5,16 +5,18 @@
 
 use memchr::memchr;
 
-use super::super::execute::Hand;
-use super::super::gets::{self, Open};
-use super::super::text::{self, Command, Store, Tool, Walked, Words};
-use super::super::walk::Walk;
-use super::super::watchers::Watch;
-use super::super::{admin, classic, meta, operate, sets, watchers};
 use super::{
     COLLECT_MIN, CREDENTIALS_LEN_MAX, Collect, Doing, Session, Step, Transport, push_line,
     push_outcome,
 };
+use crate::memcached::command::execute::Hand;
+use crate::memcached::command::gets::{self, Open};
+use crate::memcached::command::walk::Walk;
+use crate::memcached::command::{classic, sets};
+use crate::memcached::operate::watchers::Watch;
+use crate::memcached::operate::{admin, tools, watchers};
+use crate::memcached::protocol::meta;
+use crate::memcached::protocol::text::{self, Command, Store, Tool, Walked, Words};
 
 impl Session {
     /// Takes the line at the front of `rest`, and the data behind it.
@@ -269,7 +271,7 @@ impl Session {
             Command::Stats(words) => self.walk(classic::stats, words, output),
             Command::Operate(tool, words) => {
                 let operate = |hand: &mut _, words: &_, output: &mut _| {
-                    operate::operate(hand, tool, words, output)
+                    tools::operate(hand, tool, words, output)
                 };
                 let before = output.len();
                 self.walk(operate, words, output);

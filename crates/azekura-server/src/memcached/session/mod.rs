@@ -22,15 +22,16 @@ mod packets;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::execute::Hand;
-use super::gets::{self, Open};
-use super::guests::{Guest, Place, State};
-use super::latency::Did;
-use super::service::Service;
-use super::stats::Count;
-use super::walk::{Piece, Walk};
-use super::watchers::{PAUSE_MS, Reason, Watch};
-use super::{binary, classic};
+use crate::memcached::command::classic;
+use crate::memcached::command::execute::Hand;
+use crate::memcached::command::gets::{self, Open};
+use crate::memcached::command::walk::{Piece, Walk};
+use crate::memcached::operate::guests::{Guest, Place, State};
+use crate::memcached::operate::latency::Did;
+use crate::memcached::operate::stats::Count;
+use crate::memcached::operate::watchers::{PAUSE_MS, Reason, Watch};
+use crate::memcached::protocol::binary;
+use crate::memcached::service::Service;
 
 /// What a connection came by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -389,7 +390,7 @@ fn state(doing: &Doing, next: Next, awaits_data: bool) -> State {
 }
 
 /// `flush_all`.
-pub(super) fn flush(hand: &mut Hand, delay: i64) -> azekura::Result<&'static str> {
+pub(in crate::memcached) fn flush(hand: &mut Hand, delay: i64) -> azekura::Result<&'static str> {
     if !hand.service.settings.flush_enabled {
         return Ok("CLIENT_ERROR flush_all not allowed");
     }
@@ -403,13 +404,17 @@ pub(super) fn flush(hand: &mut Hand, delay: i64) -> azekura::Result<&'static str
     hand.service.flush(at).map(|()| "OK")
 }
 
-pub(super) fn push_line(output: &mut Vec<u8>, line: &str) {
+pub(in crate::memcached) fn push_line(output: &mut Vec<u8>, line: &str) {
     output.extend_from_slice(line.as_bytes());
     output.extend_from_slice(b"\r\n");
 }
 
 /// Appends what came of a command: a line, or the engine's error.
-pub(super) fn push_outcome(hand: &mut Hand, outcome: azekura::Result<&str>, output: &mut Vec<u8>) {
+pub(in crate::memcached) fn push_outcome(
+    hand: &mut Hand,
+    outcome: azekura::Result<&str>,
+    output: &mut Vec<u8>,
+) {
     match outcome {
         Ok(line) => push_line(output, line),
         Err(error) => push_line(output, &hand.error_line(&error)),
@@ -417,7 +422,7 @@ pub(super) fn push_outcome(hand: &mut Hand, outcome: azekura::Result<&str>, outp
 }
 
 /// As `push_outcome`, unless the client wants no answer.
-pub(super) fn answer(
+pub(in crate::memcached) fn answer(
     hand: &mut Hand,
     outcome: azekura::Result<&str>,
     noreply: bool,

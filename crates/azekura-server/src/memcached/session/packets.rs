@@ -3,9 +3,10 @@
 //! A packet is judged by its header before anything behind that is waited for; one whose lengths contradict one another
 //! ends the connection, as nobody knows where the next one begins. It knows no lines.
 
-use super::super::binary::{self, After, HEADER_LEN, Header, Status};
-use super::super::{gets, text};
 use super::{COLLECT_MIN, Collect, Doing, Session, Step};
+use crate::memcached::command::gets;
+use crate::memcached::protocol::binary::{self, After, HEADER_LEN, Header, Status};
+use crate::memcached::protocol::text;
 
 impl Session {
     /// Takes the packets at the front of `rest`.

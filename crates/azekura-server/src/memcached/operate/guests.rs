@@ -9,11 +9,11 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::watchers::Reason;
+use crate::memcached::operate::watchers::Reason;
 
 /// What a connection is doing, by memcached's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(crate) enum State {
     Listening,
     Read,
     Collect,
@@ -46,7 +46,7 @@ pub struct Place {
 
 /// All who are connected.
 #[derive(Debug, Default)]
-pub(super) struct Guests {
+pub(crate) struct Guests {
     next: AtomicU64,
     present: Mutex<BTreeMap<u64, Arc<Line>>>,
 }
@@ -63,7 +63,7 @@ struct Line {
 /// A line that stands as long as this is held.
 #[derive(Debug)]
 pub struct Guest {
-    service: Arc<super::Service>,
+    service: Arc<crate::memcached::Service>,
     id: u64,
     line: Arc<Line>,
     state: State,
@@ -74,11 +74,15 @@ pub struct Guest {
 
 impl Guest {
     /// A listener of this service, from now on.
-    pub fn listener(service: &Arc<super::Service>, place: Place) -> Self {
+    pub fn listener(service: &Arc<crate::memcached::Service>, place: Place) -> Self {
         Self::new(service, place, State::Listening)
     }
 
-    pub(super) fn new(service: &Arc<super::Service>, place: Place, state: State) -> Self {
+    pub(crate) fn new(
+        service: &Arc<crate::memcached::Service>,
+        place: Place,
+        state: State,
+    ) -> Self {
         let now = service.now();
         let guests = &service.guests;
         let id = guests.next.fetch_add(1, Ordering::Relaxed);
@@ -107,18 +111,18 @@ impl Guest {
     }
 
     /// The number by which it is told.
-    pub(super) fn number(&self) -> i32 {
+    pub(crate) fn number(&self) -> i32 {
         self.line.place.number
     }
 
     /// Remembers why it goes.
-    pub(super) fn goes(&mut self, reason: Reason) {
+    pub(crate) fn goes(&mut self, reason: Reason) {
         self.reason = reason;
     }
 
     /// Says what it does now, and when it asked last.
     #[inline]
-    pub(super) fn note(&mut self, state: State, last: u32) {
+    pub(crate) fn note(&mut self, state: State, last: u32) {
         if state != self.state {
             self.state = state;
             self.line.state.store(state as u8, Ordering::Relaxed);
@@ -145,7 +149,7 @@ impl Drop for Guest {
 
 impl Guests {
     /// Tells of each, in the order in which they came.
-    pub(super) fn tell(&self, now: u32, tell: &mut dyn FnMut(&str, &str)) {
+    pub(crate) fn tell(&self, now: u32, tell: &mut dyn FnMut(&str, &str)) {
         let present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
         for line in present.values() {
             let Place {

@@ -6,17 +6,17 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use super::latency::Did;
+use crate::memcached::operate::latency::Did;
 
 /// Names every figure once, as an item of `Count` and as the word that `stats` shows.
 macro_rules! counts {
     ($($name:ident $word:literal)*) => {
         /// What is counted.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(super) enum Count { $($name),* }
+        pub(crate) enum Count { $($name),* }
 
         /// The words that `stats` shows, in the order of `Count`.
-        pub(super) const WORDS: &[&str] = &[$($word),*];
+        pub(crate) const WORDS: &[&str] = &[$($word),*];
     };
 }
 
@@ -56,7 +56,7 @@ const SHARDS: usize = 32;
 
 /// The figures of one session since it handed them over last.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(crate) struct Tally {
     sums: [u32; COUNTS],
     /// Bit by bit, which sums are not zero.
     touched: u32,
@@ -64,12 +64,12 @@ pub(super) struct Tally {
 
 impl Tally {
     #[inline(always)]
-    pub(super) fn one(&mut self, count: Count) {
+    pub(crate) fn one(&mut self, count: Count) {
         self.add(count, 1);
     }
 
     #[inline(always)]
-    pub(super) fn add(&mut self, count: Count, more: u32) {
+    pub(crate) fn add(&mut self, count: Count, more: u32) {
         if let Some(sum) = self.sums.get_mut(count as usize) {
             *sum = sum.wrapping_add(more);
         }
@@ -78,7 +78,7 @@ impl Tally {
 
     /// What was done since the sums were handed over; `has_answered`: whether anything was said.
     #[inline]
-    pub(super) fn did(&self, has_answered: bool) -> Did {
+    pub(crate) fn did(&self, has_answered: bool) -> Did {
         let of = |count: Count| self.sums.get(count as usize).copied().unwrap_or(0);
         let mut did = Did([
             of(Count::CmdGet),
@@ -133,7 +133,7 @@ fn shard_index() -> usize {
 
 impl Stats {
     /// Takes over what a session counted.
-    pub(super) fn take(&self, tally: &mut Tally) {
+    pub(crate) fn take(&self, tally: &mut Tally) {
         let Some(shard) = self.shards.get(shard_index()) else {
             return;
         };

@@ -1,7 +1,7 @@
 //! `stats`: the figures, for text and binary alike.
 //!
 //! A group of figures is told as names and values; the protocols frame them. What only the owner of the sockets knows comes
-//! from [`Outside`](super::Outside). Our own groups beside memcached's: `engine` (what the engine tells of itself), `log`
+//! from [`Outside`](crate::memcached::Outside). Our own groups beside memcached's: `engine` (what the engine tells of itself), `log`
 //! (where the bytes of its file are), `durability` (what an acknowledged write survives, and what that costs), `latency`
 //! (percentiles by command), and from outside `recent` (the last second). All items are of one class, 1. A figure of
 //! memcached's is told where it has a true value here; those of its classes, queues and buffers are not. It knows no framing.
@@ -10,14 +10,14 @@ use std::sync::atomic::Ordering;
 
 use azekura::engine::{Durability, Stats};
 
-use super::execute::Hand;
-use super::latency::{Spread, Work};
-use super::service::Service;
-use super::stats::WORDS;
-use super::watchers::DETAIL;
+use crate::memcached::command::execute::Hand;
+use crate::memcached::operate::latency::{Spread, Work};
+use crate::memcached::operate::stats::WORDS;
+use crate::memcached::operate::watchers::DETAIL;
+use crate::memcached::service::Service;
 
 /// The version told to clients: the dialect, and who speaks it.
-pub(super) const VERSION: &str = concat!("1.6.45-azekura-", env!("CARGO_PKG_VERSION"));
+pub(crate) const VERSION: &str = concat!("1.6.45-azekura-", env!("CARGO_PKG_VERSION"));
 
 /// What is told of a class beside its memory.
 const CLASS_WORDS: [&str; 8] = [
@@ -41,7 +41,7 @@ const QUANTILES: [(&str, f64); 5] = [
 ];
 
 /// `stats reset`.
-pub(super) fn reset(hand: &mut Hand) {
+pub(crate) fn reset(hand: &mut Hand) {
     hand.service.stats.take(&mut hand.tally);
     hand.service.stats.reset();
     hand.service.latency.reset();
@@ -50,7 +50,7 @@ pub(super) fn reset(hand: &mut Hand) {
 }
 
 /// Tells the figures of a group, `""` for the general ones. Whether there is such a group.
-pub(super) fn figures(hand: &mut Hand, group: &[u8], tell: &mut dyn FnMut(&str, &str)) -> bool {
+pub(crate) fn figures(hand: &mut Hand, group: &[u8], tell: &mut dyn FnMut(&str, &str)) -> bool {
     let service = &*hand.service;
     service.stats.take(&mut hand.tally);
     match group {

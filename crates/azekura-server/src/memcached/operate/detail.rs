@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use super::number;
-use super::service::Service;
+use crate::memcached::protocol::number;
+use crate::memcached::service::Service;
 
 /// Prefixes counted at most.
 const PREFIXES_MAX: usize = 1024;
@@ -23,13 +23,13 @@ struct Prefix {
 
 /// Counts by prefix, while `watchers` says that they are wanted.
 #[derive(Debug, Default)]
-pub(super) struct Detail {
+pub(crate) struct Detail {
     prefixes: Mutex<BTreeMap<Vec<u8>, Prefix>>,
 }
 
 /// What was done with a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Done {
+pub(crate) enum Done {
     Get { hit: bool },
     Set,
     Delete,
@@ -37,7 +37,7 @@ pub(super) enum Done {
 
 impl Detail {
     #[cold]
-    pub(super) fn note(&self, key: &[u8], done: Done) {
+    pub(crate) fn note(&self, key: &[u8], done: Done) {
         let Some(len) = memchr::memchr(b':', key) else {
             return;
         };
@@ -82,14 +82,14 @@ impl Detail {
         }
     }
 
-    pub(super) fn clear(&self) {
+    pub(crate) fn clear(&self) {
         let mut prefixes = self.prefixes.lock().unwrap_or_else(PoisonError::into_inner);
         prefixes.clear();
     }
 }
 
 /// `stats detail ...`; appends the whole answer.
-pub(super) fn detail(service: &Service, word: Option<&[u8]>, output: &mut Vec<u8>) {
+pub(crate) fn detail(service: &Service, word: Option<&[u8]>, output: &mut Vec<u8>) {
     let answer = match word {
         Some(b"on") => {
             service.watchers.set_detail(true);

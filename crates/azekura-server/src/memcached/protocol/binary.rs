@@ -21,12 +21,12 @@
 
 use azekura::error::{Kind, Result};
 
-use super::execute::{self, Counted, Hand, New, Stored};
-use super::gets::count;
-use super::session::flush;
-use super::text::{KEY_LEN_MAX, Mode};
-use super::{admin, detail};
 use crate::item::Item;
+use crate::memcached::command::execute::{self, Counted, Hand, New, Stored};
+use crate::memcached::command::gets::count;
+use crate::memcached::operate::{admin, detail};
+use crate::memcached::protocol::text::{KEY_LEN_MAX, Mode};
+use crate::memcached::session::flush;
 
 /// Bytes of a header.
 pub const HEADER_LEN: usize = 24;
@@ -88,7 +88,7 @@ impl Header {
     }
 
     /// Whether the body is longer than any may be.
-    pub(super) const fn is_too_long(&self) -> bool {
+    pub(crate) const fn is_too_long(&self) -> bool {
         self.body_len > BODY_LEN_MAX
     }
 
@@ -123,13 +123,13 @@ impl Header {
     }
 
     /// Whether the value is stored, and may be long.
-    pub(super) fn stores(&self) -> bool {
+    pub(crate) fn stores(&self) -> bool {
         matches!(self.operation().0, 0x01..=0x03 | 0x0e | 0x0f)
     }
 
     /// Whether it is a read of one key that changes nothing.
     #[inline]
-    pub(super) fn is_read(&self) -> bool {
+    pub(crate) fn is_read(&self) -> bool {
         matches!(self.opcode, 0x00 | 0x09 | 0x0c | 0x0d)
             && self.extras_len == 0
             && (1..=KEY_LEN_MAX).contains(&self.key_len)
@@ -137,7 +137,7 @@ impl Header {
     }
 
     /// Whether somebody may ask this who has not said who he is.
-    pub(super) fn is_open_to_all(&self) -> bool {
+    pub(crate) fn is_open_to_all(&self) -> bool {
         matches!(self.opcode, 0x0b | 0x20..=0x22)
     }
 
@@ -150,7 +150,7 @@ impl Header {
 
 /// What went wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Status {
+pub(crate) enum Status {
     NotFound = 1,
     Exists = 2,
     TooLarge = 3,
@@ -205,13 +205,13 @@ fn push(
 }
 
 /// Appends an answer that says what went wrong.
-pub(super) fn refuse(output: &mut Vec<u8>, header: &Header, status: Status) {
+pub(crate) fn refuse(output: &mut Vec<u8>, header: &Header, status: Status) {
     let text = status.text().as_bytes();
     push(output, header, status as u16, 0, b"", b"", text);
 }
 
 /// Appends an answer that tells of an engine's error.
-pub(super) fn fail(hand: &mut Hand, header: &Header, error: &azekura::Error, output: &mut Vec<u8>) {
+pub(crate) fn fail(hand: &mut Hand, header: &Header, error: &azekura::Error, output: &mut Vec<u8>) {
     let line = hand.error_line(error);
     let status = match error.kind() {
         Kind::TooLarge => Status::TooLarge,
@@ -224,7 +224,7 @@ pub(super) fn fail(hand: &mut Hand, header: &Header, error: &azekura::Error, out
 
 /// Answers a read.
 #[inline]
-pub(super) fn answer_read(
+pub(crate) fn answer_read(
     output: &mut Vec<u8>,
     header: &Header,
     key: &[u8],
@@ -251,7 +251,7 @@ pub(super) fn answer_read(
 
 /// What a packet came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum After {
+pub(crate) enum After {
     /// The next one.
     On,
     /// The connection is closed.
@@ -261,7 +261,7 @@ pub(super) enum After {
 }
 
 /// Whether the item of a packet that stores is too large; then it was answered, and what a set would replace is gone.
-pub(super) fn refuse_too_large(
+pub(crate) fn refuse_too_large(
     hand: &mut Hand,
     header: &Header,
     packet: &[u8],
@@ -282,7 +282,7 @@ pub(super) fn refuse_too_large(
 }
 
 /// Whether a packet's lengths are what its operation has.
-pub(super) fn is_sound(header: &Header) -> bool {
+pub(crate) fn is_sound(header: &Header) -> bool {
     let (operation, _) = header.operation();
     let extras: &[usize] = match operation {
         0x01..=0x03 => &[8],
@@ -302,7 +302,7 @@ pub(super) fn is_sound(header: &Header) -> bool {
 }
 
 /// Whether the operation is one of ours, or at least its lengths are judged.
-pub(super) fn is_known(header: &Header, has_passwords: bool) -> bool {
+pub(crate) fn is_known(header: &Header, has_passwords: bool) -> bool {
     match header.opcode {
         0x00..=0x1a | 0x1c..=0x1e | 0x23 | 0x24 => true,
         0x20..=0x22 => has_passwords || !is_sound(header),
@@ -327,7 +327,7 @@ fn time(bits: u32) -> i64 {
 }
 
 /// Executes a packet that is sound and whole: `packet` up to its key, `value` behind it.
-pub(super) fn execute(
+pub(crate) fn execute(
     hand: &mut Hand,
     header: &Header,
     packet: &[u8],
@@ -375,7 +375,7 @@ pub(super) fn execute(
 }
 
 /// The user and the password of a packet of the mechanism PLAIN.
-pub(super) fn credentials<'v>(
+pub(crate) fn credentials<'v>(
     header: &Header,
     packet: &[u8],
     value: &'v [u8],
@@ -387,7 +387,7 @@ pub(super) fn credentials<'v>(
 }
 
 /// Answers whether a user was admitted.
-pub(super) fn admitted(header: &Header, is_admitted: bool, output: &mut Vec<u8>) {
+pub(crate) fn admitted(header: &Header, is_admitted: bool, output: &mut Vec<u8>) {
     if is_admitted {
         push(output, header, 0, 0, b"", b"", b"Authenticated");
     } else {
@@ -518,7 +518,7 @@ fn touch(hand: &mut Hand, header: &Header, packet: &[u8], output: &mut Vec<u8>) 
 
 fn stat(hand: &mut Hand, header: &Header, packet: &[u8], output: &mut Vec<u8>) {
     let (_, group) = header.front(packet);
-    let mut words = super::text::Words(group);
+    let mut words = crate::memcached::protocol::text::Words(group);
     let (name, word) = (words.next().unwrap_or_default(), words.next());
     match name {
         b"reset" => admin::reset(hand),

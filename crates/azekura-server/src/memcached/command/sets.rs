@@ -9,12 +9,12 @@ use azekura::engine::{Edit, Engine};
 use azekura::error::Result;
 use memchr::memchr;
 
-use super::execute::{Hand, Stored};
-use super::session::{push_line, push_outcome};
-use super::stats::Count;
-use super::text::{self, Command, Mode};
-use super::watchers::MUTATIONS;
 use crate::item::{Head, Item};
+use crate::memcached::command::execute::{Hand, Stored};
+use crate::memcached::operate::stats::Count;
+use crate::memcached::operate::watchers::MUTATIONS;
+use crate::memcached::protocol::text::{self, Command, Mode};
+use crate::memcached::session::{push_line, push_outcome};
 
 /// As many as engines look up at once.
 const RUN: usize = 32;
@@ -55,7 +55,7 @@ fn note(hand: &Hand, (key, record): (&[u8], &[u8]), put: &Result<()>) {
 }
 
 /// Executes the `set` lines at the front of `input`; how many bytes they are with their data.
-pub(super) fn run(hand: &mut Hand, input: &[u8], output: &mut Vec<u8>) -> usize {
+pub(crate) fn run(hand: &mut Hand, input: &[u8], output: &mut Vec<u8>) -> usize {
     let mut keys: [&[u8]; RUN] = [b""; RUN];
     let mut ends = [0; RUN];
     let mut quiet = 0u32;

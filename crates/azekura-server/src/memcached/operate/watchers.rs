@@ -21,22 +21,22 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::guests::Place;
-use super::number;
-use super::service::{Service, system_time};
-use super::text::Words;
 use crate::item::Item;
+use crate::memcached::operate::guests::Place;
+use crate::memcached::protocol::number;
+use crate::memcached::protocol::text::Words;
+use crate::memcached::service::{Service, system_time};
 
 /// What may be of interest, as bits.
-pub(super) const FETCHERS: u32 = 1;
-pub(super) const MUTATIONS: u32 = 2;
-pub(super) const DELETIONS: u32 = 4;
+pub(crate) const FETCHERS: u32 = 1;
+pub(crate) const MUTATIONS: u32 = 2;
+pub(crate) const DELETIONS: u32 = 4;
 const EVICTIONS: u32 = 8;
 const CONNECTIONS: u32 = 16;
 /// What memcached takes for a kind and is not told here.
 const OTHERS: u32 = 32;
 /// `stats detail` counts.
-pub(super) const DETAIL: u32 = 1 << 31;
+pub(crate) const DETAIL: u32 = 1 << 31;
 
 /// The words, in the order in which memcached compares them: the beginning of one is enough.
 const KINDS: [(&[u8], u32); 10] = [
@@ -59,10 +59,10 @@ const WATCHERS_MAX: usize = 20;
 const HELD_MAX: usize = 256 << 10;
 
 /// How often one looks for lines, in milliseconds.
-pub(super) const PAUSE_MS: u64 = 100;
+pub(crate) const PAUSE_MS: u64 = 100;
 
 /// The kinds that these words name; `None`: one of them is none.
-pub(super) fn kinds(words: &[u8]) -> Option<u32> {
+pub(crate) fn kinds(words: &[u8]) -> Option<u32> {
     let of = |word: &[u8]| KINDS.iter().find(|(name, _)| name.starts_with(word));
     let mut all = 0;
     for word in Words(words) {
@@ -73,7 +73,7 @@ pub(super) fn kinds(words: &[u8]) -> Option<u32> {
 
 /// What was looked for, and how much of it was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sight {
+pub(crate) enum Sight {
     /// So many bytes of data.
     Found(usize),
     NotFound,
@@ -83,7 +83,7 @@ pub(super) enum Sight {
 impl Sight {
     /// Of an item of so many bytes, that is live or is over.
     #[inline]
-    pub(super) fn of(present: Option<usize>, is_live: bool) -> Self {
+    pub(crate) fn of(present: Option<usize>, is_live: bool) -> Self {
         match present {
             Some(len) if is_live => Self::Found(len),
             Some(_) => Self::Expired,
@@ -145,12 +145,12 @@ struct Watcher {
 impl Watchers {
     /// Whether anybody wants to know of one of these.
     #[inline]
-    pub(super) fn want(&self, kinds: u32) -> bool {
+    pub(crate) fn want(&self, kinds: u32) -> bool {
         self.wanted.load(Ordering::Relaxed) & kinds != 0
     }
 
     /// Whether `stats detail` counts from now on.
-    pub(super) fn set_detail(&self, on: bool) {
+    pub(crate) fn set_detail(&self, on: bool) {
         if on {
             self.wanted.fetch_or(DETAIL, Ordering::Relaxed);
         } else {
@@ -203,7 +203,7 @@ impl Watchers {
     }
 
     /// A key was looked for by the connection of this number.
-    pub(super) fn saw(&self, key: &[u8], sight: Sight, number: i32) {
+    pub(crate) fn saw(&self, key: &[u8], sight: Sight, number: i32) {
         if !self.want(FETCHERS) {
             return;
         }
@@ -225,7 +225,7 @@ impl Watchers {
 
     /// Data of so many bytes was to be stored, and this came of it.
     #[cold]
-    pub(super) fn stored(
+    pub(crate) fn stored(
         &self,
         key: &[u8],
         (status, command): (&str, &str),
@@ -243,7 +243,7 @@ impl Watchers {
     }
 
     /// An item was deleted by this command.
-    pub(super) fn deleted(&self, key: &[u8], command: &str, len: usize) {
+    pub(crate) fn deleted(&self, key: &[u8], command: &str, len: usize) {
         if !self.want(DELETIONS) {
             return;
         }
@@ -280,7 +280,7 @@ impl Watchers {
     }
 
     /// A client has come, or goes for this reason.
-    pub(super) fn connection(&self, place: &Place, goes: Option<Reason>) {
+    pub(crate) fn connection(&self, place: &Place, goes: Option<Reason>) {
         if !self.want(CONNECTIONS) {
             return;
         }
@@ -304,7 +304,7 @@ impl Watchers {
     }
 
     /// Tells the figures, by memcached's words.
-    pub(super) fn figures(&self, tell: &mut dyn FnMut(&str, u64)) {
+    pub(crate) fn figures(&self, tell: &mut dyn FnMut(&str, u64)) {
         let all = self.lock();
         tell("log_watcher_skipped", all.skipped);
         tell("log_watcher_sent", all.sent);
@@ -314,14 +314,14 @@ impl Watchers {
 
 /// A client that watches, as long as this is held.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(crate) struct Watch {
     service: Arc<Service>,
     id: u64,
 }
 
 impl Watch {
     /// Begins to watch these kinds, from the next event on; `None`: too many do.
-    pub(super) fn begin(service: &Arc<Service>, kinds: u32) -> Option<Self> {
+    pub(crate) fn begin(service: &Arc<Service>, kinds: u32) -> Option<Self> {
         let watchers = &service.watchers;
         let all = &mut *watchers.lock();
         if all.watchers.len() >= WATCHERS_MAX {
@@ -343,7 +343,7 @@ impl Watch {
     }
 
     /// Appends the lines that have come.
-    pub(super) fn take(&self, output: &mut Vec<u8>) {
+    pub(crate) fn take(&self, output: &mut Vec<u8>) {
         let mut all = self.service.watchers.lock();
         if let Some(watcher) = all.watchers.iter_mut().find(|one| one.id == self.id) {
             output.append(&mut watcher.lines);

@@ -7,19 +7,19 @@ use azekura::error::Result;
 
 use super::{Flags, Line, OPAQUE_TOO_LONG, Seen, push_left};
 use crate::item::{Head, Item};
-use crate::memcached::execute::{Change, Counted, Hand, New, Step, Stored, no_item};
-use crate::memcached::number;
-use crate::memcached::stats::Count;
-use crate::memcached::text::{BAD_FORMAT, KEY_LEN_MAX, Mode, Words, data_len};
-use crate::memcached::walk::size_of_item;
-use crate::memcached::watchers::Sight;
+use crate::memcached::command::execute::{Change, Counted, Hand, New, Step, Stored, no_item};
+use crate::memcached::command::walk::size_of_item;
+use crate::memcached::operate::stats::Count;
+use crate::memcached::operate::watchers::Sight;
+use crate::memcached::protocol::number;
+use crate::memcached::protocol::text::{BAD_FORMAT, KEY_LEN_MAX, Mode, Words, data_len};
 
 /// What is said of nearly every fault of an `ma`.
 const BAD_FLAG_OF_COUNT: &str = "CLIENT_ERROR invalid or duplicate flag";
 
 /// A line `ms`: the data that follows it, or the answer to it.
 #[derive(Clone, Debug)]
-pub(in crate::memcached) enum SetLine {
+pub(crate) enum SetLine {
     /// So many bytes of data follow, and are to be stored.
     Store { len: usize },
     /// So many bytes follow, and pass by.
@@ -29,7 +29,7 @@ pub(in crate::memcached) enum SetLine {
 }
 
 /// Looks at a line `ms` before its data is there.
-pub(in crate::memcached) fn set_line(words: &[u8]) -> SetLine {
+pub(crate) fn set_line(words: &[u8]) -> SetLine {
     let mut rest = Words(words);
     let (Some(_), Some(bytes)) = (rest.next(), rest.next()) else {
         return SetLine::Refused(BAD_FORMAT);
@@ -91,11 +91,7 @@ fn refuse(output: &mut Vec<u8>, line: &str) {
 }
 
 /// Whether the item of an `ms` line that is to be stored is too large; then what was there is gone, in all modes.
-pub(in crate::memcached) fn refuse_too_large(
-    hand: &mut Hand,
-    words: &[u8],
-    len: usize,
-) -> Result<bool> {
+pub(crate) fn refuse_too_large(hand: &mut Hand, words: &[u8], len: usize) -> Result<bool> {
     let mut room = [0; KEY_LEN_MAX];
     let Ok(set) = parse_set(words, &mut room) else {
         return Ok(false);
@@ -113,12 +109,7 @@ pub(in crate::memcached) fn refuse_too_large(
 }
 
 /// `ms`, with its data.
-pub(in crate::memcached) fn set(
-    hand: &mut Hand,
-    words: &[u8],
-    data: &[u8],
-    output: &mut Vec<u8>,
-) -> Result<()> {
+pub(crate) fn set(hand: &mut Hand, words: &[u8], data: &[u8], output: &mut Vec<u8>) -> Result<()> {
     let mut room = [0; KEY_LEN_MAX];
     let set = match parse_set(words, &mut room) {
         Ok(set) => set,
@@ -182,7 +173,7 @@ pub(in crate::memcached) fn set(
 }
 
 /// `mg`, `md`, `ma`, `mn` and `me`, by their second letter.
-pub(in crate::memcached) fn execute(
+pub(crate) fn execute(
     hand: &mut Hand,
     letter: u8,
     words: &[u8],

@@ -5,22 +5,22 @@
 //! |---|---|
 //! | `lru_crawler enable`, `disable` | lets the sweep of expired items go on, or rest; while it rests, `crawl` and the dumps are refused |
 //! | `lru_crawler crawl` | one round of the sweep without a pause, from the first record on |
-//! | `lru_crawler metadump`, `mgdump` | a [walk](super::walk) |
+//! | `lru_crawler metadump`, `mgdump` | a [walk](crate::memcached::command::walk) |
 //! | `lru_crawler sleep`, `tocrawl` | judged as memcached judges them, and of no effect: the sweep has a pace of its own |
 //! | `lru`, `slabs` | as memcached answers without its maintainer and its reassignment: there are no classes and queues to tune |
-//! | `watch` | lines about what is done: see [watchers](super::watchers) |
+//! | `watch` | lines about what is done: see [watchers](crate::memcached::operate::watchers) |
 //! | `refresh_certs` | the certificate is read again |
 //!
 //! It knows no connection.
 
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
 
-use super::execute::Hand;
-use super::number::short;
-use super::service::Outside;
-use super::session::{push_line, push_outcome};
-use super::text::{BAD_FORMAT, Tool, Walked, Words};
-use super::walk::{Walk, has_class};
+use crate::memcached::command::execute::Hand;
+use crate::memcached::command::walk::{Walk, has_class};
+use crate::memcached::protocol::number::short;
+use crate::memcached::protocol::text::{BAD_FORMAT, Tool, Walked, Words};
+use crate::memcached::service::Outside;
+use crate::memcached::session::{push_line, push_outcome};
 
 const OK: &str = "OK";
 const ERROR: &str = "ERROR";
@@ -30,7 +30,7 @@ const DISABLED: &str = "CLIENT_ERROR lru crawler disabled";
 const SLEEP_MAX: u32 = 1_000_000;
 
 /// Answers a command; what it returns is still to be told.
-pub(super) fn operate(
+pub(crate) fn operate(
     hand: &mut Hand,
     tool: Tool,
     words: &[u8],

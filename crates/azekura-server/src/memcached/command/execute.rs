@@ -13,13 +13,13 @@ use std::sync::Arc;
 use azekura::engine::Edit;
 use azekura::error::{Error, Kind, Result};
 
-use super::detail::Done;
-use super::number;
-use super::service::Service;
-use super::stats::{Count, Tally};
-use super::text::Mode;
-use super::watchers::{DETAIL, MUTATIONS, Sight};
 use crate::item::{Head, Item};
+use crate::memcached::operate::detail::Done;
+use crate::memcached::operate::stats::{Count, Tally};
+use crate::memcached::operate::watchers::{DETAIL, MUTATIONS, Sight};
+use crate::memcached::protocol::number;
+use crate::memcached::protocol::text::Mode;
+use crate::memcached::service::Service;
 
 /// Versions a connection takes at once, at most.
 const VERSIONS_MAX: u64 = 32;
@@ -30,44 +30,44 @@ const DIGITS_MAX: usize = 20;
 
 /// Executes for one connection.
 #[derive(Debug)]
-pub(super) struct Hand {
-    pub(super) service: Arc<Service>,
-    pub(super) tally: Tally,
+pub(crate) struct Hand {
+    pub(crate) service: Arc<Service>,
+    pub(crate) tally: Tally,
     /// The time during this call, in seconds since 1970.
-    pub(super) now: u32,
+    pub(crate) now: u32,
     /// Whether answers wait until what they acknowledge survives loss of power.
-    pub(super) must_sync: bool,
+    pub(crate) must_sync: bool,
     /// The number of the connection, for those who watch.
-    pub(super) number: i32,
+    pub(crate) number: i32,
     versions: Range<u64>,
     /// How many versions are taken next.
     versions_next: u64,
-    pub(super) scratch: Vec<u8>,
+    pub(crate) scratch: Vec<u8>,
 }
 
 /// A record to be stored.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct New<'d> {
-    pub(super) mode: Mode,
-    pub(super) key: &'d [u8],
-    pub(super) flags: u32,
-    pub(super) expires: u32,
-    pub(super) data: &'d [u8],
+pub(crate) struct New<'d> {
+    pub(crate) mode: Mode,
+    pub(crate) key: &'d [u8],
+    pub(crate) flags: u32,
+    pub(crate) expires: u32,
+    pub(crate) data: &'d [u8],
     /// The version that must be there; for `Cas`, `Append` and `Prepend`.
-    pub(super) compare: Option<u64>,
+    pub(crate) compare: Option<u64>,
     /// The version it gets; `None`: the next.
-    pub(super) version: Option<u64>,
+    pub(crate) version: Option<u64>,
     /// Whether `Cas` stores over a later version, as stale.
-    pub(super) may_be_stale: bool,
+    pub(crate) may_be_stale: bool,
     /// Whether `Append` and `Prepend` store if nothing is there.
-    pub(super) vivify: bool,
+    pub(crate) vivify: bool,
     /// Whether the key came as base64.
-    pub(super) is_binary_key: bool,
+    pub(crate) is_binary_key: bool,
 }
 
 /// What came of storing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stored {
+pub(crate) enum Stored {
     /// It is there: with this version, and so many bytes of data.
     Done {
         cas: u64,
@@ -80,22 +80,22 @@ pub(super) enum Stored {
 
 /// By how much a number is changed.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Step {
-    pub(super) up: bool,
-    pub(super) delta: u64,
+pub(crate) struct Step {
+    pub(crate) up: bool,
+    pub(crate) delta: u64,
     /// The version that must be there.
-    pub(super) compare: Option<u64>,
+    pub(crate) compare: Option<u64>,
     /// The version it gets; `None`: the next.
-    pub(super) version: Option<u64>,
+    pub(crate) version: Option<u64>,
     /// The first number and when it expires, if nothing is there.
-    pub(super) initial: Option<(u64, u32)>,
+    pub(crate) initial: Option<(u64, u32)>,
     /// When it expires from now on.
-    pub(super) expires: Option<u32>,
+    pub(crate) expires: Option<u32>,
 }
 
 /// What came of counting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Counted {
+pub(crate) enum Counted {
     /// It is this number now, with this head; and when it expired before, if it was there.
     Done {
         number: u64,
@@ -110,14 +110,14 @@ pub(super) enum Counted {
 
 /// What an edit does with the record that was built in the buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Change {
+pub(crate) enum Change {
     Keep,
     Put,
 }
 
 impl Change {
     /// Builds an item to be put.
-    pub(super) fn put(built: &mut Vec<u8>, head: &Head, data: &[u8]) -> Self {
+    pub(crate) fn put(built: &mut Vec<u8>, head: &Head, data: &[u8]) -> Self {
         head.write(built);
         built.extend_from_slice(data);
         Self::Put
@@ -125,7 +125,7 @@ impl Change {
 }
 
 impl Hand {
-    pub(super) fn new(service: Arc<Service>) -> Self {
+    pub(crate) fn new(service: Arc<Service>) -> Self {
         Self {
             tally: Tally::default(),
             now: service.now(),
@@ -141,14 +141,14 @@ impl Hand {
     /// Forgets the versions that were taken and not used: those of the requests that come now are above those of all
     /// that were answered before.
     #[inline]
-    pub(super) fn forget_versions(&mut self) {
+    pub(crate) fn forget_versions(&mut self) {
         (self.versions, self.versions_next) = (0..0, 1);
     }
 
     /// A version no other write has or gets. The more writes come together the more are taken at once, so that threads
     /// that write much seldom meet, and less than half of those taken go unused.
     #[inline]
-    pub(super) fn version(&mut self) -> u64 {
+    pub(crate) fn version(&mut self) -> u64 {
         if self.versions.start == self.versions.end {
             self.versions = self.service.versions(self.versions_next);
             self.versions_next = (self.versions_next * 2).min(VERSIONS_MAX);
@@ -160,13 +160,13 @@ impl Hand {
 
     /// Something was written: its answer may have to wait.
     #[inline]
-    pub(super) fn wrote(&mut self) {
+    pub(crate) fn wrote(&mut self) {
         self.must_sync |= self.service.settings.power;
     }
 
     /// Keys were set.
     #[inline]
-    pub(super) fn note_sets<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
+    pub(crate) fn note_sets<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
         if self.service.watchers.want(DETAIL) {
             keys.for_each(|key| self.service.detail.note(key, Done::Set));
         }
@@ -174,7 +174,7 @@ impl Hand {
 
     /// Tells those who watch what came of storing.
     #[inline]
-    pub(super) fn note_stored(
+    pub(crate) fn note_stored(
         &self,
         (mode, key): (Mode, &[u8]),
         expires: u32,
@@ -200,13 +200,13 @@ impl Hand {
 
     /// Whether an item of this size may be stored, counted as memcached counts.
     #[inline]
-    pub(super) fn fits(&self, key_len: usize, flags: u32, data_len: usize) -> bool {
+    pub(crate) fn fits(&self, key_len: usize, flags: u32, data_len: usize) -> bool {
         size(key_len, flags, data_len) <= self.service.item_size_max()
     }
 
     /// An item was refused for its size. If it would have replaced what was there whatever that is, what was there is out
     /// of date, and goes; else it stays.
-    pub(super) fn refuse_too_large(
+    pub(crate) fn refuse_too_large(
         &mut self,
         (mode, key): (Mode, &[u8]),
         replaces: bool,
@@ -225,7 +225,7 @@ impl Hand {
     }
 
     /// Shows `decide` what is there, and an empty buffer; what it builds there is put, if it says so.
-    pub(super) fn change(
+    pub(crate) fn change(
         &mut self,
         key: &[u8],
         mut decide: impl FnMut(Option<Item<'_>>, &mut Vec<u8>) -> Change,
@@ -267,7 +267,7 @@ impl Hand {
     }
 
     /// Stores without looking at what is there.
-    pub(super) fn put(&mut self, key: &[u8], mut head: Head, data: &[u8]) -> Result<u64> {
+    pub(crate) fn put(&mut self, key: &[u8], mut head: Head, data: &[u8]) -> Result<u64> {
         if head.cas == 0 {
             head.cas = self.version();
         }
@@ -291,7 +291,7 @@ impl Hand {
     }
 
     /// `set` and its kin.
-    pub(super) fn store(&mut self, new: &New<'_>) -> Result<Stored> {
+    pub(crate) fn store(&mut self, new: &New<'_>) -> Result<Stored> {
         self.tally.one(Count::CmdSet);
         self.note_sets(std::iter::once(new.key));
         let mut head = Head {
@@ -376,7 +376,7 @@ impl Hand {
     }
 
     /// Removes, by a command of this word; `None`: nothing was there; `Some(false)`: another version.
-    pub(super) fn remove(
+    pub(crate) fn remove(
         &mut self,
         key: &[u8],
         compare: Option<u64>,
@@ -417,14 +417,14 @@ impl Hand {
     }
 
     /// Tells those who watch of a deletion.
-    pub(super) fn note_deleted(&self, key: &[u8], sight: Sight, command: &str) {
+    pub(crate) fn note_deleted(&self, key: &[u8], sight: Sight, command: &str) {
         if let Sight::Found(len) = sight {
             self.service.watchers.deleted(key, command, len);
         }
     }
 
     /// Gives the item another time to live, and shows it to `show` as it was before.
-    pub(super) fn touch(
+    pub(crate) fn touch(
         &mut self,
         key: &[u8],
         expires: u32,
@@ -459,7 +459,7 @@ impl Hand {
 
     /// Adds to a number, around 2^64, or takes from it, to 0 at least. A shorter number is padded with spaces to the length
     /// that was there.
-    pub(super) fn count(&mut self, key: &[u8], step: &Step) -> Result<Counted> {
+    pub(crate) fn count(&mut self, key: &[u8], step: &Step) -> Result<Counted> {
         let next = self.version();
         let fits = self.fits(key.len(), 1, DIGITS_MAX);
         let (mut counted, mut sight) = (Counted::NotFound, Sight::NotFound);
@@ -540,7 +540,7 @@ impl Hand {
     }
 
     /// The line that tells a client of an engine's error, without its end.
-    pub(super) fn error_line(&mut self, error: &Error) -> Cow<'static, str> {
+    pub(crate) fn error_line(&mut self, error: &Error) -> Cow<'static, str> {
         self.service.trouble.note(error);
         if error.kind() == Kind::Full {
             self.tally.one(Count::StoreNoMemory);
@@ -582,7 +582,7 @@ fn number_at_front(data: &[u8]) -> Option<u64> {
 
 /// The record was not written by this server.
 #[cold]
-pub(super) fn no_item(key: &[u8]) -> Error {
+pub(crate) fn no_item(key: &[u8]) -> Error {
     Error::new(Kind::Corrupted, "the record's value is no item")
         .key(key)
         .remedy("set or delete it, if this file is the server's")

@@ -6,16 +6,16 @@
 
 use memchr::memchr;
 
-use super::binary::{self, Header};
-use super::detail::Done;
-use super::execute::{Hand, no_item};
-use super::meta;
-use super::number;
-use super::service::Service;
-use super::stats::{Count, Tally};
-use super::text::{self, Command, Words};
-use super::watchers::{DETAIL, FETCHERS, Sight};
 use crate::item::Item;
+use crate::memcached::command::execute::{Hand, no_item};
+use crate::memcached::operate::detail::Done;
+use crate::memcached::operate::stats::{Count, Tally};
+use crate::memcached::operate::watchers::{DETAIL, FETCHERS, Sight};
+use crate::memcached::protocol::binary::{self, Header};
+use crate::memcached::protocol::meta;
+use crate::memcached::protocol::number;
+use crate::memcached::protocol::text::{self, Command, Words};
+use crate::memcached::service::Service;
 
 /// As many as engines look up at once.
 const BATCH: usize = 32;
@@ -55,26 +55,26 @@ enum Form<'i> {
 
 /// A command of keys that goes on behind what was consumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Open {
+pub(crate) struct Open {
     /// Whether versions are shown.
-    pub(super) cas: bool,
+    pub(crate) cas: bool,
     /// Whether it was answered with an error already: its other keys pass by.
-    pub(super) is_refused: bool,
+    pub(crate) is_refused: bool,
     /// Whether a key was seen.
-    pub(super) has_keys: bool,
+    pub(crate) has_keys: bool,
     /// From when on the items are over, for `gat` and `gats`.
-    pub(super) touch: Option<u32>,
+    pub(crate) touch: Option<u32>,
 }
 
 /// What a run came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Run {
+pub(crate) struct Run {
     /// Bytes of input that are done with.
-    pub(super) consumed: usize,
+    pub(crate) consumed: usize,
     /// The command that goes on behind them.
-    pub(super) open: Option<Open>,
+    pub(crate) open: Option<Open>,
     /// Whether the next key is one that only an update can answer (an item that is won by being read).
-    pub(super) needs_update: bool,
+    pub(crate) needs_update: bool,
 }
 
 struct Batch<'i> {
@@ -297,7 +297,7 @@ fn tally(tally: &mut Tally, is_there: bool, is_live: bool) {
 
 /// Counts a read that was done by an update, which told those who watch.
 #[inline]
-pub(super) fn count(hand: &mut Hand, key: &[u8], is_there: bool, is_live: bool) {
+pub(crate) fn count(hand: &mut Hand, key: &[u8], is_there: bool, is_live: bool) {
     if hand.service.watchers.want(DETAIL) {
         hand.service.detail.note(key, Done::Get { hit: is_live });
     }
@@ -326,7 +326,7 @@ fn refuse(
 
 /// `VALUE key flags bytes [version]`, and the data.
 #[inline]
-pub(super) fn push_value(output: &mut Vec<u8>, key: &[u8], item: &Item<'_>, cas: bool) {
+pub(crate) fn push_value(output: &mut Vec<u8>, key: &[u8], item: &Item<'_>, cas: bool) {
     output.reserve(key.len() + item.data.len() + 64);
     output.extend_from_slice(b"VALUE ");
     output.extend_from_slice(key);
@@ -345,7 +345,7 @@ pub(super) fn push_value(output: &mut Vec<u8>, key: &[u8], item: &Item<'_>, cas:
 
 /// Answers the reads at the front of `input`: the rest of an `open` command, whose line need not be whole, and then whole
 /// lines, as long as they only read.
-pub(super) fn run(hand: &mut Hand, open: Option<Open>, input: &[u8], output: &mut Vec<u8>) -> Run {
+pub(crate) fn run(hand: &mut Hand, open: Option<Open>, input: &[u8], output: &mut Vec<u8>) -> Run {
     let mut batch = Batch::new();
     let mut run = Run {
         consumed: 0,
@@ -424,7 +424,7 @@ pub(super) fn run(hand: &mut Hand, open: Option<Open>, input: &[u8], output: &mu
 }
 
 /// Answers the packets at the front of `input` that only read and are whole.
-pub(super) fn packets(hand: &mut Hand, input: &[u8], output: &mut Vec<u8>) -> usize {
+pub(crate) fn packets(hand: &mut Hand, input: &[u8], output: &mut Vec<u8>) -> usize {
     let mut batch = Batch::new();
     let mut run = Run {
         consumed: 0,
@@ -452,7 +452,7 @@ pub(super) fn packets(hand: &mut Hand, input: &[u8], output: &mut Vec<u8>) -> us
 }
 
 /// Answers the keys of a `gat`, whose line is whole: each is one update.
-pub(super) fn touch(
+pub(crate) fn touch(
     hand: &mut Hand,
     open: Open,
     expires: u32,
@@ -500,7 +500,7 @@ pub(super) fn touch(
 
 /// Answers a `get` of one key.
 #[inline]
-pub(super) fn single(hand: &mut Hand, key: &[u8], cas: bool, output: &mut Vec<u8>) {
+pub(crate) fn single(hand: &mut Hand, key: &[u8], cas: bool, output: &mut Vec<u8>) {
     let ask = Ask {
         form: Form::Text { cas },
         end: 0,

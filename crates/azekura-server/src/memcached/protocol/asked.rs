@@ -3,8 +3,8 @@
 //! A command is its word, a packet the word of its operation. The key is escaped and cut. Nothing of the data is shown, so
 //! no password is. It judges nothing: what is no request has some words, too.
 
-use super::binary::{HEADER_LEN, Header};
-use super::text::Words;
+use crate::memcached::protocol::binary::{HEADER_LEN, Header};
+use crate::memcached::protocol::text::Words;
 
 /// First bytes from which a request can be told: those of the longest key and what stands before it, nearly.
 pub(crate) const FRONT_LEN: usize = 96;

@@ -18,20 +18,20 @@
 
 use memchr::memchr;
 
-use super::number::{int, loose, short, signed, unsigned};
+use crate::memcached::protocol::number::{int, loose, short, signed, unsigned};
 
 /// Most bytes of a key.
 pub const KEY_LEN_MAX: usize = 250;
 /// A line, but for one of keys to get, has no more bytes.
-pub(super) const LINE_LEN_MAX: usize = 2048;
+pub(crate) const LINE_LEN_MAX: usize = 2048;
 /// With its end it has no fewer, or nobody looks at what it says.
-pub(super) const LINE_LEN_MIN: usize = 4;
+pub(crate) const LINE_LEN_MIN: usize = 4;
 /// Longest data a line may announce.
 const DATA_LEN_MAX: usize = i32::MAX as usize - 2;
 
 /// The answer to a line that is not as it should be.
-pub(super) const BAD_FORMAT: &str = "CLIENT_ERROR bad command line format";
-pub(super) const BAD_EXPTIME: &str = "CLIENT_ERROR invalid exptime argument";
+pub(crate) const BAD_FORMAT: &str = "CLIENT_ERROR bad command line format";
+pub(crate) const BAD_EXPTIME: &str = "CLIENT_ERROR invalid exptime argument";
 
 /// How an item is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -214,7 +214,7 @@ pub enum Tool {
 
 /// Words between spaces.
 #[derive(Clone, Debug)]
-pub(super) struct Words<'i>(pub(super) &'i [u8]);
+pub(crate) struct Words<'i>(pub(crate) &'i [u8]);
 
 impl<'i> Iterator for Words<'i> {
     type Item = &'i [u8];
@@ -238,7 +238,7 @@ impl<'i> Iterator for Words<'i> {
 
 /// A line without its end, as memcached cuts it: one carriage return goes with the line feed, unless it is all there is.
 #[inline]
-pub(super) fn without_end(line: &[u8]) -> &[u8] {
+pub(crate) fn without_end(line: &[u8]) -> &[u8] {
     match line {
         [rest @ .., b'\r'] if !rest.is_empty() => rest,
         whole => whole,
@@ -374,7 +374,7 @@ fn parse_other<'i>(word: &[u8], rest: &'i [u8], line: &'i [u8]) -> Command<'i> {
 }
 
 /// Whether a line ends with the word of a client that wants no answer.
-pub(super) fn is_quiet(line: &[u8]) -> bool {
+pub(crate) fn is_quiet(line: &[u8]) -> bool {
     Words(line).last() == Some(b"noreply")
 }
 
@@ -386,7 +386,7 @@ fn words_after(rest: &[u8]) -> &[u8] {
 }
 
 /// Whether one of the keys is too long.
-pub(super) fn is_too_long(keys: &[u8]) -> bool {
+pub(crate) fn is_too_long(keys: &[u8]) -> bool {
     keys.len() > KEY_LEN_MAX && Words(keys).any(|key| key.len() > KEY_LEN_MAX)
 }
 
@@ -404,7 +404,7 @@ fn read(keys: &[u8], cas: bool) -> Command<'_> {
 
 /// The bytes of data that a word announces.
 #[inline]
-pub(super) fn data_len(word: &[u8]) -> Option<usize> {
+pub(crate) fn data_len(word: &[u8]) -> Option<usize> {
     usize::try_from(int(word)?)
         .ok()
         .filter(|len| *len <= DATA_LEN_MAX)

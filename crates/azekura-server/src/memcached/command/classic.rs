@@ -5,16 +5,17 @@
 
 use std::sync::atomic::Ordering;
 
-use super::execute::{self, Counted, Hand, New, Stored};
-use super::session::{answer, flush, push_line, push_outcome};
-use super::stats::Count;
-use super::text::{self, Command, Mode, Words};
-use super::walk::Walk;
-use super::{admin, detail, meta, number};
 use crate::item::Head;
+use crate::memcached::command::execute::{self, Counted, Hand, New, Stored};
+use crate::memcached::command::walk::Walk;
+use crate::memcached::operate::stats::Count;
+use crate::memcached::operate::{admin, detail};
+use crate::memcached::protocol::text::{self, Command, Mode, Words};
+use crate::memcached::protocol::{meta, number};
+use crate::memcached::session::{answer, flush, push_line, push_outcome};
 
 /// A command of one line that changes something, or a setting; what else there is, is not for here.
-pub(super) fn execute(hand: &mut Hand, command: &Command<'_>, output: &mut Vec<u8>) {
+pub(crate) fn execute(hand: &mut Hand, command: &Command<'_>, output: &mut Vec<u8>) {
     let (line, noreply) = match *command {
         Command::Delete { key, noreply } => {
             let removed = hand.remove(key, None, "delete");
@@ -87,7 +88,7 @@ fn memory_limit(hand: &Hand, megabytes: u64) -> &'static str {
 }
 
 /// `stats`; what it returns is still to be told.
-pub(super) fn stats(hand: &mut Hand, words: &[u8], output: &mut Vec<u8>) -> Option<Walk> {
+pub(crate) fn stats(hand: &mut Hand, words: &[u8], output: &mut Vec<u8>) -> Option<Walk> {
     let mut words = Words(words);
     let group = words.next().unwrap_or_default();
     match group {
@@ -123,7 +124,7 @@ pub(super) fn stats(hand: &mut Hand, words: &[u8], output: &mut Vec<u8>) -> Opti
 }
 
 /// Executes a line with its data, which is whole.
-pub(super) fn store(hand: &mut Hand, line: &[u8], data: &[u8], output: &mut Vec<u8>) {
+pub(crate) fn store(hand: &mut Hand, line: &[u8], data: &[u8], output: &mut Vec<u8>) {
     let is_ended = data.ends_with(b"\r\n");
     let data = data.get(..data.len().saturating_sub(2)).unwrap_or_default();
     match text::parse(line) {

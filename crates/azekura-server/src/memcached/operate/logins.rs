@@ -31,7 +31,7 @@ struct Failures {
 
 /// Failed logins of all addresses.
 #[derive(Debug, Default)]
-pub(super) struct Logins {
+pub(crate) struct Logins {
     known: Mutex<Known>,
     /// Logins that were refused since their address was blocked.
     blocked: AtomicU64,
@@ -59,7 +59,7 @@ pub(crate) fn network(ip: IpAddr) -> IpAddr {
 
 impl Logins {
     /// Whether logins from this address are refused at `now`.
-    pub(super) fn is_blocked(&self, ip: Option<IpAddr>, now: u32) -> bool {
+    pub(crate) fn is_blocked(&self, ip: Option<IpAddr>, now: u32) -> bool {
         let Some(ip) = ip.map(network) else {
             return false;
         };
@@ -71,13 +71,13 @@ impl Logins {
     }
 
     /// Logins that were refused since their address was blocked.
-    pub(super) fn blocked(&self) -> u64 {
+    pub(crate) fn blocked(&self) -> u64 {
         self.blocked.load(Ordering::Relaxed)
     }
 
     /// Notes a failure.
     #[cold]
-    pub(super) fn failed(&self, ip: Option<IpAddr>, user: &[u8], now: u32, is_blocked: bool) {
+    pub(crate) fn failed(&self, ip: Option<IpAddr>, user: &[u8], now: u32, is_blocked: bool) {
         if is_blocked {
             self.blocked.fetch_add(1, Ordering::Relaxed);
         }

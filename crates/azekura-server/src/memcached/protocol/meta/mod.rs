@@ -12,17 +12,17 @@
 
 mod execute;
 
-use super::number;
-use super::text::{BAD_FORMAT, KEY_LEN_MAX, Words};
 use crate::item::{Head, Item};
+use crate::memcached::protocol::number;
+use crate::memcached::protocol::text::{BAD_FORMAT, KEY_LEN_MAX, Words};
 
-pub(super) use execute::{SetLine, execute, refuse_too_large, set, set_line};
+pub(crate) use execute::{SetLine, execute, refuse_too_large, set, set_line};
 
 /// Most words of a line, with the command.
 const WORDS_MAX: usize = 20;
 /// Most bytes of an opaque word, with its letter.
 const OPAQUE_LEN_MAX: usize = 32;
-pub(super) const BAD_FLAG: &str = "CLIENT_ERROR invalid flag";
+pub(crate) const BAD_FLAG: &str = "CLIENT_ERROR invalid flag";
 const BAD_TOKEN: &str = "CLIENT_ERROR bad token in command line format";
 const BAD_KEY: &str = "CLIENT_ERROR error decoding key";
 const OPAQUE_TOO_LONG: &str = "CLIENT_ERROR opaque token too long";
@@ -37,11 +37,11 @@ pub struct Line<'i> {
 
 /// What is known of an item's last use before this one.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Seen {
+pub(crate) struct Seen {
     /// Whether it was read since it was stored.
-    pub(super) is_fetched: bool,
+    pub(crate) is_fetched: bool,
     /// How many seconds ago it was used.
-    pub(super) seconds: u32,
+    pub(crate) seconds: u32,
 }
 
 /// What the flags of a line say.
@@ -91,7 +91,7 @@ impl<'i> Line<'i> {
 
     /// The line of an `mg` that reads and nothing else, and is as it should be; `None`: look closer.
     #[inline]
-    pub(super) fn read_only(words: &'i [u8]) -> Option<Self> {
+    pub(crate) fn read_only(words: &'i [u8]) -> Option<Self> {
         let line = Self::cut(words).filter(|line| line.key.len() <= KEY_LEN_MAX)?;
         let mut letters = 0;
         for (index, word) in Words(line.flags).enumerate() {
@@ -209,7 +209,7 @@ impl<'i> Line<'i> {
 
     /// The answer of an `mg` that only reads.
     #[inline]
-    pub(super) fn answer_get(
+    pub(crate) fn answer_get(
         &self,
         key: &[u8],
         item: Option<&Item<'_>>,

@@ -25,10 +25,10 @@ use std::ops::ControlFlow;
 use azekura::engine::Bookmark;
 use azekura::error::{Error, Result};
 
-use super::execute::Hand;
-use super::number;
-use super::text::{BAD_FORMAT, Walked, Words};
 use crate::item::Item;
+use crate::memcached::command::execute::Hand;
+use crate::memcached::protocol::number;
+use crate::memcached::protocol::text::{BAD_FORMAT, Walked, Words};
 
 /// Records looked at in one piece.
 const PIECE: usize = 1024;
@@ -49,7 +49,7 @@ const SIZE_FINE: u64 = 1 << 20;
 
 /// A walk that is under way.
 #[derive(Debug)]
-pub(super) struct Walk {
+pub(crate) struct Walk {
     what: Walked,
     /// `None` at the start, and behind the last record.
     from: Option<Bookmark>,
@@ -68,7 +68,7 @@ pub(super) struct Walk {
 
 /// What a piece came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Piece {
+pub(crate) enum Piece {
     /// It goes on, after so many milliseconds.
     More(u64),
     /// It was the last.
@@ -91,12 +91,12 @@ impl Walk {
     }
 
     /// The walk of `stats sizes`.
-    pub(super) fn sizes() -> Self {
+    pub(crate) fn sizes() -> Self {
         Self::new(Walked::Sizes, u64::MAX)
     }
 
     /// The walk of a line `lru_crawler metadump` or `mgdump` that names these classes; the error is the answer.
-    pub(super) fn crawl(
+    pub(crate) fn crawl(
         what: Walked,
         classes: &[u8],
         bytes_per_second: u64,
@@ -109,7 +109,7 @@ impl Walk {
     }
 
     /// The walk of `stats cachedump` with these words; the error is the answer.
-    pub(super) fn cache_dump(
+    pub(crate) fn cache_dump(
         words: &[u8],
         bytes_per_second: u64,
     ) -> std::result::Result<Self, &'static str> {
@@ -133,7 +133,7 @@ impl Walk {
     }
 
     /// The walk a line `keys`, `dump` or `dump_key` asks for; the error is the answer.
-    pub(super) fn parse(
+    pub(crate) fn parse(
         what: Walked,
         words: &[u8],
         bytes_per_second: u64,
@@ -172,12 +172,12 @@ impl Walk {
     }
 
     /// Bytes it holds, nearly.
-    pub(super) fn held(&self) -> usize {
+    pub(crate) fn held(&self) -> usize {
         self.sizes.len() * 4 * size_of::<u64>()
     }
 
     /// Tells the next piece.
-    pub(super) fn tell(&mut self, hand: &mut Hand, output: &mut Vec<u8>) -> Result<Piece> {
+    pub(crate) fn tell(&mut self, hand: &mut Hand, output: &mut Vec<u8>) -> Result<Piece> {
         // A tenth of a second's worth, so that the rate is even.
         let room = match self.bytes_per_second {
             0 => hand.service.settings.output_max,
@@ -264,7 +264,7 @@ impl Walk {
 
 /// Whether a list of classes has the one that items are of; the error is the answer. `hash`: whether that may be said
 /// instead, for the order of the table.
-pub(super) fn has_class(classes: &[u8], hash: bool) -> std::result::Result<bool, &'static str> {
+pub(crate) fn has_class(classes: &[u8], hash: bool) -> std::result::Result<bool, &'static str> {
     if classes == b"all" || (hash && classes == b"hash") {
         return Ok(true);
     }
@@ -279,7 +279,7 @@ pub(super) fn has_class(classes: &[u8], hash: bool) -> std::result::Result<bool,
 }
 
 /// Bytes of an item, with its key.
-pub(super) fn size_of_item(key: &[u8], item: &Item<'_>) -> u64 {
+pub(crate) fn size_of_item(key: &[u8], item: &Item<'_>) -> u64 {
     (key.len() + item.head.len() + item.data.len()) as u64
 }
 

@@ -13,8 +13,8 @@ use std::sync::{Mutex, PoisonError};
 use azekura::engine::{Bookmark, Edit};
 use azekura::error::Result;
 
-use super::service::Service;
 use crate::item::Item;
+use crate::memcached::service::Service;
 
 /// What a call of [`Service::sweep`] did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,7 +34,7 @@ const HURRIED: u8 = 2;
 
 /// The sweep as a whole: what it is told, and what it has done.
 #[derive(Debug, Default)]
-pub(super) struct Sweeps {
+pub(crate) struct Sweeps {
     is_off: AtomicBool,
     /// Whether a round without a pause was asked for.
     hurry: AtomicU8,
@@ -45,12 +45,12 @@ pub(super) struct Sweeps {
 }
 
 impl Sweeps {
-    pub(super) fn is_on(&self) -> bool {
+    pub(crate) fn is_on(&self) -> bool {
         !self.is_off.load(Ordering::Relaxed)
     }
 
     /// Lets it go on or rest; whether that is new.
-    pub(super) fn switch(&self, on: bool) -> bool {
+    pub(crate) fn switch(&self, on: bool) -> bool {
         if !on {
             self.hurry.store(CALM, Ordering::Relaxed);
         }
@@ -58,7 +58,7 @@ impl Sweeps {
     }
 
     /// Asks for a round from the first record to the last, without a pause; not if one is under way.
-    pub(super) fn hurry(&self) -> bool {
+    pub(crate) fn hurry(&self) -> bool {
         let (old, new) = (Ordering::Relaxed, Ordering::Relaxed);
         self.hurry.compare_exchange(CALM, ASKED, old, new).is_ok()
     }
@@ -68,14 +68,14 @@ impl Sweeps {
     }
 
     /// Counts from nothing.
-    pub(super) fn reset(&self) {
+    pub(crate) fn reset(&self) {
         for count in [&self.rounds, &self.looked, &self.removed] {
             count.store(0, Ordering::Relaxed);
         }
     }
 
     /// Tells the figures, by memcached's words.
-    pub(super) fn tell(&self, tell: &mut dyn FnMut(&str, u64)) {
+    pub(crate) fn tell(&self, tell: &mut dyn FnMut(&str, u64)) {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         if self.is_on() {
             tell("lru_crawler_running", self.is_hurried().into());
