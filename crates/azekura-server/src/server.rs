@@ -318,7 +318,7 @@ impl Server {
                     .service
                     .sweep_on(SWEEP, &|| !self.control.is_stopping());
                 if let Err(error) = swept {
-                    self.service.trouble().note(&error);
+                    self.service.errors().note(&error);
                 }
             }
             self.rest(from, TICK);

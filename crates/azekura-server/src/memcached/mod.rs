@@ -16,24 +16,29 @@
 //! Nothing here blocks, but for what the engine does. A value is copied twice: from the input into the record, and from
 //! the record into the output.
 
+mod clock;
 pub(crate) mod command;
 pub mod datagram;
 pub(crate) mod operate;
+mod passwords;
 mod protocol;
 mod service;
 mod session;
 
+pub(crate) use clock::system_time;
 pub(crate) use command::gets::likely_key;
 pub use command::sweep::Swept;
-pub(crate) use operate::admin::figures_of;
-pub use operate::guests::{Guest, Place};
+pub use operate::client_info::ClientInfo;
+pub(crate) use operate::client_info::CloseReason;
+pub use operate::clients::ClientEntry;
+pub use operate::counters::Counters;
+pub use operate::errors::ErrorCounters;
 pub use operate::latency;
 pub(crate) use operate::logins::network;
-pub use operate::stats::Stats;
-pub use operate::trouble::Trouble;
-pub(crate) use operate::watchers::{Reason, Watchers};
-pub(crate) use protocol::asked::{Asked, FRONT_LEN};
+pub(crate) use operate::stats::figures_of;
+pub(crate) use operate::watchers::Watchers;
+pub use passwords::Passwords;
+pub(crate) use protocol::describe::{Asked, FRONT_LEN};
 pub use protocol::{binary, meta, text};
-pub(crate) use service::system_time;
-pub use service::{Outside, Passwords, Service, Settings};
+pub use service::{Outside, Service, Settings};
 pub use session::{Next, Served, Session, Transport};

@@ -9,18 +9,20 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use azekura::engine::{Durability, Engine};
 use azekura::error::Result;
 
-use crate::memcached::command::sweep::Sweeps;
-use crate::memcached::operate::detail::Detail;
-use crate::memcached::operate::guests::Guests;
+use super::clock::system_time;
+use super::passwords::Passwords;
+use crate::memcached::command::sweep::{Sweeps, Swept};
+use crate::memcached::operate::client_info::ClientInfo;
+use crate::memcached::operate::clients::{ClientEntry, Clients, State};
+use crate::memcached::operate::counters::Counters;
+use crate::memcached::operate::errors::ErrorCounters;
+use crate::memcached::operate::key_stats::KeyStats;
 use crate::memcached::operate::latency::Latency;
 use crate::memcached::operate::logins::Logins;
-use crate::memcached::operate::stats::Stats;
-use crate::memcached::operate::trouble::Trouble;
 use crate::memcached::operate::watchers::Watchers;
 
 /// How a service behaves. The defaults are memcached's.
@@ -84,66 +86,13 @@ pub trait Outside: Send + Sync {
     }
 }
 
-/// Who may use the server: users and their passwords.
-#[derive(Clone, Default)]
-pub struct Passwords(Vec<(Vec<u8>, Vec<u8>)>);
-
-impl Passwords {
-    /// The table of a text: a line for each user, `name:password`. Empty lines are passed over. The error is what is wrong: a
-    /// line, counted from 1, without a colon, without a name or a password, or of a user who has one already; or no line at all.
-    pub fn parse(text: &[u8]) -> std::result::Result<Self, String> {
-        let mut table: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
-        for (index, line) in text.split(|byte| *byte == b'\n').enumerate() {
-            let line = line.strip_suffix(b"\r").unwrap_or(line);
-            if line.is_empty() {
-                continue;
-            }
-            let mut parts = line.splitn(2, |byte| *byte == b':');
-            match (parts.next(), parts.next()) {
-                (Some(user), Some(password)) if !user.is_empty() && !password.is_empty() => {
-                    if table.iter().any(|(known, _)| known == user) {
-                        return Err(format!("line {}, of a user who has one", index + 1));
-                    }
-                    table.push((user.to_vec(), password.to_vec()));
-                }
-                _ => return Err(format!("line {}", index + 1)),
-            }
-        }
-        if table.is_empty() {
-            return Err("no user".to_owned());
-        }
-        Ok(Self(table))
-    }
-
-    /// Whether the user has this password. The time it takes tells the table's size and lengths, no contents.
-    pub fn admits(&self, user: &[u8], password: &[u8]) -> bool {
-        let mut admitted = false;
-        for (known, secret) in &self.0 {
-            admitted |= equal(known, user) & equal(secret, password);
-        }
-        admitted
-    }
-}
-
-/// Compares in a time that does not depend on where two texts of one length differ.
-fn equal(a: &[u8], b: &[u8]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
-}
-
-impl std::fmt::Debug for Passwords {
-    /// Tells how many there are, and nothing else.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Passwords({} users)", self.0.len())
-    }
-}
-
 /// What all connections share. See the module's text.
 pub struct Service {
     pub(in crate::memcached) engine: Arc<dyn Engine>,
     pub(in crate::memcached) settings: Settings,
-    pub(in crate::memcached) stats: Stats,
+    pub(in crate::memcached) counters: Counters,
     pub(in crate::memcached) latency: Latency,
-    pub(in crate::memcached) trouble: Trouble,
+    pub(in crate::memcached) errors: ErrorCounters,
     item_size_max: AtomicU64,
     /// Seconds since 1970.
     now: AtomicU32,
@@ -158,13 +107,13 @@ pub struct Service {
     is_displaced: AtomicBool,
     outside: OnceLock<Box<dyn Outside>>,
     pub(in crate::memcached) verbosity: AtomicU32,
-    pub(in crate::memcached) detail: Detail,
+    pub(in crate::memcached) key_stats: KeyStats,
     /// The removal of what is over.
     pub(in crate::memcached) sweeps: Sweeps,
     /// Failed logins.
     pub(in crate::memcached) logins: Logins,
     /// Who is connected.
-    pub(in crate::memcached) guests: Guests,
+    pub(in crate::memcached) clients: Arc<Clients>,
     /// Who is told what is done.
     pub(crate) watchers: Arc<Watchers>,
 }
@@ -185,9 +134,9 @@ impl Service {
             engine,
             item_size_max: AtomicU64::new(settings.item_size_max),
             settings,
-            stats: Stats::default(),
+            counters: Counters::default(),
             latency: Latency::default(),
-            trouble: Trouble::default(),
+            errors: ErrorCounters::default(),
             now: AtomicU32::new(now),
             started: now,
             versions: AtomicU64::new(u64::from(now) << 24 | 1),
@@ -197,10 +146,10 @@ impl Service {
             is_displaced: AtomicBool::new(false),
             outside: OnceLock::new(),
             verbosity: AtomicU32::new(0),
-            detail: Detail::default(),
+            key_stats: KeyStats::default(),
             sweeps: Sweeps::default(),
             logins: Logins::default(),
-            guests: Guests::default(),
+            clients: Arc::default(),
             watchers: Arc::default(),
         }
     }
@@ -211,8 +160,8 @@ impl Service {
     }
 
     /// The figures.
-    pub fn stats(&self) -> &Stats {
-        &self.stats
+    pub fn counters(&self) -> &Counters {
+        &self.counters
     }
 
     /// Seconds since the start.
@@ -223,6 +172,20 @@ impl Service {
     /// How long requests took.
     pub fn latency(&self) -> &Latency {
         &self.latency
+    }
+
+    /// Shows a listener in `stats conns`, as long as what is returned is held.
+    pub fn listener(&self, info: ClientInfo) -> ClientEntry {
+        self.entry(info, State::Listening)
+    }
+
+    /// Shows a client there.
+    pub(super) fn client(&self, info: ClientInfo) -> ClientEntry {
+        self.entry(info, State::Read)
+    }
+
+    fn entry(&self, info: ClientInfo, state: State) -> ClientEntry {
+        ClientEntry::new(&self.clients, &self.watchers, info, state, self.now())
     }
 
     /// The figures that only the owner of the sockets knows, as `stats` shows them.
@@ -238,8 +201,8 @@ impl Service {
     }
 
     /// What went wrong.
-    pub fn trouble(&self) -> &Trouble {
-        &self.trouble
+    pub fn errors(&self) -> &ErrorCounters {
+        &self.errors
     }
 
     /// Looks at the system's time, and does what was to be done by now (a delayed `flush_all`).
@@ -261,7 +224,7 @@ impl Service {
         {
             return self
                 .clear_or_later(at)
-                .inspect_err(|error| self.trouble.note(error));
+                .inspect_err(|error| self.errors.note(error));
         }
         Ok(())
     }
@@ -288,7 +251,7 @@ impl Service {
     /// Makes what was acknowledged before survive loss of power, if the engine has a file; shared with all who wait.
     pub fn sync(&self) -> Result<()> {
         match self.engine.as_persistent() {
-            Some(file) => self.trouble.seen(file.sync(Durability::Power)),
+            Some(file) => self.errors.seen(file.sync(Durability::Power)),
             None => Ok(()),
         }
     }
@@ -372,6 +335,43 @@ impl Service {
         self.clear_or_later(before)
     }
 
+    /// Sweeps as [`sweep`](Self::sweep) does, again and again while more than a quarter of what was looked at was over or
+    /// somebody asked for a round, and `goes_on`. Not at all while it is switched off.
+    pub fn sweep_on(&self, records: u64, goes_on: &dyn Fn() -> bool) -> Result<Swept> {
+        let mut all = Swept::default();
+        loop {
+            if !self.sweeps.is_on() {
+                return Ok(all);
+            }
+            let swept = self.sweep(records)?;
+            all.looked += swept.looked;
+            all.removed += swept.removed;
+            all.is_round |= swept.is_round;
+            let is_calm = swept.removed * 4 <= swept.looked && !self.sweeps.is_hurried();
+            if is_calm || !goes_on() {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// Items removed since their time was over.
+    pub fn swept(&self) -> u64 {
+        self.sweeps.removed()
+    }
+
+    /// Whether an operator asked for a round of the sweep, and it has not ended.
+    pub fn is_sweep_asked(&self) -> bool {
+        self.sweeps.is_hurried()
+    }
+
+    /// Looks at no more than `records` records and removes the items that have expired. Calls of several threads wait for
+    /// one another. Costs a read of each record. Errors: those of the engine; the next call resumes after what was looked
+    /// at, or where this one did if that is not known.
+    pub fn sweep(&self, records: u64) -> Result<Swept> {
+        self.sweeps
+            .sweep(&*self.engine, self.now(), records, &self.errors)
+    }
+
     /// The second at which an item of this time to live is over, as memcached reads it: 0 never, up to 30 days from now,
     /// beyond that since 1970, and below 0 at once.
     #[inline]
@@ -386,35 +386,9 @@ impl Service {
     }
 }
 
-/// What time the system says it is, in seconds since 1970.
-pub(crate) fn system_time() -> u32 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(1, |since| {
-        u32::try_from(since.as_secs()).unwrap_or(u32::MAX)
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_table_of_passwords_admits_its_users_and_nobody_else() {
-        let table = Passwords::parse(b"anna:a:b\r\n\nbert:c d\n").unwrap();
-        assert!(table.admits(b"anna", b"a:b") && table.admits(b"bert", b"c d"));
-        assert!(
-            !table.admits(b"anna", b"a")
-                && !table.admits(b"", b"")
-                && !table.admits(b"bert", b"a:b")
-        );
-        let refused = |text: &[u8]| Passwords::parse(text).unwrap_err();
-        assert_eq!(refused(b"anna:a\nbert\n"), "line 2");
-        assert_eq!(refused(b":a\n"), "line 1");
-        assert_eq!(refused(b"anna:\n"), "line 1");
-        assert_eq!(refused(b"a:b\n\na:c\n"), "line 3, of a user who has one");
-        assert_eq!(refused(b"\n"), "no user");
-        assert_eq!(format!("{table:?}"), "Passwords(2 users)");
-    }
 
     #[test]
     fn times_to_live_are_read_as_memcached_reads_them() {

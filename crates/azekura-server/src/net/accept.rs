@@ -16,7 +16,7 @@ use rustix::net::{
     send,
 };
 
-use crate::memcached::{Guest, Place, Service, Session, Transport};
+use crate::memcached::{ClientEntry, ClientInfo, Service, Session, Transport};
 
 use super::control::{Control, Counted};
 use super::listen::{Kind, Listener};
@@ -53,9 +53,9 @@ pub(super) fn accept(
         let data = EventData::new_u64(index as u64);
         epoll::add(&epoll, &listener.socket, data, EventFlags::IN).map_err(describe)?;
     }
-    let _shown: Vec<Guest> = listeners
+    let _shown: Vec<ClientEntry> = listeners
         .iter()
-        .map(|listener| Guest::listener(service, listens(&listener.socket)))
+        .map(|listener| service.listener(listens(&listener.socket)))
         .collect();
     let mut events: Vec<epoll::Event> = Vec::with_capacity(64);
     let mut turn = 0;
@@ -131,22 +131,22 @@ fn admit(
 }
 
 /// Where a listener is, for `stats conns`.
-fn listens(socket: &OwnedFd) -> Place {
-    Place {
+fn listens(socket: &OwnedFd) -> ClientInfo {
+    ClientInfo {
         number: socket.as_raw_fd(),
         address: getsockname(socket).map_or(String::new(), |at| named(&at)),
-        ..Place::default()
+        ..ClientInfo::default()
     }
 }
 
 /// Where a client is, and where it came.
-fn arrives(socket: &OwnedFd) -> Place {
+fn arrives(socket: &OwnedFd) -> ClientInfo {
     let peer = getpeername(socket).ok().flatten();
     let ip = peer.as_ref().and_then(|at| {
         let at = SocketAddr::try_from(at.clone()).ok()?;
         Some(at.ip())
     });
-    Place {
+    ClientInfo {
         listener: listens(socket).address,
         address: peer.map_or(String::new(), |at| named(&at)),
         ip,

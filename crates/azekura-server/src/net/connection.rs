@@ -17,7 +17,7 @@ use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 use crate::memcached::latency::Did;
-use crate::memcached::{FRONT_LEN, Next, Reason, Served, Session};
+use crate::memcached::{CloseReason, FRONT_LEN, Next, Served, Session};
 
 use super::meter::{Meter, Turned};
 use super::stream::Stream;
@@ -508,7 +508,7 @@ impl Connection {
 
     /// The socket failed: it is not that the client went.
     fn failed(&mut self) -> Gone {
-        self.session.goes(Reason::Error);
+        self.session.goes(CloseReason::Error);
         Gone
     }
 
@@ -531,7 +531,7 @@ impl Connection {
     }
 
     /// Says why it is dropped.
-    pub(super) fn goes(&mut self, reason: Reason) {
+    pub(super) fn goes(&mut self, reason: CloseReason) {
         self.session.goes(reason);
     }
 

@@ -47,7 +47,7 @@ pub(super) struct Figures {
 impl Figures {
     /// The figures of now. `data` is the folder of the file, if there is one.
     pub(super) fn gather(service: &Service, control: &Control, data: Option<&Path>) -> Self {
-        let counted = |name| service.stats().figure(name).unwrap_or(0);
+        let counted = |name| service.counters().figure(name).unwrap_or(0);
         let (mut evicted, mut expired, mut certificate_s) = (0, 0, None);
         service.owner_figures(&mut |name, value| match name {
             "evictions" => evicted = value.parse().unwrap_or(0),
@@ -71,7 +71,7 @@ impl Figures {
             received_bytes: counted("bytes_read"),
             sent_bytes: counted("bytes_written"),
             stored: counted("total_items"),
-            errors: service.trouble().counts().collect(),
+            errors: service.errors().counts().collect(),
             resident_bytes: resident_bytes(),
             cpu_seconds: cpu_seconds(),
             free_bytes: data.and_then(free_bytes),

@@ -38,12 +38,12 @@ pub(super) struct Unfit {
 impl Health {
     /// Looks at what happened since the last look; to be called about once a second.
     pub(super) fn look(&self, service: &Service) {
-        let trouble = service.trouble();
+        let trouble = service.errors();
         let since =
             |seen: &AtomicU64, now: u64| now.wrapping_sub(seen.swap(now, Ordering::Relaxed));
         let refused = since(&self.refused, trouble.count(Kind::Full));
         let failed = since(&self.failed, trouble.count(Kind::Io));
-        let stored = service.stats().figure("total_items").unwrap_or(0);
+        let stored = service.counters().figure("total_items").unwrap_or(0);
         let stored = since(&self.stored, stored);
         if refused > 0 {
             self.is_full.store(true, Ordering::Relaxed);
@@ -69,7 +69,7 @@ impl Health {
     /// Whether requests should come.
     pub(super) fn verdict(&self, service: &Service, control: &Control) -> Result<(), Unfit> {
         let unfit = |word, more: String| Err(Unfit { word, more });
-        let trouble = service.trouble();
+        let trouble = service.errors();
         if control.is_stopping() {
             return unfit("draining", "the server was told to end".into());
         }
@@ -115,7 +115,7 @@ mod tests {
         let control = Control::new(Config::default().limits).unwrap();
         let health = Health::default();
         for _ in 0..2 {
-            service.trouble().note(&Error::new(Kind::Full, "no room"));
+            service.errors().note(&Error::new(Kind::Full, "no room"));
             for _ in 0..QUIET {
                 health.look(&service);
                 let unfit = health.verdict(&service, &control).unwrap_err();

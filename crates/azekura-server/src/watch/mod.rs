@@ -243,7 +243,7 @@ mod tests {
         assert_eq!(output, b"OK\r\n");
         for count in 1..4 {
             assert!(service.set_time(110).is_err());
-            assert_eq!(service.trouble().count(Kind::Full), count);
+            assert_eq!(service.errors().count(Kind::Full), count);
         }
         output.clear();
         session.serve(b"flush_all\r\n", &mut output);

@@ -32,8 +32,8 @@ fn who_has_no_password_is_refused_until_he_has() {
         let answer = Client::new(&service).send(sent, piece);
         assert_eq!(String::from_utf8_lossy(&answer), expected);
     }
-    assert_eq!(service.stats().figure("auth_cmds"), Some(6));
-    assert_eq!(service.stats().figure("auth_errors"), Some(3));
+    assert_eq!(service.counters().figure("auth_cmds"), Some(6));
+    assert_eq!(service.counters().figure("auth_errors"), Some(3));
     // No data is that long, so what follows is a line.
     let answer = Client::new(&service).send(b"set a 0 0 18446744073709551615\r\nmn\r\n", 99);
     assert_eq!(answer, b"CLIENT_ERROR unauthenticated\r\n".repeat(2));

@@ -44,7 +44,7 @@ fn figures_count_what_was_done() {
     }
     assert!(text.ends_with("END\r\n"));
     assert_eq!(client.send(b"stats reset\r\n", 99), b"RESET\r\n");
-    assert_eq!(service.stats().figure("cmd_set"), Some(0));
+    assert_eq!(service.counters().figure("cmd_set"), Some(0));
     let engine = String::from_utf8(client.send(b"stats engine\r\n", 99)).unwrap();
     assert!(
         engine.starts_with("STAT engine tiny\r\nSTAT survives nothing\r\n"),
@@ -118,7 +118,7 @@ fn every_figure_of_commands_moves_when_what_it_counts_happens() {
         (&large, &["store_too_large"]),
         ("version\r\n", &["bytes_read", "bytes_written"]),
     ] {
-        let figures = |name: &&str| service.stats().figure(name).expect(name);
+        let figures = |name: &&str| service.counters().figure(name).expect(name);
         let was: Vec<u64> = moved.iter().map(figures).collect();
         client.send(request.as_bytes(), 99_999);
         for (name, was) in moved.iter().zip(was) {
@@ -133,17 +133,17 @@ fn every_figure_of_commands_moves_when_what_it_counts_happens() {
     let cas = format!("cas a 0 0 1 {}\r\n2\r\n", version.unwrap());
     let stored = client.send(cas.as_bytes(), 99);
     assert_eq!(stored, b"STORED\r\n");
-    assert_eq!(service.stats().figure("cas_hits"), Some(1));
+    assert_eq!(service.counters().figure("cas_hits"), Some(1));
     // What finds no room, and an answer that is longer than the output may be.
     let data = "x".repeat(100_000);
     for n in 0..100 {
         let set = format!("set k{n} 0 0 100000\r\n{data}\r\n");
         client.send(set.as_bytes(), 1 << 20);
     }
-    assert!(service.stats().figure("store_no_memory") > Some(0));
-    let before = service.stats().figure("conn_yields");
+    assert!(service.counters().figure("store_no_memory") > Some(0));
+    let before = service.counters().figure("conn_yields");
     client.send("get k0\r\n".repeat(50).as_bytes(), 1 << 20);
-    assert!(service.stats().figure("conn_yields") > before);
+    assert!(service.counters().figure("conn_yields") > before);
 }
 
 struct Owner(std::sync::mpsc::Sender<bool>);

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use azekura::record::memory::tiny::TinyDb;
-use azekura_server::memcached::{Guest, Outside, Place, Session, Settings, Transport};
+use azekura_server::memcached::{ClientInfo, Outside, Session, Settings, Transport};
 
 use crate::wire::{Client, NOW, is_like, over, plays, plays_with, service};
 
@@ -251,21 +251,18 @@ fn sizes_are_told_in_steps_and_in_pieces_as_there_is_room() {
 #[test]
 fn who_is_connected_is_told_with_what_he_does() {
     let service = service(Settings::default());
-    let place = |number| Place {
+    let place = |number| ClientInfo {
         number,
         address: format!("tcp:192.0.2.1:{number}"),
         listener: "tcp:192.0.2.9:11211".into(),
         ip: None,
     };
     let of = |number| Session::new(Arc::clone(&service), Transport::Tcp).from(place(number));
-    let listener = Guest::listener(
-        &service,
-        Place {
-            number: 3,
-            address: "tcp:192.0.2.9:11211".into(),
-            ..Place::default()
-        },
-    );
+    let listener = service.listener(ClientInfo {
+        number: 3,
+        address: "tcp:192.0.2.9:11211".into(),
+        ..ClientInfo::default()
+    });
     let (mut idle, mut busy, gone) = (of(7), of(8), of(9));
     idle.serve(b"get a\r\n", &mut Vec::new());
     service.set_time(NOW + 5).unwrap();

@@ -7,9 +7,9 @@
 use memchr::memchr;
 
 use crate::item::Item;
-use crate::memcached::command::execute::{Hand, no_item};
-use crate::memcached::operate::detail::Done;
-use crate::memcached::operate::stats::{Count, Tally};
+use crate::memcached::command::executor::{Executor, no_item};
+use crate::memcached::operate::counters::{Count, Tally};
+use crate::memcached::operate::key_stats::Done;
 use crate::memcached::operate::watchers::{DETAIL, FETCHERS, Sight};
 use crate::memcached::protocol::binary::{self, Header};
 use crate::memcached::protocol::meta;
@@ -122,8 +122,8 @@ impl<'i> Batch<'i> {
     }
 
     /// Answers; `run` moves on by what was answered.
-    fn answer(&mut self, hand: &mut Hand, output: &mut Vec<u8>, run: &mut Run) -> Flow {
-        let limit = hand.service.settings.output_max;
+    fn answer(&mut self, executor: &mut Executor, output: &mut Vec<u8>, run: &mut Run) -> Flow {
+        let limit = executor.service.settings.output_max;
         let count = std::mem::take(&mut self.count);
         let (keys, asks) = (&self.keys, &self.asks);
         let mut done = 0;
@@ -136,7 +136,7 @@ impl<'i> Batch<'i> {
             };
             let mut answered = 0;
             let mut damaged = None;
-            let (service, mut teller) = Teller::of(hand);
+            let (service, mut teller) = Teller::of(executor);
             let is_refused = &mut self.is_refused;
             let mut visit = |index: usize, value: Option<&[u8]>| {
                 let (Some(key), Some(ask)) = (keys.get(index), asks.get(index)) else {
@@ -157,7 +157,7 @@ impl<'i> Batch<'i> {
                 _ => service.engine.read_many(keys, &mut visit),
             };
             if let (Some(error), Some(ask)) = (damaged.or(read.err()), asks.get(answered)) {
-                refuse(hand, ask, &error, &mut self.is_refused, output);
+                refuse(executor, ask, &error, &mut self.is_refused, output);
                 answered += 1;
             }
             // An engine that began elsewhere is asked for the first of them alone.
@@ -194,7 +194,7 @@ enum Told {
     NoItem,
 }
 
-/// What of a hand tells what is found, while the engine is asked through the rest of it: a reference of its own to what all
+/// What of a executor tells what is found, while the engine is asked through the rest of it: a reference of its own to what all
 /// connections share would be counted there, at each read of each thread.
 struct Teller<'h> {
     tally: &'h mut Tally,
@@ -205,13 +205,13 @@ struct Teller<'h> {
 
 impl<'h> Teller<'h> {
     #[inline]
-    fn of(hand: &'h mut Hand) -> (&'h Service, Self) {
-        let service = &*hand.service;
+    fn of(executor: &'h mut Executor) -> (&'h Service, Self) {
+        let service = &*executor.service;
         let teller = Self {
-            tally: &mut hand.tally,
+            tally: &mut executor.tally,
             service,
-            number: hand.number,
-            now: hand.now,
+            number: executor.number,
+            now: executor.now,
         };
         (service, teller)
     }
@@ -268,56 +268,34 @@ impl<'h> Teller<'h> {
         if self.service.watchers.want(DETAIL | FETCHERS) {
             self.note(key, item, is_live);
         }
-        tally(self.tally, item.is_some(), is_live);
+        self.tally.read(item.is_some(), is_live);
     }
 
     /// Tells those who want to know.
     #[cold]
     fn note(&self, key: &[u8], item: Option<&Item<'_>>, is_live: bool) {
         if self.service.watchers.want(DETAIL) {
-            self.service.detail.note(key, Done::Get { hit: is_live });
+            self.service.key_stats.note(key, Done::Get { hit: is_live });
         }
         let sight = Sight::of(item.map(|item| item.data.len()), is_live);
         self.service.watchers.saw(key, sight, self.number);
     }
 }
 
-#[inline]
-fn tally(tally: &mut Tally, is_there: bool, is_live: bool) {
-    tally.one(Count::CmdGet);
-    if is_live {
-        tally.one(Count::GetHits);
-    } else {
-        tally.one(Count::GetMisses);
-        if is_there {
-            tally.one(Count::GetExpired);
-        }
-    }
-}
-
-/// Counts a read that was done by an update, which told those who watch.
-#[inline]
-pub(crate) fn count(hand: &mut Hand, key: &[u8], is_there: bool, is_live: bool) {
-    if hand.service.watchers.want(DETAIL) {
-        hand.service.detail.note(key, Done::Get { hit: is_live });
-    }
-    tally(&mut hand.tally, is_there, is_live);
-}
-
 /// Answers one key, and so its command, with an error.
 #[cold]
 fn refuse(
-    hand: &mut Hand,
+    executor: &mut Executor,
     ask: &Ask<'_>,
     error: &azekura::Error,
     is_refused: &mut bool,
     output: &mut Vec<u8>,
 ) {
     if let Form::Binary(header) = &ask.form {
-        return binary::fail(hand, header, error, output);
+        return super::binary::fail(executor, header, error, output);
     }
     if !*is_refused {
-        let line = hand.error_line(error);
+        let line = executor.error_line(error);
         output.extend_from_slice(line.as_bytes());
         output.extend_from_slice(b"\r\n");
     }
@@ -345,7 +323,15 @@ pub(crate) fn push_value(output: &mut Vec<u8>, key: &[u8], item: &Item<'_>, cas:
 
 /// Answers the reads at the front of `input`: the rest of an `open` command, whose line need not be whole, and then whole
 /// lines, as long as they only read.
-pub(crate) fn run(hand: &mut Hand, open: Option<Open>, input: &[u8], output: &mut Vec<u8>) -> Run {
+///
+/// `first`: the first command, and where its line ends, if that was parsed already.
+pub(crate) fn run<'i>(
+    executor: &mut Executor,
+    open: Option<Open>,
+    mut first: Option<(Command<'i>, usize)>,
+    input: &'i [u8],
+    output: &mut Vec<u8>,
+) -> Run {
     let mut batch = Batch::new();
     let mut run = Run {
         consumed: 0,
@@ -355,26 +341,22 @@ pub(crate) fn run(hand: &mut Hand, open: Option<Open>, input: &[u8], output: &mu
     let mut at = 0;
     if let Some(open) = open {
         batch.is_refused = open.is_refused;
-        let (is_over, end) = rest_of_command(hand, open, input, &mut batch, output, &mut run);
+        let (is_over, end) = rest_of_command(executor, open, input, &mut batch, output, &mut run);
         if !is_over {
             return run;
         }
         at = end;
     }
-    while let Some(rest) = input.get(at..)
-        && let Some(len) = memchr(b'\n', rest)
-    {
-        let line = text::without_end(rest.get(..len).unwrap_or_default());
-        let end = at + len + 1;
-        match text::parse(line) {
+    while let Some((command, end)) = first.take().or_else(|| next_line(input, at)) {
+        match command {
             Command::Read {
                 keys,
                 cas,
                 exptime: None,
             } => {
-                // The keys stand at the end of the line.
-                let start = at + line.len() - keys.len();
                 let mut words = Words(keys);
+                // The keys stand at the end of the line.
+                let start = end_of_words(input, end) - keys.len();
                 while let Some(key) = words.next() {
                     let ask = Ask {
                         form: Form::Text { cas },
@@ -387,7 +369,8 @@ pub(crate) fn run(hand: &mut Hand, open: Option<Open>, input: &[u8], output: &mu
                         (ask.is_last, ask.end) = (true, end);
                     }
                     if batch.count == BATCH
-                        && let Flow::Stop { needs_update } = batch.answer(hand, output, &mut run)
+                        && let Flow::Stop { needs_update } =
+                            batch.answer(executor, output, &mut run)
                     {
                         run.needs_update = needs_update;
                         return run;
@@ -405,7 +388,7 @@ pub(crate) fn run(hand: &mut Hand, open: Option<Open>, input: &[u8], output: &mu
                 };
                 batch.push(line.key, ask);
                 if batch.count == BATCH
-                    && let Flow::Stop { needs_update } = batch.answer(hand, output, &mut run)
+                    && let Flow::Stop { needs_update } = batch.answer(executor, output, &mut run)
                 {
                     run.needs_update = needs_update;
                     return run;
@@ -416,15 +399,31 @@ pub(crate) fn run(hand: &mut Hand, open: Option<Open>, input: &[u8], output: &mu
         at = end;
     }
     if batch.count > 0
-        && let Flow::Stop { needs_update } = batch.answer(hand, output, &mut run)
+        && let Flow::Stop { needs_update } = batch.answer(executor, output, &mut run)
     {
         run.needs_update = needs_update;
     }
     run
 }
 
+/// The command of the line that begins at `at`, and where that ends; `None`: it is not whole.
+#[inline]
+fn next_line(input: &[u8], at: usize) -> Option<(Command<'_>, usize)> {
+    let rest = input.get(at..)?;
+    let len = memchr(b'\n', rest)?;
+    let line = text::without_end(rest.get(..len)?);
+    Some((text::parse(line), at + len + 1))
+}
+
+/// Where the words end of a line that ends at `end`.
+#[inline]
+fn end_of_words(input: &[u8], end: usize) -> usize {
+    let line = input.get(..end - 1).unwrap_or_default();
+    text::without_end(line).len()
+}
+
 /// Answers the packets at the front of `input` that only read and are whole.
-pub(crate) fn packets(hand: &mut Hand, input: &[u8], output: &mut Vec<u8>) -> usize {
+pub(crate) fn packets(executor: &mut Executor, input: &[u8], output: &mut Vec<u8>) -> usize {
     let mut batch = Batch::new();
     let mut run = Run {
         consumed: 0,
@@ -446,20 +445,20 @@ pub(crate) fn packets(hand: &mut Hand, input: &[u8], output: &mut Vec<u8>) -> us
         batch.push(key, ask);
     }
     if batch.count > 0 {
-        batch.answer(hand, output, &mut run);
+        batch.answer(executor, output, &mut run);
     }
     run.consumed
 }
 
 /// Answers the keys of a `gat`, whose line is whole: each is one update.
 pub(crate) fn touch(
-    hand: &mut Hand,
+    executor: &mut Executor,
     open: Open,
     expires: u32,
     input: &[u8],
     output: &mut Vec<u8>,
 ) -> Run {
-    let limit = hand.service.settings.output_max;
+    let limit = executor.service.settings.output_max;
     let len = memchr(b'\n', input).unwrap_or(input.len());
     let line = text::without_end(input.get(..len).unwrap_or_default());
     let mut words = Words(line);
@@ -481,13 +480,13 @@ pub(crate) fn touch(
         if is_refused {
             continue;
         }
-        let touched = hand.touch(key, expires, |item| {
+        let touched = executor.touch(key, expires, |item| {
             push_value(output, key, &item, open.cas);
         });
         match touched {
-            Ok(is_hit) => count(hand, key, is_hit, is_hit),
+            Ok(is_hit) => executor.note_read(key, is_hit, is_hit),
             Err(error) => {
-                let line = hand.error_line(&error);
+                let line = executor.error_line(&error);
                 output.extend_from_slice(line.as_bytes());
                 output.extend_from_slice(b"\r\n");
                 is_refused = true;
@@ -500,27 +499,27 @@ pub(crate) fn touch(
 
 /// Answers a `get` of one key.
 #[inline]
-pub(crate) fn single(hand: &mut Hand, key: &[u8], cas: bool, output: &mut Vec<u8>) {
+pub(crate) fn single(executor: &mut Executor, key: &[u8], cas: bool, output: &mut Vec<u8>) {
     let ask = Ask {
         form: Form::Text { cas },
         end: 0,
         is_last: true,
     };
     let mut is_refused = false;
-    let (service, mut teller) = Teller::of(hand);
+    let (service, mut teller) = Teller::of(executor);
     let mut told = Told::Answer;
     let read = service.engine.read(key, &mut |value| {
         told = teller.tell(key, &ask, value, &mut is_refused, output);
     });
     let damaged = (told == Told::NoItem).then(|| no_item(key));
     if let Some(error) = damaged.or(read.err()) {
-        refuse(hand, &ask, &error, &mut is_refused, output);
+        refuse(executor, &ask, &error, &mut is_refused, output);
     }
 }
 
 /// Answers what is there of the keys of a command. Whether its line ended, or else all was done that could be; and where.
 fn rest_of_command<'i>(
-    hand: &mut Hand,
+    executor: &mut Executor,
     open: Open,
     input: &'i [u8],
     batch: &mut Batch<'i>,
@@ -544,7 +543,7 @@ fn rest_of_command<'i>(
             break;
         }
         if key.len() > text::KEY_LEN_MAX {
-            if batch.count > 0 && matches!(batch.answer(hand, output, run), Flow::Stop { .. }) {
+            if batch.count > 0 && matches!(batch.answer(executor, output, run), Flow::Stop { .. }) {
                 return (false, 0);
             }
             if !open.is_refused && !batch.is_refused {
@@ -564,11 +563,12 @@ fn rest_of_command<'i>(
             is_last: false,
         };
         batch.push(key, ask);
-        if batch.count == BATCH && matches!(batch.answer(hand, output, run), Flow::Stop { .. }) {
+        if batch.count == BATCH && matches!(batch.answer(executor, output, run), Flow::Stop { .. })
+        {
             return (false, 0);
         }
     }
-    if batch.count > 0 && matches!(batch.answer(hand, output, run), Flow::Stop { .. }) {
+    if batch.count > 0 && matches!(batch.answer(executor, output, run), Flow::Stop { .. }) {
         return (false, 0);
     }
     let Some(len) = newline else {

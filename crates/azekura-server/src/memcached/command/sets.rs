@@ -10,11 +10,12 @@ use azekura::error::Result;
 use memchr::memchr;
 
 use crate::item::{Head, Item};
-use crate::memcached::command::execute::{Hand, Stored};
-use crate::memcached::operate::stats::Count;
+use crate::memcached::command::answer::{push_line, push_outcome};
+use crate::memcached::command::executor::Executor;
+use crate::memcached::command::store::Stored;
+use crate::memcached::operate::counters::Count;
 use crate::memcached::operate::watchers::MUTATIONS;
-use crate::memcached::protocol::text::{self, Command, Mode};
-use crate::memcached::session::{push_line, push_outcome};
+use crate::memcached::protocol::text::{self, Command, Mode, Store};
 
 /// As many as engines look up at once.
 const RUN: usize = 32;
@@ -43,49 +44,56 @@ fn put_again(engine: &dyn Engine, (key, record): (&[u8], &[u8])) -> Result<()> {
 
 /// Tells those who watch what came of a record.
 #[inline]
-fn note(hand: &Hand, (key, record): (&[u8], &[u8]), put: &Result<()>) {
-    if !hand.service.watchers.want(MUTATIONS) {
+fn note(executor: &Executor, (key, record): (&[u8], &[u8]), put: &Result<()>) {
+    if !executor.service.watchers.want(MUTATIONS) {
         return;
     }
     let item = Item::decode(record);
     let (head, len) = item.map_or((Head::default(), 0), |item| (item.head, item.data.len()));
     let stored = Stored::Done { cas: head.cas, len };
     let outcome = put.as_ref().map(|()| &stored);
-    hand.note_stored((Mode::Set, key), head.expires, len, outcome);
+    executor.note_stored((Mode::Set, key), head.expires, len, outcome);
 }
 
-/// Executes the `set` lines at the front of `input`; how many bytes they are with their data.
-pub(crate) fn run(hand: &mut Hand, input: &[u8], output: &mut Vec<u8>) -> usize {
+/// Executes the `set` lines at the front of `input`, of which the first was parsed and its line ends at `line_end`; how
+/// many bytes they are with their data.
+pub(crate) fn run<'i>(
+    executor: &mut Executor,
+    first: Store<'i>,
+    line_end: usize,
+    input: &'i [u8],
+    output: &mut Vec<u8>,
+) -> usize {
     let mut keys: [&[u8]; RUN] = [b""; RUN];
     let mut ends = [0; RUN];
     let mut quiet = 0u32;
     let mut count = 0;
     let mut at = 0;
-    let mut built = std::mem::take(&mut hand.scratch);
+    let mut next = Some((first, line_end));
+    let mut built = std::mem::take(&mut executor.scratch);
     built.clear();
-    while built.len() < RUN_BYTES
+    while let Some((asked, data_at)) = next
         && let (Some(key), Some(end)) = (keys.get_mut(count), ends.get_mut(count))
-        && let Some(rest) = input.get(at..).filter(|rest| rest.starts_with(b"set "))
-        && let Some(len) = memchr(b'\n', rest)
-        && let Command::Store(asked) =
-            text::parse(text::without_end(rest.get(..len).unwrap_or_default()))
-        && asked.mode == Mode::Set
-        && hand.fits(asked.key.len(), asked.flags, asked.len)
-        && let Some(data) = rest.get(len + 1..len + 1 + asked.len + 2)
+        && executor.fits(asked.key.len(), asked.flags, asked.len)
+        && let Some(data) = input.get(data_at..data_at + asked.len + 2)
         && let [data @ .., b'\r', b'\n'] = data
     {
         let head = Head {
-            cas: hand.version(),
+            cas: executor.version(),
             flags: asked.flags,
-            expires: hand.service.expires(asked.exptime),
+            expires: executor.service.expires(asked.exptime),
             ..Head::default()
         };
         head.write(&mut built);
         built.extend_from_slice(data);
         (*key, *end) = (asked.key, built.len());
         quiet |= u32::from(asked.noreply) << count;
-        at += len + 1 + asked.len + 2;
+        at = data_at + asked.len + 2;
         count += 1;
+        if built.len() >= RUN_BYTES {
+            break;
+        }
+        next = set_at(input, at);
     }
     let mut records: [(&[u8], &[u8]); RUN] = [(b"", b""); RUN];
     let mut start = 0;
@@ -94,27 +102,38 @@ pub(crate) fn run(hand: &mut Hand, input: &[u8], output: &mut Vec<u8>) -> usize 
         start = end;
     }
     let records = records.get(..count).unwrap_or_default();
-    let all = hand.service.engine.put_many(records);
-    hand.tally.add(Count::CmdSet, count as u32);
-    hand.note_sets(records.iter().map(|record| record.0));
+    let all = executor.service.engine.put_many(records);
+    executor.tally.add(Count::CmdSet, count as u32);
+    executor.note_sets(records.iter().map(|record| record.0));
     for (index, record) in records.iter().enumerate() {
         let put = match &all {
             Ok(()) => Ok(()),
-            Err(_) => put_again(&*hand.service.engine, *record),
+            Err(_) => put_again(&*executor.service.engine, *record),
         };
-        note(hand, *record, &put);
+        note(executor, *record, &put);
         if put.is_ok() {
-            hand.wrote();
-            hand.tally.one(Count::TotalItems);
+            executor.wrote();
+            executor.tally.one(Count::TotalItems);
         }
         match put {
             _ if quiet & 1 << index != 0 => {}
             Ok(()) => push_line(output, "STORED"),
-            Err(error) => push_outcome(hand, Err(error), output),
+            Err(error) => push_outcome(executor, Err(error), output),
         }
     }
-    hand.scratch = built;
+    executor.scratch = built;
     at
+}
+
+/// The `set` line that begins at `at`, and where that ends; `None`: there is none, or it is not whole.
+#[inline]
+fn set_at(input: &[u8], at: usize) -> Option<(Store<'_>, usize)> {
+    let rest = input.get(at..).filter(|rest| rest.starts_with(b"set "))?;
+    let len = memchr(b'\n', rest)?;
+    match text::parse(text::without_end(rest.get(..len)?)) {
+        Command::Store(asked) => Some((asked, at + len + 1)),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

@@ -10,11 +10,11 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use azekura::engine::{Bookmark, Edit};
+use azekura::engine::{Bookmark, Edit, Engine};
 use azekura::error::Result;
 
 use crate::item::Item;
-use crate::memcached::service::Service;
+use crate::memcached::operate::errors::ErrorCounters;
 
 /// What a call of [`Service::sweep`] did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,7 +63,7 @@ impl Sweeps {
         self.hurry.compare_exchange(CALM, ASKED, old, new).is_ok()
     }
 
-    fn is_hurried(&self) -> bool {
+    pub(crate) fn is_hurried(&self) -> bool {
         self.hurry.load(Ordering::Relaxed) != CALM
     }
 
@@ -72,6 +72,89 @@ impl Sweeps {
         for count in [&self.rounds, &self.looked, &self.removed] {
             count.store(0, Ordering::Relaxed);
         }
+    }
+
+    /// Looks at no more than `records` records and removes the items that are over. Calls of several threads wait for one
+    /// another. Costs a read of each record. Errors: those of the engine; the next call goes on behind what was looked at,
+    /// or where this one did if that is not known.
+    pub(crate) fn sweep(
+        &self,
+        engine: &dyn Engine,
+        now: u32,
+        records: u64,
+        errors: &ErrorCounters,
+    ) -> Result<Swept> {
+        let mut sweeper = self.place.lock().unwrap_or_else(PoisonError::into_inner);
+        let (old, new) = (Ordering::Relaxed, Ordering::Relaxed);
+        let asked = self.hurry.compare_exchange(ASKED, HURRIED, old, new);
+        if asked.is_ok() {
+            *sweeper = Sweeper {
+                noted: sweeper.noted,
+                ..Sweeper::default()
+            };
+        }
+        if sweeper.from.is_none() {
+            self.rounds.fetch_add(1, Ordering::Relaxed);
+        }
+        let is_over = |value: &[u8]| Item::decode(value).is_some_and(|item| item.head.is_over(now));
+        let mut swept = Swept::default();
+        let mut keys: Vec<Vec<u8>> = Vec::new();
+        let Sweeper {
+            from,
+            damaged,
+            noted,
+        } = &mut *sweeper;
+        let scanned = engine.scan_past(
+            from.as_ref(),
+            &mut |key, value| {
+                swept.looked += 1;
+                if is_over(value) {
+                    keys.push(key.to_vec());
+                }
+                if swept.looked >= records {
+                    ControlFlow::Break(())
+                } else {
+                    ControlFlow::Continue(())
+                }
+            },
+            &mut |error| {
+                *damaged += 1;
+                if *damaged > *noted {
+                    *noted = *damaged;
+                    errors.note(&error);
+                }
+                Ok(())
+            },
+        );
+        if let Ok(next) = &scanned {
+            swept.is_round = next.is_none();
+            from.clone_from(next);
+            if swept.is_round {
+                *damaged = 0;
+            }
+        }
+        let mut outcome = scanned.map(drop);
+        for key in keys {
+            let mut removed = false;
+            let updated = engine.update(&key, &mut |present| {
+                removed = present.is_some_and(is_over);
+                if removed { Edit::Remove } else { Edit::Keep }
+            });
+            swept.removed += u64::from(removed && updated.is_ok());
+            outcome = outcome.and(updated);
+        }
+        self.looked.fetch_add(swept.looked, Ordering::Relaxed);
+        self.removed.fetch_add(swept.removed, Ordering::Relaxed);
+        if swept.is_round {
+            // All of it is done and counted.
+            let _ = self.hurry.compare_exchange(HURRIED, CALM, old, new);
+        }
+        outcome.map(|()| swept)
+    }
+
+    /// Items removed.
+    pub(crate) fn removed(&self) -> u64 {
+        self.removed.load(Ordering::Relaxed)
     }
 
     /// Tells the figures, by memcached's words.
@@ -95,111 +178,6 @@ struct Sweeper {
     noted: u64,
 }
 
-impl Service {
-    /// Sweeps as [`sweep`](Self::sweep) does, again and again while more than a quarter of what was looked at was over or
-    /// somebody asked for a round, and `goes_on`. Not at all while it is switched off.
-    pub fn sweep_on(&self, records: u64, goes_on: &dyn Fn() -> bool) -> Result<Swept> {
-        let mut all = Swept::default();
-        loop {
-            if !self.sweeps.is_on() {
-                return Ok(all);
-            }
-            let swept = self.sweep(records)?;
-            all.looked += swept.looked;
-            all.removed += swept.removed;
-            all.is_round |= swept.is_round;
-            let is_calm = swept.removed * 4 <= swept.looked && !self.sweeps.is_hurried();
-            if is_calm || !goes_on() {
-                return Ok(all);
-            }
-        }
-    }
-
-    /// Items removed since their time was over.
-    pub fn swept(&self) -> u64 {
-        self.sweeps.removed.load(Ordering::Relaxed)
-    }
-
-    /// Whether an operator asked for a round of the sweep, and it has not ended.
-    pub fn is_sweep_asked(&self) -> bool {
-        self.sweeps.is_hurried()
-    }
-
-    /// Looks at no more than `records` records and removes the items that are over. Calls of several threads wait for one
-    /// another. Costs a read of each record. Errors: those of the engine; the next call goes on behind what was looked at,
-    /// or where this one did if that is not known.
-    pub fn sweep(&self, records: u64) -> Result<Swept> {
-        let sweeps = &self.sweeps;
-        let mut sweeper = sweeps.place.lock().unwrap_or_else(PoisonError::into_inner);
-        let (old, new) = (Ordering::Relaxed, Ordering::Relaxed);
-        let asked = sweeps.hurry.compare_exchange(ASKED, HURRIED, old, new);
-        if asked.is_ok() {
-            *sweeper = Sweeper {
-                noted: sweeper.noted,
-                ..Sweeper::default()
-            };
-        }
-        if sweeper.from.is_none() {
-            sweeps.rounds.fetch_add(1, Ordering::Relaxed);
-        }
-        let now = self.now();
-        let is_over = |value: &[u8]| Item::decode(value).is_some_and(|item| item.head.is_over(now));
-        let mut swept = Swept::default();
-        let mut keys: Vec<Vec<u8>> = Vec::new();
-        let Sweeper {
-            from,
-            damaged,
-            noted,
-        } = &mut *sweeper;
-        let scanned = self.engine.scan_past(
-            from.as_ref(),
-            &mut |key, value| {
-                swept.looked += 1;
-                if is_over(value) {
-                    keys.push(key.to_vec());
-                }
-                if swept.looked >= records {
-                    ControlFlow::Break(())
-                } else {
-                    ControlFlow::Continue(())
-                }
-            },
-            &mut |error| {
-                *damaged += 1;
-                if *damaged > *noted {
-                    *noted = *damaged;
-                    self.trouble.note(&error);
-                }
-                Ok(())
-            },
-        );
-        if let Ok(next) = &scanned {
-            swept.is_round = next.is_none();
-            from.clone_from(next);
-            if swept.is_round {
-                *damaged = 0;
-            }
-        }
-        let mut outcome = scanned.map(drop);
-        for key in keys {
-            let mut removed = false;
-            let updated = self.engine.update(&key, &mut |present| {
-                removed = present.is_some_and(is_over);
-                if removed { Edit::Remove } else { Edit::Keep }
-            });
-            swept.removed += u64::from(removed && updated.is_ok());
-            outcome = outcome.and(updated);
-        }
-        sweeps.looked.fetch_add(swept.looked, Ordering::Relaxed);
-        sweeps.removed.fetch_add(swept.removed, Ordering::Relaxed);
-        if swept.is_round {
-            // All of it is done and counted.
-            let _ = sweeps.hurry.compare_exchange(HURRIED, CALM, old, new);
-        }
-        outcome.map(|()| swept)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::FileExt as _;
@@ -209,9 +187,8 @@ mod tests {
     use azekura::record::hash::{HashDb, Options};
     use azekura::record::memory::tiny::TinyDb;
 
-    use super::*;
     use crate::item::Head;
-    use crate::memcached::{Session, Settings, Transport};
+    use crate::memcached::{Service, Session, Settings, Transport};
 
     fn fill(service: &Service, count: u32) {
         for i in 0..count {
@@ -262,12 +239,12 @@ mod tests {
         assert!(text.contains("\r\nSERVER_ERROR corrupted"), "{text}");
 
         service.set_time(100).unwrap();
-        let before = service.trouble.count(Kind::Corrupted);
+        let before = service.errors.count(Kind::Corrupted);
         for _ in 0..3 {
             let _ = service.sweep_on(7, &|| true).unwrap();
             while !service.sweep(7).unwrap().is_round {}
         }
         assert_eq!(service.engine.count(), 1);
-        assert_eq!(service.trouble.count(Kind::Corrupted), before + 1);
+        assert_eq!(service.errors.count(Kind::Corrupted), before + 1);
     }
 }

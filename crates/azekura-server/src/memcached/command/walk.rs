@@ -26,7 +26,7 @@ use azekura::engine::Bookmark;
 use azekura::error::{Error, Result};
 
 use crate::item::Item;
-use crate::memcached::command::execute::Hand;
+use crate::memcached::command::executor::Executor;
 use crate::memcached::protocol::number;
 use crate::memcached::protocol::text::{BAD_FORMAT, Walked, Words};
 
@@ -177,18 +177,18 @@ impl Walk {
     }
 
     /// Tells the next piece.
-    pub(crate) fn tell(&mut self, hand: &mut Hand, output: &mut Vec<u8>) -> Result<Piece> {
+    pub(crate) fn tell(&mut self, executor: &mut Executor, output: &mut Vec<u8>) -> Result<Piece> {
         // A tenth of a second's worth, so that the rate is even.
         let room = match self.bytes_per_second {
-            0 => hand.service.settings.output_max,
+            0 => executor.service.settings.output_max,
             rate => (rate / 10).max(1) as usize,
         };
         let start = output.len();
-        let full = hand.service.settings.output_max;
+        let full = executor.service.settings.output_max;
         let end = start.saturating_add(room).min(full);
         let mut told = 0;
         if !self.has_ended {
-            told = self.look(hand, end, output)?;
+            told = self.look(executor, end, output)?;
         }
         if self.has_ended {
             while let Some((size, count)) = self.sizes.pop_first() {
@@ -221,16 +221,16 @@ impl Walk {
     }
 
     /// Looks at the next records, and tells of them until the output has `end` bytes; of how many.
-    fn look(&mut self, hand: &Hand, end: usize, output: &mut Vec<u8>) -> Result<u64> {
+    fn look(&mut self, executor: &Executor, end: usize, output: &mut Vec<u8>) -> Result<u64> {
         let (mut looked, mut told) = (0, 0);
         let (what, prefixes, sizes) = (self.what, &self.prefixes, &mut self.sizes);
-        let now = hand.now;
+        let now = executor.now;
         let piece = PAUSE
             .checked_div(self.pause_us)
             .map_or(u64::MAX, |n| n.max(1));
         let left = self.left;
         let damaged = &mut self.damaged;
-        self.from = hand.service.engine.scan_past(
+        self.from = executor.service.engine.scan_past(
             self.from.as_ref(),
             &mut |key, value| {
                 looked += 1;

@@ -1,193 +1,306 @@
-//! The figures: what was asked and what came of it, counted without a shared line between threads.
+//! `stats`: the figures, for text and binary alike.
 //!
-//! A session counts for itself and hands the sums over when a call of `serve` ends, to the shard of its thread; reading
-//! adds the shards up. So a figure is exact once all calls have returned. It knows no sockets.
+//! A group of figures is told as names and values; the protocols frame them. What only the owner of the sockets knows comes
+//! from [`Outside`](crate::memcached::Outside). Our own groups beside memcached's: `engine` (what the engine tells of itself), `log`
+//! (where the bytes of its file are), `durability` (what an acknowledged write survives, and what that costs), `latency`
+//! (percentiles by command), and from outside `recent` (the last second). All items are of one class, 1. A figure of
+//! memcached's is told where it has a true value here; those of its classes, queues and buffers are not. It knows no framing.
 
-use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
-use crate::memcached::operate::latency::Did;
+use azekura::engine::{Durability, Stats};
 
-/// Names every figure once, as an item of `Count` and as the word that `stats` shows.
-macro_rules! counts {
-    ($($name:ident $word:literal)*) => {
-        /// What is counted.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(crate) enum Count { $($name),* }
+use crate::memcached::command::executor::Executor;
+use crate::memcached::operate::counters::WORDS;
+use crate::memcached::operate::latency::{Spread, Work};
+use crate::memcached::operate::watchers::DETAIL;
+use crate::memcached::service::Service;
 
-        /// The words that `stats` shows, in the order of `Count`.
-        pub(crate) const WORDS: &[&str] = &[$($word),*];
+/// The version told to clients: the dialect, and who speaks it.
+pub(crate) const VERSION: &str = concat!("1.6.45-azekura-", env!("CARGO_PKG_VERSION"));
+
+/// What is told of a class beside its memory.
+const CLASS_WORDS: [&str; 8] = [
+    "get_hits",
+    "cmd_set",
+    "delete_hits",
+    "incr_hits",
+    "decr_hits",
+    "cas_hits",
+    "cas_badval",
+    "touch_hits",
+];
+
+/// The percentiles that are told.
+const QUANTILES: [(&str, f64); 5] = [
+    ("p50_us", 0.5),
+    ("p90_us", 0.9),
+    ("p99_us", 0.99),
+    ("p999_us", 0.999),
+    ("max_us", 1.0),
+];
+
+/// `stats reset`.
+pub(crate) fn reset(executor: &mut Executor) {
+    executor.service.counters.take(&mut executor.tally);
+    executor.service.counters.reset();
+    executor.service.latency.reset();
+    executor.service.sweeps.reset();
+    executor.service.key_stats.clear();
+}
+
+/// Tells the figures of a group, `""` for the general ones. Whether there is such a group.
+pub(crate) fn figures(
+    executor: &mut Executor,
+    group: &[u8],
+    tell: &mut dyn FnMut(&str, &str),
+) -> bool {
+    let service = &*executor.service;
+    service.counters.take(&mut executor.tally);
+    match group {
+        b"" => general(service, tell),
+        b"settings" => settings(service, tell),
+        b"items" => items(service, tell),
+        b"slabs" => slabs(service, tell),
+        // In packets; in lines they are counted by a walk.
+        b"sizes" => tell("sizes_status", "disabled"),
+        b"engine" => engine(service, tell),
+        b"log" => log(service, tell),
+        b"durability" => durability(service, tell),
+        b"latency" => latency(service, tell),
+        b"conns" => service.clients.tell(service.now(), tell),
+        b"recent" => outside(service, "recent", tell),
+        _ => return false,
+    }
+    true
+}
+
+fn outside(service: &Service, group: &str, tell: &mut dyn FnMut(&str, &str)) {
+    if let Some(outside) = service.outside() {
+        outside.figures(group, tell);
+    }
+}
+
+fn general(service: &Service, tell: &mut dyn FnMut(&str, &str)) {
+    let stats = service.engine.stats();
+    tell("pid", &std::process::id().to_string());
+    let now = service.now();
+    tell("uptime", &service.uptime_s().to_string());
+    tell("time", &now.to_string());
+    tell("version", VERSION);
+    tell("pointer_size", &usize::BITS.to_string());
+    outside(service, "", tell);
+    for word in WORDS {
+        let figure = service.counters.figure(word).unwrap_or(0);
+        tell(word, &figure.to_string());
+    }
+    tell("curr_items", &stats.count.to_string());
+    tell("bytes", &held(&stats).to_string());
+    // Where records are in a file, the memory an engine tells of is that of its index.
+    let index = more(&stats, "index_memory_bytes").unwrap_or(stats.memory_bytes);
+    tell("hash_bytes", &index.to_string());
+    tell("limit_maxbytes", &limit(service, &stats).to_string());
+    let damage = damage(service);
+    if !damage.is_empty() {
+        tell("damaged_places", &damage.len().to_string());
+        let is_read_only = damage.iter().any(|place| place.affects.is_unbounded());
+        tell("read_only", if is_read_only { "yes" } else { "no" });
+    }
+    let crawled = &mut |name: &str, figure: u64| tell(name, &figure.to_string());
+    service.sweeps.tell(crawled);
+    service.watchers.figures(crawled);
+}
+
+/// What of the file is known to be damaged.
+fn damage(service: &Service) -> Vec<azekura::Damage> {
+    let file = service.engine.as_persistent();
+    file.map(azekura::Persistent::damage).unwrap_or_default()
+}
+
+/// Bytes of records.
+fn held(stats: &Stats) -> u64 {
+    match stats.live_bytes {
+        0 => stats.memory_bytes,
+        bytes => bytes,
+    }
+}
+
+/// Most bytes there may be; 0: any.
+fn limit(service: &Service, stats: &Stats) -> u64 {
+    more(stats, "bytes_max").unwrap_or(service.settings.bytes_max)
+}
+
+/// The class of all items.
+fn items(service: &Service, tell: &mut dyn FnMut(&str, &str)) {
+    let stats = service.engine.stats();
+    if stats.count == 0 {
+        return;
+    }
+    let class =
+        &mut |name: &str, figure: u64| tell(&format!("items:1:{name}"), &figure.to_string());
+    class("number", stats.count);
+    class("mem_requested", held(&stats));
+    let refused = service.counters.figure("store_no_memory").unwrap_or(0);
+    class("outofmemory", refused);
+    service.sweeps.tell(&mut |name, figure| {
+        if name.starts_with("crawler_") {
+            class(name, figure);
+        }
+    });
+    outside(service, "items", &mut |name, value| {
+        tell(&format!("items:1:{name}"), value);
+    });
+}
+
+/// The class as its memory is seen: what is asked of it. It has no pages and no chunks of one size.
+fn slabs(service: &Service, tell: &mut dyn FnMut(&str, &str)) {
+    let stats = service.engine.stats();
+    let is_used = stats.count > 0;
+    if is_used {
+        tell("1:used_chunks", &stats.count.to_string());
+        tell("1:mem_requested", &held(&stats).to_string());
+        for word in CLASS_WORDS {
+            let figure = service.counters.figure(word).unwrap_or(0);
+            tell(&format!("1:{word}"), &figure.to_string());
+        }
+    }
+    tell("active_slabs", if is_used { "1" } else { "0" });
+    tell("total_malloced", &stats.memory_bytes.to_string());
+}
+
+fn settings(service: &Service, tell: &mut dyn FnMut(&str, &str)) {
+    let yes = |is: bool| if is { "yes" } else { "no" };
+    let own = &service.settings;
+    let promise = service.engine.promise();
+    let maxbytes = limit(service, &service.engine.stats());
+    let verbosity = service.verbosity.load(Ordering::Relaxed);
+    for (name, value) in [
+        ("maxbytes", maxbytes.to_string().as_str()),
+        ("verbosity", &verbosity.to_string()),
+        ("evictions", if promise.evicts { "on" } else { "off" }),
+        ("shutdown_command", yes(own.shutdown_enabled)),
+        ("stat_key_prefix", ":"),
+        ("detail_enabled", yes(service.watchers.want(DETAIL))),
+        ("cas_enabled", "yes"),
+        ("binding_protocol", "auto-negotiate"),
+        ("auth_enabled_sasl", yes(service.has_passwords())),
+        ("auth_enabled_ascii", yes(service.has_passwords())),
+        ("item_size_max", &service.item_size_max().to_string()),
+        ("slab_reassign", "no"),
+        ("slab_automove", "0"),
+        ("lru_crawler", yes(service.sweeps.is_on())),
+        ("flush_enabled", yes(own.flush_enabled)),
+        ("dump_enabled", yes(own.dump_enabled)),
+        ("lru_maintainer_thread", "no"),
+        ("lru_segmented", "no"),
+        ("temp_lru", "no"),
+        ("track_sizes", "yes"),
+        ("client_flags_size", "4"),
+        ("output_max", &own.output_max.to_string()),
+    ] {
+        tell(name, value);
+    }
+    outside(service, "settings", tell);
+}
+
+fn engine(service: &Service, tell: &mut dyn FnMut(&str, &str)) {
+    let (promise, stats) = (service.engine.promise(), service.engine.stats());
+    tell("engine", promise.engine);
+    tell("survives", survives(service));
+    tell("evicts", if promise.evicts { "yes" } else { "no" });
+    tell("count", &stats.count.to_string());
+    tell("live_bytes", &stats.live_bytes.to_string());
+    tell("file_bytes", &stats.file_bytes.to_string());
+    tell("memory_bytes", &stats.memory_bytes.to_string());
+    for (name, value) in &stats.more {
+        tell(name, value);
+    }
+}
+
+/// What an acknowledged write survives.
+fn survives(service: &Service) -> &'static str {
+    match service.engine.promise().durability {
+        None => "nothing",
+        Some(Durability::Power) => "loss of power",
+        Some(Durability::Process) if service.settings.power => "loss of power",
+        Some(Durability::Process) => "the process",
+    }
+}
+
+/// A further figure of an engine.
+fn more(stats: &Stats, name: &str) -> Option<u64> {
+    let found = stats.more.iter().find(|(known, _)| *known == name)?;
+    found.1.parse().ok()
+}
+
+fn log(service: &Service, tell: &mut dyn FnMut(&str, &str)) {
+    let stats = service.engine.stats();
+    // Who has no file has no log.
+    if let Some(bytes) = more(&stats, "log_bytes") {
+        tell("log_bytes", &bytes.to_string());
+        tell("live_bytes", &stats.live_bytes.to_string());
+        let garbage = bytes.saturating_sub(stats.live_bytes);
+        tell("garbage_bytes", &garbage.to_string());
+        tell("file_bytes", &stats.file_bytes.to_string());
+    }
+}
+
+fn durability(service: &Service, tell: &mut dyn FnMut(&str, &str)) {
+    tell("survives", survives(service));
+    outside(service, "durability", tell);
+    let syncs = more(&service.engine.stats(), "syncs");
+    tell("syncs", &syncs.unwrap_or(0).to_string());
+    let times = service.latency.times();
+    spread(times.of(Work::Sync), "sync", tell);
+    for (kind, count) in service.errors.counts() {
+        tell(&format!("errors:{kind}"), &count.to_string());
+    }
+}
+
+fn latency(service: &Service, tell: &mut dyn FnMut(&str, &str)) {
+    let times = service.latency.times();
+    for work in Work::ALL {
+        spread(times.of(work), work.word(), tell);
+    }
+}
+
+fn spread(times: &Spread, word: &str, tell: &mut dyn FnMut(&str, &str)) {
+    figures_of(times, &mut |name, value| {
+        tell(&format!("{word}:{name}"), value);
+    });
+}
+
+/// How times are spread, in microseconds; nothing if there are none.
+pub(crate) fn figures_of(times: &Spread, tell: &mut dyn FnMut(&str, &str)) {
+    let count = times.count();
+    if count == 0 {
+        return;
+    }
+    let micros = |nanos: f64| format!("{:.1}", nanos / 1e3);
+    tell("count", &count.to_string());
+    tell("mean_us", &micros(times.nanos() as f64 / count as f64));
+    for (name, part) in QUANTILES {
+        tell(name, &micros(times.quantile(part) as f64));
+    }
+}
+
+/// `stats detail ...`; appends the whole answer.
+pub(crate) fn detail(service: &Service, word: Option<&[u8]>, output: &mut Vec<u8>) {
+    let answer = match word {
+        Some(b"on") => {
+            service.watchers.set_detail(true);
+            "OK"
+        }
+        Some(b"off") => {
+            service.watchers.set_detail(false);
+            "OK"
+        }
+        Some(b"dump") => {
+            service.key_stats.dump(output);
+            "END"
+        }
+        _ => "CLIENT_ERROR usage: stats detail on|off|dump",
     };
-}
-
-counts! {
-    CmdGet "cmd_get"
-    CmdSet "cmd_set"
-    CmdFlush "cmd_flush"
-    CmdTouch "cmd_touch"
-    CmdMeta "cmd_meta"
-    GetHits "get_hits"
-    GetMisses "get_misses"
-    GetExpired "get_expired"
-    DeleteMisses "delete_misses"
-    DeleteHits "delete_hits"
-    IncrMisses "incr_misses"
-    IncrHits "incr_hits"
-    DecrMisses "decr_misses"
-    DecrHits "decr_hits"
-    CasMisses "cas_misses"
-    CasHits "cas_hits"
-    CasBadval "cas_badval"
-    TouchHits "touch_hits"
-    TouchMisses "touch_misses"
-    StoreTooLarge "store_too_large"
-    StoreNoMemory "store_no_memory"
-    AuthCmds "auth_cmds"
-    AuthErrors "auth_errors"
-    BytesRead "bytes_read"
-    BytesWritten "bytes_written"
-    ConnYields "conn_yields"
-    TotalItems "total_items"
-}
-
-const COUNTS: usize = WORDS.len();
-/// Power of two.
-const SHARDS: usize = 32;
-
-/// The figures of one session since it handed them over last.
-#[derive(Debug, Default)]
-pub(crate) struct Tally {
-    sums: [u32; COUNTS],
-    /// Bit by bit, which sums are not zero.
-    touched: u32,
-}
-
-impl Tally {
-    #[inline(always)]
-    pub(crate) fn one(&mut self, count: Count) {
-        self.add(count, 1);
-    }
-
-    #[inline(always)]
-    pub(crate) fn add(&mut self, count: Count, more: u32) {
-        if let Some(sum) = self.sums.get_mut(count as usize) {
-            *sum = sum.wrapping_add(more);
-        }
-        self.touched |= 1 << count as u32;
-    }
-
-    /// What was done since the sums were handed over; `has_answered`: whether anything was said.
-    #[inline]
-    pub(crate) fn did(&self, has_answered: bool) -> Did {
-        let of = |count: Count| self.sums.get(count as usize).copied().unwrap_or(0);
-        let mut did = Did([
-            of(Count::CmdGet),
-            of(Count::CmdSet),
-            of(Count::DeleteHits) + of(Count::DeleteMisses),
-            of(Count::IncrHits)
-                + of(Count::IncrMisses)
-                + of(Count::DecrHits)
-                + of(Count::DecrMisses),
-            of(Count::CmdTouch),
-            0,
-        ]);
-        if has_answered && did.is_nothing() {
-            did.0[5] = 1;
-        }
-        did
-    }
-}
-
-#[repr(align(128))]
-#[derive(Debug)]
-struct Shard([AtomicU64; COUNTS]);
-
-/// The figures of a service.
-#[derive(Debug)]
-pub struct Stats {
-    shards: Box<[Shard]>,
-}
-
-impl Default for Stats {
-    fn default() -> Self {
-        let shard = || Shard([const { AtomicU64::new(0) }; COUNTS]);
-        Self {
-            shards: (0..SHARDS).map(|_| shard()).collect(),
-        }
-    }
-}
-
-/// The shard of this thread: threads take them in turn.
-fn shard_index() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        static OWN: Cell<usize> = const { Cell::new(usize::MAX) };
-    }
-    OWN.with(|own| {
-        if own.get() == usize::MAX {
-            own.set(NEXT.fetch_add(1, Ordering::Relaxed) % SHARDS);
-        }
-        own.get()
-    })
-}
-
-impl Stats {
-    /// Takes over what a session counted.
-    pub(crate) fn take(&self, tally: &mut Tally) {
-        let Some(shard) = self.shards.get(shard_index()) else {
-            return;
-        };
-        while tally.touched != 0 {
-            let index = tally.touched.trailing_zeros() as usize;
-            tally.touched &= tally.touched - 1;
-            if let (Some(sum), Some(total)) = (tally.sums.get_mut(index), shard.0.get(index)) {
-                total.fetch_add(u64::from(*sum), Ordering::Relaxed);
-                *sum = 0;
-            }
-        }
-    }
-
-    fn sum(&self, index: usize) -> u64 {
-        let of = |shard: &Shard| shard.0.get(index).map_or(0, |n| n.load(Ordering::Relaxed));
-        self.shards.iter().map(of).fold(0, u64::wrapping_add)
-    }
-
-    /// The figure of this name, as `stats` shows it (`get_hits`, `cmd_set`, ...); `None`: it is not counted here.
-    pub fn figure(&self, name: &str) -> Option<u64> {
-        let index = WORDS.iter().position(|word| *word == name)?;
-        Some(self.sum(index))
-    }
-
-    /// Sets all figures to zero. What others count at the same time may or may not be in them afterwards.
-    pub fn reset(&self) {
-        for shard in &self.shards {
-            for total in &shard.0 {
-                total.store(0, Ordering::Relaxed);
-            }
-        }
-    }
-}
-
-const _: () = assert!(COUNTS <= 32, "a bit of `touched` for each");
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_sessions_count_is_added_up_and_reset() {
-        let stats = Stats::default();
-        let mut tally = Tally::default();
-        tally.one(Count::CmdGet);
-        tally.add(Count::TotalItems, 7);
-        stats.take(&mut tally);
-        stats.take(&mut tally);
-        tally.one(Count::CmdGet);
-        stats.take(&mut tally);
-        assert_eq!(stats.figure("cmd_get"), Some(2));
-        assert_eq!(stats.figure("total_items"), Some(7));
-        assert_eq!(stats.figure("nothing"), None);
-        stats.reset();
-        assert_eq!(stats.figure("cmd_get"), Some(0));
-    }
+    output.extend_from_slice(answer.as_bytes());
+    output.extend_from_slice(b"\r\n");
 }

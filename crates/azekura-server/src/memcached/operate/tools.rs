@@ -15,12 +15,12 @@
 
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
 
-use crate::memcached::command::execute::Hand;
+use crate::memcached::command::answer::{push_line, push_outcome};
+use crate::memcached::command::executor::Executor;
 use crate::memcached::command::walk::{Walk, has_class};
 use crate::memcached::protocol::number::short;
 use crate::memcached::protocol::text::{BAD_FORMAT, Tool, Walked, Words};
 use crate::memcached::service::Outside;
-use crate::memcached::session::{push_line, push_outcome};
 
 const OK: &str = "OK";
 const ERROR: &str = "ERROR";
@@ -31,13 +31,13 @@ const SLEEP_MAX: u32 = 1_000_000;
 
 /// Answers a command; what it returns is still to be told.
 pub(crate) fn operate(
-    hand: &mut Hand,
+    executor: &mut Executor,
     tool: Tool,
     words: &[u8],
     output: &mut Vec<u8>,
 ) -> Option<Walk> {
     let answer = match tool {
-        Tool::Crawler => match crawler(hand, words) {
+        Tool::Crawler => match crawler(executor, words) {
             Ok(walk) => {
                 push_line(output, OK);
                 return Some(walk);
@@ -49,10 +49,10 @@ pub(crate) fn operate(
         // A session does this: it goes on.
         Tool::Watch => ERROR,
         Tool::Certificates => {
-            let outside = hand.service.outside();
+            let outside = executor.service.outside();
             let read = outside.map_or(Ok(false), Outside::refresh_certificates);
             let answer = read.map(|is_there| if is_there { OK } else { ERROR });
-            push_outcome(hand, answer, output);
+            push_outcome(executor, answer, output);
             return None;
         }
     };
@@ -61,8 +61,8 @@ pub(crate) fn operate(
 }
 
 /// `lru_crawler`; the error is the whole answer.
-fn crawler(hand: &Hand, words: &[u8]) -> Result<Walk, &'static str> {
-    let (service, settings) = (&hand.service, &hand.service.settings);
+fn crawler(executor: &Executor, words: &[u8]) -> Result<Walk, &'static str> {
+    let (service, settings) = (&executor.service, &executor.service.settings);
     let mut words = Words(words);
     let (word, argument) = (words.next().unwrap_or_default(), words.next());
     if words.next().is_some() {

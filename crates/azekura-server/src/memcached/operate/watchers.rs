@@ -21,11 +21,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use super::client_info::{ClientInfo, CloseReason};
 use crate::item::Item;
-use crate::memcached::operate::guests::Place;
+use crate::memcached::clock::system_time;
 use crate::memcached::protocol::number;
 use crate::memcached::protocol::text::Words;
-use crate::memcached::service::{Service, system_time};
 
 /// What may be of interest, as bits.
 pub(crate) const FETCHERS: u32 = 1;
@@ -88,30 +88,6 @@ impl Sight {
             Some(len) if is_live => Self::Found(len),
             Some(_) => Self::Expired,
             None => Self::NotFound,
-        }
-    }
-}
-
-/// Why a connection ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reason {
-    /// The client or the protocol wanted it.
-    Normal,
-    /// It asked nothing for too long.
-    Idle,
-    /// It did not read, did not go on, or held too much; or its sync failed.
-    Error,
-    /// The server ends.
-    ShutDown,
-}
-
-impl Reason {
-    fn word(self) -> &'static str {
-        match self {
-            Self::Normal => "normal",
-            Self::Idle => "idle_timeout",
-            Self::Error => "error",
-            Self::ShutDown => "shutdown",
         }
     }
 }
@@ -280,7 +256,7 @@ impl Watchers {
     }
 
     /// A client has come, or goes for this reason.
-    pub(crate) fn connection(&self, place: &Place, goes: Option<Reason>) {
+    pub(crate) fn connection(&self, place: &ClientInfo, goes: Option<CloseReason>) {
         if !self.want(CONNECTIONS) {
             return;
         }
@@ -315,14 +291,13 @@ impl Watchers {
 /// A client that watches, as long as this is held.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    service: Arc<Service>,
+    watchers: Arc<Watchers>,
     id: u64,
 }
 
 impl Watch {
     /// Begins to watch these kinds, from the next event on; `None`: too many do.
-    pub(crate) fn begin(service: &Arc<Service>, kinds: u32) -> Option<Self> {
-        let watchers = &service.watchers;
+    pub(crate) fn begin(watchers: &Arc<Watchers>, kinds: u32) -> Option<Self> {
         let all = &mut *watchers.lock();
         if all.watchers.len() >= WATCHERS_MAX {
             return None;
@@ -337,14 +312,14 @@ impl Watch {
         });
         watchers.gather(all);
         Some(Self {
-            service: Arc::clone(service),
+            watchers: Arc::clone(watchers),
             id,
         })
     }
 
     /// Appends the lines that have come.
     pub(crate) fn take(&self, output: &mut Vec<u8>) {
-        let mut all = self.service.watchers.lock();
+        let mut all = self.watchers.lock();
         if let Some(watcher) = all.watchers.iter_mut().find(|one| one.id == self.id) {
             output.append(&mut watcher.lines);
         }
@@ -353,7 +328,7 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        let watchers = &self.service.watchers;
+        let watchers = &self.watchers;
         let mut all = watchers.lock();
         all.watchers.retain(|one| one.id != self.id);
         watchers.gather(&all);

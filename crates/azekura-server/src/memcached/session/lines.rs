@@ -5,18 +5,17 @@
 
 use memchr::memchr;
 
-use super::{
-    COLLECT_MIN, CREDENTIALS_LEN_MAX, Collect, Doing, Session, Step, Transport, push_line,
-    push_outcome,
-};
-use crate::memcached::command::execute::Hand;
+use super::{COLLECT_MIN, CREDENTIALS_LEN_MAX, Collect, Doing, Session, Step, Transport};
+use crate::memcached::command::answer::{push_line, push_outcome};
+use crate::memcached::command::executor::Executor;
 use crate::memcached::command::gets::{self, Open};
+use crate::memcached::command::text::{self as execute, WithData};
 use crate::memcached::command::walk::Walk;
-use crate::memcached::command::{classic, sets};
-use crate::memcached::operate::watchers::Watch;
-use crate::memcached::operate::{admin, tools, watchers};
-use crate::memcached::protocol::meta;
-use crate::memcached::protocol::text::{self, Command, Store, Tool, Walked, Words};
+use crate::memcached::command::{meta, sets};
+use crate::memcached::operate::watchers::{self, Watch};
+use crate::memcached::operate::{stats, tools};
+use crate::memcached::protocol::meta::{SetLine, set_line};
+use crate::memcached::protocol::text::{self, Command, Mode, Store, Tool, Walked, Words};
 
 impl Session {
     /// Takes the line at the front of `rest`, and the data behind it.
@@ -29,40 +28,43 @@ impl Session {
         if !self.is_admitted {
             return self.admit(line, rest, end, output);
         }
-        let hand = &mut self.hand;
-        match text::parse(line) {
+        let executor = &mut self.executor;
+        let command = text::parse(line);
+        match command {
             Command::Read {
                 keys: [b' ', key @ ..],
                 cas,
                 exptime: None,
             } if end == rest.len() && memchr(b' ', key).is_none() => {
-                gets::single(hand, key, cas, output);
+                gets::single(executor, key, cas, output);
                 Step::On(end)
             }
             Command::Read { exptime: None, .. } | Command::Meta(b'g', _) => {
-                let run = gets::run(hand, None, rest, output);
+                let run = gets::run(executor, None, Some((command, end)), rest, output);
                 self.doing = run.open.map_or(Doing::Nothing, Doing::Keys);
-                if run.consumed > 0 || self.hand.service.settings.output_max <= output.len() {
+                if run.consumed > 0 || self.executor.service.settings.output_max <= output.len() {
                     return Step::On(run.consumed);
                 }
                 // An `mg` that does more than to read.
-                self.other(text::parse(line), rest, end, output)
+                self.other(command, rest, end, output)
             }
-            Command::Store(asked) => self.store(&asked, line, rest, end, output),
-            Command::Meta(b's', words) => match meta::set_line(words) {
-                meta::SetLine::Refused(answer) => {
+            Command::Store(asked) => self.store(asked, line, rest, end, output),
+            Command::Meta(b's', words) => match set_line(words) {
+                SetLine::Refused(answer) => {
                     push_line(output, answer);
                     Step::On(end)
                 }
-                meta::SetLine::Swallow { len, answer } => {
+                SetLine::Swallow { len, answer } => {
                     push_line(output, answer);
                     self.discard(end, len)
                 }
-                meta::SetLine::Store { len } => match meta::refuse_too_large(hand, words, len) {
-                    Ok(false) => self.with_data(len, line, rest, end, output),
+                SetLine::Store { len } => match meta::refuse_too_large(executor, words, len) {
+                    Ok(false) => {
+                        self.with_data(WithData::Meta(words), len, line, rest, end, output)
+                    }
                     refused => {
                         let answer = "SERVER_ERROR object too large for cache";
-                        push_outcome(hand, refused.map(|_| answer), output);
+                        push_outcome(executor, refused.map(|_| answer), output);
                         self.discard(end, len)
                     }
                 },
@@ -141,28 +143,35 @@ impl Session {
     /// A line with data behind it.
     fn store(
         &mut self,
-        asked: &Store<'_>,
+        asked: Store<'_>,
         line: &[u8],
         rest: &[u8],
         end: usize,
         output: &mut Vec<u8>,
     ) -> Step {
-        let hand = &mut self.hand;
-        if !hand.fits(asked.key.len(), asked.flags, asked.len) {
+        let executor = &mut self.executor;
+        if !executor.fits(asked.key.len(), asked.flags, asked.len) {
             let refused =
-                hand.refuse_too_large((asked.mode, asked.key), asked.mode == text::Mode::Set);
+                executor.refuse_too_large((asked.mode, asked.key), asked.mode == text::Mode::Set);
             if !asked.noreply {
                 let answer = "SERVER_ERROR object too large for cache";
-                push_outcome(hand, refused.map(|()| answer), output);
+                push_outcome(executor, refused.map(|()| answer), output);
             }
             return self.discard(end, asked.len);
         }
-        self.with_data(asked.len, line, rest, end, output)
+        if asked.mode == Mode::Set && follows_set(rest, end + asked.len + 2) {
+            let consumed = sets::run(&mut self.executor, asked, end, rest, output);
+            if consumed > 0 {
+                return Step::On(consumed);
+            }
+        }
+        self.with_data(WithData::Store(asked), asked.len, line, rest, end, output)
     }
 
     /// Stores if all data is there; else waits for it, or takes what there is.
     fn with_data(
         &mut self,
+        command: WithData<'_>,
         len: usize,
         line: &[u8],
         rest: &[u8],
@@ -170,18 +179,8 @@ impl Session {
         output: &mut Vec<u8>,
     ) -> Step {
         let whole = end + len + 2;
-        if rest
-            .get(whole..)
-            .is_some_and(|more| more.starts_with(b"set "))
-            && rest.starts_with(b"set ")
-        {
-            let consumed = sets::run(&mut self.hand, rest, output);
-            if consumed > 0 {
-                return Step::On(consumed);
-            }
-        }
         if let Some(data) = rest.get(end..whole) {
-            classic::store(&mut self.hand, line, data, output);
+            execute::with_data(&mut self.executor, &command, data, output);
             return Step::On(whole);
         }
         if len <= COLLECT_MIN {
@@ -199,18 +198,18 @@ impl Session {
     /// Answers by `begin`, and by the walk that it begins.
     fn walk(
         &mut self,
-        begin: impl FnOnce(&mut Hand, &[u8], &mut Vec<u8>) -> Option<Walk>,
+        begin: impl FnOnce(&mut Executor, &[u8], &mut Vec<u8>) -> Option<Walk>,
         words: &[u8],
         output: &mut Vec<u8>,
     ) {
-        if let Some(walk) = begin(&mut self.hand, words, output) {
+        if let Some(walk) = begin(&mut self.executor, words, output) {
             self.doing = Doing::Walk(Box::new(walk));
         }
     }
 
     /// `watch`: from here on the connection tells what is done, and is not listened to.
     fn watch(&mut self, words: &[u8], output: &mut Vec<u8>) {
-        let service = &self.hand.service;
+        let service = &self.executor.service;
         let answer = if !service.settings.dump_enabled {
             "CLIENT_ERROR watch commands not allowed"
         } else if self.transport == Transport::Udp {
@@ -218,7 +217,7 @@ impl Session {
         } else if !output.is_empty() {
             "ERROR cannot pipeline other commands before watch"
         } else if let Some(kinds) = watchers::kinds(words) {
-            match Watch::begin(service, kinds) {
+            match Watch::begin(&service.watchers, kinds) {
                 Some(watch) => {
                     self.doing = Doing::Watch(watch);
                     "OK"
@@ -239,7 +238,7 @@ impl Session {
         end: usize,
         output: &mut Vec<u8>,
     ) -> Step {
-        let hand = &mut self.hand;
+        let executor = &mut self.executor;
         match command {
             _ if end < text::LINE_LEN_MIN => push_line(output, text::BAD_FORMAT),
             Command::Swallow { len, answer } => {
@@ -260,7 +259,7 @@ impl Session {
                     cas,
                     is_refused: false,
                     has_keys: true,
-                    touch: exptime.map(|time| hand.service.expires(time)),
+                    touch: exptime.map(|time| executor.service.expires(time)),
                 });
                 return Step::On(line.len() - keys.len());
             }
@@ -268,10 +267,10 @@ impl Session {
                 return self.shut_down(graceful, noreply, end, output);
             }
             Command::Operate(Tool::Watch, words) => self.watch(words, output),
-            Command::Stats(words) => self.walk(classic::stats, words, output),
+            Command::Stats(words) => self.walk(execute::stats, words, output),
             Command::Operate(tool, words) => {
-                let operate = |hand: &mut _, words: &_, output: &mut _| {
-                    tools::operate(hand, tool, words, output)
+                let operate = |executor: &mut _, words: &_, output: &mut _| {
+                    tools::operate(executor, tool, words, output)
                 };
                 let before = output.len();
                 self.walk(operate, words, output);
@@ -283,17 +282,17 @@ impl Session {
             Command::Walk(what, words) => self.begin_walk(what, words, output),
             Command::Version => {
                 output.extend_from_slice(b"VERSION ");
-                push_line(output, admin::VERSION);
+                push_line(output, stats::VERSION);
             }
             Command::Meta(letter, words) => {
-                if let Err(error) = meta::execute(hand, letter, words, output) {
-                    push_outcome(hand, Err(error), output);
+                if let Err(error) = meta::execute(executor, letter, words, output) {
+                    push_outcome(executor, Err(error), output);
                 }
             }
             Command::Quit | Command::Close => return Step::Close(end),
             // It was executed with its data.
             Command::Store(_) => push_line(output, "ERROR"),
-            command => classic::execute(hand, &command, output),
+            command => execute::execute(executor, &command, output),
         }
         Step::On(end)
     }
@@ -306,7 +305,7 @@ impl Session {
         end: usize,
         output: &mut Vec<u8>,
     ) -> Step {
-        let service = &self.hand.service;
+        let service = &self.executor.service;
         let outside = service.outside();
         let refused = match (outside, graceful) {
             (Some(outside), Some(graceful)) if service.settings.shutdown_enabled => {
@@ -326,7 +325,7 @@ impl Session {
 
     /// `keys`, `dump`, `dump_key`.
     fn begin_walk(&mut self, what: Walked, words: &[u8], output: &mut Vec<u8>) {
-        let settings = &self.hand.service.settings;
+        let settings = &self.executor.service.settings;
         if !settings.dump_enabled {
             return push_line(output, "CLIENT_ERROR dump not allowed");
         }
@@ -335,4 +334,10 @@ impl Session {
             Err(answer) => push_line(output, answer),
         }
     }
+}
+
+/// Whether another `set` begins at `end`, behind the data of this one.
+fn follows_set(rest: &[u8], end: usize) -> bool {
+    rest.get(end..)
+        .is_some_and(|more| more.starts_with(b"set "))
 }

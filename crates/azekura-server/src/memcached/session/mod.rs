@@ -22,14 +22,16 @@ mod packets;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::memcached::command::classic;
-use crate::memcached::command::execute::Hand;
+use crate::memcached::command::answer::{push_line, push_outcome};
+use crate::memcached::command::executor::Executor;
 use crate::memcached::command::gets::{self, Open};
+use crate::memcached::command::text;
 use crate::memcached::command::walk::{Piece, Walk};
-use crate::memcached::operate::guests::{Guest, Place, State};
+use crate::memcached::operate::client_info::{ClientInfo, CloseReason};
+use crate::memcached::operate::clients::{ClientEntry, State};
+use crate::memcached::operate::counters::Count;
 use crate::memcached::operate::latency::Did;
-use crate::memcached::operate::stats::Count;
-use crate::memcached::operate::watchers::{PAUSE_MS, Reason, Watch};
+use crate::memcached::operate::watchers::{PAUSE_MS, Watch};
 use crate::memcached::protocol::binary;
 use crate::memcached::service::Service;
 
@@ -135,7 +137,7 @@ pub(super) struct Collect {
 pub struct Session {
     transport: Transport,
     doing: Doing,
-    hand: Hand,
+    executor: Executor,
     /// Which protocol it speaks; `None`: nothing was said yet.
     is_binary: Option<bool>,
     /// Whether it may use the server.
@@ -145,7 +147,7 @@ pub struct Session {
     /// The address of the client, if it has one.
     ip: Option<IpAddr>,
     /// Its line among those who are connected.
-    guest: Option<Guest>,
+    client: Option<ClientEntry>,
 }
 
 impl Session {
@@ -158,18 +160,18 @@ impl Session {
             is_admitted: !service.has_passwords(),
             awaits_data: false,
             ip: None,
-            hand: Hand::new(service),
-            guest: None,
+            executor: Executor::new(service),
+            client: None,
         }
     }
 
     /// The session, shown by `stats conns` as a client's from there.
     #[must_use]
-    pub fn from(mut self, place: Place) -> Self {
+    pub fn from(mut self, place: ClientInfo) -> Self {
         self.ip = place.ip;
-        let guest = Guest::new(&self.hand.service, place, State::Read);
-        self.hand.number = guest.number();
-        self.guest = Some(guest);
+        let client = self.executor.service.client(place);
+        self.executor.number = client.number();
+        self.client = Some(client);
         self
     }
 
@@ -178,17 +180,17 @@ impl Session {
     ///
     /// Answers are in the order of the requests. A call with the output full does nothing.
     pub fn serve(&mut self, input: &[u8], output: &mut Vec<u8>) -> Served {
-        let hand = &mut self.hand;
-        hand.now = hand.service.now();
-        hand.must_sync = false;
-        hand.forget_versions();
-        let limit = hand.service.settings.output_max;
+        let executor = &mut self.executor;
+        executor.now = executor.service.now();
+        executor.must_sync = false;
+        executor.forget_versions();
+        let limit = executor.service.settings.output_max;
         let written = output.len();
         self.awaits_data = false;
         let mut at = 0;
         let next = loop {
             if output.len() >= limit {
-                self.hand.tally.one(Count::ConnYields);
+                self.executor.tally.one(Count::ConnYields);
                 break Next::Yield;
             }
             let rest = input.get(at..).unwrap_or_default();
@@ -205,26 +207,27 @@ impl Session {
         if self.transport == Transport::Udp && matches!(next, Next::More { .. }) {
             (self.doing, self.is_binary) = (Doing::Nothing, None);
         }
-        let hand = &mut self.hand;
-        hand.tally.add(Count::BytesRead, at as u32);
-        hand.tally
+        let executor = &mut self.executor;
+        executor.tally.add(Count::BytesRead, at as u32);
+        executor
+            .tally
             .add(Count::BytesWritten, (output.len() - written) as u32);
-        let did = hand.tally.did(output.len() > written);
-        hand.service.stats.take(&mut hand.tally);
-        if let Some(guest) = &mut self.guest {
-            guest.note(state(&self.doing, next, self.awaits_data), hand.now);
+        let did = executor.tally.did(output.len() > written);
+        executor.service.counters.take(&mut executor.tally);
+        if let Some(client) = &mut self.client {
+            client.note(state(&self.doing, next, self.awaits_data), executor.now);
         }
         Served {
             did,
             consumed: at,
             next,
-            must_sync: hand.must_sync,
+            must_sync: executor.must_sync,
         }
     }
 
     /// Trades the buffer that records are built in for another; nothing is in it between two calls.
     pub(crate) fn trade(&mut self, room: &mut Vec<u8>) {
-        std::mem::swap(&mut self.hand.scratch, room);
+        std::mem::swap(&mut self.executor.scratch, room);
     }
 
     /// Bytes held of a request that has begun and not ended; `None`: there is none.
@@ -244,9 +247,9 @@ impl Session {
     }
 
     /// Says why the connection is dropped, if not for what its client or the protocol wants.
-    pub(crate) fn goes(&mut self, reason: Reason) {
-        if let Some(guest) = &mut self.guest {
-            guest.goes(reason);
+    pub(crate) fn goes(&mut self, reason: CloseReason) {
+        if let Some(client) = &mut self.client {
+            client.goes(reason);
         }
     }
 
@@ -270,7 +273,7 @@ impl Session {
                     self.line(rest, output)
                 }
             }
-            Doing::Walk(walk) => match walk.tell(&mut self.hand, output) {
+            Doing::Walk(walk) => match walk.tell(&mut self.executor, output) {
                 Ok(Piece::More(millis)) => Step::Pause(millis),
                 Ok(Piece::End) => {
                     self.doing = Doing::Nothing;
@@ -278,7 +281,7 @@ impl Session {
                 }
                 Err(error) => {
                     self.doing = Doing::Nothing;
-                    push_outcome(&mut self.hand, Err(error), output);
+                    push_outcome(&mut self.executor, Err(error), output);
                     Step::On(0)
                 }
             },
@@ -314,7 +317,7 @@ impl Session {
                 if lacks_room && collect.data.try_reserve_exact(room).is_err() {
                     let left = collect.left as u64;
                     self.doing = Doing::Discard(left);
-                    self.hand.tally.one(Count::StoreNoMemory);
+                    self.executor.tally.one(Count::StoreNoMemory);
                     push_line(output, "SERVER_ERROR out of memory storing object");
                     return Step::On(0);
                 }
@@ -329,20 +332,20 @@ impl Session {
                     if self.is_binary == Some(true) {
                         self.packet(&line, &data, output);
                     } else {
-                        classic::store(&mut self.hand, &line, &data, output);
+                        text::collected(&mut self.executor, &line, &data, output);
                     }
                 }
                 Step::On(consumed)
             }
             Doing::Keys(open) => {
                 let open = *open;
-                let hand = &mut self.hand;
+                let executor = &mut self.executor;
                 let run = match open.touch {
-                    Some(expires) => gets::touch(hand, open, expires, rest, output),
-                    None => gets::run(hand, Some(open), rest, output),
+                    Some(expires) => gets::touch(executor, open, expires, rest, output),
+                    None => gets::run(executor, Some(open), None, rest, output),
                 };
                 self.doing = run.open.map_or(Doing::Nothing, Doing::Keys);
-                if run.consumed == 0 && output.len() < self.hand.service.settings.output_max {
+                if run.consumed == 0 && output.len() < self.executor.service.settings.output_max {
                     Step::More(1)
                 } else {
                     Step::On(run.consumed)
@@ -354,14 +357,14 @@ impl Session {
     /// Whether the user may use the server; if so, he may from now on. After a failure the connection waits a second, and
     /// an address with many failures is refused for a minute, whatever it brings.
     pub(super) fn try_admit(&mut self, user: &[u8], password: &[u8]) -> bool {
-        let hand = &mut self.hand;
-        hand.tally.one(Count::AuthCmds);
-        let logins = &hand.service.logins;
-        let now = hand.service.now();
+        let executor = &mut self.executor;
+        executor.tally.one(Count::AuthCmds);
+        let logins = &executor.service.logins;
+        let now = executor.service.now();
         let is_blocked = logins.is_blocked(self.ip, now);
-        self.is_admitted = !is_blocked && hand.service.admits(user, password);
+        self.is_admitted = !is_blocked && executor.service.admits(user, password);
         if !self.is_admitted {
-            hand.tally.one(Count::AuthErrors);
+            executor.tally.one(Count::AuthErrors);
             logins.failed(self.ip, user, now, is_blocked);
             if self.transport != Transport::Udp {
                 self.doing = Doing::Penalty(false);
@@ -386,49 +389,5 @@ fn state(doing: &Doing, next: Next, awaits_data: bool) -> State {
         (Doing::Discard(_), _) => State::Swallow,
         (_, Next::Yield) => State::Write,
         _ => State::Read,
-    }
-}
-
-/// `flush_all`.
-pub(in crate::memcached) fn flush(hand: &mut Hand, delay: i64) -> azekura::Result<&'static str> {
-    if !hand.service.settings.flush_enabled {
-        return Ok("CLIENT_ERROR flush_all not allowed");
-    }
-    hand.tally.one(Count::CmdFlush);
-    hand.wrote();
-    let at = if delay > 0 {
-        hand.service.expires(delay)
-    } else {
-        0
-    };
-    hand.service.flush(at).map(|()| "OK")
-}
-
-pub(in crate::memcached) fn push_line(output: &mut Vec<u8>, line: &str) {
-    output.extend_from_slice(line.as_bytes());
-    output.extend_from_slice(b"\r\n");
-}
-
-/// Appends what came of a command: a line, or the engine's error.
-pub(in crate::memcached) fn push_outcome(
-    hand: &mut Hand,
-    outcome: azekura::Result<&str>,
-    output: &mut Vec<u8>,
-) {
-    match outcome {
-        Ok(line) => push_line(output, line),
-        Err(error) => push_line(output, &hand.error_line(&error)),
-    }
-}
-
-/// As `push_outcome`, unless the client wants no answer.
-pub(in crate::memcached) fn answer(
-    hand: &mut Hand,
-    outcome: azekura::Result<&str>,
-    noreply: bool,
-    output: &mut Vec<u8>,
-) {
-    if !noreply {
-        push_outcome(hand, outcome, output);
     }
 }

@@ -4,8 +4,9 @@
 //! ends the connection, as nobody knows where the next one begins. It knows no lines.
 
 use super::{COLLECT_MIN, Collect, Doing, Session, Step};
+use crate::memcached::command::binary::{self as packet, After};
 use crate::memcached::command::gets;
-use crate::memcached::protocol::binary::{self, After, HEADER_LEN, Header, Status};
+use crate::memcached::protocol::binary::{self, HEADER_LEN, Header, Status};
 use crate::memcached::protocol::text;
 
 impl Session {
@@ -31,12 +32,12 @@ impl Session {
             return Step::Close(HEADER_LEN);
         }
         if header.is_read() {
-            let consumed = gets::packets(&mut self.hand, rest, output);
+            let consumed = gets::packets(&mut self.executor, rest, output);
             if consumed > 0 {
                 return Step::On(consumed);
             }
         }
-        if !binary::is_known(&header, self.hand.service.has_passwords()) {
+        if !header.is_known(self.executor.service.has_passwords()) {
             binary::refuse(output, &header, Status::Unknown);
             self.doing = Doing::Discard(header.body_len as u64);
             return Step::On(HEADER_LEN);
@@ -46,14 +47,15 @@ impl Session {
             return Step::Close(HEADER_LEN);
         }
         let is_long = len > COLLECT_MIN && !header.stores();
-        if !binary::is_sound(&header) || is_long {
+        if !header.is_sound() || is_long {
             binary::refuse(output, &header, Status::Invalid);
             return Step::Close(HEADER_LEN);
         }
         let Some(packet) = rest.get(..front) else {
             return Step::More(front - rest.len());
         };
-        if header.stores() && binary::refuse_too_large(&mut self.hand, &header, packet, output) {
+        if header.stores() && packet::refuse_too_large(&mut self.executor, &header, packet, output)
+        {
             self.doing = Doing::Discard(len as u64);
             return Step::On(front);
         }
@@ -81,14 +83,14 @@ impl Session {
         let Some(header) = Header::decode(packet) else {
             return false;
         };
-        match binary::execute(&mut self.hand, &header, packet, value, output) {
+        match packet::execute(&mut self.executor, &header, packet, value, output) {
             After::On => true,
             After::Close => false,
             After::Admit => {
-                let found = binary::credentials(&header, packet, value);
+                let found = packet::credentials(&header, packet, value);
                 let is_admitted =
                     found.is_some_and(|(user, password)| self.try_admit(user, password));
-                binary::admitted(&header, is_admitted, output);
+                packet::admitted(&header, is_admitted, output);
                 true
             }
         }

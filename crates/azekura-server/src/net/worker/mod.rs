@@ -21,7 +21,7 @@ use azekura::error::{Error, Result};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fs::Timespec;
 
-use crate::memcached::{Reason, Service, Session, likely_key};
+use crate::memcached::{CloseReason, Service, Session, likely_key};
 
 use super::connection::{Connection, EARLY_LEN, Fate, Overdue, Turn};
 use super::control::{Bell, Control, Counted, Dropped};
@@ -391,7 +391,7 @@ impl<'w> Worker<'w> {
             // A cipher may hold what is said.
             let before = slot.connection.held();
             slot.connection.refuse();
-            slot.connection.goes(Reason::Error);
+            slot.connection.goes(CloseReason::Error);
             self.turn.held = self.turn.held + slot.connection.held() - before;
             tracing::debug!("a connection was dropped: buffers-max");
             self.control.counts.drop_for(Dropped::Buffers);
@@ -399,7 +399,7 @@ impl<'w> Worker<'w> {
         }
     }
 
-    fn drop_for(&mut self, number: usize, reason: Reason) {
+    fn drop_for(&mut self, number: usize, reason: CloseReason) {
         if let Some(slot) = &mut self.slots[number] {
             slot.connection.goes(reason);
         }
@@ -473,7 +473,7 @@ impl<'w> Worker<'w> {
                 self.advance(number);
             } else {
                 self.control.counts.drop_for(Dropped::Sync);
-                self.drop_for(number, Reason::Error);
+                self.drop_for(number, CloseReason::Error);
             }
         }
     }
@@ -502,9 +502,9 @@ impl<'w> Worker<'w> {
             if let Some(why) = overdue {
                 tracing::debug!(?why, "a connection was dropped");
                 let (count, reason) = match why {
-                    Overdue::Idle => (Dropped::Idle, Reason::Idle),
-                    Overdue::Request => (Dropped::Request, Reason::Error),
-                    Overdue::Answer => (Dropped::Answer, Reason::Error),
+                    Overdue::Idle => (Dropped::Idle, CloseReason::Idle),
+                    Overdue::Request => (Dropped::Request, CloseReason::Error),
+                    Overdue::Answer => (Dropped::Answer, CloseReason::Error),
                 };
                 self.control.counts.drop_for(count);
                 self.drop_for(number, reason);
@@ -524,7 +524,7 @@ impl<'w> Worker<'w> {
             if let Some(slot) = &self.slots[number]
                 && (late || slot.connection.is_done())
             {
-                self.drop_for(number, Reason::ShutDown);
+                self.drop_for(number, CloseReason::ShutDown);
             }
         }
         self.free.len() == self.slots.len()

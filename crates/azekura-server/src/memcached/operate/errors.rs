@@ -12,13 +12,13 @@ use azekura::error::{Error, Kind, Result};
 
 /// Failures of an engine.
 #[derive(Debug, Default)]
-pub struct Trouble {
+pub struct ErrorCounters {
     counts: [AtomicU64; Kind::ALL.len()],
     /// What the last failure said of those that are not for want of room or of a smaller record.
     last: Mutex<Option<String>>,
 }
 
-impl Trouble {
+impl ErrorCounters {
     /// Counts a failure.
     #[cold]
     pub(crate) fn note(&self, error: &Error) {
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn failures_are_counted_by_kind_and_the_last_of_the_file_is_remembered() {
-        let trouble = Trouble::default();
+        let trouble = ErrorCounters::default();
         trouble.note(&Error::new(Kind::Io, "the device is gone"));
         trouble.note(&Error::new(Kind::Full, "no room"));
         assert!(trouble.seen(Ok(())).is_ok());

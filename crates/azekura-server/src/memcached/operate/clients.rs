@@ -5,11 +5,11 @@
 //! no sockets but their names and numbers.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::memcached::operate::watchers::Reason;
+use super::client_info::{ClientInfo, CloseReason};
+use super::watchers::Watchers;
 
 /// What a connection is doing, by memcached's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,22 +31,9 @@ const STATES: [(State, &str); 6] = [
     (State::Walk, "conn_watch"),
 ];
 
-/// Where a connection comes from and to.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Place {
-    /// The number by which it is told: its descriptor's.
-    pub number: i32,
-    /// The client, or for a listener itself: `tcp:127.0.0.1:4711`, `unix:/run/azekura.sock`.
-    pub address: String,
-    /// Where it was accepted; empty for a listener.
-    pub listener: String,
-    /// The address of a client of TCP.
-    pub ip: Option<IpAddr>,
-}
-
 /// All who are connected.
 #[derive(Debug, Default)]
-pub(crate) struct Guests {
+pub(crate) struct Clients {
     next: AtomicU64,
     present: Mutex<BTreeMap<u64, Arc<Line>>>,
 }
@@ -54,7 +41,7 @@ pub(crate) struct Guests {
 /// What is known of one.
 #[derive(Debug)]
 struct Line {
-    place: Place,
+    info: ClientInfo,
     state: AtomicU8,
     /// The second of the last request, since 1970.
     last: AtomicU32,
@@ -62,61 +49,54 @@ struct Line {
 
 /// A line that stands as long as this is held.
 #[derive(Debug)]
-pub struct Guest {
-    service: Arc<crate::memcached::Service>,
+pub struct ClientEntry {
+    clients: Arc<Clients>,
+    watchers: Arc<Watchers>,
     id: u64,
     line: Arc<Line>,
     state: State,
     last: u32,
     /// Why it goes, as far as is known.
-    reason: Reason,
+    reason: CloseReason,
 }
 
-impl Guest {
-    /// A listener of this service, from now on.
-    pub fn listener(service: &Arc<crate::memcached::Service>, place: Place) -> Self {
-        Self::new(service, place, State::Listening)
-    }
-
+impl ClientEntry {
+    /// An entry of these clients from now on.
     pub(crate) fn new(
-        service: &Arc<crate::memcached::Service>,
-        place: Place,
+        clients: &Arc<Clients>,
+        watchers: &Arc<Watchers>,
+        info: ClientInfo,
         state: State,
+        now: u32,
     ) -> Self {
-        let now = service.now();
-        let guests = &service.guests;
-        let id = guests.next.fetch_add(1, Ordering::Relaxed);
+        let id = clients.next.fetch_add(1, Ordering::Relaxed);
         let line = Arc::new(Line {
-            place,
+            info,
             state: AtomicU8::new(state as u8),
             last: AtomicU32::new(now),
         });
-        let mut present = guests
-            .present
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        present.insert(id, Arc::clone(&line));
-        drop(present);
+        clients.lock().insert(id, Arc::clone(&line));
         if state != State::Listening {
-            service.watchers.connection(&line.place, None);
+            watchers.connection(&line.info, None);
         }
         Self {
-            service: Arc::clone(service),
+            clients: Arc::clone(clients),
+            watchers: Arc::clone(watchers),
             id,
             line,
             state,
             last: now,
-            reason: Reason::Normal,
+            reason: CloseReason::Normal,
         }
     }
 
     /// The number by which it is told.
     pub(crate) fn number(&self) -> i32 {
-        self.line.place.number
+        self.line.info.number
     }
 
     /// Remembers why it goes.
-    pub(crate) fn goes(&mut self, reason: Reason) {
+    pub(crate) fn goes(&mut self, reason: CloseReason) {
         self.reason = reason;
     }
 
@@ -134,30 +114,30 @@ impl Guest {
     }
 }
 
-impl Drop for Guest {
+impl Drop for ClientEntry {
     fn drop(&mut self) {
-        let present = self.service.guests.present.lock();
-        let mut present = present.unwrap_or_else(PoisonError::into_inner);
-        present.remove(&self.id);
-        drop(present);
+        self.clients.lock().remove(&self.id);
         if self.state != State::Listening {
-            let goes = Some(self.reason);
-            self.service.watchers.connection(&self.line.place, goes);
+            self.watchers.connection(&self.line.info, Some(self.reason));
         }
     }
 }
 
-impl Guests {
+impl Clients {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Line>>> {
+        self.present.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Tells of each, in the order in which they came.
     pub(crate) fn tell(&self, now: u32, tell: &mut dyn FnMut(&str, &str)) {
-        let present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
+        let present = self.lock();
         for line in present.values() {
-            let Place {
+            let ClientInfo {
                 number,
                 address,
                 listener,
                 ip: _,
-            } = &line.place;
+            } = &line.info;
             tell(&format!("{number}:addr"), address);
             if !listener.is_empty() {
                 tell(&format!("{number}:listen_addr"), listener);

@@ -10,13 +10,9 @@
 
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
 
-mod execute;
-
 use crate::item::{Head, Item};
 use crate::memcached::protocol::number;
-use crate::memcached::protocol::text::{BAD_FORMAT, KEY_LEN_MAX, Words};
-
-pub(crate) use execute::{SetLine, execute, refuse_too_large, set, set_line};
+use crate::memcached::protocol::text::{BAD_FORMAT, KEY_LEN_MAX, Mode, Words, data_len};
 
 /// Most words of a line, with the command.
 const WORDS_MAX: usize = 20;
@@ -25,14 +21,14 @@ const OPAQUE_LEN_MAX: usize = 32;
 pub(crate) const BAD_FLAG: &str = "CLIENT_ERROR invalid flag";
 const BAD_TOKEN: &str = "CLIENT_ERROR bad token in command line format";
 const BAD_KEY: &str = "CLIENT_ERROR error decoding key";
-const OPAQUE_TOO_LONG: &str = "CLIENT_ERROR opaque token too long";
+pub(crate) const OPAQUE_TOO_LONG: &str = "CLIENT_ERROR opaque token too long";
 
 /// A meta line after the command: the key, and flags that were not looked at yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Line<'i> {
     /// The key as it was written.
     pub key: &'i [u8],
-    flags: &'i [u8],
+    pub(crate) flags: &'i [u8],
 }
 
 /// What is known of an item's last use before this one.
@@ -49,27 +45,27 @@ pub(crate) struct Seen {
 pub struct Flags {
     /// Bit by bit from `@`, which letters are there.
     letters: u64,
-    vivify: i64,
-    ttl: i64,
-    recache: i64,
-    client: u32,
+    pub(crate) vivify: i64,
+    pub(crate) ttl: i64,
+    pub(crate) recache: i64,
+    pub(crate) client: u32,
     compare: u64,
     version: u64,
-    mode: u8,
-    initial: u64,
-    delta: u64,
+    pub(crate) mode: u8,
+    pub(crate) initial: u64,
+    pub(crate) delta: u64,
 }
 
 impl Flags {
-    fn has(&self, letter: u8) -> bool {
+    pub(crate) fn has(&self, letter: u8) -> bool {
         self.letters & bit(letter) != 0
     }
 
-    fn compare(&self) -> Option<u64> {
+    pub(crate) fn compare(&self) -> Option<u64> {
         self.has(b'C').then_some(self.compare)
     }
 
-    fn version(&self) -> Option<u64> {
+    pub(crate) fn version(&self) -> Option<u64> {
         self.has(b'E').then_some(self.version)
     }
 }
@@ -175,7 +171,7 @@ impl<'i> Line<'i> {
     }
 
     /// The key's bytes; `room` is where base64 is decoded to. The error is the answer.
-    fn bytes<'k>(
+    pub(crate) fn bytes<'k>(
         &'k self,
         flags: &Flags,
         room: &'k mut [u8; KEY_LEN_MAX],
@@ -188,7 +184,7 @@ impl<'i> Line<'i> {
     }
 
     /// Appends what an answer says of every request: the opaque word and the key.
-    fn echo(letter: u8, word: &[u8], key: &[u8], is_binary: bool, output: &mut Vec<u8>) {
+    pub(crate) fn echo(letter: u8, word: &[u8], key: &[u8], is_binary: bool, output: &mut Vec<u8>) {
         match letter {
             b'O' => {
                 output.push(b' ');
@@ -223,7 +219,7 @@ impl<'i> Line<'i> {
         }
     }
 
-    fn answer_miss(&self, key: &[u8], is_binary: bool, output: &mut Vec<u8>) {
+    pub(crate) fn answer_miss(&self, key: &[u8], is_binary: bool, output: &mut Vec<u8>) {
         if Words(self.flags).any(|word| word.first() == Some(&b'q')) {
             return;
         }
@@ -237,7 +233,7 @@ impl<'i> Line<'i> {
 
     /// `item` as it was; `after`, as it is now.
     #[expect(clippy::too_many_arguments, reason = "one place that shows an item")]
-    fn answer_hit(
+    pub(crate) fn answer_hit(
         &self,
         key: &[u8],
         item: &Item<'_>,
@@ -301,7 +297,7 @@ impl<'i> Line<'i> {
 }
 
 /// ` t` and the seconds left, or -1.
-fn push_left(output: &mut Vec<u8>, expires: u32, now: u32) {
+pub(crate) fn push_left(output: &mut Vec<u8>, expires: u32, now: u32) {
     output.extend_from_slice(b" t");
     if expires == 0 {
         output.extend_from_slice(b"-1");
@@ -329,4 +325,72 @@ fn or_fault<N: Default>(
         *error = Some(what);
     }
     number.unwrap_or_default()
+}
+
+/// A line `ms`: the data that follows it, or the answer to it.
+#[derive(Clone, Debug)]
+pub(crate) enum SetLine {
+    /// So many bytes of data follow, and are to be stored.
+    Store { len: usize },
+    /// So many bytes follow, and pass by.
+    Swallow { len: usize, answer: &'static str },
+    /// Nothing follows.
+    Refused(&'static str),
+}
+
+/// Looks at a line `ms` before its data is there.
+pub(crate) fn set_line(words: &[u8]) -> SetLine {
+    let mut rest = Words(words);
+    let (Some(_), Some(bytes)) = (rest.next(), rest.next()) else {
+        return SetLine::Refused(BAD_FORMAT);
+    };
+    let Some(len) = data_len(bytes) else {
+        return SetLine::Refused(BAD_FORMAT);
+    };
+    let line = Line {
+        key: b"",
+        flags: rest.0,
+    };
+    // Such a line is none: what follows is looked at as the next one.
+    if line.has_mark() {
+        return SetLine::Refused(BAD_FORMAT);
+    }
+    match parse_set(words, &mut [0; KEY_LEN_MAX]) {
+        Ok(_) => SetLine::Store { len },
+        Err(answer) => SetLine::Swallow { len, answer },
+    }
+}
+
+pub(crate) struct Set<'k> {
+    pub(crate) line: Line<'k>,
+    pub(crate) flags: Flags,
+    pub(crate) key_len: usize,
+    pub(crate) mode: Mode,
+}
+
+pub(crate) fn parse_set<'k>(
+    words: &'k [u8],
+    room: &mut [u8; KEY_LEN_MAX],
+) -> std::result::Result<Set<'k>, &'static str> {
+    let mut rest = Words(words);
+    let (Some(key), Some(_)) = (rest.next(), rest.next()) else {
+        return Err(BAD_FORMAT);
+    };
+    let line = Line { key, flags: rest.0 };
+    let flags = line.flags()?;
+    let key_len = line.bytes(&flags, room)?.len();
+    let mode = match flags.mode {
+        0 | b'S' => Mode::Set,
+        b'E' => Mode::Add,
+        b'A' => Mode::Append,
+        b'P' => Mode::Prepend,
+        b'R' => Mode::Replace,
+        _ => return Err("CLIENT_ERROR invalid mode for ms M token"),
+    };
+    Ok(Set {
+        line,
+        flags,
+        key_len,
+        mode,
+    })
 }

@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use crate::memcached::protocol::number;
-use crate::memcached::service::Service;
 
 /// Prefixes counted at most.
 const PREFIXES_MAX: usize = 1024;
@@ -23,7 +22,7 @@ struct Prefix {
 
 /// Counts by prefix, while `watchers` says that they are wanted.
 #[derive(Debug, Default)]
-pub(crate) struct Detail {
+pub(crate) struct KeyStats {
     prefixes: Mutex<BTreeMap<Vec<u8>, Prefix>>,
 }
 
@@ -35,7 +34,7 @@ pub(crate) enum Done {
     Delete,
 }
 
-impl Detail {
+impl KeyStats {
     #[cold]
     pub(crate) fn note(&self, key: &[u8], done: Done) {
         let Some(len) = memchr::memchr(b':', key) else {
@@ -62,7 +61,7 @@ impl Detail {
         }
     }
 
-    fn dump(&self, output: &mut Vec<u8>) {
+    pub(crate) fn dump(&self, output: &mut Vec<u8>) {
         let prefixes = self.prefixes.lock().unwrap_or_else(PoisonError::into_inner);
         for (prefix, counts) in &*prefixes {
             output.extend_from_slice(b"PREFIX ");
@@ -86,25 +85,4 @@ impl Detail {
         let mut prefixes = self.prefixes.lock().unwrap_or_else(PoisonError::into_inner);
         prefixes.clear();
     }
-}
-
-/// `stats detail ...`; appends the whole answer.
-pub(crate) fn detail(service: &Service, word: Option<&[u8]>, output: &mut Vec<u8>) {
-    let answer = match word {
-        Some(b"on") => {
-            service.watchers.set_detail(true);
-            "OK"
-        }
-        Some(b"off") => {
-            service.watchers.set_detail(false);
-            "OK"
-        }
-        Some(b"dump") => {
-            service.detail.dump(output);
-            "END"
-        }
-        _ => "CLIENT_ERROR usage: stats detail on|off|dump",
-    };
-    output.extend_from_slice(answer.as_bytes());
-    output.extend_from_slice(b"\r\n");
 }

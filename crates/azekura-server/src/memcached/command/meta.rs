@@ -1,89 +1,23 @@
-//! What the meta commands mean: one update of the engine each, and the answer written while the item is at hand.
+//! What the meta commands mean: one update of the engine each, and the answer written while the item is at executor.
 //!
 //! `ms` is looked at twice: when its line is there, to know how much data follows and whether it passes by, and again when
 //! the data is whole. It knows no connection.
 
 use azekura::error::Result;
 
-use super::{Flags, Line, OPAQUE_TOO_LONG, Seen, push_left};
 use crate::item::{Head, Item};
-use crate::memcached::command::execute::{Change, Counted, Hand, New, Step, Stored, no_item};
+use crate::memcached::command::arithmetic::{Counted, Step};
+use crate::memcached::command::executor::{Change, Executor, no_item};
+use crate::memcached::command::store::{New, Stored};
 use crate::memcached::command::walk::size_of_item;
-use crate::memcached::operate::stats::Count;
+use crate::memcached::operate::counters::Count;
 use crate::memcached::operate::watchers::Sight;
+use crate::memcached::protocol::meta::{Flags, Line, OPAQUE_TOO_LONG, Seen, parse_set, push_left};
 use crate::memcached::protocol::number;
-use crate::memcached::protocol::text::{BAD_FORMAT, KEY_LEN_MAX, Mode, Words, data_len};
+use crate::memcached::protocol::text::{BAD_FORMAT, KEY_LEN_MAX, Mode, Words};
 
 /// What is said of nearly every fault of an `ma`.
 const BAD_FLAG_OF_COUNT: &str = "CLIENT_ERROR invalid or duplicate flag";
-
-/// A line `ms`: the data that follows it, or the answer to it.
-#[derive(Clone, Debug)]
-pub(crate) enum SetLine {
-    /// So many bytes of data follow, and are to be stored.
-    Store { len: usize },
-    /// So many bytes follow, and pass by.
-    Swallow { len: usize, answer: &'static str },
-    /// Nothing follows.
-    Refused(&'static str),
-}
-
-/// Looks at a line `ms` before its data is there.
-pub(crate) fn set_line(words: &[u8]) -> SetLine {
-    let mut rest = Words(words);
-    let (Some(_), Some(bytes)) = (rest.next(), rest.next()) else {
-        return SetLine::Refused(BAD_FORMAT);
-    };
-    let Some(len) = data_len(bytes) else {
-        return SetLine::Refused(BAD_FORMAT);
-    };
-    let line = Line {
-        key: b"",
-        flags: rest.0,
-    };
-    // Such a line is none: what follows is looked at as the next one.
-    if line.has_mark() {
-        return SetLine::Refused(BAD_FORMAT);
-    }
-    match parse_set(words, &mut [0; KEY_LEN_MAX]) {
-        Ok(_) => SetLine::Store { len },
-        Err(answer) => SetLine::Swallow { len, answer },
-    }
-}
-
-struct Set<'k> {
-    line: Line<'k>,
-    flags: Flags,
-    key_len: usize,
-    mode: Mode,
-}
-
-fn parse_set<'k>(
-    words: &'k [u8],
-    room: &mut [u8; KEY_LEN_MAX],
-) -> std::result::Result<Set<'k>, &'static str> {
-    let mut rest = Words(words);
-    let (Some(key), Some(_)) = (rest.next(), rest.next()) else {
-        return Err(BAD_FORMAT);
-    };
-    let line = Line { key, flags: rest.0 };
-    let flags = line.flags()?;
-    let key_len = line.bytes(&flags, room)?.len();
-    let mode = match flags.mode {
-        0 | b'S' => Mode::Set,
-        b'E' => Mode::Add,
-        b'A' => Mode::Append,
-        b'P' => Mode::Prepend,
-        b'R' => Mode::Replace,
-        _ => return Err("CLIENT_ERROR invalid mode for ms M token"),
-    };
-    Ok(Set {
-        line,
-        flags,
-        key_len,
-        mode,
-    })
-}
 
 fn refuse(output: &mut Vec<u8>, line: &str) {
     output.extend_from_slice(line.as_bytes());
@@ -91,12 +25,12 @@ fn refuse(output: &mut Vec<u8>, line: &str) {
 }
 
 /// Whether the item of an `ms` line that is to be stored is too large; then what was there is gone, in all modes.
-pub(crate) fn refuse_too_large(hand: &mut Hand, words: &[u8], len: usize) -> Result<bool> {
+pub(crate) fn refuse_too_large(executor: &mut Executor, words: &[u8], len: usize) -> Result<bool> {
     let mut room = [0; KEY_LEN_MAX];
     let Ok(set) = parse_set(words, &mut room) else {
         return Ok(false);
     };
-    if hand.fits(set.key_len, set.flags.client, len) {
+    if executor.fits(set.key_len, set.flags.client, len) {
         return Ok(false);
     }
     let key = if set.flags.has(b'b') {
@@ -104,12 +38,17 @@ pub(crate) fn refuse_too_large(hand: &mut Hand, words: &[u8], len: usize) -> Res
     } else {
         set.line.key
     };
-    hand.refuse_too_large((set.mode, key), true)?;
+    executor.refuse_too_large((set.mode, key), true)?;
     Ok(true)
 }
 
 /// `ms`, with its data.
-pub(crate) fn set(hand: &mut Hand, words: &[u8], data: &[u8], output: &mut Vec<u8>) -> Result<()> {
+pub(crate) fn set(
+    executor: &mut Executor,
+    words: &[u8],
+    data: &[u8],
+    output: &mut Vec<u8>,
+) -> Result<()> {
     let mut room = [0; KEY_LEN_MAX];
     let set = match parse_set(words, &mut room) {
         Ok(set) => set,
@@ -132,7 +71,7 @@ pub(crate) fn set(hand: &mut Hand, words: &[u8], data: &[u8], output: &mut Vec<u
         mode: if compares { Mode::Cas } else { set.mode },
         key,
         flags: flags.client,
-        expires: hand
+        expires: executor
             .service
             .expires(if vivify { flags.vivify } else { flags.ttl }),
         data,
@@ -142,9 +81,9 @@ pub(crate) fn set(hand: &mut Hand, words: &[u8], data: &[u8], output: &mut Vec<u
         vivify,
         is_binary_key,
     };
-    hand.tally.one(Count::CmdMeta);
-    let stored = hand.store(&new)?;
-    hand.must_sync |= flags.has(b'Y');
+    executor.tally.one(Count::CmdMeta);
+    let stored = executor.store(&new)?;
+    executor.must_sync |= flags.has(b'Y');
     let (code, cas, len) = match stored {
         Stored::Done { cas, len } => (b"HD", cas, len),
         Stored::Exists => (b"EX", 0, data.len()),
@@ -174,12 +113,12 @@ pub(crate) fn set(hand: &mut Hand, words: &[u8], data: &[u8], output: &mut Vec<u
 
 /// `mg`, `md`, `ma`, `mn` and `me`, by their second letter.
 pub(crate) fn execute(
-    hand: &mut Hand,
+    executor: &mut Executor,
     letter: u8,
     words: &[u8],
     output: &mut Vec<u8>,
 ) -> Result<()> {
-    hand.tally.one(Count::CmdMeta);
+    executor.tally.one(Count::CmdMeta);
     if letter == b'n' {
         refuse(output, "MN");
         return Ok(());
@@ -189,7 +128,7 @@ pub(crate) fn execute(
         return Ok(());
     };
     if letter == b'e' {
-        return explain(hand, &line, output);
+        return explain(executor, &line, output);
     }
     let mut room = [0; KEY_LEN_MAX];
     let read = match line.flags() {
@@ -207,24 +146,24 @@ pub(crate) fn execute(
         }
     };
     match letter {
-        b'g' => get(hand, &line, &flags, key, output)?,
-        b'd' => delete(hand, &line, &flags, key, output)?,
-        _ => arithmetic(hand, &line, &flags, key, output)?,
+        b'g' => get(executor, &line, &flags, key, output)?,
+        b'd' => delete(executor, &line, &flags, key, output)?,
+        _ => arithmetic(executor, &line, &flags, key, output)?,
     }
-    hand.must_sync |= flags.has(b'Y');
+    executor.must_sync |= flags.has(b'Y');
     Ok(())
 }
 
 /// `mg` in full: it may create, touch, or win.
 fn get(
-    hand: &mut Hand,
+    executor: &mut Executor,
     line: &Line<'_>,
     flags: &Flags,
     key: &[u8],
     output: &mut Vec<u8>,
 ) -> Result<()> {
-    let (now, next) = (hand.now, hand.version());
-    let expires = |time| hand.service.expires(time);
+    let (now, next) = (executor.now, executor.version());
+    let expires = |time| executor.service.expires(time);
     let (ttl, vivify, recache) = (
         expires(flags.ttl),
         expires(flags.vivify),
@@ -232,7 +171,7 @@ fn get(
     );
     let seen = Seen::default();
     let (mut is_hit, mut sight) = (false, Sight::NotFound);
-    hand.change(key, |present, built| {
+    executor.change(key, |present, built| {
         let Some(item) = present else {
             if !flags.has(b'N') {
                 return Change::Keep;
@@ -281,7 +220,7 @@ fn get(
         }
         Change::put(built, &head, item.data)
     })?;
-    hand.service.watchers.saw(key, sight, hand.number);
+    executor.service.watchers.saw(key, sight, executor.number);
     if !is_hit {
         line.answer_miss(key, flags.has(b'b'), output);
     }
@@ -290,13 +229,13 @@ fn get(
     } else {
         (Count::CmdGet, Count::GetHits, Count::GetMisses)
     };
-    hand.tally.one(asked);
-    hand.tally.one(if is_hit { hit } else { miss });
+    executor.tally.one(asked);
+    executor.tally.one(if is_hit { hit } else { miss });
     Ok(())
 }
 
 fn delete(
-    hand: &mut Hand,
+    executor: &mut Executor,
     line: &Line<'_>,
     flags: &Flags,
     key: &[u8],
@@ -304,12 +243,12 @@ fn delete(
 ) -> Result<()> {
     let is_plain = !flags.has(b'x') && !flags.has(b'I');
     let done = if is_plain {
-        hand.remove(key, flags.compare(), "md")?
+        executor.remove(key, flags.compare(), "md")?
     } else {
-        let next = hand.version();
-        let ttl = hand.service.expires(flags.ttl);
+        let next = executor.version();
+        let ttl = executor.service.expires(flags.ttl);
         let (mut done, mut sight) = (None, Sight::NotFound);
-        hand.change(key, |present, built| {
+        executor.change(key, |present, built| {
             let Some(item) = present else {
                 return Change::Keep;
             };
@@ -336,11 +275,11 @@ fn delete(
                 .unwrap_or(next.max(item.head.cas.wrapping_add(1)));
             Change::put(built, &head, data)
         })?;
-        hand.service.watchers.saw(key, sight, hand.number);
+        executor.service.watchers.saw(key, sight, executor.number);
         if done == Some(true) && flags.has(b'x') {
-            hand.note_deleted(key, sight, "md");
+            executor.note_deleted(key, sight, "md");
         }
-        hand.tally.one(match done {
+        executor.tally.one(match done {
             Some(true) => Count::DeleteHits,
             _ => Count::DeleteMisses,
         });
@@ -369,7 +308,7 @@ fn echo_all(line: &Line<'_>, flags: &Flags, key: &[u8], output: &mut Vec<u8>) {
 }
 
 fn arithmetic(
-    hand: &mut Hand,
+    executor: &mut Executor,
     line: &Line<'_>,
     flags: &Flags,
     key: &[u8],
@@ -383,8 +322,8 @@ fn arithmetic(
             return Ok(());
         }
     };
-    let ttl = hand.service.expires(flags.ttl);
-    let vivify = hand.service.expires(flags.vivify);
+    let ttl = executor.service.expires(flags.ttl);
+    let vivify = executor.service.expires(flags.vivify);
     // The last of them counts.
     let mut first = 0;
     for word in Words(line.flags) {
@@ -403,7 +342,7 @@ fn arithmetic(
         initial: flags.has(b'N').then_some((flags.initial, first)),
         expires: flags.has(b'T').then_some(ttl),
     };
-    let (number, head, before) = match hand.count(key, &step)? {
+    let (number, head, before) = match executor.count(key, &step)? {
         Counted::Done {
             number,
             head,
@@ -451,7 +390,7 @@ fn arithmetic(
             }
             b'T' => expires = ttl,
             b'N' if before.is_none() => expires = vivify,
-            b't' => push_left(output, expires, hand.now),
+            b't' => push_left(output, expires, executor.now),
             letter => Line::echo(letter, word, key, flags.has(b'b'), output),
         }
     }
@@ -465,8 +404,8 @@ fn arithmetic(
 
 /// `me`: what is known of an item, for people. Of its flags only a first `b` says something, and that only if another
 /// follows, as in memcached.
-fn explain(hand: &Hand, line: &Line<'_>, output: &mut Vec<u8>) -> Result<()> {
-    let now = hand.now;
+fn explain(executor: &Executor, line: &Line<'_>, output: &mut Vec<u8>) -> Result<()> {
+    let now = executor.now;
     let mut room = [0; KEY_LEN_MAX];
     let mut words = Words(line.flags);
     let is_base64 = words.next() == Some(b"b") && words.next().is_some();
@@ -481,7 +420,7 @@ fn explain(hand: &Hand, line: &Line<'_>, output: &mut Vec<u8>) -> Result<()> {
     };
     let mut told = false;
     let mut is_damaged = false;
-    hand.service.engine.read(key, &mut |value| {
+    executor.service.engine.read(key, &mut |value| {
         let item = value.and_then(Item::decode);
         is_damaged = value.is_some() && item.is_none();
         let Some(item) = item.filter(|item| !item.head.is_over(now)) else {

@@ -3,7 +3,8 @@
 //! A command is its word, a packet the word of its operation. The key is escaped and cut. Nothing of the data is shown, so
 //! no password is. It judges nothing: what is no request has some words, too.
 
-use crate::memcached::protocol::binary::{HEADER_LEN, Header};
+use super::binary::{HEADER_LEN, Header};
+use super::opcode::Opcode;
 use crate::memcached::protocol::text::Words;
 
 /// First bytes from which a request can be told: those of the longest key and what stands before it, nearly.
@@ -33,7 +34,7 @@ impl Asked {
                 .unwrap_or_default();
             let key = key.get(..header.key_len).unwrap_or(key);
             return Self {
-                command: operation(header.opcode).to_owned(),
+                command: header.operation().map_or("packet", Opcode::word).to_owned(),
                 key: shown(key),
             };
         }
@@ -56,27 +57,6 @@ fn shown(key: &[u8]) -> String {
     match key.get(..KEY_LEN_SHOWN) {
         Some(front) if front.len() < key.len() => format!("{}...", front.escape_ascii()),
         _ => key.escape_ascii().to_string(),
-    }
-}
-
-/// The word of a packet's operation.
-fn operation(opcode: u8) -> &'static str {
-    match opcode {
-        0x00 | 0x09 | 0x0c | 0x0d => "get",
-        0x01 | 0x11 => "set",
-        0x02 | 0x12 => "add",
-        0x03 | 0x13 => "replace",
-        0x04 | 0x14 => "delete",
-        0x05 | 0x15 => "incr",
-        0x06 | 0x16 => "decr",
-        0x08 | 0x18 => "flush_all",
-        0x0e | 0x19 => "append",
-        0x0f | 0x1a => "prepend",
-        0x10 => "stats",
-        0x1c => "touch",
-        0x1d | 0x1e | 0x23 | 0x24 => "gat",
-        0x20..=0x22 => "auth",
-        _ => "packet",
     }
 }
 

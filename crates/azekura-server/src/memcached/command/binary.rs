@@ -1,0 +1,323 @@
+//! What packets mean: each is executed once it is whole, and answered by packets.
+//!
+//! Packets that only read do not come here: `gets` answers them in runs. A login is checked by the session, which alone
+//! knows its connection.
+
+#![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
+#![expect(clippy::big_endian_bytes, reason = "the protocol is big-endian")]
+
+use azekura::error::{Kind, Result};
+
+use super::arithmetic::{Counted, Step};
+use super::executor::Executor;
+use super::store::{New, Stored};
+use crate::memcached::operate::stats;
+use crate::memcached::protocol::binary::{
+    Header, Status, answer_read, long, push, refuse, time, word,
+};
+use crate::memcached::protocol::opcode::Opcode;
+use crate::memcached::protocol::text::{Mode, Words};
+
+/// Appends an answer that tells of an engine's error.
+pub(crate) fn fail(
+    executor: &mut Executor,
+    header: &Header,
+    error: &azekura::Error,
+    output: &mut Vec<u8>,
+) {
+    let line = executor.error_line(error);
+    let status = match error.kind() {
+        Kind::TooLarge => Status::TooLarge,
+        Kind::Full => Status::Memory,
+        _ => Status::Internal,
+    };
+    let text = line.strip_prefix("SERVER_ERROR ").unwrap_or(&line);
+    push(output, header, status as u16, 0, b"", b"", text.as_bytes());
+}
+
+/// How a packet that stores does it, whatever version it asks for.
+fn mode_of(header: &Header) -> Mode {
+    let mode = header.operation().and_then(Opcode::mode);
+    mode.unwrap_or(Mode::Replace)
+}
+
+/// What a packet came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum After {
+    /// The next one.
+    On,
+    /// The connection is closed.
+    Close,
+    /// The user of this packet's value wants to be admitted.
+    Admit,
+}
+
+/// Whether the item of a packet that stores is too large; then it was answered, and what a set would replace is gone.
+pub(crate) fn refuse_too_large(
+    executor: &mut Executor,
+    header: &Header,
+    packet: &[u8],
+    output: &mut Vec<u8>,
+) -> bool {
+    let (extras, key) = header.front(packet);
+    let len = header.value_len().unwrap_or(0);
+    // What is joined to an item has no flags of its own.
+    if executor.fits(key.len(), word(extras).unwrap_or(0), len) {
+        return false;
+    }
+    let mode = mode_of(header);
+    match executor.refuse_too_large((mode, key), mode == Mode::Set) {
+        Ok(()) => refuse(output, header, Status::TooLarge),
+        Err(error) => fail(executor, header, &error, output),
+    }
+    true
+}
+
+/// Executes a packet that is sound and whole: `packet` up to its key, `value` behind it.
+pub(crate) fn execute(
+    executor: &mut Executor,
+    header: &Header,
+    packet: &[u8],
+    value: &[u8],
+    output: &mut Vec<u8>,
+) -> After {
+    let Some(operation) = header.operation() else {
+        refuse(output, header, Status::Unknown);
+        return After::On;
+    };
+    let done = match operation.loud() {
+        Opcode::Set | Opcode::Add | Opcode::Replace | Opcode::Append | Opcode::Prepend => {
+            store(executor, header, packet, value, output)
+        }
+        Opcode::Delete => delete(executor, header, packet, output),
+        Opcode::Increment => arithmetic(executor, header, true, packet, output),
+        Opcode::Decrement => arithmetic(executor, header, false, packet, output),
+        Opcode::Quit => {
+            if !operation.is_quiet() {
+                push(output, header, 0, 0, b"", b"", b"");
+            }
+            return After::Close;
+        }
+        Opcode::Flush => flush_all(executor, header, packet, output),
+        Opcode::Noop => {
+            push(output, header, 0, 0, b"", b"", b"");
+            Ok(())
+        }
+        Opcode::Version => {
+            push(output, header, 0, 0, b"", b"", stats::VERSION.as_bytes());
+            Ok(())
+        }
+        Opcode::Stat => {
+            stat(executor, header, packet, output);
+            Ok(())
+        }
+        Opcode::Touch | Opcode::GetAndTouch | Opcode::GetAndTouchWithKey => {
+            touch(executor, header, packet, output)
+        }
+        Opcode::AuthList => {
+            push(output, header, 0, 0, b"", b"", b"PLAIN");
+            Ok(())
+        }
+        Opcode::AuthStart | Opcode::AuthStep => return After::Admit,
+        // Reads are answered in runs, before this; `loud` gives no other.
+        _ => {
+            refuse(output, header, Status::Unknown);
+            Ok(())
+        }
+    };
+    if let Err(error) = done {
+        fail(executor, header, &error, output);
+    }
+    After::On
+}
+
+/// The user and the password of a packet of the mechanism PLAIN.
+pub(crate) fn credentials<'v>(
+    header: &Header,
+    packet: &[u8],
+    value: &'v [u8],
+) -> Option<(&'v [u8], &'v [u8])> {
+    let (_, mechanism) = header.front(packet);
+    let mut parts = value.splitn(3, |byte| *byte == 0);
+    let (_, user, password) = (parts.next()?, parts.next()?, parts.next()?);
+    (mechanism == b"PLAIN").then_some((user, password))
+}
+
+/// Answers whether a user was admitted.
+pub(crate) fn admitted(header: &Header, is_admitted: bool, output: &mut Vec<u8>) {
+    if is_admitted {
+        push(output, header, 0, 0, b"", b"", b"Authenticated");
+    } else {
+        refuse(output, header, Status::NotAdmitted);
+    }
+}
+
+fn store(
+    executor: &mut Executor,
+    header: &Header,
+    packet: &[u8],
+    value: &[u8],
+    output: &mut Vec<u8>,
+) -> Result<()> {
+    let (extras, key) = header.front(packet);
+    let is_quiet = header.is_quiet();
+    let mode = match mode_of(header) {
+        Mode::Set | Mode::Add | Mode::Replace if header.cas != 0 => Mode::Cas,
+        mode => mode,
+    };
+    let exptime = time(extras.get(4..).and_then(word).unwrap_or(0));
+    let stored = executor.store(&New {
+        mode,
+        key,
+        flags: word(extras).unwrap_or(0),
+        expires: executor.service.expires(exptime),
+        data: value,
+        compare: (header.cas != 0).then_some(header.cas),
+        version: None,
+        may_be_stale: false,
+        vivify: false,
+        is_binary_key: false,
+    })?;
+    match stored {
+        Stored::Done { cas, .. } if !is_quiet => push(output, header, 0, cas, b"", b"", b""),
+        Stored::Done { .. } => {}
+        Stored::Exists => refuse(output, header, Status::Exists),
+        Stored::NotFound => refuse(output, header, Status::NotFound),
+        Stored::Refused => refuse(
+            output,
+            header,
+            match mode {
+                Mode::Add => Status::Exists,
+                Mode::Replace => Status::NotFound,
+                _ => Status::NotStored,
+            },
+        ),
+    }
+    Ok(())
+}
+
+fn delete(
+    executor: &mut Executor,
+    header: &Header,
+    packet: &[u8],
+    output: &mut Vec<u8>,
+) -> Result<()> {
+    let (_, key) = header.front(packet);
+    let compare = (header.cas != 0).then_some(header.cas);
+    match executor.remove(key, compare, "delete")? {
+        Some(true) if header.is_quiet() => {}
+        Some(true) => push(output, header, 0, 0, b"", b"", b""),
+        Some(false) => refuse(output, header, Status::Exists),
+        None => refuse(output, header, Status::NotFound),
+    }
+    Ok(())
+}
+
+fn arithmetic(
+    executor: &mut Executor,
+    header: &Header,
+    up: bool,
+    packet: &[u8],
+    output: &mut Vec<u8>,
+) -> Result<()> {
+    let (extras, key) = header.front(packet);
+    let (Some(delta), Some(initial), Some(exptime)) = (
+        long(extras, 0),
+        long(extras, 8),
+        extras.get(16..).and_then(word),
+    ) else {
+        refuse(output, header, Status::Invalid);
+        return Ok(());
+    };
+    let expires = executor.service.expires(time(exptime));
+    let counted = executor.count(
+        key,
+        &Step {
+            up,
+            delta,
+            compare: (header.cas != 0).then_some(header.cas),
+            version: None,
+            // All ones: nothing is created.
+            initial: (exptime != u32::MAX).then_some((initial, expires)),
+            expires: None,
+        },
+    )?;
+    match counted {
+        Counted::Done { .. } if header.is_quiet() => {}
+        Counted::Done { number, head, .. } => {
+            push(output, header, 0, head.cas, b"", b"", &number.to_be_bytes());
+        }
+        Counted::NotFound => refuse(output, header, Status::NotFound),
+        Counted::Exists => refuse(output, header, Status::Exists),
+        Counted::NoNumber => refuse(output, header, Status::NoNumber),
+        Counted::TooLarge => refuse(output, header, Status::Memory),
+    }
+    Ok(())
+}
+
+fn flush_all(
+    executor: &mut Executor,
+    header: &Header,
+    packet: &[u8],
+    output: &mut Vec<u8>,
+) -> Result<()> {
+    let (extras, _) = header.front(packet);
+    if executor.service.settings.flush_enabled {
+        executor.flush(time(word(extras).unwrap_or(0)))?;
+        if !header.is_quiet() {
+            push(output, header, 0, 0, b"", b"", b"");
+        }
+    } else {
+        refuse(output, header, Status::NotAdmitted);
+    }
+    Ok(())
+}
+
+fn touch(
+    executor: &mut Executor,
+    header: &Header,
+    packet: &[u8],
+    output: &mut Vec<u8>,
+) -> Result<()> {
+    let (extras, key) = header.front(packet);
+    let expires = executor.service.expires(time(word(extras).unwrap_or(0)));
+    let found = executor.touch(key, expires, |item| {
+        answer_read(output, header, key, Some(&item));
+    })?;
+    if header.operation() != Some(Opcode::Touch) {
+        executor.note_read(key, found, found);
+    }
+    if !found {
+        answer_read(output, header, key, None);
+    }
+    Ok(())
+}
+
+fn stat(executor: &mut Executor, header: &Header, packet: &[u8], output: &mut Vec<u8>) {
+    let (_, group) = header.front(packet);
+    let mut words = Words(group);
+    let (name, word) = (words.next().unwrap_or_default(), words.next());
+    match name {
+        b"reset" => stats::reset(executor),
+        b"detail" => {
+            let mut text = Vec::new();
+            match word {
+                Some(b"dump") => {
+                    stats::detail(&executor.service, word, &mut text);
+                    push(output, header, 0, 0, b"", b"detailed", &text);
+                }
+                Some(b"on" | b"off") => stats::detail(&executor.service, word, &mut text),
+                _ => return refuse(output, header, Status::NotFound),
+            }
+        }
+        _ => {
+            let known = stats::figures(executor, name, &mut |name, value| {
+                push(output, header, 0, 0, b"", name.as_bytes(), value.as_bytes());
+            });
+            if !known {
+                return refuse(output, header, Status::NotFound);
+            }
+        }
+    }
+    push(output, header, 0, 0, b"", b"", b"");
+}
