@@ -51,7 +51,6 @@
 
 pub mod id;
 pub mod index;
-pub mod layout;
 pub mod served;
 
 mod care;
@@ -77,12 +76,13 @@ use crate::weave::{Mutex, RwLock};
 
 use checkpoint::Checkpoint;
 use checkpoint::images::CorrectedBits;
+use checkpoint::root::UnderWay;
 use index::{Entry, Index};
 use journal::Batch;
-use layout::UnderWay;
 use place::buffers::Buffers;
 use place::long::Flights;
-use place::space::{Space, Span};
+use place::space::Space;
+use place::span::Span;
 use recover::degraded::Flaws;
 use write::commit::Commit;
 use write::small::Packs;
@@ -93,7 +93,7 @@ pub use care::check::{CheckReport, Finding};
 pub use care::report::{Doubt, Doubted, Repaired};
 pub use care::scrub::{Scrubbed, Step};
 pub use id::ObjectId;
-pub use place::{extent, limbo, runs, space};
+pub use place::extent;
 pub use read::get::{Listed, Usage};
 pub use read::reader::StoreReader;
 pub use read::snapshot::Snapshot;
@@ -102,7 +102,20 @@ pub use served::Served;
 pub use times::{Times, Took};
 pub use write::draft::Draft;
 pub use write::put::Change;
-pub use write::{commit, turns};
+
+/// What stands on storage: superblock, root, records of the journal. For tools and checks.
+pub mod layout {
+    pub use crate::object::checkpoint::root::{
+        LEAF_SEED, LIST_SEED, Pack, ROOT_SEED, Root, UnderWay,
+    };
+    pub use crate::object::checkpoint::superblock::{
+        DATA, ENGINE, SHIFTS, Super, decode_label, encode_label,
+    };
+    pub use crate::object::journal::record::Record;
+    pub use crate::object::place::list::{decode_runs, encode_runs};
+    pub use crate::object::place::space::Told;
+    pub use crate::object::place::span::{Span, Stride};
+}
 
 /// How a store is made and opened. What was decided when it was made is not asked again.
 #[derive(Clone, Debug)]

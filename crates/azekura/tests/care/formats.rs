@@ -14,7 +14,7 @@ use azekura::log::{End, Geometry, LogPosition, Segment};
 use azekura::object::extent::{self, PACKED, Seal};
 use azekura::object::index::{EXTENT, Entry, Image};
 use azekura::object::layout::{Pack, Record, Root, Super, UnderWay};
-use azekura::object::space::{Span, Stride, Told};
+use azekura::object::layout::{Span, Stride, Told};
 use azekura::object::{Change, ObjectId, Options, Store};
 
 use super::{contents, storage_of, store_with};

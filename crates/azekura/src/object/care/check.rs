@@ -19,13 +19,15 @@ use crate::io::Storage;
 use crate::log::Address;
 use crate::object::checkpoint::Checkpoint;
 use crate::object::checkpoint::images::Images;
+use crate::object::checkpoint::root::Root;
+use crate::object::checkpoint::slots::read_root;
+use crate::object::checkpoint::superblock::{DATA, ENGINE, Super, decode_label};
 use crate::object::id::ObjectId;
 use crate::object::index::{self, EXTENT, JOURNAL};
-use crate::object::layout::{DATA, ENGINE, Root, Super, decode_label};
 use crate::object::place::extent::{PIECE, UNIT};
-use crate::object::place::space::{self, Span};
+use crate::object::place::space::{self};
+use crate::object::place::span::Span;
 use crate::object::read::get::FINDS_ALL;
-use crate::object::recover::open::read_root;
 use crate::object::{Core, Store};
 
 /// Findings are listed up to this many; then it is clear that a repair is due.

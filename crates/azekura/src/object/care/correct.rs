@@ -8,7 +8,7 @@
 
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
 
-use crate::error::Result;
+use crate::error::{Kind, Result};
 use crate::format::checksum::crc;
 use crate::format::flipped::{LEN_MAX, bit_of_sum, flip, mend_frame};
 use crate::format::frame::Frame;
@@ -18,7 +18,15 @@ use crate::log::anchor::Extent;
 use crate::log::layout::{
     FIRST_FRAME, LINK_OFFSET, Link, SegmentHeader, decode_link, link_index, segment_seed,
 };
-use crate::object::layout::{Record, Super};
+use crate::log::root;
+use crate::object::checkpoint::root::ROOT_SEED;
+use crate::object::checkpoint::slots::read_root;
+use crate::object::checkpoint::superblock::Super;
+use crate::object::checkpoint::{leaf_seed, list_seed};
+use crate::object::journal::record::Record;
+
+/// Bits that are flipped back in one store, at most.
+pub(crate) const CORRECTED_MAX: usize = 64;
 
 /// Bytes of a segment's header that its checksum covers, with it.
 const HEADER_LEN: usize = 24;
@@ -183,4 +191,56 @@ pub(crate) fn correct_image(
     let offset = write(journal, extent.offset, &bytes, bit)?;
     let what = "an image of the checkpoint".into();
     Ok(Some(Corrected { offset, what }))
+}
+
+/// Opens, and flips back the bits that it meets, on `journal`.
+pub(crate) fn with_corrected<T>(
+    journal: &dyn Storage,
+    last: &Super,
+    mut open: impl FnMut() -> Result<T>,
+) -> Result<(T, Vec<Corrected>)> {
+    let mut corrected = Vec::new();
+    loop {
+        let error = match open() {
+            Ok(opened) => return Ok((opened, corrected)),
+            Err(error) => error,
+        };
+        let place = error
+            .place()
+            .filter(|_| error.kind() == Kind::Corrupted && corrected.len() < CORRECTED_MAX);
+        let Some(offset) = place else {
+            return Err(error);
+        };
+        match correct_at(journal, last, offset) {
+            Ok(Some(one)) => corrected.push(one),
+            _ => return Err(error),
+        }
+    }
+}
+
+/// Corrects the bit that is wrong in what stands at `offset`: an image, or something of the journal.
+fn correct_at(journal: &dyn Storage, last: &Super, offset: u64) -> Result<Option<Corrected>> {
+    let salt = last.geometry.salt;
+    if let Some(first) = last.anchor.root {
+        let seed = salt ^ ROOT_SEED;
+        let mut read = root::Read::from(first);
+        // As far as it can be read, and the piece that cannot.
+        let _ = read.read(journal, seed, false);
+        if let Some(piece) = read.pieces.iter().find(|piece| piece.offset == offset) {
+            return correct_image(journal, last, *piece, seed);
+        }
+    }
+    if let Ok(root) = read_root(journal, last) {
+        for (first, image) in &root.leaves {
+            if let Some(image) = image.filter(|image| image.extent.offset == offset) {
+                return correct_image(journal, last, image.extent, leaf_seed(salt, *first));
+            }
+        }
+        for (group, told) in root.groups.iter().enumerate() {
+            if let Some(image) = told.image.filter(|image| image.offset == offset) {
+                return correct_image(journal, last, image, list_seed(salt, group as u32));
+            }
+        }
+    }
+    correct(journal, last, offset)
 }

@@ -11,7 +11,7 @@
 
 use crate::error::{Error, Kind, Result, size};
 use crate::object::checkpoint::least_journal;
-use crate::object::layout::PLACES_END;
+use crate::object::checkpoint::superblock::PLACES_END;
 use crate::object::place::extent::UNIT;
 use crate::object::{Core, Store};
 

@@ -10,7 +10,7 @@
 use std::ops::Range;
 
 use crate::format::superblock;
-use crate::object::layout::Super;
+use crate::object::checkpoint::superblock::Super;
 
 /// As many fit into a slot behind all else.
 pub(crate) const NOTED_MAX: usize = 200;

@@ -18,9 +18,10 @@ use crate::log::layout::{FIRST_FRAME, Link};
 use crate::log::recover::Trust;
 use crate::log::{Address, Log, LogPosition, Segment, Use};
 use crate::object::Core;
+use crate::object::checkpoint::superblock::Super;
 use crate::object::id::ObjectId;
 use crate::object::index::{Entry, PACKED};
-use crate::object::layout::{Record, Super};
+use crate::object::journal::record::Record;
 use crate::object::place::extent::{self, Header, PIECE, UNIT};
 use crate::object::recover::replay::entry_at;
 

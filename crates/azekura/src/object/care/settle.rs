@@ -8,11 +8,12 @@
 use crate::error::Result;
 use crate::object::Core;
 use crate::object::care::report::Repaired;
+use crate::object::checkpoint::root::Pack;
 use crate::object::id::ObjectId;
 use crate::object::index::{Entry, JOURNAL, PACKED};
-use crate::object::layout::Pack;
 use crate::object::place::extent::{PIECE, UNIT};
-use crate::object::place::space::{Span, Unclaimed};
+use crate::object::place::space::Unclaimed;
+use crate::object::place::span::Span;
 use crate::object::write::small::Packs;
 
 impl Core {

@@ -16,7 +16,7 @@ use crate::log::anchor::{Extent, read_extent, read_extent_corrected};
 use crate::object::ObjectId;
 use crate::object::checkpoint::{leaf_seed, list_seed};
 use crate::object::index::{self, Entry, Image, Leaf};
-use crate::object::layout::decode_runs;
+use crate::object::place::list::decode_runs;
 use crate::object::place::runs::Runs;
 use crate::object::place::space;
 use crate::weave::Mutex;

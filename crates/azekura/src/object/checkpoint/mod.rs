@@ -18,21 +18,24 @@ pub(crate) mod images;
 pub(crate) mod keeper;
 pub(crate) mod label;
 pub(crate) mod renew;
+pub(crate) mod root;
+pub(crate) mod slots;
+pub(crate) mod superblock;
 
 use crate::error::{Error, Kind, Result};
 use crate::format::checksum::crc;
 use crate::format::superblock::Superblock;
 use crate::log::anchor::{Extent, Needed, read_extent_corrected};
 use crate::log::parts::{self, Parts};
-use crate::log::root::{self, Room};
+use crate::log::root::{Room, units as root_units};
 use crate::log::segment::{left_by_growth, whole_step};
 use crate::log::{Claim, Geometry, Reserve, Segment, Use};
 use crate::object::Core;
+use crate::object::checkpoint::root::{LEAF_SEED, LIST_SEED, ROOT_SEED, Root};
+use crate::object::checkpoint::superblock::{ENGINE, Super};
 use crate::object::index::{ENTRY_SIZE, Image, JOURNAL, Shot};
-use crate::object::layout::{
-    ENGINE, LEAF_SEED, LIST_SEED, ROOT_SEED, Root, Super, encode_runs, list_size,
-};
 use crate::object::place::limbo::{self, FreedBy};
+use crate::object::place::list::{encode_runs, list_size};
 use crate::object::place::space::{Breadth, List, Told};
 use crate::weave::RwLockWriteGuard;
 
@@ -105,7 +108,7 @@ impl Load {
         };
         let parts = (self.leaves + self.leaves / 8 + self.room.groups + 64) * PART_LEN;
         let spans = limbo + self.room.spans + self.packs + self.under_way;
-        let root = root::units(geometry, parts + spans * SPAN_LEN);
+        let root = root_units(geometry, parts + spans * SPAN_LEN);
         // A part does not begin in one run and end in another: of a run less is left than the next part takes.
         let leaf = (self.leaf_len * ENTRY_SIZE as u64 + 8).min(size / 2);
         let leaves = self.count * ENTRY_SIZE as u64 + self.leaves * 8;
@@ -329,7 +332,7 @@ impl Core {
         let room = root.encode().len() as u64
             + 8 * self.log.segments().in_use(Use::Other).len() as u64
             + 64;
-        let room = room + 8 * u64::from(root::units(self.log.geometry(), room));
+        let room = room + 8 * u64::from(root_units(self.log.geometry(), room));
         let room = Room::take(&self.log, &mut state.parts, room)?;
         let seed = self.salt ^ ROOT_SEED;
         let mut encode = |other| {

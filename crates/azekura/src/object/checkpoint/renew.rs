@@ -20,7 +20,7 @@ use crate::log::{Address, Claim, LogPosition, Use};
 use crate::object::Core;
 use crate::object::id::ObjectId;
 use crate::object::index::{Entry, Shot};
-use crate::object::layout::Record;
+use crate::object::journal::record::Record;
 use crate::room;
 
 /// Bytes that a frame takes besides the value, at most.

@@ -6,7 +6,7 @@
 use crate::error::{Error, Kind, Result};
 use crate::log::layout::{FIRST_FRAME, Link};
 use crate::log::{Claim, LogPosition, Stop};
-use crate::object::layout::Record;
+use crate::object::journal::record::Record;
 use crate::object::{Core, Store};
 
 /// Where the walk met damage: offset on the device, and what.

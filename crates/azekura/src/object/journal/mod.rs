@@ -8,6 +8,7 @@
 //! After each batch stands a `Settled` note: what it says has ended needs no scan.
 
 pub(crate) mod dump;
+pub(crate) mod record;
 
 use crate::epoch;
 use crate::error::{Error, Kind, Result, size};
@@ -15,7 +16,7 @@ use crate::format::frame::FrameKind;
 use crate::log::segment::REMEDY;
 use crate::log::{Address, Claim, Entry};
 use crate::object::Core;
-use crate::object::layout::Record;
+use crate::object::journal::record::Record;
 
 /// Records of puts that wait, at most.
 const BATCH: usize = 256;

@@ -15,11 +15,11 @@
 
 use std::collections::VecDeque;
 
-use crate::object::place::space::Span;
+use crate::object::place::span::Span;
 
 /// Which commit makes it durable that a span is needed by nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum FreedBy {
+pub(crate) enum FreedBy {
     /// A sync that begins later: a record of the journal, or an extent that certifies itself, states it. Also of a span that
     /// nothing durable has ever pointed to.
     Sync,
@@ -30,12 +30,12 @@ pub enum FreedBy {
 /// A sync that has begun.
 #[derive(Debug)]
 #[must_use = "what a sync frees is free when this is given back"]
-pub struct SyncBegun(u64);
+pub(crate) struct SyncBegun(u64);
 
 /// The moment of a checkpoint.
 #[derive(Debug)]
 #[must_use = "what a checkpoint frees is free when this is given back"]
-pub struct Moment(u64);
+pub(crate) struct Moment(u64);
 
 /// Spans of one kind, oldest first, each with how many spans were retired before it.
 #[derive(Debug, Default)]
@@ -63,7 +63,7 @@ impl Queue {
 
 /// See the module's text.
 #[derive(Debug, Default)]
-pub struct Limbo {
+pub(crate) struct Limbo {
     by_sync: Queue,
     by_checkpoint: Queue,
     /// How many spans ever came in.
@@ -74,7 +74,7 @@ pub struct Limbo {
 
 impl Limbo {
     /// Takes in a span that nothing in memory points to any more.
-    pub fn retire(&mut self, span: Span, freed_by: FreedBy) {
+    pub(crate) fn retire(&mut self, span: Span, freed_by: FreedBy) {
         let order = self.retired;
         self.retired += 1;
         match freed_by {
@@ -84,31 +84,31 @@ impl Limbo {
     }
 
     /// A sync begins now.
-    pub fn begin_sync(&self) -> SyncBegun {
+    pub(crate) fn begin_sync(&self) -> SyncBegun {
         SyncBegun(self.retired)
     }
 
     /// This sync has ended, and everything that was written before it began is durable.
     #[expect(clippy::needless_pass_by_value, reason = "a sync ends once")]
-    pub fn end_sync(&mut self, sync: SyncBegun) {
+    pub(crate) fn end_sync(&mut self, sync: SyncBegun) {
         self.by_sync.committed = self.by_sync.committed.max(sync.0);
     }
 
     /// The moment of a checkpoint is now: it states all that is in limbo as free.
-    pub fn moment(&self) -> Moment {
+    pub(crate) fn moment(&self) -> Moment {
         Moment(self.retired)
     }
 
     /// The checkpoint of this moment is durable.
     #[expect(clippy::needless_pass_by_value, reason = "a checkpoint ends once")]
-    pub fn end_checkpoint(&mut self, moment: Moment) {
+    pub(crate) fn end_checkpoint(&mut self, moment: Moment) {
         for queue in [&mut self.by_sync, &mut self.by_checkpoint] {
             queue.committed = queue.committed.max(moment.0);
         }
     }
 
     /// A span that is free, and stays here until [`take_out`](Self::take_out).
-    pub fn first_free(&self) -> Option<(Span, FreedBy)> {
+    pub(crate) fn first_free(&self) -> Option<(Span, FreedBy)> {
         let pin = self.first_pin();
         let by_sync = self.by_sync.first_free(pin);
         let by_checkpoint = self.by_checkpoint.first_free(pin);
@@ -118,7 +118,7 @@ impl Limbo {
     }
 
     /// Takes out what [`first_free`](Self::first_free) gave.
-    pub fn take_out(&mut self, freed_by: FreedBy) {
+    pub(crate) fn take_out(&mut self, freed_by: FreedBy) {
         match freed_by {
             FreedBy::Sync => self.by_sync.spans.pop_front(),
             FreedBy::Checkpoint => self.by_checkpoint.spans.pop_front(),
@@ -126,20 +126,20 @@ impl Limbo {
     }
 
     /// What comes in from now on stays until the pin, which this is, is taken out.
-    pub fn pin(&mut self) -> u64 {
+    pub(crate) fn pin(&mut self) -> u64 {
         self.pins.push(self.retired);
         self.retired
     }
 
     /// Takes a pin out.
-    pub fn unpin(&mut self, pin: u64) {
+    pub(crate) fn unpin(&mut self, pin: u64) {
         if let Some(at) = self.pins.iter().position(|of| *of == pin) {
             self.pins.swap_remove(at);
         }
     }
 
     /// Whether there is a pin.
-    pub fn is_pinned(&self) -> bool {
+    pub(crate) fn is_pinned(&self) -> bool {
         !self.pins.is_empty()
     }
 
@@ -148,23 +148,23 @@ impl Limbo {
     }
 
     /// All spans.
-    pub fn spans(&self) -> impl Iterator<Item = Span> + '_ {
+    pub(crate) fn spans(&self) -> impl Iterator<Item = Span> + '_ {
         let all = self.by_sync.spans.iter().chain(&self.by_checkpoint.spans);
         all.map(|(_, span)| *span)
     }
 
     /// How many spans wait for such a commit.
-    pub fn count(&self, freed_by: FreedBy) -> usize {
+    pub(crate) fn count(&self, freed_by: FreedBy) -> usize {
         self.queue(freed_by).spans.len()
     }
 
     /// Units in all.
-    pub fn units(&self) -> u64 {
+    pub(crate) fn units(&self) -> u64 {
         self.by_sync.units() + self.by_checkpoint.units()
     }
 
     /// Units that are free after such a commit: no pin keeps them.
-    pub fn units_within_reach(&self, freed_by: FreedBy) -> u64 {
+    pub(crate) fn units_within_reach(&self, freed_by: FreedBy) -> u64 {
         let pin = self.first_pin();
         let spans = self.queue(freed_by).spans.iter();
         spans

@@ -4,7 +4,8 @@
 //! |---|---|
 //! | `extent` | one object on storage: header, chunks, checksums |
 //! | `space` | allocation groups: which units are free |
-//! | `runs` | the free runs of one group |
+//! | `runs`, `list` | the free runs of one group, and their image on storage |
+//! | `span` | where units stand, and how many |
 //! | `limbo` | freed extents that must not be reused before the free is durable |
 //! | `long` | values that move in several accesses |
 //! | `buffers` | aligned buffers that are reused |
@@ -13,7 +14,9 @@
 
 pub(crate) mod buffers;
 pub mod extent;
-pub mod limbo;
+pub(crate) mod limbo;
+pub(crate) mod list;
 pub(crate) mod long;
-pub mod runs;
-pub mod space;
+pub(crate) mod runs;
+pub(crate) mod space;
+pub(crate) mod span;

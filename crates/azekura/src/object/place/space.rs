@@ -22,37 +22,22 @@ use std::collections::VecDeque;
 
 use crate::error::{Error, Kind, Result};
 use crate::log::anchor::Extent;
-use crate::object::layout::list_size;
 use crate::object::place::limbo::{FreedBy, Limbo, Moment, SyncBegun};
+use crate::object::place::list::list_size;
 use crate::object::place::runs::{Run, Runs};
+use crate::object::place::span::{Span, Stride};
 
 mod unclaimed;
 
-pub use unclaimed::Unclaimed;
+pub(crate) use unclaimed::Unclaimed;
 
 /// Units of a stride where a group has so many: 64 MiB.
 const STRIDE_UNITS: u32 = 16 << 10;
 /// Runs of a stride at most.
 const STRIDE_RUNS: usize = 64;
 
-/// Units in a row: the unit on the data region, and how many.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Span {
-    /// The first.
-    pub unit: u64,
-    /// How many.
-    pub units: u32,
-}
-
-impl Span {
-    /// The unit behind the last.
-    pub fn end(self) -> u64 {
-        self.unit + u64::from(self.units)
-    }
-}
-
 /// Brings a group's list in.
-pub trait Source: Send + Sync {
+pub(crate) trait Source: Send + Sync {
     /// The runs of an image, verified, of a group of `limit` units.
     fn runs(&self, group: u32, image: Extent, limit: u32) -> Result<Runs>;
 }
@@ -68,7 +53,7 @@ pub struct Told {
 
 /// How much a checkpoint has to tell of the room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Breadth {
+pub(crate) struct Breadth {
     /// Groups.
     pub groups: u64,
     /// Bytes of all groups' lists.
@@ -83,7 +68,7 @@ pub struct Breadth {
 
 /// A group's list, to be written.
 #[derive(Clone, Debug)]
-pub struct List {
+pub(crate) struct List {
     /// Which group.
     pub group: usize,
     /// Its units.
@@ -103,17 +88,8 @@ struct Group {
     dirty: bool,
 }
 
-/// A piece of the data region that is being filled.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Stride {
-    /// Objects in it have this sequence or a later one.
-    pub sequence: u64,
-    /// All of it, as it was opened.
-    pub spans: Vec<Span>,
-}
-
 /// See the module's text.
-pub struct Space {
+pub(crate) struct Space {
     source: Box<dyn Source>,
     groups: Vec<Group>,
     /// Units of a group; the last may have fewer.
@@ -143,19 +119,19 @@ impl std::fmt::Debug for Space {
 
 /// Room that was found.
 #[derive(Debug)]
-pub struct Found {
+pub(crate) struct Found {
     span: Span,
     opened: bool,
 }
 
 impl Found {
     /// The units.
-    pub fn span(&self) -> Span {
+    pub(crate) fn span(&self) -> Span {
         self.span
     }
 
     /// Whether a stride was opened for it: to be told to the journal before anything is written.
-    pub fn is_in_new_stride(&self) -> bool {
+    pub(crate) fn is_in_new_stride(&self) -> bool {
         self.opened
     }
 }
@@ -163,7 +139,7 @@ impl Found {
 impl Space {
     /// Of `units` units in groups of `group_units`; `told` says what is free in each, or nothing of a new store. With it comes what
     /// a recovery needs to correct that.
-    pub fn new(
+    pub(crate) fn new(
         units: u64,
         group_units: u32,
         told: Option<&[Told]>,
@@ -207,12 +183,12 @@ impl Space {
     }
 
     /// Units in all.
-    pub fn units(&self) -> u64 {
+    pub(crate) fn units(&self) -> u64 {
         self.units
     }
 
     /// Free units, those of the open stride among them.
-    pub fn free(&self) -> u64 {
+    pub(crate) fn free(&self) -> u64 {
         self.free
             + self
                 .left
@@ -222,12 +198,12 @@ impl Space {
     }
 
     /// What is in limbo.
-    pub fn limbo(&self) -> &Limbo {
+    pub(crate) fn limbo(&self) -> &Limbo {
         &self.limbo
     }
 
     /// How much there is to be told of it.
-    pub fn breadth(&self) -> Breadth {
+    pub(crate) fn breadth(&self) -> Breadth {
         let strides = self.strides.iter().map(|stride| stride.spans.len());
         Breadth {
             groups: self.groups.len() as u64,
@@ -243,7 +219,7 @@ impl Space {
 
     /// Room for `units`, at most a group's; `None` if no run is that long. What is found belongs to objects of
     /// `sequence` or later.
-    pub fn take(&mut self, units: u32, sequence: u64) -> Result<Option<Found>> {
+    pub(crate) fn take(&mut self, units: u32, sequence: u64) -> Result<Option<Found>> {
         let opened = !self.left.iter().any(|span| span.units >= units);
         if opened && !self.open_stride(units, sequence)? {
             return Ok(None);
@@ -273,7 +249,7 @@ impl Space {
         clippy::needless_pass_by_value,
         reason = "what was found goes back once"
     )]
-    pub fn close_untold(&mut self, found: Found) -> Result<()> {
+    pub(crate) fn close_untold(&mut self, found: Found) -> Result<()> {
         self.strides.pop_back();
         for span in std::mem::take(&mut self.left) {
             self.add(span)?;
@@ -318,7 +294,7 @@ impl Space {
     }
 
     /// The last stride of an earlier time was this one: the next is in the same group, while that has room in a row.
-    pub fn go_on(&mut self, stride: &Stride) {
+    pub(crate) fn go_on(&mut self, stride: &Stride) {
         let last = stride.spans.last();
         self.last = last.map(|span| (span.unit / u64::from(self.group_units)) as usize);
     }
@@ -344,32 +320,32 @@ impl Space {
     }
 
     /// Puts units into limbo: an object that was there is gone.
-    pub fn retire(&mut self, span: Span, freed_by: FreedBy) {
+    pub(crate) fn retire(&mut self, span: Span, freed_by: FreedBy) {
         self.limbo.retire(span, freed_by);
     }
 
     /// Units that are free, or would be after a sync: no pin keeps them.
-    pub fn within_reach(&self) -> u64 {
+    pub(crate) fn within_reach(&self) -> u64 {
         self.free() + self.limbo.units_within_reach(FreedBy::Sync)
     }
 
     /// What goes into limbo from now on stays there until the pin, which this is, is taken out.
-    pub fn pin(&mut self) -> u64 {
+    pub(crate) fn pin(&mut self) -> u64 {
         self.limbo.pin()
     }
 
     /// Takes a pin out.
-    pub fn unpin(&mut self, pin: u64) {
+    pub(crate) fn unpin(&mut self, pin: u64) {
         self.limbo.unpin(pin);
     }
 
     /// A sync begins.
-    pub fn begin_sync(&self) -> SyncBegun {
+    pub(crate) fn begin_sync(&self) -> SyncBegun {
         self.limbo.begin_sync()
     }
 
     /// A sync has ended: what was in limbo for it when it began is free, but for what is pinned.
-    pub fn end_sync(&mut self, sync: SyncBegun) -> Result<()> {
+    pub(crate) fn end_sync(&mut self, sync: SyncBegun) -> Result<()> {
         self.limbo.end_sync(sync);
         self.free_limbo()
     }
@@ -435,7 +411,7 @@ impl Space {
     }
 
     /// Every put before `sequence` has ended and is in the journal: strides that hold no other are scanned no more.
-    pub fn settle(&mut self, sequence: u64) {
+    pub(crate) fn settle(&mut self, sequence: u64) {
         while self
             .strides
             .get(1)
@@ -446,18 +422,18 @@ impl Space {
     }
 
     /// The strides that a recovery has to scan.
-    pub fn strides(&self) -> impl Iterator<Item = &Stride> {
+    pub(crate) fn strides(&self) -> impl Iterator<Item = &Stride> {
         self.strides.iter()
     }
 
     /// The open stride, if there is one.
-    pub fn open(&self) -> Option<&Stride> {
+    pub(crate) fn open(&self) -> Option<&Stride> {
         self.strides.back()
     }
 
     /// What a checkpoint says of each group, and of which the list is to be written: all that changed since the last one.
     /// Limbo and what is left of the stride are not free in it. This is the checkpoint's moment.
-    pub fn tell(&mut self) -> (Vec<Told>, Vec<List>, Moment) {
+    pub(crate) fn tell(&mut self) -> (Vec<Told>, Vec<List>, Moment) {
         let mut told = Vec::with_capacity(self.groups.len());
         let mut lists = Vec::new();
         for at in 0..self.groups.len() {
@@ -488,7 +464,7 @@ impl Space {
 
     /// The checkpoint of this moment is durable: `told` says where the lists are. What the device had grown by, and what was in
     /// limbo, is free.
-    pub fn end_checkpoint(&mut self, told: &[Told], moment: Moment) -> Result<()> {
+    pub(crate) fn end_checkpoint(&mut self, told: &[Told], moment: Moment) -> Result<()> {
         for (group, told) in self.groups.iter_mut().zip(told) {
             group.image = told.image;
         }
@@ -501,14 +477,14 @@ impl Space {
     }
 
     /// After a checkpoint that failed: what it took for stored is not.
-    pub fn soil(&mut self, told: &[Told]) {
+    pub(crate) fn soil(&mut self, told: &[Told]) {
         for (group, told) in self.groups.iter_mut().zip(told) {
             group.dirty |= told.image != group.image || told.image.is_none();
         }
     }
 
     /// Not free for objects, and yet not an object's: limbo, what is left of the stride, and what the device has grown by.
-    pub fn between(&self) -> impl Iterator<Item = Span> + '_ {
+    pub(crate) fn between(&self) -> impl Iterator<Item = Span> + '_ {
         let kept = self.left.iter().chain(&self.coming).copied();
         self.limbo.spans().chain(kept)
     }
@@ -516,7 +492,7 @@ impl Space {
     /// More units at the end: the device has grown. They are free when a checkpoint is durable that was told of them
     /// ([`end_checkpoint`](Self::end_checkpoint)): what stands there before could not be found again. Brings the last
     /// group's list in.
-    pub fn grow(&mut self, units: u64) -> Result<()> {
+    pub(crate) fn grow(&mut self, units: u64) -> Result<()> {
         let before = self.units;
         // What is told of the last group means one of so many units.
         if let Some(last) = self.groups.len().checked_sub(1) {
@@ -544,7 +520,7 @@ impl Space {
     }
 
     /// The longest free run, in units, and how many runs there are: how broken up the free room is. Brings all lists in.
-    pub fn fragments(&mut self) -> Result<(u32, u64)> {
+    pub(crate) fn fragments(&mut self) -> Result<(u32, u64)> {
         let (mut longest, mut count) = (0, 0);
         for at in 0..self.groups.len() {
             let limit = self.limit(at);
@@ -556,7 +532,7 @@ impl Space {
     }
 
     /// All free spans, limbo and the stride left out: for checks. Brings all lists in.
-    pub fn all_free(&mut self) -> Result<Vec<Span>> {
+    pub(crate) fn all_free(&mut self) -> Result<Vec<Span>> {
         let mut all = Vec::new();
         for at in 0..self.groups.len() {
             let limit = self.limit(at);

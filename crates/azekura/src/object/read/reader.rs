@@ -18,8 +18,9 @@ use crate::io::file::File;
 use crate::io::overlay::Overlay;
 use crate::io::{Access, Storage};
 use crate::object::checkpoint::FIRST_SUPERBLOCK;
-use crate::object::layout::{ENGINE, Record, Super};
-use crate::object::recover::open::{Slots, read_super};
+use crate::object::checkpoint::slots::{Slots, read_super};
+use crate::object::checkpoint::superblock::{ENGINE, Super};
+use crate::object::journal::record::Record;
 use crate::object::{
     CheckReport, Finding, Listed, ObjectId, Options, Scrubbed, Step, Store, Usage, Value,
 };

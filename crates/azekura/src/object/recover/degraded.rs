@@ -25,33 +25,21 @@ use std::sync::Arc;
 
 use crate::damage::{Affects, Damage};
 use crate::error::{Error, Kind, Result};
-use crate::format::frame::{Frame, FrameKind};
-use crate::format::superblock;
 use crate::io::Storage;
 use crate::io::overlay::Overlay;
-use crate::log::layout::{
-    FIRST_FRAME, LINK_OFFSET, Link, SegmentHeader, decode_link, segment_seed,
-};
-use crate::log::root;
-use crate::object::care::correct::{Corrected, correct, correct_image};
+use crate::object::care::correct::with_corrected;
 use crate::object::care::repair::{Known, rebuilt};
 use crate::object::care::report::Repaired;
 use crate::object::care::salvage::Facts;
 use crate::object::checkpoint::images::Images;
-use crate::object::checkpoint::{leaf_seed, list_seed};
+use crate::object::checkpoint::root::Root;
+use crate::object::checkpoint::slots::read_root;
+use crate::object::checkpoint::superblock::Super;
 use crate::object::id::ObjectId;
-use crate::object::layout::{ROOT_SEED, Root, Super};
 use crate::object::read::get::Reads;
 use crate::object::read::value::Value;
-use crate::object::recover::open::read_root;
+use crate::object::recover::probe::{LOST_BEFORE, is_live};
 use crate::object::{Core, Options, Store};
-
-/// Bits that are flipped back in one store, at most.
-pub(crate) const CORRECTED_MAX: usize = 64;
-/// What is wrong with a place that a superblock names as lost.
-const LOST_BEFORE: &str = "it could not be read when a repair was begun that did not end";
-/// Bytes that are read at once to see whether they can be.
-const PROBE: usize = 256 << 10;
 
 /// What is known to be wrong with an open store.
 #[derive(Debug, Default)]
@@ -288,58 +276,6 @@ fn replayed(
     Ok(store)
 }
 
-/// Opens, and flips back the bits that it meets, on `journal`.
-pub(crate) fn with_corrected<T>(
-    journal: &dyn Storage,
-    last: &Super,
-    mut open: impl FnMut() -> Result<T>,
-) -> Result<(T, Vec<Corrected>)> {
-    let mut corrected = Vec::new();
-    loop {
-        let error = match open() {
-            Ok(opened) => return Ok((opened, corrected)),
-            Err(error) => error,
-        };
-        let place = error
-            .place()
-            .filter(|_| error.kind() == Kind::Corrupted && corrected.len() < CORRECTED_MAX);
-        let Some(offset) = place else {
-            return Err(error);
-        };
-        match correct_at(journal, last, offset) {
-            Ok(Some(one)) => corrected.push(one),
-            _ => return Err(error),
-        }
-    }
-}
-
-/// Corrects the bit that is wrong in what stands at `offset`: an image, or something of the journal.
-fn correct_at(journal: &dyn Storage, last: &Super, offset: u64) -> Result<Option<Corrected>> {
-    let salt = last.geometry.salt;
-    if let Some(first) = last.anchor.root {
-        let seed = salt ^ ROOT_SEED;
-        let mut read = root::Read::from(first);
-        // As far as it can be read, and the piece that cannot.
-        let _ = read.read(journal, seed, false);
-        if let Some(piece) = read.pieces.iter().find(|piece| piece.offset == offset) {
-            return correct_image(journal, last, *piece, seed);
-        }
-    }
-    if let Ok(root) = read_root(journal, last) {
-        for (first, image) in &root.leaves {
-            if let Some(image) = image.filter(|image| image.extent.offset == offset) {
-                return correct_image(journal, last, image.extent, leaf_seed(salt, *first));
-            }
-        }
-        for (group, told) in root.groups.iter().enumerate() {
-            if let Some(image) = told.image.filter(|image| image.offset == offset) {
-                return correct_image(journal, last, image, list_seed(salt, group as u32));
-            }
-        }
-    }
-    correct(journal, last, offset)
-}
-
 /// What a repair would make of it, in memory.
 fn salvaged(
     overlay: &Arc<dyn Storage>,
@@ -390,134 +326,4 @@ fn salvaged(
     }
     flaws.doubt = doubt;
     Ok(core)
-}
-
-/// Reads what recovery will look at through the map, where a sector that cannot be read would end the process: the control
-/// page, and the segments of the journal in use. `Io` with the place that cannot be read, `Corrupted` with one that is known to
-/// be lost.
-pub(crate) fn probe(journal: &dyn Storage, last: &Super, root: &Root) -> Result<()> {
-    let geometry = last.geometry;
-    let mut buf = crate::room::vec(PROBE)?;
-    let mut read = |range: Range<u64>| -> Result<()> {
-        if let Some(lost) = last.first_lost_in(&range) {
-            let error = Error::new(Kind::Corrupted, LOST_BEFORE);
-            return Err(error.at(journal.path()).offset(lost.start));
-        }
-        let end = range.end.min(last.journal_size);
-        let mut at = range.start;
-        while at < end {
-            buf.resize(PROBE.min((end - at) as usize), 0);
-            journal
-                .read_at(at, &mut buf)
-                .map_err(|error| error.at(journal.path()).offset(at))?;
-            at += buf.len() as u64;
-        }
-        Ok(())
-    };
-    read(superblock::SIZE..geometry.offset_of(0))?;
-    for segment in &root.needed.log {
-        let from = geometry.offset_of(segment.index);
-        read(from..from + (u64::from(segment.units) << geometry.shift))?;
-    }
-    let known = |index: u32| root.needed.log.iter().any(|segment| segment.index == index);
-    each_segment(journal, last, &mut |index, header| {
-        let from = geometry.offset_of(index);
-        let units = header.map_or(1, |header| header.units);
-        if known(index) {
-            return Ok(());
-        }
-        read(from..from + (u64::from(units) << geometry.shift))
-    })
-}
-
-/// Shows the segments of the journal from the last checkpoint on, as far as the links lead; without a header: it is not whole.
-pub(crate) fn each_segment(
-    journal: &dyn Storage,
-    last: &Super,
-    visit: &mut dyn FnMut(u32, Option<SegmentHeader>) -> Result<()>,
-) -> Result<()> {
-    let geometry = last.geometry;
-    let header_of = |index: u32| {
-        let mut head = [0; FIRST_FRAME as usize];
-        let offset = geometry.offset_of(index);
-        let is_inside = offset + u64::from(FIRST_FRAME) <= last.journal_size;
-        let read = is_inside && journal.read_at(offset, &mut head).is_ok();
-        let header = SegmentHeader::decode(&head, geometry.salt).filter(|_| read);
-        let link = head[LINK_OFFSET as usize..].first_chunk::<8>();
-        header.zip(link.map(|word| u64::from_le_bytes(*word)))
-    };
-    let (mut index, mut sequence) = (last.start.segment(), last.start.sequence());
-    loop {
-        let Some((header, word)) = header_of(index).filter(|(of, _)| of.sequence == sequence)
-        else {
-            return visit(index, None);
-        };
-        visit(index, Some(header))?;
-        let seed = segment_seed(geometry.salt, sequence);
-        let of_next = |next| header_of(next).map(|(header, _)| header);
-        match decode_link(word, seed, sequence, of_next) {
-            Link::To(next) => (index, sequence) = (next.index, next.sequence),
-            Link::None | Link::Damaged => return Ok(()),
-        }
-    }
-}
-
-/// Whether any of what cannot be read, zeros in `journal`, may have held something that the journal said since the checkpoint.
-pub(crate) fn is_live(journal: &dyn Storage, last: &Super, unreadable: &[Range<u64>]) -> bool {
-    let mut live = vec![];
-    let reached = each_segment(journal, last, &mut |index, header| {
-        live.push(reach_of(journal, last, index, header)?);
-        Ok(())
-    });
-    let meets = |range: &Range<u64>| {
-        let meets = |live: &Range<u64>| range.start < live.end && live.start < range.end;
-        live.iter().any(meets)
-    };
-    reached.is_err() || unreadable.iter().any(meets)
-}
-
-/// The bytes of a segment that hold something, or may.
-fn reach_of(
-    journal: &dyn Storage,
-    last: &Super,
-    index: u32,
-    header: Option<SegmentHeader>,
-) -> Result<Range<u64>> {
-    let geometry = last.geometry;
-    let begin = geometry.offset_of(index);
-    let units = header.map_or(1, |header| header.units);
-    let end = (begin + (u64::from(units) << geometry.shift)).min(last.journal_size);
-    let Some(header) = header else {
-        return Ok(begin..end);
-    };
-    let mut bytes = crate::room::vec((end - begin) as usize)?;
-    bytes.resize((end - begin) as usize, 0);
-    journal.read_at(begin, &mut bytes)?;
-    let seed = segment_seed(geometry.salt, header.sequence);
-    let frame_at = |at: usize| {
-        let rest = bytes.get(at..)?;
-        Frame::decode(rest, seed, (at / 8) as u32).ok()
-    };
-    let begins_here = (last.start.segment(), last.start.sequence()) == (index, header.sequence);
-    let mut at = match last.start.offset() {
-        Some(offset) if begins_here => offset as usize,
-        None if begins_here => bytes.len(),
-        _ => FIRST_FRAME as usize,
-    };
-    while let Some(frame) = frame_at(at) {
-        at += frame.len();
-        if frame.header.kind == FrameKind::End {
-            return Ok(begin..begin + at as u64);
-        }
-    }
-    let is_blank = bytes
-        .get(at..at + 8)
-        .is_none_or(|word| word.iter().all(|byte| *byte == 0));
-    let goes_on = (at + 8..bytes.len())
-        .step_by(8)
-        .any(|at| frame_at(at).is_some());
-    if goes_on || !is_blank {
-        return Ok(begin..end);
-    }
-    Ok(begin..(begin + at as u64 + 8).min(end))
 }

@@ -20,7 +20,7 @@ use crate::error::{Error, Kind, Result};
 use crate::io::file::{File, is_device, remove, sync_directory};
 use crate::io::{Access, Storage};
 use crate::object::place::extent::UNIT;
-use crate::object::recover::open::{JOURNAL_MIN, JOURNAL_PART};
+use crate::object::recover::create::{JOURNAL_MIN, JOURNAL_PART};
 use crate::object::{Options, Repaired, Store};
 
 /// What is looked at of a device, at each end of it.

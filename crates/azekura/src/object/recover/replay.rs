@@ -25,12 +25,14 @@ use crate::error::{Error, Kind, Result};
 use crate::io::aligned::AlignedBuf;
 use crate::log::Claim;
 use crate::object::Core;
+use crate::object::checkpoint::root::Root;
 use crate::object::id::ObjectId;
 use crate::object::index::{EXTENT, Entry};
-use crate::object::layout::{Record, Root, SEQUENCES_END};
+use crate::object::journal::record::{Record, SEQUENCES_END};
 use crate::object::place::extent::{self, BATCHED, Header, PACKED, PIECE, Seal, UNIT};
 use crate::object::place::limbo::FreedBy;
-use crate::object::place::space::{Span, Stride, Unclaimed};
+use crate::object::place::space::Unclaimed;
+use crate::object::place::span::{Span, Stride};
 
 /// Sequences left out after a recovery: those of puts that left no trace.
 const LEAP: u64 = 1 << 20;

@@ -20,7 +20,7 @@ struct State {
 
 /// See the module's text.
 #[derive(Debug, Default)]
-pub struct Commit {
+pub(crate) struct Commit {
     state: Mutex<State>,
     ended: Condvar,
 }
@@ -38,7 +38,7 @@ impl Drop for Leading<'_> {
 impl Commit {
     /// Returns when a `sync` that began after the call has succeeded: one's own, or another's. If one's own fails that is
     /// the result; who waited then leads the next.
-    pub fn share(&self, sync: impl FnOnce() -> Result<()>) -> Result<()> {
+    pub(crate) fn share(&self, sync: impl FnOnce() -> Result<()>) -> Result<()> {
         let mut state = self.state.lock();
         let wanted = state.begun + 1;
         loop {
@@ -64,7 +64,7 @@ impl Commit {
     }
 
     /// How many syncs succeeded.
-    pub fn count(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         self.state.lock().ended
     }
 }

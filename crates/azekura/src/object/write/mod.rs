@@ -10,8 +10,8 @@
 //!
 //! Order and durability of a change are decided here; formats are not.
 
-pub mod commit;
+pub(crate) mod commit;
 pub(crate) mod draft;
 pub(crate) mod put;
 pub(crate) mod small;
-pub mod turns;
+pub(crate) mod turns;

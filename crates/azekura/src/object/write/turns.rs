@@ -20,14 +20,14 @@ struct Taken {
 
 /// See the module's text.
 #[derive(Debug, Default)]
-pub struct Turns {
+pub(crate) struct Turns {
     taken: Mutex<Taken>,
     ended: Condvar,
 }
 
 /// The turn of some objects; ends when it is dropped. It may go to another thread.
 #[derive(Debug)]
-pub struct Turn {
+pub(crate) struct Turn {
     turns: Arc<Turns>,
     ids: Vec<ObjectId>,
     range: Option<(ObjectId, ObjectId)>,
@@ -35,7 +35,7 @@ pub struct Turn {
 
 impl Turns {
     /// Waits for the turn of all `ids` at once, each named once.
-    pub fn take(self: &Arc<Self>, ids: Vec<ObjectId>) -> Turn {
+    pub(crate) fn take(self: &Arc<Self>, ids: Vec<ObjectId>) -> Turn {
         let mut taken = self.taken.lock();
         let blocked = |taken: &Taken| {
             ids.iter().any(|id| {
@@ -55,12 +55,12 @@ impl Turns {
     }
 
     /// Waits for the turn of one object.
-    pub fn take_one(self: &Arc<Self>, id: ObjectId) -> Turn {
+    pub(crate) fn take_one(self: &Arc<Self>, id: ObjectId) -> Turn {
         self.take(vec![id])
     }
 
     /// Waits for the turn of all objects from `first` to `last`.
-    pub fn take_range(self: &Arc<Self>, first: ObjectId, last: ObjectId) -> Turn {
+    pub(crate) fn take_range(self: &Arc<Self>, first: ObjectId, last: ObjectId) -> Turn {
         let mut taken = self.taken.lock();
         let blocked = |taken: &Taken| {
             let meets = |(from, to): &(ObjectId, ObjectId)| *from <= last && first <= *to;

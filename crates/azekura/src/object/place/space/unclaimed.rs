@@ -7,13 +7,15 @@
 //!
 //! It does not know what stands where.
 
-use super::{Space, Span};
+use super::Space;
 use crate::error::Result;
+use crate::object::place::span::Span;
 
 /// See the module's text.
 #[derive(Debug)]
-pub struct Unclaimed(());
+pub(crate) struct Unclaimed(());
 
+#[expect(clippy::unused_self, reason = "the value itself is the permission")]
 impl Unclaimed {
     /// Of room of which nothing was given away yet.
     pub(super) fn new() -> Self {
@@ -21,12 +23,12 @@ impl Unclaimed {
     }
 
     /// Nobody has these units: they are free, as those that already were.
-    pub fn free(&self, space: &mut Space, span: Span) -> Result<()> {
+    pub(crate) fn free(&self, space: &mut Space, span: Span) -> Result<()> {
         space.add(span)
     }
 
     /// An object was found there: the units are taken out, free or not.
-    pub fn claim(&self, space: &mut Space, span: Span) -> Result<()> {
+    pub(crate) fn claim(&self, space: &mut Space, span: Span) -> Result<()> {
         space.claim(span)
     }
 }

@@ -9,8 +9,8 @@ use super::Placed;
 use crate::error::Kind;
 use crate::io::Storage;
 use crate::io::memory::Memory;
+use crate::object::checkpoint::slots::{read_root, read_super};
 use crate::object::checkpoint::tests::without_small_objects;
-use crate::object::recover::open::{read_root, read_super};
 use crate::object::{ObjectId, Store};
 
 #[test]

@@ -1,0 +1,196 @@
+//! The records of the journal, as frames of the log (`format::frame`).
+//!
+//! A record with a key of 16 bytes, an id, is about one object:
+//!
+//! | kind | value |
+//! |---|---|
+//! | `Put` | sequence (8), entry (9) |
+//! | `Insert` | sequence (8), and the value itself, of a small object |
+//! | `Remove` | sequence (8) |
+//!
+//! A record with a key of one byte is a note; its kind is `Put`:
+//!
+//! | key | value |
+//! |---|---|
+//! | `S` | a stride was opened: sequence, number of spans, spans |
+//! | `V` | the put of this sequence failed: its extent is not there, whatever a scan finds |
+//! | `F` | every put before this sequence has ended and stands before this note |
+//! | `R` | removed: sequence (8), first id (16), last id (16) |
+//! | `B` | a batch, all of it or nothing; for each change: 1 put or 0 removed (1), id (16), sequence (8), of a put its entry (9) |
+//!
+//! This file encodes and decodes; `journal` appends.
+
+#![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
+
+use crate::format::bytes::{Give, Take};
+use crate::format::frame::{Frame, FrameKind};
+use crate::log::Address;
+use crate::object::id::ObjectId;
+use crate::object::index::{Entry, JOURNAL};
+use crate::object::place::extent::PACKED_LEN_MAX;
+use crate::object::place::span::{Stride, give_spans, take_span};
+
+/// Sequences of changes are below it.
+pub(crate) const SEQUENCES_END: u64 = 1 << 63;
+
+/// What the journal says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// The object is there since this sequence.
+    Put(ObjectId, u64, Entry),
+    /// The small object of this length is there since this sequence; its value is in the frame at this address.
+    Small(ObjectId, u64, Entry),
+    /// The object is gone since this sequence.
+    Removed(ObjectId, u64),
+    /// All objects from the first to the last id are gone since this sequence.
+    RangeRemoved(u64, ObjectId, ObjectId),
+    /// All of these, `Put` and `Removed`, or none.
+    Batch(Vec<Record>),
+    /// A stride was opened.
+    Opened(Stride),
+    /// Every put before this sequence has ended and was told before.
+    Settled(u64),
+    /// The put of this sequence failed: what a scan finds of it does not count.
+    Voided(u64),
+}
+
+impl Record {
+    /// Kind, key and value of its frame; a small object's frame is made where its value is.
+    pub fn encode(&self) -> (FrameKind, Vec<u8>, Vec<u8>) {
+        let mut give = Give::default();
+        let mut kind = FrameKind::Put;
+        let key = match self {
+            Self::Put(id, sequence, entry) => {
+                give.u64(*sequence).bytes(&entry.to_bytes());
+                id.to_bytes().to_vec()
+            }
+            Self::Small(id, sequence, _) => {
+                kind = FrameKind::Insert;
+                give.u64(*sequence);
+                id.to_bytes().to_vec()
+            }
+            Self::Removed(id, sequence) => {
+                kind = FrameKind::Remove;
+                give.u64(*sequence);
+                id.to_bytes().to_vec()
+            }
+            Self::RangeRemoved(sequence, first, last) => {
+                give.u64(*sequence)
+                    .bytes(&first.to_bytes())
+                    .bytes(&last.to_bytes());
+                b"R".to_vec()
+            }
+            Self::Batch(records) => {
+                for record in records {
+                    record.give_inner(&mut give);
+                }
+                b"B".to_vec()
+            }
+            Self::Opened(stride) => {
+                give_stride(&mut give, stride);
+                b"S".to_vec()
+            }
+            Self::Settled(sequence) => {
+                give.u64(*sequence);
+                b"F".to_vec()
+            }
+            Self::Voided(sequence) => {
+                give.u64(*sequence);
+                b"V".to_vec()
+            }
+        };
+        (kind, key, give.0)
+    }
+
+    /// What the frame at `address` says. `None`: it is none of these.
+    pub fn decode(address: Address, frame: &Frame<'_>) -> Option<Self> {
+        let mut take = Take(frame.value);
+        let record = if let Some((id, [])) = frame.key.split_first_chunk::<16>() {
+            let id = ObjectId::from_bytes(*id);
+            let sequence = take_sequence(&mut take)?;
+            match frame.header.kind {
+                FrameKind::Put => Self::Put(id, sequence, Entry::from_bytes(take.bytes(9)?)?),
+                FrameKind::Remove => Self::Removed(id, sequence),
+                FrameKind::Insert => {
+                    let len = take.bytes(take.0.len())?.len();
+                    let len = u32::try_from(len)
+                        .ok()
+                        .filter(|len| u64::from(*len) <= PACKED_LEN_MAX)?;
+                    let place = address.0;
+                    let kind = JOURNAL;
+                    Self::Small(id, sequence, Entry { place, len, kind })
+                }
+                _ => return None,
+            }
+        } else {
+            match frame.key {
+                b"R" => {
+                    let sequence = take_sequence(&mut take)?;
+                    let first = ObjectId::from_bytes(take.id()?);
+                    Self::RangeRemoved(sequence, first, ObjectId::from_bytes(take.id()?))
+                }
+                b"B" => {
+                    let mut records = Vec::new();
+                    while !take.0.is_empty() {
+                        records.push(Self::take_inner(&mut take)?);
+                    }
+                    Self::Batch(records)
+                }
+                b"S" => Self::Opened(take_stride(&mut take)?),
+                b"F" => Self::Settled(take_sequence(&mut take)?),
+                b"V" => Self::Voided(take_sequence(&mut take)?),
+                _ => return None,
+            }
+        };
+        take.0.is_empty().then_some(record)
+    }
+
+    /// Whose change it is, if it is of one object.
+    pub fn id(&self) -> Option<ObjectId> {
+        match self {
+            Self::Put(id, ..) | Self::Small(id, ..) | Self::Removed(id, _) => Some(*id),
+            _ => None,
+        }
+    }
+
+    fn give_inner(&self, give: &mut Give) {
+        match self {
+            Self::Put(id, sequence, entry) => {
+                give.u8(1)
+                    .bytes(&id.to_bytes())
+                    .u64(*sequence)
+                    .bytes(&entry.to_bytes());
+            }
+            Self::Removed(id, sequence) => {
+                give.u8(0).bytes(&id.to_bytes()).u64(*sequence);
+            }
+            _ => debug_assert!(false, "a batch has changes of objects only"),
+        }
+    }
+
+    fn take_inner(take: &mut Take<'_>) -> Option<Self> {
+        let is_put = take.u8()?;
+        let (id, sequence) = (ObjectId::from_bytes(take.id()?), take_sequence(take)?);
+        match is_put {
+            0 => Some(Self::Removed(id, sequence)),
+            1 => Some(Self::Put(id, sequence, Entry::from_bytes(take.bytes(9)?)?)),
+            _ => None,
+        }
+    }
+}
+
+pub(crate) fn take_sequence(take: &mut Take<'_>) -> Option<u64> {
+    take.u64().filter(|sequence| *sequence < SEQUENCES_END)
+}
+
+pub(crate) fn give_stride(give: &mut Give, stride: &Stride) {
+    give.u64(stride.sequence);
+    give_spans(give, &stride.spans);
+}
+
+pub(crate) fn take_stride(take: &mut Take<'_>) -> Option<Stride> {
+    Some(Stride {
+        sequence: take_sequence(take)?,
+        spans: take.all(take_span)?,
+    })
+}

@@ -1,0 +1,249 @@
+//! Creating a store: its layout, from the options and the devices, and its first superblock.
+//!
+//! A file appears when it can be opened: it is created without a name. A device is taken over by writing its superblock last,
+//! so a crash before that leaves no store.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::error::{Error, Kind, Result, size, sizes};
+use crate::format::superblock;
+use crate::io::counted::Counted;
+use crate::io::front::Front;
+use crate::io::{Directory, Storage};
+use crate::log::Geometry;
+use crate::log::anchor::{Anchor, FIRST_SEQUENCE};
+use crate::object::checkpoint::label::write_label;
+use crate::object::checkpoint::superblock::{PLACES_END, SHIFTS, Super};
+use crate::object::checkpoint::{Checkpoint, LEAST, least_journal};
+use crate::object::place::extent::UNIT;
+use crate::object::recover::build::{build, check_sectors, data_of, open_log};
+use crate::object::{Options, Store};
+
+/// A journal has so many bytes at least, unless it is told otherwise.
+pub(crate) const JOURNAL_MIN: u64 = 4 << 20;
+
+/// And this part of the capacity.
+pub(crate) const JOURNAL_PART: u64 = 64;
+
+/// Sizes of allocation groups, unless told otherwise.
+const GROUP_MIN: u64 = 64 << 20;
+
+const GROUP_MAX: u64 = 1 << 30;
+
+/// Bytes written at once where a new store is filled.
+const FILL: usize = 4 << 20;
+
+/// Bytes of the longest sectors of a device.
+const ALIGNMENT: u32 = UNIT as u32;
+
+impl Store {
+    /// As [`create`](Self::create) of a file, in any directory; `progress` is told bytes filled, of how many.
+    pub fn create_in(
+        directory: &dyn Directory,
+        name: &Path,
+        options: &Options,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Self> {
+        let storage = directory.create_nameless(name)?;
+        storage.resize(options.capacity)?;
+        let store = Self::create_on(Arc::clone(&storage), None, options, progress)?;
+        storage.take_name()?;
+        directory.sync()?;
+        Ok(store)
+    }
+
+    /// Makes a store on storages of the size they have: the journal's, and the data's if that is another. What was there is
+    /// lost. `progress` is told bytes filled, of how many.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "the store keeps the storages"
+    )]
+    pub fn create_on(
+        journal: Arc<dyn Storage>,
+        data: Option<Arc<dyn Storage>>,
+        options: &Options,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Self> {
+        let plan = Plan::new(options, journal.as_ref(), data.as_deref())?;
+        let target = data_of(&journal, data.as_ref(), options);
+        check_sectors(target.as_ref(), ALIGNMENT)?;
+        // Whatever it was: it is no store until the new superblock is there.
+        journal.write_at(0, &vec![0; superblock::SIZE as usize])?;
+        journal.sync()?;
+        if options.fill {
+            fill(target.as_ref(), &plan, progress)?;
+        }
+        let entropy = [
+            journal.entropy(),
+            journal.entropy().rotate_left(32) ^ 0x9e37_79b9_7f4a_7c15,
+        ];
+        let mut identity = [0; 16];
+        identity[..8].copy_from_slice(&entropy[0].to_le_bytes());
+        identity[8..].copy_from_slice(&entropy[1].to_le_bytes());
+        let geometry = Geometry {
+            shift: plan.shift,
+            salt: entropy[0] as u32,
+        };
+        let counts = Arc::default();
+        let counted = Counted::over(Arc::clone(&journal), &counts);
+        let front = Front::new(counted, plan.journal_size, 0)?;
+        front.resize(geometry.offset_of(1))?;
+        let log = open_log(front, geometry, plan.journal_size)?;
+        log.segments().finish_adoption()?;
+        log.begin(FIRST_SEQUENCE)?;
+        let payload = Super {
+            anchor: Anchor::first(&log),
+            identity,
+            journal_size: plan.journal_size,
+            data_offset: plan.data_offset,
+            units: plan.units,
+            group_units: plan.group_units,
+            alignment: ALIGNMENT,
+            devices: if data.is_some() { 2 } else { 1 },
+            sequence: 1,
+            doubt: None,
+            lost: Vec::new(),
+        };
+        if let Some(data) = &data {
+            write_label(data.as_ref(), &payload)?;
+        }
+        let (core, _) = build(log, target, counts, options, &payload, None)?;
+        core.flush_devices()?;
+        let mut state = Checkpoint::default();
+        core.write_super(&mut state, &payload)?;
+        *core.checkpoint.lock() = state;
+        core.keep_for_checkpoint(0);
+        Self::start(core)
+    }
+}
+
+/// What a new store looks like.
+struct Plan {
+    journal_size: u64,
+    shift: u32,
+    data_offset: u64,
+    units: u64,
+    group_units: u32,
+}
+
+impl Plan {
+    fn new(options: &Options, journal: &dyn Storage, data: Option<&dyn Storage>) -> Result<Self> {
+        let invalid = |what: &str, at: &dyn Storage, found: String, expected: String| {
+            let error = Error::new(Kind::Invalid, what).at(at.path());
+            error.found(found, expected)
+        };
+        let data_size = data.map(Storage::size).transpose()?;
+        let (device, journal_device) = (data.unwrap_or(journal), journal);
+        let journal = journal.size()?;
+        let whole = data_size.unwrap_or(journal);
+        let journal_size = match (options.journal_size, data_size) {
+            (Some(told), _) => told,
+            (None, Some(_)) => journal,
+            (None, None) => (journal / JOURNAL_PART).max(JOURNAL_MIN),
+        };
+        let Some(journal_size) = journal_size
+            .checked_next_multiple_of(UNIT)
+            .filter(|size| *size <= journal)
+        else {
+            let (found, most) = sizes(journal_size, journal);
+            let error = invalid("the journal does not fit", journal_device, found, most);
+            let least = size(
+                Geometry {
+                    shift: *SHIFTS.start(),
+                    salt: 0,
+                }
+                .offset_of(LEAST),
+            );
+            return Err(error.remedy(format!(
+                "make the store larger, or its journal smaller: --journal-size, {least} or more"
+            )));
+        };
+        let shift = shift_of(journal_size);
+        let data_offset = match data_size {
+            Some(_) => superblock::SIZE,
+            None => journal_size,
+        };
+        let units = whole.min(PLACES_END).saturating_sub(data_offset) / UNIT;
+        let group = options.group_size.unwrap_or_else(|| {
+            let part = 1 << (whole / 16).max(1).ilog2();
+            part.clamp(GROUP_MIN, GROUP_MAX)
+        });
+        if !group.is_power_of_two() || !(UNIT..=1 << 40).contains(&group) {
+            let expected = "one of 4 KiB to 1 TiB".into();
+            let found = format!("{}, {group} bytes", size(group));
+            return Err(invalid(
+                "a group is a power of two",
+                device,
+                found,
+                expected,
+            ));
+        }
+        let least = Geometry { shift, salt: 0 }.offset_of(LEAST);
+        if journal_size < least {
+            let (found, least) = sizes(journal_size, least);
+            let least = format!("{least} or more");
+            let error = invalid("the journal is too small", journal_device, found, least);
+            return Err(error.remedy("make it larger: --journal-size"));
+        }
+        if units < 16 {
+            let (found, least) = sizes(whole, data_offset + 16 * UNIT);
+            let least = format!("{least} or more");
+            let remedy = match data_size {
+                Some(_) => "make it larger",
+                None => "make it larger, or its journal smaller: --journal-size",
+            };
+            return Err(invalid("the store is too small", device, found, least).remedy(remedy));
+        }
+        let groups = units.div_ceil(group / UNIT);
+        let least = least_journal_size(journal_size, groups);
+        if journal_size < least {
+            let (found, least) = sizes(journal_size, least);
+            let found = format!("{found}, and {groups} groups of {}", size(group));
+            let what = "the journal is too small for so many groups";
+            let error = invalid(what, journal_device, found, format!("{least} or more"));
+            return Err(error.remedy("make it larger: --journal-size, or the groups: --group-size"));
+        }
+        Ok(Self {
+            journal_size,
+            shift,
+            data_offset,
+            units,
+            group_units: (group / UNIT) as u32,
+        })
+    }
+}
+
+/// A segment is a 64th of the journal, or as near to that as one may be.
+fn shift_of(journal_size: u64) -> u32 {
+    let part = (journal_size / 64).max(1).ilog2();
+    part.clamp(*SHIFTS.start(), 20)
+}
+
+/// The least journal for so many groups, of those that are not smaller than this one.
+fn least_journal_size(journal_size: u64, groups: u64) -> u64 {
+    let mut size = journal_size;
+    loop {
+        // In longer segments a checkpoint takes more.
+        let shift = shift_of(size);
+        let least = least_journal(Geometry { shift, salt: 0 }, groups);
+        if least <= size {
+            return size;
+        }
+        size = least;
+    }
+}
+
+/// Writes all of the data's room once.
+fn fill(data: &dyn Storage, plan: &Plan, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
+    let zeros = crate::io::aligned::AlignedBuf::zeroed(FILL, data.alignment())?;
+    let total = plan.units * UNIT;
+    let mut done = 0;
+    while done < total {
+        let len = (total - done).min(FILL as u64);
+        data.write_at(plan.data_offset + done, &zeros[..len as usize])?;
+        done += len;
+        progress(done, total);
+    }
+    Ok(())
+}
