@@ -83,11 +83,39 @@ pub(super) enum Overdue {
     Answer,
 }
 
+/// What the client may still do.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Peer {
+    /// Send and read.
+    Open,
+    /// The end of its bytes has come, or an error: the next read tells which.
+    Ending,
+    /// Nothing: it does not read any more.
+    HungUp,
+}
+
+/// What the session does once its answers were sent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pending {
+    /// It waits for requests.
+    Requests,
+    /// It has more output for requests that it consumed.
+    Output,
+    /// It has, and must not go on until it is woken.
+    Pause,
+    /// It is over: the connection is closed.
+    Close,
+}
+
+/// Whether answers wait for a sync, and what is to be measured when they were sent.
+enum Sync {
+    None,
+    /// Until it has ended, nothing of the connection moves.
+    Waiting(Box<Deferred>),
+    Ended(Box<Deferred>),
+}
+
 /// A client.
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is a fact of its own about the socket or the session"
-)]
 pub(super) struct Connection {
     stream: Stream,
     session: Session,
@@ -98,33 +126,22 @@ pub(super) struct Connection {
     /// Answers from `sent` on that the socket has not taken.
     output: Vec<u8>,
     sent: usize,
-    /// Whether more came at once, last time, than is read before a turn.
-    at_length: bool,
-    /// Whether the session has more to say about what it has already consumed.
-    unsaid: bool,
-    /// Whether it must not say more until it is woken.
-    asleep: bool,
+    peer: Peer,
+    pending: Pending,
+    sync: Sync,
     /// Whether the socket may have bytes to read.
-    readable: bool,
-    /// Whether the end has come, or an error: reading tells.
-    ending: bool,
-    /// Whether nobody is there to read what it has still to say.
-    gone: bool,
-    /// Dropped when its answers are sent.
-    closing: bool,
-    /// Whether its answers wait for a sync: until then nothing of it moves.
-    unsynced: bool,
+    is_readable: bool,
+    /// Whether more came at once, last time, than is read before a turn.
+    reads_long: bool,
     /// When something last moved.
     moved_s: u32,
     /// When the request or the answer that is under way began, and the bytes that moved since.
     begun_s: u32,
     moved: u64,
-    /// What was done and waits for a sync.
-    owed: Option<Box<Owed>>,
 }
 
-/// What was done and waits for a sync, to be measured when it was answered.
-struct Owed {
+/// What was done and is answered after a sync.
+struct Deferred {
     did: Did,
     front: Front,
     bytes_in: usize,
@@ -161,18 +178,14 @@ impl Connection {
             wanted: 1,
             output: Vec::new(),
             sent: 0,
-            at_length: false,
-            unsaid: false,
-            asleep: false,
-            readable: false,
-            ending: false,
-            gone: false,
-            closing: false,
-            unsynced: false,
+            peer: Peer::Open,
+            pending: Pending::Requests,
+            sync: Sync::None,
+            is_readable: false,
+            reads_long: false,
             moved_s: now_s,
             begun_s: now_s,
             moved: 0,
-            owed: None,
         }
     }
 
@@ -182,23 +195,25 @@ impl Connection {
 
     /// Remembers what the socket told.
     pub(super) fn changed(&mut self, readable: bool, ending: bool) {
-        self.readable |= readable;
-        self.ending |= ending;
+        self.is_readable |= readable;
+        if ending {
+            self.peer = self.peer.max(Peer::Ending);
+        }
     }
 
     /// Reads what came into the capacity of `bytes` before its turn, if that would begin with reading, and little is
     /// expected. Returns whether something came; if so, its turn is to be fed with it.
     pub(super) fn read_early(&mut self, bytes: &mut Vec<u8>, now_s: u32) -> bool {
-        let begins_so = self.readable && !self.closing && !self.asleep && self.is_at_rest();
-        if !begins_so || self.at_length || !self.stream.is_plain() {
+        let begins_so = self.is_readable && self.pending == Pending::Requests && self.is_at_rest();
+        if !begins_so || self.reads_long || !self.stream.is_plain() {
             return false;
         }
         // An end or an error is there when it is asked for again.
         let Ok((1.., empty)) = self.stream.read(bytes) else {
             return false;
         };
-        self.at_length = !empty;
-        self.readable = !empty || self.ending;
+        self.reads_long = !empty;
+        self.is_readable = !empty || self.peer >= Peer::Ending;
         self.begins(now_s);
         self.moved_s = now_s;
         true
@@ -214,17 +229,22 @@ impl Connection {
 
     /// Remembers that nobody reads its answers any more.
     pub(super) fn hung_up(&mut self) {
-        self.gone = true;
+        self.peer = Peer::HungUp;
     }
 
     /// Lets it say more.
     pub(super) fn wake(&mut self) {
-        self.asleep = false;
+        if self.pending == Pending::Pause {
+            self.pending = Pending::Output;
+        }
     }
 
     /// What its answers acknowledge is on the device: they may leave.
     pub(super) fn synced(&mut self) {
-        self.unsynced = false;
+        self.sync = match std::mem::replace(&mut self.sync, Sync::None) {
+            Sync::Waiting(deferred) => Sync::Ended(deferred),
+            other => other,
+        };
     }
 
     /// Goes on as far as the socket lets it, for a turn.
@@ -276,29 +296,30 @@ impl Connection {
 
     /// Sends what was kept of the last turn. What it came to, if it does not go on.
     fn resume(&mut self, turn: &mut Turn) -> Option<Fate> {
-        if self.unsynced {
+        if matches!(self.sync, Sync::Waiting(_)) {
             return Some(Fate::Rest);
         }
         let unsent = self.output.len();
         let sent = self.send(turn);
-        if let Some(owed) = self.owed.take() {
+        if let Sync::Ended(deferred) = std::mem::replace(&mut self.sync, Sync::None) {
             let turned = Turned {
-                did: owed.did,
-                front: owed.front.bytes(),
-                bytes_in: owed.bytes_in,
+                did: deferred.did,
+                front: deferred.front.bytes(),
+                bytes_in: deferred.bytes_in,
                 bytes_out: unsent,
             };
-            turn.meter.note(owed.since, &turned);
+            turn.meter.note(deferred.since, &turned);
         }
         match sent {
             Ok(true) => {}
             Ok(false) => return Some(Fate::Rest),
             Err(Gone) => return Some(Fate::Close),
         }
-        if self.closing || (self.asleep && self.gone) {
-            return Some(Fate::Close);
+        match (self.pending, self.peer) {
+            (Pending::Close, _) | (Pending::Pause, Peer::HungUp) => Some(Fate::Close),
+            (Pending::Pause, _) => Some(Fate::Rest),
+            (Pending::Requests | Pending::Output, _) => None,
         }
-        self.asleep.then_some(Fate::Rest)
     }
 
     /// Sees to it that there is something to serve. Whether that is in the connection's own buffer; or what its turn came
@@ -309,12 +330,13 @@ impl Connection {
         if !own && !is_fed {
             turn.input.clear();
         }
-        let is_enough =
-            self.unsaid || (own && self.input.len() >= self.wanted) || (is_fed && !self.readable);
+        let is_enough = self.pending == Pending::Output
+            || (own && self.input.len() >= self.wanted)
+            || (is_fed && !self.is_readable);
         if is_enough {
             return Ok(own);
         }
-        if !self.readable {
+        if !self.is_readable {
             return Err(Fate::Rest);
         }
         // A short part goes on in the shared buffer, where more is read at once.
@@ -331,7 +353,7 @@ impl Connection {
             Ok(true) => Ok(own),
             // What was read before is served first.
             _ if is_fed => Ok(own),
-            Ok(false) if self.readable => Err(Fate::Again),
+            Ok(false) if self.is_readable => Err(Fate::Again),
             Ok(false) => Err(Fate::Rest),
             Err(Gone) => Err(Fate::Close),
         }
@@ -367,14 +389,16 @@ impl Connection {
             // What comes next has its own time.
             self.begins(turn.now_s);
         }
-        self.wanted = 1;
-        self.unsaid = matches!(served.next, Next::Yield | Next::Pause { .. });
-        match served.next {
-            Next::More { at_least } => self.wanted = left.saturating_add(at_least),
-            Next::Yield => {}
-            Next::Pause { millis } => self.asleep = millis > 0,
-            Next::Close => self.closing = true,
-        }
+        self.wanted = match served.next {
+            Next::More { at_least } => left.saturating_add(at_least),
+            _ => 1,
+        };
+        self.pending = match served.next {
+            Next::More { .. } => Pending::Requests,
+            Next::Yield | Next::Pause { millis: 0 } => Pending::Output,
+            Next::Pause { .. } => Pending::Pause,
+            Next::Close => Pending::Close,
+        };
         Ok((served, front))
     }
 
@@ -385,9 +409,8 @@ impl Connection {
         }
         self.output.extend_from_slice(&turn.output);
         // The sync is pause enough.
-        self.asleep = false;
-        self.unsynced = true;
-        self.owed = Some(Box::new(Owed {
+        self.wake();
+        self.sync = Sync::Waiting(Box::new(Deferred {
             did: served.did,
             front: front.unwrap_or_else(|| Front::of(&turn.input)),
             bytes_in: served.consumed,
@@ -398,21 +421,16 @@ impl Connection {
 
     /// What a turn comes to when its answers were `sent`; `None`: more may be read.
     fn go_on(&self, sent: &Result<bool, Gone>, next: Next) -> Option<Fate> {
-        let Ok(sent) = sent else {
-            return Some(Fate::Close);
-        };
-        if let Next::Pause { millis } = next
-            && self.asleep
-        {
-            return Some(Fate::Sleep(Duration::from_millis(millis)));
+        match (sent, self.pending, next) {
+            (Err(Gone), ..) => Some(Fate::Close),
+            (_, Pending::Pause, Next::Pause { millis }) => {
+                Some(Fate::Sleep(Duration::from_millis(millis)))
+            }
+            (Ok(false), ..) => Some(Fate::Rest),
+            (_, Pending::Close, _) => Some(Fate::Close),
+            (_, Pending::Output | Pending::Pause, _) => Some(Fate::Again),
+            (_, Pending::Requests, _) => None,
         }
-        if !*sent {
-            return Some(Fate::Rest);
-        }
-        if self.closing {
-            return Some(Fate::Close);
-        }
-        self.unsaid.then_some(Fate::Again)
     }
 
     /// Reads once. Returns whether something came.
@@ -437,13 +455,13 @@ impl Connection {
             Ok((0, _)) => Err(Gone),
             Ok((len, empty)) => {
                 self.moved += len as u64;
-                self.readable = !empty || self.ending;
-                self.at_length = own || turn.input.len() > EARLY_LEN;
+                self.is_readable = !empty || self.peer >= Peer::Ending;
+                self.reads_long = own || turn.input.len() > EARLY_LEN;
                 self.moved_s = turn.now_s;
                 Ok(true)
             }
             Err(e) if e.kind() == ErrorKind::WouldBlock => {
-                self.readable = false;
+                self.is_readable = false;
                 Ok(false)
             }
             // Much came that says nothing: others have their turn.
@@ -539,8 +557,8 @@ impl Connection {
     pub(super) fn is_at_rest(&self) -> bool {
         self.input.is_empty()
             && !self.has_unsent()
-            && !self.unsaid
-            && !self.unsynced
+            && matches!(self.pending, Pending::Requests | Pending::Close)
+            && !matches!(self.sync, Sync::Waiting(_))
             && self.session.unfinished().is_none()
     }
 
@@ -559,19 +577,19 @@ impl Connection {
         };
         let allowed = u64::from(stall_s) + for_length;
         let stalled = stall_s > 0 && u64::from(now_s.saturating_sub(self.begun_s)) >= allowed;
-        if self.unsynced {
+        match self.pending {
             // It waits for a device.
-            None
-        } else if self.has_unsent() {
-            stalled.then_some(Overdue::Answer)
-        } else if self.unsaid {
-            // It waits for this server, which goes on or keeps a pause. Who closed his side may be gone, which only sending
-            // tells: he is not kept through a long one.
-            (self.ending && stalled).then_some(Overdue::Request)
-        } else if !self.is_at_rest() || self.stream.is_greeting() || self.session.must_log_in() {
-            stalled.then_some(Overdue::Request)
-        } else {
-            idle.then_some(Overdue::Idle)
+            _ if matches!(self.sync, Sync::Waiting(_)) => None,
+            _ if self.has_unsent() => stalled.then_some(Overdue::Answer),
+            // It waits for this server, which goes on or keeps a pause. A half-closed client may be gone; only a write
+            // reveals it: it is not kept through a long pause.
+            Pending::Output | Pending::Pause => {
+                (self.peer >= Peer::Ending && stalled).then_some(Overdue::Request)
+            }
+            _ if !self.is_at_rest() || self.stream.is_greeting() || self.session.must_log_in() => {
+                stalled.then_some(Overdue::Request)
+            }
+            _ => idle.then_some(Overdue::Idle),
         }
     }
 }
