@@ -7,6 +7,8 @@
 
 /// Longest head of a request.
 pub const HEAD_LEN_MAX: usize = 8 << 10;
+/// Most header fields of a request.
+const FIELDS_MAX: usize = 64;
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,93 +70,63 @@ impl Status {
 
 /// Reads the head at the front of `bytes`. It is total: any bytes are one of the three.
 pub fn read(bytes: &[u8]) -> Head<'_> {
-    let Some(len) = end(bytes) else {
-        return if bytes.len() >= HEAD_LEN_MAX {
-            Head::Refused(Status::HeadTooLong)
-        } else {
-            Head::Open
-        };
-    };
-    if len > HEAD_LEN_MAX {
-        return Head::Refused(Status::HeadTooLong);
-    }
-    let Some(Ok(head)) = bytes.get(..len).map(std::str::from_utf8) else {
-        return Head::Refused(Status::BadRequest);
-    };
-    let mut lines = head.lines();
-    let first = lines.next().unwrap_or_default();
-    let request = match request(first) {
-        Ok(request) => request,
-        Err(status) => return Head::Refused(status),
-    };
-    let mut has_host = first.ends_with("1.0");
-    for line in lines.take_while(|line| !line.is_empty()) {
-        let field = line.split_once(':').filter(|_| is_text(line));
-        let Some((name, value)) = field else {
-            return Head::Refused(Status::BadRequest);
-        };
-        if name.is_empty() || name.contains([' ', '\t']) {
-            return Head::Refused(Status::BadRequest);
-        }
-        let is = |known: &str| name.eq_ignore_ascii_case(known);
-        has_host |= is("host");
-        if is("transfer-encoding") || (is("content-length") && value.trim() != "0") {
-            return Head::Refused(Status::BadRequest);
-        }
-    }
-    if has_host {
-        Head::Whole(request)
-    } else {
-        Head::Refused(Status::BadRequest)
+    match parse(bytes.get(..HEAD_LEN_MAX).unwrap_or(bytes)) {
+        Ok(Some(request)) => Head::Whole(request),
+        Ok(None) if bytes.len() >= HEAD_LEN_MAX => Head::Refused(Status::HeadTooLong),
+        Ok(None) => Head::Open,
+        Err(status) => Head::Refused(status),
     }
 }
 
-/// Whether a line has nothing that no terminal shows.
-fn is_text(line: &str) -> bool {
-    line.chars().all(|c| c == '\t' || !c.is_control())
-}
-
-/// Where the empty line ends that ends a head.
-fn end(bytes: &[u8]) -> Option<usize> {
-    let mut from = 0;
-    while let Some(at) = memchr::memchr(b'\n', bytes.get(from..)?) {
-        from += at + 1;
-        match bytes.get(from..)? {
-            [b'\n', ..] => return Some(from + 1),
-            [b'\r', b'\n', ..] => return Some(from + 2),
-            _ => {}
-        }
-    }
-    None
-}
-
-/// Reads the first line.
-fn request(line: &str) -> Result<Request<'_>, Status> {
-    let mut words = line.split(' ').filter(|_| is_text(line));
-    let (method, target, version) = (words.next(), words.next(), words.next());
-    let (Some(method), Some(target), Some(version), None) = (method, target, version, words.next())
-    else {
-        return Err(Status::BadRequest);
-    };
-    match version {
-        "HTTP/1.0" | "HTTP/1.1" => {}
-        other if other.starts_with("HTTP/") => return Err(Status::WrongVersion),
-        _ => return Err(Status::BadRequest),
-    }
-    if !target.starts_with('/') {
+/// The request; `None`: its head has not ended.
+fn parse(bytes: &[u8]) -> Result<Option<Request<'_>>, Status> {
+    let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
+    let mut head = httparse::Request::new(&mut fields);
+    let parsed = head.parse(bytes);
+    // An empty line before the first is one too many, though the parser passes it over.
+    if let [b'\r' | b'\n', _, ..] = bytes {
         return Err(Status::BadRequest);
     }
-    let is_head = match method {
-        "GET" => false,
-        "HEAD" => true,
+    match parsed {
+        Ok(httparse::Status::Complete(_)) => {}
+        Ok(httparse::Status::Partial) => return Ok(None),
+        Err(httparse::Error::TooManyHeaders) => return Err(Status::HeadTooLong),
+        Err(httparse::Error::Version) if has_other_version(bytes) => {
+            return Err(Status::WrongVersion);
+        }
+        Err(_) => return Err(Status::BadRequest),
+    }
+    let is_head = match head.method {
+        Some("GET") => false,
+        Some("HEAD") => true,
         _ => return Err(Status::NotAllowed),
     };
+    let target = head.path.filter(|path| path.starts_with('/'));
+    let target = target.ok_or(Status::BadRequest)?;
+    let mut has_host = head.version == Some(0);
+    for field in &*head.headers {
+        let is = |known: &str| field.name.eq_ignore_ascii_case(known);
+        has_host |= is("host");
+        if is("transfer-encoding") || (is("content-length") && field.value != b"0") {
+            return Err(Status::BadRequest);
+        }
+    }
+    if !has_host {
+        return Err(Status::BadRequest);
+    }
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    Ok(Request {
+    Ok(Some(Request {
         is_head,
         path,
         query,
-    })
+    }))
+}
+
+/// Whether the first line names a version of HTTP at all.
+fn has_other_version(bytes: &[u8]) -> bool {
+    let line = bytes.split(|byte| *byte == b'\n').next();
+    let word = line.and_then(|line| line.split(|byte| *byte == b' ').nth(2));
+    word.is_some_and(|word| word.starts_with(b"HTTP/"))
 }
 
 /// The bytes of an answer. `is_head`: without its body, whose length is told all the same.

@@ -1,14 +1,17 @@
-//! Figures as JSON: for the page, and for whoever prefers it.
+//! Statistics as JSON: for the status page, and for other programs.
 //!
 //! ```text
-//!   { version, engine, durability, uptime_s, healthy, why, connections_max,
+//!   { version, engine, durability, uptime_s, healthy, why, connections_max, slow_ms,
 //!     latency: { get: { count, mean_us, p50_us, .. }, .. },
 //!     totals: { .. }, columns: [ name, .. ], rows: [ [ number, value or null, .. ], .. ] }
 //! ```
 //!
 //! `rows` are the last seconds, oldest first, in the order of `columns`. It gathers nothing.
 
-use std::fmt::{Display, Write as _};
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::Value;
 
 use crate::memcached::figures_of;
 use crate::memcached::latency::Work;
@@ -16,161 +19,93 @@ use crate::memcached::latency::Work;
 use super::Shown;
 use super::history::{Row, WORDS, number};
 
-/// A JSON text that is being written. Names and strings are escaped, commas set by it.
-struct Json {
-    text: String,
-    needs_comma: bool,
+/// The document. A member that is absent does not apply.
+#[derive(Serialize)]
+struct Document<'s> {
+    version: &'static str,
+    engine: &'static str,
+    durability: &'s str,
+    uptime_s: u64,
+    healthy: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<String>,
+    connections_max: u64,
+    slow_ms: u32,
+    /// By command, then by figure.
+    latency: BTreeMap<&'static str, BTreeMap<String, Value>>,
+    totals: Totals,
+    columns: Vec<&'static str>,
+    rows: Vec<Vec<Value>>,
 }
 
-impl Json {
-    fn open(&mut self, name: &str, bracket: char) {
-        self.name(name);
-        self.text.push(bracket);
-        self.needs_comma = false;
-    }
-
-    fn close(&mut self, bracket: char) {
-        self.text.push(bracket);
-        self.needs_comma = true;
-    }
-
-    /// Begins a member; without a name, an element of an array.
-    fn name(&mut self, name: &str) {
-        if self.needs_comma {
-            self.text.push(',');
-        }
-        if !name.is_empty() {
-            quote(name, &mut self.text);
-            self.text.push(':');
-        }
-        self.needs_comma = true;
-    }
-
-    /// A number, `true`, `false` or `null`.
-    fn bare(&mut self, name: &str, value: impl Display) {
-        self.name(name);
-        let _ = write!(self.text, "{value}");
-    }
-
-    fn string(&mut self, name: &str, value: &str) {
-        self.name(name);
-        quote(value, &mut self.text);
-    }
+/// Counts since the start.
+#[derive(Serialize)]
+struct Totals {
+    hits: u64,
+    misses: u64,
+    stored: u64,
+    received_bytes: u64,
+    sent_bytes: u64,
+    connections_accepted: u64,
+    connections_refused: u64,
+    connections_dropped: u64,
+    answers_that_waited: u64,
+    slow_requests: u64,
+    /// By kind.
+    errors: BTreeMap<&'static str, u64>,
 }
 
-/// Appends a string in its quotes.
-pub(super) fn quote(value: &str, text: &mut String) {
-    text.push('"');
-    for c in value.chars() {
-        match c {
-            '"' | '\\' => {
-                text.push('\\');
-                text.push(c);
-            }
-            c if c.is_control() => {
-                let _ = write!(text, "\\u{:04x}", u32::from(c));
-            }
-            c => text.push(c),
-        }
-    }
-    text.push('"');
+/// A number that was formatted for people.
+fn value(text: &str) -> Value {
+    text.parse().unwrap_or(Value::Null)
 }
 
-/// The document.
+/// The document as a line.
 pub(super) fn render(shown: &Shown<'_>, rows: &[Row]) -> String {
     let figures = &shown.figures;
-    let mut json = Json {
-        text: String::with_capacity(1024 + rows.len() * 160),
-        needs_comma: false,
-    };
-    json.open("", '{');
-    json.string("version", env!("CARGO_PKG_VERSION"));
-    json.string("engine", shown.engine);
-    json.string("durability", shown.durability);
-    json.bare("uptime_s", figures.uptime_s);
-    json.bare("healthy", shown.verdict.is_ok());
-    if let Err(unfit) = &shown.verdict {
-        json.string("why", &format!("{}: {}", unfit.word, unfit.more));
-    }
-    json.bare("connections_max", figures.connections_max);
-    json.bare("slow_ms", shown.slow_ms);
-    json.open("latency", '{');
-    for work in Work::ALL {
-        let times = figures.times.of(work);
-        if times.count() == 0 {
-            continue;
-        }
-        json.open(work.word(), '{');
-        figures_of(times, &mut |name, value| json.bare(name, value));
-        json.close('}');
-    }
-    json.close('}');
-    json.open("totals", '{');
     let connections = &figures.connections;
-    for (name, value) in [
-        ("hits", figures.hits),
-        ("misses", figures.misses),
-        ("stored", figures.stored),
-        ("received_bytes", figures.received_bytes),
-        ("sent_bytes", figures.sent_bytes),
-        ("connections_accepted", connections.accepted),
-        ("connections_refused", connections.refused),
-        ("connections_dropped", connections.dropped),
-        ("answers_that_waited", connections.waited),
-        ("slow_requests", connections.slow),
-    ] {
-        json.bare(name, value);
+    let mut latency: BTreeMap<_, BTreeMap<_, _>> = BTreeMap::new();
+    for work in Work::ALL {
+        figures_of(figures.times.of(work), &mut |name, text| {
+            let of = latency.entry(work.word()).or_default();
+            of.insert(name.to_owned(), value(text));
+        });
     }
-    json.open("errors", '{');
-    for (kind, count) in &figures.errors {
-        json.bare(kind, count);
-    }
-    json.close('}');
-    json.close('}');
-    json.open("columns", '[');
-    json.string("", "number");
-    for word in WORDS {
-        json.string("", word);
-    }
-    json.close(']');
-    json.open("rows", '[');
-    for row in rows {
-        json.open("", '[');
-        json.bare("", row.number);
-        for column in 0..WORDS.len() {
-            match row.value(column) {
-                Some(value) => json.bare("", number(value)),
-                None => json.bare("", "null"),
-            }
-        }
-        json.close(']');
-    }
-    json.close(']');
-    json.close('}');
-    json.text.push('\n');
-    json.text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn strings_are_escaped_and_commas_stand_between() {
-        let mut json = Json {
-            text: String::new(),
-            needs_comma: false,
-        };
-        json.open("", '{');
-        json.string("a\"b", "c\\d\n\u{7f}");
-        json.open("list", '[');
-        json.bare("", 1);
-        json.bare("", "null");
-        json.close(']');
-        json.open("empty", '{');
-        json.close('}');
-        json.close('}');
-        let expected = "{\"a\\\"b\":\"c\\\\d\\u000a\\u007f\",\"list\":[1,null],\"empty\":{}}";
-        assert_eq!(json.text, expected);
-    }
+    let cells = |row: &Row| {
+        let values = (0..WORDS.len()).map(|column| row.value(column));
+        let values = values.map(|cell| cell.map_or(Value::Null, |cell| value(&number(cell))));
+        std::iter::once(row.number.into()).chain(values).collect()
+    };
+    let unfit = shown.verdict.as_ref().err();
+    let document = Document {
+        version: env!("CARGO_PKG_VERSION"),
+        engine: shown.engine,
+        durability: shown.durability,
+        uptime_s: figures.uptime_s,
+        healthy: unfit.is_none(),
+        why: unfit.map(|unfit| format!("{}: {}", unfit.word, unfit.more)),
+        connections_max: figures.connections_max,
+        slow_ms: shown.slow_ms,
+        latency,
+        totals: Totals {
+            hits: figures.hits,
+            misses: figures.misses,
+            stored: figures.stored,
+            received_bytes: figures.received_bytes,
+            sent_bytes: figures.sent_bytes,
+            connections_accepted: connections.accepted,
+            connections_refused: connections.refused,
+            connections_dropped: connections.dropped,
+            answers_that_waited: connections.waited,
+            slow_requests: connections.slow,
+            errors: figures.errors.iter().copied().collect(),
+        },
+        columns: std::iter::once("number")
+            .chain(WORDS.iter().copied())
+            .collect(),
+        rows: rows.iter().map(cells).collect(),
+    };
+    // Maps with names for keys and finite numbers always have a form.
+    let text = serde_json::to_string(&document).unwrap_or_default();
+    text + "\n"
 }
