@@ -17,11 +17,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use super::Place;
-use super::class::{CLASSES, Class, ELSEWHERE, LONGEST, TABLE, WORDS, class_of};
+use super::class::{BLOCK, CLASSES, Class, ELSEWHERE, LONGEST, TABLE, WORDS, class_of};
 use super::hand::{Current, Hands, State};
 use super::long::{self, Long};
 use super::record::{self, Record, record_bytes};
-use super::thin::Walk;
 use crate::counter::Counter;
 use crate::epoch::Pin;
 use crate::error::{Error, Kind, Result, size};
@@ -29,8 +28,6 @@ use crate::io::mmap::{Map, prefetch};
 use crate::room;
 use crate::weave::{self, Mutex};
 
-/// Bytes of a block.
-pub(super) const BLOCK: u64 = 64 << 10;
 /// Addresses reserved; memory is taken as it is touched.
 const RESERVED_BYTES: u64 = 1 << 40;
 /// Places are numbers of two bytes.
@@ -64,6 +61,13 @@ pub(super) struct Meta {
     class: AtomicU8,
     pub(super) state: AtomicU8,
     spare: [u8; 6],
+}
+
+/// A block whose records are being moved away.
+pub(super) struct Walk {
+    pub(super) block: u32,
+    pub(super) slot: u32,
+    pub(super) stamp: u64,
 }
 
 /// Records in memory. See the module's text.

@@ -8,8 +8,8 @@
 //!
 //! Numbers only: which block has which class is told in `block`.
 
-use super::block::BLOCK;
-
+/// Bytes of a block.
+pub(super) const BLOCK: u64 = 64 << 10;
 /// Bytes of the shortest slot.
 pub(super) const SHORTEST: usize = 16;
 const FINE: usize = 128;

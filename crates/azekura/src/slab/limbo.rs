@@ -12,8 +12,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Place;
-use super::block::{BLOCK, IDLE, Slab, UNIT, block_of, counted, is_worth};
-use super::class::{ELSEWHERE, TABLE};
+use super::block::{IDLE, Slab, UNIT, block_of, counted, is_worth};
+use super::class::{BLOCK, ELSEWHERE, TABLE};
 use super::hand::{Aging, Current, State};
 use super::long;
 use super::record;

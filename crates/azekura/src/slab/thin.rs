@@ -7,8 +7,8 @@
 use std::sync::atomic::Ordering;
 
 use super::Place;
-use super::block::{BLOCK, DRAINING, IDLE, LISTED, Slab, WALKED, counted, place_of};
-use super::class::{Class, ELSEWHERE, TABLE};
+use super::block::{DRAINING, IDLE, LISTED, Slab, WALKED, Walk, counted, place_of};
+use super::class::{BLOCK, Class, ELSEWHERE, TABLE};
 use crate::epoch::{self, Pin};
 use crate::error::Result;
 use crate::weave;
@@ -21,13 +21,6 @@ const SLACK: u64 = if cfg!(azekura_weave) { 0 } else { 64 };
 const WAITS_MAX: u32 = if cfg!(azekura_weave) { 0 } else { 1000 };
 /// Slots looked at in one step of thinning.
 const STEP: u32 = 64;
-
-/// A block whose records are being moved away.
-pub(super) struct Walk {
-    block: u32,
-    slot: u32,
-    stamp: u64,
-}
 
 impl Slab {
     /// Whether there are blocks to be thinned: one load, to be asked before every put.

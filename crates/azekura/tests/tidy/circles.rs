@@ -53,13 +53,6 @@ azekura/src/record/hash/repair.rs -> azekura/src/record/hash/lost_root.rs
 azekura/src/record/hash/repair.rs -> azekura/src/record/hash/open.rs
 azekura/src/record/hash/repair.rs -> azekura/src/record/hash/salvage.rs
 azekura/src/record/hash/salvage.rs -> azekura/src/record/hash/repair.rs
-azekura/src/slab/block.rs -> azekura/src/slab/class.rs
-azekura/src/slab/block.rs -> azekura/src/slab/hand.rs
-azekura/src/slab/block.rs -> azekura/src/slab/thin.rs
-azekura/src/slab/class.rs -> azekura/src/slab/block.rs
-azekura/src/slab/hand.rs -> azekura/src/slab/class.rs
-azekura/src/slab/thin.rs -> azekura/src/slab/block.rs
-azekura/src/slab/thin.rs -> azekura/src/slab/class.rs
 ";
 
 /// Imports that a name is followed through.
