@@ -22,10 +22,10 @@ use std::process::ExitCode;
 
 use azekura::error::{Error, Kind, Result};
 use azekura_bench::cache::CachePlan;
-use azekura_bench::object::suite::code_of;
 use azekura_bench::plan::Plan;
 use azekura_bench::report::Output;
 use azekura_bench::suite::Suite;
+use azekura_wire::exit::code_of;
 use clap::{Args, Parser};
 
 use objects::ObjectArguments;

@@ -12,7 +12,7 @@
 //!              report (table or JSON lines)         stress (threads and kills: every answer modelled)
 //!   cache (hit ratio over a trace)                  opens (open, after a close and after a kill)
 //!   memcache (a server, over connections)           object_model (feature model: objects on a spinning disk's model)
-//!   object (stores of large values)                 tls (whom to believe of servers)
+//!   object (stores of large values)            
 //!   outputs (files that may be written)             threads (which may be refused)
 //! ```
 //!
@@ -34,7 +34,6 @@ pub mod stress;
 pub mod suite;
 pub mod target;
 pub mod threads;
-pub mod tls;
 mod unfinished;
 pub mod workload;
 

@@ -22,7 +22,7 @@ use clap::Args;
 
 use crate::generate::{Key, Keys, Source, Values};
 use crate::measure::{self, Device, Latency, Memory};
-use crate::plan::{Engine, Order, Survives, between};
+use crate::plan::{Engine, Order, between};
 use crate::report::{self, Phase};
 use crate::target::{Setup, Target};
 
@@ -213,7 +213,7 @@ fn opens<T: Target>(plan: &OpenPlan, engine: Engine, op: &str) -> Result<Phase> 
         key_size: 8,
         value_size: VALUE_LEN as u64,
         records: Some(plan.count),
-        durability: Some(Survives::Process),
+        durability: Some(Durability::Process),
         ..Phase::default()
     };
     let mut verified = 0;

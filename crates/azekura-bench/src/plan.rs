@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use azekura::engine::Durability;
 use azekura::error::{Error, Kind, Result};
+use azekura_wire::durability;
 use clap::{Args, Command, ValueEnum};
 use serde::{Deserialize, Serialize};
 
@@ -69,9 +70,9 @@ impl Engine {
     ///
     /// For what a user asked. A suite runs such a row on an engine in memory as if nothing had been
     /// asked, so that all its engines read the same; no durability is reported then.
-    pub fn check(self, durability: Survives) -> Result<()> {
+    pub fn check(self, durability: Durability) -> Result<()> {
         let persistent = with_target!(self, T => T::PERSISTENT, none => Nothing::PERSISTENT);
-        if persistent || durability != Survives::Power {
+        if persistent || durability != Durability::Power {
             return Ok(());
         }
         Err(
@@ -154,25 +155,6 @@ impl Op {
     }
 }
 
-/// What an acknowledged write survives, as a flag.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Survives {
-    /// The death of the process
-    Process,
-    /// Loss of power: every write waits for the device
-    Power,
-}
-
-impl From<Survives> for Durability {
-    fn from(survives: Survives) -> Self {
-        match survives {
-            Survives::Process => Self::Process,
-            Survives::Power => Self::Power,
-        }
-    }
-}
-
 /// The flags of `record`.
 #[derive(Args, Clone, Debug)]
 pub struct Plan {
@@ -212,8 +194,8 @@ pub struct Plan {
     #[arg(long)]
     pub latency: bool,
     /// What an acknowledged write survives
-    #[arg(long, value_enum, default_value_t = Survives::Process)]
-    pub durability: Survives,
+    #[arg(long, value_parser = durability::parser(), default_value = "process", value_name = "LEVEL")]
+    pub durability: Durability,
     /// One JSON object per phase instead of a table
     #[arg(long)]
     pub json: bool,
@@ -243,7 +225,7 @@ impl Plan {
         say("--batch", &self.batch.to_string());
         say("--misses", &self.misses.to_string());
         say("--seed", &self.seed.to_string());
-        say("--durability", &word(&self.durability));
+        say("--durability", &durability::word(self.durability));
         for (flag, is_set) in [("--latency", self.latency), ("--json", self.json)] {
             flags.extend(is_set.then(|| flag.into()));
         }
@@ -323,14 +305,16 @@ mod tests {
     #[test]
     fn only_engines_in_files_are_asked_to_survive_a_power_cut() {
         for &engine in Engine::value_variants() {
-            let refused = engine.check(Survives::Power).map_err(|error| error.kind());
+            let refused = engine
+                .check(Durability::Power)
+                .map_err(|error| error.kind());
             let expected = if engine == Engine::Hash {
                 Ok(())
             } else {
                 Err(Kind::Invalid)
             };
             assert_eq!(refused, expected, "{}", engine.word());
-            engine.check(Survives::Process).unwrap();
+            engine.check(Durability::Process).unwrap();
         }
     }
 }

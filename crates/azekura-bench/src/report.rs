@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::measure::{Device, Percentiles};
 use crate::memcache::Protocol;
-use crate::plan::{Order, Survives};
+use crate::plan::Order;
+use azekura::Durability;
 
 /// The result of one phase. Sizes are in bytes, memory is growth since before the first phase.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -113,8 +114,12 @@ pub struct Phase {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub syncs: Option<u64>,
     /// What an acknowledged write survived; nothing, if it is absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub durability: Option<Survives>,
+    #[serde(
+        with = "azekura_wire::durability",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub durability: Option<Durability>,
     /// A sum over everything read, equal for engines that answered equally.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
@@ -310,7 +315,7 @@ mod tests {
             hits: Some(10),
             device_writes: Some(3),
             syncs: Some(4),
-            durability: Some(Survives::Process),
+            durability: Some(Durability::Process),
             digest: Some("00".into()),
             harness_ns: Some(1.0),
             ..Phase::default()

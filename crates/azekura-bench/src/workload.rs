@@ -10,7 +10,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use azekura::engine::Durability;
 use azekura::error::{Error, Kind, Result};
 use indicatif::ProgressBar;
 
@@ -56,7 +55,7 @@ pub fn record<T: Target>(plan: &Plan, emit: &mut dyn FnMut(Phase) -> Result<()>)
                 path: plan.path.clone(),
                 create: index == 0 && op == Op::Set,
                 records: plan.operations(),
-                durability: plan.durability.into(),
+                durability: plan.durability,
             })?,
         };
         let mut phase = run(&target, plan, op, &source, &values)?;
@@ -178,7 +177,7 @@ fn run<T: Target>(
     let bar = report::progress(op.word(), plan.operations(), plan.json);
     // The clock starts when all keys are prepared, before any thread goes on.
     let gate = Gate::default();
-    let durability = Durability::from(plan.durability);
+    let durability = plan.durability;
     let (tally, took, cpu) = std::thread::scope(|scope| {
         let workers: Result<Vec<_>> = (0..plan.threads)
             .map(|thread| {

@@ -10,7 +10,7 @@
 //!                           |           store.rs   open, batches, durability
 //!                           |           format/    tsv, flat records, JSON lines
 //!                           |           text.rs  listing.rs  figures.rs  whole.rs  output.rs  progress.rs  exit.rs
-//!                           |           peer.rs (a server that is asked)  trace.rs (events of one)
+//!                           |           server.rs (flags of a connection)  trace.rs (the server's log)
 //!                           `-> azekura (the library)
 //! ```
 //!
@@ -23,8 +23,8 @@ mod figures;
 mod format;
 mod listing;
 mod output;
-mod peer;
 mod progress;
+mod server;
 mod store;
 mod text;
 mod trace;
@@ -35,6 +35,7 @@ use std::io::Write;
 
 use azekura::Result;
 
+use azekura_wire::exit::{USAGE, code_of};
 use exit::Outcome;
 use output::Output;
 
@@ -43,17 +44,18 @@ use output::Output;
 /// Results are printed to standard output, messages to standard error. The codes are those that
 /// `azekura --help` lists.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
-    let matches = match args::command().try_get_matches_from(arguments) {
+    let command = args::command();
+    let matches = match command.clone().try_get_matches_from(arguments) {
         Ok(matches) => matches,
         Err(error) => {
             // Help and version are asked for; everything else clap reports is wrong usage.
-            let code = if error.use_stderr() { exit::USAGE } else { 0 };
+            let code = if error.use_stderr() { USAGE } else { 0 };
             let _ = error.print();
             return code;
         }
     };
     let mut buffer = std::io::BufWriter::with_capacity(1 << 16, std::io::stdout());
-    let outcome = dispatch(&matches, &mut Output::new(&mut buffer))
+    let outcome = dispatch(&command, &matches, &mut Output::new(&mut buffer))
         .and_then(|outcome| buffer.flush().map_err(output::failed).map(|()| outcome));
     match outcome {
         Ok(outcome) => outcome.code(),
@@ -63,7 +65,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
             // At once, so that lines of several processes do not mix.
             let line = format!("azekura: {error}\n");
             let _ = std::io::stderr().write_all(line.as_bytes());
-            exit::code_of(error.kind())
+            code_of(error.kind())
         }
     }
 }
@@ -76,12 +78,16 @@ pub fn read_streams(bytes: &[u8]) -> u64 {
     format::read_streams(bytes)
 }
 
-fn dispatch(matches: &clap::ArgMatches, out: &mut Output<'_>) -> Result<Outcome> {
+fn dispatch(
+    command: &clap::Command,
+    matches: &clap::ArgMatches,
+    out: &mut Output<'_>,
+) -> Result<Outcome> {
     if let Some(("bench", bench)) = matches.subcommand() {
         return azekura_bench::run(bench).map(|()| Outcome::Yes);
     }
     if let Some(("stress", stress)) = matches.subcommand() {
         return azekura_bench::stress::run(stress).map(|()| Outcome::Yes);
     }
-    args::parse(matches).run(out)
+    args::parse(matches).run(command, out)
 }

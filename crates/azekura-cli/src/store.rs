@@ -15,6 +15,7 @@ use azekura::engine::Bookmark;
 use azekura::error::Result;
 use azekura::record::hash::{Compression, HashDb, Options};
 use azekura::{Affects, Durability, Edit, Engine, Error, Kind, Reader};
+use azekura_wire::{durability, parse_size};
 
 use crate::format::{Limits, Record};
 use crate::output::counted;
@@ -62,16 +63,8 @@ pub(crate) struct Writing {
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub(crate) struct Lasting {
     /// What the changes survive once the command has returned
-    #[arg(long, value_enum, default_value = "power", value_name = "LEVEL")]
-    durability: Level,
-}
-
-#[derive(clap::ValueEnum, Clone, Copy, Debug)]
-enum Level {
-    /// Loss of power: one sync of the device at the end
-    Power,
-    /// The death of any process: the system writes them out when it likes
-    Process,
+    #[arg(long, value_parser = durability::parser(), default_value = "power", value_name = "LEVEL")]
+    durability: Durability,
 }
 
 impl Writing {
@@ -96,10 +89,7 @@ impl Writing {
 impl Lasting {
     /// What the user asked for.
     pub(crate) fn durability(self) -> Durability {
-        match self.durability {
-            Level::Power => Durability::Power,
-            Level::Process => Durability::Process,
-        }
+        self.durability
     }
 }
 
@@ -144,25 +134,6 @@ fn parse_compression(word: &str) -> std::result::Result<Compression, String> {
         .into_iter()
         .find(|compression| compression.word() == word)
         .ok_or_else(|| "expected none, lz4 or zstd".into())
-}
-
-/// Reads `64KiB`, `1MiB`, `2GiB` or a plain number of bytes.
-pub(crate) fn parse_size(text: &str) -> std::result::Result<u64, String> {
-    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let unit: u64 = match text[digits.len()..].trim() {
-        "" | "B" => 1,
-        "KiB" => 1 << 10,
-        "MiB" => 1 << 20,
-        "GiB" => 1 << 30,
-        "TiB" => 1 << 40,
-        other => return Err(format!("unit {other:?} is not B, KiB, MiB, GiB or TiB")),
-    };
-    let number: u64 = digits
-        .parse()
-        .map_err(|_| "a size is a whole number and a unit")?;
-    number
-        .checked_mul(unit)
-        .ok_or_else(|| "the size does not fit in 64 bits".into())
 }
 
 /// The limits a store states.
@@ -408,20 +379,4 @@ pub(crate) fn refuse_existing(target: &Path) -> Result<()> {
             .remedy("choose another name, or remove it first"));
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::parse_size;
-
-    #[test]
-    fn sizes_have_binary_units_and_others_are_refused() {
-        assert_eq!(parse_size("4096"), Ok(4096));
-        assert_eq!(parse_size("64KiB"), Ok(65_536));
-        assert_eq!(parse_size("1 GiB"), Ok(1 << 30));
-        assert_eq!(parse_size("2TiB"), Ok(2 << 40));
-        for wrong in ["", "MiB", "1MB", "-1", "99999999999GiB"] {
-            assert!(parse_size(wrong).is_err(), "{wrong}");
-        }
-    }
 }

@@ -127,12 +127,12 @@ impl Owner {
             match address {
                 Address::Tcp(at) | Address::Tls(at) => {
                     stream = true;
-                    tell("tcpport", &at.port().to_string());
-                    tell("inter", &at.ip().to_string());
+                    tell("tcpport", &at.first().port().to_string());
+                    tell("inter", &at.first().ip().to_string());
                 }
                 Address::Udp(at) => {
                     datagram = true;
-                    tell("udpport", &at.port().to_string());
+                    tell("udpport", &at.first().port().to_string());
                 }
                 Address::Unix(at) => {
                     path = true;

@@ -72,9 +72,9 @@ impl Server {
         let mut listeners = Listeners::new();
         for address in &config.listen {
             match address {
-                Address::Tcp(address) => drop(listeners.tcp_later(*address, false)?),
-                Address::Tls(address) => drop(listeners.tcp_later(*address, true)?),
-                Address::Udp(address) => drop(listeners.udp(*address)?),
+                Address::Tcp(address) => drop(listeners.tcp_later(address.first(), false)?),
+                Address::Tls(address) => drop(listeners.tcp_later(address.first(), true)?),
+                Address::Udp(address) => drop(listeners.udp(address.first())?),
                 Address::Unix(path) => listeners
                     .unix_later(path, config.unix_mode)
                     .map_err(|error| not_a_socket(error, &config.listen_said))?,

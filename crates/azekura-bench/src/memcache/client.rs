@@ -10,11 +10,11 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use azekura::error::{Error, Kind, Result};
+use azekura_wire::Stream;
 use indicatif::ProgressBar;
 use rustix::event::epoll;
 use rustix::fs::Timespec;
 
-use super::stream::Stream;
 use super::wire::{Ask, Keys, Wire};
 use super::{Done, Load, MemcachePlan, Operation, Picker, due};
 use crate::generate::Choice;
@@ -80,7 +80,7 @@ impl<'p> Client<'p> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(describe)?;
         let mut connections = Vec::new();
         for index in 0..share(plan.connections) {
-            let stream = Stream::open(&plan.address, load.trust.as_ref())?;
+            let stream = Stream::connect(&plan.address, load.trust.as_ref())?;
             let data = epoll::EventData::new_u64(index);
             epoll::add(&epoll, &stream, data, epoll::EventFlags::IN).map_err(describe)?;
             connections.push(Connection {
@@ -109,7 +109,7 @@ impl<'p> Client<'p> {
             left: share(plan.count()),
             out: 0,
             spare: Vec::new(),
-            buffer: vec![0; READ_LEN],
+            buffer: Vec::with_capacity(READ_LEN),
             done: Done::default(),
         })
     }
@@ -168,10 +168,7 @@ impl<'p> Client<'p> {
                 if flags.intersects(
                     epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR,
                 ) {
-                    self.read(index)?;
-                    while self.connections[index].stream.holds() {
-                        self.read(index)?;
-                    }
+                    while self.read(index)? {}
                     self.fill(index, Instant::now())?;
                 }
             }
@@ -250,7 +247,7 @@ impl<'p> Client<'p> {
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
             Err(e) => return Err(Error::io("cannot send to the server", e)),
         }
-        let full = !connection.output.is_empty() || connection.stream.owes();
+        let full = !connection.output.is_empty() || connection.stream.held() > 0;
         if full != connection.full {
             connection.full = full;
             let mut flags = epoll::EventFlags::IN;
@@ -262,22 +259,22 @@ impl<'p> Client<'p> {
         Ok(())
     }
 
-    /// Reads once, and takes every answer that is whole.
-    fn read(&mut self, index: usize) -> Result<()> {
+    /// Reads once, and takes every answer that is whole. Returns whether there may be more to read.
+    fn read(&mut self, index: usize) -> Result<bool> {
         let connection = &mut self.connections[index];
-        let len = match connection.stream.read(&mut self.buffer) {
-            Ok(0) => {
+        self.buffer.clear();
+        let empty = match connection.stream.read(&mut self.buffer) {
+            Ok((0, _)) => {
                 return Err(Error::new(Kind::Io, "the server closed a connection")
                     .remedy("see its messages, and its limit of connections"));
             }
-            Ok(len) => len,
-            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
-                return Ok(());
-            }
+            Ok((_, empty)) => empty,
+            Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(false),
+            Err(e) if e.kind() == ErrorKind::Interrupted => return Ok(true),
             Err(e) => return Err(Error::io("cannot read from the server", e)),
         };
-        self.done.bytes += len as u64;
-        let arrived = &self.buffer[..len];
+        let arrived = &self.buffer[..];
+        self.done.bytes += arrived.len() as u64;
         let joined = !connection.input.is_empty();
         if joined {
             connection.input.extend_from_slice(arrived);
@@ -307,6 +304,6 @@ impl<'p> Client<'p> {
         } else {
             connection.input.extend_from_slice(&arrived[at..]);
         }
-        Ok(())
+        Ok(!empty)
     }
 }

@@ -9,7 +9,7 @@
 //!   suite ----> servers (ours and others, started)                                 redis
 //!     v                                                                              ^
 //!   mod (flags, phases) ----> client (connections, clocks) ----> wire (requests and answers as bytes)
-//!                                 `-------------------------> stream (plain or encrypted)
+//!                                 `-------------------------> azekura_wire::Stream (plain or encrypted)
 //! ```
 //!
 //! It works with any server of the protocol, and knows nothing of how ours works. A server of Redis is loaded the same way, to
@@ -18,20 +18,17 @@
 mod client;
 mod redis;
 mod servers;
-mod stream;
 mod suite;
 mod wire;
 
 pub use suite::{SuitePlan, suite};
-pub use wire::refusal;
 
-use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use azekura::error::{Error, Kind, Result};
+use azekura_wire::{Address, Trust};
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
@@ -40,7 +37,6 @@ use crate::measure::{Latency, cpu_seconds};
 use crate::plan::{Order, between, refused, word};
 use crate::report::{self, Output, Phase};
 use crate::threads::{Gate, start_in};
-use crate::tls::Trust;
 use client::Client;
 
 /// Longest key of the protocol.
@@ -143,40 +139,6 @@ pub enum Protocol {
     Redis,
 }
 
-/// Where a server listens.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Address {
-    /// A TCP port.
-    Tcp(SocketAddr),
-    /// A TCP port where TLS is spoken, and `HOST:PORT` as it was said.
-    Tls(SocketAddr, String),
-    /// A socket of the file system.
-    Unix(PathBuf),
-}
-
-impl FromStr for Address {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
-        if let Some(path) = text.strip_prefix("unix:") {
-            return Ok(Self::Unix(path.into()));
-        }
-        let (host, is_encrypted) = match text.strip_prefix("tls:") {
-            Some(host) => (host, true),
-            None => (text, false),
-        };
-        let mut found = host.to_socket_addrs().map_err(|e| e.to_string())?;
-        let first = found
-            .next()
-            .ok_or_else(|| "the name has no address".to_owned())?;
-        Ok(if is_encrypted {
-            Self::Tls(first, host.to_owned())
-        } else {
-            Self::Tcp(first)
-        })
-    }
-}
-
 impl MemcachePlan {
     /// Whether the flags fit together; `Invalid` if they do not.
     fn check(&self) -> Result<()> {
@@ -199,10 +161,16 @@ impl MemcachePlan {
                 "--rate is at least 1; without it each connection waits",
             );
         }
-        if self.authority.is_some() && !matches!(self.address, Address::Tls(..)) {
+        if matches!(self.address, Address::Udp(_)) {
+            return refused(
+                "no load by datagrams",
+                "--address is HOST:PORT, tls:HOST:PORT or unix:PATH",
+            );
+        }
+        if self.authority.is_some() && !matches!(self.address, Address::Tls(_)) {
             return refused(
                 "certificates are of encrypted connections only",
-                "leave out --authority, or say tls: before the address",
+                "leave out --authority, or put tls: before the address",
             );
         }
         if self.order == Some(Order::Shuffled) {
@@ -302,7 +270,7 @@ struct Ran {
 impl<'p> Load<'p> {
     fn new(plan: &'p MemcachePlan) -> Result<Self> {
         let trust = match &plan.address {
-            Address::Tls(_, host) => Some(Trust::new(host, plan.authority.as_deref(), None)?),
+            Address::Tls(host) => Some(Trust::new(host, plan.authority.as_deref(), None)?),
             _ => None,
         };
         let zipf = plan.order == Some(Order::Zipfian);

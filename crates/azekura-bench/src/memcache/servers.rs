@@ -8,8 +8,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use azekura::error::{Error, Kind, Result};
+use azekura_wire::Address;
 
-use super::{Address, Protocol};
+use super::Protocol;
 
 /// How long a server may take to listen.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -91,7 +92,7 @@ impl Program {
             .spawn()
             .map_err(failed)?;
         let mut server = Server {
-            address: Address::Tcp(at),
+            address: Address::Tcp(at.into()),
             child,
             _folder: folder,
         };

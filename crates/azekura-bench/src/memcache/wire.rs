@@ -12,6 +12,7 @@
 use std::io::Write as _;
 
 use azekura::error::{Error, Kind, Result};
+use azekura_wire::refusal::refusal;
 
 use super::{Protocol, redis};
 use crate::generate::Values;
@@ -102,8 +103,6 @@ const SET: u8 = 0x01;
 const DELETE: u8 = 0x04;
 const NOOP: u8 = 0x0a;
 const HEADER_LEN: usize = 24;
-/// How refusals begin beside `SERVER_ERROR`: in text, and of Redis.
-const REFUSALS: [&[u8]; 3] = [b"CLIENT_ERROR", b"ERROR", b"-"];
 
 impl<'v> Wire<'v> {
     pub(super) fn new(
@@ -361,27 +360,6 @@ fn excerpt(line: &[u8]) -> String {
         .to_string()
 }
 
-/// Of which kind a server's refusal is; `None`: the line is no refusal.
-pub fn refusal(line: &[u8]) -> Option<Kind> {
-    let reason = line.strip_prefix(b"SERVER_ERROR");
-    if reason.is_none() && !REFUSALS.iter().any(|start| line.starts_with(start)) {
-        return None;
-    }
-    let reason = reason.unwrap_or_default().trim_ascii_start();
-    if reason.starts_with(b"object too large") {
-        return Some(Kind::TooLarge);
-    }
-    if reason.starts_with(b"out of memory") {
-        return Some(Kind::Full);
-    }
-    // Ours begin with the word of the error's kind.
-    let named = |kind: &Kind| {
-        let rest = reason.strip_prefix(kind.word().as_bytes());
-        rest.is_some_and(|rest| rest.starts_with(b":"))
-    };
-    Some(Kind::ALL.into_iter().find(named).unwrap_or(Kind::Invalid))
-}
-
 /// The error of a packet with such a status, whose body is the reason in words.
 fn refused(status: u16, body: &[u8]) -> Error {
     let kind = match status {
@@ -503,7 +481,6 @@ mod tests {
             let expected = format!("{}: the server refused ({line})", kind.word());
             assert_eq!(error.to_string(), expected);
         }
-        assert_eq!(refusal(b"STORED"), None);
         let mut wire = Wire::new(Protocol::Binary, Keys::new("k", 3), &keep, 3, true);
         for (status, kind) in [(3, Kind::TooLarge), (0x82, Kind::Full), (4, Kind::Invalid)] {
             let mut answer = Vec::new();

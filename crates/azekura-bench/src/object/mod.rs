@@ -32,9 +32,10 @@ use std::path::Path;
 use azekura::error::{Error, Result};
 use clap::{Args, Subcommand};
 
+use azekura_wire::parse_size;
 use draw::Keys;
 use operation::{ArrayReader, Operation, Outcome, ValueOf};
-use plan::{ObjectPlan, parse_size};
+use plan::ObjectPlan;
 use store::Class;
 use stores::Engine;
 use suite::{Candidate, SuitePlan};

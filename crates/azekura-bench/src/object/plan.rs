@@ -7,6 +7,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use azekura::error::{Error, Kind, Result, size};
+use azekura_wire::parse_size;
 use clap::Args;
 
 use super::draw::Keys;
@@ -14,25 +15,6 @@ use super::execute::VALUE_SIZE_MAX;
 use super::phases::{Op, is_stream};
 use super::store::Class;
 use crate::plan::{between, fits, refused};
-
-/// Reads `64KiB`, `1MiB`, `2GiB`, `1TiB` or a plain number of bytes.
-pub fn parse_size(text: &str) -> std::result::Result<u64, String> {
-    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let shift = match text[digits.len()..].trim() {
-        "" | "B" => 0,
-        "KiB" => 10,
-        "MiB" => 20,
-        "GiB" => 30,
-        "TiB" => 40,
-        other => return Err(format!("unit {other:?} is not B, KiB, MiB, GiB or TiB")),
-    };
-    let number: u64 = digits
-        .parse()
-        .map_err(|_| "a size is a whole number and a unit")?;
-    number
-        .checked_mul(1 << shift)
-        .ok_or_else(|| "the size does not fit in 64 bits".into())
-}
 
 /// Operations a second.
 fn parse_rate(text: &str) -> std::result::Result<f64, String> {
@@ -282,13 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_have_binary_units_and_others_are_refused() {
-        assert_eq!(parse_size("100KiB"), Ok(102_400));
-        assert_eq!(parse_size("1 TiB"), Ok(1 << 40));
-        assert_eq!(parse_size("7"), Ok(7));
-        for text in ["", "KiB", "1kB", "-1", "1.5MiB", "99999999TiB"] {
-            assert!(parse_size(text).is_err(), "{text}");
-        }
+    fn a_rate_is_a_number_above_zero() {
         assert!(parse_rate("0").is_err() && parse_rate("inf").is_err() && parse_rate("x").is_err());
     }
 

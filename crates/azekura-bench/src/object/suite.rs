@@ -20,12 +20,13 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use azekura::error::{Error, Kind, Result, size};
+use azekura_wire::{exit::kind_of, parse_size};
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
 
 use super::measured::Measured;
 use super::phases::Op;
-use super::plan::{ObjectPlan, parse_size};
+use super::plan::ObjectPlan;
 use super::store::Class;
 use super::table::{costs, render};
 
@@ -113,22 +114,6 @@ pub struct SuitePlan {
     /// Do not tell which step runs
     #[arg(long)]
     pub quiet: bool,
-}
-
-/// The exit code of the first of all kinds of errors; the others follow it.
-const FIRST_CODE: u8 = 3;
-
-/// The exit code of an error of `kind`, as `azekura --help` lists them.
-pub fn code_of(kind: Kind) -> u8 {
-    let place = Kind::ALL.iter().position(|&other| other == kind);
-    FIRST_CODE + place.unwrap_or_default() as u8
-}
-
-/// The kind that an exit code tells; `Io` for one that tells none.
-fn kind_of(code: Option<i32>) -> Kind {
-    let place = code.and_then(|code| usize::try_from(code - i32::from(FIRST_CODE)).ok());
-    let kind = place.and_then(|place| Kind::ALL.get(place)).copied();
-    kind.unwrap_or(Kind::Io)
 }
 
 impl SuitePlan {
@@ -469,17 +454,6 @@ mod tests {
         let suite = plan("--stores files:process --scale 0.01");
         let counts: Vec<u64> = suite.sizes.iter().map(|&size| suite.count(size)).collect();
         assert_eq!(counts, [100_000, 10_000, 1000]);
-    }
-
-    #[test]
-    fn exit_codes_tell_kinds_and_others_tell_that_a_step_failed() {
-        for kind in Kind::ALL {
-            assert_eq!(kind_of(Some(code_of(kind).into())), kind);
-        }
-        assert_eq!((code_of(Kind::Invalid), code_of(Kind::Poisoned)), (3, 10));
-        for code in [None, Some(1), Some(2), Some(11), Some(-9)] {
-            assert_eq!(kind_of(code), Kind::Io);
-        }
     }
 
     #[test]

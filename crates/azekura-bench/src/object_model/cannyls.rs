@@ -21,7 +21,7 @@ use azekura::io::sim::drive::{Command, Counts, Parameters};
 
 use super::host::Host;
 use super::{Pattern, call_ns};
-use crate::plan::Survives;
+use azekura::Durability;
 
 const BLOCK: u64 = 512;
 /// The capacity of the published run.
@@ -166,12 +166,12 @@ impl Pattern for Cannyls {
         }
     }
 
-    fn survives(&self) -> Survives {
+    fn survives(&self) -> Durability {
         // Of the buffered class even less: a crash forgets up to `interval` records.
         if self.interval == 0 {
-            Survives::Power
+            Durability::Power
         } else {
-            Survives::Process
+            Durability::Process
         }
     }
 

@@ -23,7 +23,7 @@ use azekura::io::sim::drive::{Command, Counts, Parameters};
 use super::Pattern;
 use super::host::Host;
 use crate::generate::mix;
-use crate::plan::Survives;
+use azekura::Durability;
 
 const GROUPS: u64 = 4;
 /// The unit of metadata.
@@ -133,11 +133,11 @@ impl Pattern for Files {
         if self.fsync { "files(fsync)" } else { "files" }
     }
 
-    fn survives(&self) -> Survives {
+    fn survives(&self) -> Durability {
         if self.fsync {
-            Survives::Power
+            Durability::Power
         } else {
-            Survives::Process
+            Durability::Process
         }
     }
 

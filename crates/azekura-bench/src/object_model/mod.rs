@@ -36,8 +36,8 @@ pub use own::Azekura;
 
 use crate::generate::Choice;
 use crate::measure::Latency;
-use crate::plan::Survives;
 use crate::report::Phase;
+use azekura::Durability;
 
 /// How long a disk has nothing to do between two phases: what it had in its cache is on the platters then.
 const BETWEEN_NS: u64 = 600_000_000_000;
@@ -56,7 +56,7 @@ pub trait Pattern {
     fn name(&self) -> &'static str;
 
     /// What an acknowledged write survives.
-    fn survives(&self) -> Survives;
+    fn survives(&self) -> Durability;
 
     /// Virtual nanoseconds since it was made.
     fn now_ns(&self) -> u64;

@@ -21,7 +21,6 @@ use azekura::io::sim::drive::{Clocked, Counts, Machine, Parameters, Sparse};
 use azekura::object::{ObjectId, Options, Store};
 
 use super::{Pattern, call_ns};
-use crate::plan::Survives;
 
 /// The same part of the capacity as the store's own choice.
 const JOURNAL_PART: u64 = 64;
@@ -84,11 +83,11 @@ impl Pattern for Azekura {
         }
     }
 
-    fn survives(&self) -> Survives {
+    fn survives(&self) -> Durability {
         if self.power {
-            Survives::Power
+            Durability::Power
         } else {
-            Survives::Process
+            Durability::Process
         }
     }
 

@@ -162,7 +162,7 @@ pub fn table(phases: &[Phase]) -> String {
             phase.op,
             azekura::error::size(phase.value_size),
             phase.engine,
-            if phase.durability == Some(crate::plan::Survives::Power) {
+            if phase.durability == Some(azekura::Durability::Power) {
                 "power"
             } else {
                 "less"

@@ -167,7 +167,7 @@ fn files_that_are_synced_wait_for_their_journal_twice() {
     );
     assert_eq!(phases[0].syncs, Some(4 * phases[0].count));
     assert!(median_ms(&phases[0]) > 4.0 * 60_000.0 / 7200.0 / 2.0);
-    assert_eq!(phases[0].durability, Some(Survives::Power));
+    assert_eq!(phases[0].durability, Some(Durability::Power));
 }
 
 /// All phases of `pattern` on a part of the objects.
@@ -252,7 +252,7 @@ fn stores_side_by_side_have_one_class_and_show_what_ours_is_of_theirs() {
     assert!(
         phases
             .iter()
-            .all(|phase| phase.durability == Some(Survives::Power))
+            .all(|phase| phase.durability == Some(Durability::Power))
     );
     let text = beside::table(&phases);
     assert_eq!(text.lines().count(), 2 + phases.len());

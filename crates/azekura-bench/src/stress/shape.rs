@@ -15,8 +15,9 @@ use clap::{Args, ValueEnum};
 use super::judge::Content;
 use super::ledger::Population;
 use crate::generate::{Choice, mix};
-use crate::object::plan::parse_size;
-use crate::plan::{Survives, between};
+use crate::plan::between;
+use azekura::Durability;
+use azekura_wire::parse_size;
 
 /// Bytes of all values of a store, about: more is never held, so that a round takes seconds.
 const BUDGET: u64 = 48 << 20;
@@ -68,8 +69,8 @@ pub(super) struct Fixed {
     #[arg(long, value_name = "BOOL")]
     pub(super) background: Option<bool>,
     /// What every acknowledged write survives (hash, object)
-    #[arg(long, value_enum)]
-    pub(super) durability: Option<Survives>,
+    #[arg(long, value_parser = azekura_wire::durability::parser(), value_name = "LEVEL")]
+    pub(super) durability: Option<Durability>,
     /// Objects of so many bytes at most go to the journal first (object)
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub(super) small_max: Option<u64>,
@@ -138,7 +139,7 @@ pub(super) struct Opening {
     pub(super) space_ratio: f64,
     pub(super) syncs_often: bool,
     pub(super) direct: bool,
-    pub(super) durability: Survives,
+    pub(super) durability: Durability,
     pub(super) sync_interval: Option<Duration>,
     pub(super) sync_every: Option<u64>,
     /// Begin with a clear, while the index is being loaded.
@@ -283,10 +284,10 @@ impl Opening {
         let choice = &mut Choice::new(mix(seed ^ 0x0b5e) ^ round);
         let background = fixed.background.unwrap_or(choice.below(4) > 0);
         let survives = [
-            Survives::Process,
-            Survives::Process,
-            Survives::Process,
-            Survives::Power,
+            Durability::Process,
+            Durability::Process,
+            Durability::Process,
+            Durability::Power,
         ];
         Self {
             background,

@@ -311,7 +311,7 @@ impl Stressed for HashDb {
             space_ratio: opening.space_ratio,
             background: opening.background,
             syncs_often: opening.syncs_often,
-            durability: opening.durability.into(),
+            durability: opening.durability,
             sync_interval: opening.sync_interval,
             ..Default::default()
         };
@@ -393,7 +393,7 @@ impl Subject for OfObjects {
             group_size: shape.group_size,
             small_max: shape.small_max,
             direct: opening.direct,
-            durability: opening.durability.into(),
+            durability: opening.durability,
             sync_interval: opening.sync_interval,
             sync_every: opening.sync_every,
             background: opening.background,

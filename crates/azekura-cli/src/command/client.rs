@@ -13,8 +13,10 @@ use azekura::{Error, Kind, Result};
 use crate::exit::Outcome;
 use crate::output::Output;
 use crate::output::note;
-use crate::peer::{Server, VALUE_LEN_MAX, refused, shown};
+use crate::server::Server;
 use crate::text::Coding;
+use azekura_wire::client::VALUE_LEN_MAX;
+use azekura_wire::refusal::{refused, shown};
 
 /// Longest key of the protocol.
 const KEY_LEN_MAX: usize = 250;

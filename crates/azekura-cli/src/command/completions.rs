@@ -5,7 +5,6 @@
 use azekura::Result;
 use clap_complete::Shell;
 
-use crate::args;
 use crate::exit::Outcome;
 use crate::output::Output;
 
@@ -18,14 +17,14 @@ pub(crate) struct Completions {
 }
 
 impl Completions {
-    pub(crate) fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
+    pub(crate) fn run(&self, all: &clap::Command, out: &mut Output<'_>) -> Result<Outcome> {
         let shell = match self.shell.as_str() {
             "bash" => Shell::Bash,
             "zsh" => Shell::Zsh,
             _ => Shell::Fish,
         };
         let mut script = Vec::new();
-        clap_complete::generate(shell, &mut args::command(), "azekura", &mut script);
+        clap_complete::generate(shell, &mut all.clone(), "azekura", &mut script);
         out.bytes(&script)?;
         Ok(Outcome::Yes)
     }

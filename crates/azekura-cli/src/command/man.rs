@@ -4,7 +4,6 @@
 
 use azekura::{Error, Kind, Result};
 
-use crate::args;
 use crate::exit::Outcome;
 use crate::output::{self, Output};
 
@@ -17,8 +16,8 @@ pub(crate) struct Man {
 }
 
 impl Man {
-    pub(crate) fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
-        let mut all = args::command();
+    pub(crate) fn run(&self, all: &clap::Command, out: &mut Output<'_>) -> Result<Outcome> {
+        let mut all = all.clone();
         // Building hands names and versions down to the subcommands.
         all.build();
         let mut page = &all;

@@ -36,18 +36,20 @@ use crate::exit::Outcome;
 use crate::output::Output;
 
 macro_rules! subcommands {
-    ($($(#[$attribute:meta])* $variant:ident($arguments:ty),)*) => {
+    ($($(#[$attribute:meta])* $variant:ident($arguments:ty),)*; $($of_all:ident($of_all_arguments:ty),)*) => {
         /// One subcommand with its arguments.
         #[derive(clap::Subcommand)]
         pub(crate) enum Subcommand {
             $($(#[$attribute])* $variant($arguments),)*
+            $($of_all($of_all_arguments),)*
         }
 
         impl Subcommand {
-            /// Does what was asked for.
-            pub(crate) fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
+            /// Runs the subcommand; `all` is the whole command line, for those that describe it.
+            pub(crate) fn run(&self, all: &clap::Command, out: &mut Output<'_>) -> Result<Outcome> {
                 match self {
                     $(Self::$variant(arguments) => arguments.run(out),)*
+                    $(Self::$of_all(arguments) => arguments.run(all, out),)*
                 }
             }
         }
@@ -80,6 +82,7 @@ subcommands! {
     Tour(tour::Tour),
     #[command(hide = true)]
     TourWriter(tour::Writer),
+    ;
     Completions(completions::Completions),
     Man(man::Man),
 }

@@ -18,7 +18,8 @@ use signal_hook::iterator::Signals;
 
 use crate::exit::Outcome;
 use crate::output::Output;
-use crate::peer::{Peer, Server};
+use crate::server::Server;
+use azekura_wire::Client;
 
 /// Seconds whose rates are drawn.
 const PAST: usize = 60;
@@ -47,18 +48,18 @@ struct Seen {
 
 impl Top {
     pub(crate) fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
-        let mut peer = self.server.connect()?;
+        let mut client = self.server.connect()?;
         if self.once || !std::io::stdout().is_terminal() {
-            let seen = Seen::ask_whole(&mut peer)?;
+            let seen = Seen::ask_whole(&mut client)?;
             out.bytes(picture(&self.server.address, &seen, None).as_bytes())?;
             return Ok(Outcome::Yes);
         }
-        let seen = Seen::ask(&mut peer)?;
+        let seen = Seen::ask(&mut client)?;
         // From here on a signal waits to be looked at, so the terminal is given back.
         let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
             .map_err(|e| Error::io("cannot listen to signals", e))?;
         let screen = Screen::take(out)?;
-        let watched = self.watch(&mut peer, seen, &screen, &mut signals, out);
+        let watched = self.watch(&mut client, seen, &screen, &mut signals, out);
         drop(screen);
         let left = out.text_now("\x1b[?25h\x1b[?1049l");
         watched.and(left).map(|()| Outcome::Yes)
@@ -66,7 +67,7 @@ impl Top {
 
     fn watch(
         &self,
-        peer: &mut Peer,
+        client: &mut Client,
         mut seen: Seen,
         screen: &Screen,
         signals: &mut Signals,
@@ -88,19 +89,19 @@ impl Top {
                     break;
                 }
             }
-            seen = Seen::ask(peer)?;
+            seen = Seen::ask(client)?;
         }
     }
 }
 
 impl Seen {
-    fn ask(peer: &mut Peer) -> Result<Self> {
+    fn ask(client: &mut Client) -> Result<Self> {
         let mut of = |group| -> Result<Figures> {
             let split = |figure: String| {
                 let (name, value) = figure.split_once(' ')?;
                 Some((name.to_owned(), value.to_owned()))
             };
-            Ok(peer.stats(group)?.into_iter().filter_map(split).collect())
+            Ok(client.stats(group)?.into_iter().filter_map(split).collect())
         };
         let general = of("")?;
         if !general
@@ -119,15 +120,15 @@ impl Seen {
     }
 
     /// As `ask`, and waits for the first second of a server that has just started.
-    fn ask_whole(peer: &mut Peer) -> Result<Self> {
+    fn ask_whole(client: &mut Client) -> Result<Self> {
         for _ in 0..30 {
-            let seen = Self::ask(peer)?;
+            let seen = Self::ask(client)?;
             if !seen.recent.is_empty() {
                 return Ok(seen);
             }
             std::thread::sleep(Duration::from_millis(100));
         }
-        Self::ask(peer)
+        Self::ask(client)
     }
 }
 

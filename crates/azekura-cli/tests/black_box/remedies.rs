@@ -264,8 +264,9 @@ fn a_client_without_tls_at_an_address_of_tls_is_advised_to_use_it() {
         &["client", "--address", at, "get", "k"],
         &["top", "--once", "--address", at],
     ] {
-        let expected =
-            format!("invalid: {at} expects TLS, and was asked without; use --address tls:{at}");
+        let expected = format!(
+            "invalid: {at} expects TLS, and the request was not encrypted; use --address tls:{at}"
+        );
         assert_eq!(place.run(arguments).error(3), expected);
     }
 }
@@ -347,7 +348,7 @@ fn a_host_that_is_not_found_and_a_port_out_of_range_have_messages_of_their_own()
         ),
         (
             "nowhere",
-            "`nowhere` is no address: HOST:PORT, tls:HOST:PORT, ",
+            "`nowhere` is not an address: HOST:PORT, tls:HOST:PORT, ",
         ),
     ] {
         let ran = place.run(&["serve", "--listen", address]);

@@ -17,8 +17,11 @@ use azekura::record::hash::HashDb;
 
 use crate::net::Limits;
 
+pub use azekura_wire::Address;
+pub use azekura_wire::address::Host;
 use beside::Beside;
-pub use said::{Address, Engine, Form, Host, Level, Mode, Said, Size, Survives};
+use said::excludes;
+pub use said::{Engine, Form, Level, Mode, Said, Size, Survives};
 
 /// The file of records in the folder of data.
 pub const STORE: &str = "records.azh";
@@ -197,7 +200,7 @@ impl Config {
             listen_said: judge.place_of("listen"),
             item_max,
             limits: judge.limits(threads, item_max, memory_max, &said)?,
-            metrics: said.metrics.map(|host| host.0),
+            metrics: said.metrics.as_ref().map(Host::first),
             log: said.log.unwrap_or(Form::Text),
             log_level: said.log_level.unwrap_or(Level::Info),
             data: said.data.unwrap_or_else(|| "azekura-data".into()),
@@ -500,18 +503,22 @@ impl Judge<'_> {
     }
 
     fn listen(&self, said: &Said) -> Result<Vec<Address>> {
-        let usual = || vec![Address::Tcp(SocketAddr::from(([127, 0, 0, 1], 11211)))];
+        let usual = || {
+            vec![Address::Tcp(
+                SocketAddr::from(([127, 0, 0, 1], 11211)).into(),
+            )]
+        };
         let listen = said.listen.clone().unwrap_or_else(usual);
         if listen.is_empty() {
             return Err(self.fail("listen", &"no address", "at least one"));
         }
         for (one, index) in listen.iter().zip(0..) {
-            if listen.iter().take(index).any(|other| one.excludes(other)) {
+            if listen.iter().take(index).any(|other| excludes(one, other)) {
                 return Err(self.fail("listen", one, "each address once"));
             }
         }
-        let metrics = said.metrics.map(|host| Address::Tcp(host.0));
-        match metrics.filter(|at| listen.iter().any(|one| one.excludes(at))) {
+        let metrics = said.metrics.clone().map(Address::Tcp);
+        match metrics.filter(|at| listen.iter().any(|one| excludes(one, at))) {
             Some(metrics) => Err(self.fail("metrics", &metrics, "none of `listen`")),
             None => Ok(listen),
         }

@@ -3,11 +3,12 @@
 //! Each value judges itself when it is read, whether from a flag or from the file, and says what is allowed. What values
 //! mean together is not known here.
 
-use std::fmt;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use azekura_wire::Address;
+use azekura_wire::address::Host;
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
 
@@ -107,23 +108,6 @@ pub struct Said {
     #[arg(long, value_name = "true|false")]
     pub dump: Option<bool>,
 }
-
-/// Where clients come.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Address {
-    /// TCP.
-    Tcp(SocketAddr),
-    /// TCP with TLS.
-    Tls(SocketAddr),
-    /// UDP.
-    Udp(SocketAddr),
-    /// A socket of the file system.
-    Unix(PathBuf),
-}
-
-/// An address of TCP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Host(pub SocketAddr);
 
 /// What keeps the records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
@@ -241,21 +225,7 @@ impl FromStr for Size {
     type Err = String;
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
-        let wrong = || format!("`{text}` is no size: bytes, or a number with KiB, MiB, GiB or TiB");
-        let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-        let shift = match text.get(digits.len()..).unwrap_or_default().trim() {
-            "" | "B" => 0,
-            "KiB" => 10,
-            "MiB" => 20,
-            "GiB" => 30,
-            "TiB" => 40,
-            _ => return Err(wrong()),
-        };
-        let number: u64 = digits.parse().map_err(|_| wrong())?;
-        let bytes = number
-            .checked_mul(1 << shift)
-            .ok_or_else(|| format!("`{text}` does not fit in 64 bits"))?;
-        Ok(Self(bytes))
+        azekura_wire::parse_size(text).map(Self)
     }
 }
 
@@ -271,112 +241,15 @@ impl FromStr for Mode {
     }
 }
 
-impl Address {
-    /// Whether no two sockets can listen at both. Port 0 is another one each time.
-    pub(super) fn excludes(&self, other: &Self) -> bool {
-        use Address::{Tcp, Tls, Udp, Unix};
-        match (self, other) {
-            (Tcp(one) | Tls(one), Tcp(other) | Tls(other)) | (Udp(one), Udp(other)) => {
-                one == other && one.port() != 0
-            }
-            (Unix(one), Unix(other)) => one == other,
-            _ => false,
+/// Whether no two sockets can listen at both. Port 0 is another one each time.
+pub(super) fn excludes(one: &Address, other: &Address) -> bool {
+    use Address::{Tcp, Tls, Udp, Unix};
+    match (one, other) {
+        (Tcp(one) | Tls(one), Tcp(other) | Tls(other)) | (Udp(one), Udp(other)) => {
+            one.first() == other.first() && one.first().port() != 0
         }
-    }
-}
-
-impl FromStr for Address {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
-        if let Some(path) = text.strip_prefix("unix:") {
-            if path.is_empty() {
-                return Err("the path of a unix socket is missing".into());
-            }
-            return Ok(Self::Unix(path.into()));
-        }
-        let (make, rest): (fn(SocketAddr) -> Self, &str) = match text.split_once(':') {
-            Some(("tls", rest)) => (Self::Tls, rest),
-            Some(("udp", rest)) => (Self::Udp, rest),
-            _ => (Self::Tcp, text),
-        };
-        resolve(rest)
-            .map(make)
-            .map_err(|wrong| wrong.of(text, "HOST:PORT, tls:HOST:PORT, udp:HOST:PORT or unix:PATH"))
-    }
-}
-
-/// Why a text is no address.
-enum Wrong {
-    /// It is not written as one.
-    Form,
-    /// Its port is a number, and none of a port.
-    Port,
-    /// The name of its host is not found, which the system reports so.
-    Host(String),
-}
-
-impl Wrong {
-    fn of(self, text: &str, allowed: &str) -> String {
-        match self {
-            Self::Form => format!("`{text}` is no address: {allowed}"),
-            Self::Port => format!("the port of `{text}` is not from 0 to 65535"),
-            Self::Host(why) => format!("the host of `{text}` is not found: {why}"),
-        }
-    }
-}
-
-fn resolve(text: &str) -> std::result::Result<SocketAddr, Wrong> {
-    let (host, port) = text.rsplit_once(':').ok_or(Wrong::Form)?;
-    let is_number = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
-    if !is_number || host.is_empty() {
-        return Err(Wrong::Form);
-    }
-    if port.parse::<u16>().is_err() {
-        return Err(Wrong::Port);
-    }
-    let mut found = text.to_socket_addrs().map_err(|error| match error.kind() {
-        std::io::ErrorKind::InvalidInput => Wrong::Form,
-        // No name of a host has a colon.
-        _ if host.contains(':') => Wrong::Form,
-        _ => Wrong::Host(error.to_string()),
-    })?;
-    found
-        .next()
-        .ok_or_else(|| Wrong::Host("it has no address".into()))
-}
-
-impl FromStr for Host {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
-        let found = resolve(text).map(Self);
-        found.map_err(|wrong| wrong.of(text, "HOST:PORT"))
-    }
-}
-
-impl<'d> Deserialize<'d> for Host {
-    fn deserialize<D: serde::Deserializer<'d>>(from: D) -> std::result::Result<Self, D::Error> {
-        let text = String::deserialize(from)?;
-        text.parse().map_err(serde::de::Error::custom)
-    }
-}
-
-impl<'d> Deserialize<'d> for Address {
-    fn deserialize<D: serde::Deserializer<'d>>(from: D) -> std::result::Result<Self, D::Error> {
-        let text = String::deserialize(from)?;
-        text.parse().map_err(serde::de::Error::custom)
-    }
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp(address) => write!(f, "{address}"),
-            Self::Tls(address) => write!(f, "tls:{address}"),
-            Self::Udp(address) => write!(f, "udp:{address}"),
-            Self::Unix(path) => write!(f, "unix:{}", path.display()),
-        }
+        (Unix(one), Unix(other)) => one == other,
+        _ => false,
     }
 }
 

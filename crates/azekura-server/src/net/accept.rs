@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use azekura::error::{Error, Result};
+use azekura_wire::Stream;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::net::{
     SendFlags, SocketAddrAny, SocketAddrUnix, SocketFlags, accept_with, getpeername, getsockname,
@@ -20,8 +21,6 @@ use crate::memcached::{ClientEntry, ClientInfo, Service, Session, Transport};
 
 use super::control::{Control, Counted};
 use super::listen::{Kind, Listener};
-use super::stream::Stream;
-use super::tls::Tls;
 use super::worker::{Arrival, Post};
 
 /// What a client over the limit is told.
@@ -116,8 +115,8 @@ fn admit(
             let stream = TcpStream::from(socket);
             let _ = stream.set_nodelay(true);
             if listener.encrypted {
-                let tls = Tls::new(stream, control.identity()?).ok()?;
-                (Stream::Tls(Box::new(tls)), Transport::Tls)
+                let tls = Stream::accept_tls(stream, control.identity()?).ok()?;
+                (tls, Transport::Tls)
             } else {
                 (Stream::Tcp(stream), Transport::Tcp)
             }

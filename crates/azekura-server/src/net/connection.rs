@@ -16,11 +16,12 @@
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
+use azekura_wire::Stream;
+
 use crate::memcached::latency::Did;
 use crate::memcached::{CloseReason, FRONT_LEN, Next, Served, Session};
 
 use super::meter::{Meter, Turned};
-use super::stream::Stream;
 
 /// Least bytes that a buffer of a connection's own grows to.
 const OWN_MIN: usize = 4 << 10;

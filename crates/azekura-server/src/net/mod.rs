@@ -4,7 +4,7 @@
 //! one thread, and the answers of one reading go out in one write.
 //!
 //! ```text
-//!   listen (sockets) --> accept (one thread) --> worker (a thread each) --> connection --> stream (tls)
+//!   listen (sockets) --> accept (one thread) --> worker (a thread each) --> connection --> azekura_wire::Stream
 //!                                                   ^   ^                      `--> memcached::Session
 //!                        control (stop, limits) ----'   `-- syncs (one thread)   meter   datagram (one thread, for UDP)
 //! ```
@@ -18,7 +18,6 @@ mod control;
 mod datagram;
 mod listen;
 mod meter;
-mod stream;
 mod syncs;
 pub(crate) mod tls;
 pub(crate) mod validity;

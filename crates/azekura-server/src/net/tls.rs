@@ -1,25 +1,15 @@
-//! Encrypted connections: certificates, keys and the cipher of one connection.
+//! The server's certificate and key for TLS.
 //!
 //! The protocol is rustls's, from TLS 1.2 on; nothing here computes. Certificates can be read again while the server
-//! runs: connections that were made before keep theirs. It knows no memcached.
+//! runs: existing connections keep theirs. It knows no memcached.
 
-use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::net::TcpStream;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
 
-use azekura::error::{Error, Kind, Result};
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use azekura::error::Result;
+use azekura_wire::pem::{certificates, private_key, unusable};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig, ServerConnection};
-
-/// What a cipher may hold of answers before the system takes them.
-const HELD_MAX: usize = 64 << 10;
-
-/// Records that are looked at for one that says anything, before others have their turn.
-const EMPTY_MAX: usize = 16;
+use rustls::{RootCertStore, ServerConfig};
 
 /// Reads the certificate chain, the key and, if clients must show a certificate too, who may have signed it.
 ///
@@ -30,169 +20,36 @@ pub(crate) fn identity(
     clients: Option<&Path>,
 ) -> Result<Arc<ServerConfig>> {
     let chain = certificates(certificate)?;
-    let key_of =
-        PrivateKeyDer::from_pem_file(key).map_err(|e| unreadable("private key", key, &e))?;
+    let key_of = private_key(key)?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
-        .map_err(|e| refused(certificate, &e))?;
+        .map_err(|e| unusable(certificate, &e))?;
     let builder = match clients {
         None => builder.with_no_client_auth(),
         Some(path) => {
             let mut roots = RootCertStore::empty();
             for root in certificates(path)? {
-                roots.add(root).map_err(|e| refused(path, &e))?;
+                roots.add(root).map_err(|e| unusable(path, &e))?;
             }
             let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
                 .build()
-                .map_err(|e| refused(path, &e))?;
+                .map_err(|e| unusable(path, &e))?;
             builder.with_client_cert_verifier(verifier)
         }
     };
     builder
         .with_single_cert(chain, key_of)
         .map(Arc::new)
-        .map_err(|e| refused(certificate, &e))
-}
-
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
-    let found: std::result::Result<Vec<_>, _> = CertificateDer::pem_file_iter(path)
-        .map_err(|e| unreadable("certificate", path, &e))?
-        .collect();
-    let found = found.map_err(|e| unreadable("certificate", path, &e))?;
-    if found.is_empty() {
-        return Err(Error::new(Kind::Invalid, "the file holds no certificate")
-            .at(path)
-            .remedy("it must hold PEM blocks that begin with BEGIN CERTIFICATE"));
-    }
-    Ok(found)
-}
-
-fn unreadable(what: &str, path: &Path, error: &rustls::pki_types::pem::Error) -> Error {
-    let detail = match error {
-        rustls::pki_types::pem::Error::Io(e) => io::Error::from(e.kind()).to_string(),
-        other => other.to_string(),
-    };
-    Error::new(Kind::Invalid, format!("cannot read the {what}"))
-        .detail(detail)
-        .at(path)
-        .remedy("it must be a readable PEM file")
-}
-
-fn refused(path: &Path, error: &impl std::fmt::Display) -> Error {
-    Error::new(Kind::Invalid, "the certificate cannot be used")
-        .detail(error.to_string())
-        .at(path)
-}
-
-/// A connection with its cipher.
-pub(super) struct Tls {
-    stream: TcpStream,
-    cipher: ServerConnection,
-    /// Plain bytes taken since the cipher last held nothing.
-    taken: usize,
-    /// Whether the system took anything since it was asked.
-    moved: bool,
-}
-
-impl Tls {
-    /// Waits for the client to begin.
-    pub(super) fn new(stream: TcpStream, config: Arc<ServerConfig>) -> io::Result<Self> {
-        let mut cipher = ServerConnection::new(config).map_err(io::Error::other)?;
-        cipher.set_buffer_limit(Some(HELD_MAX));
-        Ok(Self {
-            stream,
-            cipher,
-            taken: 0,
-            moved: false,
-        })
-    }
-
-    /// Reads plain bytes into the capacity that `into` has left. `Interrupted`: much came and said nothing.
-    pub(super) fn read(&mut self, into: &mut Vec<u8>) -> io::Result<usize> {
-        for _ in 0..EMPTY_MAX {
-            let (from, room) = (into.len(), into.capacity() - into.len());
-            into.resize(from + room, 0);
-            let read = self.cipher.reader().read(&mut into[from..]);
-            into.truncate(from + read.as_ref().map_or(0, |len| *len));
-            match read {
-                Err(e) if e.kind() == ErrorKind::WouldBlock => {}
-                // A peer that leaves without a word is as gone as one that says so.
-                Err(e) if e.kind() == ErrorKind::UnexpectedEof => return Ok(0),
-                read => return read,
-            }
-            if self.cipher.read_tls(&mut self.stream)? == 0 {
-                return Ok(0);
-            }
-            let processed = self.cipher.process_new_packets();
-            // The answer of a handshake, or the alert that says what was wrong.
-            match self.flush() {
-                Err(e) if e.kind() != ErrorKind::WouldBlock => return Err(e),
-                _ => {}
-            }
-            processed.map_err(|e| io::Error::new(ErrorKind::InvalidData, e))?;
-        }
-        Err(ErrorKind::Interrupted.into())
-    }
-
-    /// Encrypts as much of `from` as may be held, and sends what the system takes.
-    pub(super) fn write(&mut self, from: &[u8]) -> io::Result<usize> {
-        let len = self.cipher.writer().write(from)?;
-        self.taken += len;
-        match self.flush() {
-            Err(e) if e.kind() != ErrorKind::WouldBlock => Err(e),
-            _ if len == 0 => Err(ErrorKind::WouldBlock.into()),
-            _ => Ok(len),
-        }
-    }
-
-    /// Sends what is held.
-    pub(super) fn flush(&mut self) -> io::Result<()> {
-        while self.cipher.wants_write() {
-            self.moved |= self.cipher.write_tls(&mut self.stream)? > 0;
-        }
-        self.taken = 0;
-        Ok(())
-    }
-
-    /// Whether the handshake has not ended.
-    pub(super) fn is_greeting(&self) -> bool {
-        self.cipher.is_handshaking()
-    }
-
-    /// Bytes that the system did not take yet, about.
-    pub(super) fn held(&self) -> usize {
-        if self.cipher.wants_write() {
-            self.taken.max(1)
-        } else {
-            0
-        }
-    }
-
-    /// Whether the system took anything since this was asked last.
-    pub(super) fn has_moved(&mut self) -> bool {
-        std::mem::take(&mut self.moved)
-    }
-}
-
-impl Drop for Tls {
-    /// Says that this is the end, so that the client can tell it from a cut; if the system takes it.
-    fn drop(&mut self) {
-        self.cipher.send_close_notify();
-        let _ = self.flush();
-    }
-}
-
-impl AsFd for Tls {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.stream.as_fd()
-    }
+        .map_err(|e| unusable(certificate, &e))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::net::TcpListener;
+    use std::io::{Read as _, Write as _};
+    use std::net::{TcpListener, TcpStream};
 
+    use azekura_wire::Stream;
     use rustls::pki_types::ServerName;
     use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
@@ -220,7 +77,7 @@ mod tests {
         let mut client = StreamOwned::new(client, stream);
         let (stream, _) = listener.accept().unwrap();
         stream.set_nonblocking(true).unwrap();
-        let mut tls = Tls::new(stream, config).unwrap();
+        let mut tls = Stream::accept_tls(stream, config).unwrap();
         let greeting = std::thread::spawn(move || {
             client.write_all(b"mn").unwrap();
             client

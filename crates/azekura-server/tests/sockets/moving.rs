@@ -184,7 +184,7 @@ fn failed_handshakes_and_the_age_of_the_certificate_are_shown() {
     let address = listeners.tcp(LOOPBACK, true).unwrap();
     let door = listeners.metrics(LOOPBACK).unwrap();
     let config = Config {
-        listen: vec![Address::Tls(address)],
+        listen: vec![Address::Tls(address.into())],
         ..with_certificate()
     };
     let server = Running::over(&config, listeners, address);

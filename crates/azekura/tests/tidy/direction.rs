@@ -35,12 +35,16 @@ const ENGINES: &[&str] = &["hash", "tree", "skip", "memory", "cache", "shared"];
 /// What a crate of the workspace may depend upon within it.
 const CRATES: &[(&str, &[&str])] = &[
     ("azekura", &["azekura"]),
-    ("azekura-server", &["azekura"]),
-    ("azekura-bench", &["azekura"]),
-    ("azekura-bench-compare", &["azekura", "azekura-bench"]),
+    ("azekura-wire", &["azekura"]),
+    ("azekura-server", &["azekura", "azekura-wire"]),
+    ("azekura-bench", &["azekura", "azekura-wire"]),
+    (
+        "azekura-bench-compare",
+        &["azekura", "azekura-wire", "azekura-bench"],
+    ),
     (
         "azekura-cli",
-        &["azekura", "azekura-server", "azekura-bench"],
+        &["azekura", "azekura-wire", "azekura-server", "azekura-bench"],
     ),
 ];
 

@@ -15,7 +15,8 @@ use super::place::Place;
 use crate::exit::Outcome;
 use crate::output::Output;
 use crate::progress::Progress;
-use crate::store::{parse_size, refuse_existing};
+use crate::store::refuse_existing;
+use azekura_wire::parse_size;
 
 const HELP: &str = "\
 Examples:

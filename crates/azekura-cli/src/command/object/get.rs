@@ -14,8 +14,8 @@ use crate::exit::Outcome;
 use crate::output::Output;
 use crate::output::note;
 use crate::progress::{Progress, Waiting};
-use crate::store::parse_size;
 use crate::whole;
+use azekura_wire::parse_size;
 
 const HELP: &str = "\
 Examples:

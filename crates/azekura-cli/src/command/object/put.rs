@@ -18,8 +18,9 @@ use crate::exit::Outcome;
 use crate::output::note;
 use crate::output::{Output, counted};
 use crate::progress::{Progress, Waiting};
-use crate::store::{Lasting, parse_size};
+use crate::store::Lasting;
 use crate::whole;
+use azekura_wire::parse_size;
 
 const HELP: &str = "\
 Examples:

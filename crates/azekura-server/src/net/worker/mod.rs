@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use azekura::error::{Error, Result};
+use azekura_wire::Stream;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fs::Timespec;
 
@@ -26,7 +27,6 @@ use crate::memcached::{CloseReason, Service, Session, likely_key};
 use super::connection::{Connection, EARLY_LEN, Fate, Overdue, Turn};
 use super::control::{Bell, Control, Counted, Dropped};
 use super::meter::Meter;
-use super::stream::Stream;
 use super::syncs::{Syncs, Ticket};
 
 /// Bytes read at once.

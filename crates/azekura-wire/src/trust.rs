@@ -1,8 +1,8 @@
-//! The ciphers of connections to a server: whom to believe, and what to show.
+//! TLS as a client: which server certificates are accepted, and which certificate the client presents.
 //!
-//! A server is believed whose certificate was signed by the authority that was named, or is that very certificate, and is
-//! for the host that was named; no other authority is known, the system's neither. The load program and the client of the
-//! command line use it. The protocol is rustls's, from TLS 1.2 on. It knows no memcached.
+//! A server is accepted if its certificate is for the named host and either was signed by the named authority or is that
+//! very certificate. No other authority is accepted, not even those of the system. The protocol is rustls's, from TLS 1.2
+//! on. It does not know memcached.
 
 use std::io;
 use std::net::TcpStream;
@@ -13,68 +13,69 @@ use azekura::{Error, Kind, Result};
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::verify_server_name;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{
     CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore,
     SignatureScheme,
 };
 
-/// Whom to believe about one server, and what to show to it.
+use crate::address::Host;
+use crate::pem::{certificates, private_key, unusable};
+
+/// What authenticates one server, and the client to it.
 #[derive(Clone, Debug)]
 pub struct Trust {
     config: Arc<ClientConfig>,
-    host: ServerName<'static>,
+    name: ServerName<'static>,
     address: String,
 }
 
 impl Trust {
-    /// For the server at `address`, `HOST:PORT`, whose certificate the file `authority` has, or that of who signed it;
-    /// `own`: files of the certificate to show, and of its key. All in PEM.
+    /// For the server at `host`; the file `authority` holds its certificate or that of its signer. `own`: the files of
+    /// the client's certificate and key. All are in PEM.
     ///
-    /// Errors: `Invalid` (no authority, no host, or a file that is not what it should be), `Io` (a file cannot be read).
-    pub fn new(
-        address: &str,
-        authority: Option<&Path>,
-        own: Option<(&Path, &Path)>,
-    ) -> Result<Self> {
+    /// Errors: `Invalid` (no authority, or a file that cannot be read or used).
+    pub fn new(host: &Host, authority: Option<&Path>, own: Option<(&Path, &Path)>) -> Result<Self> {
+        let address = host.text();
         let authority = authority.ok_or_else(|| {
-            Error::new(Kind::Invalid, "nobody is named who signs for the server")
-                .remedy("name the file of its certificate, or of who signed that, by --authority")
+            Error::new(
+                Kind::Invalid,
+                "no authority to verify the server's certificate",
+            )
+            .remedy("name the file of the server's certificate, or of its signer's, by --authority")
         })?;
-        let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        let host = ServerName::try_from(host.to_owned()).map_err(|_| {
+        let name = address.rsplit_once(':').map_or(address, |(name, _)| name);
+        let name = name.trim_start_matches('[').trim_end_matches(']');
+        let name = ServerName::try_from(name.to_owned()).map_err(|_| {
             Error::new(Kind::Invalid, "no host of a server").found(address, "tls:HOST:PORT")
         })?;
         let builder = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .map_err(|e| unusable(authority, &e))?
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Known::read(authority)?));
+            .with_custom_certificate_verifier(Arc::new(Verifier::read(authority)?));
         let config = match own {
             None => builder.with_no_client_auth(),
             Some((certificate, key)) => {
                 let chain = certificates(certificate)?;
-                let private = PrivateKeyDer::from_pem_file(key).map_err(|e| unreadable(key, &e))?;
                 builder
-                    .with_client_auth_cert(chain, private)
+                    .with_client_auth_cert(chain, private_key(key)?)
                     .map_err(|e| unusable(certificate, &e))?
             }
         };
         Ok(Self {
             config: Arc::new(config),
-            host,
+            name,
             address: address.to_owned(),
         })
     }
 
-    /// Says who is who over a connection that was just made, and waits for it; nothing else is sent. The stream blocks.
+    /// Makes the TLS handshake over a new connection, which blocks, and sends nothing else.
     ///
-    /// Errors: `Invalid` (the server is not the one that is believed), `Io` (the connection failed).
-    pub fn greet(&self, stream: &mut TcpStream) -> Result<ClientConnection> {
-        let cipher = ClientConnection::new(Arc::clone(&self.config), self.host.clone());
+    /// Errors: `Invalid` (the server's certificate is not accepted), `Io` (the connection failed).
+    pub fn handshake(&self, stream: &mut TcpStream) -> Result<ClientConnection> {
+        let cipher = ClientConnection::new(Arc::clone(&self.config), self.name.clone());
         let mut cipher = cipher.map_err(|e| self.refused(io::Error::other(e)))?;
         while cipher.is_handshaking() {
             cipher.complete_io(stream).map_err(|e| self.refused(e))?;
@@ -82,7 +83,7 @@ impl Trust {
         Ok(cipher)
     }
 
-    /// Why the server is not talked to.
+    /// The error of a handshake.
     fn refused(&self, error: io::Error) -> Error {
         let what = format!("no TLS with {}", self.address);
         if let Some(inner) = error.get_ref()
@@ -102,16 +103,15 @@ fn provider() -> Arc<rustls::crypto::CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-/// Judges a server's certificate as webpki does, by the authorities that are known, but for one case: a certificate that
-/// is known itself is believed although it may sign others. That is what `openssl req -x509` makes, and whoever names it
-/// means it.
+/// Verifies a server's certificate as webpki does, but for one case: a certificate that was named itself is accepted
+/// although it may sign others. `openssl req -x509` makes such certificates.
 #[derive(Debug)]
-struct Known {
+struct Verifier {
     certificates: Vec<CertificateDer<'static>>,
     judge: Arc<WebPkiServerVerifier>,
 }
 
-impl Known {
+impl Verifier {
     fn read(authority: &Path) -> Result<Self> {
         let certificates = certificates(authority)?;
         let mut roots = RootCertStore::empty();
@@ -130,7 +130,7 @@ impl Known {
     }
 }
 
-/// Whether a certificate was refused because it may sign others. That is judged behind its times, before its name.
+/// Whether a certificate was refused because it may sign others. webpki checks that after its times and before its name.
 fn may_sign(error: &rustls::Error) -> bool {
     match error {
         rustls::Error::InvalidCertificate(CertificateError::Other(other)) => {
@@ -141,7 +141,7 @@ fn may_sign(error: &rustls::Error) -> bool {
     }
 }
 
-impl ServerCertVerifier for Known {
+impl ServerCertVerifier for Verifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -190,32 +190,4 @@ impl ServerCertVerifier for Known {
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.judge.supported_verify_schemes()
     }
-}
-
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
-    let found: std::result::Result<Vec<_>, _> = CertificateDer::pem_file_iter(path)
-        .map_err(|e| unreadable(path, &e))?
-        .collect();
-    let found = found.map_err(|e| unreadable(path, &e))?;
-    if found.is_empty() {
-        return Err(Error::new(Kind::Invalid, "the file holds no certificate")
-            .at(path)
-            .remedy("it must hold PEM blocks that begin with BEGIN CERTIFICATE"));
-    }
-    Ok(found)
-}
-
-fn unreadable(path: &Path, error: &rustls::pki_types::pem::Error) -> Error {
-    let what = "cannot read a PEM file";
-    let error = match error {
-        rustls::pki_types::pem::Error::Io(e) => Error::io(what, io::Error::from(e.kind())),
-        other => Error::new(Kind::Invalid, what).detail(other.to_string()),
-    };
-    error.at(path)
-}
-
-fn unusable(path: &Path, error: &impl std::fmt::Display) -> Error {
-    Error::new(Kind::Invalid, "a certificate cannot be used")
-        .detail(error.to_string())
-        .at(path)
 }
