@@ -11,7 +11,7 @@
 //!                v
 //!              report (table or JSON lines)         stress (threads and kills: every answer modelled)
 //!   cache (hit ratio over a trace)                  opens (open, after a close and after a kill)
-//!   memcache (a server, over connections)           object_model (feature model: objects on a spinning disk's model)
+//!   memcache (a server, over connections)
 //!   object (stores of large values)            
 //!   outputs (files that may be written)             threads (which may be refused)
 //! ```
@@ -24,8 +24,6 @@ pub mod generate;
 pub mod measure;
 pub mod memcache;
 pub mod object;
-#[cfg(any(test, feature = "model"))]
-pub mod object_model;
 pub mod opens;
 pub mod outputs;
 pub mod plan;

@@ -118,10 +118,10 @@ fn a_workload_is_piped_through_a_run_to_a_summary_and_to_plots() {
     );
     assert!(plot.contains("(30 of 30 over"), "{plot}");
     run(
-        "bench object plot png p.png --logscale --title gets",
+        "bench object plot svg p.svg --logscale --title gets",
         &found,
     );
-    assert!(place.read("p.png").starts_with(b"\x89PNG"));
+    assert!(place.read("p.svg").starts_with(b"<svg "));
     let error = place
         .run_with(&["bench", "object", "summary"], b"{}")
         .error(3);

@@ -66,7 +66,7 @@ fn no_file_of_results_replaces_a_store_whichever_slot_of_it_is_damaged() {
                 "export s.azh tsv there",
                 "object get s.azo 1 --output there",
                 "bench object --engine files --path p --count 2 --value-size 1KiB --results there",
-                "bench object plot png there",
+                "bench object plot svg there",
             ] {
                 let error = place.run_with(&words(command), results.as_bytes()).error(3);
                 let expected = "invalid: the target is a store at there";

@@ -1,4 +1,4 @@
-//! Latencies by sequence number, as text or as a picture.
+//! Latencies by sequence number, as text or as an SVG image.
 //!
 //! One mark for each operation: its number in the workload to the right, its latency upward. The upper end is
 //! fixed by a flag, so that plots of several stores can be laid side by side; how many operations were
@@ -6,8 +6,7 @@
 //! kept (`--sampling-rate`); each takes 8 bytes. It measures nothing.
 
 mod characters;
-mod picture;
-mod png;
+mod svg;
 
 use std::path::PathBuf;
 
@@ -34,8 +33,8 @@ pub enum PlotCommand {
         #[arg(long, value_name = "N", default_value_t = 24)]
         height: usize,
     },
-    /// Write a picture
-    Png {
+    /// Write an SVG image
+    Svg {
         /// Where to
         #[arg(value_name = "FILE")]
         file: PathBuf,
@@ -79,7 +78,7 @@ pub fn plot(command: &PlotCommand, outcomes: impl Iterator<Item = Result<Outcome
             let figure = Figure::new(plan, outcomes)?;
             crate::report::line(&characters::draw(&figure, *width, *height))
         }
-        PlotCommand::Png {
+        PlotCommand::Svg {
             file,
             plan,
             width,
@@ -88,14 +87,14 @@ pub fn plot(command: &PlotCommand, outcomes: impl Iterator<Item = Result<Outcome
             if !(200..=10_000).contains(width) || !(150..=10_000).contains(height) {
                 return Err(Error::new(
                     Kind::Invalid,
-                    "a picture has 200 x 150 to 10000 x 10000 pixels",
+                    "an image has 200 x 150 to 10000 x 10000 pixels",
                 ));
             }
-            let refused = "cannot write the picture";
+            let refused = "cannot write the image";
             refuse_store(file, refused)?;
             let figure = Figure::new(plan, outcomes)?;
-            let bytes = picture::draw(&figure, *width, *height);
-            std::fs::write(file, bytes).map_err(|error| Error::io(refused, error).at(file))
+            let text = svg::draw(&figure, *width, *height);
+            std::fs::write(file, text).map_err(|error| Error::io(refused, error).at(file))
         }
     }
 }
@@ -103,7 +102,7 @@ pub fn plot(command: &PlotCommand, outcomes: impl Iterator<Item = Result<Outcome
 /// A mark: a number in the workload, and seconds.
 type Mark = (u32, f32);
 
-/// What is drawn, whatever on.
+/// What is drawn, as text or as SVG.
 struct Figure {
     title: String,
     marks: Vec<Mark>,

@@ -14,12 +14,12 @@
 //!
 //! It measures nothing of this machine, and writes no byte.
 
-pub mod beside;
+pub(crate) mod beside;
 mod cannyls;
 mod files;
 mod host;
 mod own;
-pub mod published;
+pub(crate) mod published;
 #[cfg(test)]
 mod tests;
 
@@ -29,15 +29,14 @@ use std::time::Duration;
 use azekura::error::Result;
 use azekura::io::sim::drive::Counts;
 
-pub use cannyls::{CAPACITY, Cannyls};
-pub use files::Files;
-pub use host::Host;
-pub use own::Azekura;
+pub(crate) use cannyls::{CAPACITY, Cannyls};
+pub(crate) use files::Files;
+pub(crate) use own::Azekura;
 
-use crate::generate::Choice;
-use crate::measure::Latency;
-use crate::report::Phase;
 use azekura::Durability;
+use azekura_bench::generate::Choice;
+use azekura_bench::measure::Latency;
+use azekura_bench::report::Phase;
 
 /// How long a disk has nothing to do between two phases: what it had in its cache is on the platters then.
 const BETWEEN_NS: u64 = 600_000_000_000;
@@ -51,7 +50,7 @@ const fn call_ns(len: u64) -> u64 {
 /// A store, or what one would do, in virtual time. Keys are numbers; an operation returns when its caller would have
 /// its answer, and `now_ns` says when that is. A real store stands on `Clocked` storages, and its time and commands
 /// are those of their `Machine`.
-pub trait Pattern {
+pub(crate) trait Pattern {
     /// A word for reports.
     fn name(&self) -> &'static str;
 
@@ -83,27 +82,27 @@ pub trait Pattern {
 
 /// What is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub(crate) struct Plan {
     /// Bytes of an object.
-    pub size: u64,
+    pub(crate) size: u64,
     /// Objects in the store after the first phase.
-    pub population: u64,
+    pub(crate) population: u64,
     /// Objects that are put before the first phase begins, so that no cache is empty.
-    pub warm: u64,
+    pub(crate) warm: u64,
     /// Measured puts of new objects.
-    pub new: u64,
+    pub(crate) new: u64,
     /// Operations of each other phase, on different objects.
-    pub operations: u64,
+    pub(crate) operations: u64,
     /// Untimed pause before each put, for each MiB of its value: the published tool made its random values there.
-    pub think_ns_per_mib: u64,
+    pub(crate) think_ns_per_mib: u64,
     /// Which objects.
-    pub seed: u64,
+    pub(crate) seed: u64,
 }
 
 impl Plan {
     /// A column of the published run, a terabyte of objects of `size` bytes (100 KiB, 1 MiB or 10 MiB); every count of
     /// operations is divided by `scale`, but none is below 200.
-    pub fn published(size: u64, scale: u64) -> Self {
+    pub(crate) fn published(size: u64, scale: u64) -> Self {
         let population = published::population(size);
         let count = |whole: u64| (whole / scale.max(1)).max(200);
         Self {
@@ -119,7 +118,7 @@ impl Plan {
 
     /// One of `part` objects of a column of the published run, for stores on a drive and in a capacity divided by `part`, and
     /// as many operations as were run, divided by `scale`; but no object twice in a phase.
-    pub fn of_part(size: u64, part: u64, scale: u64) -> Self {
+    pub(crate) fn of_part(size: u64, part: u64, scale: u64) -> Self {
         let whole = published::population(size);
         let population = (whole / part.max(1)).max(1);
         let warm = ((2 << 30) / size / scale.max(1)).min(population / 2);
@@ -137,7 +136,7 @@ impl Plan {
 
 /// Runs PUT new, PUT update, GET and DELETE, in the published order, and tells each phase as it ends. Seconds are
 /// virtual, and the sum of the latencies, as in the published tool.
-pub fn run(
+pub(crate) fn run(
     plan: &Plan,
     pattern: &mut dyn Pattern,
     tell: &mut dyn FnMut(Phase) -> Result<()>,

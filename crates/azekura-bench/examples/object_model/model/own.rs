@@ -27,7 +27,7 @@ const JOURNAL_PART: u64 = 64;
 
 /// The store on a disk.
 #[derive(Debug)]
-pub struct Azekura {
+pub(crate) struct Azekura {
     machine: Arc<Machine>,
     store: Store,
     power: bool,
@@ -37,7 +37,7 @@ pub struct Azekura {
 impl Azekura {
     /// An empty store of `capacity` bytes at the outer edge of a drive, with `power` in the durable class. `Full` if the drive
     /// is smaller.
-    pub fn new(parameters: Parameters, capacity: u64, power: bool) -> Result<Self> {
+    pub(crate) fn new(parameters: Parameters, capacity: u64, power: bool) -> Result<Self> {
         let machine = Machine::new(parameters);
         let capacity = capacity.next_multiple_of(4096);
         let journal_size = (capacity / JOURNAL_PART).next_multiple_of(4096);
@@ -65,7 +65,8 @@ impl Azekura {
     }
 
     /// The store.
-    pub const fn store(&self) -> &Store {
+    #[cfg(test)]
+    pub(crate) const fn store(&self) -> &Store {
         &self.store
     }
 

@@ -22,8 +22,8 @@ use azekura::io::sim::drive::{Command, Counts, Parameters};
 
 use super::Pattern;
 use super::host::Host;
-use crate::generate::mix;
 use azekura::Durability;
+use azekura_bench::generate::mix;
 
 const GROUPS: u64 = 4;
 /// The unit of metadata.
@@ -39,7 +39,7 @@ pub(super) const COPY_NS_PER_MIB: u64 = 620_000;
 
 /// Files on a disk.
 #[derive(Debug)]
-pub struct Files {
+pub(crate) struct Files {
     host: Host,
     fsync: bool,
     waiting: VecDeque<(u64, u64)>,
@@ -53,7 +53,7 @@ pub struct Files {
 
 impl Files {
     /// No files yet. With `fsync` each PUT and DELETE is durable when it returns.
-    pub fn new(parameters: Parameters, fsync: bool) -> Self {
+    pub(crate) fn new(parameters: Parameters, fsync: bool) -> Self {
         let host = Host::new(parameters);
         Self {
             host,

@@ -10,11 +10,11 @@ use azekura::io::sim::drive::Parameters;
 
 use super::published::{SIZES, rate, sort};
 use super::{Azekura, CAPACITY, Cannyls, Files, Pattern, Plan, run};
-use crate::report::Phase;
+use azekura_bench::report::Phase;
 
 /// Runs the published phases at its three sizes on a drive and in stores of one `part` of the published ones, with one
 /// operation of `scale`: azekura, `CannyLS` and files, in the durable class if `power`.
-pub fn run_all(disk: &Parameters, part: u64, scale: u64, power: bool) -> Result<Vec<Phase>> {
+pub(crate) fn run_all(disk: &Parameters, part: u64, scale: u64, power: bool) -> Result<Vec<Phase>> {
     let part = part.max(1);
     let disk = disk.clone().with_capacity(disk.capacity / part);
     let capacity = CAPACITY / part;
@@ -39,7 +39,7 @@ pub fn run_all(disk: &Parameters, part: u64, scale: u64, power: bool) -> Result<
 }
 
 /// Phases as a table in Markdown; behind each rate of another store, how many times that azekura's is.
-pub fn table(phases: &[Phase]) -> String {
+pub(crate) fn table(phases: &[Phase]) -> String {
     let mut text = String::from(
         "| op | size | store | MiB/s (delete: ops/s) | azekura's is | median ms | p99 ms | p99.99 ms | p99.99 / p50 | reads, writes, flushes an op |\n|---|---:|---|---:|---:|---:|---:|---:|---:|---:|\n",
     );

@@ -25,7 +25,7 @@ use azekura::Durability;
 
 const BLOCK: u64 = 512;
 /// The capacity of the published run.
-pub const CAPACITY: u64 = 2048 << 30;
+pub(crate) const CAPACITY: u64 = 2048 << 30;
 /// Where the ring begins: behind the header and the ring's own.
 const RING: u64 = 2 * BLOCK;
 const PUT_RECORD: u64 = 28;
@@ -47,7 +47,7 @@ struct Filled {
 
 /// `CannyLS` on a disk.
 #[derive(Debug)]
-pub struct Cannyls {
+pub(crate) struct Cannyls {
     host: Host,
     capacity: u64,
     tick_ns: u64,
@@ -68,7 +68,7 @@ pub struct Cannyls {
 
 impl Cannyls {
     /// An empty store of 2 TiB that syncs its journal after every `interval + 1` records.
-    pub fn new(parameters: Parameters, interval: u64) -> Self {
+    pub(crate) fn new(parameters: Parameters, interval: u64) -> Self {
         Self {
             host: Host::new(parameters),
             capacity: CAPACITY,
@@ -87,7 +87,7 @@ impl Cannyls {
     /// The same store with another capacity, and called directly: nobody polls, and the processor takes its part, as for
     /// azekura's own.
     #[must_use]
-    pub fn direct(mut self, capacity: u64) -> Self {
+    pub(crate) fn direct(mut self, capacity: u64) -> Self {
         self.capacity = capacity;
         self.tick_ns = 0;
         self

@@ -18,15 +18,15 @@
 
 use std::fmt::Write as _;
 
-use crate::report::Phase;
+use azekura_bench::report::Phase;
 
 const MIB: u64 = 1 << 20;
 
 /// The sizes of the published run.
-pub const SIZES: [u64; 3] = [100 << 10, MIB, 10 * MIB];
+pub(crate) const SIZES: [u64; 3] = [100 << 10, MIB, 10 * MIB];
 
 /// How many objects of a size, one of [`SIZES`], the published run had; of others a terabyte's worth.
-pub const fn population(size: u64) -> u64 {
+pub(crate) const fn population(size: u64) -> u64 {
     match size {
         0 => 0,
         0x19000 => 10_000_000,
@@ -38,17 +38,17 @@ pub const fn population(size: u64) -> u64 {
 
 /// A row of the published tables.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Row {
+pub(crate) struct Row {
     /// The store, as [`super::Pattern::name`] names it.
-    pub engine: &'static str,
+    pub(crate) engine: &'static str,
     /// The phase, as [`super::run`] names it.
-    pub op: &'static str,
+    pub(crate) op: &'static str,
     /// Bytes of an object.
-    pub size: u64,
+    pub(crate) size: u64,
     /// MiB a second; for "delete" operations a second.
-    pub rate: f64,
+    pub(crate) rate: f64,
     /// Median latency in seconds.
-    pub median: f64,
+    pub(crate) median: f64,
     /// The 99th percentile, in seconds.
     pub p99: f64,
 }
@@ -66,7 +66,7 @@ const fn row(engine: &'static str, op: &'static str, size: usize, of: [f64; 3]) 
 }
 
 /// The rows of `CannyLS`, with and without its journal in memory, and of files on XFS.
-pub const ROWS: [Row; 36] = [
+pub(crate) const ROWS: [Row; 36] = [
     row("cannyls", "put new", 0, [249.235, 0.000358, 0.001475]),
     row("cannyls(sync)", "put new", 0, [137.087, 0.000519, 0.005121]),
     row("files", "put new", 0, [9.367, 0.000125, 0.210620]),
@@ -121,7 +121,7 @@ pub const ROWS: [Row; 36] = [
 ];
 
 /// The published row of a phase, if there is one.
-pub fn row_of(phase: &Phase) -> Option<&'static Row> {
+pub(crate) fn row_of(phase: &Phase) -> Option<&'static Row> {
     let same = |row: &&Row| {
         row.engine == phase.engine && row.op == phase.op && row.size == phase.value_size
     };
@@ -129,20 +129,20 @@ pub fn row_of(phase: &Phase) -> Option<&'static Row> {
 }
 
 /// The rate of a phase in the unit of [`Row::rate`].
-pub fn rate(phase: &Phase) -> f64 {
+pub(crate) fn rate(phase: &Phase) -> f64 {
     phase
         .bytes_per_second
         .map_or(phase.ops_per_second, |bytes| bytes / MIB as f64)
 }
 
 /// Sorts phases by their operation; those of one stay as they are.
-pub fn sort(phases: &mut [Phase]) {
+pub(crate) fn sort(phases: &mut [Phase]) {
     let order = ["put new", "put update", "get", "delete"];
     phases.sort_by_key(|phase| order.iter().position(|op| *op == phase.op));
 }
 
 /// Phases as a table in Markdown: each figure of the model, and what it is of the published one.
-pub fn table(phases: &[Phase]) -> String {
+pub(crate) fn table(phases: &[Phase]) -> String {
     let mut text = String::from(
         "| op | size | store | survives | MiB/s (delete: ops/s) | median ms | p99 ms |\n|---|---:|---|---|---:|---:|---:|\n",
     );

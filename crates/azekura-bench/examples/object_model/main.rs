@@ -1,17 +1,19 @@
 //! Prints the published benchmark of `CannyLS` on models of three disks, as tables in Markdown.
 //!
-//! `cargo run --release -p azekura-bench --features model --example object_model -- 100`: one operation of a hundred
+//! `cargo run --release -p azekura-bench --example object_model -- 100`: one operation of a hundred
 //! on the full geometry, which takes seconds. Updates that overflow the cache of the published disk need 10 or less.
 //!
 //! With `beside` before the number, the real store of azekura beside `CannyLS` and files, in both classes of durability: on a
 //! hundredth of the disk and of the objects, with one operation of so many. All operations are some minutes of one processor.
 
+mod model;
+
 use std::io::Write as _;
 
 use azekura::error::{Error, Kind, Result};
 use azekura::io::sim::drive::Parameters;
-use azekura_bench::object_model::{Cannyls, Files, Pattern, Plan, beside, published, run};
 use azekura_bench::report::Phase;
+use model::{Cannyls, Files, Pattern, Plan, beside, published, run};
 
 /// The part of disk and objects that a real store has.
 const PART: u64 = 100;
