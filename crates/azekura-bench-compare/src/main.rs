@@ -7,7 +7,7 @@
 //! ```text
 //!   main -> pairs (a process per run) -> rivals (a Target each) -> azekura_bench::workload
 //!      |--> caches (hit ratios over a trace)   objects (stores of large values, by azekura_bench::object)
-//!      `--> summary (table, JSON, file)  machine (the heading)
+//!      `--> azekura_bench::comparison (table, JSON, file)  machine (the heading)
 //! ```
 
 mod caches;
@@ -15,13 +15,13 @@ mod machine;
 mod objects;
 mod pairs;
 mod rivals;
-mod summary;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use azekura::error::{Error, Kind, Result};
 use azekura_bench::cache::CachePlan;
+use azekura_bench::comparison::{self, Comparison};
 use azekura_bench::plan::Plan;
 use azekura_bench::report::Output;
 use azekura_bench::suite::Suite;
@@ -30,7 +30,6 @@ use clap::{Args, Parser};
 
 use objects::ObjectArguments;
 use rivals::Rival;
-use summary::Workload;
 
 /// Measure azekura beside its rivals
 #[derive(Parser)]
@@ -106,7 +105,7 @@ impl Pairing {
         &self,
         rival: Rival,
         against: Rival,
-        workloads: Vec<(Workload, Plan)>,
+        workloads: Vec<(Comparison, Plan)>,
         json: bool,
     ) -> Result<()> {
         if self.pairs == 0 {
@@ -128,11 +127,11 @@ impl Pairing {
             for index in 0..self.pairs {
                 workload.add(pairs::run(rival, against, &plan, &folder, index)?);
             }
-            summary::print(&workload, json)?;
+            workload.print(json)?;
             done.push(workload);
             // After each workload: a long run that is interrupted keeps what it has.
             if let Some(file) = &self.record {
-                summary::record(file, &heading, &done)?;
+                comparison::record(file, &heading, &done)?;
             }
         }
         Ok(())
@@ -160,7 +159,12 @@ fn run(compare: Compare) -> Result<()> {
             plan.check()?;
             let name = format!("{} operations, {} threads", plan.operations(), plan.threads);
             let json = plan.json;
-            pairing.compare(rival, against, vec![(Workload::new(&name, []), plan)], json)
+            pairing.compare(
+                rival,
+                against,
+                vec![(Comparison::new(&name, Vec::new()), plan)],
+                json,
+            )
         }
         Compare::Cache(plan) => caches::cache(&plan),
         Compare::Object(arguments) => objects::run(&arguments),
@@ -170,18 +174,16 @@ fn run(compare: Compare) -> Result<()> {
             let chosen =
                 rows.filter(|row| row.name.contains(&table.only) && (table.huge || !row.huge));
             let scaled = chosen.map(|row| {
-                let asked = row
-                    .asked
-                    .iter()
-                    .map(|(op, ratio)| (op.word().to_owned(), *ratio));
                 let count = scale(row.plan.count, table.scale);
                 // The name tells the counts; a scaled run must not pass for the full one.
                 let name = match table.scale {
                     1.0 => row.name,
                     scale => format!("{}, scaled by {scale}", row.name),
                 };
-                let workload = Workload::new(&name, asked).asks_private(row.asked_private);
-                (workload, Plan { count, ..row.plan })
+                (
+                    Comparison::new(&name, row.asked),
+                    Plan { count, ..row.plan },
+                )
             });
             table.pairing.compare(
                 table.rival,

@@ -19,13 +19,17 @@
 //! It knows no rival, and nothing of how an engine works.
 
 pub mod cache;
+pub mod child;
+pub mod comparison;
 pub mod engines;
+pub mod forget;
 pub mod generate;
 pub mod measure;
 pub mod memcache;
 pub mod object;
 pub mod opens;
 pub mod outputs;
+pub mod phase;
 pub mod plan;
 pub mod report;
 pub mod stress;
@@ -33,16 +37,18 @@ pub mod suite;
 pub mod target;
 pub mod threads;
 mod unfinished;
+mod words;
 pub mod workload;
 
 use azekura::error::{Error, Kind, Result};
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 
 use cache::CachePlan;
+use engines::Engine;
 use memcache::{MemcachePlan, SuitePlan};
 use object::ObjectArguments;
 use opens::OpenPlan;
-use plan::{Engine, Plan};
+use plan::Plan;
 use report::Output;
 
 #[derive(Subcommand)]

@@ -31,7 +31,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// As of now; `None` where the system does not tell.
+    /// As of now; `None` where the system does not report it.
     pub fn now() -> Option<Self> {
         Self::parse(&std::fs::read_to_string("/proc/self/status").ok()?)
     }
@@ -120,6 +120,76 @@ impl Device {
     }
 }
 
+/// What a store counted by itself since it was opened, where it does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counters {
+    /// Requests to read that it gave to its device.
+    pub reads: u64,
+    /// Requests to write.
+    pub writes: u64,
+    /// Requests to make everything durable.
+    pub syncs: u64,
+}
+
+impl Counters {
+    /// What was counted since `before`.
+    #[must_use]
+    pub const fn since(self, before: Self) -> Self {
+        Self {
+            reads: self.reads.saturating_sub(before.reads),
+            writes: self.writes.saturating_sub(before.writes),
+            syncs: self.syncs.saturating_sub(before.syncs),
+        }
+    }
+}
+
+/// Calls of this process that read and write files, and the bytes that it moved from and to devices, as the kernel counts
+/// them for every process: some calls of the harness are among them (less than ten, and one for every 8 KiB of results).
+/// Accesses through a map and requests by a ring are no calls, and a sync is neither read nor write.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Calls {
+    /// Calls that read.
+    pub reads: u64,
+    /// Calls that write.
+    pub writes: u64,
+    /// Bytes that came from devices.
+    pub bytes_read: u64,
+    /// Bytes that went to devices, or will: a page counts when it gets dirty.
+    pub bytes_written: u64,
+}
+
+impl Calls {
+    /// As of now; `None` where the system does not report it.
+    pub fn now() -> Option<Self> {
+        Self::parse(&std::fs::read_to_string("/proc/self/io").ok()?)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let field = |name: &str| {
+            let value = |line: &str| line.strip_prefix(name)?.strip_prefix(": ")?.parse().ok();
+            text.lines().find_map(value)
+        };
+        Some(Self {
+            reads: field("syscr")?,
+            writes: field("syscw")?,
+            bytes_read: field("read_bytes")?,
+            bytes_written: field("write_bytes")?,
+        })
+    }
+
+    /// What came since `before`.
+    #[must_use]
+    pub const fn since(self, before: Self) -> Self {
+        Self {
+            reads: self.reads.saturating_sub(before.reads),
+            writes: self.writes.saturating_sub(before.writes),
+            bytes_read: self.bytes_read.saturating_sub(before.bytes_read),
+            bytes_written: self.bytes_written.saturating_sub(before.bytes_written),
+        }
+    }
+}
+
 /// Size and allocated bytes of a file, or of all files of a folder.
 pub fn file_bytes(path: &Path) -> Result<(u64, u64)> {
     let describe = |e| Error::io("cannot measure the store", e).at(path);
@@ -192,6 +262,21 @@ pub struct Percentiles {
     pub p999: f64,
     pub p9999: f64,
     pub max: f64,
+}
+
+impl Percentiles {
+    /// Each percentile of both by `with`.
+    #[must_use]
+    pub fn zip(&self, other: &Self, with: impl Fn(f64, f64) -> f64) -> Self {
+        Self {
+            p50: with(self.p50, other.p50),
+            p90: with(self.p90, other.p90),
+            p99: with(self.p99, other.p99),
+            p999: with(self.p999, other.p999),
+            p9999: with(self.p9999, other.p9999),
+            max: with(self.max, other.max),
+        }
+    }
 }
 
 /// The middle value, which one wild measurement does not move; of an even number, the mean of the two in the middle.
@@ -287,5 +372,21 @@ mod tests {
         let found = latency.percentiles().unwrap();
         assert!((found.max / 90e6 - 1.0).abs() < 0.002, "{found:?}");
         assert!((found.p50 / 3.0 - 1.0).abs() < 0.002, "{found:?}");
+    }
+
+    #[test]
+    fn calls_are_read_from_the_fields_of_the_kernel() {
+        let text = "rchar: 1\nwchar: 2\nsyscr: 3\nsyscw: 4\nread_bytes: 5\nwrite_bytes: 6\n\
+                    cancelled_write_bytes: 7\n";
+        let found = Calls::parse(text).unwrap();
+        let of = |reads, writes, bytes_read, bytes_written| Calls {
+            reads,
+            writes,
+            bytes_read,
+            bytes_written,
+        };
+        assert_eq!(found, of(3, 4, 5, 6));
+        assert_eq!(of(10, 10, 10, 10).since(found), of(7, 6, 5, 4));
+        assert!(Calls::parse("syscr: 3\n").is_none());
     }
 }

@@ -20,11 +20,13 @@ use azekura::engine::Durability;
 use azekura::error::{Error, Kind, Result};
 use clap::Args;
 
+use crate::forget::give_up_pages;
 use crate::generate::{Key, Keys, Source, Values};
 use crate::measure::{self, Device, Latency, Memory};
-use crate::plan::{Engine, Order, between};
-use crate::report::{self, Phase};
+use crate::phase::{Details, Open, Phase};
+use crate::report;
 use crate::target::{Setup, Target};
+use crate::words::between;
 
 /// Sets between two reports of the writer that is to be killed.
 const STRIDE: usize = 1 << 10;
@@ -77,12 +79,12 @@ impl OpenPlan {
 
 /// Makes a store and opens it in each way; `emit` is shown each result as it is there.
 ///
-/// `engine` names `T` to the writer's process. The store is left where it is. Errors: `Invalid` (flags out of
+/// `engine` is the word of `T` for the writer's process. The store is left where it is. Errors: `Invalid` (flags out of
 /// range, a file that exists, an engine without a file), `Corrupted` (a set that a killed writer reported is
 /// not there), and what the engine reports.
 pub fn run<T: Target>(
     plan: &OpenPlan,
-    engine: Engine,
+    engine: &str,
     emit: &mut dyn FnMut(Phase) -> Result<()>,
 ) -> Result<()> {
     between("--count", plan.count, 1, (1 << 31) - 1)?;
@@ -158,11 +160,11 @@ fn write<T: Target>(plan: &OpenPlan, round: u64) -> Result<()> {
 }
 
 /// Runs a writer of `round` and kills it amid its sets; returns how many it reported.
-fn kill_writer(plan: &OpenPlan, engine: Engine, round: u64) -> Result<u64> {
+fn kill_writer(plan: &OpenPlan, engine: &str, round: u64) -> Result<u64> {
     let failed = |error| Error::io("cannot run the writer", error);
     let path = plan.setup(false).require_path()?.clone();
     let mut child = Command::new(std::env::current_exe().map_err(failed)?)
-        .args(["bench", "open", "--engine", &engine.word(), "--path"])
+        .args(["bench", "open", "--engine", engine, "--path"])
         .arg(path)
         .args(["--count", &plan.count.to_string()])
         .args(["--repeat", &plan.repeat.to_string()])
@@ -196,7 +198,7 @@ fn kill_writer(plan: &OpenPlan, engine: Engine, round: u64) -> Result<u64> {
 }
 
 /// Opens as often as asked.
-fn opens<T: Target>(plan: &OpenPlan, engine: Engine, op: &str) -> Result<Phase> {
+fn opens<T: Target>(plan: &OpenPlan, engine: &str, op: &str) -> Result<Phase> {
     let path = plan.setup(false).require_path()?.clone();
     let values = Values::new(VALUE_LEN);
     let mut numbers = Vec::new();
@@ -207,13 +209,11 @@ fn opens<T: Target>(plan: &OpenPlan, engine: Engine, op: &str) -> Result<Phase> 
     let mut phase = Phase {
         engine: T::NAME.to_owned(),
         op: op.to_owned(),
-        order: Some(Order::Random),
         threads: 1,
         count: plan.repeat,
-        key_size: 8,
-        value_size: VALUE_LEN as u64,
-        records: Some(plan.count),
-        durability: Some(Durability::Process),
+        key_size: Some(8),
+        value_size: Some(VALUE_LEN as u64),
+        durability: Some(Durability::Process.into()),
         ..Phase::default()
     };
     let mut verified = 0;
@@ -239,23 +239,21 @@ fn opens<T: Target>(plan: &OpenPlan, engine: Engine, op: &str) -> Result<Phase> 
             let error = Error::new(Kind::Corrupted, "a record is missing after an open");
             return Err(error.key(first.bytes()));
         }
-        if let (Some(before), Some(now)) = (before, Memory::now()) {
-            phase.memory_bytes = Some(now.resident.saturating_sub(before.resident));
-            phase.private_bytes = Some(now.private.saturating_sub(before.private));
-        }
+        phase.cost.memory(before, Memory::now());
         verified += verify(&target, plan, &values, round, reported)?;
         target.close()?;
         bar.inc(1);
     }
     bar.finish_and_clear();
-    let (size, allocated) = measure::file_bytes(&path)?;
+    phase.cost.files(&path)?;
+    phase.cost.device(&Device::now(&path).since(idle));
     phase.ops_per_second = phase.count as f64 / phase.seconds.max(1e-9);
     phase.latency_us = opened.percentiles();
-    phase.first_get_us = looked_up.percentiles();
     phase.hits = Some(plan.repeat + verified);
-    phase.file_bytes = Some(size);
-    phase.allocated_bytes = Some(allocated);
-    phase.device(&Device::now(&path).since(idle));
+    phase.details = Details::Open(Open {
+        records: plan.count,
+        first_get_us: looked_up.percentiles(),
+    });
     Ok(phase)
 }
 
@@ -283,14 +281,6 @@ fn verify<T: Target>(
     Ok(reported)
 }
 
-/// Writes the file's pages out and makes the system forget them.
-fn give_up_pages(path: &std::path::Path) -> Result<()> {
-    let failed = |error| Error::io("cannot give up the file's pages", error).at(path);
-    let file = std::fs::File::open(path).map_err(failed)?;
-    file.sync_all().map_err(failed)?;
-    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).map_err(|e| failed(e.into()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -313,7 +303,7 @@ mod tests {
         let plan = plan(Some(folder.path().join("x.azh")));
         make::<Hash>(&plan).unwrap();
         for op in ["open", "open-cold"] {
-            let phase = opens::<Hash>(&plan, Engine::Hash, op).unwrap();
+            let phase = opens::<Hash>(&plan, "hash", op).unwrap();
             assert_eq!((phase.count, phase.hits), (2, Some(2)));
             assert!(phase.latency_us.unwrap().p50 > 0.0);
         }
@@ -336,14 +326,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.azh");
         let refuse = |error: Result<()>| assert_eq!(error.unwrap_err().kind(), Kind::Invalid);
-        let ours = |plan: &OpenPlan| run::<Hash>(plan, Engine::Hash, &mut |_| Ok(()));
+        let ours = |plan: &OpenPlan| run::<Hash>(plan, "hash", &mut |_| Ok(()));
         refuse(ours(&plan(None)));
         refuse(ours(&OpenPlan {
             count: 0,
             ..plan(Some(path.clone()))
         }));
         let there = plan(Some(path.clone()));
-        refuse(run::<StdHash>(&there, Engine::StdHash, &mut |_| Ok(())));
+        refuse(run::<StdHash>(&there, "std-hash", &mut |_| Ok(())));
         assert!(!path.exists());
         std::fs::write(&path, b"somebody's file").unwrap();
         refuse(ours(&there));

@@ -5,105 +5,25 @@
 //! million operations. It does not know how a phase is run.
 
 use std::ffi::{OsStr, OsString};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use azekura::engine::Durability;
-use azekura::error::{Error, Kind, Result};
+use azekura::error::Result;
 use azekura_wire::durability;
-use clap::{Args, Command, ValueEnum};
+use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
-use crate::engines::memory::{Baby, Cache, StdHash, StdTree, Tiny};
-use crate::engines::{hash::Hash, none::Nothing};
-use crate::opens::{self, OpenPlan};
-use crate::report::Phase;
-use crate::target::Target;
-use crate::workload;
+use crate::words::{between, word};
 
 /// Most operations of all threads together: key numbers stay below 2^31, as in Tkrzw's tool.
 const OPERATIONS_MAX: u64 = (1 << 31) - 1;
 
-/// The engines this crate can measure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Engine {
-    /// azekura's hash file
-    Hash,
-    /// The leanest hash in memory
-    Tiny,
-    /// The ordered store in memory
-    Baby,
-    /// The standard library's hash map behind sharded locks, in memory
-    StdHash,
-    /// The standard library's ordered map behind a lock, in memory
-    StdTree,
-    /// azekura's cache in memory, with room for every record
-    Cache,
-    /// Nothing: the cost of the harness
-    None,
-}
-
-/// Evaluates an expression with `$target` standing for the engine's target; `none` for the engine that does
-/// nothing.
-macro_rules! with_target {
-    ($engine:expr, $target:ident => $call:expr, none => $none:expr) => {
-        match $engine {
-            Engine::Hash => with_target!(@ $target, Hash, $call),
-            Engine::Tiny => with_target!(@ $target, Tiny, $call),
-            Engine::Baby => with_target!(@ $target, Baby, $call),
-            Engine::StdHash => with_target!(@ $target, StdHash, $call),
-            Engine::StdTree => with_target!(@ $target, StdTree, $call),
-            Engine::Cache => with_target!(@ $target, Cache, $call),
-            Engine::None => $none,
-        }
-    };
-    (@ $target:ident, $type:ty, $call:expr) => {{
-        type $target = $type;
-        $call
-    }};
-}
-
-impl Engine {
-    /// What is measured if nothing is said.
-    pub const DEFAULT: Self = Self::Hash;
-
-    /// `Invalid` if records are to survive a power cut which the engine keeps in memory.
-    ///
-    /// For what a user asked. A suite runs such a row on an engine in memory as if nothing had been
-    /// asked, so that all its engines read the same; no durability is reported then.
-    pub fn check(self, durability: Durability) -> Result<()> {
-        let persistent = with_target!(self, T => T::PERSISTENT, none => Nothing::PERSISTENT);
-        if persistent || durability != Durability::Power {
-            return Ok(());
-        }
-        Err(
-            Error::new(Kind::Invalid, "no write survives a power cut in memory")
-                .remedy("leave --durability out, or choose an engine in a file"),
-        )
-    }
-
-    /// Runs the phases of `plan`; `emit` is shown each result as it is there.
-    pub fn record(self, plan: &Plan, emit: &mut dyn FnMut(Phase) -> Result<()>) -> Result<()> {
-        with_target!(self, T => workload::record::<T>(plan, emit),
-            none => workload::record::<Nothing>(plan, emit))
-    }
-
-    /// The word in flags.
-    pub fn word(self) -> String {
-        word(&self)
-    }
-
-    /// Measures opening; `Invalid` for an engine that has no file.
-    pub fn opens(self, plan: &OpenPlan, emit: &mut dyn FnMut(Phase) -> Result<()>) -> Result<()> {
-        with_target!(self, T => opens::run::<T>(plan, self, emit),
-            none => opens::run::<Nothing>(plan, self, emit))
-    }
-}
-
 /// In which order keys come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
     /// 0, 1, 2, ...; threads take turns
+    #[default]
     Sequential,
     /// Uniform with repetitions: 63 % of the keys are distinct
     Random,
@@ -243,53 +163,10 @@ impl Plan {
     }
 }
 
-/// The word in flags for a choice.
-pub(crate) fn word(choice: &impl ValueEnum) -> String {
-    let value = choice.to_possible_value().expect("no choice is skipped");
-    value.get_name().to_owned()
-}
-
-/// The plan that a line of flags says.
-pub(crate) fn read_flags<P: Args>(line: &str) -> std::result::Result<P, clap::Error> {
-    let command = P::augment_args(Command::new("plan").no_binary_name(true));
-    let said = command.try_get_matches_from(line.split_whitespace())?;
-    P::from_arg_matches(&said)
-}
-
-/// `Invalid`: flags that contradict each other, or ask for nothing.
-pub(crate) fn refused(what: &str, remedy: &str) -> Result<()> {
-    Err(Error::new(Kind::Invalid, what).remedy(remedy))
-}
-
-/// `Invalid` if there is a store at `path` though the phase `first` makes it, or none though it does not.
-pub(crate) fn fits(path: &Path, first: &str, creates: bool) -> Result<()> {
-    match (creates, path.exists()) {
-        (true, true) => {
-            let what = format!("a first phase `{first}` makes a new store");
-            Err(Error::new(Kind::Invalid, what)
-                .at(path)
-                .found("a file", "none")
-                .remedy("remove it or choose another path"))
-        }
-        (false, false) => Err(Error::new(Kind::Invalid, "there is no store to measure")
-            .at(path)
-            .remedy(format!("begin with the phase `{first}`"))),
-        _ => Ok(()),
-    }
-}
-
-/// `Invalid` unless `value` of `flag` lies in the range.
-pub(crate) fn between(flag: &str, value: u64, least: u64, most: u64) -> Result<()> {
-    if (least..=most).contains(&value) {
-        return Ok(());
-    }
-    Err(Error::new(Kind::Invalid, format!("{flag} is out of range"))
-        .found(value, format!("{least} to {most}")))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::words::read_flags;
 
     #[test]
     fn a_plan_comes_back_from_its_flags() {
@@ -300,21 +177,5 @@ mod tests {
         assert_eq!(flags, expected);
         let again = flags.join(OsStr::new(" ")).into_string().unwrap();
         assert_eq!(read_flags::<Plan>(&again).unwrap().flags(), flags);
-    }
-
-    #[test]
-    fn only_engines_in_files_are_asked_to_survive_a_power_cut() {
-        for &engine in Engine::value_variants() {
-            let refused = engine
-                .check(Durability::Power)
-                .map_err(|error| error.kind());
-            let expected = if engine == Engine::Hash {
-                Ok(())
-            } else {
-                Err(Kind::Invalid)
-            };
-            assert_eq!(refused, expected, "{}", engine.word());
-            engine.check(Durability::Process).unwrap();
-        }
     }
 }

@@ -1,17 +1,18 @@
-//! Suites: workloads as data, named lines of flags with the ratios asked for.
+//! Suites: workloads as data, named lines of flags with the ratios required.
 //!
 //! ```text
-//!   name | flags of `record` | phase ratio, phase ratio    (or `-`: nothing is asked)
+//!   name | flags of a benchmark | phase ratio, phase ratio    (or `-`: no ratio is required)
 //! ```
 //!
-//! Instead of a phase, `private` asks how many times less private memory there is to be after the first phase.
-//! A name that begins with `huge:` is run only when asked for. Lines that begin with `#` are for
-//! people. It does not know who is compared with whom.
+//! Instead of a phase, `private` requires so many times less private memory after the first phase, and for a server `rate`
+//! and `cpu` are those of its one phase. A name that begins with `huge:` only runs on request. Lines that begin with `#`
+//! are comments. It does not know which sides are compared.
 
 use azekura::error::{Error, Kind, Result};
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
 
-use crate::plan::{Op, Plan, read_flags};
+use crate::plan::{Op, Plan};
+use crate::words::read_flags;
 
 /// The suites this crate carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -34,8 +35,8 @@ pub enum Suite {
 
 impl Suite {
     /// The lines of the suite, in order.
-    pub fn rows(self) -> Result<Vec<Row>> {
-        parse(match self {
+    pub fn rows(self) -> Result<Vec<Row<Plan>>> {
+        let text = match self {
             Self::Asked => include_str!("../workloads/asked.txt"),
             Self::Tiny => include_str!("../workloads/tiny.txt"),
             Self::Maps => include_str!("../workloads/maps.txt"),
@@ -43,47 +44,37 @@ impl Suite {
             Self::Cache => include_str!("../workloads/cache.txt"),
             Self::Std => include_str!("../workloads/std.txt"),
             Self::Shapes => include_str!("../workloads/shapes.txt"),
-        })
+        };
+        let ops = Op::value_variants().iter().map(|op| op.word());
+        rows(text, &ops.chain(["private"]).collect::<Vec<_>>())
     }
 }
 
 /// One workload of a suite.
 #[derive(Clone, Debug)]
-pub struct Row {
-    /// What people call it.
+pub struct Row<P> {
+    /// Its name in results.
     pub name: String,
-    /// Whether it takes so long that it is run only when asked for.
+    /// Whether it takes so long that it only runs on request.
     pub huge: bool,
-    /// Its flags; the path is not among them.
-    pub plan: Plan,
-    /// How many times as fast as the rival it should be, by phase.
-    pub asked: Vec<(Op, f64)>,
-    /// How many times less private memory it should take after the first phase.
-    pub asked_private: Option<f64>,
+    /// Its flags; no place is among them.
+    pub plan: P,
+    /// The ratios required: of a phase's rate by its word, or of a figure by its name. Above one is better.
+    pub asked: Vec<(String, f64)>,
 }
 
-impl Row {
-    /// The ratio asked for `op`.
-    pub fn asked_for(&self, op: &str) -> Option<f64> {
-        self.asked
-            .iter()
-            .find(|(asked, _)| asked.word() == op)
-            .map(|(_, ratio)| *ratio)
-    }
-}
-
-fn parse(text: &str) -> Result<Vec<Row>> {
-    let lines = text
-        .lines()
-        .enumerate()
-        .filter(|(_, line)| !line.starts_with('#'));
+/// The rows of a suite; ratios are asked of what `words` names.
+///
+/// Errors: `Invalid` for a line that is not a row, with its number.
+pub fn rows<P: Args>(text: &str, words: &[&str]) -> Result<Vec<Row<P>>> {
+    let lines = (1..).zip(text.lines());
     lines
-        .filter(|(_, line)| !line.trim().is_empty())
-        .map(|(i, line)| row(i + 1, line))
+        .filter(|(_, line)| !line.starts_with('#') && !line.trim().is_empty())
+        .map(|(number, line)| row(number, line, words))
         .collect()
 }
 
-fn row(number: usize, line: &str) -> Result<Row> {
+fn row<P: Args>(number: usize, line: &str, words: &[&str]) -> Result<Row<P>> {
     let wrong = |what: &str| {
         Error::new(Kind::Invalid, format!("line {number} of a suite: {what}")).key(line.as_bytes())
     };
@@ -91,22 +82,17 @@ fn row(number: usize, line: &str) -> Result<Row> {
     let &[name, flags, asked] = parts.as_slice() else {
         return Err(wrong("three parts are expected"));
     };
-    let plan =
-        read_flags::<Plan>(flags).map_err(|error| wrong("flags").detail(error.to_string()))?;
-    let mut asked_private = None;
+    let plan = read_flags::<P>(flags).map_err(|error| wrong("flags").detail(error.to_string()))?;
+    let ratio = |one: &str| {
+        let (what, ratio) = one.trim().split_once(' ')?;
+        let ratio: f64 = ratio.parse().ok()?;
+        words.contains(&what).then(|| (what.to_owned(), ratio))
+    };
     let asked = match asked {
         "-" => Vec::new(),
         asked => asked
             .split(',')
-            .filter_map(|one| {
-                let (what, ratio) = one.trim().split_once(' ').unwrap_or_default();
-                let ratio: Option<f64> = ratio.parse().ok();
-                if what == "private" && ratio.is_some() {
-                    asked_private = ratio;
-                    return None;
-                }
-                Some(Op::from_str(what, false).ok().zip(ratio))
-            })
+            .map(ratio)
             .collect::<Option<_>>()
             .ok_or_else(|| wrong("`phase ratio, phase ratio` is expected"))?,
     };
@@ -119,15 +105,19 @@ fn row(number: usize, line: &str) -> Result<Row> {
         huge,
         plan,
         asked,
-        asked_private,
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Engine;
-    use crate::report::Phase;
+    use crate::engines::Engine;
+    use crate::phase::Phase;
+
+    fn asked_for(row: &Row<Plan>, what: &str) -> Option<f64> {
+        let found = row.asked.iter().find(|(asked, _)| asked == what);
+        found.map(|(_, ratio)| *ratio)
+    }
 
     fn tiny(engine: Engine, plan: &Plan) -> Vec<Phase> {
         let folder = tempfile::tempdir().unwrap();
@@ -165,12 +155,21 @@ mod tests {
                             (expected.hits, &expected.digest, expected.live),
                             "{what}"
                         );
-                        assert_eq!(found.file_bytes.is_some(), engine == Engine::Hash, "{what}");
-                        assert!(found.private_bytes.is_some(), "{what}");
+                        assert_eq!(
+                            found.cost.file_bytes.is_some(),
+                            engine == Engine::Hash,
+                            "{what}"
+                        );
+                        assert!(found.cost.private_bytes.is_some(), "{what}");
                     }
                 }
-                for (op, ratio) in &row.asked {
-                    assert!(row.plan.ops.contains(op) && *ratio >= 1.0, "{}", row.name);
+                for (what, ratio) in &row.asked {
+                    let is_run = row.plan.ops.iter().any(|op| op.word() == what);
+                    assert!(
+                        (is_run || what == "private") && *ratio >= 1.0,
+                        "{}",
+                        row.name
+                    );
                 }
             }
         }
@@ -183,7 +182,8 @@ mod tests {
             ("name | --count x | -", "flags"),
             ("name | --count 1 | set fast", "phase ratio"),
         ] {
-            let error = parse(&format!("# comment\n{line}\n")).unwrap_err();
+            let text = format!("# comment\n{line}\n");
+            let error = rows::<Plan>(&text, &["set"]).unwrap_err();
             assert_eq!(error.kind(), Kind::Invalid);
             assert!(
                 error.to_string().contains("line 2") && error.to_string().contains(what),
@@ -194,13 +194,11 @@ mod tests {
 
     #[test]
     fn memory_is_asked_for_where_the_engines_are_in_memory() {
-        let asked = |suite: Suite| suite.rows().unwrap()[1].asked_private;
+        let asked = |suite: Suite| asked_for(&suite.rows().unwrap()[1], "private");
         assert_eq!(asked(Suite::Tiny), Some(1.67));
         assert_eq!(asked(Suite::Asked), None);
-        assert_eq!(
-            parse("a | --count 1 | private x").unwrap_err().kind(),
-            Kind::Invalid
-        );
+        let error = rows::<Plan>("a | --count 1 | private x", &["private"]).unwrap_err();
+        assert_eq!(error.kind(), Kind::Invalid);
     }
 
     #[test]
@@ -212,7 +210,7 @@ mod tests {
             .map(|row| row.name.as_str())
             .collect();
         assert_eq!(huge, ["100M random, 1 thread"]);
-        assert_eq!(rows[1].asked_for("get-shuffled"), Some(3.0));
-        assert_eq!(rows[0].asked_for("iterate"), None);
+        assert_eq!(asked_for(&rows[1], "get-shuffled"), Some(3.0));
+        assert_eq!(asked_for(&rows[0], "iterate"), None);
     }
 }

@@ -1,12 +1,15 @@
-//! Threads that the system may refuse, and a gate before which they wait for one another.
+//! Threads that the system may refuse, and threads that are timed together.
 //!
-//! Promises: a thread that cannot be started is an error that says what to do, and a gate lets the threads end that were
-//! started before it. It does not know what threads do.
+//! Promises: a thread that cannot be started is an error with a remedy, and threads that were started before it end. No
+//! thread of [`together`] works before all are prepared. It does not know what threads do.
 
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
+use std::time::Instant;
 
 use azekura::error::{Error, Result};
+
+use crate::measure::cpu_seconds;
 
 /// Starts a thread that ends before `scope` does. `Io` if the system refuses.
 pub fn start_in<'s, T: Send + 's>(
@@ -26,9 +29,67 @@ fn refused(error: std::io::Error) -> Error {
         .remedy("raise the limit of processes and threads of this user (ulimit -u)")
 }
 
+/// What threads did together, and in which time.
+#[derive(Debug)]
+pub(crate) struct Together<T, C> {
+    /// The result of each thread.
+    pub(crate) results: Vec<T>,
+    /// Wall time from when all were prepared until the end.
+    pub(crate) seconds: f64,
+    /// Processor time of this process in that time.
+    pub(crate) cpu: f64,
+    /// What `clock` read at the beginning and at the end.
+    pub(crate) clock: (C, C),
+}
+
+/// Runs `count` threads: each prepares by its number, waits until all are prepared, and works. The time ends when all have
+/// ended and `finish` has returned. `clock` reads another clock at the beginning and at the end.
+///
+/// Errors: those of `prepare`, `work` and `finish`; `Io` if the system refuses a thread.
+pub(crate) fn together<W, T: Send, C>(
+    count: u64,
+    prepare: impl Fn(u64) -> Result<W> + Sync,
+    work: impl Fn(W) -> Result<T> + Sync,
+    finish: impl FnOnce() -> Result<()>,
+    clock: impl Fn() -> C,
+) -> Result<Together<T, C>> {
+    let (gate, prepare, work) = (&Gate::default(), &prepare, &work);
+    std::thread::scope(|scope| {
+        let threads: Result<Vec<_>> = (0..count)
+            .map(|thread| {
+                start_in(scope, move || {
+                    let prepared = prepare(thread);
+                    if gate.pass() {
+                        work(prepared?).map(Some)
+                    } else {
+                        Ok(None)
+                    }
+                })
+            })
+            .collect();
+        let threads = threads.inspect_err(|_| gate.open(false))?;
+        gate.wait_for(count);
+        let (before, cpu, start) = (clock(), cpu_seconds(), Instant::now());
+        gate.open(true);
+        let ended: Vec<Result<Option<T>>> = threads
+            .into_iter()
+            .map(|thread| thread.join().expect("a thread of a phase does not panic"))
+            .collect();
+        let results: Result<Vec<Option<T>>> = ended.into_iter().collect();
+        let results = results?.into_iter().flatten().collect();
+        finish()?;
+        Ok(Together {
+            results,
+            seconds: start.elapsed().as_secs_f64().max(1e-9),
+            cpu: cpu_seconds() - cpu,
+            clock: (before, clock()),
+        })
+    })
+}
+
 /// Threads wait here until all are ready, so that a clock can start between.
 #[derive(Debug, Default)]
-pub(crate) struct Gate {
+struct Gate {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -46,7 +107,7 @@ impl Gate {
     }
 
     /// A thread is ready: waits until all are, and returns whether it is to begin.
-    pub(crate) fn pass(&self) -> bool {
+    fn pass(&self) -> bool {
         let mut state = self.state();
         state.ready += 1;
         self.changed.notify_all();
@@ -59,7 +120,7 @@ impl Gate {
     }
 
     /// Waits until so many threads are ready.
-    pub(crate) fn wait_for(&self, count: u64) {
+    fn wait_for(&self, count: u64) {
         let mut state = self.state();
         while state.ready < count {
             state = self.changed.wait(state).expect("no thread panics here");
@@ -67,7 +128,7 @@ impl Gate {
     }
 
     /// Has the threads begin, or end.
-    pub(crate) fn open(&self, begins: bool) {
+    fn open(&self, begins: bool) {
         self.state().begins = Some(begins);
         self.changed.notify_all();
     }

@@ -15,11 +15,13 @@ use indicatif::ProgressBar;
 
 use crate::engines::none::Nothing;
 use crate::generate::{Choice, Key, Keys, Source, Values, Zipf, fold};
-use crate::measure::{self, Device, Latency, Memory, Percentiles};
-use crate::plan::{Op, Order, Plan, fits};
-use crate::report::{self, Phase};
+use crate::measure::{Device, Latency, Memory, Percentiles};
+use crate::phase::{Details, Phase, Record};
+use crate::plan::{Op, Order, Plan};
+use crate::report;
 use crate::target::{Setup, Target};
-use crate::threads::{Gate, start_in};
+use crate::threads::together;
+use crate::words::fits;
 
 /// Operations between two reports of progress.
 const STRIDE: u64 = 1 << 14;
@@ -59,11 +61,7 @@ pub fn record<T: Target>(plan: &Plan, emit: &mut dyn FnMut(Phase) -> Result<()>)
             })?,
         };
         let mut phase = run(&target, plan, op, &source, &values)?;
-        if let (Some(before), Some(now)) = (before, Memory::now()) {
-            phase.memory_bytes = Some(now.resident.saturating_sub(before.resident));
-            phase.private_bytes = Some(now.private.saturating_sub(before.private));
-            phase.peak_bytes = Some(now.peak.saturating_sub(before.resident));
-        }
+        phase.cost.memory(before, Memory::now());
         phase.live = target.records();
         if T::PERSISTENT {
             target.close()?;
@@ -71,20 +69,25 @@ pub fn record<T: Target>(plan: &Plan, emit: &mut dyn FnMut(Phase) -> Result<()>)
             open = Some(target);
         }
         if let (true, Some(path)) = (T::PERSISTENT, &plan.path) {
-            let (size, allocated) = measure::file_bytes(path)?;
-            phase.file_bytes = Some(size);
-            phase.allocated_bytes = Some(allocated);
-            phase.device(&device().since(idle));
+            phase.cost.files(path)?;
+            phase.cost.device(&device().since(idle));
         }
+        let mut details = Record {
+            order: plan.order,
+            batch: (plan.batch > 1 && op != Op::Iterate).then_some(plan.batch as u64),
+            misses: (plan.misses > 0 && op.reads()).then_some(plan.misses),
+            ..Record::default()
+        };
         if let Some(us) = &phase.latency_us {
             // A batch is as many calls of an engine without batches.
             let median = Duration::from_secs_f64(us.p50 / 1e6 / plan.batch as f64);
-            phase.latency_none_us = latency_none(plan, op, Duration::ZERO)?;
-            phase.latency_wait_us = latency_none(plan, op, median)?;
+            details.latency_none_us = latency_none(plan, op, Duration::ZERO)?;
+            details.latency_wait_us = latency_none(plan, op, median)?;
         }
         if !plan.json {
-            phase.harness_ns = Some(harness_ns(plan, op)?);
+            details.harness_ns = Some(harness_ns(plan, op)?);
         }
+        phase.details = Details::Record(details);
         emit(phase)?;
     }
     open.map_or(Ok(()), Target::close)
@@ -175,70 +178,46 @@ fn run<T: Target>(
     values: &Values,
 ) -> Result<Phase> {
     let bar = report::progress(op.word(), plan.operations(), plan.json);
-    // The clock starts when all keys are prepared, before any thread goes on.
-    let gate = Gate::default();
-    let durability = plan.durability;
-    let (tally, took, cpu) = std::thread::scope(|scope| {
-        let workers: Result<Vec<_>> = (0..plan.threads)
-            .map(|thread| {
-                let (gate, bar) = (&gate, &bar);
-                start_in(scope, move || {
-                    let mut keys = source.keys(plan.count, plan.threads, thread, plan.seed);
-                    if op == Op::GetShuffled {
-                        keys = keys.shuffled(plan.seed.wrapping_add(thread) ^ 0x5eed);
-                    }
-                    let misses = Misses::new(if op.reads() { plan.misses } else { 0 }, thread);
-                    if !gate.pass() {
-                        return Ok(Tally::default());
-                    }
-                    let worker = Worker {
-                        target,
-                        keys,
-                        values,
-                        misses,
-                        bar,
-                        tally: Tally::default(),
-                    };
-                    match (plan.latency, plan.batch) {
-                        (false, 1) => worker.singles::<false>(op),
-                        (true, 1) => worker.singles::<true>(op),
-                        (false, batch) => worker.batches::<false>(op, batch),
-                        (true, batch) => worker.batches::<true>(op, batch),
-                    }
-                })
-            })
-            .collect();
-        let workers = workers.inspect_err(|_| gate.open(false))?;
-        gate.wait_for(plan.threads);
-        let cpu = measure::cpu_seconds();
-        let start = Instant::now();
-        gate.open(true);
-        let mut tally = Tally::default();
-        let mut failure = None;
-        for worker in workers {
-            match worker.join().expect("a worker does not panic") {
-                Ok(found) => tally.merge(found),
-                Err(error) => failure = Some(error),
-            }
+    let prepare = |thread| {
+        let mut keys = source.keys(plan.count, plan.threads, thread, plan.seed);
+        if op == Op::GetShuffled {
+            keys = keys.shuffled(plan.seed.wrapping_add(thread) ^ 0x5eed);
         }
-        if let Some(error) = failure {
-            return Err(error);
-        }
+        Ok(Worker {
+            target,
+            keys,
+            values,
+            misses: Misses::new(if op.reads() { plan.misses } else { 0 }, thread),
+            bar: &bar,
+            tally: Tally::default(),
+        })
+    };
+    let work = |worker: Worker<'_, T>| match (plan.latency, plan.batch) {
+        (false, 1) => worker.singles::<false>(op),
+        (true, 1) => worker.singles::<true>(op),
+        (false, batch) => worker.batches::<false>(op, batch),
+        (true, batch) => worker.batches::<true>(op, batch),
+    };
+    let finish = || {
         if op.writes() {
-            target.sync(durability)?;
+            target.sync(plan.durability)?;
         }
-        Ok((tally, start.elapsed(), measure::cpu_seconds() - cpu))
-    })?;
+        Ok(())
+    };
+    let ran = together(plan.threads, prepare, work, finish, || ())?;
+    let mut tally = Tally::default();
+    for found in ran.results {
+        tally.merge(found);
+    }
     bar.finish_and_clear();
     if let Some(key) = tally.wrong {
         return Err(Error::new(Kind::Corrupted, "a value read is not the one written").key(&key));
     }
-    Ok(phase::<T>(plan, op, &tally, took, cpu))
+    Ok(phase::<T>(plan, op, &tally, ran.seconds, ran.cpu))
 }
 
-fn phase<T: Target>(plan: &Plan, op: Op, tally: &Tally, took: Duration, cpu: f64) -> Phase {
+fn phase<T: Target>(plan: &Plan, op: Op, tally: &Tally, seconds: f64, cpu: f64) -> Phase {
     let operations = plan.operations();
-    let seconds = took.as_secs_f64().max(1e-9);
     let written = if op == Op::Set {
         operations * plan.value_size as u64
     } else {
@@ -248,20 +227,17 @@ fn phase<T: Target>(plan: &Plan, op: Op, tally: &Tally, took: Duration, cpu: f64
     Phase {
         engine: T::NAME.to_owned(),
         op: op.word().to_owned(),
-        order: Some(plan.order),
         threads: plan.threads,
         count: operations,
-        key_size: 8,
-        value_size: plan.value_size as u64,
-        batch: (plan.batch > 1 && op != Op::Iterate).then_some(plan.batch as u64),
-        misses: (plan.misses > 0 && op.reads()).then_some(plan.misses),
+        key_size: Some(8),
+        value_size: Some(plan.value_size as u64),
         seconds,
         ops_per_second: operations as f64 / seconds,
         bytes_per_second: Some(bytes as f64 / seconds),
         cpu_seconds: cpu,
         latency_us: tally.latency.percentiles(),
         hits: (op != Op::Set).then_some(tally.hits),
-        durability: T::PERSISTENT.then_some(plan.durability),
+        durability: T::PERSISTENT.then_some(plan.durability.into()),
         digest: (!op.writes()).then(|| format!("{:016x}", tally.digest)),
         ..Phase::default()
     }
@@ -442,9 +418,10 @@ impl<T: Target> Worker<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engines::Engine;
     use crate::engines::faulty::{Bug, Faulty};
     use crate::engines::memory::StdHash;
-    use crate::plan::{Engine, read_flags};
+    use crate::words::read_flags;
 
     fn plan(flags: &str) -> Plan {
         read_flags(flags).unwrap()
@@ -502,7 +479,7 @@ mod tests {
             );
             assert!(many.latency_us.is_some());
         }
-        assert_eq!(batched[0].batch, Some(32));
+        assert!(matches!(&batched[0].details, Details::Record(record) if record.batch == Some(32)));
     }
 
     #[test]

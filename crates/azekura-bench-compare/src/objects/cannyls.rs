@@ -18,7 +18,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use azekura::error::Result;
-use azekura_bench::object::store::{Class, Counters, Draft, Found, Objects, Setup};
+use azekura_bench::measure::Counters;
+use azekura_bench::object::store::{Draft, Found, Objects, Setup};
+use azekura_bench::phase::Class;
 use cannyls::block::BlockSize;
 use cannyls::deadline::Deadline;
 use cannyls::device::{Device, DeviceBuilder, DeviceHandle};

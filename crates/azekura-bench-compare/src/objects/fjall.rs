@@ -6,7 +6,8 @@
 //! whether there was anything.
 
 use azekura::error::Result;
-use azekura_bench::object::store::{Class, Found, Objects, Setup};
+use azekura_bench::object::store::{Found, Objects, Setup};
+use azekura_bench::phase::Class;
 use fjall::{
     CompressionType, Database, Keyspace, KeyspaceCreateOptions, KvSeparationOptions, PersistMode,
 };

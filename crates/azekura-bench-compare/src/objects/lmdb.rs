@@ -7,7 +7,8 @@
 #![expect(unsafe_code, reason = "a memory-mapped file is opened")]
 
 use azekura::error::Result;
-use azekura_bench::object::store::{Class, Found, Objects, Setup};
+use azekura_bench::object::store::{Found, Objects, Setup};
+use azekura_bench::phase::Class;
 use heed::types::Bytes;
 use heed::{Database, Env, EnvFlags, EnvOpenOptions};
 

@@ -23,10 +23,12 @@ mod sqlite;
 
 use azekura::error::Result;
 use azekura_bench::object::plan::ObjectPlan;
-use azekura_bench::object::store::{Class, Open};
+use azekura_bench::object::run::{Candidate, SuitePlan};
+use azekura_bench::object::store::Open;
 use azekura_bench::object::stores::Engine;
-use azekura_bench::object::suite::{self, Candidate, SuitePlan};
+use azekura_bench::object::suite;
 use azekura_bench::object::{phases, show};
+use azekura_bench::phase::Class;
 use azekura_bench::report::line;
 use clap::{Args, Subcommand, ValueEnum};
 
@@ -170,7 +172,7 @@ fn key(id: u128) -> [u8; 16] {
 
 #[cfg(test)]
 mod tests {
-    use azekura_bench::object::measured::Measured;
+    use azekura_bench::phase::Phase;
     use clap::Parser;
 
     use super::*;
@@ -182,7 +184,7 @@ mod tests {
         plan: ObjectPlan,
     }
 
-    fn tiny(rival: Rival, class: Class, flags: &str) -> Vec<Measured> {
+    fn tiny(rival: Rival, class: Class, flags: &str) -> Vec<Phase> {
         let folder = tempfile::tempdir().unwrap();
         let flags = format!("--json --count 40 --sample 30 {flags}");
         let plan = Line::try_parse_from(flags.split_whitespace()).unwrap().plan;
@@ -213,13 +215,18 @@ mod tests {
                     assert_eq!(found[2].hits, Some(30), "{what}");
                     for phase in &found {
                         assert_eq!(phase.durability, Some(class), "{what}");
-                        let errors = phase.summary.as_ref().map_or(0, |summary| summary.errors);
+                        let errors = phase
+                            .object()
+                            .unwrap()
+                            .summary
+                            .as_ref()
+                            .map_or(0, |summary| summary.errors);
                         assert_eq!(errors, 0, "{what}");
-                        assert!(phase.file_bytes.is_some(), "{what}");
-                        assert!(phase.calls.is_some(), "{what}");
+                        assert!(phase.cost.file_bytes.is_some(), "{what}");
+                        assert!(phase.object().unwrap().calls.is_some(), "{what}");
                     }
-                    let told = |phase: &Measured| {
-                        let existence = phase.summary.as_ref().unwrap().existence;
+                    let told = |phase: &Phase| {
+                        let existence = phase.object().unwrap().summary.as_ref().unwrap().existence;
                         (existence.exists, existence.absents)
                     };
                     assert!([(0, 0), (0, 40)].contains(&told(&found[0])), "{what}");
@@ -235,7 +242,10 @@ mod tests {
     fn accesses_of_cannyls_are_counted() {
         for rival in [Rival::Cannyls, Rival::CannylsDevice] {
             let found = tiny(rival, Class::Power, "--value-size 40KiB");
-            let counted: Vec<_> = found.iter().map(|phase| phase.store.unwrap()).collect();
+            let counted: Vec<_> = found
+                .iter()
+                .map(|phase| phase.object().unwrap().store.unwrap())
+                .collect();
             let what = format!("{} {counted:?}", rival.word());
             assert!(counted[0].writes >= 40 && counted[0].syncs >= 40, "{what}");
             assert!((30..35).contains(&counted[2].reads), "{what}");

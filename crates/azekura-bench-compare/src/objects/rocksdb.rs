@@ -16,7 +16,8 @@ use std::ffi::{c_double, c_int, c_uchar, c_void};
 
 use azekura::engine::Durability;
 use azekura::error::Result;
-use azekura_bench::object::store::{Class, Found, Objects, Setup};
+use azekura_bench::object::store::{Found, Objects, Setup};
+use azekura_bench::phase::Class;
 use azekura_bench::target::Target;
 
 use super::key;

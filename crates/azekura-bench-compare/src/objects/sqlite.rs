@@ -7,7 +7,8 @@
 use std::sync::{Mutex, MutexGuard};
 
 use azekura::error::Result;
-use azekura_bench::object::store::{Class, Found, Objects, Setup};
+use azekura_bench::object::store::{Found, Objects, Setup};
+use azekura_bench::phase::Class;
 use rusqlite::{Connection, OptionalExtension};
 
 use super::key;

@@ -19,8 +19,8 @@ mod tkrzw;
 use azekura::error::{Error, Kind, Result};
 use azekura_bench::engines::memory::{Baby, Cache, StdHash, StdTree, Tiny};
 use azekura_bench::engines::{hash::Hash, none::Nothing};
+use azekura_bench::phase::Phase;
 use azekura_bench::plan::Plan;
-use azekura_bench::report::Phase;
 use azekura_bench::suite::Suite;
 use azekura_bench::workload::record;
 use clap::ValueEnum;
@@ -307,7 +307,11 @@ mod tests {
                     if found.op != "remove" || rival.row().counts_removals {
                         assert_eq!(found.hits, expected.hits, "{what}");
                     }
-                    assert_eq!(found.file_bytes.is_some(), rival.row().has_file, "{what}");
+                    assert_eq!(
+                        found.cost.file_bytes.is_some(),
+                        rival.row().has_file,
+                        "{what}"
+                    );
                     if !rival.row().has_file {
                         assert_eq!(found.live, expected.live, "{what}");
                     }

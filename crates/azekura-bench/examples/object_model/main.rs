@@ -12,7 +12,7 @@ use std::io::Write as _;
 
 use azekura::error::{Error, Kind, Result};
 use azekura::io::sim::drive::Parameters;
-use azekura_bench::report::Phase;
+use azekura_bench::phase::Phase;
 use model::{Cannyls, Files, Pattern, Plan, beside, published, run};
 
 /// The part of disk and objects that a real store has.

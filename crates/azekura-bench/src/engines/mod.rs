@@ -1,4 +1,4 @@
-//! The engines this crate measures, as [`Target`](crate::target::Target)s.
+//! The engines this crate measures, as [`Target`](crate::target::Target)s, and the word by which each is chosen.
 //!
 //! A file here says which of an engine's calls stand for the calls of a workload, and nothing else; `direct` says it
 //! of all engines of azekura at once, the others what is left.
@@ -10,3 +10,114 @@ pub(crate) mod faulty;
 pub mod hash;
 pub mod memory;
 pub mod none;
+
+use azekura::Durability;
+use azekura::error::{Error, Kind, Result};
+use clap::ValueEnum;
+
+use crate::opens::{self, OpenPlan};
+use crate::phase::Phase;
+use crate::plan::Plan;
+use crate::target::Target;
+use crate::words::word;
+use crate::workload;
+use hash::Hash;
+use memory::{Baby, Cache, StdHash, StdTree, Tiny};
+use none::Nothing;
+
+/// The engines this crate can measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Engine {
+    /// azekura's hash file
+    Hash,
+    /// The leanest hash in memory
+    Tiny,
+    /// The ordered store in memory
+    Baby,
+    /// The standard library's hash map behind sharded locks, in memory
+    StdHash,
+    /// The standard library's ordered map behind a lock, in memory
+    StdTree,
+    /// azekura's cache in memory, with room for every record
+    Cache,
+    /// Nothing: the cost of the harness
+    None,
+}
+
+/// Evaluates an expression with `$target` standing for the engine's target; `none` for the engine that does
+/// nothing.
+macro_rules! with_target {
+    ($engine:expr, $target:ident => $call:expr, none => $none:expr) => {
+        match $engine {
+            Engine::Hash => with_target!(@ $target, Hash, $call),
+            Engine::Tiny => with_target!(@ $target, Tiny, $call),
+            Engine::Baby => with_target!(@ $target, Baby, $call),
+            Engine::StdHash => with_target!(@ $target, StdHash, $call),
+            Engine::StdTree => with_target!(@ $target, StdTree, $call),
+            Engine::Cache => with_target!(@ $target, Cache, $call),
+            Engine::None => $none,
+        }
+    };
+    (@ $target:ident, $type:ty, $call:expr) => {{
+        type $target = $type;
+        $call
+    }};
+}
+
+impl Engine {
+    /// What is measured if nothing is said.
+    pub const DEFAULT: Self = Self::Hash;
+
+    /// `Invalid` if records are to survive a power cut which the engine keeps in memory.
+    ///
+    /// For what a user asked. A suite runs such a row on an engine in memory as if nothing had been
+    /// asked, so that all its engines read the same; no durability is reported then.
+    pub fn check(self, durability: Durability) -> Result<()> {
+        let persistent = with_target!(self, T => T::PERSISTENT, none => Nothing::PERSISTENT);
+        if persistent || durability != Durability::Power {
+            return Ok(());
+        }
+        Err(
+            Error::new(Kind::Invalid, "no write survives a power cut in memory")
+                .remedy("leave --durability out, or choose an engine in a file"),
+        )
+    }
+
+    /// Runs the phases of `plan`; `emit` is shown each result as it is there.
+    pub fn record(self, plan: &Plan, emit: &mut dyn FnMut(Phase) -> Result<()>) -> Result<()> {
+        with_target!(self, T => workload::record::<T>(plan, emit),
+            none => workload::record::<Nothing>(plan, emit))
+    }
+
+    /// The word in flags.
+    pub fn word(self) -> String {
+        word(&self)
+    }
+
+    /// Measures opening; `Invalid` for an engine that has no file.
+    pub fn opens(self, plan: &OpenPlan, emit: &mut dyn FnMut(Phase) -> Result<()>) -> Result<()> {
+        with_target!(self, T => opens::run::<T>(plan, &self.word(), emit),
+            none => opens::run::<Nothing>(plan, &self.word(), emit))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_engines_in_files_are_asked_to_survive_a_power_cut() {
+        for &engine in Engine::value_variants() {
+            let refused = engine
+                .check(Durability::Power)
+                .map_err(|error| error.kind());
+            let expected = if engine == Engine::Hash {
+                Ok(())
+            } else {
+                Err(Kind::Invalid)
+            };
+            assert_eq!(refused, expected, "{}", engine.word());
+            engine.check(Durability::Process).unwrap();
+        }
+    }
+}

@@ -15,7 +15,8 @@ use indicatif::ProgressBar;
 use rustix::event::epoll;
 use rustix::fs::Timespec;
 
-use super::wire::{Ask, Keys, Wire};
+use super::form::{Ask, Keys};
+use super::wire::Wire;
 use super::{Done, Load, MemcachePlan, Operation, Picker, due};
 use crate::generate::Choice;
 

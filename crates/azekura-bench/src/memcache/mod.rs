@@ -16,11 +16,13 @@
 //! compare with.
 
 mod client;
+pub(crate) mod form;
 mod redis;
 mod servers;
 mod suite;
 mod wire;
 
+pub use form::Protocol;
 pub use suite::{SuitePlan, suite};
 
 use std::path::PathBuf;
@@ -33,10 +35,12 @@ use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
 use crate::generate::{Choice, Values, Zipf};
-use crate::measure::{Latency, cpu_seconds};
-use crate::plan::{Order, between, refused, word};
-use crate::report::{self, Output, Phase};
-use crate::threads::{Gate, start_in};
+use crate::measure::Latency;
+use crate::phase::{Details, Memcache, Phase};
+use crate::plan::Order;
+use crate::report::{self, Output};
+use crate::threads::together;
+use crate::words::{between, refused, word};
 use client::Client;
 
 /// Longest key of the protocol.
@@ -123,20 +127,6 @@ pub enum Operation {
     Mix,
     /// Remove records
     Remove,
-}
-
-/// A protocol of memcached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Protocol {
-    /// `get`, `set`, `delete`
-    Text,
-    /// `mg`, `ms`, `md`
-    Meta,
-    /// Packets
-    Binary,
-    /// SET, GET, MGET and DEL of Redis, to compare with
-    Redis,
 }
 
 impl MemcachePlan {
@@ -259,14 +249,6 @@ struct Load<'p> {
     trust: Option<Trust>,
 }
 
-/// What the threads of a phase did together, and in which time.
-struct Ran {
-    done: Done,
-    seconds: f64,
-    cpu: f64,
-    server: Option<f64>,
-}
-
 impl<'p> Load<'p> {
     fn new(plan: &'p MemcachePlan) -> Result<Self> {
         let trust = match &plan.address {
@@ -312,83 +294,49 @@ impl<'p> Load<'p> {
         }
     }
 
-    /// Has every thread do its part, and measures all together.
-    fn run(&self, operation: Operation) -> Result<Ran> {
-        let plan = self.plan;
-        let gate = Gate::default();
-        let bar = report::progress(&word(&operation), plan.count(), plan.json);
-        let ran = std::thread::scope(|scope| {
-            let threads: Result<Vec<_>> = (0..plan.threads)
-                .map(|thread| {
-                    let (gate, bar) = (&gate, &bar);
-                    start_in(scope, move || {
-                        let picker = self.picker(operation, thread);
-                        let client = Client::connect(self, operation, thread, picker);
-                        if !gate.pass() {
-                            return Ok(Done::default());
-                        }
-                        client?.run(bar)
-                    })
-                })
-                .collect();
-            // All are connected; the clocks start before the first of them sends.
-            let threads = threads.inspect_err(|_| gate.open(false))?;
-            gate.wait_for(plan.threads);
-            let (cpu, server) = (cpu_seconds(), server_seconds(plan.server));
-            let start = Instant::now();
-            gate.open(true);
-            let results: Vec<Result<Done>> = threads
-                .into_iter()
-                .map(|thread| thread.join().expect("a thread of the load does not panic"))
-                .collect();
-            let seconds = start.elapsed().as_secs_f64();
-            let spent = |now: Option<f64>, before: Option<f64>| Some(now? - before?);
-            let (cpu, server) = (
-                cpu_seconds() - cpu,
-                spent(server_seconds(plan.server), server),
-            );
-            let mut all = Done::default();
-            for result in results {
-                let done = result?;
-                all.hits += done.hits;
-                all.bytes += done.bytes;
-                all.latency.merge(&done.latency);
-            }
-            Ok(Ran {
-                done: all,
-                seconds,
-                cpu,
-                server,
-            })
-        });
-        bar.finish_and_clear();
-        ran
-    }
-
     fn phase(&self, operation: Operation) -> Result<Phase> {
-        let ran = self.run(operation)?;
         let (plan, count) = (self.plan, self.plan.count());
+        let bar = report::progress(&word(&operation), count, plan.json);
+        // All are connected before the first of them sends.
+        let ran = together(
+            plan.threads,
+            |thread| Client::connect(self, operation, thread, self.picker(operation, thread)),
+            |client| client.run(&bar),
+            || Ok(()),
+            || server_seconds(plan.server),
+        );
+        bar.finish_and_clear();
+        let ran = ran?;
+        let mut done = Done::default();
+        for one in ran.results {
+            done.hits += one.hits;
+            done.bytes += one.bytes;
+            done.latency.merge(&one.latency);
+        }
+        let (before, now) = ran.clock;
         Ok(Phase {
             engine: "memcache".into(),
             op: word(&operation),
-            order: Some(self.order(operation)),
+            details: Details::Memcache(Memcache {
+                order: self.order(operation),
+                records: plan.records,
+                batch: (plan.batch > 1).then_some(plan.batch as u64),
+                connections: plan.connections,
+                depth: plan.depth as u64,
+                protocol: plan.protocol,
+                rate: plan.rate,
+                server_cpu_seconds: now.zip(before).map(|(now, before)| now - before),
+            }),
             threads: plan.threads,
             count,
-            records: Some(plan.records),
-            key_size: plan.key_size as u64,
-            value_size: plan.value_size as u64,
-            batch: (plan.batch > 1).then_some(plan.batch as u64),
-            connections: Some(plan.connections),
-            depth: Some(plan.depth as u64),
-            protocol: Some(plan.protocol),
-            rate: plan.rate,
+            key_size: Some(plan.key_size as u64),
+            value_size: Some(plan.value_size as u64),
             seconds: ran.seconds,
             ops_per_second: count as f64 / ran.seconds,
-            bytes_per_second: Some(ran.done.bytes as f64 / ran.seconds),
+            bytes_per_second: Some(done.bytes as f64 / ran.seconds),
             cpu_seconds: ran.cpu,
-            server_cpu_seconds: ran.server,
-            latency_us: ran.done.latency.percentiles(),
-            hits: (operation != Operation::Set).then_some(ran.done.hits),
+            latency_us: done.latency.percentiles(),
+            hits: (operation != Operation::Set).then_some(done.hits),
             ..Phase::default()
         })
     }
@@ -417,9 +365,9 @@ fn due(start: Instant, index: u64, rate: f64) -> Instant {
 
 #[cfg(test)]
 mod tests {
-    use super::wire::Keys;
+    use super::form::Keys;
     use super::*;
-    use crate::plan::read_flags;
+    use crate::words::read_flags;
     fn plan(flags: &str) -> MemcachePlan {
         read_flags(flags).unwrap()
     }

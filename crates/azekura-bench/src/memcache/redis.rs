@@ -7,7 +7,7 @@ use std::io::Write as _;
 
 use azekura::error::Result;
 
-use super::wire::{Answer, Ask, Keys, Met, front, other_value, unexpected};
+use super::form::{Answer, Ask, Keys, Met, front, other_value, unexpected};
 use crate::generate::Values;
 
 /// Adds the request for the keys `numbers` to `out`: more than one for a get only.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use azekura::error::{Error, Kind, Result};
 use azekura_wire::Address;
 
-use super::Protocol;
+use super::form::Protocol;
 
 /// How long a server may take to listen.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -212,7 +212,8 @@ mod tests {
 
     use super::*;
     use crate::object::operation::{Method, ValueOf};
-    use crate::object::store::{Class, Found};
+    use crate::object::store::Found;
+    use crate::phase::Class;
 
     /// A store in memory, whose ids end in what goes wrong.
     #[derive(Default)]

@@ -4,22 +4,21 @@
 //!   draw (keys, values) -> operation (a workload, as JSON) -> execute -> store (stores/; rivals elsewhere)
 //!     plan, phases                                              |
 //!                          operation (results, as JSON) <-------'
-//!                          `--> summary, plot                 measured (a phase, with what the device did)
+//!                          `--> summary, plot                 lines (a phase as text)  suite, table (several stores)
 //! ```
 //!
 //! The workload, the results and the summary have the shapes of that benchmark's tool, so either program
 //! can take the other's. It knows no rival, and nothing of how a store works.
 
-pub mod calls;
 pub mod draw;
 pub mod execute;
-pub mod forget;
-pub mod measured;
+mod lines;
 pub mod operation;
 pub mod phases;
 pub mod plan;
 pub mod plot;
 mod published;
+pub mod run;
 pub mod store;
 pub mod stores;
 pub mod suite;
@@ -36,11 +35,11 @@ use azekura_wire::parse_size;
 use draw::Keys;
 use operation::{ArrayReader, Operation, Outcome, ValueOf};
 use plan::ObjectPlan;
-use store::Class;
+use run::{Candidate, SuitePlan};
 use stores::Engine;
-use suite::{Candidate, SuitePlan};
 use summary::Tally;
 
+use crate::phase::{Class, Phase};
 use crate::report::line;
 
 /// The flags and subcommands of `object`.
@@ -162,11 +161,13 @@ fn measure(engine: Engine, plan: &ObjectPlan) -> Result<()> {
 }
 
 /// Prints a phase as the plan asks for.
-pub fn show(plan: &ObjectPlan, phase: &measured::Measured) -> Result<()> {
-    if phases::is_stream(plan.results.as_ref()) {
+pub fn show(plan: &ObjectPlan, phase: &Phase) -> Result<()> {
+    if plan::is_stream(plan.results.as_ref()) {
         Ok(())
+    } else if plan.json {
+        line(&phase.to_json())
     } else {
-        phase.print(plan.json)
+        line(&lines::table(phase))
     }
 }
 

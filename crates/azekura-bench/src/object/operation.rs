@@ -44,6 +44,8 @@ pub enum Operation {
     },
 }
 
+/// Operations, one by one.
+pub type Operations = Box<dyn Iterator<Item = Result<Operation>> + Send>;
 /// A value, as a workload describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ValueOf {

@@ -11,73 +11,25 @@
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{BufReader, BufWriter, ErrorKind, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
 use azekura::error::{Error, Kind, Result};
-use clap::ValueEnum;
-use serde::{Deserialize, Serialize};
 
-use super::calls::Calls;
 use super::draw::Keys;
 use super::execute::{Load, execute};
-use super::forget::forget;
-use super::measured::Measured;
-use super::operation::{ArrayWriter, Operation, Outcome, ValueOf};
-use super::plan::ObjectPlan;
-use super::store::{Counters, Open, Setup};
+use super::operation::{ArrayWriter, Operation, Operations, Outcome, ValueOf};
+use super::plan::{ObjectPlan, Op};
+use super::store::{Open, Setup};
 use super::summary::Tally;
 use super::workload::Workload;
-use crate::measure::{self, Device, Memory};
+use crate::forget::forget;
+use crate::measure::{self, Calls, Counters, Device, Memory};
 use crate::outputs::refuse_store;
+use crate::phase::{Details, Object, Phase};
 use crate::report::progress;
 use crate::unfinished::Unfinished;
 
-/// One phase.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Op {
-    /// Store the population, in order
-    Put,
-    /// Store other values for a sample of it
-    Update,
-    /// Read a sample
-    Get,
-    /// Remove a sample
-    Delete,
-    /// Open, get one object, and close
-    Load,
-}
-
-impl Op {
-    /// The word in flags and results.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Put => "put",
-            Self::Update => "update",
-            Self::Get => "get",
-            Self::Delete => "delete",
-            Self::Load => "load",
-        }
-    }
-
-    /// By what text the phase shuffles the population, as the published benchmark did.
-    const fn shuffle(self) -> Option<&'static str> {
-        match self {
-            Self::Put => None,
-            Self::Update => Some("qux"),
-            Self::Get | Self::Load => Some("bar"),
-            Self::Delete => Some("baz"),
-        }
-    }
-
-    const fn writes(self) -> bool {
-        matches!(self, Self::Put | Self::Update | Self::Delete)
-    }
-}
-
-/// Operations, one by one.
-pub type Operations = Box<dyn Iterator<Item = Result<Operation>> + Send>;
 type Results = ArrayWriter<Box<dyn Write + Send>>;
 
 /// Runs the phases of `plan` on the store that `open` opens and results call `engine`; `emit` is shown each
@@ -91,7 +43,7 @@ pub fn run(
     engine: &str,
     open: Open,
     plan: &ObjectPlan,
-    emit: &mut dyn FnMut(Measured) -> Result<()>,
+    emit: &mut dyn FnMut(Phase) -> Result<()>,
 ) -> Result<()> {
     plan.check()?;
     let workload = plan.workload.as_deref().map(Workload::open).transpose()?;
@@ -228,7 +180,7 @@ impl Faults {
 
 impl Runner<'_> {
     /// Runs the phases, or the workload, and shows each.
-    fn all(&mut self, emit: &mut dyn FnMut(Measured) -> Result<()>) -> Result<()> {
+    fn all(&mut self, emit: &mut dyn FnMut(Phase) -> Result<()>) -> Result<()> {
         let plan = self.plan;
         if let Some(workload) = self.workload {
             let create = plan.path.as_ref().is_none_or(|path| !path.exists());
@@ -296,21 +248,27 @@ impl Runner<'_> {
     }
 
     /// Makes the system forget the store, if that is asked for, and begins a result.
-    fn begin(&self, op: &str, create: bool) -> Result<Measured> {
+    fn begin(&self, op: &str, create: bool) -> Result<(Phase, Object)> {
         let start = Instant::now();
         let cold = match &self.plan.path {
             Some(path) if self.plan.cold && !create => Some(forget(path)?),
             _ => None,
         };
-        Ok(Measured {
+        let phase = Phase {
             engine: self.engine.to_owned(),
             op: op.to_owned(),
-            depth: self.plan.depth as u64,
+            threads: self.plan.depth as u64,
+            key_size: self.plan.key_size_of(op),
+            value_size: self.plan.value_size_of(op),
+            ..Phase::default()
+        };
+        let object = Object {
             rate: self.plan.rate,
             cold,
             forget_seconds: cold.map(|_| start.elapsed().as_secs_f64()),
-            ..Measured::default()
-        })
+            ..Object::default()
+        };
+        Ok((phase, object))
     }
 
     /// Runs operations: so many, whose puts store that generation of values.
@@ -321,12 +279,12 @@ impl Runner<'_> {
         (count, generation): (u64, u64),
         create: bool,
         writes: bool,
-    ) -> Result<(Measured, Faults)> {
+    ) -> Result<(Phase, Faults)> {
         let plan = self.plan;
-        let mut phase = self.begin(op, create)?;
+        let (mut phase, mut object) = self.begin(op, create)?;
         let start = Instant::now();
         let store = (self.open)(&plan.setup(create))?;
-        phase.open_seconds = start.elapsed().as_secs_f64();
+        object.open_seconds = start.elapsed().as_secs_f64();
         self.opened = true;
         let bar = progress(op, count, plan.quiet());
         let (mut tally, mut faults) = (Tally::default(), Faults::default());
@@ -354,17 +312,19 @@ impl Runner<'_> {
         let start = Instant::now();
         if writes {
             store.sync()?;
-            phase.sync_seconds = Some(start.elapsed().as_secs_f64());
+            object.sync_seconds = Some(start.elapsed().as_secs_f64());
         }
         phase.cpu_seconds = measure::cpu_seconds() - cpu;
         let calls = calls.zip(Calls::now());
-        phase.calls = calls.map(|(before, now)| now.since(before));
-        phase.did(&device(plan).since(before), own, store.counters());
+        object.calls = calls.map(|(before, now)| now.since(before));
+        phase.cost.device(&device(plan).since(before));
+        object.store = own.zip(store.counters()).map(|(own, now)| now.since(own));
         phase.durability = Some(store.durability());
-        self.memory(&mut phase);
+        phase.cost.memory(self.before, Memory::now());
         store.close()?;
         self.files(&mut phase)?;
-        phase.sum_up(tally, plan.value_size_of(op), plan.key_size_of(op));
+        sum_up(&mut phase, &mut object, tally);
+        phase.details = Details::Object(Box::new(object));
         Ok((phase, faults))
     }
 
@@ -383,31 +343,31 @@ impl Runner<'_> {
     }
 
     /// Opens the store, gets an object of the sample, and closes.
-    fn load(&mut self, index: usize) -> Result<(Measured, Faults)> {
-        let mut phase = self.begin(Op::Load.word(), false)?;
+    fn load(&mut self, index: usize) -> Result<(Phase, Faults)> {
+        let (mut phase, mut object) = self.begin(Op::Load.word(), false)?;
         let key = self.to_load(index)?;
         let (before, calls) = (device(self.plan), Calls::now());
         let (cpu, start) = (measure::cpu_seconds(), Instant::now());
         let store = (self.open)(&self.plan.setup(false))?;
-        phase.open_seconds = start.elapsed().as_secs_f64();
+        object.open_seconds = start.elapsed().as_secs_f64();
         // It counts from its opening, which belongs to it.
         let own = store.counters().map(|_| Counters::default());
         let there = store.get(super::draw::id_of(&key)?)?.is_some();
-        phase.first_get_seconds = Some(start.elapsed().as_secs_f64());
+        object.first_get_seconds = Some(start.elapsed().as_secs_f64());
         phase.durability = Some(store.durability());
-        self.memory(&mut phase);
+        phase.cost.memory(self.before, Memory::now());
         let calls = calls.zip(Calls::now());
-        phase.calls = calls.map(|(before, now)| now.since(before));
-        phase.did(&device(self.plan).since(before), own, store.counters());
+        object.calls = calls.map(|(before, now)| now.since(before));
+        phase.cost.device(&device(self.plan).since(before));
+        object.store = own.zip(store.counters()).map(|(own, now)| now.since(own));
         store.close()?;
         phase.seconds = start.elapsed().as_secs_f64();
         phase.cpu_seconds = measure::cpu_seconds() - cpu;
         phase.count = 1;
-        phase.key_size = self.plan.key_size_of(Op::Load.word());
-        phase.value_size = Some(self.plan.value_size);
         phase.hits = Some(u64::from(there));
-        phase.missing = Some(u64::from(!there));
+        object.missing = u64::from(!there);
         self.files(&mut phase)?;
+        phase.details = Details::Object(Box::new(object));
         let mut faults = Faults::default();
         if !there {
             (faults.missing, faults.missed) = (1, vec![(0, key)]);
@@ -415,21 +375,25 @@ impl Runner<'_> {
         Ok((phase, faults))
     }
 
-    fn memory(&self, phase: &mut Measured) {
-        if let (Some(before), Some(now)) = (self.before, Memory::now()) {
-            phase.memory_bytes = Some(now.resident.saturating_sub(before.resident));
-            phase.private_bytes = Some(now.private.saturating_sub(before.private));
-            phase.peak_bytes = Some(now.peak.saturating_sub(before.peak));
-        }
-    }
-
-    fn files(&self, phase: &mut Measured) -> Result<()> {
+    fn files(&self, phase: &mut Phase) -> Result<()> {
         if let Some(path) = self.plan.path.as_deref().filter(|path| path.exists()) {
-            let (size, allocated) = measure::file_bytes(path)?;
-            (phase.file_bytes, phase.allocated_bytes) = (Some(size), Some(allocated));
+            phase.cost.files(path)?;
         }
         Ok(())
     }
+}
+
+/// Fills in what the results come to.
+fn sum_up(phase: &mut Phase, object: &mut Object, tally: Tally) {
+    // A removal moves no value.
+    let moved = phase.value_size.filter(|_| phase.op != Op::Delete.word());
+    let summary = tally.finish(moved);
+    phase.count = summary.oks + summary.errors;
+    (object.missing, object.failed) = (summary.missing, summary.errors);
+    phase.ops_per_second = summary.done() as f64 / phase.seconds.max(1e-9);
+    phase.bytes_per_second = moved.map(|size| phase.ops_per_second * size as f64);
+    phase.hits = Some(summary.existence.exists);
+    object.summary = Some(summary);
 }
 
 impl Faults {
@@ -481,11 +445,6 @@ pub(super) fn writer(path: &Path) -> Result<ArrayWriter<Box<dyn Write + Send>>> 
         Box::new(BufWriter::new(file))
     };
     Ok(ArrayWriter::new(to))
-}
-
-/// Whether results go to standard output, or come from standard input.
-pub(super) fn is_stream(path: Option<&PathBuf>) -> bool {
-    path.is_some_and(|path| path == Path::new("-"))
 }
 
 #[cfg(test)]

@@ -8,13 +8,56 @@ use std::path::{Path, PathBuf};
 
 use azekura::error::{Error, Kind, Result, size};
 use azekura_wire::parse_size;
-use clap::Args;
+use clap::{Args, ValueEnum};
+use serde::{Deserialize, Serialize};
 
 use super::draw::Keys;
 use super::execute::VALUE_SIZE_MAX;
-use super::phases::{Op, is_stream};
-use super::store::Class;
-use crate::plan::{between, fits, refused};
+use crate::phase::Class;
+use crate::words::{between, fits, refused};
+
+/// One phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Op {
+    /// Store the population, in order
+    Put,
+    /// Store other values for a sample of it
+    Update,
+    /// Read a sample
+    Get,
+    /// Remove a sample
+    Delete,
+    /// Open, get one object, and close
+    Load,
+}
+
+impl Op {
+    /// The word in flags and results.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Put => "put",
+            Self::Update => "update",
+            Self::Get => "get",
+            Self::Delete => "delete",
+            Self::Load => "load",
+        }
+    }
+
+    /// By what text the phase shuffles the population, as the published benchmark did.
+    pub(super) const fn shuffle(self) -> Option<&'static str> {
+        match self {
+            Self::Put => None,
+            Self::Update => Some("qux"),
+            Self::Get | Self::Load => Some("bar"),
+            Self::Delete => Some("baz"),
+        }
+    }
+
+    pub(super) const fn writes(self) -> bool {
+        matches!(self, Self::Put | Self::Update | Self::Delete)
+    }
+}
 
 /// Operations a second.
 fn parse_rate(text: &str) -> std::result::Result<f64, String> {
@@ -228,6 +271,11 @@ impl ObjectPlan {
     }
 }
 
+/// Whether results go to standard output, or come from standard input.
+pub(super) fn is_stream(path: Option<&PathBuf>) -> bool {
+    path.is_some_and(|path| path == Path::new("-"))
+}
+
 /// Whether both are one file, which is there.
 fn is_same(one: &Path, other: &Path) -> bool {
     let canonical = |path: &Path| path.canonicalize().ok();
@@ -237,7 +285,7 @@ fn is_same(one: &Path, other: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::read_flags;
+    use crate::words::read_flags;
     fn plan(flags: &str) -> ObjectPlan {
         read_flags(flags).unwrap()
     }

@@ -4,9 +4,9 @@
 //! program in the same class as one of the published four. They were reached on another machine: they are
 //! no ratios.
 
-use super::phases::Op;
-use super::store::Class;
-use super::suite::Candidate;
+use super::plan::Op;
+use super::run::Candidate;
+use crate::phase::Class;
 use azekura::error::size;
 
 const ROWS: &str = include_str!("../../workloads/cannyls.txt");

@@ -5,45 +5,13 @@
 //! with every row, and rows of different classes are not compared. Rivals implement the trait in the crate
 //! of the comparison. It does not know workloads or clocks.
 
-use std::fmt;
 use std::io::Read;
 use std::path::PathBuf;
 
 use azekura::error::{Error, Kind, Result};
-use clap::ValueEnum;
-use serde::{Deserialize, Serialize};
 
-/// What an acknowledged change survives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Class {
-    /// Nothing: what has no file
-    None,
-    /// Not even the death of the process, for the last few changes; the rest is as `process`
-    Buffered,
-    /// The death of the process
-    Process,
-    /// Loss of power: every change waits for the device
-    Power,
-}
-
-impl Class {
-    /// The word in flags and results.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Buffered => "buffered",
-            Self::Process => "process",
-            Self::Power => "power",
-        }
-    }
-}
-
-impl fmt::Display for Class {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.word())
-    }
-}
+use crate::measure::Counters;
+use crate::phase::Class;
 
 /// How a store is opened for a phase.
 #[derive(Clone, Debug)]
@@ -81,29 +49,6 @@ impl Setup {
         let words: Vec<&str> = offered.iter().map(|class| class.word()).collect();
         let what = format!("{store} does not offer durability {}", self.class);
         Err(Error::new(Kind::Invalid, what).remedy(format!("--durability {}", words.join(" or "))))
-    }
-}
-
-/// What a store counted by itself since it was opened, where it does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counters {
-    /// Requests to read that it gave to its device.
-    pub reads: u64,
-    /// Requests to write.
-    pub writes: u64,
-    /// Requests to make everything durable.
-    pub syncs: u64,
-}
-
-impl Counters {
-    /// What was counted since `before`.
-    #[must_use]
-    pub const fn since(self, before: Self) -> Self {
-        Self {
-            reads: self.reads.saturating_sub(before.reads),
-            writes: self.writes.saturating_sub(before.writes),
-            syncs: self.syncs.saturating_sub(before.syncs),
-        }
     }
 }
 

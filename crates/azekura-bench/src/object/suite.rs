@@ -13,200 +13,35 @@
 //! It does not know which stores there are: whoever runs it says how a process is started.
 
 use std::cell::Cell;
-use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
 use std::time::Instant;
 
-use azekura::error::{Error, Kind, Result, size};
-use azekura_wire::{exit::kind_of, parse_size};
-use clap::{Args, ValueEnum};
+use azekura::error::{Error, Result, size};
 use indicatif::ProgressBar;
 
-use super::measured::Measured;
-use super::phases::Op;
-use super::plan::ObjectPlan;
-use super::store::Class;
+use super::plan::{ObjectPlan, Op};
+use super::run::{Candidate, Run, SuitePlan};
 use super::table::{costs, render};
-
+use crate::child;
+use crate::comparison::in_turn;
+use crate::phase::{Details, Phase};
 use crate::report::{line, progress};
-use crate::unfinished::{self, Unfinished};
-
-/// Bytes of the values of each store of the published benchmark, which had ten million objects of 100 KiB.
-const WHOLE: f64 = 1e7 * 102_400.0;
-
-/// A store in a class: `name:class`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Candidate {
-    /// The store's word.
-    pub store: String,
-    /// What an acknowledged change survives.
-    pub class: Class,
-}
-
-impl Candidate {
-    fn parse(text: &str) -> std::result::Result<Self, String> {
-        let (store, class) = text.split_once(':').ok_or("a store is NAME:DURABILITY")?;
-        let class = Class::from_str(class, false)?;
-        Ok(Self {
-            store: store.to_owned(),
-            class,
-        })
-    }
-}
-
-/// The flags of `suite`.
-#[derive(Args, Clone, Debug)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is a flag, and none excludes another"
-)]
-pub struct SuitePlan {
-    /// Which part of the published 1 TB each store holds, for each size
-    #[arg(long, value_name = "PART", default_value_t = 0.002)]
-    pub scale: f64,
-    /// Which stores, as NAME:DURABILITY; all there are, if not said
-    #[arg(long, value_name = "STORES", value_delimiter = ',', value_parser = Candidate::parse)]
-    pub stores: Vec<Candidate>,
-    /// Whose rate is divided by the others'; the first store, if not said
-    #[arg(long, value_name = "NAME")]
-    pub against: Option<String>,
-    /// Which tables
-    #[arg(
-        long,
-        value_enum,
-        value_delimiter = ',',
-        default_value = "put,update,get,delete,load"
-    )]
-    pub tables: Vec<Op>,
-    /// Bytes of a value
-    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = parse_size,
-          default_value = "100KiB,1MiB,10MiB")]
-    pub sizes: Vec<u64>,
-    /// Least number of objects that are updated, read and removed
-    #[arg(long, value_name = "N", default_value_t = 100)]
-    pub sample_min: u64,
-    /// Operations outstanding at once
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub depth: usize,
-    /// Rounds of all stores
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub rounds: u64,
-    /// Write all of a store's file when it is made, where the store can
-    #[arg(long)]
-    pub fill: bool,
-    /// Leave in memory what the system keeps of a store, before each step
-    #[arg(long)]
-    pub warm: bool,
-    /// Do not compare the values that are read with those that were put
-    #[arg(long)]
-    pub no_verify: bool,
-    /// Make each value in memory of the store, where it has a call for that, so that it is put without a copy
-    #[arg(long)]
-    pub drafts: bool,
-    /// Where stores are made and removed; the system's folder for temporary files, if not said
-    #[arg(long, value_name = "FOLDER")]
-    pub folder: Option<PathBuf>,
-    /// JSON objects of the steps instead of tables
-    #[arg(long)]
-    pub json: bool,
-    /// Do not tell which step runs
-    #[arg(long)]
-    pub quiet: bool,
-}
-
-impl SuitePlan {
-    /// Objects of a size: of 1 MiB and 10 MiB, too, the published benchmark had a power of ten.
-    #[expect(clippy::cast_sign_loss, reason = "the scale was checked")]
-    pub(super) fn count(&self, value_size: u64) -> u64 {
-        let whole = match value_size {
-            0x10_0000 => 1e6,
-            0xa0_0000 => 1e5,
-            _ => WHOLE / value_size as f64,
-        };
-        ((whole * self.scale).round() as u64).max(1)
-    }
-
-    fn check(&self) -> Result<()> {
-        let wrong = |what: &str| Err(Error::new(Kind::Invalid, what));
-        if !(self.scale > 0.0 && self.scale <= 100.0) {
-            return wrong("the scale is more than 0 and at most 100");
-        }
-        if self.rounds == 0 || self.sizes.contains(&0) || self.stores.is_empty() {
-            return wrong("a suite has stores, rounds, and values of more than nothing");
-        }
-        Ok(())
-    }
-
-    /// Steps of a store at a size: the puts always, a load cold and warm.
-    fn steps(&self) -> u64 {
-        let loads = if self.warm { 1 } else { 2 };
-        let asked = |op: Op| match op {
-            Op::Put => 1,
-            _ if !self.tables.contains(&op) => 0,
-            Op::Load => loads,
-            _ => 1,
-        };
-        [Op::Put, Op::Update, Op::Get, Op::Delete, Op::Load]
-            .into_iter()
-            .map(asked)
-            .sum()
-    }
-
-    fn step(&self, path: &Path, class: Class, value_size: u64) -> ObjectPlan {
-        let count = self.count(value_size);
-        ObjectPlan {
-            path: Some(path.to_path_buf()),
-            count,
-            sample: Some((count / 100).max(self.sample_min).min(count)),
-            ops: Vec::new(),
-            key_size: 16,
-            value_size,
-            seed: "foo".into(),
-            depth: self.depth,
-            rate: None,
-            durability: class,
-            capacity: None,
-            fill: self.fill,
-            no_verify: self.no_verify,
-            drafts: self.drafts,
-            cold: !self.warm,
-            workload: None,
-            generation: 0,
-            results: None,
-            json: true,
-        }
-    }
-}
+use crate::unfinished::Unfinished;
 
 /// Starts a process that runs the phases of a plan on the store of that name, and tells what it printed.
-pub type Start<'s> = &'s dyn Fn(&str, &ObjectPlan) -> Result<Vec<Measured>>;
+pub type Start<'s> = &'s dyn Fn(&str, &ObjectPlan) -> Result<Vec<Phase>>;
 
 /// A process of this program: `words` are its command, before the store's name.
-pub fn process(words: &[&str], store: &str, plan: &ObjectPlan) -> Result<Vec<Measured>> {
-    let program =
-        std::env::current_exe().map_err(|error| Error::io("cannot find this program", error))?;
-    let flags: Vec<OsString> = plan.flags();
-    let mut command = Command::new(program);
-    command.args(words).arg(store).args(flags);
-    command.stdin(Stdio::null()).stdout(Stdio::piped());
-    let output = unfinished::output(&mut command)?;
-    if !output.status.success() {
-        let ops: Vec<&str> = plan.ops.iter().map(|op| op.word()).collect();
-        let what = format!(
-            "the step {} of {store}, durability {}, values of {}, failed",
-            ops.join(","),
-            plan.durability,
-            size(plan.value_size)
-        );
-        let error = Error::new(kind_of(output.status.code()), what);
-        return Err(error.detail(output.status.to_string()));
-    }
-    String::from_utf8_lossy(&output.stdout)
-        .lines()
-        .map(Measured::from_json)
-        .collect()
+pub fn process(words: &[&str], store: &str, plan: &ObjectPlan) -> Result<Vec<Phase>> {
+    let ops: Vec<&str> = plan.ops.iter().map(|op| op.word()).collect();
+    let what = format!(
+        "the step {} of {store}, durability {}, values of {},",
+        ops.join(","),
+        plan.durability,
+        size(plan.value_size)
+    );
+    child::phases(&[words, &[store]].concat(), plan.flags(), &what)
 }
 
 /// A folder that goes away with its content.
@@ -253,13 +88,6 @@ impl Steps {
     }
 }
 
-/// What one store did in a round, at one size; rounds follow one another.
-pub(super) struct Run {
-    pub(super) value_size: u64,
-    pub(super) candidate: Candidate,
-    pub(super) phases: Vec<Measured>,
-}
-
 /// Runs the suite and prints its tables.
 ///
 /// Errors: `Invalid` (a scale, a store or a class that is none), and whatever a step reports.
@@ -284,26 +112,23 @@ fn rounds(plan: &SuitePlan, start: Start<'_>, runs: &mut Vec<Run>) -> Result<()>
     let told = Steps::of(plan);
     for round in 0..plan.rounds {
         for &value_size in &plan.sizes {
-            let mut stores: Vec<&Candidate> = plan.stores.iter().collect();
-            if round % 2 == 1 {
-                stores.reverse();
-            }
-            for candidate in stores {
+            in_turn(round, plan.stores.len(), |side| {
+                let candidate = &plan.stores[side];
                 let place = place(&folder)?;
                 let path = place.path().join("store");
                 let begin = |op| told.begin(candidate, value_size, op);
                 let phases = steps(plan, start, &begin, &path, candidate, value_size)?;
                 if plan.json {
-                    told.bar
-                        .suspend(|| phases.iter().try_for_each(|phase| phase.print(true)))?;
+                    let print = || phases.iter().try_for_each(|phase| line(&phase.to_json()));
+                    told.bar.suspend(print)?;
                 }
-                let candidate = candidate.clone();
                 runs.push(Run {
                     value_size,
-                    candidate,
+                    candidate: candidate.clone(),
                     phases,
                 });
-            }
+                Ok(())
+            })?;
         }
     }
     told.bar.finish_and_clear();
@@ -318,7 +143,7 @@ fn steps(
     path: &Path,
     candidate: &Candidate,
     value_size: u64,
-) -> Result<Vec<Measured>> {
+) -> Result<Vec<Phase>> {
     let step = plan.step(path, candidate.class, value_size);
     let run = |op: Op| {
         if op != Op::Put && !plan.tables.contains(&op) {
@@ -348,8 +173,11 @@ fn steps(
             let mut phases = start(&candidate.store, &load)?;
             let took = started.elapsed().as_secs_f64();
             for phase in &mut phases {
-                // Making the system forget is no part of a start.
-                phase.process_seconds = Some((took - phase.forget_seconds.unwrap_or(0.0)).max(0.0));
+                // Dropping the caches is no part of a start.
+                if let Details::Object(object) = &mut phase.details {
+                    let forget = object.forget_seconds.unwrap_or(0.0);
+                    object.process_seconds = Some((took - forget).max(0.0));
+                }
             }
             found.extend(phases);
         }
@@ -360,18 +188,22 @@ fn steps(
 
 #[cfg(test)]
 mod tests {
+    use azekura::Kind;
+    use clap::ValueEnum as _;
+
     use super::*;
     use crate::object::phases;
     use crate::object::stores::Engine;
     use crate::object::table::ratio;
-    use crate::plan::read_flags;
+    use crate::phase::{Class, Object};
+    use crate::words::read_flags;
 
     fn plan(flags: &str) -> SuitePlan {
         read_flags(flags).unwrap()
     }
 
     /// The steps in this process.
-    fn start(store: &str, plan: &ObjectPlan) -> Result<Vec<Measured>> {
+    fn start(store: &str, plan: &ObjectPlan) -> Result<Vec<Phase>> {
         let mut found = Vec::new();
         let engine = Engine::from_str(store, false).unwrap();
         phases::run(store, engine.open(), plan, &mut |phase| {
@@ -395,8 +227,9 @@ mod tests {
                 assert_eq!(begun.get(), suite.steps());
                 let ops: Vec<&str> = phases.iter().map(|phase| phase.op.as_str()).collect();
                 assert_eq!(ops, ["put", "update", "get", "load", "load", "delete"]);
-                assert!(phases[3].cold.is_some() && phases[4].cold.is_none());
-                assert!(phases[3].process_seconds > phases[3].first_get_seconds);
+                let [cold, warm] = [3, 4].map(|index: usize| phases[index].object().unwrap());
+                assert!(cold.cold.is_some() && warm.cold.is_none());
+                assert!(cold.process_seconds > cold.first_get_seconds);
                 runs.push(Run {
                     value_size,
                     candidate: candidate.clone(),
@@ -431,22 +264,22 @@ mod tests {
 
     #[test]
     fn results_of_different_classes_are_not_compared() {
-        let of = |class| Measured {
+        let of = |class, open_seconds| Phase {
             durability: Some(class),
-            open_seconds: 1.0,
-            ..Measured::default()
+            details: Details::Object(Box::new(Object {
+                open_seconds,
+                ..Object::default()
+            })),
+            ..Phase::default()
         };
-        let error = ratio(&of(Class::Process), &of(Class::Power)).unwrap_err();
+        let error = ratio(&of(Class::Process, 1.0), &of(Class::Power, 1.0)).unwrap_err();
         assert_eq!(error.kind(), Kind::Invalid);
         assert!(
             error.to_string().contains("of durability process"),
             "{error}"
         );
-        let slower = Measured {
-            open_seconds: 3.0,
-            ..of(Class::Power)
-        };
-        assert!((ratio(&of(Class::Power), &slower).unwrap() - 3.0).abs() < 1e-9);
+        let (ours, slower) = (of(Class::Power, 1.0), of(Class::Power, 3.0));
+        assert!((ratio(&ours, &slower).unwrap() - 3.0).abs() < 1e-9);
     }
 
     #[test]

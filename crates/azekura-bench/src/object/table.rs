@@ -6,29 +6,30 @@
 
 use azekura::error::{Error, Kind, Result, size};
 
-use super::forget::Forgot;
-use super::measured::{Measured, duration};
-use super::phases::Op;
+use super::lines::duration;
+use super::plan::Op;
 use super::published;
-use super::store::Class;
-use super::suite::{Candidate, Run, SuitePlan};
+use super::run::{Candidate, Run, SuitePlan};
 use super::summary::Latency;
+use crate::comparison::more;
+use crate::forget::Forgot;
 use crate::measure::median;
+use crate::phase::{Class, Phase};
 
 /// How many times the rate of `theirs` that of `ours` is. `Invalid` for another class of durability, another phase, or
 /// another size: such figures are not compared.
-pub(super) fn ratio(ours: &Measured, theirs: &Measured) -> Result<f64> {
-    let same = |found: &Measured| {
+pub(super) fn ratio(ours: &Phase, theirs: &Phase) -> Result<f64> {
+    let same = |found: &Phase| {
         (
             found.op.clone(),
             found.durability,
             found.value_size,
-            found.depth,
-            found.cold.is_some(),
+            found.threads,
+            is_cold(found),
         )
     };
     if same(ours) != same(theirs) {
-        let class = |found: &Measured| found.durability.map_or("unknown", Class::word);
+        let class = |found: &Phase| found.durability.map_or("unknown", Class::word);
         return Err(Error::new(
             Kind::Invalid,
             "results of different classes are not compared",
@@ -44,16 +45,21 @@ pub(super) fn ratio(ours: &Measured, theirs: &Measured) -> Result<f64> {
         ))
         .remedy("measure both with the same flags"));
     }
-    let rate = |found: &Measured| rate(found).unwrap_or(1.0 / found.open_seconds);
-    Ok(rate(ours) / rate(theirs))
+    let opens = |found: &Phase| Some(1.0 / found.object()?.open_seconds);
+    let rate = |found: &Phase| rate(found).or_else(|| opens(found));
+    Ok(more(rate(ours), rate(theirs)).unwrap_or(f64::NAN))
+}
+
+fn is_cold(found: &Phase) -> bool {
+    found.object().is_some_and(|object| object.cold.is_some())
 }
 
 /// Operations a second: of the sum of latencies, as published, where one was outstanding at a time, otherwise
 /// of the time that passed.
-fn rate(found: &Measured) -> Option<f64> {
-    let summary = found.summary.as_ref()?;
+fn rate(found: &Phase) -> Option<f64> {
+    let summary = found.object()?.summary.as_ref()?;
     let count = summary.done() as f64;
-    Some(if found.depth == 1 {
+    Some(if found.threads == 1 {
         summary.ops
     } else {
         count / summary.wall.max(1e-9)
@@ -61,7 +67,7 @@ fn rate(found: &Measured) -> Option<f64> {
 }
 
 /// What several rounds of a store did in one phase at one size.
-struct Rounds<'r>(Vec<&'r Measured>);
+struct Rounds<'r>(Vec<&'r Phase>);
 
 impl<'r> Rounds<'r> {
     fn of(runs: &'r [Run], value_size: u64, store: &str, class: Class, op: Op, cold: bool) -> Self {
@@ -70,31 +76,30 @@ impl<'r> Rounds<'r> {
             run.value_size == value_size && candidate == (store, class)
         });
         // Of the other phases, all are cold, or none.
-        let is = |phase: &&Measured| {
-            phase.op == op.word() && (op != Op::Load || phase.cold.is_some() == cold)
-        };
+        let is =
+            |phase: &&Phase| phase.op == op.word() && (op != Op::Load || is_cold(phase) == cold);
         Self(asked.flat_map(|run| &run.phases).filter(is).collect())
     }
 
-    fn middle(&self, of: impl Fn(&Measured) -> Option<f64>) -> Option<f64> {
+    fn middle(&self, of: impl Fn(&Phase) -> Option<f64>) -> Option<f64> {
         median(self.0.iter().filter_map(|phase| of(phase)))
     }
 
-    fn shown(&self, digits: usize, of: impl Fn(&Measured) -> Option<f64>) -> String {
+    fn shown(&self, digits: usize, of: impl Fn(&Phase) -> Option<f64>) -> String {
         let middle = self.middle(of);
         middle.map_or_else(|| "-".into(), |middle| format!("{middle:.digits$}"))
     }
 
-    fn seconds(&self, of: impl Fn(&Measured) -> Option<f64>) -> String {
+    fn seconds(&self, of: impl Fn(&Phase) -> Option<f64>) -> String {
         self.middle(of).map_or_else(|| "-".into(), duration)
     }
 
     fn latency(&self, of: impl Fn(&Latency) -> f64) -> String {
-        self.seconds(|phase| Some(of(&phase.summary.as_ref()?.latency)))
+        self.seconds(|phase| Some(of(&phase.object()?.summary.as_ref()?.latency)))
     }
 
     /// For each operation.
-    fn each(&self, of: impl Fn(&Measured) -> Option<u64>) -> String {
+    fn each(&self, of: impl Fn(&Phase) -> Option<u64>) -> String {
         self.shown(2, |phase| {
             Some(of(phase)? as f64 / phase.count.max(1) as f64)
         })
@@ -106,7 +111,7 @@ impl<'r> Rounds<'r> {
     }
 
     fn cache(&self) -> &'static str {
-        match self.0.first().and_then(|phase| phase.cold) {
+        match self.0.first().and_then(|phase| phase.object()?.cold) {
             None => "warm",
             Some(Forgot::Caches) => "cold",
             Some(Forgot::Pages) => "pages cold",
@@ -185,11 +190,11 @@ pub(super) fn costs(plan: &SuitePlan, runs: &[Run]) -> String {
             continue;
         }
         // Bytes by bytes of values, and seconds by GiB of them.
-        let values = |phase: &Measured| Some(phase.count as f64 * phase.value_size? as f64);
-        let by = |of: fn(&Measured) -> Option<u64>| {
+        let values = |phase: &Phase| Some(phase.count as f64 * phase.value_size? as f64);
+        let by = |of: fn(&Phase) -> Option<u64>| {
             found.shown(2, |phase| Some(of(phase)? as f64 / values(phase)?))
         };
-        let bytes = |of: fn(&Measured) -> Option<u64>| {
+        let bytes = |of: fn(&Phase) -> Option<u64>| {
             let middle = found.middle(|phase| of(phase).map(|bytes| bytes as f64));
             #[expect(clippy::cast_sign_loss, reason = "no memory is negative")]
             middle.map_or_else(|| "-".into(), |bytes| size(bytes as u64))
@@ -200,10 +205,10 @@ pub(super) fn costs(plan: &SuitePlan, runs: &[Run]) -> String {
             size(value_size),
             candidate.store,
             found.class(),
-            by(|phase| phase.device_bytes_written),
-            by(|phase| phase.allocated_bytes),
-            bytes(|phase| phase.memory_bytes),
-            bytes(|phase| phase.private_bytes),
+            by(|phase| phase.cost.device_bytes_written),
+            by(|phase| phase.cost.allocated_bytes),
+            bytes(|phase| phase.cost.memory_bytes),
+            bytes(|phase| phase.cost.private_bytes),
             found.seconds(|phase| Some(phase.cpu_seconds / (values(phase)? / gib))),
         ));
     }
@@ -229,9 +234,9 @@ fn load(found: &Rounds<'_>, count: u64) -> String {
     format!(
         "{count} | {} | {} | {} | {}",
         found.cache(),
-        found.seconds(|phase| Some(phase.open_seconds)),
-        found.seconds(|phase| phase.first_get_seconds),
-        found.seconds(|phase| phase.process_seconds),
+        found.seconds(|phase| Some(phase.object()?.open_seconds)),
+        found.seconds(|phase| phase.object()?.first_get_seconds),
+        found.seconds(|phase| phase.object()?.process_seconds),
     )
 }
 
@@ -252,8 +257,8 @@ fn phase(found: &Rounds<'_>, table: Op) -> String {
         found.latency(|latency| latency.p999),
         found.latency(|latency| latency.p9999),
         found.latency(|latency| latency.max),
-        found.each(|phase| phase.device_reads),
-        found.each(|phase| phase.device_writes),
-        found.each(|phase| phase.syncs),
+        found.each(|phase| phase.cost.device_reads),
+        found.each(|phase| phase.cost.device_writes),
+        found.each(|phase| phase.cost.syncs),
     )
 }

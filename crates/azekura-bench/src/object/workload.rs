@@ -18,8 +18,7 @@ use azekura::error::{Error, Kind, Result, size};
 
 use super::draw::id_of;
 use super::execute::VALUE_SIZE_MAX;
-use super::operation::{ArrayReader, Operation};
-use super::phases::Operations;
+use super::operation::{ArrayReader, Operation, Operations};
 
 /// A workload that was checked.
 #[derive(Debug)]

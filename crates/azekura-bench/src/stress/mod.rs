@@ -35,10 +35,10 @@ use serde::Serialize;
 
 use crate::engines::direct::Direct;
 use crate::generate::{Choice, mix};
-use crate::plan::{between, word};
 use crate::report;
 use crate::target::Setup;
 use crate::unfinished::Unfinished;
+use crate::words::{between, word};
 use kill::{Order, Phase};
 use ledger::{Ledger, THREADS_MAX};
 use shape::{Fixed, Opening, Shape};

@@ -15,7 +15,7 @@ use clap::{Args, ValueEnum};
 use super::judge::Content;
 use super::ledger::Population;
 use crate::generate::{Choice, mix};
-use crate::plan::between;
+use crate::words::between;
 use azekura::Durability;
 use azekura_wire::parse_size;
 

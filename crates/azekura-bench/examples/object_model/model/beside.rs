@@ -10,7 +10,7 @@ use azekura::io::sim::drive::Parameters;
 
 use super::published::{SIZES, rate, sort};
 use super::{Azekura, CAPACITY, Cannyls, Files, Pattern, Plan, run};
-use azekura_bench::report::Phase;
+use azekura_bench::phase::Phase;
 
 /// Runs the published phases at its three sizes on a drive and in stores of one `part` of the published ones, with one
 /// operation of `scale`: azekura, `CannyLS` and files, in the durable class if `power`.
@@ -61,16 +61,16 @@ pub(crate) fn table(phases: &[Phase]) -> String {
             text,
             "| {} | {} | {} | {:.1} | {times} | {:.3} | {:.3} | {:.3} | {:.1} | {:.2}, {:.2}, {:.2} |",
             phase.op,
-            size(phase.value_size),
+            size(phase.value_size.unwrap_or_default()),
             phase.engine,
             rate(phase),
             us.p50 / 1000.0,
             us.p99 / 1000.0,
             us.p9999 / 1000.0,
             us.p9999 / us.p50,
-            each(phase.device_reads),
-            each(phase.device_writes),
-            each(phase.syncs),
+            each(phase.cost.device_reads),
+            each(phase.cost.device_writes),
+            each(phase.cost.syncs),
         );
     }
     text

@@ -36,7 +36,7 @@ pub(crate) use own::Azekura;
 use azekura::Durability;
 use azekura_bench::generate::Choice;
 use azekura_bench::measure::Latency;
-use azekura_bench::report::Phase;
+use azekura_bench::phase::{Cost, Phase};
 
 /// How long a disk has nothing to do between two phases: what it had in its cache is on the platters then.
 const BETWEEN_NS: u64 = 600_000_000_000;
@@ -221,16 +221,19 @@ fn phase(
         op: op.to_owned(),
         threads: 1,
         count,
-        key_size: 16,
-        value_size: plan.size,
+        key_size: Some(16),
+        value_size: Some(plan.size),
         seconds,
         ops_per_second: count as f64 / seconds,
         bytes_per_second: moves.then(|| (count * plan.size) as f64 / seconds),
         latency_us: latency.percentiles(),
-        device_reads: Some(after.reads - before.reads),
-        device_writes: Some(after.writes - before.writes),
-        syncs: Some(after.flushes - before.flushes),
-        durability: Some(pattern.survives()),
+        cost: Cost {
+            device_reads: Some(after.reads - before.reads),
+            device_writes: Some(after.writes - before.writes),
+            syncs: Some(after.flushes - before.flushes),
+            ..Cost::default()
+        },
+        durability: Some(pattern.survives().into()),
         ..Phase::default()
     })
 }

@@ -18,7 +18,7 @@
 
 use std::fmt::Write as _;
 
-use azekura_bench::report::Phase;
+use azekura_bench::phase::{Class, Phase};
 
 const MIB: u64 = 1 << 20;
 
@@ -123,7 +123,7 @@ pub(crate) const ROWS: [Row; 36] = [
 /// The published row of a phase, if there is one.
 pub(crate) fn row_of(phase: &Phase) -> Option<&'static Row> {
     let same = |row: &&Row| {
-        row.engine == phase.engine && row.op == phase.op && row.size == phase.value_size
+        row.engine == phase.engine && row.op == phase.op && Some(row.size) == phase.value_size
     };
     ROWS.iter().find(same)
 }
@@ -160,9 +160,9 @@ pub(crate) fn table(phases: &[Phase]) -> String {
             text,
             "| {} | {} | {} | {} | {} | {} | {} |",
             phase.op,
-            azekura::error::size(phase.value_size),
+            azekura::error::size(phase.value_size.unwrap_or_default()),
             phase.engine,
-            if phase.durability == Some(azekura::Durability::Power) {
+            if phase.durability == Some(Class::Power) {
                 "power"
             } else {
                 "less"

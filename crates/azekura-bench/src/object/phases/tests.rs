@@ -5,11 +5,11 @@
 
 use super::*;
 use crate::object::operation::{ArrayReader, Method};
-use crate::object::store::Class;
 use crate::object::stores::Engine;
-use crate::plan::read_flags;
+use crate::phase::Class;
+use crate::words::read_flags;
 
-fn phases(engine: Engine, path: &Path, flags: &str) -> Result<Vec<Measured>> {
+fn phases(engine: Engine, path: &Path, flags: &str) -> Result<Vec<Phase>> {
     let flags = format!("--json --count 50 --value-size 4KiB {flags}");
     let plan = read_flags::<ObjectPlan>(&flags).unwrap();
     let (path, sample) = (Some(path.to_path_buf()), Some(plan.sample.unwrap_or(20)));
@@ -53,14 +53,19 @@ fn stores_find_what_was_put_in_every_class_and_at_every_depth() {
         assert!(
             found[..4]
                 .iter()
-                .all(|phase| phase.summary.as_ref().unwrap().errors == 0)
+                .all(|phase| phase.object().unwrap().summary.as_ref().unwrap().errors == 0)
         );
         if engine == Engine::Files {
-            assert_eq!(found[0].file_bytes, Some(50 * 4096));
-            assert_eq!(found[4].file_bytes, Some(30 * 4096));
+            assert_eq!(found[0].cost.file_bytes, Some(50 * 4096));
+            assert_eq!(found[4].cost.file_bytes, Some(30 * 4096));
         }
         let cold = flags.contains("--cold");
-        assert!(found[0].cold.is_none() && found[1..].iter().all(|p| p.cold.is_some() == cold));
+        assert!(
+            found[0].object().unwrap().cold.is_none()
+                && found[1..]
+                    .iter()
+                    .all(|p| p.object().unwrap().cold.is_some() == cold)
+        );
     }
 }
 
@@ -74,13 +79,19 @@ fn the_device_and_nothing_run_every_phase() {
     let path = folder.path().join("d");
     if azekura::io::direct::DirectFile::create(folder.path().join("try")).is_ok() {
         let found = phases(Engine::Device, &path, "--durability power --depth 2").unwrap();
-        let counted = |phase: &Measured| phase.store.map(|own| (own.reads, own.writes, own.syncs));
+        let counted = |phase: &Phase| {
+            phase
+                .object()
+                .unwrap()
+                .store
+                .map(|own| (own.reads, own.writes, own.syncs))
+        };
         // A write and a sync each, and one sync at the end.
         assert_eq!(counted(&found[0]), Some((0, 50, 51)));
         assert_eq!(counted(&found[1]), Some((0, 20, 21)));
         assert_eq!(counted(&found[2]), Some((20, 0, 0)));
         // A superblock, and the values.
-        assert_eq!(found[0].file_bytes, Some(51 * 4096));
+        assert_eq!(found[0].cost.file_bytes, Some(51 * 4096));
     }
 }
 
@@ -103,8 +114,12 @@ fn accesses_are_counted_for_every_store_and_are_one_for_each_operation_of_ours()
             ..read_flags(&flags).unwrap()
         };
         let mut found = Vec::new();
-        let mut emit = |phase: Measured| {
-            found.push((phase.store.unwrap(), phase.calls, phase.table()));
+        let mut emit = |phase: Phase| {
+            found.push((
+                phase.object().unwrap().store.unwrap(),
+                phase.object().unwrap().calls,
+                crate::object::lines::table(&phase),
+            ));
             Ok(())
         };
         run("x", engine.open(), &plan, &mut emit).unwrap();
@@ -176,7 +191,13 @@ fn a_workload_from_a_file_makes_the_store_and_its_results_can_be_summed_up() {
         };
         run("x", Engine::Files.open(), &plan, emit).unwrap();
     }
-    let existence = phases[1].summary.as_ref().unwrap().existence;
+    let existence = phases[1]
+        .object()
+        .unwrap()
+        .summary
+        .as_ref()
+        .unwrap()
+        .existence;
     assert_eq!(
         (existence.exists, existence.absents, existence.unknowns),
         (2, 1, 2)
@@ -252,10 +273,18 @@ fn an_object_that_was_put_and_is_gone_is_reported_and_ends_the_run() {
     let error = run("x", Engine::Files.open(), &plan("get"), &mut emit).unwrap_err();
     assert_eq!(error.kind(), Kind::Invalid);
     assert!(error.to_string().contains("--seed"), "{error}");
-    let counts = |phase: &Measured| (phase.count, phase.missing, phase.failed, phase.hits);
+    let counts = |phase: &Phase| {
+        let object = phase.object().unwrap();
+        (
+            phase.count,
+            Some(object.missing),
+            Some(object.failed),
+            phase.hits,
+        )
+    };
     assert_eq!(counts(&found[1]), (60, Some(20), Some(0), Some(40)));
     assert_eq!(counts(&found[2]), counts(&found[1]));
-    let summary = found[1].summary.as_ref().unwrap();
+    let summary = found[1].object().unwrap().summary.as_ref().unwrap();
     let rate = summary.done() as f64 / found[1].seconds;
     assert!((found[1].ops_per_second - rate).abs() < 1e-6 * rate);
     assert_eq!(summary.done(), 40);
@@ -266,7 +295,10 @@ fn what_a_phase_removed_may_be_missed_in_the_next() {
     let folder = tempfile::tempdir().unwrap();
     let flags = "--sample 50 --ops put,delete,get,load,update,get";
     let found = phases(Engine::Files, &folder.path().join("s"), flags).unwrap();
-    let missing: Vec<_> = found.iter().map(|phase| phase.missing.unwrap()).collect();
+    let missing: Vec<_> = found
+        .iter()
+        .map(|phase| phase.object().unwrap().missing)
+        .collect();
     assert_eq!(missing, [0, 0, 50, 1, 0, 0]);
     // A load reads one that is there, if any is.
     let flags = "--sample 49 --ops put,delete,load";

@@ -4,7 +4,7 @@
 //! come from.
 
 use super::{Figure, place};
-use crate::object::measured::duration;
+use crate::object::lines::duration;
 
 /// One mark, several, many, most.
 const SHADES: [(usize, char); 4] = [(1, '.'), (3, ':'), (10, '*'), (30, '#')];

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use azekura::error::{Error, Kind, Result};
 use clap::{Args, Subcommand};
 
-use super::measured::duration;
+use super::lines::duration;
 use super::operation::Outcome;
 use crate::generate::Choice;
 use crate::outputs::refuse_store;

@@ -12,7 +12,9 @@ use azekura::engine::Durability;
 use azekura::error::Result;
 use azekura::object::{ObjectId, Options, Store};
 
-use crate::object::store::{Class, Counters, Draft, Found, Objects, Setup};
+use crate::measure::Counters;
+use crate::object::store::{Draft, Found, Objects, Setup};
+use crate::phase::Class;
 
 /// Changes between two syncs in the class `buffered`.
 const INTERVAL: u64 = 4096;

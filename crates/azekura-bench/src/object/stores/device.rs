@@ -19,8 +19,10 @@ use azekura::io::direct::DirectFile;
 use azekura::io::{Access, Storage};
 
 use crate::generate::mix;
+use crate::measure::Counters;
 use crate::object::draw;
-use crate::object::store::{Class, Counters, Found, Objects, Setup};
+use crate::object::store::{Found, Objects, Setup};
+use crate::phase::Class;
 
 /// The engine's word in the superblock.
 const ENGINE: [u8; 8] = *b"device\0\0";

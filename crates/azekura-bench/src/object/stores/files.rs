@@ -19,7 +19,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use azekura::error::{Error, Kind, Result};
 
 use crate::generate::mix;
-use crate::object::store::{Class, Counters, Found, Objects, Setup};
+use crate::measure::Counters;
+use crate::object::store::{Found, Objects, Setup};
+use crate::phase::Class;
 
 struct Files {
     root: PathBuf,

@@ -7,7 +7,8 @@ use std::hint::black_box;
 
 use azekura::error::Result;
 
-use crate::object::store::{Class, Found, Objects, Setup};
+use crate::object::store::{Found, Objects, Setup};
+use crate::phase::Class;
 
 struct Nothing;
 

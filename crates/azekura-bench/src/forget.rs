@@ -39,7 +39,7 @@ pub fn forget(path: &Path) -> Result<Forgot> {
     Ok(if all { Forgot::Caches } else { Forgot::Pages })
 }
 
-fn give_up_pages(path: &Path) -> Result<()> {
+pub(crate) fn give_up_pages(path: &Path) -> Result<()> {
     let failed = |error| Error::io("cannot give up the pages of the store", error).at(path);
     let meta = fs::metadata(path).map_err(failed)?;
     if meta.is_dir() {

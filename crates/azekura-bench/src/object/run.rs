@@ -1,0 +1,167 @@
+//! The flags of a suite over stores of large values, its steps as plans, and what they did.
+//!
+//! A candidate is a store in a class of durability. The counts are those of the published benchmark times the scale. It
+//! runs nothing and prints nothing.
+
+use std::path::{Path, PathBuf};
+
+use azekura::error::{Error, Kind, Result};
+use azekura_wire::parse_size;
+use clap::{Args, ValueEnum};
+
+use super::plan::{ObjectPlan, Op};
+use crate::phase::{Class, Phase};
+
+/// Bytes of the values of each store of the published benchmark, which had ten million objects of 100 KiB.
+const WHOLE: f64 = 1e7 * 102_400.0;
+
+/// A store in a class: `name:class`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// The store's word.
+    pub store: String,
+    /// What an acknowledged change survives.
+    pub class: Class,
+}
+
+impl Candidate {
+    pub(super) fn parse(text: &str) -> std::result::Result<Self, String> {
+        let (store, class) = text.split_once(':').ok_or("a store is NAME:DURABILITY")?;
+        let class = Class::from_str(class, false)?;
+        Ok(Self {
+            store: store.to_owned(),
+            class,
+        })
+    }
+}
+
+/// The flags of `suite`.
+#[derive(Args, Clone, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a flag, and none excludes another"
+)]
+pub struct SuitePlan {
+    /// Which part of the published 1 TB each store holds, for each size
+    #[arg(long, value_name = "PART", default_value_t = 0.002)]
+    pub scale: f64,
+    /// Which stores, as NAME:DURABILITY; all there are, if not said
+    #[arg(long, value_name = "STORES", value_delimiter = ',', value_parser = Candidate::parse)]
+    pub stores: Vec<Candidate>,
+    /// Whose rate is divided by the others'; the first store, if not said
+    #[arg(long, value_name = "NAME")]
+    pub against: Option<String>,
+    /// Which tables
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "put,update,get,delete,load"
+    )]
+    pub tables: Vec<Op>,
+    /// Bytes of a value
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = parse_size,
+          default_value = "100KiB,1MiB,10MiB")]
+    pub sizes: Vec<u64>,
+    /// Least number of objects that are updated, read and removed
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    pub sample_min: u64,
+    /// Operations outstanding at once
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub depth: usize,
+    /// Rounds of all stores
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub rounds: u64,
+    /// Write all of a store's file when it is made, where the store can
+    #[arg(long)]
+    pub fill: bool,
+    /// Leave in memory what the system keeps of a store, before each step
+    #[arg(long)]
+    pub warm: bool,
+    /// Do not compare the values that are read with those that were put
+    #[arg(long)]
+    pub no_verify: bool,
+    /// Make each value in memory of the store, where it has a call for that, so that it is put without a copy
+    #[arg(long)]
+    pub drafts: bool,
+    /// Where stores are made and removed; the system's folder for temporary files, if not said
+    #[arg(long, value_name = "FOLDER")]
+    pub folder: Option<PathBuf>,
+    /// JSON objects of the steps instead of tables
+    #[arg(long)]
+    pub json: bool,
+    /// Do not tell which step runs
+    #[arg(long)]
+    pub quiet: bool,
+}
+
+impl SuitePlan {
+    /// Objects of a size: of 1 MiB and 10 MiB, too, the published benchmark had a power of ten.
+    #[expect(clippy::cast_sign_loss, reason = "the scale was checked")]
+    pub(super) fn count(&self, value_size: u64) -> u64 {
+        let whole = match value_size {
+            0x10_0000 => 1e6,
+            0xa0_0000 => 1e5,
+            _ => WHOLE / value_size as f64,
+        };
+        ((whole * self.scale).round() as u64).max(1)
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        let wrong = |what: &str| Err(Error::new(Kind::Invalid, what));
+        if !(self.scale > 0.0 && self.scale <= 100.0) {
+            return wrong("the scale is more than 0 and at most 100");
+        }
+        if self.rounds == 0 || self.sizes.contains(&0) || self.stores.is_empty() {
+            return wrong("a suite has stores, rounds, and values of more than nothing");
+        }
+        Ok(())
+    }
+
+    /// Steps of a store at a size: the puts always, a load cold and warm.
+    pub(super) fn steps(&self) -> u64 {
+        let loads = if self.warm { 1 } else { 2 };
+        let asked = |op: Op| match op {
+            Op::Put => 1,
+            _ if !self.tables.contains(&op) => 0,
+            Op::Load => loads,
+            _ => 1,
+        };
+        [Op::Put, Op::Update, Op::Get, Op::Delete, Op::Load]
+            .into_iter()
+            .map(asked)
+            .sum()
+    }
+
+    pub(super) fn step(&self, path: &Path, class: Class, value_size: u64) -> ObjectPlan {
+        let count = self.count(value_size);
+        ObjectPlan {
+            path: Some(path.to_path_buf()),
+            count,
+            sample: Some((count / 100).max(self.sample_min).min(count)),
+            ops: Vec::new(),
+            key_size: 16,
+            value_size,
+            seed: "foo".into(),
+            depth: self.depth,
+            rate: None,
+            durability: class,
+            capacity: None,
+            fill: self.fill,
+            no_verify: self.no_verify,
+            drafts: self.drafts,
+            cold: !self.warm,
+            workload: None,
+            generation: 0,
+            results: None,
+            json: true,
+        }
+    }
+}
+
+/// What one store did in a round, at one size; rounds follow one another.
+pub(super) struct Run {
+    pub(super) value_size: u64,
+    pub(super) candidate: Candidate,
+    pub(super) phases: Vec<Phase>,
+}
