@@ -1,8 +1,8 @@
 //! azekura beside its rivals: the same workloads through the rivals' own libraries.
 //!
 //! `record` measures one rival, or, with `--against azekura`, both in turn; `table` runs a suite and
-//! prints measured ratios beside those asked for; `cache` compares hit ratios. Nothing depends on this program: it carries other
-//! people's libraries, which are needed to build it and to no other end.
+//! prints measured ratios beside the required ones; `cache` compares hit ratios. Nothing depends on this program: it links
+//! other people's libraries, which are needed to build it and nothing else.
 //!
 //! ```text
 //!   main -> pairs (a process per run) -> rivals (a Target each) -> azekura_bench::workload
@@ -37,7 +37,7 @@ use rivals::Rival;
 enum Compare {
     /// Measure one rival, or compare two
     Record(Record),
-    /// Run a suite of workloads and print measured ratios beside those asked for
+    /// Run a suite of workloads and print measured ratios beside the required ones
     Table(Table),
     /// The hit ratios of caches over a trace of keys
     Cache(CachePlan),
@@ -47,7 +47,7 @@ enum Compare {
 
 #[derive(Args)]
 struct Record {
-    /// Whom to measure
+    /// The store to measure
     #[arg(long, value_enum)]
     rival: Rival,
     /// Run this one in turn with the rival and print ratios; --path is not used then
@@ -61,10 +61,10 @@ struct Record {
 
 #[derive(Args)]
 struct Table {
-    /// Which workloads; if not given, those with what is asked beside the rival
+    /// The workloads [default: those with the ratios required beside the rival]
     #[arg(long, value_enum)]
     suite: Option<Suite>,
-    /// Whom azekura is compared with
+    /// The rival
     #[arg(long, value_enum, default_value = "tkrzw-hash")]
     rival: Rival,
     /// Which engine of azekura; if not given, the rival's counterpart
@@ -109,7 +109,7 @@ impl Pairing {
         json: bool,
     ) -> Result<()> {
         if self.pairs == 0 {
-            return Err(Error::new(Kind::Invalid, "no pairs, no ratio").remedy("--pairs 1 or more"));
+            return Err(Error::new(Kind::Invalid, "nothing to compare").remedy("--pairs 1 or more"));
         }
         let folder = self.folder.clone().unwrap_or_else(std::env::temp_dir);
         let command: Vec<String> = std::env::args().skip(1).collect();
@@ -175,7 +175,7 @@ fn run(compare: Compare) -> Result<()> {
                 rows.filter(|row| row.name.contains(&table.only) && (table.huge || !row.huge));
             let scaled = chosen.map(|row| {
                 let count = scale(row.plan.count, table.scale);
-                // The name tells the counts; a scaled run must not pass for the full one.
+                // The name states the counts; a scaled run must not pass for the full one.
                 let name = match table.scale {
                     1.0 => row.name,
                     scale => format!("{}, scaled by {scale}", row.name),
@@ -208,7 +208,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             use std::io::Write;
-            // Nobody is left to be told if standard error is gone too.
+            // There is nowhere to report to if standard error is gone too.
             let _ = writeln!(std::io::stderr(), "azekura-bench-compare: {error}");
             ExitCode::from(code_of(error.kind()))
         }

@@ -13,7 +13,7 @@ use azekura_bench::plan::Plan;
 
 use crate::rivals::Rival;
 
-/// Runs one pair; `index` decides who begins. Stores are made in `folder` and removed.
+/// Runs one pair; `index` decides the order. Stores are made in `folder` and removed.
 pub(crate) fn run(
     rival: Rival,
     against: Rival,

@@ -1,4 +1,4 @@
-//! The hit ratio of caches: a trace of keys, each asked for and put if it is absent.
+//! The hit ratio of caches: a trace of keys, each looked up and put if it is absent.
 //!
 //! Traces: `zipf`, some keys very often; `scan`, the same, with long runs of keys that never come again in between;
 //! `loop`, keys in turn, a quarter more than fit; or a file, one key a line. [`run`] drives any [`Cached`] store
@@ -34,7 +34,7 @@ pub const VALUE: &[u8; 8] = b"8 bytes.";
 /// The flags of `cache`.
 #[derive(Clone, Debug, Args)]
 pub struct CachePlan {
-    /// What is asked for: zipf, scan, loop, or a file with one key a line
+    /// The trace: zipf, scan, loop, or a file with one key a line
     #[arg(long, value_name = "zipf|scan|loop|FILE")]
     pub trace: Trace,
     /// Records the cache may hold
@@ -57,7 +57,7 @@ pub struct CachePlan {
     pub json: bool,
 }
 
-/// What is asked for.
+/// A trace of keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trace {
     /// Some keys very often.
@@ -101,7 +101,7 @@ pub struct Outcome {
 }
 
 impl CachePlan {
-    /// The keys that are asked for, in order, told by number.
+    /// The keys of the trace, in order, by number.
     ///
     /// Errors: `Invalid` for a capacity of zero or an empty trace, `Io` if the file cannot be read, `Full` if there is no
     /// memory for the trace.

@@ -1,7 +1,7 @@
-//! Makes the system forget what it keeps of a store in memory, so that the next phase meets the device.
+//! Drops a store from the system's caches, so that the next phase reads the device.
 //!
 //! As root all of the machine's page, folder and inode caches are dropped, as the published benchmark did
-//! before each phase: that also slows down whoever else is running. Otherwise the pages of the store's
+//! before each phase: that also slows down other processes. Otherwise the pages of the store's
 //! files are given up, file by file; folders and inodes stay. Which of the two was done is part of the result.
 
 use std::fs::{self, File};
@@ -11,7 +11,7 @@ use azekura::error::{Error, Result};
 use rustix::fs::{Advice, fadvise};
 use serde::{Deserialize, Serialize};
 
-/// What the system forgot.
+/// What was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Forgot {
@@ -34,7 +34,7 @@ impl Forgot {
 /// Writes out what is dirty of the file or folder at `path`, and forgets as much as it may.
 pub fn forget(path: &Path) -> Result<Forgot> {
     give_up_pages(path)?;
-    // Refused to all but root; and tests are not to slow down whoever else is running.
+    // Refused to all but root; and tests must not slow down other processes.
     let all = !cfg!(test) && fs::write("/proc/sys/vm/drop_caches", "3").is_ok();
     Ok(if all { Forgot::Caches } else { Forgot::Pages })
 }

@@ -5,7 +5,7 @@
 //! stream is the Mersenne twister seeded with `seed + t` and scaled as the GNU C++ library scales
 //! it, so the keys are those of Tkrzw's own tool, one by one.
 //!
-//! A value is a window over fixed bytes, placed by the key's number: whoever writes a record last,
+//! A value is a window over fixed bytes, placed by the key's number: whichever thread writes a record last,
 //! its value is known, and every read can be verified. The generator knows no engine.
 
 use std::sync::Arc;

@@ -55,7 +55,7 @@ use report::Output;
 enum Bench {
     /// Set, get, iterate and remove, phase by phase
     Record(RecordArguments),
-    /// How long it takes to open a store that was closed, and one whose writer was killed
+    /// The time to open a store that was closed, and one whose writer was killed
     Open(OpenArguments),
     /// The hit ratio of the cache over a trace of keys, beside an exact LRU's
     Cache(CachePlan),

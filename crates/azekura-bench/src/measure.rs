@@ -2,7 +2,7 @@
 //! several took.
 //!
 //! Memory is read from `/proc/self/status`: private (anonymous) pages are what an engine costs, file
-//! pages are what the page cache would hold anyway and are shared with whoever maps the file. On a
+//! pages are what the page cache would hold anyway and are shared with every process that maps the file. On a
 //! system without that file the memory figures are absent. It knows nothing of engines.
 
 use std::os::unix::fs::MetadataExt;
@@ -36,7 +36,7 @@ impl Memory {
         Self::parse(&std::fs::read_to_string("/proc/self/status").ok()?)
     }
 
-    /// That of another process; `None` if it is gone, or the system does not tell.
+    /// That of another process; `None` if it is gone, or the system does not report it.
     pub fn of(process: u32) -> Option<Self> {
         Self::parse(&std::fs::read_to_string(format!("/proc/{process}/status")).ok()?)
     }
@@ -63,15 +63,15 @@ const SECTOR: u64 = 512;
 /// What the device under a store did so far, and what this process gave it to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Device {
-    /// Requests to read that it completed, of whoever.
+    /// Requests to read that it completed, for any process.
     pub reads: Option<u64>,
-    /// Requests to write that it completed, of whoever.
+    /// Requests to write that it completed, for any process.
     pub writes: Option<u64>,
-    /// Requests to make everything durable that it completed, of whoever.
+    /// Requests to make everything durable that it completed, for any process.
     pub syncs: Option<u64>,
-    /// Bytes of the reads that it completed, of whoever.
+    /// Bytes of the reads that it completed, for any process.
     pub read_bytes: Option<u64>,
-    /// Bytes of the writes that it completed, of whoever.
+    /// Bytes of the writes that it completed, for any process.
     pub written_bytes: Option<u64>,
     /// Bytes that this process wrote towards devices; a page that is changed through a map counts when it
     /// gets dirty.
@@ -79,7 +79,7 @@ pub struct Device {
 }
 
 impl Device {
-    /// As of now, for the device that holds the folder of `path`; absent is what the system does not tell.
+    /// As of now, for the device that holds the folder of `path`; absent is what the system does not report.
     pub fn now(path: &Path) -> Self {
         let folder = path.parent().filter(|folder| *folder != Path::new(""));
         let number = std::fs::metadata(folder.unwrap_or(Path::new("."))).map(|meta| meta.dev());
@@ -205,7 +205,7 @@ pub fn file_bytes(path: &Path) -> Result<(u64, u64)> {
     Ok(sum)
 }
 
-/// The longest latency that is told from longer ones.
+/// The longest latency that is distinguished from longer ones.
 const HOUR_NS: u64 = 3_600_000_000_000;
 
 /// Latencies of one thread or, merged, of all; three digits are kept.

@@ -1,4 +1,4 @@
-//! `open`: how long it takes to open a store that was closed, and one whose writer was killed.
+//! `open`: the time to open a store that was closed, and one whose writer was killed.
 //!
 //! ```text
 //!   make: one random set for each record; close
@@ -122,7 +122,7 @@ fn make<T: Target>(plan: &OpenPlan) -> Result<()> {
     target.close()
 }
 
-/// Sets every key to its value of `round`; `done` is told the sets so far.
+/// Sets every key to its value of `round`; `done` gets the number of sets so far.
 fn set_all<T: Target>(
     target: &T,
     plan: &OpenPlan,
@@ -174,7 +174,7 @@ fn kill_writer(plan: &OpenPlan, engine: &str, round: u64) -> Result<u64> {
         .stdout(Stdio::piped())
         .spawn()
         .map_err(failed)?;
-    let pipe = child.stdout.take().expect("the pipe was asked for");
+    let pipe = child.stdout.take().expect("the pipe was requested");
     let mut reported = 0;
     for line in BufReader::new(pipe).lines() {
         // A last line may be half a number, which is a smaller one or none.

@@ -1,4 +1,4 @@
-//! The flags of `record`: what is measured, as the user said it. Rivals take the same.
+//! The flags of `record`. Rivals have the same.
 //!
 //! A plan is checked before anything is opened, so that a contradiction is an error and not a
 //! strange figure. `count` is per thread, as in Tkrzw's tool: `--count 1000000 --threads 10` are ten
@@ -37,7 +37,7 @@ pub enum Order {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Op {
-    /// Store records, and hand them to the system
+    /// Store records, and flush them to the system
     Set,
     /// Look up the keys in the order of the sets, without copying values
     Get,
@@ -47,7 +47,7 @@ pub enum Op {
     GetValue,
     /// Jump to each key and read the record there, a new position every 100
     Iterate,
-    /// Remove in the order of the sets, and hand it to the system
+    /// Remove in the order of the sets, and flush to the system
     Remove,
 }
 
@@ -127,25 +127,25 @@ impl Plan {
         self.count * self.threads
     }
 
-    /// The flags that say this plan, for another process.
+    /// The flags of this plan, for another process.
     pub fn flags(&self) -> Vec<OsString> {
         let ops: Vec<&str> = self.ops.iter().map(|op| op.word()).collect();
         let mut flags: Vec<OsString> = Vec::new();
-        let mut say = |flag: &str, value: &dyn AsRef<OsStr>| {
+        let mut add = |flag: &str, value: &dyn AsRef<OsStr>| {
             flags.extend([flag.into(), value.as_ref().to_owned()]);
         };
         if let Some(path) = &self.path {
-            say("--path", path);
+            add("--path", path);
         }
-        say("--count", &self.count.to_string());
-        say("--threads", &self.threads.to_string());
-        say("--order", &word(&self.order));
-        say("--ops", &ops.join(","));
-        say("--value-size", &self.value_size.to_string());
-        say("--batch", &self.batch.to_string());
-        say("--misses", &self.misses.to_string());
-        say("--seed", &self.seed.to_string());
-        say("--durability", &durability::word(self.durability));
+        add("--count", &self.count.to_string());
+        add("--threads", &self.threads.to_string());
+        add("--order", &word(&self.order));
+        add("--ops", &ops.join(","));
+        add("--value-size", &self.value_size.to_string());
+        add("--batch", &self.batch.to_string());
+        add("--misses", &self.misses.to_string());
+        add("--seed", &self.seed.to_string());
+        add("--durability", &durability::word(self.durability));
         for (flag, is_set) in [("--latency", self.latency), ("--json", self.json)] {
             flags.extend(is_set.then(|| flag.into()));
         }
@@ -170,10 +170,10 @@ mod tests {
 
     #[test]
     fn a_plan_comes_back_from_its_flags() {
-        let said = "--path a/b --count 7 --threads 2 --order zipfian --ops set,get-shuffled,iterate \
+        let words = "--path a/b --count 7 --threads 2 --order zipfian --ops set,get-shuffled,iterate \
                     --value-size 9 --batch 3 --misses 50 --seed 4 --durability power --latency --json";
-        let flags = read_flags::<Plan>(said).unwrap().flags();
-        let expected: Vec<OsString> = said.split_whitespace().map(OsString::from).collect();
+        let flags = read_flags::<Plan>(words).unwrap().flags();
+        let expected: Vec<OsString> = words.split_whitespace().map(OsString::from).collect();
         assert_eq!(flags, expected);
         let again = flags.join(OsStr::new(" ")).into_string().unwrap();
         assert_eq!(read_flags::<Plan>(&again).unwrap().flags(), flags);

@@ -121,7 +121,7 @@ fn percentiles(us: &Percentiles, digits: usize) -> String {
     )
 }
 
-/// Prints a line on standard output; `Io` if nobody reads it.
+/// Prints a line on standard output; `Io` if it cannot be written.
 pub fn line(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{text}")

@@ -3,7 +3,7 @@
 //! [`Target`] is a trait of static methods, not of objects: the worker loop is compiled for every
 //! engine by itself, and nothing stands between it and the engine's own call. Rivals implement it
 //! in the crate of the comparison. A call that an engine does not have is made from those it has
-//! (the batched calls here), and the documentation of the benchmark says so.
+//! (the batched calls here), as the documentation of the benchmark states.
 //!
 //! It does not know workloads or clocks.
 
@@ -30,7 +30,7 @@ impl Setup {
     pub fn require_path(&self) -> Result<&PathBuf> {
         self.path.as_ref().ok_or_else(|| {
             Error::new(Kind::Invalid, "this engine keeps its records in a file")
-                .remedy("say where, with --path FILE")
+                .remedy("give its place by --path FILE")
         })
     }
 }
@@ -82,7 +82,7 @@ pub trait Target: Sync + Sized {
             .try_for_each(|(key, value)| self.set(key, value))
     }
 
-    /// Looks several records up without copying; `hit` is told the indexes of those that are there.
+    /// Looks several records up without copying; `hit` gets the indexes of those that are there.
     #[inline]
     fn has_many(&self, keys: &[&[u8]], hit: &mut impl FnMut(usize)) -> Result<()> {
         for (index, key) in keys.iter().enumerate() {
@@ -93,7 +93,7 @@ pub trait Target: Sync + Sized {
         Ok(())
     }
 
-    /// Reads several values; `hit` is told the index and the value of those that are there.
+    /// Reads several values; `hit` gets the index and the value of those that are there.
     #[inline]
     fn get_many(&self, keys: &[&[u8]], hit: &mut impl FnMut(usize, &[u8])) -> Result<()> {
         let mut value = Vec::new();
@@ -123,11 +123,11 @@ pub trait Target: Sync + Sized {
         visit: &mut impl FnMut(&[u8], &[u8]),
     ) -> Result<()>;
 
-    /// Records in the store, if it can tell.
+    /// Records in the store, if it counts them.
     fn records(&self) -> Option<u64> {
         None
     }
 
-    /// Hands everything to the system (`Process`) or to the device (`Power`).
+    /// Flushes everything to the system (`Process`) or syncs it to the device (`Power`).
     fn sync(&self, durability: Durability) -> Result<()>;
 }

@@ -1,10 +1,10 @@
-//! What a run makes and is not asked to keep: it goes when the run fails, and when it is interrupted.
+//! Temporary files and processes of a run: they are removed when the run fails, and when it is interrupted.
 //!
 //! Promises: a path that is watched is gone after its guard was dropped, and after SIGINT, SIGTERM or SIGHUP, unless it was
-//! kept before; processes that were started here are ended first. The program then ends by that signal, so that whoever
-//! started it sees why. After SIGKILL everything stays. It does not know what is at a path.
+//! kept before; processes that were started here are ended first. The program then ends by that signal, so that its parent
+//! sees why. After SIGKILL everything stays. It does not know what is at a path.
 //!
-//! Whoever handles a signal holds the one lock to the end of the process, so nothing is begun, ended or told meanwhile.
+//! The handler of a signal holds the one lock to the end of the process, so nothing is begun, ended or printed meanwhile.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use signal_hook::low_level::emulate_default_handler;
 
 use crate::threads;
 
-/// How often a folder is emptied, while somebody may still put something there.
+/// How often a folder is emptied, while a process may still add to it.
 const TRIES: usize = 10;
 
 struct Watched {
@@ -111,7 +111,7 @@ impl Unfinished {
         self.0 = PathBuf::new();
     }
 
-    /// Removes it; tells if it could not be.
+    /// Removes it; an error if that fails.
     pub(crate) fn remove(mut self) -> std::io::Result<()> {
         let removed = remove(&self.0);
         self.leave();
@@ -130,7 +130,7 @@ impl Unfinished {
 impl Drop for Unfinished {
     fn drop(&mut self) {
         if !self.0.as_os_str().is_empty() {
-            // What cannot be removed stays, and the error on the way is told.
+            // What cannot be removed stays; the run's own error is reported.
             let _ = remove(&self.0);
             self.leave();
         }

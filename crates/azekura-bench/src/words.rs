@@ -14,14 +14,14 @@ pub(crate) fn word(choice: &impl ValueEnum) -> String {
     value.get_name().to_owned()
 }
 
-/// The plan that a line of flags says.
+/// The plan of a line of flags.
 pub(crate) fn read_flags<P: Args>(line: &str) -> std::result::Result<P, clap::Error> {
     let command = P::augment_args(Command::new("plan").no_binary_name(true));
-    let said = command.try_get_matches_from(line.split_whitespace())?;
-    P::from_arg_matches(&said)
+    let matches = command.try_get_matches_from(line.split_whitespace())?;
+    P::from_arg_matches(&matches)
 }
 
-/// `Invalid`: flags that contradict each other, or ask for nothing.
+/// `Invalid`: flags that contradict each other, or leave nothing to do.
 pub(crate) fn refused(what: &str, remedy: &str) -> Result<()> {
     Err(Error::new(Kind::Invalid, what).remedy(remedy))
 }

@@ -27,11 +27,11 @@ use crate::words::fits;
 const STRIDE: u64 = 1 << 14;
 /// Keys drawn and formatted before they are used: few enough to stay in the nearest cache, many enough that
 /// drawing them does not stand between two operations. It is timed, but the processor sees engine calls
-/// one behind the other, as in a program that has its keys.
+/// one after the other, as in a program that has its keys.
 const CHUNK: usize = 512;
 /// Jumps from one position, as in Tkrzw's tool.
 const JUMPS_PER_POSITION: u64 = 100;
-/// Operations that tell the cost of the harness well enough.
+/// Operations that measure the cost of the harness well enough.
 const HARNESS_OPERATIONS: u64 = 1 << 20;
 
 /// Runs the phases of `plan` on `T`; `emit` is shown each result as it is there.
@@ -331,7 +331,7 @@ impl<T: Target> Worker<'_, T> {
         })
     }
 
-    /// Calls `step` with each key; the loop that is measured. What `step` says it hit is tallied afterwards.
+    /// Calls `step` with each key; the loop that is measured. The hits that `step` returns are counted afterwards.
     #[inline]
     fn each<const TIMED: bool>(
         &mut self,

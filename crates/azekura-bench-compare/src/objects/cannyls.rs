@@ -6,9 +6,9 @@
 //! tool does; a get hands over the aligned memory it was read to. All else is default: a hundredth of the
 //! file for the journal, blocks of 512 bytes, `O_DIRECT`. Threads take turns at a lock, as it has none.
 //!
-//! Reads, writes and syncs are counted where it hands them to its file, each as it asks for it.
+//! Reads, writes and syncs are counted where it passes them to its file, each as it requests it.
 //!
-//! Through the device the answer is asked for again and again, without the pauses of 100 us that the
+//! Through the device the answer is polled, without the pauses of 100 us that the
 //! published figures contain: for 100 us, then every 50.
 
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -206,7 +206,7 @@ impl Objects for Cannyls {
 }
 
 struct Queued {
-    /// Behind a lock, since what tells its end is not for many threads.
+    /// In a lock, since its completion is not for many threads.
     device: Mutex<Device>,
     handle: DeviceHandle,
     asked: Arc<Asked>,

@@ -2,7 +2,7 @@
 //!
 //! Such files have 256 MiB instead of 64 MiB; nothing is compressed, neither there nor in the journal, since the
 //! values are random. A change goes to the journal and from there to the system (class `process`); with
-//! `power` each is followed by its `SyncData`. A put does not tell whether it replaced something, nor a removal
+//! `power` each is followed by its `SyncData`. A put does not report whether it replaced something, nor a removal
 //! whether there was anything.
 
 use azekura::error::Result;

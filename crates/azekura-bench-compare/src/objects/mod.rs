@@ -1,7 +1,7 @@
 //! Stores of large values beside each other: the rivals of the object store, each behind a feature.
 //!
 //! Each is called through its own library by the loop of `azekura_bench::object`, with the settings its
-//! authors recommend for values of 100 KiB to 10 MiB that do not compress; what is not default is said in its
+//! authors recommend for values of 100 KiB to 10 MiB that do not compress; what is not default stands in its
 //! file. A class of durability that a rival does not have is refused, and rows of different classes are not
 //! compared. What needs no other library (files, the device itself) is called by the same word as in
 //! `azekura bench object`.
@@ -112,7 +112,7 @@ impl Rival {
 pub(crate) struct ObjectArguments {
     #[command(subcommand)]
     of: Option<ObjectCommand>,
-    /// Whom to measure
+    /// The store to measure
     #[arg(long, value_enum, default_value_t = Rival::Azekura)]
     rival: Rival,
     #[command(flatten)]
@@ -134,7 +134,7 @@ pub(crate) fn run(arguments: &ObjectArguments) -> Result<()> {
     };
     let mut plan = plan.clone();
     if plan.stores.is_empty() {
-        plan.stores = everybody();
+        plan.stores = all_stores();
     }
     if !plan.json {
         let folder = plan.folder.clone().unwrap_or_else(std::env::temp_dir);
@@ -147,7 +147,7 @@ pub(crate) fn run(arguments: &ObjectArguments) -> Result<()> {
 }
 
 /// Every store in every class it has, class by class.
-fn everybody() -> Vec<Candidate> {
+fn all_stores() -> Vec<Candidate> {
     let of = |class: Class| {
         let has = move |rival: &&Rival| rival.row().1.contains(&class);
         let rivals = Rival::value_variants().iter().filter(has);
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn everybody_is_compared_in_every_class_it_has() {
-        let all = everybody();
+        let all = all_stores();
         let classes: usize = Rival::value_variants()
             .iter()
             .map(|rival| rival.row().1.len())

@@ -8,7 +8,7 @@
 //! | `rocksdb-blob` | the same, by levels, with values from 4 KiB in blob files of 256 MiB, whose garbage is collected from an age of a quarter and a half of garbage |
 //!
 //! A value is written twice, to the log and to a table or blob file. Class `power` sets the write option
-//! `sync`. Neither a put nor a removal tells what was there.
+//! `sync`. Neither a put nor a removal reports what was there.
 
 #![expect(unsafe_code, reason = "calls a C library")]
 

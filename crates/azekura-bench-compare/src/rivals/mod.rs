@@ -1,7 +1,7 @@
 //! The stores that can be measured here: the rivals, each behind a feature, and azekura itself.
 //!
 //! Each is called through its own library by the same worker loop. Settings are those its authors
-//! recommend for point lookups of small records; what is not default is said in its file. A rival is
+//! recommend for point lookups of small records; what is not default stands in its file. A rival is
 //! left out of the program when its feature is off.
 
 #[cfg(feature = "fjall")]
@@ -107,7 +107,7 @@ impl Rival {
         (self.row().run)(plan, emit)
     }
 
-    /// What is known of it. The one place that tells rivals apart.
+    /// Its properties. The one place that distinguishes rivals.
     pub(crate) fn row(self) -> Row {
         match self {
             Self::Azekura => Row {
@@ -199,14 +199,14 @@ type Run = fn(&Plan, &mut dyn FnMut(Phase) -> Result<()>) -> Result<()>;
 /// What is known of a rival.
 pub(crate) struct Row {
     run: Run,
-    /// Whom of azekura it is compared with if nothing is said, and by which suite.
+    /// The engine of azekura that it is compared with by default, and by which suite.
     pub(crate) counterpart: (Rival, Suite),
     /// Whether it has batched calls; one without is called record by record.
     pub(crate) batches: bool,
     /// Whether it keeps its records in a file.
     #[cfg_attr(not(test), expect(dead_code, reason = "only tests ask"))]
     has_file: bool,
-    /// Whether a removal says if there was a record. Log-structured trees write a mark and do not look.
+    /// Whether a removal reports if there was a record. Log-structured trees write a mark and do not look.
     pub(crate) counts_removals: bool,
     /// Name and version of the library.
     pub(crate) version: String,

@@ -116,7 +116,7 @@ fn answer(code: c_int, what: &str) -> Result<bool> {
     match code {
         0 => Ok(true),
         1 => Ok(false),
-        _ => Err(failed(what, "tkrzw does not say why")),
+        _ => Err(failed(what, "tkrzw gives no reason")),
     }
 }
 
@@ -158,7 +158,7 @@ impl<const CLASS: u8> Target for Tkrzw<CLASS> {
             // SAFETY: it takes numbers only, and makes an object that nobody else has.
             unsafe { tkrzw_make(c_int::from(CLASS), size) }
         };
-        let dbm = NonNull::new(dbm).ok_or_else(|| failed("open", "tkrzw does not say why"))?;
+        let dbm = NonNull::new(dbm).ok_or_else(|| failed("open", "tkrzw gives no reason"))?;
         Ok(Self {
             dbm,
             power: setup.durability == Durability::Power,

@@ -3,7 +3,7 @@
 //! Lookups lend the value in place, batches use the calls that overlap memory accesses, a jump is a scan from a
 //! bookmark that is broken off at once. Nothing goes through a table of functions but the closures that the contract
 //! itself lends to. What differs from engine to engine is [`Direct`]: the calls that are each engine's own, how it is
-//! opened, and what a file asks for besides. Which engines there are it does not know.
+//! opened, and what a file needs besides. It does not know which engines there are.
 
 use std::ops::ControlFlow;
 

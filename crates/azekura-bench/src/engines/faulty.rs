@@ -1,7 +1,7 @@
 //! Engines with one deliberate bug each, to prove that what verifies them sees it.
 //!
-//! A right engine in memory, whose sets go through the bug; all else is handed on as it is. For tests only, and it
-//! knows nothing of who verifies.
+//! A right engine in memory, whose sets go through the bug; all else is passed on as it is. For tests only. It
+//! does not know how it is verified.
 
 use azekura::engine::Durability;
 use azekura::error::Result;

@@ -1,6 +1,6 @@
 //! The engines of azekura that keep their records in memory.
 //!
-//! They have no file: a store stays open between the phases of a run, and its memory is what a result tells.
+//! They have no file: a store stays open between the phases of a run, and a result shows its memory.
 //!
 //! A new engine is a type and a few lines here, one line in `plan.rs`, and its word there.
 

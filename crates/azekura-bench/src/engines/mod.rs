@@ -1,8 +1,8 @@
 //! The engines this crate measures, as [`Target`](crate::target::Target)s, and the word by which each is chosen.
 //!
-//! A file here says which of an engine's calls stand for the calls of a workload, and nothing else; `direct` says it
-//! of all engines of azekura at once, the others what is left.
-//! Rivals are not here: they carry libraries that nobody else should have to build.
+//! A file here says which of an engine's calls stand for the calls of a workload, and nothing else; `direct` does so
+//! for all engines of azekura at once, the others for the rest.
+//! Rivals are not here: they need libraries that are not built by default.
 
 pub mod direct;
 #[cfg(test)]
@@ -65,7 +65,7 @@ macro_rules! with_target {
 }
 
 impl Engine {
-    /// What is measured if nothing is said.
+    /// The default.
     pub const DEFAULT: Self = Self::Hash;
 
     /// `Invalid` if records are to survive a power cut which the engine keeps in memory.

@@ -1,7 +1,7 @@
 //! One thread's connections: requests go out as they are due, answers are read as they come.
 //!
 //! One wait for all connections, one read and one write per connection that is ready. A request's latency counts from
-//! when it was due: in the closed loop that is when it was made, at a fixed rate it is when the plan says, even if its
+//! when it was due: in the closed loop that is when it was made, at a fixed rate it is by the plan, even if its
 //! connection had no room for it yet. It knows no protocol.
 
 use std::collections::VecDeque;
@@ -29,7 +29,7 @@ const AWAKE: Duration = Duration::from_micros(60);
 /// Bytes read at once.
 const READ_LEN: usize = 1 << 18;
 
-/// A request on its way.
+/// A request in flight.
 struct Asked {
     ask: Ask,
     numbers: Vec<u64>,
@@ -39,12 +39,12 @@ struct Asked {
 struct Connection {
     stream: Stream,
     asked: VecDeque<Asked>,
-    /// Due, and without room on the way.
+    /// Due, but `--depth` requests are in flight.
     waiting: VecDeque<Instant>,
     /// What has arrived of an answer that is not whole.
     input: Vec<u8>,
     output: Vec<u8>,
-    /// Whether the system is asked to tell when there is room to write.
+    /// Whether the wait includes room to write.
     full: bool,
 }
 
@@ -57,9 +57,9 @@ pub(super) struct Client<'p> {
     wire: Wire<'p>,
     picker: Picker,
     choice: Choice,
-    /// Records yet to be asked for.
+    /// Records yet to be requested.
     left: u64,
-    /// Records asked for and not answered.
+    /// Records in requests in flight.
     out: u64,
     /// Lists of numbers to use again.
     spare: Vec<Vec<u64>>,
@@ -285,7 +285,7 @@ impl<'p> Client<'p> {
         let mut at = 0;
         while at < input.len() {
             let Some(asked) = connection.asked.front() else {
-                return Err(Error::new(Kind::Corrupted, "an answer to no request"));
+                return Err(Error::new(Kind::Corrupted, "an answer without a request"));
             };
             let Some(answer) = self.wire.answer(asked.ask, &asked.numbers, &input[at..])? else {
                 break;

@@ -23,7 +23,7 @@ pub enum Protocol {
     Redis,
 }
 
-/// What a request asks.
+/// What a request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ask {
     Set,

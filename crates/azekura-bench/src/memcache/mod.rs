@@ -1,8 +1,8 @@
 //! The load of a memcached server: phases of sets, gets and removals over many connections, by its protocols.
 //!
 //! Without flags it is the published experiment of Flare: keys `test00000000` and on, values of 50 bytes, 40
-//! connections that wait for each answer, all records set in order, then asked for at random. In a closed loop each
-//! connection keeps `depth` requests on the way; with `--rate` requests are due at fixed times, whether the server
+//! connections that wait for each answer, all records set in order, then got at random. In a closed loop each
+//! connection keeps `depth` requests in flight; with `--rate` requests are due at fixed times, whether the server
 //! keeps up or not, and their latency counts from then. Every answer is compared with the one expected.
 //!
 //! ```text
@@ -56,7 +56,7 @@ pub struct MemcachePlan {
         default_value = "127.0.0.1:11211"
     )]
     pub address: Address,
-    /// Who must have signed the certificate of a tls: server, or that certificate, in PEM
+    /// The certificate of a tls: server, or of its signer, in PEM
     #[arg(long, value_name = "FILE")]
     pub authority: Option<PathBuf>,
     /// Connections
@@ -65,22 +65,22 @@ pub struct MemcachePlan {
     /// Threads that share the connections
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub threads: u64,
-    /// Requests on the way on each connection
+    /// Requests in flight on each connection (pipeline depth)
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub depth: usize,
-    /// What is done, phase by phase
+    /// The phases
     #[arg(long, value_enum, value_delimiter = ',', default_values = ["set", "get"])]
     pub ops: Vec<Operation>,
     /// Distinct keys
     #[arg(long, value_name = "N", default_value_t = 4_000_000)]
     pub records: u64,
-    /// Records each phase sets or asks for; as many as there are keys, if not said
+    /// Records that each phase sets or gets [default: --records]
     #[arg(long, value_name = "N")]
     pub count: Option<u64>,
-    /// In which order keys come: sequential for a phase `set` and random for others, if not said
+    /// Order of the keys [default: sequential for a phase `set`, random for others]
     #[arg(long, value_enum)]
     pub order: Option<Order>,
-    /// Begins each key
+    /// Prefix of each key
     #[arg(long, value_name = "TEXT", default_value = "test")]
     pub key_prefix: String,
     /// Bytes of a key, with its prefix
@@ -89,13 +89,13 @@ pub struct MemcachePlan {
     /// Bytes of a value
     #[arg(long, value_name = "BYTES", default_value_t = 50)]
     pub value_size: usize,
-    /// Keys that one get asks for
+    /// Keys per get
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub batch: usize,
     /// Percent of a phase `mix` that are sets
     #[arg(long, value_name = "PERCENT", default_value_t = 10)]
     pub sets: u64,
-    /// Which of the protocols is spoken
+    /// The protocol
     #[arg(long, value_enum, default_value_t = Protocol::Text)]
     pub protocol: Protocol,
     /// Requests due each second, sent whether or not the server keeps up
@@ -104,10 +104,10 @@ pub struct MemcachePlan {
     /// The server's process, to measure its processor time too
     #[arg(long, value_name = "PID")]
     pub server: Option<u32>,
-    /// Look at the length of a value only, not at its bytes
+    /// Verify the length of a value only, not its bytes
     #[arg(long)]
     pub no_verify: bool,
-    /// Decides every choice
+    /// Seed of every random choice
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// JSON objects instead of a table
@@ -121,9 +121,9 @@ pub struct MemcachePlan {
 pub enum Operation {
     /// Store records
     Set,
-    /// Ask for records
+    /// Get records
     Get,
-    /// Either, as `--sets` says
+    /// Either, by `--sets`
     Mix,
     /// Remove records
     Remove,
@@ -134,8 +134,8 @@ impl MemcachePlan {
     fn check(&self) -> Result<()> {
         if self.connections == 0 || self.depth == 0 || self.batch == 0 || self.records == 0 {
             return refused(
-                "a load of nothing",
-                "--connections, --depth, --batch and --records are at least 1",
+                "nothing to do",
+                "--connections, --depth, --batch and --records must be at least 1",
             );
         }
         if self.threads == 0 || self.threads > self.connections {
@@ -147,8 +147,8 @@ impl MemcachePlan {
         between("--sets", self.sets, 0, 100)?;
         if self.rate == Some(0) {
             return refused(
-                "a rate of nothing",
-                "--rate is at least 1; without it each connection waits",
+                "nothing to do at a rate of 0",
+                "--rate must be at least 1; without it each connection waits for its answers",
             );
         }
         if matches!(self.address, Address::Udp(_)) {
@@ -165,24 +165,28 @@ impl MemcachePlan {
         }
         if self.order == Some(Order::Shuffled) {
             return refused(
-                "no order of this load",
+                "this load has no such order",
                 "--order is sequential, random or zipfian",
             );
         }
         let digits = (self.records - 1).checked_ilog10().unwrap_or(0) as usize + 1;
         if self.key_size > KEY_LEN_MAX || self.key_size < self.key_prefix.len() + digits {
-            return Err(Error::new(Kind::Invalid, "no such key")
-                .found(
-                    format!("{} bytes", self.key_size),
-                    format!("the prefix and {digits} digits, at most {KEY_LEN_MAX} bytes in all"),
-                )
-                .remedy("choose another --key-size, --key-prefix or number of --records"));
+            return Err(
+                Error::new(Kind::Invalid, "the size of a key is out of range")
+                    .found(
+                        format!("{} bytes", self.key_size),
+                        format!(
+                            "the prefix and {digits} digits, at most {KEY_LEN_MAX} bytes in all"
+                        ),
+                    )
+                    .remedy("choose another --key-size, --key-prefix or number of --records"),
+            );
         }
         let plain = |byte: u8| byte.is_ascii_graphic();
         if !self.key_prefix.bytes().all(plain) {
             return refused(
-                "no prefix of a key",
-                "--key-prefix is of printable characters, without spaces",
+                "invalid prefix of a key",
+                "--key-prefix must be printable characters without spaces",
             );
         }
         Ok(())
@@ -193,7 +197,7 @@ impl MemcachePlan {
     }
 }
 
-/// The stream of numbers of keys that one thread asks for.
+/// The stream of key numbers of one thread.
 enum Picker {
     Sequential { next: u64, step: u64, records: u64 },
     Random { choice: Choice, records: u64 },
@@ -245,7 +249,7 @@ struct Load<'p> {
     plan: &'p MemcachePlan,
     values: Values,
     zipf: Option<Arc<Zipf>>,
-    /// Whom to believe, if it is encrypted.
+    /// What authenticates the server, if it is encrypted.
     trust: Option<Trust>,
 }
 
@@ -273,7 +277,7 @@ impl<'p> Load<'p> {
         self.plan.order.unwrap_or(usual)
     }
 
-    /// The numbers of keys that a thread asks for.
+    /// The key numbers of a thread.
     fn picker(&self, operation: Operation, thread: u64) -> Picker {
         let plan = self.plan;
         let seed = plan.seed.wrapping_mul(1 << 20).wrapping_add(thread);

@@ -1,6 +1,6 @@
 //! Requests and answers of Redis, for a load of the same records beside it: `SET`, `GET`, `MGET` and `DEL`.
 //!
-//! A request is a list of texts, each behind its length. It knows as much of the protocol as the four answers need, and no
+//! A request is a list of texts, each after its length. It knows as much of the protocol as the four answers need, and no
 //! sockets.
 
 use std::io::Write as _;

@@ -39,7 +39,7 @@ impl Program {
     /// memcached, with room for all that a suite stores.
     pub(super) fn memcached(program: String) -> Self {
         let mut flags = "-l 127.0.0.1 -p {port} -U 0 -m 8192 -c 4096 -t {threads}".to_owned();
-        // It refuses to run as the superuser unless told so.
+        // It refuses to run as the superuser without this flag.
         if rustix::process::geteuid().is_root() {
             flags.push_str(" -u root");
         }

@@ -45,7 +45,7 @@ pub struct SuitePlan {
     /// Distinct keys
     #[arg(long, value_name = "N", default_value_t = 4_000_000)]
     pub records: u64,
-    /// Records each measured phase sets or asks for; as many as there are keys, if not said
+    /// Records that each measured phase sets or gets [default: --records]
     #[arg(long, value_name = "N")]
     pub count: Option<u64>,
     /// Only workloads whose name contains this text
@@ -80,7 +80,7 @@ pub struct SuitePlan {
 pub fn suite(plan: &SuitePlan) -> Result<()> {
     if plan.pairs == 0 || plan.threads == 0 {
         return Err(
-            Error::new(Kind::Invalid, "no pairs, no ratio").remedy("--pairs and --threads from 1")
+            Error::new(Kind::Invalid, "nothing to compare").remedy("--pairs and --threads from 1")
         );
     }
     // Ours is last: a round begins with the rivals.

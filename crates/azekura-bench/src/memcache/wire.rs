@@ -1,7 +1,7 @@
 //! Requests and answers of memcached's three protocols, as bytes; those of Redis are in `redis`.
 //!
 //! A request is written at the end of a buffer; an answer is compared, from the front of what has arrived, with the one
-//! that the key's number lets expect. An answer that has not wholly arrived is told from a wrong one. It knows no
+//! that the key's number lets expect. An answer that has not wholly arrived is distinguished from a wrong one. It knows no
 //! sockets.
 
 #![expect(

@@ -11,7 +11,7 @@
 //!
 //! `azekura-values-1`: a value is made of its key, a generation and its length. Word `w` of it is the
 //! finalizer of `v + w * 0x9e3779b97f4a7c15`, where `v` mixes the three; the first word is the
-//! generation, xored with one of the key, so that whoever reads a value can tell what it has to be. Of
+//! generation, xored with one of the key, so that a reader of a value knows what it must be. Of
 //! less than eight bytes it is the beginning of that word for generation 0. No part of it compresses.
 
 use azekura::error::{Error, Kind, Result};
@@ -43,16 +43,16 @@ fn fold(text: &str) -> Result<u64> {
         .fold(1, |state, word| mix(state ^ u64::from_le_bytes(*word))))
 }
 
-/// A population whose chance of two equal keys is below this has none, as far as anybody will see.
+/// A population whose chance of two equal keys is below this has none in practice.
 const CHANCE_MIN: f64 = 1e-9;
-/// With so many expected, nobody need count: 1 population in 8 million would have none.
+/// With so many expected, counting is not needed: 1 population in 8 million would have none.
 const EXPECTED_MAX: f64 = 16.0;
 
 /// Which keys, in which order: a stream of them, each as text.
 pub struct Keys {
     state: u64,
     key_size: usize,
-    /// Places of the population in the order asked for; `None` for 0, 1, 2, ...
+    /// Places of the population in the requested order; `None` for 0, 1, 2, ...
     order: Option<Vec<u32>>,
     next: u64,
     count: u64,
@@ -74,7 +74,7 @@ impl Keys {
             return wrong("a key has 1 to 16 characters");
         }
         if count > population || population > POPULATION_MAX {
-            return wrong("a population has at most 2^32-1 keys, and no fewer than are asked for");
+            return wrong("a population has at most 2^32-1 keys, and no fewer than requested");
         }
         let order = match shuffle {
             None => None,
@@ -205,7 +205,7 @@ impl Making {
     pub fn new(id: u128, generation: u64, len: u64) -> Self {
         let first = first_word(id);
         Self {
-            // A value without a whole word tells no generation.
+            // A value without a whole word has no generation.
             first: Some(if len < 8 { first } else { first ^ generation }),
             state: mix(first ^ mix(mix(generation ^ GOLDEN) ^ len)),
             left: len,

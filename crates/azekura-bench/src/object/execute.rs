@@ -1,4 +1,4 @@
-//! Runs a workload against a store and tells what came of each operation.
+//! Runs a workload against a store and reports the outcome of each operation.
 //!
 //! As many threads as operations are to be outstanding take the next one each. A value is made before the
 //! clock is read, and compared after it, so neither is measured. In the closed loop an operation begins when
@@ -55,7 +55,7 @@ struct Worker {
     scratch: Vec<u8>,
 }
 
-/// Runs `operations`; `keep` is told each result as it is there, by one thread at a time.
+/// Runs `operations`; `keep` gets each result when it is there, from one thread at a time.
 ///
 /// Errors: `Corrupted` (a value that is not what was put), and whatever `operations` and `keep` return. An
 /// operation that the store refuses is no error here.

@@ -87,7 +87,7 @@ pub(super) fn summary_lines(summary: &Summary, sync: Option<f64>) -> String {
     format!(
         "  rate        {:.1} op/s and {} MiB/s of the sum of latencies, {:.1} op/s and {} MiB/s of {} \
          that passed{}\n  latency     min {}  median {}  p95 {}  p99 {}  p99.9 {}  p99.99 {}  max {}\n  \
-         answers     {} done, {} failed, {} missing; {} existed, {} did not, {} not told\n",
+         answers     {} done, {} failed, {} missing; {} existed, {} did not, {} unknown\n",
         summary.ops,
         mib(summary.mib_per_second),
         summary.done() as f64 / summary.wall.max(1e-9),

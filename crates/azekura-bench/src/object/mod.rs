@@ -93,7 +93,7 @@ pub struct KeysPlan {
     /// Operations
     #[arg(long, value_name = "N", default_value_t = 1000)]
     count: u64,
-    /// Keys that are drawn before they are shuffled and cut to the count; the count, if not said
+    /// Keys that are drawn before they are shuffled and cut to the count [default: the count]
     #[arg(long, value_name = "N")]
     population_size: Option<u64>,
     /// Characters of a key, at most 16
@@ -102,7 +102,7 @@ pub struct KeysPlan {
     /// Other keys for another text, of at most 32 bytes
     #[arg(long, value_name = "TEXT", default_value = "")]
     seed: String,
-    /// Another order for another text, of at most 32 bytes; in the order they are drawn, if not said
+    /// Another order for another text, of at most 32 bytes; without it, the order in which they are drawn
     #[arg(long, value_name = "TEXT")]
     shuffle: Option<String>,
 }
@@ -160,7 +160,7 @@ fn measure(engine: Engine, plan: &ObjectPlan) -> Result<()> {
     )
 }
 
-/// Prints a phase as the plan asks for.
+/// Prints a phase in the form of the plan.
 pub fn show(plan: &ObjectPlan, phase: &Phase) -> Result<()> {
     if plan::is_stream(plan.results.as_ref()) {
         Ok(())

@@ -8,7 +8,7 @@
 //! The shapes are those of `ekvsb`, the tool of the published benchmark, so that either program reads
 //! what the other wrote. Both are read and written one element at a time: ten million of them take no
 //! memory. `start_time` is in seconds since the run began, `elapsed` in seconds; `exists` is null where
-//! the store does not tell. Fields that are not known are skipped. What is no such array is an error that names the file, the
+//! the store does not report it. Unknown fields are skipped. What is no such array is an error that names the file, the
 //! line and the column.
 //!
 //! It does not know where keys come from.
@@ -56,7 +56,7 @@ pub struct ValueOf {
 /// What an operation does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
-#[expect(missing_docs, reason = "the names say it")]
+#[expect(missing_docs, reason = "the names are the methods")]
 pub enum Method {
     Put,
     Get,
@@ -101,7 +101,7 @@ pub struct Outcome {
     pub start_time: f64,
     /// Seconds it took.
     pub elapsed: f64,
-    /// Whether there was an object; `None` if the store does not tell.
+    /// Whether there was an object; `None` if the store does not report it.
     pub exists: Option<bool>,
     /// Why it failed: null, or whatever the tool that ran it wrote.
     pub error: Option<serde_json::Value>,

@@ -64,7 +64,7 @@ pub fn run(
     };
     let ran = runner.all(emit);
     let opened = runner.opened;
-    // What was done is told whole, however it ended.
+    // The results are complete, even after an error.
     let ran = ran.and(results.map_or(Ok(()), ArrayWriter::finish));
     let Some(made) = made else { return ran };
     match ran {
@@ -76,7 +76,7 @@ pub fn run(
     }
 }
 
-/// Removes the store that a run made before it failed, unless it shows what is wrong, or somebody else was there
+/// Removes the store that a run made before it failed, unless it shows what is wrong, or another process made it
 /// first.
 fn given_up(made: Unfinished, opened: bool, error: Error) -> Error {
     let exists = |system: &std::io::Error| system.kind() == ErrorKind::AlreadyExists;
@@ -247,7 +247,7 @@ impl Runner<'_> {
         Ok(removed)
     }
 
-    /// Makes the system forget the store, if that is asked for, and begins a result.
+    /// Drops the store from the system's caches with `--cold`, and begins a result.
     fn begin(&self, op: &str, create: bool) -> Result<(Phase, Object)> {
         let start = Instant::now();
         let cold = match &self.plan.path {
@@ -328,7 +328,7 @@ impl Runner<'_> {
         Ok((phase, faults))
     }
 
-    /// The first object of the sample that is still there, as far as the phases before `index` tell.
+    /// The first object of the sample that is still there, as far as the phases before `index` show.
     fn to_load(&self, index: usize) -> Result<String> {
         const LOOKED_AT: usize = 1000;
         let keys = self.plan.operations(Op::Load)?.take(LOOKED_AT);
@@ -419,7 +419,7 @@ impl Faults {
     }
 }
 
-/// The kind of an error that results tell by its word.
+/// The kind of an error by its word in results.
 fn kind_of(word: &str) -> Kind {
     let found = Kind::ALL.into_iter().find(|kind| kind.word() == word);
     found.unwrap_or(Kind::Io)

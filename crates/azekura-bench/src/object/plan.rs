@@ -1,4 +1,4 @@
-//! The flags of `object`: what is measured, as the user said it. Rivals take the same.
+//! The flags of `object`. Rivals have the same.
 //!
 //! A plan is checked before anything is opened, so that a contradiction is an error and not a strange
 //! figure. It does not know how a phase is run.
@@ -65,7 +65,7 @@ fn parse_rate(text: &str) -> std::result::Result<f64, String> {
     if rate.is_finite() && rate > 0.0 {
         Ok(rate)
     } else {
-        Err("a rate is more than nothing".into())
+        Err("a rate is more than 0".into())
     }
 }
 
@@ -82,7 +82,7 @@ pub struct ObjectPlan {
     /// Objects of the population: `put` stores all of them
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub count: u64,
-    /// Objects that `update`, `get` and `delete` visit; a hundredth of all, but at least one, if not said
+    /// Objects that `update`, `get` and `delete` visit; [default: a hundredth of all, at least one]
     #[arg(long, value_name = "N")]
     pub sample: Option<u64>,
     /// The phases; the store is closed and opened again between them
@@ -111,7 +111,7 @@ pub struct ObjectPlan {
     /// What an acknowledged change survives
     #[arg(long, value_enum, default_value_t = Class::Process)]
     pub durability: Class,
-    /// Bytes the store is made for; twice what the values need, if not said
+    /// Bytes the store is made for; [default: twice what the values need]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub capacity: Option<u64>,
     /// Write all of the store's file when it is made, where the store can
@@ -123,7 +123,7 @@ pub struct ObjectPlan {
     /// Make each value in memory of the store, where it has a call for that, so that it is put without a copy
     #[arg(long)]
     pub drafts: bool,
-    /// Before each phase, make the system forget what it keeps of the store (as root: of all files)
+    /// Before each phase, drop the store from the system's caches (as root: all files)
     #[arg(long)]
     pub cold: bool,
     /// Run the operations of a file of JSON, or of standard input (-), instead of phases
@@ -180,7 +180,7 @@ impl ObjectPlan {
         between("--depth", self.depth as u64, 1, 4096)?;
         between("--generation", self.generation, 0, u32::MAX.into())?;
         if self.count == 0 {
-            return refused("a population of nothing", "--count 1 or more");
+            return refused("an empty population", "--count 1 or more");
         }
         if self.json && is_stream(self.results.as_ref()) {
             return refused(
@@ -222,17 +222,17 @@ impl ObjectPlan {
         fits(path, "put", creates)
     }
 
-    /// The flags that say this plan, for another process.
+    /// The flags of this plan, for another process.
     pub fn flags(&self) -> Vec<OsString> {
         let mut flags: Vec<OsString> = Vec::new();
-        let mut say = |flag: &str, value: Option<&dyn AsRef<OsStr>>| {
+        let mut add = |flag: &str, value: Option<&dyn AsRef<OsStr>>| {
             flags.push(flag.into());
             flags.extend(value.map(|value| value.as_ref().to_owned()));
         };
         let ops: Vec<&str> = self.ops.iter().map(|op| op.word()).collect();
         if self.workload.is_none() {
-            say("--ops", Some(&ops.join(",")));
-            say("--sample", Some(&self.sample().to_string()));
+            add("--ops", Some(&ops.join(",")));
+            add("--sample", Some(&self.sample().to_string()));
         }
         for (flag, path) in [
             ("--path", &self.path),
@@ -240,21 +240,21 @@ impl ObjectPlan {
             ("--results", &self.results),
         ] {
             if let Some(path) = path {
-                say(flag, Some(path));
+                add(flag, Some(path));
             }
         }
         if self.workload.is_some() {
-            say("--generation", Some(&self.generation.to_string()));
+            add("--generation", Some(&self.generation.to_string()));
         }
-        say("--count", Some(&self.count.to_string()));
-        say("--key-size", Some(&self.key_size.to_string()));
-        say("--value-size", Some(&self.value_size.to_string()));
-        say("--seed", Some(&self.seed));
-        say("--depth", Some(&self.depth.to_string()));
-        say("--durability", Some(&self.durability.word()));
-        say("--capacity", Some(&self.capacity().to_string()));
+        add("--count", Some(&self.count.to_string()));
+        add("--key-size", Some(&self.key_size.to_string()));
+        add("--value-size", Some(&self.value_size.to_string()));
+        add("--seed", Some(&self.seed));
+        add("--depth", Some(&self.depth.to_string()));
+        add("--durability", Some(&self.durability.word()));
+        add("--capacity", Some(&self.capacity().to_string()));
         if let Some(rate) = self.rate {
-            say("--rate", Some(&rate.to_string()));
+            add("--rate", Some(&rate.to_string()));
         }
         for (flag, on) in [
             ("--fill", self.fill),
@@ -264,7 +264,7 @@ impl ObjectPlan {
             ("--json", self.json),
         ] {
             if on {
-                say(flag, None);
+                add(flag, None);
             }
         }
         flags

@@ -45,10 +45,10 @@ pub struct SuitePlan {
     /// Which part of the published 1 TB each store holds, for each size
     #[arg(long, value_name = "PART", default_value_t = 0.002)]
     pub scale: f64,
-    /// Which stores, as NAME:DURABILITY; all there are, if not said
+    /// The stores, as NAME:DURABILITY [default: all]
     #[arg(long, value_name = "STORES", value_delimiter = ',', value_parser = Candidate::parse)]
     pub stores: Vec<Candidate>,
-    /// Whose rate is divided by the others'; the first store, if not said
+    /// The store whose rate is divided by the others' [default: the first]
     #[arg(long, value_name = "NAME")]
     pub against: Option<String>,
     /// Which tables
@@ -75,7 +75,7 @@ pub struct SuitePlan {
     /// Write all of a store's file when it is made, where the store can
     #[arg(long)]
     pub fill: bool,
-    /// Leave in memory what the system keeps of a store, before each step
+    /// Keep the system's caches before each step
     #[arg(long)]
     pub warm: bool,
     /// Do not compare the values that are read with those that were put
@@ -84,13 +84,13 @@ pub struct SuitePlan {
     /// Make each value in memory of the store, where it has a call for that, so that it is put without a copy
     #[arg(long)]
     pub drafts: bool,
-    /// Where stores are made and removed; the system's folder for temporary files, if not said
+    /// The folder where stores are made and removed [default: the system's folder for temporary files]
     #[arg(long, value_name = "FOLDER")]
     pub folder: Option<PathBuf>,
     /// JSON objects of the steps instead of tables
     #[arg(long)]
     pub json: bool,
-    /// Do not tell which step runs
+    /// Do not show progress
     #[arg(long)]
     pub quiet: bool,
 }

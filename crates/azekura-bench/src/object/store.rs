@@ -1,4 +1,4 @@
-//! What is measured: the few calls on a store of large values, and what an acknowledged change survives.
+//! The calls on a store of large values that are measured.
 //!
 //! A store is called through `dyn Objects`, since a call takes a microsecond at least and most take a
 //! device's time. A figure is worth nothing without the [`Class`] it was reached in: classes are printed
@@ -37,7 +37,7 @@ impl Setup {
     pub fn require_path(&self) -> Result<&PathBuf> {
         self.path.as_ref().ok_or_else(|| {
             Error::new(Kind::Invalid, "this store keeps its objects in files")
-                .remedy("say where, with --path")
+                .remedy("give its place by --path")
         })
     }
 
@@ -67,7 +67,7 @@ pub trait Draft {
 /// One open store of large values. Methods are called by many threads at once.
 pub trait Objects: Send + Sync {
     /// Stores `value` under `id`, replacing what is there: whether something was; `None` if the store does
-    /// not tell.
+    /// not report it.
     fn put(&self, id: u128, value: &[u8]) -> Result<Option<bool>>;
 
     /// Memory for a value of `len` bytes, if the store has a call for it.
@@ -78,7 +78,7 @@ pub trait Objects: Send + Sync {
     /// Reads the value of `id`, if it is there, and hands it over in whatever memory the store has it in.
     fn get(&self, id: u128) -> Result<Option<Found<'_>>>;
 
-    /// Removes `id`: whether it was there; `None` if the store does not tell.
+    /// Removes `id`: whether it was there; `None` if the store does not report it.
     fn remove(&self, id: u128) -> Result<Option<bool>>;
 
     /// Brings everything acknowledged to the device.
@@ -92,7 +92,7 @@ pub trait Objects: Send + Sync {
         true
     }
 
-    /// Closes it. Dropping it does the same, and tells no error.
+    /// Closes it. Dropping it does the same, but reports no error.
     fn close(self: Box<Self>) -> Result<()> {
         Ok(())
     }

@@ -6,11 +6,11 @@
 //! figure is the median of the rounds'. A ratio is the rate of one store over another's in the same round,
 //! and only of the same class of durability: others are refused.
 //!
-//! Each step is told on standard error when it begins: by a bar if that is a terminal, otherwise by a line. The folder of
-//! a store goes with its last step, and when the suite fails or is interrupted. After a step that failed the tables tell
-//! what there is, and the suite ends with that step's exit code.
+//! Standard error shows each step when it begins: a bar if that is a terminal, otherwise a line. The folder of a store is
+//! removed after its last step, and when the suite fails or is interrupted. After a step that failed the tables show the
+//! results so far, and the suite ends with that step's exit code.
 //!
-//! It does not know which stores there are: whoever runs it says how a process is started.
+//! It does not know which stores there are: the caller passes a function that starts a process.
 
 use std::cell::Cell;
 use std::io::{IsTerminal, Write};
@@ -29,7 +29,7 @@ use crate::phase::{Details, Phase};
 use crate::report::{line, progress};
 use crate::unfinished::Unfinished;
 
-/// Starts a process that runs the phases of a plan on the store of that name, and tells what it printed.
+/// Starts a process that runs the phases of a plan on the store of that name, and returns what it printed.
 pub type Start<'s> = &'s dyn Fn(&str, &ObjectPlan) -> Result<Vec<Phase>>;
 
 /// A process of this program: `words` are its command, before the store's name.
@@ -44,7 +44,7 @@ pub fn process(words: &[&str], store: &str, plan: &ObjectPlan) -> Result<Vec<Pha
     child::phases(&[words, &[store]].concat(), plan.flags(), &what)
 }
 
-/// A folder that goes away with its content.
+/// A folder that is removed with its content.
 fn place(folder: &Path) -> Result<Unfinished> {
     let path = folder.join(format!("azekura-objects-{}", std::process::id()));
     let failed = |error| Error::io("cannot make a folder for the stores", error).at(&path);
@@ -52,7 +52,7 @@ fn place(folder: &Path) -> Result<Unfinished> {
     Unfinished::at(&path)
 }
 
-/// Tells which step runs.
+/// Shows which step runs.
 struct Steps {
     bar: ProgressBar,
     /// A line for each, where there is no terminal.
@@ -81,7 +81,7 @@ impl Steps {
         self.bar.set_message(what.clone());
         self.bar.tick();
         if self.lines {
-            // Whoever closed standard error does not want to know.
+            // A closed standard error is no error of the suite.
             let mut out = std::io::stderr().lock();
             let _ = writeln!(out, "step {} of {}: {what}", begun + 1, self.all);
         }
@@ -109,18 +109,18 @@ pub fn run(plan: &SuitePlan, start: Start<'_>) -> Result<()> {
 /// Adds to `runs` what was done, to the end or to the first error.
 fn rounds(plan: &SuitePlan, start: Start<'_>, runs: &mut Vec<Run>) -> Result<()> {
     let folder = plan.folder.clone().unwrap_or_else(std::env::temp_dir);
-    let told = Steps::of(plan);
+    let shown = Steps::of(plan);
     for round in 0..plan.rounds {
         for &value_size in &plan.sizes {
             in_turn(round, plan.stores.len(), |side| {
                 let candidate = &plan.stores[side];
                 let place = place(&folder)?;
                 let path = place.path().join("store");
-                let begin = |op| told.begin(candidate, value_size, op);
+                let begin = |op| shown.begin(candidate, value_size, op);
                 let phases = steps(plan, start, &begin, &path, candidate, value_size)?;
                 if plan.json {
                     let print = || phases.iter().try_for_each(|phase| line(&phase.to_json()));
-                    told.bar.suspend(print)?;
+                    shown.bar.suspend(print)?;
                 }
                 runs.push(Run {
                     value_size,
@@ -131,7 +131,7 @@ fn rounds(plan: &SuitePlan, start: Start<'_>, runs: &mut Vec<Run>) -> Result<()>
             })?;
         }
     }
-    told.bar.finish_and_clear();
+    shown.bar.finish_and_clear();
     Ok(())
 }
 
@@ -306,7 +306,7 @@ mod tests {
         let mut runs = Vec::new();
         let error = rounds(&suite, &failing, &mut runs).unwrap_err();
         assert_eq!(error.kind(), Kind::Full);
-        // What was done before is there to be told.
+        // The results before it are kept.
         assert_eq!((runs.len(), runs[0].phases.len()), (1, 5));
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }

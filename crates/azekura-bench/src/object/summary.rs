@@ -8,7 +8,7 @@
 //!
 //! A result that failed, and a get or a removal of what was not there (`missing`), is counted and is no part of
 //! latencies and rates: it did not do what the others are timed for. There the published tool, which takes all results,
-//! would tell other figures.
+//! has other figures.
 //!
 //! A result leaves 8 bytes here, its latency in nanoseconds: 80 MB for ten million. It measures nothing.
 
@@ -27,14 +27,14 @@ pub struct Tally {
     span: Option<(f64, f64)>,
 }
 
-/// What the store said about there being an object.
+/// Whether there was an object, as the store reports it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Existence {
     /// There was one.
     pub exists: u64,
     /// There was none.
     pub absents: u64,
-    /// The store did not tell, or failed.
+    /// The store does not report it, or failed.
     pub unknowns: u64,
 }
 

@@ -125,7 +125,7 @@ impl<'r> Rounds<'r> {
     }
 }
 
-/// The columns of all tables that tell who it is.
+/// The columns that identify a row, of all tables.
 const WHO: &str = "| size | store | durability |";
 /// What stands at the right of every table of a phase.
 const LAST: &str = "ours by it | published |";

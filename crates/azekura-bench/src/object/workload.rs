@@ -4,7 +4,7 @@
 //! file without a name in the system's folder for temporary ones, since it is read twice. While it runs it takes no memory.
 //! It does not know stores.
 //!
-//! Afterwards it can tell which object ought to have been there: one that a put of the same workload had stored, and
+//! Afterwards it knows which object must have been there: one that a put of the same workload had stored, and
 //! no removal before the place where it was looked for. That holds where operations follow one another; with several
 //! outstanding at once one may overtake another.
 
@@ -97,7 +97,7 @@ impl Workload {
         }
         let what = "the workload begins with no put, and there is no store yet";
         let error = Error::new(Kind::Invalid, what).at(store);
-        Err(error.remedy("put objects first, as `azekura bench object workload put` tells"))
+        Err(error.remedy("put objects first, as `azekura bench object workload put` prints them"))
     }
 
     /// Operations.
@@ -171,7 +171,7 @@ mod tests {
         let put = "{\"PUT\":{\"key\":\"a\",\"value\":{\"size\":1}}}";
         let found = workload(&format!("[{put},{put}]")).unwrap();
         assert_eq!(found.count(), 2);
-        // As often as asked for.
+        // More than once.
         for _ in 0..2 {
             assert_eq!(found.operations().unwrap().count(), 2);
         }

@@ -89,27 +89,27 @@ fn spawn(order: &Order) -> Result<(Child, Listed)> {
     unfinished::spawn(&mut command)
 }
 
-/// What a child said, or how it ended if it said nothing.
+/// What a child printed, or how it ended if it printed nothing.
 fn ended(order: &Order, status: ExitStatus) -> Error {
-    let said = std::fs::read_to_string(order.folder.join("child.txt")).unwrap_or_default();
-    let said = said.trim().trim_start_matches("azekura: ");
+    let printed = std::fs::read_to_string(order.folder.join("child.txt")).unwrap_or_default();
+    let printed = printed.trim().trim_start_matches("azekura: ");
     let what = match order.phase {
         Phase::Work => "the process at work",
         Phase::Verify => "the process that opens and verifies",
     };
     match status.code() {
         // A flag does not fit what was drawn.
-        Some(3) => return Error::new(Kind::Invalid, said.trim_start_matches("invalid: ")),
+        Some(3) => return Error::new(Kind::Invalid, printed.trim_start_matches("invalid: ")),
         // The device is full, not the store.
-        Some(5) => return Error::new(Kind::Full, said.trim_start_matches("full: ")),
+        Some(5) => return Error::new(Kind::Full, printed.trim_start_matches("full: ")),
         _ => {}
     }
-    let said = if said.is_empty() {
+    let printed = if printed.is_empty() {
         status.to_string()
     } else {
-        said.to_owned()
+        printed.to_owned()
     };
-    Error::new(Kind::Corrupted, format!("{what} found a violation")).detail(said)
+    Error::new(Kind::Corrupted, format!("{what} found a violation")).detail(printed)
 }
 
 fn hangs(order: &Order) -> Error {

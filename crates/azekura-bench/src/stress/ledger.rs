@@ -36,7 +36,7 @@ pub(super) const FIGURES_EACH: u64 = 16;
 const CELLS: u64 = FIGURES + THREADS_MAX * FIGURES_EACH;
 const CELL: u64 = 8;
 
-/// How many keys there are, and who changes them.
+/// How many keys there are, and which thread changes them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Population {
     /// Keys that one thread changes: thread `key % threads`.

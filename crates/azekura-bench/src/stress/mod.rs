@@ -400,7 +400,7 @@ impl Plan {
                 opening: &opening,
                 folder,
             };
-            // A kill may have left changes that were not acknowledged: who goes on must know what became of them.
+            // A kill may have left changes that were not acknowledged: the next round must know their outcome.
             site.verify()?;
             life.map_or(Ok(()), |life| site.work(work_seed, life))
         };

@@ -1,4 +1,4 @@
-//! What a store and a round are made of: drawn from the seed, unless flags say otherwise.
+//! What a store and a round are made of: drawn from the seed, unless flags fix it.
 //!
 //! A *shape* holds for the life of a store: population, value lengths, and what is fixed when a store is created. An
 //! *opening* holds for one opening. Every option that changes what an engine does is drawn; `reads_doubtful` is not, since it
@@ -227,7 +227,7 @@ impl Shape {
         let journal_size = fixed
             .journal_size
             .or(journal_size.map(|size: u64| size.max(needed)))
-            // One that does not fit in a capacity that was asked for is left to the store.
+            // One that does not fit in a requested capacity is left to the store.
             .filter(|size| fixed.capacity.is_none_or(|capacity| 4 * size <= capacity));
         let journal_part = if of_objects {
             4 * journal_size.unwrap_or(0)

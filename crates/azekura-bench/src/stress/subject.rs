@@ -144,7 +144,9 @@ fn number_of(key: &[u8]) -> Result<u64> {
     let digits = key.get(..8).and_then(|key| std::str::from_utf8(key).ok());
     let number = digits.and_then(|digits| digits.parse().ok());
     let number = number.filter(|number| key_of(*number) == key);
-    number.ok_or_else(|| Error::new(Kind::Corrupted, "a key was found that nobody stored").key(key))
+    number.ok_or_else(|| {
+        Error::new(Kind::Corrupted, "a key was found that was never stored").key(key)
+    })
 }
 
 /// Shows every record of `reader`.
@@ -343,13 +345,13 @@ impl Stressed for HashDb {
 }
 
 /// `Corrupted` if there is damage.
-pub(super) fn sound(whose: &str, damage: &[String]) -> Result<()> {
+pub(super) fn sound(of: &str, damage: &[String]) -> Result<()> {
     let Some(first) = damage.first() else {
         return Ok(());
     };
     let more = damage.len() - 1;
     Err(
-        Error::new(Kind::Corrupted, format!("check finds damage in {whose}"))
+        Error::new(Kind::Corrupted, format!("check finds damage in {of}"))
             .detail(format!("{first}; and {more} more")),
     )
 }

@@ -22,7 +22,7 @@ enum Lie {
     Stale,
     /// A batch stores its first half.
     HalfBatch,
-    /// A put says `Full` and happens all the same.
+    /// A put returns `Full` and happens all the same.
     FullButDone,
     /// A removal is refused as `Full`.
     FullRemoval,

@@ -126,7 +126,7 @@ impl<S: Subject> Site<'_, S> {
         let mut show = |key: u64, value: &[u8]| -> Result<()> {
             let Some(seen) = seen.get_mut(key as usize) else {
                 return Err(wrong(
-                    "a key was found that nobody stored",
+                    "a key was found that was never stored",
                     key,
                     "it",
                     "none",

@@ -59,7 +59,7 @@ pub struct PlotPlan {
     /// Which part of the results is drawn, by chance
     #[arg(long, value_name = "PART", default_value_t = 1.0)]
     sampling_rate: f64,
-    /// The latency at the upper end, in seconds; the longest one, if not said
+    /// The latency at the upper end, in seconds; [default: the longest]
     #[arg(long, value_name = "SECONDS")]
     y_max: Option<f64>,
     /// Equal distances are equal ratios

@@ -80,7 +80,7 @@ impl Files {
             .join(format!("{h1:02x}/{h2:02x}/{h3:02x}/{id:032x}"))
     }
 
-    /// Makes the folder of a file and those above it, durably if that is asked for.
+    /// Makes the folder of a file and those above it, durably on request.
     fn make_folder(&self, folder: &Path) -> Result<()> {
         let (Some(above), false) = (folder.parent(), folder == self.root) else {
             return Ok(());

@@ -26,7 +26,7 @@ pub enum Engine {
 }
 
 impl Engine {
-    /// What is measured if nothing is said.
+    /// The default.
     pub const DEFAULT: Self = Self::Azekura;
 
     /// How it is opened.
