@@ -15,7 +15,7 @@ use std::ops::ControlFlow;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 
-use azekura::epoch;
+use azekura::epoch::Domain;
 use azekura::index::Index;
 use azekura::index::hash::Hash;
 use azekura::record::cache::{self, CacheDb};
@@ -552,12 +552,12 @@ fn an_index_whose_directory_is_refused_stays_whole() {
     // All in one part of the index, so that its chunk is divided, and the directory doubled, soon.
     let hash = |key: u64| Hash(5 << 52 | (key.wrapping_mul(0x9e_3779) & 0xff_ffff) << 28);
     for n in 1..=6 {
-        let index = Index::new().expect("memory");
+        let index = Index::new(&Domain::new()).expect("memory");
         let mut there = Vec::new();
         LEFT.set(n);
         REFUSED.set(0);
         for key in 1..=3000u64 {
-            let pin = epoch::pin();
+            let pin = index.pin();
             let locked = counted(|| index.lock_to_put(&pin, hash(key), |_| Ok(None::<()>)));
             if let Some((mut locked, _)) = answer(locked) {
                 locked.fill(key);
@@ -574,7 +574,7 @@ fn an_index_whose_directory_is_refused_stays_whole() {
         let mut found = Vec::new();
         let mut at = Some(Hash(5 << 52));
         while let Some(from) = at {
-            let (entries, next) = index.scan_chunk(&epoch::pin(), from).expect("it is warm");
+            let (entries, next) = index.scan_chunk(&index.pin(), from).expect("it is warm");
             found.extend(entries.into_iter().map(|(_, place)| place));
             at = next;
         }

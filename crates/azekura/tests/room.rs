@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use azekura::Edit;
 use azekura::engine::{Engine, Reader};
-use azekura::epoch;
 use azekura::error::Kind;
 use azekura::record::cache::{self, CacheDb};
 use azekura::record::memory::tiny::{Options, TinyDb};
@@ -221,7 +220,7 @@ fn a_slab_uses_freed_room_again() {
     let mut live = Vec::new();
     let mut bytes = 0;
     for _ in 0..1_000_000 {
-        let pin = epoch::pin();
+        let pin = slab.pin();
         let value = random.bytes(60);
         live.push(slab.put(&pin, b"12345678", &value, None).expect("room"));
         bytes += Slab::bytes_of(8, value.len(), false);

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::bucket::Bucket;
 use super::shape::{Chunk, SPARE};
-use crate::epoch;
+use crate::epoch::Domain;
 use crate::error::{Error, Kind, Result};
 use crate::io::Map;
 use crate::weave::Mutex;
@@ -43,6 +43,7 @@ const BEHIND: usize = 2;
 const FIRST: usize = 3;
 
 pub(super) struct Arena {
+    domain: Domain,
     memory: Arc<Map>,
     /// A bit a line: whether a free run begins or ends there.
     edges: Arc<Map>,
@@ -80,10 +81,11 @@ struct State {
 }
 
 impl Arena {
-    pub(super) fn new() -> Result<Self> {
+    pub(super) fn new(domain: Domain) -> Result<Self> {
         let memory = Map::anonymous(RESERVED_BYTES, None)?;
         memory.advise_huge(SMALL_BYTES, RESERVED_BYTES - SMALL_BYTES);
         Ok(Self {
+            domain,
             memory,
             edges: Map::anonymous(RESERVED_BYTES / 64 / 8, None)?,
             state: Mutex::new(State {
@@ -148,7 +150,7 @@ impl Arena {
         if state.limbo_lines >= LIMBO_LINES + u64::from(state.end) / LIMBO_SHARE {
             state.limbo_lines = 0;
             let limbo = std::mem::take(&mut state.limbo);
-            state.aging.push((epoch::stamp(), limbo));
+            state.aging.push((self.domain.retire_epoch(), limbo));
         }
     }
 
@@ -193,7 +195,7 @@ impl Arena {
     fn reap(&self, state: &mut State) {
         let aging = std::mem::take(&mut state.aging);
         for (stamp, runs) in aging {
-            if epoch::is_past(stamp) {
+            if self.domain.has_elapsed(stamp) {
                 for run in runs {
                     self.join(state, run);
                 }
@@ -306,7 +308,7 @@ mod tests {
 
     #[test]
     fn runs_do_not_overlap_and_free_neighbours_are_one() {
-        let arena = Arena::new().unwrap();
+        let arena = Arena::new(Domain::new()).unwrap();
         let mut random = Random::new(1);
         let mut taken: Vec<Run> = Vec::new();
         for step in 0..20_000u64 {

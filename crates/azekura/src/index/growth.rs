@@ -160,7 +160,7 @@ impl Index {
         let old = self
             .directory
             .swap(Box::into_raw(Box::new(new)), Ordering::AcqRel);
-        retired.push((crate::epoch::stamp(), Replaced(old.into())));
-        retired.retain(|(stamp, _)| !crate::epoch::is_past(*stamp));
+        retired.push((self.domain.retire_epoch(), Replaced(old.into())));
+        retired.retain(|(stamp, _)| !self.domain.has_elapsed(*stamp));
     }
 }

@@ -41,7 +41,7 @@ mod shape;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
-use crate::epoch::Pin;
+use crate::epoch::{Domain, Pin};
 use crate::error::Result;
 use crate::room;
 use crate::weave::{self, Mutex};
@@ -127,6 +127,7 @@ impl Drop for Replaced {
 
 /// See the module's text.
 pub struct Index {
+    domain: Domain,
     /// Replaced under `structure` when it doubles; old ones are dropped when nobody looks.
     directory: AtomicPtr<Directory>,
     arena: Arena,
@@ -165,17 +166,17 @@ impl Blank {
 pub type Scanned = (Vec<(u64, Place)>, Option<Hash>);
 
 impl Index {
-    /// An empty index.
-    pub fn new() -> Result<Self> {
-        Self::build(None)
+    /// An empty index for readers of this domain.
+    pub fn new(domain: &Domain) -> Result<Self> {
+        Self::build(domain, None)
     }
 
     /// An index whose every stripe is cold: `source` brings it in when it is first needed.
-    pub fn cold(source: Arc<dyn Source>) -> Result<Self> {
-        Self::build(Some(source))
+    pub fn cold(domain: &Domain, source: Arc<dyn Source>) -> Result<Self> {
+        Self::build(domain, Some(source))
     }
 
-    fn build(source: Option<Arc<dyn Source>>) -> Result<Self> {
+    fn build(domain: &Domain, source: Option<Arc<dyn Source>>) -> Result<Self> {
         let directory = Directory::new(STRIPE_BITS)?;
         if source.is_some() {
             for slot in &directory.slots {
@@ -183,13 +184,20 @@ impl Index {
             }
         }
         Ok(Self {
-            arena: Arena::new()?,
+            arena: Arena::new(domain.clone())?,
+            domain: domain.clone(),
             directory: AtomicPtr::new(Box::into_raw(Box::new(directory))),
             structure: Mutex::new(Vec::new()),
             growth: [const { Mutex::new(()) }; 64],
             dirty: Box::new([const { AtomicU8::new(0) }; STRIPES]),
             source,
         })
+    }
+
+    /// Pins this thread: no chunk that it can find is reused meanwhile.
+    #[inline(always)]
+    pub fn pin(&self) -> Pin {
+        self.domain.pin()
     }
 
     /// Private memory held, in bytes.
@@ -214,7 +222,8 @@ impl Index {
 
     /// Asks the CPU for the bucket of `hash`.
     #[inline(always)]
-    pub fn prefetch(&self, _pin: &Pin, hash: Hash) {
+    pub fn prefetch(&self, pin: &Pin, hash: Hash) {
+        self.domain.check(pin);
         let word = self.directory().slot(hash).load(Ordering::Acquire);
         if word & COLD == 0 && word != 0 {
             let chunk = self.chunk(word);
@@ -224,7 +233,8 @@ impl Index {
 
     /// What one look tells of `hash`. One cache miss (rarely two), no lock.
     #[inline(always)]
-    pub fn glance(&self, _pin: &Pin, hash: Hash) -> Glance {
+    pub fn glance(&self, pin: &Pin, hash: Hash) -> Glance {
+        self.domain.check(pin);
         let word = self.directory().slot(hash).load(Ordering::Acquire);
         if word.wrapping_sub(1) >= COLD - 1 {
             return Glance::Cold;
@@ -242,10 +252,11 @@ impl Index {
     #[inline(always)]
     pub fn find<T>(
         &self,
-        _pin: &Pin,
+        pin: &Pin,
         hash: Hash,
         mut probe: impl FnMut(Place) -> Result<Option<T>>,
     ) -> Result<Option<T>> {
+        self.domain.check(pin);
         let mut word = self.directory().slot(hash).load(Ordering::Acquire);
         if word & COLD != 0 {
             self.warm(hash.stripe())?;
@@ -261,7 +272,7 @@ impl Index {
     /// Brings a stripe into memory, if it is not.
     #[cold]
     pub fn warm(&self, stripe: usize) -> Result<()> {
-        let _pin = crate::epoch::pin();
+        let _pin = self.domain.pin();
         let hash = Hash::first_of(stripe);
         let word = self.directory().slot(hash).load(Ordering::Acquire);
         if word & COLD != 0 {
@@ -292,7 +303,7 @@ impl Index {
 
     /// Whether a stripe is in memory.
     pub fn is_warm(&self, stripe: usize) -> bool {
-        let _pin = crate::epoch::pin();
+        let _pin = self.domain.pin();
         self.directory()
             .slot(Hash::first_of(stripe))
             .load(Ordering::Acquire)
@@ -323,7 +334,7 @@ impl Index {
     /// All entries of a warm stripe, in hash order of their buckets. Each entry is one that stood there at
     /// some moment of the call.
     pub fn capture(&self, stripe: usize, out: &mut Vec<u64>) {
-        let _pin = crate::epoch::pin();
+        let _pin = self.domain.pin();
         let _growth = self.growth[stripe % 64].lock();
         let mut hash = Hash::first_of(stripe);
         loop {
@@ -345,7 +356,8 @@ impl Index {
     }
 
     /// The entries of the chunk that `from` falls into, from `from` on.
-    pub fn scan_chunk(&self, _pin: &Pin, from: Hash) -> Result<Scanned> {
+    pub fn scan_chunk(&self, pin: &Pin, from: Hash) -> Result<Scanned> {
+        self.domain.check(pin);
         self.warm(from.stripe())?;
         let directory = self.directory();
         let word = directory.slot(from).load(Ordering::Acquire);
@@ -368,7 +380,7 @@ impl Index {
     /// or the new.
     pub fn clear(&self, blank: Blank, mut forgotten: Option<&mut dyn FnMut(Place)>) {
         let Blank(new, mut entries) = blank;
-        let pin = crate::epoch::pin();
+        let pin = self.domain.pin();
         let mut retired = self.structure.lock();
         let old = self.directory();
         self.replace_directory(&mut retired, new);

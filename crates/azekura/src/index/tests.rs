@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 
 use super::*;
-use crate::epoch;
+use crate::epoch::Domain;
 
 fn hash_of(key: u64) -> Hash {
     Hash::of(
@@ -15,7 +15,7 @@ fn hash_of(key: u64) -> Hash {
 }
 
 fn insert(index: &Index, key: u64) {
-    let pin = epoch::pin();
+    let pin = index.pin();
     loop {
         let mut locked = index.lock(&pin, hash_of(key)).unwrap();
         if locked
@@ -36,7 +36,7 @@ fn insert(index: &Index, key: u64) {
 }
 
 fn remove(index: &Index, key: u64) -> bool {
-    let pin = epoch::pin();
+    let pin = index.pin();
     let locked = index.lock(&pin, hash_of(key)).unwrap();
     let found = locked
         .find(|place| Ok((place == key).then_some(())))
@@ -48,7 +48,7 @@ fn remove(index: &Index, key: u64) -> bool {
 }
 
 fn contains(index: &Index, key: u64) -> bool {
-    let pin = epoch::pin();
+    let pin = index.pin();
     index
         .find(&pin, hash_of(key), |place| Ok((place == key).then_some(())))
         .unwrap()
@@ -57,7 +57,7 @@ fn contains(index: &Index, key: u64) -> bool {
 
 #[test]
 fn a_million_entries_are_found() {
-    let index = Index::new().unwrap();
+    let index = Index::new(&Domain::new()).unwrap();
     for key in 1..=1_000_000u64 {
         insert(&index, key);
     }
@@ -69,7 +69,7 @@ fn a_million_entries_are_found() {
 
 #[test]
 fn inserts_and_removals_agree_with_a_set() {
-    let index = Index::new().unwrap();
+    let index = Index::new(&Domain::new()).unwrap();
     let mut model = HashSet::new();
     let mut state = 88172645463325252u64;
     for _ in 0..400_000 {
@@ -91,11 +91,11 @@ fn inserts_and_removals_agree_with_a_set() {
 
 #[test]
 fn a_scan_by_chunks_shows_every_entry_once_in_order() {
-    let index = Index::new().unwrap();
+    let index = Index::new(&Domain::new()).unwrap();
     for key in 1..=50_000u64 {
         insert(&index, key);
     }
-    let pin = epoch::pin();
+    let pin = index.pin();
     let mut seen = Vec::new();
     let mut at = Some(Hash(0));
     let mut before = 0;
@@ -120,7 +120,7 @@ fn captured_stripes_load_into_a_cold_index() {
             Ok(self.0[stripe].clone())
         }
     }
-    let index = Index::new().unwrap();
+    let index = Index::new(&Domain::new()).unwrap();
     for key in 1..=200_000u64 {
         insert(&index, key);
     }
@@ -130,7 +130,7 @@ fn captured_stripes_load_into_a_cold_index() {
         index.capture(stripe, &mut entries);
         entries
     });
-    let cold = Index::cold(Arc::new(Captured(captured.collect()))).unwrap();
+    let cold = Index::cold(&Domain::new(), Arc::new(Captured(captured.collect()))).unwrap();
     for key in 1..=200_000u64 {
         assert!(contains(&cold, key));
     }
@@ -172,7 +172,7 @@ fn what_is_being_loaded_while_all_is_cleared_does_not_come_back() {
             begun: std::sync::Barrier::new(2),
             cleared: std::sync::Barrier::new(2),
         });
-        let index = Index::cold(Arc::clone(&source) as Arc<dyn Source>).unwrap();
+        let index = Index::cold(&Domain::new(), Arc::clone(&source) as Arc<dyn Source>).unwrap();
         std::thread::scope(|scope| {
             let loading = scope.spawn(|| index.warm(stripe));
             source.begun.wait();
@@ -192,7 +192,7 @@ fn what_is_being_loaded_while_all_is_cleared_does_not_come_back() {
 /// A directory that was replaced was once put into a box while readers borrowed it, and cleared through that borrow.
 #[test]
 fn a_replaced_directory_stays_where_it_is_while_a_reader_may_borrow_it() {
-    let index = Index::new().unwrap();
+    let index = Index::new(&Domain::new()).unwrap();
     for key in 1..=1000 {
         insert(&index, key);
     }
@@ -206,7 +206,7 @@ fn a_replaced_directory_stays_where_it_is_while_a_reader_may_borrow_it() {
         let mut retired = index.structure.lock();
         index.replace_directory(&mut retired, Directory::new(STRIPE_BITS).unwrap());
     };
-    let pin = epoch::pin();
+    let pin = index.pin();
     let borrowed = index.directory();
     let words = || -> Vec<u64> {
         let slots = borrowed.slots.iter();
@@ -229,7 +229,7 @@ fn a_replaced_directory_stays_where_it_is_while_a_reader_may_borrow_it() {
 
 #[test]
 fn threads_insert_while_others_look() {
-    let index = Index::new().unwrap();
+    let index = Index::new(&Domain::new()).unwrap();
     let per_thread = 100_000u64;
     std::thread::scope(|scope| {
         for thread in 0..4u64 {
@@ -251,7 +251,7 @@ fn threads_insert_while_others_look() {
 
 #[test]
 fn many_buckets_are_locked_in_one_order() {
-    let index = Index::new().unwrap();
+    let index = Index::new(&Domain::new()).unwrap();
     for key in 1..=5_000u64 {
         insert(&index, key);
     }
@@ -260,7 +260,7 @@ fn many_buckets_are_locked_in_one_order() {
             let index = &index;
             scope.spawn(move || {
                 for i in 0..5_000u64 {
-                    let pin = epoch::pin();
+                    let pin = index.pin();
                     let keys = [
                         i % 97 + 1,
                         (i * 7 + thread) % 97 + 1,
@@ -305,7 +305,11 @@ fn a_stripe_that_could_not_be_built_is_not_reported_as_loaded() {
         }
     }
     let source = Arc::new(Source::default());
-    let index = Index::cold(Arc::clone(&source) as Arc<dyn super::Source>).unwrap();
+    let index = Index::cold(
+        &Domain::new(),
+        Arc::clone(&source) as Arc<dyn super::Source>,
+    )
+    .unwrap();
     let stripe = hash_of(7).stripe();
     let error = index.warm(stripe).unwrap_err();
     assert_eq!(error.kind(), crate::error::Kind::Full, "{error}");

@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use super::layout::{FIRST_FRAME, LINK_OFFSET, SegmentHeader, encode_link, segment_seed};
 use super::segment::{Claim, Space, Use};
 use super::{Address, CLOSED, Log};
-use crate::epoch::{self, Mark};
+use crate::epoch::CriticalSection;
 use crate::error::{Error, Kind, Result, sizes};
 use crate::format::frame::{FrameKind, Header, INNER, SHORT_KEY_LEN_MAX, SHORT_VALUE_LEN_MAX};
 use crate::io::mmap::{Unpublished, copy};
@@ -99,7 +99,12 @@ impl Log {
     /// Costs no system call but where a segment ends and none was prepared. `Full` if there is no room for this
     /// `claim`; then nothing was appended.
     #[inline(always)]
-    pub fn append(&self, _mark: &Mark, entry: &Entry<'_>, claim: Claim) -> Result<Appended> {
+    pub fn append(
+        &self,
+        _mark: &CriticalSection,
+        entry: &Entry<'_>,
+        claim: Claim,
+    ) -> Result<Appended> {
         let header = entry.header(0);
         let len = header.frame_len();
         let room = self.reserve(len, claim)?;
@@ -114,7 +119,13 @@ impl Log {
     /// [`Log::publish`] or [`Log::abandon`], under the same mark. `None`: nothing was reserved.
     #[inline(always)]
     #[expect(unsafe_code, reason = "room is written before it is published")]
-    pub fn draft(&self, _mark: &Mark, kind: FrameKind, key: &[u8], value: &[u8]) -> Option<Draft> {
+    pub fn draft(
+        &self,
+        _mark: &CriticalSection,
+        kind: FrameKind,
+        key: &[u8],
+        value: &[u8],
+    ) -> Option<Draft> {
         if key.len() > SHORT_KEY_LEN_MAX || value.len() > SHORT_VALUE_LEN_MAX {
             return None;
         }
@@ -219,7 +230,7 @@ impl Log {
     /// frame of every entry, in order.
     pub fn append_batch(
         &self,
-        _mark: &Mark,
+        _mark: &CriticalSection,
         entries: &[Entry<'_>],
         claim: Claim,
         mut each: impl FnMut(usize, Appended),
@@ -400,8 +411,8 @@ impl Log {
         let all = self.geometry.segment_size() / 8;
         // As an append: a sync that finds the segment full waits until it is ended, or the mark would promise a frame
         // that a process killed now never stores.
-        let pin = epoch::pin();
-        let _mark = pin.briefly();
+        let pin = self.pin();
+        let _mark = pin.critical_section();
         self.roll_exclusive(open, all, Claim::Cleaning)
     }
 

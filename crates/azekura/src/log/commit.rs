@@ -13,7 +13,6 @@
 
 use super::Log;
 use super::layout::{CONTROL_OFFSET, DATA_OFFSET, LogPosition, MARK_SIZE, Mark};
-use crate::epoch;
 use crate::error::Result;
 use crate::weave::{Condvar, Mutex};
 
@@ -135,7 +134,7 @@ impl Log {
 
     fn sync_to_end(&self, first: &dyn Fn() -> Result<()>) -> Result<LogPosition> {
         let end = self.end().position();
-        epoch::wait_for_brief();
+        self.domain().wait_for_critical_sections();
         // What a device could not write it may have dropped: a later flush that succeeds says nothing of it.
         first().inspect_err(|_| self.sync_failed())?;
         if let Err(error) = self.storage.sync() {

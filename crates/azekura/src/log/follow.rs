@@ -11,7 +11,6 @@ use std::ops::ControlFlow;
 
 use super::layout::{End, FIRST_FRAME, Link, LogPosition, Next};
 use super::{Log, Segment, Use};
-use crate::epoch;
 use crate::error::{Error, Kind, Result};
 use crate::format::frame::{Frame, FrameKind, MOVED};
 
@@ -161,7 +160,7 @@ impl Follower<'_> {
     ) -> Result<u64> {
         let mut shown = 0;
         loop {
-            let pin = epoch::pin();
+            let pin = self.log.pin();
             let (segment, sequence) = (self.at.segment(), self.at.sequence());
             // A segment that is followed stays in use: one that is not is never the log's end.
             let Some((_, room)) = self.log.segments.seed(segment) else {

@@ -42,7 +42,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::damage::{Affects, Damage};
-use crate::epoch::{self, Pin};
+use crate::epoch::{Domain, Pin};
 use crate::error::{Error, Kind, Result};
 use crate::format::frame::{Frame, Header, NoFrame, same};
 use crate::io::{Map, Storage};
@@ -144,7 +144,7 @@ impl Log {
     pub fn new(storage: Arc<dyn Storage>, map: Arc<Map>, geometry: Geometry) -> Result<Self> {
         let segments = Segments::new(Arc::clone(&storage), Arc::clone(&map), geometry)?;
         // The first pin of a process takes milliseconds where there are threads: not in somebody's first call.
-        drop(epoch::pin());
+        drop(segments.domain.pin());
         Ok(Self {
             storage,
             map,
@@ -161,6 +161,18 @@ impl Log {
             commit: commit::Commit::default(),
             retained: weave::Mutex::default(),
         })
+    }
+
+    /// What threads pin themselves in while they are at frames of this log.
+    #[inline(always)]
+    pub fn domain(&self) -> &Domain {
+        &self.segments.domain
+    }
+
+    /// Pins this thread: no segment that it can find is reused meanwhile.
+    #[inline(always)]
+    pub fn pin(&self) -> Pin {
+        self.segments.domain.pin()
     }
 
     /// Begins a chain with a first segment of this sequence.
@@ -391,7 +403,8 @@ impl Log {
     /// The frame at `address`, verified, lent as long as the pin lives. One storage access if it is not in
     /// memory. `Corrupted` if the address is no frame's or the checksum does not match.
     #[inline]
-    pub fn frame<'p>(&'p self, _pin: &'p Pin, address: Address) -> Result<Frame<'p>> {
+    pub fn frame<'p>(&'p self, pin: &'p Pin, address: Address) -> Result<Frame<'p>> {
+        self.domain().check(pin);
         match self.look(address) {
             Ok(frame) => Ok(frame),
             Err(reason) => Err(self.frame_error(address, reason)),
@@ -470,7 +483,8 @@ impl Log {
     /// miss must fit into the processor's scheduler, or the next lookup's miss does not begin meanwhile.
     #[inline(always)]
     #[expect(unsafe_code, reason = "lends published bytes, as `look` does")]
-    pub fn near<'p>(&'p self, _pin: &'p Pin, address: Address, key: &[u8]) -> Option<Frame<'p>> {
+    pub fn near<'p>(&'p self, pin: &'p Pin, address: Address, key: &[u8]) -> Option<Frame<'p>> {
+        self.domain().check(pin);
         let near = self.near_frame(address, key.len())?;
         let header = near.header;
         let (at, value_len) = (address.offset() + 8, header.value_len as usize);
@@ -509,7 +523,8 @@ impl Log {
     /// key is looked at: who is about to bury it need not have it whole.
     #[inline(always)]
     #[expect(unsafe_code, reason = "lends published bytes, as `look` does")]
-    pub fn near_key(&self, _pin: &Pin, sought: &Approached, key: &[u8]) -> Option<Buried> {
+    pub fn near_key(&self, pin: &Pin, sought: &Approached, key: &[u8]) -> Option<Buried> {
+        self.domain().check(pin);
         let offset = sought.offset;
         // SAFETY: the unit is a segment of the log, which lies within the storage; addresses are of words.
         let word = unsafe { self.map.load_within(offset) };

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use super::layout::{DATA_OFFSET, FIRST_FRAME, segment_seed};
-use crate::epoch;
+use crate::epoch::{self, Domain};
 use crate::error::{Error, Kind, Result};
 use crate::io::{Map, Storage};
 use crate::weave::{Mutex, MutexGuard};
@@ -201,6 +201,8 @@ struct Free {
 /// See the module's text.
 #[derive(Debug)]
 pub struct Segments {
+    /// Whose readers hold what was released.
+    pub(super) domain: Domain,
     storage: Arc<dyn Storage>,
     map: Arc<Map>,
     geometry: Geometry,
@@ -238,6 +240,7 @@ impl Segments {
             limit,
             table,
             space,
+            domain: Domain::new(),
             alarms: AtomicU8::new(0),
         })
     }
@@ -606,7 +609,7 @@ impl Segments {
         if retired.is_empty() {
             return;
         }
-        let stamp = epoch::stamp();
+        let stamp = self.domain.retire_epoch();
         let mut space = self.space.lock();
         space.retired.retain(|run| !retired.contains(run));
         space
@@ -686,7 +689,7 @@ impl Segments {
         let space = &mut *held.free;
         let aging = std::mem::take(&mut space.aging);
         for (stamp, index, units) in aging {
-            if epoch::is_past(stamp) {
+            if self.domain.has_elapsed(stamp) {
                 for unit in index..index + units {
                     self.table.store_u64(u64::from(unit) * 16, 0);
                 }

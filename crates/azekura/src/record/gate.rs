@@ -11,12 +11,13 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::epoch::{self, Brief, Mark};
+use crate::epoch::{self, Domain, PinnedSection, UpdateGuard};
 use crate::error::{Error, Kind, Result};
 use crate::weave::{self, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-#[derive(Default)]
 pub(super) struct Gate {
+    /// Whose updates it lets pass.
+    domain: Domain,
     /// Read by every update, written when it closes and opens. The marks give it its order: who closes it
     /// makes all threads pass a barrier.
     closed: AtomicBool,
@@ -29,7 +30,7 @@ pub(super) struct Gate {
 /// While it lives, its thread is inside an update.
 #[expect(dead_code, reason = "dropped")]
 pub(super) enum Inside<'g> {
-    Marked(Mark),
+    Marked(UpdateGuard),
     /// The thread's mark is of an update of another store.
     Nested(RwLockReadGuard<'g, ()>),
 }
@@ -51,12 +52,22 @@ pub(super) fn outside_updates() -> Result<()> {
 }
 
 impl Gate {
+    /// An open gate for the updates of this domain.
+    pub(super) fn new(domain: Domain) -> Self {
+        Self {
+            domain,
+            closed: AtomicBool::new(false),
+            closing: Mutex::default(),
+            nested: RwLock::default(),
+        }
+    }
+
     /// Enters an update; inside until what it returns is dropped.
     ///
     /// An update from inside another store's closure waits only for who has the gate alone, not for who waits for that.
     #[inline(always)]
     pub(super) fn enter(&self) -> Inside<'_> {
-        let Some(mark) = epoch::writing() else {
+        let Some(mark) = self.domain.update() else {
             return self.enter_nested();
         };
         weave::point();
@@ -78,18 +89,18 @@ impl Gate {
 
     /// As `enter`, pinned, for a short update, if the gate is open.
     #[inline(always)]
-    pub(super) fn enter_briefly(&self) -> Option<Brief> {
-        let brief = epoch::brief();
+    pub(super) fn enter_pinned(&self) -> Option<PinnedSection> {
+        let section = self.domain.pinned_section();
         weave::point();
-        (!self.closed.load(Ordering::Acquire)).then_some(brief)
+        (!self.closed.load(Ordering::Acquire)).then_some(section)
     }
 
     #[cold]
-    fn wait(&self, mut mark: Mark) -> Inside<'_> {
+    fn wait(&self, mut mark: UpdateGuard) -> Inside<'_> {
         while self.closed.load(Ordering::Acquire) {
             drop(mark);
             drop(self.closing.lock());
-            mark = match epoch::writing() {
+            mark = match self.domain.update() {
                 Some(mark) => mark,
                 None => return self.enter_nested(),
             };
@@ -101,7 +112,7 @@ impl Gate {
     pub(super) fn alone(&self) -> Alone<'_> {
         let closing = self.closing.lock();
         self.closed.store(true, Ordering::Release);
-        epoch::wait_for_updates();
+        self.domain.wait_for_updates();
         Alone {
             gate: self,
             _nested: self.no_nested(),
@@ -135,7 +146,7 @@ mod tests {
 
     #[test]
     fn an_update_inside_another_waits_for_who_has_the_gate_alone() {
-        let (outer, gate) = (Gate::default(), Gate::default());
+        let (outer, gate) = (Gate::new(Domain::new()), Gate::new(Domain::new()));
         let over = AtomicBool::new(false);
         let (tell, told) = mpsc::channel();
         std::thread::scope(|scope| {
@@ -157,7 +168,7 @@ mod tests {
 
     #[test]
     fn an_update_inside_another_does_not_wait_for_who_waits_for_the_other() {
-        let (outer, gate) = (Gate::default(), Gate::default());
+        let (outer, gate) = (Gate::new(Domain::new()), Gate::new(Domain::new()));
         let done = AtomicBool::new(false);
         let (tell, told) = mpsc::channel();
         std::thread::scope(|scope| {
@@ -178,7 +189,7 @@ mod tests {
 
     #[test]
     fn who_has_the_gate_alone_waited_for_an_update_that_came_inside_another() {
-        let (outer, gate) = (Gate::default(), Gate::default());
+        let (outer, gate) = (Gate::new(Domain::new()), Gate::new(Domain::new()));
         let done = AtomicBool::new(false);
         let (tell, told) = mpsc::channel();
         std::thread::scope(|scope| {

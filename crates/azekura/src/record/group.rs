@@ -5,7 +5,7 @@
 
 use rapidhash::v3::RapidSecrets;
 
-use crate::epoch::{self, Pin};
+use crate::epoch::Pin;
 use crate::error::Result;
 use crate::index::hash::Hash;
 use crate::index::{Glance, Index, Place};
@@ -55,7 +55,7 @@ pub(super) fn in_groups<T: Keyed>(
     mut each: impl FnMut(&Pin, usize, &T, Hash) -> Result<()>,
 ) -> Result<()> {
     for (group, items) in items.chunks(GROUP).enumerate() {
-        let pin = epoch::pin();
+        let pin = index.pin();
         let hashes = hashes_of(&pin, index, secrets, &prefetch, items);
         for (at, (item, hash)) in items.iter().zip(&hashes).enumerate() {
             each(&pin, group * GROUP + at, item, *hash)?;
@@ -74,7 +74,7 @@ pub(super) fn in_groups_unpinned<T: Keyed>(
     mut each: impl FnMut(&T, Hash) -> Result<()>,
 ) -> Result<()> {
     for items in items.chunks(GROUP) {
-        let hashes = hashes_of(&epoch::pin(), index, secrets, &prefetch, items);
+        let hashes = hashes_of(&index.pin(), index, secrets, &prefetch, items);
         for (item, hash) in items.iter().zip(&hashes) {
             each(item, *hash)?;
         }

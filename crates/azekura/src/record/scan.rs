@@ -9,7 +9,6 @@ use rapidhash::v3::RapidSecrets;
 
 use super::bookmark::Start;
 use crate::engine::{Bookmark, Damaged, Visit};
-use crate::epoch;
 use crate::error::{Kind, Result};
 use crate::index::hash::{Hash, STRIPES};
 use crate::index::{Index, Place};
@@ -50,7 +49,7 @@ impl Scan<'_> {
         let start = Start::of(from)?;
         let mut at = Some(Hash(start.hash));
         while let Some(hash) = at {
-            let pin = epoch::pin();
+            let pin = self.index.pin();
             let (mut entries, next) = match self.index.scan_chunk(&pin, hash) {
                 // A part of the index does not verify or cannot be read: the next ones can be loaded.
                 Err(error) if matches!(error.kind(), Kind::Corrupted | Kind::Io) => {
@@ -131,10 +130,10 @@ mod tests {
     /// As if a record had been removed and put again between two looks at the slots of its chunk.
     #[test]
     fn a_key_that_two_slots_point_to_is_seen_once() {
-        let index = Index::new().unwrap();
+        let index = Index::new(&crate::epoch::Domain::new()).unwrap();
         let secrets = RapidSecrets::seed(1);
         let keys: Vec<[u8; 2]> = (0..500u16).map(u16::to_le_bytes).collect();
-        let pin = epoch::pin();
+        let pin = index.pin();
         for (at, key) in keys.iter().enumerate() {
             let hash = Hash::of_key(key, &secrets);
             // Of each tenth key two, at places of which both hold it.

@@ -14,7 +14,7 @@ use super::group::{self, Keyed};
 use super::limits::Limits;
 use super::scan::{Lend, Scan};
 use crate::engine::{Bookmark, Visit};
-use crate::epoch::{self, Brief, Pin};
+use crate::epoch::{Domain, Pin, PinnedSection};
 use crate::error::{Kind, Result};
 use crate::index::hash::Hash;
 use crate::index::{Approached, Blank, Glance, Index, Locked, Place, Slot};
@@ -56,10 +56,21 @@ impl Shelf {
         // Chosen anew for each store: nobody can choose keys that collide.
         let seed = weave::hash_seed().unwrap_or_else(|| RandomState::new().hash_one(0));
         Ok(Self {
-            index: Index::new()?,
+            index: Index::new(slab.domain())?,
             slab,
             secrets: RapidSecrets::seed(seed),
         })
+    }
+
+    /// What threads pin themselves in while they are at its records.
+    pub(super) fn domain(&self) -> &Domain {
+        self.slab.domain()
+    }
+
+    /// Pins this thread: no record that it can find is overwritten meanwhile.
+    #[inline(always)]
+    pub(super) fn pin(&self) -> Pin {
+        self.index.pin()
     }
 
     #[inline(always)]
@@ -117,7 +128,7 @@ impl Shelf {
     #[inline(always)]
     pub(super) fn approach<'p>(
         &'p self,
-        inside: &'p Brief,
+        inside: &'p PinnedSection,
         hash: Hash,
     ) -> Option<(Approached<'p>, Near<'p>)> {
         let home = self.index.approach(inside.pin(), hash)?;
@@ -130,7 +141,7 @@ impl Shelf {
     #[inline(always)]
     pub(super) fn remove_near(
         &self,
-        inside: &Brief,
+        inside: &PinnedSection,
         key: &[u8],
         hash: Hash,
         leaves: impl FnOnce(&Record<'_>) -> bool,
@@ -260,7 +271,7 @@ impl Shelf {
     ) -> Result<Option<Bookmark>> {
         // The scan is pinned from when it found a place until it was lent.
         let lend = |place: Place, lent: &mut Lend<'_>| {
-            let pin = epoch::pin();
+            let pin = self.pin();
             self.record(&pin, place)
                 .map_or(Ok(()), |record| show(&record, lent))
         };
@@ -277,7 +288,7 @@ impl Shelf {
     /// `Full`, and all stay.
     pub(super) fn clear(&self, forget: impl FnOnce()) -> Result<()> {
         let blank = Blank::new()?;
-        let mut free = |place| self.slab.free(&epoch::pin(), place);
+        let mut free = |place| self.slab.free(&self.pin(), place);
         self.index.clear(blank, Some(&mut free));
         forget();
         Ok(())

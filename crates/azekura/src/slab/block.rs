@@ -22,7 +22,7 @@ use super::hand::{Current, Hands, State};
 use super::long::{self, Long};
 use super::record::{self, Record, record_bytes};
 use crate::counter::Counter;
-use crate::epoch::Pin;
+use crate::epoch::{Domain, Pin};
 use crate::error::{Error, Kind, Result, size};
 use crate::io::mmap::{Map, prefetch};
 use crate::room;
@@ -72,6 +72,7 @@ pub(super) struct Walk {
 
 /// Records in memory. See the module's text.
 pub struct Slab {
+    pub(super) domain: Domain,
     memory: Arc<Map>,
     metas: Arc<Map>,
     bitmaps: Arc<Map>,
@@ -152,11 +153,13 @@ impl Slab {
         let reserve = |each: u64| Map::anonymous((blocks * each).next_multiple_of(4096), None);
         let memory = reserve(BLOCK)?;
         memory.advise_huge(0, blocks * BLOCK);
+        let domain = Domain::new();
         Ok(Self {
             memory,
             metas: reserve(size_of::<Meta>() as u64)?,
             bitmaps: reserve(BITMAP_BYTES)?,
-            hands: Hands::new(bytes / BLOCK / BLOCKS_OF_HAND)?,
+            hands: Hands::new(domain.clone(), bytes / BLOCK / BLOCKS_OF_HAND)?,
+            domain,
             live: Counter::new(0)?,
             classes: room::collect((0..CLASSES).map(|_| Mutex::default()))?.into_boxed_slice(),
             pool: Mutex::new(Pool {
@@ -175,6 +178,17 @@ impl Slab {
             #[cfg(test)]
             hasty: false,
         })
+    }
+
+    /// What threads pin themselves in while they are at records of this slab.
+    pub fn domain(&self) -> &Domain {
+        &self.domain
+    }
+
+    /// Pins this thread: no place that it can find is reused meanwhile.
+    #[inline(always)]
+    pub fn pin(&self) -> Pin {
+        self.domain.pin()
     }
 
     /// Copies a record in. Nobody sees it until its place is told. No cache miss, if neighbouring puts are of
@@ -245,6 +259,7 @@ impl Slab {
     /// - `put` of this slab returned `place`, and it was not freed before the pin began; or `thin` offers it now.
     #[inline(always)]
     pub unsafe fn record<'p>(&'p self, pin: &'p Pin, place: Place) -> Record<'p> {
+        self.domain.check(pin);
         weave::point();
         // SAFETY: `put` wrote a record there before it returned the place, and a slot is not written over before nobody is pinned
         // that was when it was freed, which is the first promise. What `thin` offers may be free: its block is closed, so that

@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Place;
 use super::class::CLASSES;
-use crate::epoch::{self, Brief, Mark, Pin};
+use crate::epoch::{CriticalSection, Domain, Pin, PinnedSection};
 use crate::error::Result;
 use crate::room;
 use crate::weave::{self, Mutex, MutexGuard};
@@ -80,6 +80,7 @@ unsafe impl Sync for Hand {}
 
 /// All hands of a slab.
 pub(super) struct Hands {
+    domain: Domain,
     all: Box<[Hand]>,
     /// Owners stay out. The marks give it its order: who closes it makes all threads pass a barrier.
     closed: AtomicBool,
@@ -99,13 +100,13 @@ pub(super) struct Grip<'h> {
 }
 
 enum Until<'h> {
-    Unmarked(#[expect(dead_code, reason = "dropped")] Mark),
+    Unmarked(#[expect(dead_code, reason = "dropped")] CriticalSection),
     Unlocked(#[expect(dead_code, reason = "dropped")] MutexGuard<'h, ()>),
 }
 
 impl Hands {
     /// `most`: how many there may be, since each keeps blocks that others could fill. Errors: `Full`.
-    pub(super) fn new(most: u64) -> Result<Self> {
+    pub(super) fn new(domain: Domain, most: u64) -> Result<Self> {
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
         let hands = if cfg!(azekura_weave) {
             HANDS_MIN
@@ -113,6 +114,7 @@ impl Hands {
             HANDS_MIN.max(2 * processors).min(most as usize).max(2)
         };
         Ok(Self {
+            domain,
             all: room::collect((0..hands).map(|_| Hand::default()))?.into_boxed_slice(),
             closed: AtomicBool::new(false),
             closing: Mutex::default(),
@@ -123,11 +125,12 @@ impl Hands {
     /// The hand of this thread. The thread has no other grip here, and no mark of an append.
     #[inline(always)]
     pub(super) fn grip<'h>(&'h self, pin: &Pin) -> Grip<'h> {
+        self.domain.check(pin);
         let number = pin.thread_number();
         let last = self.all.len() - 1;
         if number < last {
             loop {
-                let mark = pin.briefly();
+                let mark = pin.critical_section();
                 weave::point();
                 if !self.closed.load(Ordering::Acquire) {
                     return Grip {
@@ -148,7 +151,7 @@ impl Hands {
     /// The hand of a thread inside a short update, if it owns one and it is open. It stays open for the thread until
     /// the update ends.
     #[inline(always)]
-    pub(super) fn own<'h>(&'h self, inside: &'h Brief) -> Option<Own<'h>> {
+    pub(super) fn own<'h>(&'h self, inside: &'h PinnedSection) -> Option<Own<'h>> {
         let number = inside.pin().thread_number();
         weave::point();
         if number >= self.all.len() - 1 || self.closed.load(Ordering::Acquire) {
@@ -162,7 +165,7 @@ impl Hands {
         let _closing = self.closing.lock();
         let _shared = self.shared.lock();
         self.closed.store(true, Ordering::Release);
-        epoch::wait_for_brief();
+        self.domain.wait_for_critical_sections();
         for hand in &self.all {
             // SAFETY: owners that were here have left, those who come see that it is closed, and the last hand is locked.
             show(unsafe { &mut *hand.0.get() });

@@ -17,7 +17,7 @@ use super::class::{BLOCK, ELSEWHERE, TABLE};
 use super::hand::{Aging, Current, State};
 use super::long;
 use super::record;
-use crate::epoch::{self, Pin};
+use crate::epoch::Pin;
 use crate::io::mmap::prefetch;
 use crate::weave;
 
@@ -106,13 +106,13 @@ impl Slab {
             let bytes = std::mem::take(&mut state.limbo_bytes);
             self.waiting.fetch_add(bytes, Ordering::Relaxed);
             state.aging.push_back(Aging {
-                stamp: epoch::stamp(),
+                stamp: self.domain.retire_epoch(),
                 bytes,
                 places,
             });
         }
         while let Some(Aging { stamp, .. }) = state.aging.front() {
-            let is_past = epoch::is_past(*stamp);
+            let is_past = self.domain.has_elapsed(*stamp);
             #[cfg(test)]
             let is_past = is_past || self.hasty;
             if !is_past {

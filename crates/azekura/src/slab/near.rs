@@ -11,7 +11,7 @@ use super::class::{TABLE, class_of};
 use super::hand::Own;
 use super::limbo::is_room_in_limbo;
 use super::record::{self, record_bytes};
-use crate::epoch::{Brief, Pin};
+use crate::epoch::{Pin, PinnedSection};
 
 /// Bytes of records that the short way takes.
 const SHORT: usize = 128;
@@ -42,7 +42,7 @@ impl Slab {
     /// the thread owns no hand, records are to be moved
     /// together or dropped for their memory, or there is no room to note a freed place.
     #[inline(always)]
-    pub(crate) fn near<'s>(&'s self, inside: &'s Brief) -> Option<Near<'s>> {
+    pub(crate) fn near<'s>(&'s self, inside: &'s PinnedSection) -> Option<Near<'s>> {
         let mut own = self.hands.own(inside)?;
         let is_due = self.is_thin() || self.is_over() || !is_room_in_limbo(own.state());
         (!is_due).then_some(Near {

@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
-use crate::epoch;
+use crate::epoch::Pin;
 use crate::testkit::random::Random;
 
 fn bytes(seed: u64, len: usize) -> Vec<u8> {
@@ -14,7 +14,7 @@ fn bytes(seed: u64, len: usize) -> Vec<u8> {
 }
 
 /// The record that a test knows to be there.
-fn record<'p>(slab: &'p Slab, pin: &'p epoch::Pin, place: Place) -> Record<'p> {
+fn record<'p>(slab: &'p Slab, pin: &'p Pin, place: Place) -> Record<'p> {
     #[expect(unsafe_code, reason = "tests free what they forget")]
     // SAFETY: each test asks only for places that it was given and has not freed.
     unsafe {
@@ -25,7 +25,7 @@ fn record<'p>(slab: &'p Slab, pin: &'p epoch::Pin, place: Place) -> Record<'p> {
 #[test]
 fn records_of_all_lengths_stand_as_they_were_put() {
     let slab = Slab::new(Some(64 << 20)).unwrap();
-    let pin = epoch::pin();
+    let pin = slab.pin();
     let mut put = Vec::new();
     for key_len in [0, 1, 8, 30, 31, 127, 128, 5000] {
         for value_len in [0, 1, 8, 127, 128, 8150, 8200, 16_384, 100_000] {
@@ -55,8 +55,8 @@ fn records_of_all_lengths_stand_as_they_were_put() {
 /// Whether a record reads as it was put after it was freed and many others came and went, while somebody who found
 /// it before is still pinned.
 fn a_pin_protects(slab: &Slab) -> bool {
-    let put = || slab.put(&epoch::pin(), b"key", b"value", None).unwrap();
-    let reading = epoch::pin();
+    let put = || slab.put(&slab.pin(), b"key", b"value", None).unwrap();
+    let reading = slab.pin();
     // All by one thread, so that it is the freed room that would be used again.
     let (give, take) = std::sync::mpsc::channel();
     let (go, wait) = std::sync::mpsc::channel();
@@ -65,9 +65,9 @@ fn a_pin_protects(slab: &Slab) -> bool {
             let place = put();
             give.send(place).unwrap();
             wait.recv().unwrap();
-            slab.free(&epoch::pin(), place);
+            slab.free(&slab.pin(), place);
             for _ in 0..10_000 {
-                let pin = epoch::pin();
+                let pin = slab.pin();
                 let other = slab.put(&pin, b"yek", b"eulav", None).unwrap();
                 slab.free(&pin, other);
             }
@@ -102,7 +102,7 @@ fn threads_share_a_slab() {
                 let mut random = Random::new(thread + 1);
                 let mut own: Vec<(Place, u64)> = Vec::new();
                 for step in 0..50_000u64 {
-                    let pin = epoch::pin();
+                    let pin = slab.pin();
                     if own.len() < 1000 || random.below(2) == 0 {
                         let key = thread << 32 | step;
                         let value = bytes(key, random.below(300) as usize);

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use super::Place;
 use super::block::{DRAINING, IDLE, LISTED, Slab, WALKED, Walk, counted, place_of};
 use super::class::{BLOCK, Class, ELSEWHERE, TABLE};
-use crate::epoch::{self, Pin};
+use crate::epoch::Pin;
 use crate::error::Result;
 use crate::weave;
 
@@ -49,6 +49,7 @@ impl Slab {
         pin: &Pin,
         move_away: &mut dyn FnMut(&Pin, Place) -> Result<()>,
     ) -> Result<()> {
+        self.domain.check(pin);
         let Some(mut walk) = self.walk.try_lock() else {
             return Ok(());
         };
@@ -65,7 +66,7 @@ impl Slab {
             }
             return Ok(());
         };
-        if !epoch::is_past(now.stamp) {
+        if !self.domain.has_elapsed(now.stamp) {
             return Ok(());
         }
         let class = self.class(now.block);
@@ -120,7 +121,7 @@ impl Slab {
             return Ok(false);
         };
         let mut waited = 0;
-        while !epoch::is_past(now.stamp) {
+        while !self.domain.has_elapsed(now.stamp) {
             // Who reads for long keeps the block; it is gone on with later.
             if waited == WAITS_MAX {
                 return Ok(false);
@@ -136,7 +137,7 @@ impl Slab {
             now.slot += 1;
             let free = self.word(now.block, slot / 64).load(Ordering::Acquire);
             if free >> (slot % 64) & 1 == 0 {
-                taken = take_away(&epoch::pin(), place_of(now.block, slot, shape));
+                taken = take_away(&self.pin(), place_of(now.block, slot, shape));
             }
         }
         let mut list = self.classes[class].lock();
@@ -211,7 +212,7 @@ impl Slab {
         Some(Walk {
             block,
             slot: 0,
-            stamp: epoch::stamp(),
+            stamp: self.domain.retire_epoch(),
         })
     }
 

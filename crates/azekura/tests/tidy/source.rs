@@ -11,7 +11,7 @@ const UNSAFE_HOMES: &[&str] = &[
     "crates/azekura/src/io/file_lock.rs",
     "crates/azekura/src/io/flight/ring.rs",
     "crates/azekura/src/format/checksum.rs",
-    "crates/azekura/src/epoch.rs",
+    "crates/azekura/src/epoch/",
     "crates/azekura/src/index/",
     "crates/azekura/src/log/",
     "crates/azekura/src/slab/",

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use azekura::epoch;
+use azekura::epoch::Domain;
 use azekura::index::hash::Hash;
 use azekura::index::{Index, Place};
 use azekura::testkit::Random;
@@ -30,7 +30,7 @@ fn place(key: u64, version: u64) -> Place {
 }
 
 fn put(index: &Index, key: u64, version: u64) {
-    let pin = epoch::pin();
+    let pin = index.pin();
     let hash = hash_of(key);
     let (mut locked, found) = index
         .lock_to_put(&pin, hash, |locked| {
@@ -44,7 +44,7 @@ fn put(index: &Index, key: u64, version: u64) {
 }
 
 fn remove(index: &Index, key: u64) -> bool {
-    let pin = epoch::pin();
+    let pin = index.pin();
     let locked = index.lock(&pin, hash_of(key)).unwrap();
     let found = locked
         .find(|place| Ok((place >> 8 == key).then_some(())))
@@ -56,7 +56,7 @@ fn remove(index: &Index, key: u64) -> bool {
 }
 
 fn version(index: &Index, key: u64) -> Option<u64> {
-    let pin = epoch::pin();
+    let pin = index.pin();
     index
         .find(&pin, hash_of(key), |place| {
             Ok((place >> 8 == key).then_some(place & 0xff))
@@ -65,7 +65,7 @@ fn version(index: &Index, key: u64) -> Option<u64> {
 }
 
 fn keys_in_order_of_a_scan(index: &Index) -> Vec<u64> {
-    let pin = epoch::pin();
+    let pin = index.pin();
     let mut keys = Vec::new();
     let mut at = Some(Hash(STRIPE << 52));
     while let Some(hash) = at.filter(|hash| hash.stripe() == STRIPE as usize) {
@@ -79,7 +79,7 @@ fn keys_in_order_of_a_scan(index: &Index) -> Vec<u64> {
 /// Two writers add `come` keys each to a chunk of `full` entries and change and remove their own; then they make chunks of
 /// other stripes, for which old ones are used again. A reader looks for keys that stay.
 fn growth(full: u64, come: u64, seed: u64, run: &mut dyn FnMut(Threads<'_>)) {
-    let index = Index::new().unwrap();
+    let index = Index::new(&Domain::new()).unwrap();
     for key in 1..=full {
         put(&index, key, 0);
     }
@@ -136,7 +136,7 @@ fn growth(full: u64, come: u64, seed: u64, run: &mut dyn FnMut(Threads<'_>)) {
 
 /// A chunk is filled and grows while a thread locks several of its buckets at once.
 fn many_locks(seed: u64, run: &mut dyn FnMut(Threads<'_>)) {
-    let index = Index::new().unwrap();
+    let index = Index::new(&Domain::new()).unwrap();
     for key in 1..=26 {
         put(&index, key, 0);
     }
@@ -148,7 +148,7 @@ fn many_locks(seed: u64, run: &mut dyn FnMut(Threads<'_>)) {
             for _ in 0..3 {
                 let keys: Vec<u64> = (0..3).map(|_| 1 + random.below(26)).collect();
                 let hashes: Vec<Hash> = keys.iter().map(|key| hash_of(*key)).collect();
-                let pin = epoch::pin();
+                let pin = index.pin();
                 let here =
                     |key: u64| move |place: Place| Ok((place >> 8 == key).then_some(place & 0xff));
                 let (locked, found) = index
@@ -167,7 +167,7 @@ fn many_locks(seed: u64, run: &mut dyn FnMut(Threads<'_>)) {
         for key in 0..4 {
             put(shared, 100 + key, 1);
             let own = 1 + key;
-            let pin = epoch::pin();
+            let pin = shared.pin();
             let locked = shared.lock(&pin, hash_of(own)).unwrap();
             let found = locked
                 .find(|place| Ok((place >> 8 == own).then_some(place & 0xff)))

@@ -14,7 +14,6 @@
 //!
 //! It does not know what a checkpoint needs: it takes what cleaning may.
 
-use crate::epoch;
 use crate::error::{Kind, Result};
 use crate::log::{Address, Claim, LogPosition, Use};
 use crate::object::Core;
@@ -79,7 +78,7 @@ impl Core {
             if self.index.get(*id)? != Some(*from) {
                 continue;
             }
-            let pin = epoch::pin();
+            let pin = self.log.pin();
             let all = 0..u64::from(from.len);
             let (value, sequence) = match self.read_journal(&pin, *id, *from, &all) {
                 Ok(Some(found)) => found,

@@ -10,7 +10,6 @@
 pub(crate) mod dump;
 pub(crate) mod record;
 
-use crate::epoch;
 use crate::error::{Error, Kind, Result, size};
 use crate::format::frame::FrameKind;
 use crate::log::segment::REMEDY;
@@ -53,8 +52,8 @@ impl Core {
             key,
             value,
         };
-        let pin = epoch::pin();
-        let mark = pin.briefly();
+        let pin = self.log.pin();
+        let mark = pin.critical_section();
         let appended = self.log.append(&mark, &entry, claim);
         Ok(appended.map_err(|error| self.of_journal(error))?.address)
     }
@@ -171,7 +170,6 @@ mod tests {
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
     use std::time::Duration;
 
-    use crate::epoch;
     use crate::io::Storage as _;
     use crate::io::memory::Memory;
     use crate::object::{Change, ObjectId, Options, Store};
@@ -194,7 +192,7 @@ mod tests {
         let removals = AtomicU64::new(0);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let pin = epoch::pin();
+                let pin = store.core.log.pin();
                 is_pinned.store(true, Ordering::Release);
                 let mut seen = None;
                 while !is_full.load(Ordering::Acquire)

@@ -230,7 +230,7 @@ impl Core {
         id: ObjectId,
         reads: Reads,
     ) -> Result<(Option<epoch::Pin>, Option<Entry>)> {
-        let pin = epoch::pin();
+        let pin = self.log.pin();
         let entry = self.index.get(id)?;
         if reads == Reads::Certain {
             self.refuse_doubtful(id, entry.is_some())?;
@@ -278,7 +278,7 @@ impl Core {
         let sought = match self.locate(id, entry, range) {
             Ok(sought) => sought,
             Err(wanted) => {
-                let read = self.read_journal(&epoch::pin(), id, entry, &wanted);
+                let read = self.read_journal(&self.log.pin(), id, entry, &wanted);
                 let read = read.map_err(|error| match error.kind() {
                     // The log does not know objects.
                     Kind::Corrupted => self.damaged(id, entry, Fault::Chunk(0)),

@@ -214,7 +214,7 @@ impl Core {
                 leaf => leaf?,
             };
             for (id, from) in leaf.entries().filter(|(_, entry)| entry.kind == JOURNAL) {
-                let _pin = epoch::pin();
+                let _pin = self.log.pin();
                 // Changed since: the address may be another's.
                 if self.index.get(id)? == Some(from) {
                     visit(id, from)?;
@@ -232,7 +232,7 @@ impl Core {
         let mut all = true;
         let all_leaves = self.each_in_journal(shots, &mut |id, from| {
             let range = 0..u64::from(from.len);
-            match self.read_journal(&epoch::pin(), id, from, &range) {
+            match self.read_journal(&self.log.pin(), id, from, &range) {
                 Ok(Some((value, sequence))) => visit(Moved {
                     id,
                     from,

@@ -262,7 +262,7 @@ impl CacheDb {
         let mut dropped = 0;
         {
             let _inside = self.gate.enter();
-            let pin = epoch::pin();
+            let pin = self.shelf.pin();
             while dropped < bytes {
                 match self.drop_one(&pin) {
                     0 => break,
@@ -409,7 +409,7 @@ impl CacheDb {
         let mut at = Some(Hash(0));
         while let Some(hash) = at {
             let _inside = self.gate.enter();
-            let (here, _, next) = self.sweep_chunk(&epoch::pin(), hash)?;
+            let (here, _, next) = self.sweep_chunk(&self.shelf.pin(), hash)?;
             dropped += here;
             at = next;
         }

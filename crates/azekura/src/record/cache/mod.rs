@@ -217,9 +217,10 @@ impl CacheDb {
     /// An empty cache. `Invalid` if it has no bound, or one that no record fits in; `Io` if the system refuses the addresses.
     pub fn with(options: &Options) -> Result<Self> {
         let (records_max, bytes_max) = bounds(options.records_max, options.bytes_max)?;
+        let shelf = Shelf::for_bytes(bytes_max)?;
         let db = Self {
-            shelf: Shelf::for_bytes(bytes_max)?,
-            gate: Gate::default(),
+            gate: Gate::new(shelf.domain().clone()),
+            shelf,
             held: Held {
                 records: AtomicU64::new(0),
                 bytes: AtomicU64::new(0),
@@ -248,7 +249,7 @@ impl CacheDb {
         drop(resizing);
         // A put that has not seen the new bounds is seen here.
         epoch::heavy_barrier();
-        self.settle(&epoch::pin());
+        self.settle(&self.shelf.pin());
         drop(inside);
         self.set_goal();
         self.give_back();
@@ -264,13 +265,13 @@ impl CacheDb {
     #[inline]
     pub fn read_with<R>(&self, key: &[u8], visit: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
         let hash = self.shelf.hash(key);
-        let pin = epoch::pin();
+        let pin = self.shelf.pin();
         self.read_hashed(&pin, key, hash, visit)
     }
 
     /// How long `key` has left: `None` if it is absent, `Some(None)` if it has no such time.
     pub fn time_left(&self, key: &[u8]) -> Result<Option<Option<Duration>>> {
-        let pin = epoch::pin();
+        let pin = self.shelf.pin();
         let found = self.shelf.find(&pin, key, self.shelf.hash(key))?;
         let live = found.filter(|record| self.is_live(record));
         Ok(live.map(|record| record.expires.map(|tick| self.clock.left(tick))))

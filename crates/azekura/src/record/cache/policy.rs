@@ -567,7 +567,7 @@ mod tests {
     #[test]
     fn a_scan_passes_through_the_small_queue() {
         let policy = Policy::default();
-        let pin = crate::epoch::pin();
+        let pin = crate::epoch::Domain::new().pin();
         for number in 0..100 {
             policy.admit(&pin, hash(number)).unwrap();
         }

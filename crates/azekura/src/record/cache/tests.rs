@@ -495,7 +495,7 @@ fn a_pinned_thread_passes_by_whoever_makes_room() {
     std::thread::scope(|scope| {
         let someone = db.making_room.lock();
         scope.spawn(|| {
-            let _pin = epoch::pin();
+            let _pin = db.shelf.pin();
             db.put_many(&[(b"key", &[8; 1000])]).unwrap();
             has_passed.store(true, Ordering::Release);
         });

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::{CacheDb, charge, charge_of};
 use crate::engine::{DecideMany, Edit};
-use crate::epoch::{self, Pin};
+use crate::epoch::Pin;
 use crate::error::{Error, Kind, Result};
 use crate::index::hash::Hash;
 use crate::index::{Locked, Place};
@@ -98,7 +98,7 @@ impl CacheDb {
     /// holds more than before. `None`: nothing was done, go the long way.
     #[inline(always)]
     fn put_near(&self, key: &[u8], hash: Hash, value: &[u8], expires: Option<u32>) -> Option<bool> {
-        let inside = self.gate.enter_briefly()?;
+        let inside = self.gate.enter_pinned()?;
         let pin = inside.pin();
         let (home, mut near) = self.shelf.approach(&inside, hash)?;
         let bytes = charge(key.len(), value.len(), expires.is_some());
@@ -145,7 +145,7 @@ impl CacheDb {
     fn work(&self) {
         self.keep_within_memory();
         let _inside = self.gate.enter();
-        let pin = epoch::pin();
+        let pin = self.shelf.pin();
         self.tend(&pin);
         self.settle(&pin);
     }
@@ -174,7 +174,7 @@ impl CacheDb {
     fn drop_for_memory(&self) {
         {
             let _inside = self.gate.enter();
-            let pin = epoch::pin();
+            let pin = self.shelf.pin();
             // Not in the trace's own words: those are not asked for when nobody listens.
             let dropped = (0..DROPPED_FOR_MEMORY).take_while(|_| self.drop_one(&pin) > 0);
             let dropped = dropped.count();
@@ -187,7 +187,7 @@ impl CacheDb {
 
     fn put_once(&self, key: &[u8], hash: Hash, value: &[u8], expires: Option<u32>) -> Result<()> {
         let _inside = self.gate.enter();
-        let pin = epoch::pin();
+        let pin = self.shelf.pin();
         self.tend(&pin);
         let place = self.shelf.slab.put(&pin, key, value, expires)?;
         let bytes = charge(key.len(), value.len(), expires.is_some());
@@ -277,7 +277,7 @@ impl CacheDb {
     /// As `put_near`; says whether the record was there.
     #[inline(always)]
     fn remove_near(&self, key: &[u8], hash: Hash) -> Option<bool> {
-        let inside = self.gate.enter_briefly()?;
+        let inside = self.gate.enter_pinned()?;
         self.shelf.remove_near(&inside, key, hash, |record| {
             if record.expires.is_some() {
                 return false;
@@ -291,7 +291,7 @@ impl CacheDb {
     fn remove_at_large(&self, key: &[u8], hash: Hash) -> Result<bool> {
         self.keep_within_memory();
         let _inside = self.gate.enter();
-        let pin = epoch::pin();
+        let pin = self.shelf.pin();
         self.tend(&pin);
         let locked = self.shelf.index.lock(&pin, hash)?;
         let found = self.shelf.present(&pin, &locked, key)?;
@@ -322,7 +322,7 @@ impl CacheDb {
         let hash = self.shelf.hash(key);
         self.keep_within_memory();
         let _inside = self.gate.enter();
-        let pin = epoch::pin();
+        let pin = self.shelf.pin();
         self.tend(&pin);
         let (mut locked, found) = self.shelf.lock(&pin, key, hash)?;
         let found = found.map(|at| self.judged(at));
@@ -392,7 +392,7 @@ impl CacheDb {
         let hashes = room::collect(records.iter().map(|key| self.shelf.hash(key)))?;
         self.keep_within_memory();
         let _inside = self.gate.enter();
-        let pin = epoch::pin();
+        let pin = self.shelf.pin();
         self.tend(&pin);
         let (mut locked, found) = self.shelf.lock_many(&pin, records, &hashes)?;
         let found = found

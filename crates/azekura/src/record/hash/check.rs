@@ -17,7 +17,7 @@ use super::layout::{Image, ROOT_SEED, Super};
 use super::open::{damaged_slots, read_super};
 use super::recover::{Known, corrected_bit};
 use crate::engine::CheckReport;
-use crate::epoch::{self, Pin};
+use crate::epoch::Pin;
 use crate::error::Result;
 use crate::format::frame::Frame;
 use crate::index::Index;
@@ -101,7 +101,7 @@ impl Checked<'_> {
         }
         let end = (self.end)();
         // Every change before this end is in the index, and counted. A later one moves the end.
-        epoch::wait_for_brief();
+        self.log.domain().wait_for_critical_sections();
         let counted = (self.count)();
         for stripe in 0..STRIPES {
             if stripe % 64 == 0 {
@@ -226,7 +226,7 @@ impl Checked<'_> {
     fn check_stripe(&self, stripe: usize, report: &mut CheckReport) -> Result<()> {
         let mut at = Some(Hash::first_of(stripe));
         while let Some(from) = at.filter(|hash| hash.stripe() == stripe) {
-            let pin = epoch::pin();
+            let pin = self.index.pin();
             let (entries, next) = self.index.scan_chunk(&pin, from)?;
             let mut keys = HashSet::with_capacity(entries.len());
             for (known, place) in entries {

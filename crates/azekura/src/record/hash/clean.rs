@@ -28,7 +28,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Core;
-use crate::epoch::{self, Pin};
+use crate::epoch::Pin;
 use crate::error::{Kind, Result};
 use crate::format::frame::{COMPRESSED, Frame, FrameKind, MOVED};
 use crate::index::hash::Hash;
@@ -249,7 +249,7 @@ impl Core {
 
     /// The lengths of a segment's live frames, in their order. Where it is damaged, those before that.
     fn live_frames(&self, segment: &Segment) -> Result<Vec<usize>> {
-        let pin = epoch::pin();
+        let pin = self.index.pin();
         let mut lens = Vec::new();
         let walked = self.log.walk(segment.index, FIRST_FRAME, &mut |at, frame| {
             let each = &mut |address, frame: Frame<'_>| {
@@ -271,7 +271,7 @@ impl Core {
     /// Moves those of a group of records that are live. Most of an emptying segment's are not, and to find that out
     /// costs a miss each: they are asked for together.
     fn move_live(&self, group: &mut Vec<(Address, Hash)>, is_alone: bool) -> Result<()> {
-        let pin = epoch::pin();
+        let pin = self.index.pin();
         for (_, hash) in group.iter() {
             self.index.prefetch(&pin, *hash);
         }
@@ -291,7 +291,7 @@ impl Core {
         let locked = self.index.lock(pin, hash)?;
         let here = |place| Ok((Address(place) == address).then_some(()));
         if let Some((slot, ())) = locked.find(here)? {
-            let mark = pin.briefly();
+            let mark = pin.critical_section();
             let flags = frame.header.flags & COMPRESSED | MOVED;
             let entry = Entry {
                 kind: FrameKind::Put,

@@ -49,7 +49,7 @@ impl Core {
         // The images of the checkpoint may point to frames behind the place where its replay begins: the
         // copy holds the log up to an end behind them all, with everything before it published.
         let end = self.log.end();
-        crate::epoch::wait_for_brief();
+        self.log.domain().wait_for_critical_sections();
         let mut ranges: Vec<Segment> = self.log.segments().in_use(Use::Log);
         ranges.retain(|segment| segment.sequence <= end.sequence());
         ranges.extend(self.log.segments().in_use(Use::Other));

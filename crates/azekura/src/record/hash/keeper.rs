@@ -169,7 +169,7 @@ impl Core {
 
     /// Where the record of `key` stands.
     pub(super) fn place_of(&self, key: &[u8], hash: Hash) -> Option<Address> {
-        let pin = epoch::pin();
+        let pin = self.index.pin();
         let here = |place| Ok(self.matching(&pin, place, key)?.map(|_| Address(place)));
         self.index.find(&pin, hash, here).ok().flatten()
     }

@@ -151,7 +151,8 @@ impl HashDb {
             images,
             ..Checkpoint::default()
         };
-        let core = build(log, Index::new()?, options, &payload, Arc::default())?;
+        let index = Index::new(log.domain())?;
+        let core = build(log, index, options, &payload, Arc::default())?;
         core.write_super_lazily(&mut state, payload)?;
         core.sync_storage()?;
         *core.checkpoint.lock() = state;
@@ -210,7 +211,7 @@ impl HashDb {
         let images = root.images.clone();
         let cold = replay.into_cold(Arc::clone(&log), geometry.salt, images);
         let known = cold.known();
-        let index = Index::cold(Arc::new(cold))?;
+        let index = Index::cold(log.domain(), Arc::new(cold))?;
         for stripe in changed {
             index.mark_dirty(stripe);
         }
@@ -273,7 +274,7 @@ impl HashDb {
         last.count = last.count.saturating_add_signed(replay.count);
         let cold = replay.into_cold(Arc::clone(&log), last.geometry.salt, root.images.clone());
         let known = cold.known();
-        let index = Index::cold(Arc::new(cold))?;
+        let index = Index::cold(log.domain(), Arc::new(cold))?;
         let core = build(log, index, options, &last, known)?;
         // Nothing is to be closed.
         last.open = false;
@@ -371,6 +372,7 @@ fn build(
     Ok(Core {
         asks_doubt: known.is_in_doubt() && !options.reads_doubtful,
         known,
+        gate: Gate::new(log.domain().clone()),
         log,
         index,
         options: options.clone(),
@@ -378,7 +380,6 @@ fn build(
         compression: payload.compression,
         plain_below: value::plain_below(payload.compression),
         epoch: payload.epoch,
-        gate: Gate::default(),
         count: Counter::new(payload.count)?,
         frame_len: AtomicUsize::new(64),
         checkpoint: Mutex::new(Checkpoint::default()),

@@ -10,7 +10,7 @@ use rapidhash::v3::RapidSecrets;
 
 use super::{Core, value};
 use crate::engine::{Bookmark, Damaged, Visit};
-use crate::epoch::{self, Pin};
+use crate::epoch::Pin;
 use crate::error::{Error, Kind, Result};
 use crate::format::frame::Frame;
 use crate::index::hash::Hash;
@@ -50,7 +50,7 @@ pub(super) fn check_led(
     frame: &Frame<'_>,
 ) -> Result<()> {
     let hash = Hash::of_key(frame.key, secrets);
-    let led = index.find(&epoch::pin(), hash, |found| {
+    let led = index.find(&index.pin(), hash, |found| {
         Ok((found == place).then_some(()))
     })?;
     if led.is_some() && frame.header.kind.is_record() {
@@ -73,7 +73,7 @@ impl Core {
     #[inline(always)]
     pub(super) fn read<R>(&self, key: &[u8], visit: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
         let hash = self.hash(key);
-        let pin = epoch::pin();
+        let pin = self.index.pin();
         self.read_hashed(&pin, key, hash, visit)
     }
 
@@ -213,7 +213,7 @@ impl Core {
             damaged(self.doubt_error())?;
         }
         let lend = |place: Place, visit: &mut Lend<'_>| {
-            let pin = epoch::pin();
+            let pin = self.index.pin();
             let frame = self.log.frame(&pin, Address(place))?;
             if self.known.is_read_only() {
                 check_led(&self.log, &self.index, &self.secrets, place, &frame)?;

@@ -35,7 +35,7 @@ use crate::damage::Damage;
 use crate::engine::{
     Bookmark, CheckReport, Damaged, Durability, Engine, Persistent, Promise, Reader, Stats, Visit,
 };
-use crate::epoch::{self, Published};
+use crate::epoch::{Domain, Published};
 use crate::error::{Error, Kind, Result};
 use crate::format::frame::{Frame, FrameKind};
 use crate::format::superblock;
@@ -118,7 +118,7 @@ impl HashReader {
 
     /// Opens the store on a storage for reading.
     pub fn open_on(storage: Arc<dyn Storage>) -> Result<Self> {
-        let view = Published::new(Arc::new(View::open_newest(&storage)?));
+        let view = Published::new(Domain::new(), Arc::new(View::open_newest(&storage)?));
         Ok(Self {
             storage,
             view,
@@ -144,7 +144,7 @@ impl HashReader {
     }
 
     fn view(&self) -> Arc<View> {
-        Arc::clone(self.view.get(&epoch::pin()))
+        Arc::clone(self.view.get(&self.view.pin()))
     }
 
     /// Properties of the file, by name, in a fixed order.
@@ -301,7 +301,7 @@ impl View {
         let cold = replay.into_cold(Arc::clone(&log), geometry.salt, root.images.clone());
         let mut view = Self {
             known: cold.known(),
-            index: Index::cold(Arc::new(cold))?,
+            index: Index::cold(log.domain(), Arc::new(cold))?,
             secrets: RapidSecrets::seed(last.hash_seed),
             compression: last.compression,
             sequence,
@@ -428,7 +428,7 @@ impl View {
             return Ok(());
         }
         let hash = Hash::of_key(frame.key, &self.secrets);
-        let pin = epoch::pin();
+        let pin = self.index.pin();
         let mut buf = Vec::new();
         loop {
             let mut locked = self.index.lock(&pin, hash)?;
@@ -461,7 +461,7 @@ impl View {
     }
 
     fn get(&self, key: &[u8], reads_doubtful: bool) -> Result<Option<Vec<u8>>> {
-        let pin = epoch::pin();
+        let pin = self.index.pin();
         let mut buf = Vec::new();
         let mut damaged = None;
         let found = self
@@ -546,7 +546,7 @@ impl View {
 impl Reader for HashReader {
     fn read(&self, key: &[u8], visit: &mut dyn FnMut(Option<&[u8]>)) -> Result<()> {
         let at_once = {
-            let pin = epoch::pin();
+            let pin = self.view.pin();
             let view = self.view.get(&pin);
             // An error is looked at again, without the pin: it may mean only that the view is too old.
             let get = || view.get(key, self.reads_doubtful).ok();

@@ -142,7 +142,7 @@ impl Core {
 
     /// Segments that a frame takes which is as long as the one there.
     fn units_at(&self, present: Option<Address>) -> u32 {
-        let pin = epoch::pin();
+        let pin = self.index.pin();
         let frame = present.and_then(|address| self.log.frame(&pin, address).ok());
         frame.map_or(1, |frame| self.log.units_of(frame.len()))
     }

@@ -24,7 +24,7 @@ use std::sync::atomic::Ordering;
 use super::read::passing;
 use super::{Core, KEY_LEN_MAX, VALUE_LEN_MAX, value};
 use crate::engine::{DecideMany, Durability, Edit};
-use crate::epoch::{self, Pin};
+use crate::epoch::Pin;
 use crate::error::{Error, Kind, Result};
 use crate::format::frame::{Frame, FrameKind};
 use crate::index::hash::Hash;
@@ -200,7 +200,7 @@ impl Core {
         let Some(value) = value else {
             return true;
         };
-        let pin = epoch::pin();
+        let pin = self.index.pin();
         let present = self.place_of(key, hash);
         let present = present.and_then(|address| self.log.frame(&pin, address).ok());
         present.is_some_and(|frame| self.frame_len(key, value) <= frame.len())
@@ -228,8 +228,8 @@ impl Core {
     /// the next bucket's cache miss begins while this record's is waited for. Measured: a quarter of a random set.
     #[inline(always)]
     fn update_near(&self, key: &[u8], hash: Hash, value: Option<&[u8]>) -> Option<bool> {
-        let inside = self.gate.enter_briefly()?;
-        let (pin, mark) = (inside.pin(), inside.mark());
+        let inside = self.gate.enter_pinned()?;
+        let (pin, mark) = (inside.pin(), inside.section());
         let home = self.index.approach(pin, hash)?;
         if self.log.is_alarmed() {
             return None;
@@ -317,7 +317,7 @@ impl Core {
     ) -> Result<()> {
         self.check_lengths(key, &[])?;
         let _inside = self.begin_update(inserts, Some((key, hash)), shown.is_some())?;
-        let pin = epoch::pin();
+        let pin = self.index.pin();
         let (mut locked, found) = if inserts {
             self.index
                 .lock_to_put(&pin, hash, |locked| self.present(&pin, locked, key))?
@@ -342,7 +342,7 @@ impl Core {
                 } else {
                     FrameKind::Insert
                 };
-                let mark = pin.briefly();
+                let mark = pin.critical_section();
                 let entry = Entry {
                     kind,
                     flags,
@@ -360,7 +360,7 @@ impl Core {
             }
             Edit::Remove => {
                 if let Some(present) = &found {
-                    let mark = pin.briefly();
+                    let mark = pin.critical_section();
                     let entry = Entry {
                         kind: FrameKind::Remove,
                         flags: 0,
@@ -503,7 +503,7 @@ impl Core {
     ) -> Result<()> {
         let hashes: Vec<Hash> = records.iter().map(|key| self.hash(key)).collect();
         let _inside = self.begin_update(true, None, true)?;
-        let pin = epoch::pin();
+        let pin = self.index.pin();
         let (mut locked, found) = self.index.lock_many_to_put(&pin, &hashes, |at, locked| {
             self.present(&pin, locked, records[at])
         })?;
@@ -599,7 +599,7 @@ impl Core {
         if entries.is_empty() {
             return Ok(());
         }
-        let mark = pin.briefly();
+        let mark = pin.critical_section();
         let mut addresses = Vec::with_capacity(entries.len());
         let claim = claim_of_many(&changed, &entries, found);
         let len = Entry::batch_len(&entries);
@@ -635,7 +635,7 @@ impl Core {
         let blank = Blank::new()?;
         {
             let _alone = self.gate.alone();
-            let mark = epoch::pin().briefly();
+            let mark = self.index.pin().critical_section();
             let entry = Entry {
                 kind: FrameKind::Clear,
                 flags: 0,

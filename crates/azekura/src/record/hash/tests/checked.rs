@@ -49,7 +49,7 @@ fn records_that_come_and_go_while_a_store_is_checked_are_no_damage() {
 fn a_count_that_is_wrong_is_found_where_nothing_is_changed_meanwhile() {
     let db = filled(100);
     assert!(db.check(&mut |_, _| ()).unwrap().is_sound());
-    db.core.count.add(&crate::epoch::pin(), 1);
+    db.core.count.add(&db.core.index.pin(), 1);
     let report = db.check(&mut |_, _| ()).unwrap();
     assert_eq!(report.damage, ["100 records found, 101 counted"]);
 }

@@ -6,7 +6,6 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::epoch;
 use crate::index::Source as _;
 use crate::index::hash::STRIPES;
 use crate::log::{Address, Claim};
@@ -267,29 +266,4 @@ fn a_reader_beside_a_writer_follows_past_a_part_of_the_index_that_it_cannot_read
 fn a_slot_that_is_only_reserved_leads_nowhere() {
     let db = HashDb::create_on(Memory::new(1 << 26).unwrap(), &small()).unwrap();
     assert!(db.log().approach(Address((1 << 40) - 1)).is_none());
-}
-
-/// What is taken inside something brief, and dropped, once ended the protection of the outer one.
-#[test]
-fn a_pin_within_something_brief_does_not_end_it() {
-    let published = epoch::Published::new(Arc::new(1));
-    let brief = epoch::brief();
-    let seen = published.get(brief.pin());
-    drop(epoch::pin());
-    let stamp = epoch::stamp();
-    assert!(!epoch::is_past(stamp));
-    assert_eq!(**seen, 1);
-    // Nor does one end what is around it.
-    drop(brief);
-    let pin = epoch::pin();
-    let stamp = epoch::stamp();
-    drop(epoch::brief());
-    assert!(!epoch::is_past(stamp));
-    drop(pin);
-    // Other tests of this process hold pins, too, each for a moment.
-    let is_past = |stamp| {
-        let pause = std::time::Duration::from_millis(1);
-        (0..30_000).any(|_| epoch::is_past(stamp) || (std::thread::sleep(pause), false).1)
-    };
-    assert!(is_past(epoch::stamp()));
 }

@@ -469,7 +469,7 @@ fn the_segments_that_frames_take_are_counted_before_they_are_appended() {
                     key,
                     value,
                 };
-                let mark = crate::epoch::pin().briefly();
+                let mark = log.pin().critical_section();
                 log.append(&mark, &entry, Claim::Cleaning).unwrap();
             }
             let most = lens.iter().map(|len| log.units_of(*len)).max().unwrap();

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::budget::{Budget, Pay};
-use crate::epoch::{self, Pin};
+use crate::epoch::{Domain, Pin};
 use crate::error::{Error, Kind, Result, size};
 use crate::weave::Mutex;
 
@@ -26,6 +26,7 @@ const BATCH: usize = if cfg!(azekura_weave) { 1 } else { 64 };
 const BATCH_BYTES: u64 = 1 << 20;
 
 pub(super) struct Cells {
+    domain: Domain,
     budget: Arc<Budget>,
     retired: Mutex<Retired>,
     /// Of the values and their lengths.
@@ -50,8 +51,9 @@ fn no_room(len: usize) -> Error {
 }
 
 impl Cells {
-    pub(super) fn new(budget: Arc<Budget>) -> Self {
+    pub(super) fn new(domain: Domain, budget: Arc<Budget>) -> Self {
         Self {
+            domain,
             budget,
             retired: Mutex::default(),
             bytes: AtomicU64::new(0),
@@ -125,7 +127,7 @@ impl Cells {
         if retired.aging.try_reserve(1).is_ok() {
             let fresh = std::mem::take(&mut retired.fresh);
             retired.fresh_bytes = 0;
-            retired.aging.push_back((epoch::stamp(), fresh));
+            retired.aging.push_back((self.domain.retire_epoch(), fresh));
         }
         drop(retired);
         while let Some(words) = self.next_past() {
@@ -139,7 +141,7 @@ impl Cells {
     /// Takes the first batch off the list, if nobody can look at its values any more.
     fn next_past(&self) -> Option<Vec<u64>> {
         let mut retired = self.retired.lock();
-        let is_past = |(stamp, _): &(u64, Vec<u64>)| epoch::is_past(*stamp);
+        let is_past = |(stamp, _): &(u64, Vec<u64>)| self.domain.has_elapsed(*stamp);
         retired.aging.front().filter(|batch| is_past(batch))?;
         retired.aging.pop_front().map(|(_, words)| words)
     }

@@ -14,7 +14,7 @@
 use super::BabyDb;
 use super::budget::Pay;
 use crate::engine::Edit;
-use crate::epoch::{self, Pin};
+use crate::epoch::{Domain, Pin};
 use crate::error::Result;
 use crate::node::{Found, KEY_LEN_MAX, Node, Value};
 use crate::order::Order;
@@ -99,13 +99,13 @@ impl<'p> Cluster<'p> {
 }
 
 /// Shows the words of all that stands outside of a leaf, of lists and of their members.
-pub(super) fn words_of(node: Node<'_>, order: Order, visit: &mut dyn FnMut(u64)) {
+pub(super) fn words_of(domain: &Domain, node: Node<'_>, order: Order, visit: &mut dyn FnMut(u64)) {
     for at in 0..node.count() {
         let Found::Outside(word) = node.value(at) else {
             continue;
         };
         if is_stem(order, node.key_len(at)) {
-            let pin = epoch::pin();
+            let pin = domain.pin();
             Cluster::at(&pin, word).words().for_each(&mut *visit);
         }
         visit(word);
@@ -129,7 +129,7 @@ impl BabyDb {
     #[cold]
     #[inline(never)]
     pub(super) fn read_long<R>(&self, key: &[u8], visit: impl FnOnce(Option<&[u8]>) -> R) -> R {
-        let pin = epoch::pin();
+        let pin = self.domain.pin();
         let (stem, rest) = key.split_at(STEM);
         let found = match self.see(stem, &mut super::Buffer::new()) {
             super::Seen::Outside(word) => Some(Found::Outside(word)),
@@ -181,7 +181,7 @@ impl BabyDb {
     ) -> Result<()> {
         self.limits.check(key, &[])?;
         let _inside = self.gate.enter();
-        let pin = epoch::pin();
+        let pin = self.domain.pin();
         let (stem, rest) = key.split_at(STEM);
         let held = self.tree.lock_leaf(stem);
         let node = self.tree.node(held.frame);

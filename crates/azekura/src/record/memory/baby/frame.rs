@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::budget::{Budget, Pay};
-use crate::epoch;
+use crate::epoch::Domain;
 use crate::error::{Error, Kind, Result};
 use crate::io::Map;
 use crate::io::mmap::prefetch;
@@ -46,6 +46,7 @@ pub(super) struct Frame {
 const _: () = assert!(size_of::<Frame>() as u64 == FRAME);
 
 pub(super) struct Frames {
+    domain: Domain,
     memory: Arc<Map>,
     budget: Arc<Budget>,
     /// Frames made so far. Grows under the lock of `spare`.
@@ -71,10 +72,10 @@ impl Spare {
     }
 
     /// Lets the warm ones age.
-    fn age(&mut self) {
+    fn age(&mut self, domain: &Domain) {
         self.aging = std::mem::take(&mut self.warm);
         self.aging.sort_unstable();
-        self.stamp = epoch::stamp();
+        self.stamp = domain.retire_epoch();
     }
 
     /// Takes some of those that aged; how many there are of them.
@@ -87,10 +88,11 @@ impl Spare {
 
 impl Frames {
     /// Room for frames, and the first one.
-    pub(super) fn new(budget: Arc<Budget>) -> Result<Self> {
+    pub(super) fn new(domain: Domain, budget: Arc<Budget>) -> Result<Self> {
         let memory = Map::anonymous(RESERVED_BYTES, None)?;
         memory.advise_huge(SMALL_BYTES, RESERVED_BYTES - SMALL_BYTES);
         let frames = Self {
+            domain,
             memory,
             budget,
             end: AtomicU32::new(0),
@@ -180,9 +182,9 @@ impl Frames {
             if spare.warm.len() as u64 <= kept + MORE {
                 return false;
             }
-            spare.age();
+            spare.age(&self.domain);
         }
-        if !epoch::is_past(spare.stamp) {
+        if !self.domain.has_elapsed(spare.stamp) {
             return false;
         }
         let mut leaving = [0; STEP];

@@ -11,7 +11,7 @@ use super::tree::{Held, is_thin};
 use super::update::set;
 use super::{BabyDb, Buffer};
 use crate::engine::{DecideMany, Edit};
-use crate::epoch::{self, Pin};
+use crate::epoch::Pin;
 use crate::error::Result;
 use crate::node::{self, Found, Value};
 use crate::record::many::Distinct;
@@ -55,7 +55,7 @@ impl BabyDb {
         let mut sorted = room::collect(0..records.len())?;
         sorted.sort_unstable_by(|a, b| self.tree.order.compare(records[*a], records[*b]));
         let _inside = self.gate.enter();
-        let pin = epoch::pin();
+        let pin = self.domain.pin();
         // A leaf for each, and those that it may be divided into.
         let mut held: Vec<Held<'_>> = room::vec(records.len().saturating_mul(4))?;
         let mut values: Vec<Option<Vec<u8>>> = room::collect(records.iter().map(|_| None))?;

@@ -51,7 +51,7 @@ use crate::counter::Counter;
 use crate::engine::{
     Bookmark, Cursor, Damaged, DecideMany, Edit, Engine, Ordered, Promise, Reader, Stats, Visit,
 };
-use crate::epoch::{self, Pin};
+use crate::epoch::{Domain, Pin};
 use crate::error::Result;
 use crate::node::{Found, KEY_LEN_MAX, Node};
 use crate::order::Order;
@@ -89,6 +89,7 @@ pub struct Options {
 
 /// An ordered store in memory. See the module's text.
 pub struct BabyDb {
+    domain: Domain,
     tree: Tree,
     cells: Cells,
     limits: &'static Limits,
@@ -157,15 +158,17 @@ impl BabyDb {
     /// An empty store. `Invalid` for a limit below 1 MiB; else errors as [`new`](Self::new).
     pub fn with(options: &Options) -> Result<Self> {
         let budget = Arc::new(Budget::new(options.memory_limit)?);
+        let domain = Domain::new();
         Ok(Self {
-            tree: Tree::new(options.order, Arc::clone(&budget))?,
-            cells: Cells::new(budget),
+            tree: Tree::new(domain.clone(), options.order, Arc::clone(&budget))?,
+            cells: Cells::new(domain.clone(), budget),
             limits: match options.order {
                 Order::Lexical => &LIMITS,
                 _ => &LIMITS_OF_WHOLE_KEYS,
             },
-            gate: Gate::default(),
+            gate: Gate::new(domain.clone()),
             count: Counter::new(0)?,
+            domain,
         })
     }
 
@@ -185,7 +188,7 @@ impl BabyDb {
         if self.is_long(key) {
             return Ok(self.read_long(key, visit));
         }
-        let pin = epoch::pin();
+        let pin = self.domain.pin();
         let mut buffer = Buffer::new();
         let seen = self.see(key, &mut buffer);
         Ok(Self::lend(&pin, &seen, &buffer, visit))
@@ -272,7 +275,7 @@ impl Reader for BabyDb {
         let mut ways = [None; GROUP];
         let mut buffer = Buffer::new();
         for (group, keys) in keys.chunks(GROUP).enumerate() {
-            let pin = epoch::pin();
+            let pin = self.domain.pin();
             self.tree.approach(&keys.iter().copied(), &mut ways);
             for (at, (key, way)) in keys.iter().zip(&ways).enumerate() {
                 if self.is_long(key) {
@@ -356,7 +359,7 @@ impl Engine for BabyDb {
 
     fn put_many(&self, records: &[(&[u8], &[u8])]) -> Result<()> {
         for group in records.chunks(GROUP) {
-            let _pin = epoch::pin();
+            let _pin = self.domain.pin();
             let keys = group.iter().map(|(key, _)| *key);
             self.tree.approach(&keys, &mut [None; GROUP]);
             for (key, value) in group {
@@ -388,7 +391,7 @@ impl Drop for BabyDb {
         let Self { tree, cells, .. } = self;
         let order = tree.order;
         tree.leaves(&mut |node| {
-            words_of(node, order, &mut |word| {
+            words_of(&self.domain, node, order, &mut |word| {
                 // SAFETY: of `Cells::put`, still in its node or its list, and nobody reads any more.
                 unsafe { cells.drop_unseen(word) };
             });

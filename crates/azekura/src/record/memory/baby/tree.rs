@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::budget::{Budget, Pay};
 use super::frame::{Frame, Frames};
+use crate::epoch::Domain;
 use crate::error::Result;
 use crate::node::{Key, Latch, Locked, Node, Value};
 use crate::order::Order;
@@ -71,8 +72,8 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    pub(super) fn new(order: Order, budget: Arc<Budget>) -> Result<Self> {
-        let frames = Frames::new(budget)?;
+    pub(super) fn new(domain: Domain, order: Order, budget: Arc<Budget>) -> Result<Self> {
+        let frames = Frames::new(domain, budget)?;
         let tree = Self {
             order,
             frames,

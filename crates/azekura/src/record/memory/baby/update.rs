@@ -12,7 +12,7 @@ use super::cluster::words_of;
 use super::tree::{Held, is_thin};
 use super::{BabyDb, Buffer};
 use crate::engine::Edit;
-use crate::epoch::{self, Pin};
+use crate::epoch::Pin;
 use crate::error::Result;
 use crate::node::{self, Found, Node, Value};
 
@@ -25,7 +25,7 @@ impl BabyDb {
             return self.edit_long(key, |_| Edit::Put(value.into()));
         }
         let _inside = self.gate.enter();
-        let pin = epoch::pin();
+        let pin = self.domain.pin();
         let value = self.value(value)?;
         let held = self.tree.lock_leaf(key);
         let (at, is_present) = self.tree.node(held.frame).find(key);
@@ -39,7 +39,7 @@ impl BabyDb {
             return self.remove_long(key);
         }
         let _inside = self.gate.enter();
-        let pin = epoch::pin();
+        let pin = self.domain.pin();
         let held = self.tree.lock_leaf(key);
         let (at, is_present) = self.tree.node(held.frame).find(key);
         if is_present {
@@ -52,7 +52,7 @@ impl BabyDb {
     pub fn remove_many(&self, keys: &[&[u8]]) -> Result<u64> {
         let mut removed = 0;
         for group in keys.chunks(super::GROUP) {
-            let _pin = epoch::pin();
+            let _pin = self.domain.pin();
             let keys = group.iter().copied();
             self.tree.approach(&keys, &mut [None; super::GROUP]);
             for key in group {
@@ -185,7 +185,7 @@ impl BabyDb {
             return self.edit_long(key, decide);
         }
         let _inside = self.gate.enter();
-        let pin = epoch::pin();
+        let pin = self.domain.pin();
         let held = self.tree.lock_leaf(key);
         let node = self.tree.node(held.frame);
         let mut buffer = Buffer::new();
@@ -209,7 +209,7 @@ impl BabyDb {
         let _alone = self.gate.alone();
         // Who found a value before is pinned since before it is retired.
         self.tree.clear(&mut |node| {
-            words_of(node, self.tree.order, &mut |word| {
+            words_of(&self.domain, node, self.tree.order, &mut |word| {
                 self.retire(Some(Found::Outside(word)));
             });
         })?;

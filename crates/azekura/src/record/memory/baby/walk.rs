@@ -13,7 +13,7 @@ use super::cluster::{Cluster, STEM, is_stem};
 use super::tree::To;
 use super::{BabyDb, TRIES};
 use crate::engine::{Bookmark, Cursor, Visit};
-use crate::epoch::{self, Pin};
+use crate::epoch::Pin;
 use crate::error::{Error, Kind, Result, quote};
 use crate::node::{Found, Key, Node};
 use crate::order::Order;
@@ -268,7 +268,7 @@ impl BabyDb {
         // Who breaks off early should not pay for all of a leaf.
         let mut most = 8;
         loop {
-            let pin = epoch::pin();
+            let pin = self.domain.pin();
             match self.take_from(&start.from, most, &mut batch)? {
                 Looked::End => return Ok(None),
                 Looked::Beyond(fence) => start = From::At(fence).into(),
@@ -355,7 +355,7 @@ impl<'d> At<'d> {
     fn forward(&mut self, mut start: Start) -> Result<bool> {
         self.is_placed = false;
         loop {
-            let pin = epoch::pin();
+            let pin = self.db.domain.pin();
             match self.db.take_from(&start.from, 1, &mut self.batch)? {
                 Looked::Records => {
                     if self.arrive(&pin, |stem, cluster| Some(start.skipped(stem, cluster)))? {
@@ -372,7 +372,7 @@ impl<'d> At<'d> {
     fn backward(&mut self, mut before: Option<Vec<u8>>) -> Result<bool> {
         self.is_placed = false;
         loop {
-            let pin = epoch::pin();
+            let pin = self.db.domain.pin();
             match self.db.take_before(before.as_deref(), &mut self.batch)? {
                 Looked::Records => {
                     let chosen = |stem: &[u8], cluster: Cluster<'_>| {

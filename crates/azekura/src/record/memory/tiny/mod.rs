@@ -29,7 +29,6 @@ mod update;
 
 use crate::counter::Counter;
 use crate::engine::{Bookmark, Damaged, DecideMany, Edit, Engine, Promise, Reader, Stats, Visit};
-use crate::epoch;
 use crate::error::Result;
 use crate::record::gate::{self, Gate};
 use crate::record::scan::{self, Lend};
@@ -69,9 +68,10 @@ impl TinyDb {
 
     /// An empty store. `Invalid` for a limit below 1 MiB.
     pub fn with(options: &Options) -> Result<Self> {
+        let shelf = Shelf::new(options.memory_limit)?;
         Ok(Self {
-            shelf: Shelf::new(options.memory_limit)?,
-            gate: Gate::default(),
+            gate: Gate::new(shelf.domain().clone()),
+            shelf,
             count: Counter::new(0)?,
         })
     }
@@ -85,7 +85,7 @@ impl TinyDb {
     #[inline]
     pub fn read_with<R>(&self, key: &[u8], visit: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
         let hash = self.shelf.hash(key);
-        let pin = epoch::pin();
+        let pin = self.shelf.pin();
         let found = self.shelf.find(&pin, key, hash)?;
         Ok(visit(found.map(|record| record.value)))
     }

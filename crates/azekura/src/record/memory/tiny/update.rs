@@ -5,7 +5,7 @@
 
 use super::TinyDb;
 use crate::engine::{DecideMany, Edit};
-use crate::epoch::{self, Pin};
+use crate::epoch::Pin;
 use crate::error::{Error, Kind, Result};
 use crate::index::hash::Hash;
 use crate::index::{Locked, Place};
@@ -59,7 +59,7 @@ impl TinyDb {
     /// the old record that the processor begins the next put, and its cache miss, while it waits for that record.
     #[inline(always)]
     fn put_near(&self, key: &[u8], hash: Hash, value: &[u8]) -> Option<()> {
-        let inside = self.gate.enter_briefly()?;
+        let inside = self.gate.enter_pinned()?;
         let pin = inside.pin();
         let (home, mut near) = self.shelf.approach(&inside, hash)?;
         let draft = near.draft(key, value, None)?;
@@ -93,7 +93,7 @@ impl TinyDb {
 
     fn put_once(&self, key: &[u8], hash: Hash, value: &[u8]) -> Result<()> {
         let _inside = self.gate.enter();
-        let pin = epoch::pin();
+        let pin = self.shelf.pin();
         self.shelf.keep_dense(&pin);
         let place = self.shelf.slab.put(&pin, key, value, None)?;
         let stored = self.store(&pin, key, hash, place);
@@ -127,7 +127,7 @@ impl TinyDb {
     /// As `put_near`; says whether the record was there.
     #[inline(always)]
     fn remove_near(&self, key: &[u8], hash: Hash) -> Option<bool> {
-        let inside = self.gate.enter_briefly()?;
+        let inside = self.gate.enter_pinned()?;
         self.shelf.remove_near(&inside, key, hash, |_| {
             self.count.add(inside.pin(), -1);
             true
@@ -137,7 +137,7 @@ impl TinyDb {
     #[inline(never)]
     fn remove_at_large(&self, key: &[u8], hash: Hash) -> Result<bool> {
         let _inside = self.gate.enter();
-        let pin = epoch::pin();
+        let pin = self.shelf.pin();
         self.shelf.keep_dense(&pin);
         let locked = self.shelf.index.lock(&pin, hash)?;
         let Some(present) = self.shelf.present(&pin, &locked, key)? else {
@@ -184,7 +184,7 @@ impl TinyDb {
         decide: impl FnOnce(Option<&[u8]>) -> Edit<'a>,
     ) -> Result<Option<NoRoom<'a>>> {
         let _inside = self.gate.enter();
-        let pin = epoch::pin();
+        let pin = self.shelf.pin();
         self.shelf.keep_dense(&pin);
         let (mut locked, found) = self.shelf.lock(&pin, key, hash)?;
         let shown = found.as_ref().map(|present| present.record.value);
@@ -240,7 +240,7 @@ impl TinyDb {
         let records = &distinct.records;
         let hashes = room::collect(records.iter().map(|key| self.shelf.hash(key)))?;
         let _inside = self.gate.enter();
-        let pin = epoch::pin();
+        let pin = self.shelf.pin();
         self.shelf.keep_dense(&pin);
         let (mut locked, found) = self.shelf.lock_many(&pin, records, &hashes)?;
         let values = found
