@@ -23,6 +23,7 @@ mod barrier;
 mod guard;
 mod participant;
 mod published;
+mod retire;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,6 +36,7 @@ pub use guard::{CriticalSection, Pin, UpdateGuard};
 pub(crate) use participant::leave;
 use participant::{DOMAINS, IS_UPDATING, UPDATE_STEP, local, wait_for};
 pub use published::Published;
+pub(crate) use retire::{Batch, RetireList};
 
 /// One for all domains: it is written only where something is retired.
 static EPOCH: AtomicU64 = AtomicU64::new(1);

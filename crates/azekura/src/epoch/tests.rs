@@ -213,3 +213,95 @@ fn an_update_inside_an_update_is_not_marked_twice() {
     assert!(!is_within_update());
     assert!(other.update().is_some());
 }
+
+/// A list of counted items, `sealed` of which are sealed together, and the rest one by one.
+fn retired(domain: &Domain, sealed: u64, rest: u64) -> (RetireList<Counted>, Arc<AtomicU64>) {
+    let drops = Arc::new(AtomicU64::new(0));
+    let mut list = RetireList::new(domain.clone());
+    for number in 0..sealed + rest {
+        assert!(list.retire(Counted(number, Arc::clone(&drops)), 10).is_ok());
+        if number + 1 >= sealed {
+            list.seal();
+        }
+    }
+    (list, drops)
+}
+
+#[test]
+fn a_retired_item_is_reclaimed_once_when_the_pins_before_its_seal_have_ended() {
+    let domain = Domain::new();
+    let (mut list, drops) = retired(&domain, 0, 0);
+    assert!(list.retire(Counted(0, Arc::clone(&drops)), 10).is_ok());
+    assert!(list.next_elapsed().is_none(), "it is not sealed");
+    let inside = || domain.pin();
+    beside(inside, || {
+        assert_eq!((list.seal(), list.aging_weight()), (10, 10));
+        assert!(list.next_elapsed().is_none(), "a thread holds it");
+        // What this thread holds itself it waits for neither, however its pins nest.
+        let _pin = domain.pin();
+        assert!(list.retire(Counted(1, Arc::clone(&drops)), 5).is_ok());
+        list.seal();
+        assert!(list.next_elapsed().is_none());
+    });
+    for number in 0..2 {
+        let batch = list.next_elapsed().expect("no thread holds it");
+        let numbers: Vec<u64> = batch.items.iter().map(|item| item.0).collect();
+        assert_eq!(numbers, [number], "in order, and each once");
+    }
+    assert!(list.next_elapsed().is_none());
+    assert_eq!((drops.load(Ordering::SeqCst), list.seal()), (2, 0));
+}
+
+#[test]
+fn a_pin_of_another_domain_holds_nothing_of_a_list() {
+    let (domain, other) = (Domain::new(), Domain::new());
+    let (mut list, _) = retired(&domain, 3, 2);
+    beside(
+        || other.pin(),
+        || {
+            let batches = std::iter::from_fn(|| list.next_elapsed());
+            let lens: Vec<usize> = batches.map(|batch| batch.items.len()).collect();
+            assert_eq!(lens, [3, 1, 1], "one seal is one batch");
+        },
+    );
+}
+
+#[test]
+fn a_list_that_is_dropped_drops_each_item_once() {
+    let domain = Domain::new();
+    let pin = domain.pin();
+    let (mut list, drops) = retired(&domain, 4, 3);
+    assert!(list.retire(Counted(7, Arc::clone(&drops)), 10).is_ok());
+    assert!(list.next_elapsed().is_none());
+    assert_eq!((list.aging().count(), list.fresh_count()), (7, 1));
+    drop(list);
+    assert_eq!(drops.load(Ordering::SeqCst), 8);
+    drop(pin);
+}
+
+#[test]
+fn a_refused_note_costs_no_item() {
+    let domain = Domain::new();
+    let (mut list, drops) = retired(&domain, 2, 0);
+    assert!(list.reserve_all(1) && !list.reserve_all(usize::MAX));
+    assert_eq!(list.next_elapsed().map(|batch| batch.items.len()), Some(2));
+    assert_eq!(drops.load(Ordering::SeqCst), 2);
+    // As an owner drops what `retire` hands back.
+    let refused = std::mem::ManuallyDrop::new(Counted(0, Arc::clone(&drops)));
+    let _ = Err::<(), _>(refused);
+    assert_eq!(drops.load(Ordering::SeqCst), 2, "a reader may hold it");
+}
+
+#[test]
+fn what_is_swapped_out_is_retired_when_the_caller_is_done_with_it() {
+    let drops = Arc::new(AtomicU64::new(0));
+    let published = Published::new(Domain::new(), Counted(0, Arc::clone(&drops)));
+    let old = published.swap(Counted(1, Arc::clone(&drops)));
+    assert_eq!((old.0, published.get(&published.pin()).0), (0, 1));
+    let pin = published.pin();
+    drop(old);
+    assert_eq!(drops.load(Ordering::SeqCst), 0, "this thread is pinned");
+    drop(pin);
+    drop(published.swap(Counted(2, Arc::clone(&drops))));
+    assert_eq!(drops.load(Ordering::SeqCst), 2);
+}

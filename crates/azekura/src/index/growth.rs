@@ -7,7 +7,8 @@ use std::sync::atomic::Ordering;
 
 use super::hash::{self, ADDRESS_BITS, Hash};
 use super::shape::{self, Chunk};
-use super::{COLD, Directory, Index, Replaced};
+use super::{COLD, Directory, Index};
+use crate::epoch::Pin;
 use crate::error::{Error, Kind, Result};
 use crate::weave;
 
@@ -15,8 +16,9 @@ impl Index {
     /// Makes room where a claim failed: brings a cold stripe in, makes a first chunk, or grows the chunk that
     /// `seen` says. Does nothing if somebody else already did. No bucket may be locked by the caller.
     pub fn grow(&self, hash: Hash, seen: u64) -> Result<()> {
+        let pin = &self.domain.pin();
         let _growth = self.growth[hash.stripe() % 64].lock();
-        let word = self.directory().slot(hash).load(Ordering::Acquire);
+        let word = self.directory.get(pin).slot(hash).load(Ordering::Acquire);
         if word != seen {
             return Ok(());
         }
@@ -25,7 +27,7 @@ impl Index {
         }
         if word == 0 {
             let chunk = self.arena.take(shape::LADDER[0])?;
-            let depth = self.directory().depth;
+            let depth = self.directory.get(pin).depth;
             match self.publish(word, &[(hash, depth, chunk.word(depth))]) {
                 Ok(true) => {}
                 other => {
@@ -121,16 +123,16 @@ impl Index {
     }
 
     /// Has the directory tell prefixes of so many bits apart.
-    fn deepen(&self, retired: &mut Vec<(u64, Replaced)>, depth: u32) -> Result<()> {
-        while self.directory().depth < depth {
-            let old = self.directory();
+    fn deepen(&self, pin: &Pin, depth: u32) -> Result<()> {
+        while self.directory.get(pin).depth < depth {
+            let old = self.directory.get(pin);
             let new = Directory::new(old.depth + 1)?;
             for (at, slot) in old.slots.iter().enumerate() {
                 let word = slot.load(Ordering::Relaxed);
                 new.slots[2 * at].store(word, Ordering::Relaxed);
                 new.slots[2 * at + 1].store(word, Ordering::Relaxed);
             }
-            self.replace_directory(retired, new);
+            drop(self.directory.swap(new));
         }
         Ok(())
     }
@@ -138,29 +140,22 @@ impl Index {
     /// Writes words of chunks (or that there is none), each for the prefix of its hash at its depth, where the directory says
     /// `seen`. `false`, and nothing is written: it says something else, since everything was cleared meanwhile.
     pub(super) fn publish(&self, seen: u64, words: &[(Hash, u32, u64)]) -> Result<bool> {
-        let mut retired = self.structure.lock();
+        let pin = &self.domain.pin();
+        let _structure = self.structure.lock();
         let is_seen = |(hash, ..): &(Hash, u32, u64)| {
-            self.directory().slot(*hash).load(Ordering::Relaxed) == seen
+            self.directory.get(pin).slot(*hash).load(Ordering::Relaxed) == seen
         };
         if !words.iter().all(is_seen) {
             return Ok(false);
         }
         let deepest = words.iter().map(|(_, depth, _)| *depth).max();
-        self.deepen(&mut retired, deepest.unwrap_or(0))?;
+        self.deepen(pin, deepest.unwrap_or(0))?;
         for (hash, depth, word) in words {
-            for slot in self.directory().slots_of(*hash, *depth) {
+            for slot in self.directory.get(pin).slots_of(*hash, *depth) {
                 weave::point();
                 slot.store(*word, Ordering::Release);
             }
         }
         Ok(true)
-    }
-
-    pub(super) fn replace_directory(&self, retired: &mut Vec<(u64, Replaced)>, new: Directory) {
-        let old = self
-            .directory
-            .swap(Box::into_raw(Box::new(new)), Ordering::AcqRel);
-        retired.push((self.domain.retire_epoch(), Replaced(old.into())));
-        retired.retain(|(stamp, _)| !self.domain.has_elapsed(*stamp));
     }
 }

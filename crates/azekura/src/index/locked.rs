@@ -19,8 +19,7 @@ impl Index {
     /// if it is not in memory.
     #[inline(always)]
     pub fn approach<'i>(&'i self, pin: &'i Pin, hash: Hash) -> Option<Approached<'i>> {
-        self.domain.check(pin);
-        let word = self.directory().slot(hash).load(Ordering::Acquire);
+        let word = self.directory.get(pin).slot(hash).load(Ordering::Acquire);
         if word.wrapping_sub(1) >= COLD - 1 {
             return None;
         }
@@ -36,9 +35,8 @@ impl Index {
     /// Locks the bucket of `hash` for an update. Waits for the writer that holds it, in fair order.
     #[inline(always)]
     pub fn lock<'i>(&'i self, pin: &'i Pin, hash: Hash) -> Result<Locked<'i>> {
-        self.domain.check(pin);
         loop {
-            let word = self.directory().slot(hash).load(Ordering::Acquire);
+            let word = self.directory.get(pin).slot(hash).load(Ordering::Acquire);
             if word & COLD != 0 || word == 0 {
                 self.grow(hash, word)?;
                 continue;
@@ -109,11 +107,10 @@ impl Index {
 
     /// Locks the buckets of all `hashes`, each once, in the one order that cannot deadlock.
     pub fn lock_many<'i>(&'i self, pin: &'i Pin, hashes: &[Hash]) -> Result<Vec<Locked<'i>>> {
-        self.domain.check(pin);
         'again: loop {
             let mut places = room::vec(hashes.len())?;
             for (at, hash) in hashes.iter().enumerate() {
-                let word = self.directory().slot(*hash).load(Ordering::Acquire);
+                let word = self.directory.get(pin).slot(*hash).load(Ordering::Acquire);
                 if word & COLD != 0 || word == 0 {
                     self.grow(*hash, word)?;
                     continue 'again;

@@ -39,9 +39,9 @@ mod locked;
 mod shape;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use crate::epoch::{Domain, Pin};
+use crate::epoch::{Domain, Pin, Published};
 use crate::error::Result;
 use crate::room;
 use crate::weave::{self, Mutex};
@@ -112,27 +112,14 @@ impl Directory {
     }
 }
 
-/// A directory that was replaced, made by `Box::into_raw`. A pointer, since readers may borrow it still: a box would claim
-/// that nobody does.
-struct Replaced(AtomicPtr<Directory>);
-
-impl Drop for Replaced {
-    #[expect(unsafe_code, reason = "the directory is reclaimed by epochs")]
-    fn drop(&mut self) {
-        // SAFETY: made by `Box::into_raw`, and owned by this alone since it was replaced. It is dropped behind a stamp that
-        // is past (`replace_directory`), or with the index, which no thread borrows then.
-        drop(unsafe { Box::from_raw(*self.0.get_mut()) });
-    }
-}
-
 /// See the module's text.
 pub struct Index {
     domain: Domain,
-    /// Replaced under `structure` when it doubles; old ones are dropped when nobody looks.
-    directory: AtomicPtr<Directory>,
+    /// Replaced under `structure` when it doubles.
+    directory: Published<Directory>,
     arena: Arena,
     /// Publishing chunks and doubling the directory.
-    structure: Mutex<Vec<(u64, Replaced)>>,
+    structure: Mutex<()>,
     /// One thread grows chunks of a stripe; several stripes share a lock.
     growth: [Mutex<()>; 64],
     /// Whether a stripe changed since it was captured. Written by appenders, cleared by capture, which waits
@@ -186,8 +173,8 @@ impl Index {
         Ok(Self {
             arena: Arena::new(domain.clone())?,
             domain: domain.clone(),
-            directory: AtomicPtr::new(Box::into_raw(Box::new(directory))),
-            structure: Mutex::new(Vec::new()),
+            directory: Published::new(domain.clone(), directory),
+            structure: Mutex::default(),
             growth: [const { Mutex::new(()) }; 64],
             dirty: Box::new([const { AtomicU8::new(0) }; STRIPES]),
             source,
@@ -202,17 +189,8 @@ impl Index {
 
     /// Private memory held, in bytes.
     pub fn memory_bytes(&self) -> u64 {
-        let _structure = self.structure.lock();
-        self.arena.used_bytes() + self.directory().slots.len() as u64 * 8
-    }
-
-    #[inline(always)]
-    #[expect(unsafe_code, reason = "the directory is reclaimed by epochs")]
-    fn directory(&self) -> &Directory {
-        weave::point();
-        // SAFETY: never null; a replaced directory is dropped only after a stamp taken behind its
-        // replacement is past, and every caller is pinned or holds `structure`.
-        unsafe { &*self.directory.load(Ordering::Acquire) }
+        let pin = self.domain.pin();
+        self.arena.used_bytes() + self.directory.get(&pin).slots.len() as u64 * 8
     }
 
     #[inline(always)]
@@ -223,8 +201,7 @@ impl Index {
     /// Asks the CPU for the bucket of `hash`.
     #[inline(always)]
     pub fn prefetch(&self, pin: &Pin, hash: Hash) {
-        self.domain.check(pin);
-        let word = self.directory().slot(hash).load(Ordering::Acquire);
+        let word = self.directory.get(pin).slot(hash).load(Ordering::Acquire);
         if word & COLD == 0 && word != 0 {
             let chunk = self.chunk(word);
             chunk.prefetch(chunk.home(hash));
@@ -234,8 +211,7 @@ impl Index {
     /// What one look tells of `hash`. One cache miss (rarely two), no lock.
     #[inline(always)]
     pub fn glance(&self, pin: &Pin, hash: Hash) -> Glance {
-        self.domain.check(pin);
-        let word = self.directory().slot(hash).load(Ordering::Acquire);
+        let word = self.directory.get(pin).slot(hash).load(Ordering::Acquire);
         if word.wrapping_sub(1) >= COLD - 1 {
             return Glance::Cold;
         }
@@ -256,11 +232,10 @@ impl Index {
         hash: Hash,
         mut probe: impl FnMut(Place) -> Result<Option<T>>,
     ) -> Result<Option<T>> {
-        self.domain.check(pin);
-        let mut word = self.directory().slot(hash).load(Ordering::Acquire);
+        let mut word = self.directory.get(pin).slot(hash).load(Ordering::Acquire);
         if word & COLD != 0 {
             self.warm(hash.stripe())?;
-            word = self.directory().slot(hash).load(Ordering::Acquire);
+            word = self.directory.get(pin).slot(hash).load(Ordering::Acquire);
         }
         if word == 0 {
             return Ok(None);
@@ -272,9 +247,9 @@ impl Index {
     /// Brings a stripe into memory, if it is not.
     #[cold]
     pub fn warm(&self, stripe: usize) -> Result<()> {
-        let _pin = self.domain.pin();
+        let pin = &self.domain.pin();
         let hash = Hash::first_of(stripe);
-        let word = self.directory().slot(hash).load(Ordering::Acquire);
+        let word = self.directory.get(pin).slot(hash).load(Ordering::Acquire);
         if word & COLD != 0 {
             self.grow(hash, word)
         } else {
@@ -303,8 +278,9 @@ impl Index {
 
     /// Whether a stripe is in memory.
     pub fn is_warm(&self, stripe: usize) -> bool {
-        let _pin = self.domain.pin();
-        self.directory()
+        let pin = &self.domain.pin();
+        self.directory
+            .get(pin)
             .slot(Hash::first_of(stripe))
             .load(Ordering::Acquire)
             & COLD
@@ -334,11 +310,11 @@ impl Index {
     /// All entries of a warm stripe, in hash order of their buckets. Each entry is one that stood there at
     /// some moment of the call.
     pub fn capture(&self, stripe: usize, out: &mut Vec<u64>) {
-        let _pin = self.domain.pin();
+        let pin = &self.domain.pin();
         let _growth = self.growth[stripe % 64].lock();
         let mut hash = Hash::first_of(stripe);
         loop {
-            let directory = self.directory();
+            let directory = self.directory.get(pin);
             let word = directory.slot(hash).load(Ordering::Acquire);
             let depth = if word == 0 {
                 directory.depth
@@ -357,9 +333,8 @@ impl Index {
 
     /// The entries of the chunk that `from` falls into, from `from` on.
     pub fn scan_chunk(&self, pin: &Pin, from: Hash) -> Result<Scanned> {
-        self.domain.check(pin);
         self.warm(from.stripe())?;
-        let directory = self.directory();
+        let directory = self.directory.get(pin);
         let word = directory.slot(from).load(Ordering::Acquire);
         if word == 0 {
             return Ok((Vec::new(), from.next_prefix(directory.depth)));
@@ -380,13 +355,9 @@ impl Index {
     /// or the new.
     pub fn clear(&self, blank: Blank, mut forgotten: Option<&mut dyn FnMut(Place)>) {
         let Blank(new, mut entries) = blank;
-        let pin = self.domain.pin();
-        let mut retired = self.structure.lock();
-        let old = self.directory();
-        self.replace_directory(&mut retired, new);
-        // The pin kept the old one from being dropped at once; from here on `structure` keeps it. What is forgotten may
-        // then be used again while the rest is told.
-        drop(pin);
+        let _structure = self.structure.lock();
+        // Not pinned: what is forgotten may be used again while the rest is told.
+        let old = self.directory.swap(new);
         let mut before = 0;
         for slot in &old.slots {
             let word = slot.load(Ordering::Acquire);
@@ -406,14 +377,6 @@ impl Index {
         for dirty in self.dirty.iter() {
             dirty.store(1, Ordering::Relaxed);
         }
-    }
-}
-
-impl Drop for Index {
-    #[expect(unsafe_code, reason = "the directory is reclaimed by epochs")]
-    fn drop(&mut self) {
-        // SAFETY: made by `Box::into_raw`; `&mut self` proves that nobody looks.
-        drop(unsafe { Box::from_raw(*self.directory.get_mut()) });
     }
 }
 

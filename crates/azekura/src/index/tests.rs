@@ -196,35 +196,24 @@ fn a_replaced_directory_stays_where_it_is_while_a_reader_may_borrow_it() {
     for key in 1..=1000 {
         insert(&index, key);
     }
-    let first = index.directory.load(Ordering::Acquire);
-    let is_kept = || {
-        let retired = index.structure.lock();
-        let mut kept = retired.iter();
-        kept.any(|(_, Replaced(old))| old.load(Ordering::Relaxed) == first)
-    };
-    let replace = || {
-        let mut retired = index.structure.lock();
-        index.replace_directory(&mut retired, Directory::new(STRIPE_BITS).unwrap());
-    };
+    let kept = || index.directory.replaced_count();
+    let replace = || drop(index.directory.swap(Directory::new(STRIPE_BITS).unwrap()));
     let pin = index.pin();
-    let borrowed = index.directory();
+    let borrowed = index.directory.get(&pin);
     let words = || -> Vec<u64> {
         let slots = borrowed.slots.iter();
         slots.map(|slot| slot.load(Ordering::Relaxed)).collect()
     };
     let before = words();
     assert!(before.iter().any(|word| *word != 0));
-    for _ in 0..3 {
+    for count in 1..=3 {
         replace();
-        assert!(is_kept(), "a reader borrows it");
-        assert!(std::ptr::eq(borrowed, first) && words() == before);
+        assert_eq!(kept(), count, "a reader borrows it");
+        assert!(!std::ptr::eq(borrowed, index.directory.get(&pin)) && words() == before);
     }
     drop(pin);
-    // Other tests of this process may be pinned for a moment.
-    while is_kept() {
-        replace();
-        std::thread::yield_now();
-    }
+    replace();
+    assert_eq!(kept(), 0);
 }
 
 #[test]
