@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::bucket::Bucket;
 use super::shape::{Chunk, SPARE};
-use crate::epoch::Domain;
+use crate::epoch::{Domain, RetireList};
 use crate::error::{Error, Kind, Result};
 use crate::io::Map;
 use crate::weave::Mutex;
@@ -31,9 +31,9 @@ use crate::weave::Mutex;
 /// Addresses reserved; memory is taken as it is touched.
 const RESERVED_BYTES: u64 = 1 << 36;
 const SMALL_BYTES: u64 = 2 << 20;
-/// Retired chunks wait for company, as a stamp costs microseconds: so many lines, and a 64th of what is in use.
-const LIMBO_LINES: u64 = if cfg!(azekura_weave) { 0 } else { 16 };
-const LIMBO_SHARE: u64 = 64;
+/// Retired chunks are sealed together, as a seal costs microseconds: so many lines, and a 64th of what is in use.
+const BATCH_LINES: u64 = if cfg!(azekura_weave) { 0 } else { 16 };
+const BATCH_SHARE: u64 = 64;
 
 /// Runs of so many lines or more share a list.
 const LONG: usize = 128;
@@ -43,7 +43,6 @@ const BEHIND: usize = 2;
 const FIRST: usize = 3;
 
 pub(super) struct Arena {
-    domain: Domain,
     memory: Arc<Map>,
     /// A bit a line: whether a free run begins or ends there.
     edges: Arc<Map>,
@@ -68,16 +67,13 @@ impl Default for Lists {
     }
 }
 
-#[derive(Default)]
 struct State {
     /// Lines handed out so far; line 0 is never used, so that no chunk's word is zero.
     end: u32,
     /// The first free run of each length; the last list has all long ones.
     lists: Lists,
-    /// Retired since the last stamp, and how many lines they are.
-    limbo: Vec<Run>,
-    limbo_lines: u64,
-    aging: Vec<(u64, Vec<Run>)>,
+    /// Its weight is lines.
+    retired: RetireList<Run>,
 }
 
 impl Arena {
@@ -85,12 +81,12 @@ impl Arena {
         let memory = Map::anonymous(RESERVED_BYTES, None)?;
         memory.advise_huge(SMALL_BYTES, RESERVED_BYTES - SMALL_BYTES);
         Ok(Self {
-            domain,
             memory,
             edges: Map::anonymous(RESERVED_BYTES / 64 / 8, None)?,
             state: Mutex::new(State {
                 end: 1,
-                ..State::default()
+                lists: Lists::default(),
+                retired: RetireList::new(domain),
             }),
         })
     }
@@ -141,23 +137,20 @@ impl Arena {
     /// A chunk that can no longer be found, but may still be looked at.
     pub(super) fn retire(&self, chunk: Chunk<'_>) {
         let mut state = self.state.lock();
-        // Without memory to remember it, it is not used again.
-        if state.limbo.try_reserve(1).is_err() || state.aging.try_reserve(1).is_err() {
-            return;
-        }
-        state.limbo.push((chunk.line(), chunk.len()));
-        state.limbo_lines += u64::from(chunk.len());
-        if state.limbo_lines >= LIMBO_LINES + u64::from(state.end) / LIMBO_SHARE {
-            state.limbo_lines = 0;
-            let limbo = std::mem::take(&mut state.limbo);
-            state.aging.push((self.domain.retire_epoch(), limbo));
+        let lines = u64::from(chunk.len());
+        // Without memory for the note, it is not used again.
+        let _ = state.retired.retire((chunk.line(), chunk.len()), lines);
+        if state.retired.fresh_weight() >= BATCH_LINES + u64::from(state.end) / BATCH_SHARE {
+            state.retired.seal();
         }
     }
 
     /// The smallest free run of `lines` lines or more; what is left of it stays free.
     fn reuse(&self, state: &mut State, lines: u32) -> Option<u32> {
-        if !state.aging.is_empty() {
-            self.reap(state);
+        while let Some(batch) = state.retired.next_elapsed() {
+            for run in batch.items {
+                self.join(state, run);
+            }
         }
         let shortest = (lines as usize).min(LONG);
         let filled = state.lists.filled.unbounded_shr(shortest as u32);
@@ -190,19 +183,6 @@ impl Arena {
             len += self.remove(&mut state.lists, line + len);
         }
         self.insert(&mut state.lists, (line, len));
-    }
-
-    fn reap(&self, state: &mut State) {
-        let aging = std::mem::take(&mut state.aging);
-        for (stamp, runs) in aging {
-            if self.domain.has_elapsed(stamp) {
-                for run in runs {
-                    self.join(state, run);
-                }
-            } else {
-                state.aging.push((stamp, runs));
-            }
-        }
     }
 
     /// Notes a free run.
