@@ -1,7 +1,7 @@
 //! Hands: what a thread fills, and what it freed.
 //!
 //! ```text
-//!   thread 0 --> hand 0: the block it fills, class by class; limbo; aging
+//!   thread 0 --> hand 0: the block it fills, class by class; the retire list
 //!   thread 1 --> hand 1                                                        a mark, no lock
 //!   ...
 //!   threads with high numbers --> the last hand                                a lock
@@ -17,14 +17,13 @@
 #![expect(unsafe_code, reason = "what one thread owns at a time, without a lock")]
 
 use std::cell::UnsafeCell;
-use std::collections::VecDeque;
 use std::num::NonZero;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Place;
 use super::class::CLASSES;
-use crate::epoch::{CriticalSection, Domain, Pin, PinnedSection};
+use crate::epoch::{CriticalSection, Domain, Pin, PinnedSection, RetireList};
 use crate::error::Result;
 use crate::room;
 use crate::weave::{self, Mutex, MutexGuard};
@@ -35,18 +34,8 @@ const HANDS_MIN: usize = if cfg!(azekura_weave) { 3 } else { 32 };
 /// What a thread fills, and what it freed.
 pub(super) struct State {
     pub(super) current: [Current; CLASSES],
-    /// Freed since the last stamp.
-    pub(super) limbo: Vec<Place>,
-    pub(super) limbo_bytes: u64,
-    /// Freed before a stamp, oldest first.
-    pub(super) aging: VecDeque<Aging>,
-}
-
-/// What was freed before a stamp.
-pub(super) struct Aging {
-    pub(super) stamp: u64,
-    pub(super) bytes: u64,
-    pub(super) places: Vec<Place>,
+    /// What was freed; its weight is bytes.
+    pub(super) retired: RetireList<Place>,
 }
 
 /// The block that is filled with records of a class.
@@ -60,20 +49,17 @@ pub(super) struct Current {
     pub(super) word: u32,
 }
 
-impl Default for State {
-    fn default() -> Self {
-        Self {
+#[repr(align(128))]
+struct Hand(UnsafeCell<State>);
+
+impl Hand {
+    fn new(domain: Domain) -> Self {
+        Self(UnsafeCell::new(State {
             current: [Current::default(); CLASSES],
-            limbo: Vec::new(),
-            limbo_bytes: 0,
-            aging: VecDeque::new(),
-        }
+            retired: RetireList::new(domain),
+        }))
     }
 }
-
-#[repr(align(128))]
-#[derive(Default)]
-struct Hand(UnsafeCell<State>);
 
 // SAFETY: the state is reached through a `Grip` only, and there is one for a hand at a time (see `Hands`).
 unsafe impl Sync for Hand {}
@@ -113,9 +99,10 @@ impl Hands {
         } else {
             HANDS_MIN.max(2 * processors).min(most as usize).max(2)
         };
+        let all = room::collect((0..hands).map(|_| Hand::new(domain.clone())))?;
         Ok(Self {
             domain,
-            all: room::collect((0..hands).map(|_| Hand::default()))?.into_boxed_slice(),
+            all: all.into_boxed_slice(),
             closed: AtomicBool::new(false),
             closing: Mutex::default(),
             shared: Mutex::default(),

@@ -14,17 +14,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::Place;
 use super::block::{IDLE, Slab, UNIT, block_of, counted, is_worth};
 use super::class::{BLOCK, ELSEWHERE, TABLE};
-use super::hand::{Aging, Current, State};
+use super::hand::{Current, State};
 use super::long;
 use super::record;
-use crate::epoch::Pin;
+use crate::epoch::{Batch, Pin, RetireList};
 use crate::io::mmap::prefetch;
 use crate::weave;
 
-/// Freed places that wait together for those still pinned: a stamp costs microseconds.
-const LIMBO: usize = if cfg!(azekura_weave) { 2 } else { 1024 };
+/// Freed places that are sealed together: a seal costs microseconds.
+const BATCH: usize = if cfg!(azekura_weave) { 2 } else { 1024 };
 /// Or so many bytes.
-const LIMBO_BYTES: u64 = 256 << 10;
+const BATCH_BYTES: u64 = 256 << 10;
 /// Freed bytes that may wait for readers, beside an eighth of those in use, before all hands are asked to let them go.
 const WAITING: u64 = 4 << 20;
 /// Freed places whose bits are asked for before they are set.
@@ -38,7 +38,7 @@ impl Slab {
         let mut hand = self.hands.grip(pin);
         let freed = self.to_limbo(&mut hand, place);
         self.live.add(pin, -freed);
-        if hand.limbo.len() >= LIMBO || hand.limbo_bytes >= LIMBO_BYTES {
+        if is_full(&hand.retired) {
             self.settle(&mut hand);
             drop(hand);
             self.notice_thinness();
@@ -50,14 +50,13 @@ impl Slab {
     pub(super) fn to_limbo(&self, hand: &mut State, place: Place) -> i64 {
         let class = self.class(block_of(place));
         let size = TABLE[class].size;
-        if !has_room_for_note(hand) {
-            return i64::from(size);
-        }
-        hand.limbo.push(place);
-        hand.limbo_bytes += u64::from(size);
+        let mut bytes = u64::from(size);
         if class == ELSEWHERE {
             // SAFETY: a slot of that class which is in use.
-            hand.limbo_bytes += unsafe { record::elsewhere_bytes(self.at(place)) } as u64;
+            bytes += unsafe { record::elsewhere_bytes(self.at(place)) } as u64;
+        }
+        if hand.retired.reserve(BATCH) {
+            let _ = hand.retired.retire(place, bytes);
         }
         i64::from(size)
     }
@@ -97,33 +96,22 @@ impl Slab {
         self.waiting.load(Ordering::Relaxed) > WAITING + self.live_bytes() / 8
     }
 
-    /// Stamps what is in limbo, and sets the bits of what nobody can look at any more.
+    /// Seals what was freed, and sets the bits of what no thread can hold any more.
     #[cold]
     #[inline(never)]
     pub(super) fn settle(&self, state: &mut State) {
-        if !state.limbo.is_empty() && state.aging.try_reserve(1).is_ok() {
-            let places = std::mem::take(&mut state.limbo);
-            let bytes = std::mem::take(&mut state.limbo_bytes);
-            self.waiting.fetch_add(bytes, Ordering::Relaxed);
-            state.aging.push_back(Aging {
-                stamp: self.domain.retire_epoch(),
-                bytes,
-                places,
-            });
-        }
-        while let Some(Aging { stamp, .. }) = state.aging.front() {
-            let is_past = self.domain.has_elapsed(*stamp);
+        let sealed = state.retired.seal();
+        self.waiting.fetch_add(sealed, Ordering::Relaxed);
+        loop {
+            let batch = state.retired.next_elapsed();
             #[cfg(test)]
-            let is_past = is_past || self.hasty;
-            if !is_past {
-                return;
-            }
-            let Some(Aging { bytes, places, .. }) = state.aging.pop_front() else {
+            let batch = batch.or_else(|| self.hasty.then(|| state.retired.next_early()).flatten());
+            let Some(Batch { weight, items, .. }) = batch else {
                 return;
             };
-            self.waiting.fetch_sub(bytes, Ordering::Relaxed);
-            for (at, place) in places.iter().enumerate() {
-                if let Some(soon) = places.get(at + AHEAD) {
+            self.waiting.fetch_sub(weight, Ordering::Relaxed);
+            for (at, place) in items.iter().enumerate() {
+                if let Some(soon) = items.get(at + AHEAD) {
                     prefetch(std::ptr::from_ref(self.bit(*soon).0).cast());
                 }
                 // SAFETY: `free` noted the place, once, when no reader could find it any more; its batch's grace period has
@@ -202,15 +190,17 @@ impl Slab {
     }
 }
 
-/// Whether one more place may be noted before a stamp is due.
+/// Whether one more place may be noted before a seal is due, and there is memory for the note.
 #[inline(always)]
-pub(super) fn is_room_in_limbo(hand: &mut State) -> bool {
-    hand.limbo.len() + 1 < LIMBO && hand.limbo_bytes < LIMBO_BYTES && has_room_for_note(hand)
+pub(super) fn is_room_for_note(hand: &mut State) -> bool {
+    let retired = &mut hand.retired;
+    retired.fresh_count() + 1 < BATCH
+        && retired.fresh_weight() < BATCH_BYTES
+        && retired.reserve(BATCH)
 }
 
-/// Whether there is memory to note one more place: asked for as much as is noted until a stamp is due.
+/// Whether a seal is due.
 #[inline(always)]
-fn has_room_for_note(hand: &mut State) -> bool {
-    let limbo = &mut hand.limbo;
-    limbo.len() < limbo.capacity() || limbo.try_reserve_exact(LIMBO).is_ok()
+fn is_full(retired: &RetireList<Place>) -> bool {
+    retired.fresh_count() >= BATCH || retired.fresh_weight() >= BATCH_BYTES
 }

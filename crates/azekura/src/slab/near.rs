@@ -9,7 +9,7 @@ use super::Place;
 use super::block::Slab;
 use super::class::{TABLE, class_of};
 use super::hand::Own;
-use super::limbo::is_room_in_limbo;
+use super::limbo::is_room_for_note;
 use super::record::{self, record_bytes};
 use crate::epoch::{Pin, PinnedSection};
 
@@ -44,7 +44,7 @@ impl Slab {
     #[inline(always)]
     pub(crate) fn near<'s>(&'s self, inside: &'s PinnedSection) -> Option<Near<'s>> {
         let mut own = self.hands.own(inside)?;
-        let is_due = self.is_thin() || self.is_over() || !is_room_in_limbo(own.state());
+        let is_due = self.is_thin() || self.is_over() || !is_room_for_note(own.state());
         (!is_due).then_some(Near {
             slab: self,
             own,
