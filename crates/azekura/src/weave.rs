@@ -200,10 +200,6 @@ mod woven {
             }
             None
         }
-
-        pub(crate) fn get_mut(&mut self) -> &mut T {
-            self.0.get_mut()
-        }
     }
 
     /// `parking_lot`'s, whose waiters hand their turn on.

@@ -12,12 +12,11 @@
 #![expect(unsafe_code, reason = "values behind a word")]
 
 use std::alloc::{Layout, alloc, dealloc};
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::budget::{Budget, Pay};
-use crate::epoch::{Domain, Pin};
+use crate::epoch::{Batch, Domain, Pin, RetireList};
 use crate::error::{Error, Kind, Result, size};
 use crate::weave::Mutex;
 
@@ -26,18 +25,22 @@ const BATCH: usize = if cfg!(azekura_weave) { 1 } else { 64 };
 const BATCH_BYTES: u64 = 1 << 20;
 
 pub(super) struct Cells {
-    domain: Domain,
     budget: Arc<Budget>,
-    retired: Mutex<Retired>,
+    /// Its weight is bytes of values.
+    retired: Mutex<RetireList<Retired>>,
     /// Of the values and their lengths.
     bytes: AtomicU64,
 }
 
-#[derive(Default)]
-struct Retired {
-    fresh: Vec<u64>,
-    fresh_bytes: u64,
-    aging: VecDeque<(u64, Vec<u64>)>,
+/// A word of a value that can no longer be found. Dropping it frees the value.
+struct Retired(u64);
+
+impl Drop for Retired {
+    fn drop(&mut self) {
+        // SAFETY: a word that `Cells::retire` got by its contract, once. Its list drops it when no thread can hold the value
+        // any more, or with the store.
+        unsafe { free(self.0) };
+    }
 }
 
 fn layout(len: usize) -> Result<Layout> {
@@ -53,9 +56,8 @@ fn no_room(len: usize) -> Error {
 impl Cells {
     pub(super) fn new(domain: Domain, budget: Arc<Budget>) -> Self {
         Self {
-            domain,
             budget,
-            retired: Mutex::default(),
+            retired: Mutex::new(RetireList::new(domain)),
             bytes: AtomicU64::new(0),
         }
     }
@@ -115,35 +117,19 @@ impl Cells {
         let len = unsafe { len_of(word) };
         self.forget(len);
         let mut retired = self.retired.lock();
-        // Without memory to remember it, it is not freed.
-        if retired.fresh.try_reserve(1).is_err() {
+        // Without memory for the note, it is not freed.
+        let _ = retired.retire(Retired(word), len as u64);
+        if retired.fresh_count() < BATCH && retired.fresh_weight() < BATCH_BYTES {
             return;
         }
-        retired.fresh.push(word);
-        retired.fresh_bytes += len as u64;
-        if retired.fresh.len() < BATCH && retired.fresh_bytes < BATCH_BYTES {
-            return;
-        }
-        if retired.aging.try_reserve(1).is_ok() {
-            let fresh = std::mem::take(&mut retired.fresh);
-            retired.fresh_bytes = 0;
-            retired.aging.push_back((self.domain.retire_epoch(), fresh));
-        }
+        retired.seal();
         drop(retired);
-        while let Some(words) = self.next_past() {
-            for word in words {
-                // SAFETY: retired before a stamp that is past: nobody can hold it; and taken off the list.
-                unsafe { free(word) };
-            }
-        }
+        // Each is dropped while others retire values: the system takes long to free much.
+        while self.next_elapsed().is_some() {}
     }
 
-    /// Takes the first batch off the list, if nobody can look at its values any more.
-    fn next_past(&self) -> Option<Vec<u64>> {
-        let mut retired = self.retired.lock();
-        let is_past = |(stamp, _): &(u64, Vec<u64>)| self.domain.has_elapsed(*stamp);
-        retired.aging.front().filter(|batch| is_past(batch))?;
-        retired.aging.pop_front().map(|(_, words)| words)
+    fn next_elapsed(&self) -> Option<Batch<Retired>> {
+        self.retired.lock().next_elapsed()
     }
 
     /// Frees the value of `word` at once.
@@ -198,16 +184,5 @@ unsafe fn free(word: u64) {
     if let Ok(layout) = layout(len) {
         // SAFETY: it was allocated with this layout.
         unsafe { dealloc(at, layout) };
-    }
-}
-
-impl Drop for Cells {
-    fn drop(&mut self) {
-        let retired = self.retired.get_mut();
-        let aging = retired.aging.drain(..).flat_map(|(_, words)| words);
-        for word in retired.fresh.drain(..).chain(aging) {
-            // SAFETY: the store is dropped, so nobody holds anything of it.
-            unsafe { free(word) };
-        }
     }
 }
