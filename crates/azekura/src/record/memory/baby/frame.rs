@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::budget::{Budget, Pay};
-use crate::epoch::Domain;
+use crate::epoch::{Batch, Domain};
 use crate::error::{Error, Kind, Result};
 use crate::io::Map;
 use crate::io::mmap::prefetch;
@@ -31,7 +31,7 @@ const RESERVED_BYTES: u64 = 1 << 38;
 const SMALL_BYTES: u64 = 2 << 20;
 /// Frames without use that keep their memory, at least.
 const KEPT: u64 = if cfg!(azekura_weave) { 1 } else { 1024 };
-/// Frames that may be more than are kept, so that a stamp is for some of them.
+/// Frames that may be more than are kept, so that a seal is for some of them.
 const MORE: u64 = if cfg!(azekura_weave) { 0 } else { 16 };
 /// Frames returned to the system at a time, each perhaps by a call of its own.
 const STEP: usize = 64;
@@ -59,29 +59,29 @@ pub(super) struct Frames {
 struct Spare {
     /// To be used again first.
     warm: Vec<u32>,
-    /// To be returned to the system when `stamp` is past, rising.
-    aging: Vec<u32>,
-    stamp: u64,
+    /// To be returned to the system when their grace period has elapsed, rising.
+    aging: Batch<u32>,
     /// Returned: all zeros, and without memory until they are used.
     cold: Vec<u32>,
 }
 
 impl Spare {
     fn count(&self) -> u64 {
-        (self.warm.len() + self.aging.len() + self.cold.len()) as u64
+        (self.warm.len() + self.aging.items.len() + self.cold.len()) as u64
     }
 
     /// Lets the warm ones age.
     fn age(&mut self, domain: &Domain) {
-        self.aging = std::mem::take(&mut self.warm);
-        self.aging.sort_unstable();
-        self.stamp = domain.retire_epoch();
+        let mut warm = std::mem::take(&mut self.warm);
+        warm.sort_unstable();
+        self.aging = Batch::seal(domain, warm, 0);
     }
 
     /// Takes some of those that aged; how many there are of them.
     fn take_aged(&mut self, leaving: &mut [u32; STEP]) -> usize {
-        let rest = self.aging.len().saturating_sub(STEP);
-        let aged = self.aging.drain(rest..);
+        let aging = &mut self.aging.items;
+        let rest = aging.len().saturating_sub(STEP);
+        let aged = aging.drain(rest..);
         aged.zip(leaving).map(|(number, to)| *to = number).count()
     }
 }
@@ -145,7 +145,7 @@ impl Frames {
     pub(super) fn take(&self, pay: Pay) -> Result<u32> {
         self.budget.take(FRAME, pay)?;
         let mut spare = self.spare.lock();
-        let near = spare.warm.pop().or_else(|| spare.aging.pop());
+        let near = spare.warm.pop().or_else(|| spare.aging.items.pop());
         let number = match near.or_else(|| spare.cold.pop()) {
             Some(number) => Ok(number),
             None => self.make(&spare),
@@ -176,7 +176,7 @@ impl Frames {
     /// Returns some frames to the system, if there are too many that hold nothing; whether it did.
     fn return_some(&self) -> bool {
         let mut spare = self.spare.lock();
-        if spare.aging.is_empty() {
+        if spare.aging.items.is_empty() {
             let used = self.made() - spare.count();
             let kept = used.max(KEPT).min(self.budget.left() / FRAME);
             if spare.warm.len() as u64 <= kept + MORE {
@@ -184,7 +184,7 @@ impl Frames {
             }
             spare.age(&self.domain);
         }
-        if !self.domain.has_elapsed(spare.stamp) {
+        if !spare.aging.has_elapsed(&self.domain) {
             return false;
         }
         let mut leaving = [0; STEP];
