@@ -18,12 +18,12 @@
 mod patience;
 mod space;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use super::layout::{DATA_OFFSET, FIRST_FRAME, segment_seed};
-use crate::epoch::{self, Domain};
+use crate::epoch::{self, Domain, RetireList};
 use crate::error::{Error, Kind, Result};
 use crate::io::{Map, Storage};
 use crate::weave::{Mutex, MutexGuard};
@@ -170,7 +170,7 @@ pub struct Reserve {
 /// In the table's second word: the lower bits count dead bytes, the upper ones wasted words.
 pub(super) const DEAD_BITS: u32 = 40;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Free {
     /// How many segments the storage has room for.
     total: u32,
@@ -188,10 +188,10 @@ struct Free {
     preparing: BTreeSet<u32>,
     /// No longer needed by anything written after; the last checkpoint may need them.
     retired: Vec<(u32, u32)>,
-    /// Needed by no checkpoint; pinned readers may still look.
-    aging: Vec<(u64, u32, u32)>,
+    /// Needed by no checkpoint; pinned readers may still look. Its weight is segments.
+    aging: RetireList<(u32, u32)>,
     /// In use, by index.
-    used: std::collections::BTreeMap<u32, (u32, u64, Use)>,
+    used: BTreeMap<u32, (u32, u64, Use)>,
     /// What is left for what is more urgent.
     reserve: Reserve,
     /// The storage could not be grown when it last should.
@@ -229,9 +229,20 @@ impl Segments {
             (u64::from(limit) * 16).next_multiple_of(4096).max(4096),
             None,
         )?;
+        let domain = Domain::new();
         let space = Mutex::new(Free {
+            total: 0,
             capacity: map.capacity(),
-            ..Free::default()
+            total_max: 0,
+            available: BTreeSet::new(),
+            zeroed: BTreeSet::new(),
+            prepared: BTreeSet::new(),
+            preparing: BTreeSet::new(),
+            retired: Vec::new(),
+            aging: RetireList::new(domain.clone()),
+            used: BTreeMap::new(),
+            reserve: Reserve::default(),
+            was_full: false,
         });
         Ok(Self {
             storage,
@@ -240,7 +251,7 @@ impl Segments {
             limit,
             table,
             space,
-            domain: Domain::new(),
+            domain,
             alarms: AtomicU8::new(0),
         })
     }
@@ -538,8 +549,8 @@ impl Segments {
     pub fn sizes(&self) -> Sizes {
         let space = self.space.lock();
         let units = |n: u32| u64::from(n) << self.geometry.shift;
-        let leaving: u32 = space.retired.iter().map(|(_, u)| u).sum::<u32>()
-            + space.aging.iter().map(|(_, _, u)| u).sum::<u32>();
+        let leaving: u32 =
+            space.retired.iter().map(|(_, u)| u).sum::<u32>() + space.aging.aging_weight() as u32;
         let used = |usage| {
             let of_use = space.used.values().filter(|(.., of)| *of == usage);
             units(of_use.map(|(u, ..)| u).sum())
@@ -609,12 +620,16 @@ impl Segments {
         if retired.is_empty() {
             return;
         }
-        let stamp = self.domain.retire_epoch();
         let mut space = self.space.lock();
+        // Without memory for the note, they stay retired until the next checkpoint.
+        if !space.aging.reserve_all(retired.len()) {
+            return;
+        }
         space.retired.retain(|run| !retired.contains(run));
-        space
-            .aging
-            .extend(retired.iter().map(|(index, units)| (stamp, *index, *units)));
+        for run in retired {
+            let _ = space.aging.retire(*run, u64::from(run.1));
+        }
+        space.aging.seal();
         drop(space);
         self.reap();
     }
@@ -638,8 +653,8 @@ impl Segments {
         }
         while !patience.is_over() {
             self.reap();
-            let aging: u32 = self.space.lock().aging.iter().map(|(_, _, u)| u).sum();
-            if u64::from(aging) << self.geometry.shift < bytes {
+            let aging = self.space.lock().aging.aging_weight();
+            if aging << self.geometry.shift < bytes {
                 return;
             }
             patience.wait();
@@ -650,8 +665,7 @@ impl Segments {
     /// being prepared.
     fn coming(&self) -> u32 {
         let space = self.space.lock();
-        let aging: u32 = space.aging.iter().map(|(_, _, units)| units).sum();
-        aging + space.preparing.len() as u32
+        space.aging.aging_weight() as u32 + space.preparing.len() as u32
     }
 
     /// Takes room by `take`. Where it is refused as `Full` while readers hold released segments, it is tried again whenever
@@ -687,17 +701,14 @@ impl Segments {
     pub fn reap(&self) {
         let mut held = self.space();
         let space = &mut *held.free;
-        let aging = std::mem::take(&mut space.aging);
-        for (stamp, index, units) in aging {
-            if self.domain.has_elapsed(stamp) {
+        while let Some(batch) = space.aging.next_elapsed() {
+            for (index, units) in batch.items {
                 for unit in index..index + units {
                     self.table.store_u64(u64::from(unit) * 16, 0);
                 }
                 space.available.extend(index..index + units);
                 // Again: a neighbour's fault may have brought it back.
                 self.forget(index, units);
-            } else {
-                space.aging.push((stamp, index, units));
             }
         }
         held.ease();
@@ -758,7 +769,7 @@ impl Segments {
             .retired
             .iter()
             .map(|(i, u)| i + u)
-            .chain(space.aging.iter().map(|(_, i, u)| i + u))
+            .chain(space.aging.aging().map(|(i, u)| i + u))
             .chain(space.preparing.iter().map(|i| i + 1))
             .max()
             .unwrap_or(0);
