@@ -12,7 +12,7 @@
 //!   record/ | object/                         the engines
 //!   engine.rs  verbs/                         the contract, and what is written once above it
 //!     | log/ | index/ | slab/ | node/         logs | hash buckets | records in memory | nodes of trees
-//!   format/ | io/ | epoch.rs | order.rs       values from bytes | bytes at an offset | who looks | order of keys
+//!   format/ | io/ | epoch/ | order.rs         values from bytes | bytes at an offset | who looks | order of keys
 //!                     counter.rs keeper.rs      | what threads count together | who does what can wait
 //!   damage.rs error.rs room.rs | weave.rs     what is damaged, went wrong, memory refused | where threads may be interleaved
 //! ```

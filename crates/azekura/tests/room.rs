@@ -25,7 +25,7 @@ fn room(db: &TinyDb) -> u64 {
     figure.expect("a figure").1.parse().expect("a number")
 }
 
-/// As promised; here also what waits for a stamp.
+/// As promised; here also what waits for a seal.
 fn bound(live: u64) -> u64 {
     live * 9 / 4 + (6 << 20) + (1 << 20)
 }

@@ -94,7 +94,7 @@ struct Room {
 }
 
 impl Log {
-    /// Appends one frame and publishes it. The caller is marked as brief until it has told its index.
+    /// Appends one frame and publishes it. The caller's critical section lasts until its index has the address.
     ///
     /// Costs no system call but where a segment ends and none was prepared. `Full` if there is no room for this
     /// `claim`; then nothing was appended.

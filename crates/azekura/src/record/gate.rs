@@ -1,13 +1,13 @@
-//! Lets updates pass, and now and then nobody.
+//! The gate of a store: updates pass, unless a thread has closed it to be alone.
 //!
-//! An update marks its thread and looks at one word; that is all it pays. Who needs a moment without updates
-//! (a checkpoint's beginning, `clear`, cleaning in a full store) closes the gate and waits for those inside: as long as the
-//! longest closure that an update is running.
+//! An update takes a guard of its thread and loads one word; that is all it pays. A thread that needs a moment without
+//! updates (a checkpoint's beginning, `clear`, cleaning in a full store) closes the gate and waits for the updates inside: as
+//! long as the longest closure that one of them runs.
 //!
-//! An update from inside another store's closure cannot wait for who may be waiting for the outer one. So closing has two
-//! steps: first such updates still enter, and marked updates are waited for; then they are kept out too, by a lock that
-//! nobody holds who waits for marks. What closes the gate, or waits for who may be closing it, is refused inside an update
-//! ([`outside_updates`]): two threads would wait for each other.
+//! An update from inside another store's closure must not wait for a thread that may be waiting for the outer update. So
+//! closing has two steps: first such updates still enter, and updates with guards are waited for; then nested ones are kept
+//! out too, by a lock that no thread holds while it waits for guards. What closes the gate, or waits for a thread that may be
+//! closing it, is refused inside an update ([`outside_updates`]): two threads would wait for each other.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,20 +18,20 @@ use crate::weave::{self, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWrite
 pub(super) struct Gate {
     /// Whose updates it lets pass.
     domain: Domain,
-    /// Read by every update, written when it closes and opens. The marks give it its order: who closes it
+    /// Read by every update, written when it closes and opens. The guards give it its order: the thread that closes it
     /// makes all threads pass a barrier.
     closed: AtomicBool,
     /// Held as long as it is closed.
     closing: Mutex<()>,
-    /// Shared by updates from inside another store's closure; alone to who waited for the marks.
+    /// Shared by updates from inside another store's closure; exclusive to the thread that has waited for the guards.
     nested: RwLock<()>,
 }
 
 /// While it lives, its thread is inside an update.
 #[expect(dead_code, reason = "dropped")]
 pub(super) enum Inside<'g> {
-    Marked(UpdateGuard),
-    /// The thread's mark is of an update of another store.
+    Guarded(UpdateGuard),
+    /// The thread's guard is of an update of another store.
     Nested(RwLockReadGuard<'g, ()>),
 }
 
@@ -64,17 +64,17 @@ impl Gate {
 
     /// Enters an update; inside until what it returns is dropped.
     ///
-    /// An update from inside another store's closure waits only for who has the gate alone, not for who waits for that.
+    /// An update from inside another store's closure waits for a thread that is alone, not for one that waits to be.
     #[inline(always)]
     pub(super) fn enter(&self) -> Inside<'_> {
-        let Some(mark) = self.domain.update() else {
+        let Some(guard) = self.domain.update() else {
             return self.enter_nested();
         };
         weave::point();
         if self.closed.load(Ordering::Acquire) {
-            return self.wait(mark);
+            return self.wait(guard);
         }
-        Inside::Marked(mark)
+        Inside::Guarded(guard)
     }
 
     #[cold]
@@ -96,16 +96,16 @@ impl Gate {
     }
 
     #[cold]
-    fn wait(&self, mut mark: UpdateGuard) -> Inside<'_> {
+    fn wait(&self, mut guard: UpdateGuard) -> Inside<'_> {
         while self.closed.load(Ordering::Acquire) {
-            drop(mark);
+            drop(guard);
             drop(self.closing.lock());
-            mark = match self.domain.update() {
-                Some(mark) => mark,
+            guard = match self.domain.update() {
+                Some(guard) => guard,
                 None => return self.enter_nested(),
             };
         }
-        Inside::Marked(mark)
+        Inside::Guarded(guard)
     }
 
     /// Waits until no other thread is inside an update, and keeps them out.

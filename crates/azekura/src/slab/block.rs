@@ -67,7 +67,7 @@ pub(super) struct Meta {
 pub(super) struct Walk {
     pub(super) block: u32,
     pub(super) slot: u32,
-    pub(super) stamp: u64,
+    pub(super) retire_epoch: u64,
 }
 
 /// Records in memory. See the module's text.
@@ -92,7 +92,7 @@ pub struct Slab {
     goal: AtomicU64,
     /// Whether they were found to take more than that.
     is_over: AtomicBool,
-    /// Bytes that were freed and got their stamp, and wait for readers.
+    /// Bytes that were freed and sealed, and wait for readers.
     pub(super) waiting: AtomicU64,
     pub(super) walk: Mutex<Option<Walk>>,
     pub(super) is_thin: AtomicBool,

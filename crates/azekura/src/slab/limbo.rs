@@ -1,8 +1,8 @@
-//! Limbo: what was freed, until nobody can still be reading it.
+//! Freed places, until no thread can still be reading them.
 //!
-//! A freed place is noted in its thread's hand. Some hundred of them, or some hundred kilobytes, get a stamp together, since
-//! a stamp costs microseconds; once that is past, their bits are set, and the slots may be taken again. A hand whose
-//! thread does not come by any more is asked by others when much waits.
+//! A freed place is noted in its thread's hand. Some hundred of them, or some hundred kilobytes, are sealed together, since
+//! a seal costs microseconds; once their grace period has elapsed, their bits are set, and the slots may be taken again. A
+//! hand whose thread does not come by any more is asked by others when much waits.
 //!
 //! Invariant: a slot's bit is set by who settles its hand, once. It does not know who looks, nor which block is worth
 //! filling.

@@ -37,7 +37,7 @@
 //! 1. A slot's bit is set only while nobody may look at the slot.
 //! 2. A block is filled by one hand at a time; a block that is being thinned or drained is filled by none.
 //! 3. A thread is pinned from before it takes a slot until what it put there can be found or was freed again. So a block
-//!    that was closed before a stamp holds only whole records once the stamp is past.
+//!    that was closed before a retire epoch holds only whole records once its grace period has elapsed.
 //!
 //! It does not know who points to a place, nor what time it is.
 

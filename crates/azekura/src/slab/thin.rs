@@ -66,7 +66,7 @@ impl Slab {
             }
             return Ok(());
         };
-        if !self.domain.has_elapsed(now.stamp) {
+        if !self.domain.has_elapsed(now.retire_epoch) {
             return Ok(());
         }
         let class = self.class(now.block);
@@ -121,7 +121,7 @@ impl Slab {
             return Ok(false);
         };
         let mut waited = 0;
-        while !self.domain.has_elapsed(now.stamp) {
+        while !self.domain.has_elapsed(now.retire_epoch) {
             // Who reads for long keeps the block; it is gone on with later.
             if waited == WAITS_MAX {
                 return Ok(false);
@@ -212,7 +212,7 @@ impl Slab {
         Some(Walk {
             block,
             slot: 0,
-            stamp: self.domain.retire_epoch(),
+            retire_epoch: self.domain.retire_epoch(),
         })
     }
 

@@ -105,7 +105,7 @@ fn removal(seed: u64, run: &mut dyn FnMut(Threads<'_>)) {
     let mut threads = Threads::default();
     let shared = &db;
     threads.add(move || {
-        // Limbo has room for two: what is freed second gets its stamp at once, and is free soon after the fourth.
+        // A batch has room for two: it is sealed with what is freed second, and is free soon after the fourth.
         for key in [3, 0, 4, 5] {
             assert!(shared.remove(&keys[key]).unwrap());
         }

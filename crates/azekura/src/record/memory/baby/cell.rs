@@ -1,7 +1,7 @@
 //! Values too long for a node: each in an allocation of its own, never changed, freed when nobody can look at it.
 //!
 //! A node holds a word that tells where the value is. A value is retired after the word was taken out of the node; a batch
-//! of retired ones gets one stamp, as a stamp costs microseconds, and is freed when that is past. Retired values wait
+//! of retired ones is sealed at once, as a seal costs microseconds, and is freed when its grace period has elapsed. Retired values wait
 //! until there are 64 or a mebibyte of them, and the batch before them has left. It does not know nodes.
 //!
 //! | offset | size | meaning |
@@ -100,7 +100,7 @@ impl Cells {
     pub(super) unsafe fn get(_pin: &Pin, word: u64) -> &[u8] {
         let at = std::ptr::with_exposed_provenance::<u8>(word as usize);
         // SAFETY: made by `put`, and not freed: what is found under a pin is retired after the pin began, and freed
-        // when a stamp taken later than that is past, which the pin prevents. Nobody writes to it.
+        // when the grace period that begins after that has elapsed, which the pin prevents. Nobody writes to it.
         unsafe {
             let len = at.cast::<u64>().read() as usize;
             std::slice::from_raw_parts(at.add(LEN), len)
