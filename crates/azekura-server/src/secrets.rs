@@ -79,7 +79,7 @@ pub(crate) fn warn(config: &Config) {
             let file = path.display().to_string();
             tracing::warn!(
                 file,
-                "others may read this file of secrets: chmod 600 keeps it"
+                "this file of secrets is readable by other users: chmod 600"
             );
         }
     }
@@ -92,13 +92,13 @@ pub fn is_open_to_others(path: &Path) -> bool {
 
 fn passwords(path: &Path) -> Result<Passwords> {
     let text = std::fs::read(path).map_err(|e| {
-        Error::new(Kind::Invalid, "cannot read the passwords")
+        Error::new(Kind::Invalid, "cannot read the password file")
             .detail(e.to_string())
             .at(path)
             .remedy("--passwords names a file of lines name:password")
     })?;
     Passwords::parse(&text).map_err(|found| {
-        Error::new(Kind::Invalid, "the passwords are not understood")
+        Error::new(Kind::Invalid, "invalid password file")
             .at(path)
             .found(found, "one line name:password for each user")
     })

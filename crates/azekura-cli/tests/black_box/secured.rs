@@ -102,7 +102,7 @@ fn a_server_that_speaks_tls_and_wants_a_login_is_asked_by_client_and_top() {
     let (_, _, messages) = server.end();
     let failed: Vec<&str> = messages
         .lines()
-        .filter(|line| line.contains("a login failed"))
+        .filter(|line| line.contains("authentication failed"))
         .collect();
     assert!(
         matches!(failed[..], [line] if line.contains("127.0.0.1") && line.contains("anna")),

@@ -1,7 +1,7 @@
-//! What may be said of a server: the flags, which are the keys of the file, and the words that stand for their values.
+//! The raw configuration: the flags, which are the keys of the file, and the types of their values.
 //!
-//! Each value judges itself when it is read, whether from a flag or from the file, and says what is allowed. What values
-//! mean together is not known here.
+//! Each value is parsed and checked for itself, whether it comes from a flag or from the file, and its error says what is
+//! allowed. Values are not checked against one another here.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -12,120 +12,120 @@ use azekura_wire::address::Host;
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
 
-/// What may be said of a server, in the file and by flags of the same names.
+/// The configuration as it is written in the file, and by flags of the same names; all of it is optional.
 #[derive(Clone, Debug, Default, Args, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Said {
-    /// The folder of the data; it is made if it does not exist (./azekura-data)
+    /// Data folder, created if it does not exist [default: ./azekura-data]
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// Where clients come: HOST:PORT, tls:HOST:PORT, udp:HOST:PORT or unix:PATH; several times (127.0.0.1:11211)
+    /// Address to listen on, repeatable: HOST:PORT, tls:HOST:PORT, udp:HOST:PORT or unix:PATH [default: 127.0.0.1:11211]
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Option<Vec<Address>>,
-    /// What keeps the records: hash in a file, tiny and cache in memory (hash)
+    /// Storage engine: hash in a file, tiny or cache in memory [default: hash]
     #[arg(long, value_enum)]
     pub engine: Option<Engine>,
-    /// Threads that serve (one for each processor)
+    /// Worker threads [default: one per CPU]
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
-    /// What an answered write survives: a killed process, loss of power, or nothing (process; none in memory)
+    /// What acknowledged writes survive: process (kill -9), power (loss of power), none [default: process; none in memory]
     #[arg(long, value_enum)]
     pub durability: Option<Survives>,
-    /// Milliseconds after which everything is synced to survive loss of power, again and again; 0: not by the clock (0)
+    /// Interval of background syncs in milliseconds, after which writes survive loss of power; 0: off [default: 0]
     #[arg(long, value_name = "MILLISECONDS")]
     pub sync_interval: Option<u32>,
-    /// Memory that the engines tiny and cache may use for records (cache: 64 MiB)
+    /// Memory limit for records of the engines tiny and cache [default for cache: 64MiB]
     #[arg(long, value_name = "SIZE")]
     pub memory_max: Option<Size>,
-    /// How large the file of the engine hash may become (1 TiB)
+    /// Maximum size of the data file of the engine hash [default: 1TiB]
     #[arg(long, value_name = "SIZE")]
     pub capacity: Option<Size>,
-    /// Longest item, with its key and 60 bytes more, from 1 KiB to 1 GiB (1 MiB)
+    /// Maximum size of an item, with its key and 60 bytes of overhead, from 1KiB to 1GiB [default: 1MiB]
     #[arg(long, value_name = "SIZE")]
     pub item_max: Option<Size>,
-    /// Connections at once (1024)
+    /// Maximum number of connections [default: 1024]
     #[arg(long, value_name = "N")]
     pub connections_max: Option<u64>,
-    /// Connections at once from one address (a network of 64 bits for IPv6) that is no operator's (three in four of
-    /// connections-max)
+    /// Maximum number of connections from one address (IPv6: one /64 network) that is not an operator's [default: three
+    /// quarters of connections-max]
     #[arg(long, value_name = "N")]
     pub connections_per_address: Option<u64>,
-    /// An address whose clients are operators: connections-per-address does not hold for them, and operator-connections are
-    /// kept for them; several times; clients of unix sockets are operators, too (the loopback addresses)
+    /// IP address of an operator, repeatable: exempt from connections-per-address, and served by operator-connections;
+    /// clients of unix sockets are operators, too [default: the loopback addresses]
     #[arg(long, value_name = "IP")]
     pub operator: Option<Vec<IpAddr>>,
-    /// Connections beyond connections-max that are kept for operators (4)
+    /// Connections beyond connections-max that are reserved for operators [default: 4]
     #[arg(long, value_name = "N")]
     pub operator_connections: Option<u64>,
-    /// Seconds after which a connection that asks nothing is closed; 0: never (0)
+    /// Timeout for idle connections in seconds; 0: none [default: 0]
     #[arg(long, value_name = "SECONDS")]
     pub idle_s: Option<u32>,
-    /// Seconds in which a client must end a request it began, read its answers and log in, whatever it sends meanwhile; long
-    /// values and answers have one more for each 8 KiB; who takes longer is dropped; 0: nobody (30)
+    /// Timeout in seconds for a client to complete a request, read its answers, or authenticate, plus a second for each 8
+    /// KiB transferred; 0: none [default: 30]
     #[arg(long, value_name = "SECONDS")]
     pub stall_s: Option<u32>,
-    /// Seconds that clients have to take their last answers when the server ends (1)
+    /// Seconds that clients have to read their last answers when the server stops [default: 1]
     #[arg(long, value_name = "SECONDS")]
     pub grace_s: Option<u32>,
-    /// What all clients together may have the server hold of unfinished requests and unread answers; for each thread at
-    /// least the longest item and 1 MiB (256 MiB, with memory-max at most what that leaves)
+    /// Memory limit for all client buffers (incomplete requests and unread answers), at least item-max and 1MiB per thread
+    /// [default: 256MiB, less if memory-max leaves less]
     #[arg(long, value_name = "SIZE")]
     pub buffers_max: Option<Size>,
-    /// Milliseconds from which on a request is told as slow; 0: none is (0)
+    /// Log requests that take at least so many milliseconds as slow; 0: none [default: 0]
     #[arg(long, value_name = "MILLISECONDS")]
     pub slow_ms: Option<u32>,
-    /// Where figures are asked for by HTTP: a page, /metrics for Prometheus, /health (nowhere)
+    /// HTTP address of the status page, /metrics for Prometheus, and /health [default: off]
     #[arg(long, value_name = "HOST:PORT")]
     pub metrics: Option<Host>,
-    /// The form of events on standard error (text)
+    /// Log format on standard error [default: text]
     #[arg(long, value_enum)]
     pub log: Option<Form>,
-    /// The least grave events that are told (info)
+    /// Minimum log level [default: info]
     #[arg(long, value_enum, value_name = "LEVEL")]
     pub log_level: Option<Level>,
-    /// A file with a line for each user, name:password; without it everybody is let in
+    /// Password file with a line name:password for each user; without it there is no authentication
     #[arg(long, value_name = "FILE")]
     pub passwords: Option<PathBuf>,
-    /// The certificate for tls: addresses, with those that lead to a known one, in PEM
+    /// TLS certificate chain for tls: addresses, in PEM
     #[arg(long, value_name = "FILE")]
     pub certificate: Option<PathBuf>,
-    /// The private key of the certificate, in PEM
+    /// Private key of the TLS certificate, in PEM
     #[arg(long, value_name = "FILE")]
     pub key: Option<PathBuf>,
-    /// Who must have signed the certificates that clients of tls: addresses show, in PEM; without it they need none
+    /// CA certificates for TLS client authentication, in PEM; without it clients need no certificate
     #[arg(long, value_name = "FILE")]
     pub client_authority: Option<PathBuf>,
-    /// Permissions of unix sockets, in octal (700)
+    /// Permissions of unix sockets, in octal [default: 700]
     #[arg(long, value_name = "MODE")]
     pub unix_mode: Option<Mode>,
-    /// Whether clients may stop the server by the command shutdown (false)
+    /// Allow clients to stop the server by the command `shutdown` [default: false]
     #[arg(long, value_name = "true|false")]
     pub shutdown: Option<bool>,
-    /// Whether clients may remove everything by the command `flush_all` (true)
+    /// Allow clients to remove all records by the command `flush_all` [default: true]
     #[arg(long, value_name = "true|false")]
     pub flush: Option<bool>,
-    /// Whether clients may read everything by dump and keys, and watch what others do (true)
+    /// Allow clients to read all records by dump and keys, and to watch what others do [default: true]
     #[arg(long, value_name = "true|false")]
     pub dump: Option<bool>,
 }
 
-/// What keeps the records.
+/// The storage engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Engine {
     /// A hash file
     Hash,
-    /// The leanest hash in memory: full is an error
+    /// A hash in memory with the least overhead: writes fail when it is full
     Tiny,
-    /// A cache in memory: drops what is asked for least
+    /// A cache in memory: evicts the records used least
     Cache,
 }
 
-/// What an answered write survives.
+/// What an acknowledged write survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Survives {
-    /// The death of the process
+    /// A killed process
     Process,
     /// Loss of power
     Power,
@@ -144,27 +144,27 @@ impl Survives {
     }
 }
 
-/// The form of events.
+/// The format of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Form {
-    /// Lines for people
+    /// Lines of text
     Text,
-    /// A JSON object a line
+    /// One JSON object per line
     Json,
 }
 
-/// How grave an event is, the gravest first.
+/// The level of a log event, the most severe first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Level {
-    /// Answers fail
+    /// Failures of the engine or the system
     Error,
-    /// Something to look at: slow requests, refused connections, a full store
+    /// Slow requests, refused connections, a full store
     Warn,
     /// Changes of the configuration
     Info,
-    /// Connections that were dropped
+    /// Dropped connections
     Debug,
 }
 
@@ -190,7 +190,7 @@ pub struct Size(pub u64);
 #[serde(try_from = "NumberOrText")]
 pub struct Mode(pub u32);
 
-/// What the file may have for a [`Size`] or a [`Mode`].
+/// How the file may write a [`Size`] or a [`Mode`].
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "a number or a text")]
 enum NumberOrText {
@@ -237,7 +237,7 @@ impl FromStr for Mode {
             .ok()
             .filter(|mode| *mode <= 0o777);
         mode.map(Self)
-            .ok_or_else(|| format!("`{text}` are no permissions: three digits from 0 to 7"))
+            .ok_or_else(|| format!("`{text}` is not a mode of permissions: three digits from 0 to 7"))
     }
 }
 
@@ -256,13 +256,13 @@ pub(super) fn excludes(one: &Address, other: &Address) -> bool {
 macro_rules! over {
     ($($field:ident)*) => {
         impl Said {
-            /// The keys that are said.
+            /// The keys that are set.
             pub(super) fn keys(&self) -> Vec<String> {
                 let keys = [$(self.$field.is_some().then_some(stringify!($field))),*];
                 keys.into_iter().flatten().map(|key| key.replace('_', "-")).collect()
             }
 
-            /// What is said here, and beyond that what `below` says.
+            /// The values that are set here, and those of `below` for all others.
             #[must_use]
             pub fn over(self, below: Self) -> Self {
                 Self { $($field: self.$field.or(below.$field)),* }

@@ -96,7 +96,7 @@ impl Logins {
             failures,
             blocked = is_blocked,
             held_back,
-            "a login failed"
+            "authentication failed"
         );
     }
 }

@@ -393,7 +393,7 @@ impl<'w> Worker<'w> {
             slot.connection.refuse();
             slot.connection.goes(CloseReason::Error);
             self.turn.held = self.turn.held + slot.connection.held() - before;
-            tracing::debug!("a connection was dropped: buffers-max");
+            tracing::debug!(reason = "buffers-max", "connection dropped");
             self.control.counts.drop_for(Dropped::Buffers);
             self.drop_connection(most);
         }
@@ -500,7 +500,7 @@ impl<'w> Worker<'w> {
                 .connection
                 .overdue(self.turn.now_s, limits.idle_s, limits.stall_s);
             if let Some(why) = overdue {
-                tracing::debug!(?why, "a connection was dropped");
+                tracing::debug!(reason = ?why, "connection dropped");
                 let (count, reason) = match why {
                     Overdue::Idle => (Dropped::Idle, CloseReason::Idle),
                     Overdue::Request => (Dropped::Request, CloseReason::Error),
