@@ -1,7 +1,7 @@
 //! An item: what memcached keeps under a key, as the value of a record.
 //!
 //! The head is as short as the item allows: most items have no flags and never expire, and take 9 bytes more than their
-//! data. Whatever the bytes, [`Item::decode`] gives an item or none; what is no item was not written by this server.
+//! data. [`Item::decode`] is total; bytes that are not an item were not written by this server.
 //! Times are whole seconds since 1970, to the year 2106. It knows no clock and no protocol.
 //!
 //! | offset | size | meaning |
@@ -12,8 +12,8 @@
 //! | 9 or 13 | 4 | when it expires, if bit 1; else never |
 //! | 9 to 17 | rest | data |
 //!
-//! All numbers are little-endian. *Stale* items are shown as such until they are stored again; *won* says that somebody
-//! was already told to do so. A *binary key* came, and is shown, as base64.
+//! All numbers are little-endian. *Stale* items are shown as such until they are stored again; *won* means that a client
+//! has the right to recache it. A *binary key* is sent and shown as base64.
 
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
 
@@ -26,7 +26,7 @@ const STALE: u8 = 4;
 const WON: u8 = 8;
 const BINARY_KEY: u8 = 16;
 
-/// What is known of an item beside its data.
+/// The metadata of an item.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Head {
     /// The version.
@@ -37,7 +37,7 @@ pub struct Head {
     pub expires: u32,
     /// Whether it is out of date, and shown as such.
     pub is_stale: bool,
-    /// Whether a client was told to bring a new one.
+    /// Whether a client won the right to recache it.
     pub is_won: bool,
     /// Whether the key is shown as base64.
     pub is_binary_key: bool,

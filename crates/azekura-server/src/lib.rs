@@ -1,11 +1,11 @@
-//! Everything that listens: memcached's protocol over any engine of azekura.
+//! The memcached-compatible server, over any engine of azekura.
 //!
 //! ```text
-//!   config    what a server is told, checked; secrets server  a server as a whole; owner  what clients may ask of it
-//!   net       bytes of a connection, threads          watch   what it shows of itself over HTTP
-//!   memcached grammar: bytes to commands, borrowed from the buffer; what a command means, as one step of the engine
-//!   item      what memcached keeps beside the data, in a record's value
-//!   azekura   the engine
+//!   server     a server as a whole                     secrets         password and certificate files
+//!   owner      what the protocol needs of the server   config          the configuration, checked
+//!   net        sockets and threads                     watch           the HTTP status page and metrics
+//!   memcached  the protocol: bytes to commands, and what a command means, as one step of the engine
+//!   item       what memcached keeps beside the data, in a record's value
 //! ```
 //!
 //! A row knows the rows below it, never one above. [`memcached::Session`] is one connection's side of the protocol, and

@@ -1,7 +1,7 @@
-//! What clients are told of the process and its sockets, and what of it they may change: the figures of `stats` that no
-//! engine knows, the limit of memory, the certificate, the end.
+//! What the protocol needs of the process and its sockets: the statistics that no engine knows, the memory limit, the
+//! certificate, and the end of the server.
 //!
-//! It knows no protocol and no threads.
+//! It implements the protocol's trait for its owner, and counts what the cache evicts. It knows no protocol and no threads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -12,25 +12,25 @@ use azekura::record::cache::CacheDb;
 use crate::config::{Address, Certificate, Config};
 use crate::item::Item;
 use crate::memcached::{Outside, Watchers, system_time};
-use crate::net::{BACKLOG, Control, Dropped as NetDropped, Limits, validity};
+use crate::net::{BACKLOG, Control, Dropped, Limits, validity};
 use crate::secrets::identity;
 use crate::watch::{History, processor_seconds};
 
-/// Records that the cache dropped.
+/// Records that the cache evicted.
 #[derive(Debug, Default)]
-pub(crate) struct Dropped {
+pub(crate) struct Evictions {
     /// For others.
     evicted: AtomicU64,
-    /// Whose time was over.
+    /// Expired.
     reclaimed: AtomicU64,
-    /// Who wants to know of the evicted; nobody before the first client.
+    /// Watchers of evictions; none before the service exists.
     pub(crate) watchers: OnceLock<Arc<Watchers>>,
 }
 
-impl Dropped {
+impl Evictions {
     /// Counts one.
     pub(crate) fn note(&self, key: &[u8], value: &[u8]) {
-        // Most never expire: of these nobody asks the time.
+        // Most never expire, and need no clock.
         let is_over = Item::decode(value)
             .is_some_and(|item| item.head.expires != 0 && item.head.is_over(system_time()));
         if is_over {
@@ -44,16 +44,16 @@ impl Dropped {
     }
 }
 
-/// The files of a certificate, and what operators are shown of it.
+/// The files of a certificate, and its dates for operators.
 #[derive(Debug, Default)]
-pub(crate) struct Shown {
+pub(crate) struct CertificateInfo {
     files: Option<Certificate>,
     /// When it was read, and when it expires, in seconds since 1970; 0: there is none.
     read: u32,
     expires: u64,
 }
 
-impl Shown {
+impl CertificateInfo {
     /// One that was read just now.
     pub(crate) fn new(files: Option<&Certificate>, expires: Option<u64>) -> Self {
         Self {
@@ -64,20 +64,20 @@ impl Shown {
     }
 }
 
-/// What the protocol asks of whoever owns the sockets.
-pub(crate) struct Owner {
+/// What the protocol needs of the owner of the sockets.
+pub(crate) struct ServerControl {
     pub(crate) control: Arc<Control>,
     pub(crate) cache: Option<Arc<CacheDb>>,
-    pub(crate) dropped: Arc<Dropped>,
+    pub(crate) dropped: Arc<Evictions>,
     pub(crate) history: Arc<History>,
-    /// The files that the certificate was read from last, and what it says of itself.
-    pub(crate) certificate: Arc<Mutex<Shown>>,
-    /// What the server was told when it started.
+    /// The certificate's files and dates, as read last.
+    pub(crate) certificate: Arc<Mutex<CertificateInfo>>,
+    /// The configuration at the start.
     pub(crate) config: Config,
 }
 
-impl Owner {
-    /// What was dropped.
+impl ServerControl {
+    /// Reports the evictions.
     fn dropped(&self, tell: &mut dyn FnMut(&str, &str)) {
         for (name, count) in [
             ("evictions", &self.dropped.evicted),
@@ -87,12 +87,12 @@ impl Owner {
         }
     }
 
-    fn certificate(&self) -> MutexGuard<'_, Shown> {
+    fn certificate(&self) -> MutexGuard<'_, CertificateInfo> {
         let certificate = self.certificate.lock();
         certificate.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What there is to know of the certificate.
+    /// Reports the certificate.
     fn encryption(&self, failed: u64, tell: &mut dyn FnMut(&str, &str)) {
         let certificate = self.certificate();
         if certificate.files.is_none() {
@@ -112,7 +112,7 @@ impl Owner {
         tell("maxconns_per_address", &limits.per_address_max.to_string());
         tell("operator_conns", &limits.operator_connections.to_string());
         tell("tcp_backlog", &BACKLOG.to_string());
-        // Who is over the limit is told so at once.
+        // A client over the limit gets an error at once.
         tell("maxconns_fast", "yes");
         tell("num_threads", &config.threads.to_string());
         tell("sync_interval", &config.sync_interval_ms.to_string());
@@ -166,7 +166,7 @@ impl Owner {
     }
 }
 
-impl Outside for Owner {
+impl Outside for ServerControl {
     fn figures(&self, group: &str, tell: &mut dyn FnMut(&str, &str)) {
         let limits = self.control.limits();
         let config = &self.config;
@@ -185,14 +185,14 @@ impl Outside for Owner {
                 count("connection_structures", connections.open);
                 count("rejected_address", connections.refused_address);
                 count("connections_dropped", connections.dropped);
-                for (why, number) in NetDropped::ALL.iter().zip(connections.dropped_for) {
+                for (why, number) in Dropped::ALL.iter().zip(connections.dropped_for) {
                     count(&format!("dropped_{}", why.word()), number);
                 }
                 let idle = connections.dropped_for.first().copied();
                 count("idle_kicks", idle.unwrap_or(0));
                 count("connection_buffer_bytes", connections.held_bytes);
                 count("accepting_conns", (!self.control.is_stopping()).into());
-                // Clients over the limit are told so: listening goes on.
+                // Clients over the limit get an error: listening continues.
                 count("listen_disabled_num", 0);
                 count("time_in_listen_disabled_us", 0);
                 count("threads", config.threads as u64);
@@ -235,7 +235,7 @@ impl Outside for Owner {
         if is_some {
             let files = certificate.files.clone();
             let expires = files.as_ref().and_then(|of| validity::expiry_of(&of.chain));
-            *certificate = Shown::new(files.as_ref(), expires);
+            *certificate = CertificateInfo::new(files.as_ref(), expires);
             self.control.set_identity(identity);
         }
         Ok(is_some)

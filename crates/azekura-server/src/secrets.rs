@@ -1,7 +1,7 @@
-//! What files beside the configuration say: passwords, the certificate and its key.
+//! The files that the configuration names: passwords, the certificate and its key.
 //!
-//! They are read as a whole or not at all, so that what is wrong in one changes nothing. A file that others of the machine
-//! may read is used, and told as an event. It knows no protocol and no sockets.
+//! They are read as a whole or not at all, so that an error in one changes nothing. A file that other users of the machine
+//! may read is used, and logged as a warning. It knows no protocol and no sockets.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::os::unix::fs::MetadataExt as _;
@@ -71,7 +71,7 @@ impl Secrets {
     }
 }
 
-/// Tells of files that more may read than the one who runs the server.
+/// Logs a warning for each file of secrets that other users may read.
 pub(crate) fn warn(config: &Config) {
     let key = config.certificate.as_ref().map(|files| files.key.as_path());
     for path in [config.passwords.as_deref(), key].into_iter().flatten() {
@@ -85,7 +85,7 @@ pub(crate) fn warn(config: &Config) {
     }
 }
 
-/// Whether the group of a file, or anybody, may read it.
+/// Whether the group or other users may read a file.
 pub fn is_open_to_others(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|of| of.is_file() && of.mode() & 0o044 != 0)
 }

@@ -1,11 +1,10 @@
-//! A server as a whole: opens the engine, serves the listeners, keeps house meanwhile, and closes.
+//! A server as a whole: opens the engine, serves the listeners, runs the background threads, and closes.
 //!
-//! The order is that of trust: addresses are bound before the data is opened, the data is open before the first client can
-//! connect, and at the end what was acknowledged to clients is made to survive loss of power before the file is closed. A second
-//! thread tells the service what time it is and adds a row to the history each second; a third removes what has expired; a
-//! fourth shows figures, if somebody wants them.
+//! The order: addresses are bound before the data is opened, the data is open before the first client can connect, and at
+//! the end what was acknowledged is synced before the file is closed. Beside the workers, one thread advances the clock and
+//! adds a row to the history each second; one removes expired records; one serves the status page, if there is one.
 //!
-//! It joins `config`, `net`, `memcached` and `watch`, which do not know one another's insides.
+//! It joins `config`, `net`, `memcached` and `watch`, which do not know one another's internals.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,17 +20,17 @@ use azekura::record::memory::tiny::{self, TinyDb};
 use crate::config::{Address, Config, Engine, Reloaded, Survives};
 use crate::memcached::{Service, Settings};
 use crate::net::{self, Control, Listeners};
-use crate::owner::{Dropped, Owner, Shown};
+use crate::owner::{CertificateInfo, Evictions, ServerControl};
 use crate::secrets::{self, Contents, Secrets};
-use crate::watch::{Eye, History, Watch};
+use crate::watch::{Collector, History, Monitor};
 
-/// How often the time is told.
+/// How often the clock ticks.
 const TICK: Duration = Duration::from_millis(500);
 
-/// How often a row is added to the history, a little less than what is promised, as the clock ticks unevenly.
+/// How often a row is added to the history, a little less than a second, as the clock ticks unevenly.
 const LOOK: Duration = Duration::from_millis(950);
 
-/// Records that are looked at each time for being over.
+/// Records that a sweep examines at once.
 const SWEEP: u64 = 5000;
 
 /// Under a limit of memory, pieces of so many bytes go back to the system as soon as they are free.
@@ -48,8 +47,8 @@ pub struct Server {
     /// The file, to close it at the end.
     hash: Option<Arc<HashDb>>,
     cache: Option<Arc<CacheDb>>,
-    /// The files that the certificate was read from last, and what it says of itself.
-    certificate: Arc<Mutex<Shown>>,
+    /// The certificate's files and dates, as read last.
+    certificate: Arc<Mutex<CertificateInfo>>,
     /// What holds now; of what needs a restart, what it was when the server started; and
     /// what the files that it names held.
     present: Mutex<(Config, Contents)>,
@@ -58,7 +57,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Opens the data of `config`, serves `listeners`, and returns when `control` was told to stop and all is closed.
+    /// Opens the data of `config`, serves `listeners`, and returns when `control` stopped it and all is closed.
     ///
     /// Errors: as [`open`](Self::open) and [`serve`](Self::serve).
     pub fn run(config: &Config, listeners: Listeners, control: &Arc<Control>) -> Result<()> {
@@ -86,7 +85,7 @@ impl Server {
         Ok(listeners)
     }
 
-    /// Reads the files that `config` names beside the data, and judges them: passwords, certificates and keys. Nothing is
+    /// Reads and checks the files that `config` names beside the data: passwords, certificates and keys. Nothing is
     /// opened or changed.
     ///
     /// Errors: `Invalid` (one cannot be read, or is not what it should be).
@@ -94,13 +93,13 @@ impl Server {
         Secrets::read(config).map(drop)
     }
 
-    /// Opens the data, and makes it if there is none. Nobody is served yet.
+    /// Opens the data, and creates it if there is none. No client is served yet.
     ///
     /// Errors: `Locked` (another process has the data open), `Invalid` (passwords or a certificate that cannot be used),
     /// `Io`, `Corrupted`, `Mismatch`.
     pub fn open(config: &Config, control: &Arc<Control>) -> Result<Self> {
         let (mut hash, mut cache) = (None, None);
-        let dropped = Arc::new(Dropped::default());
+        let dropped = Arc::new(Evictions::default());
         let secrets = Secrets::read(config)?;
         secrets::warn(config);
         if config.memory_max.is_some() {
@@ -156,7 +155,7 @@ impl Server {
                 ..Settings::default()
             },
         );
-        // It is the only one who sets them.
+        // They are set here only.
         let _ = dropped.watchers.set(Arc::clone(&service.watchers));
         let server = Self {
             config: config.clone(),
@@ -169,7 +168,7 @@ impl Server {
             history: Arc::default(),
         };
         server.apply(config, secrets);
-        server.service.set_outside(Box::new(Owner {
+        server.service.set_outside(Box::new(ServerControl {
             control: Arc::clone(control),
             cache: server.cache.clone(),
             dropped,
@@ -205,7 +204,7 @@ impl Server {
             .certificate
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        *certificate = Shown::new(config.certificate.as_ref(), secrets.expires);
+        *certificate = CertificateInfo::new(config.certificate.as_ref(), secrets.expires);
         self.control.set_identity(secrets.identity);
         drop(certificate);
         self.service.set_passwords(secrets.passwords);
@@ -217,23 +216,23 @@ impl Server {
         &self.service
     }
 
-    /// Serves until the control says stop; then answers what has arrived, syncs, and closes.
+    /// Serves until the control stops it; then answers what has arrived, syncs, and closes.
     ///
     /// Errors: `Invalid` (nothing to listen on), `Io` and `Poisoned` (the system or the engine failed, or closing did).
     pub fn serve(&self, mut listeners: Listeners) -> Result<()> {
         listeners.begin()?;
-        let watch = Watch::new(&self.service, &self.control, &self.config, &self.history);
+        let watch = Monitor::new(&self.service, &self.control, &self.config, &self.history);
         let closed = AtomicBool::new(false);
         let served = std::thread::scope(|scope| {
             let keeper = start(scope, "time", || {
-                self.keep_house(watch.eye());
+                self.run_clock(watch.collector());
                 Ok(())
             });
             let sweeper = start(scope, "sweep", || {
                 self.sweep();
                 Ok(())
             });
-            // Who asks how the server is must be told while it ends, too.
+            // `/health` is answered while the server stops, too.
             let door = listeners
                 .door()
                 .map(|door| start(scope, "metrics", || watch.serve(door, &closed)));
@@ -269,17 +268,17 @@ impl Server {
         drop(service);
         match hash.map(Arc::try_unwrap) {
             Some(Ok(db)) => db.close(),
-            // Somebody else still reads: the last one closes.
+            // Another owner still reads: the last one closes.
             _ => Ok(()),
         }
     }
 
-    /// Tells the time until the server ends.
-    fn keep_house(&self, mut eye: Eye<'_>) {
+    /// Advances the clock, and does what is due each second, until the server stops.
+    fn run_clock(&self, mut collector: Collector<'_>) {
         let mut looked: Option<Instant> = None;
         let mut unused = 0_u64;
         while !self.control.is_stopping() {
-            // What fails here fails for clients too, who are told: nothing is lost by going on.
+            // What fails here fails for clients too, with an error: nothing is lost by continuing.
             let _ = self.service.tick();
             if let Some(cache) = &self.cache {
                 cache.give_back();
@@ -300,7 +299,7 @@ impl Server {
             let from = Instant::now();
             if looked.is_none_or(|at| at.elapsed() >= LOOK) {
                 looked = Some(from);
-                eye.look();
+                collector.collect();
             }
             // What is to be done at a second is done when it begins.
             let since = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -312,7 +311,7 @@ impl Server {
     fn sweep(&self) {
         while !self.control.is_stopping() {
             let from = Instant::now();
-            // A cache drops what is old by itself, so it is swept only if somebody asks.
+            // A cache evicts old records by itself, so it is swept only on an operator's command.
             if self.cache.is_none() || self.service.is_sweep_asked() {
                 let swept = self
                     .service
@@ -355,7 +354,7 @@ fn to_next_second(time: Duration) -> Duration {
     Duration::from_secs(1).saturating_sub(Duration::from_nanos(time.subsec_nanos().into()))
 }
 
-/// Starts a thread beside those that serve.
+/// Starts a thread of the scope with a name.
 fn start<'s>(
     scope: &'s Scope<'s, '_>,
     name: &str,
@@ -367,7 +366,7 @@ fn start<'s>(
         .map_err(net::no_thread)
 }
 
-/// Says what can be done if another process has the data open.
+/// Adds the remedy if another process has the data open.
 fn in_use(error: Error, path: &Path) -> Error {
     if error.kind() != Kind::Locked {
         return error;

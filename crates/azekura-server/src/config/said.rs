@@ -236,8 +236,9 @@ impl FromStr for Mode {
         let mode = u32::from_str_radix(text, 8)
             .ok()
             .filter(|mode| *mode <= 0o777);
-        mode.map(Self)
-            .ok_or_else(|| format!("`{text}` is not a mode of permissions: three digits from 0 to 7"))
+        mode.map(Self).ok_or_else(|| {
+            format!("`{text}` is not a mode of permissions: three digits from 0 to 7")
+        })
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// What time the system says it is, in seconds since 1970.
+/// The system's time, in seconds since 1970.
 pub(crate) fn system_time() -> u32 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(1, |since| {

@@ -2,8 +2,8 @@
 //!
 //! Each begins with eight bytes: the client's number of the request, the number of this datagram, how many there are, and
 //! zero; all big-endian. A request must fit one datagram, and each is served by a session of its own. An answer that is
-//! longer than a stated bound is replaced by an error, so that a forged sender cannot make the server flood
-//! anybody. It knows no sockets.
+//! longer than 64 KiB is replaced by an error, so that a forged sender cannot make the server flood a victim. It knows no
+//! sockets.
 
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
 #![expect(
@@ -14,7 +14,7 @@
 use std::sync::Arc;
 
 use super::{Next, Service, Session, Transport};
-use crate::memcached::operate::latency::Did;
+use crate::memcached::operate::latency::WorkCounts;
 
 const HEADER_LEN: usize = 8;
 
@@ -36,10 +36,10 @@ pub fn open(datagram: &[u8]) -> Option<([u8; 2], &[u8])> {
 
 /// Serves a request by a session of its own, and replaces what stands in `answer` by the answer, of 64 KiB at most.
 /// Returns whether it must wait for a sync, and what was done.
-pub fn respond(service: &Arc<Service>, body: &[u8], answer: &mut Vec<u8>) -> (bool, Did) {
+pub fn respond(service: &Arc<Service>, body: &[u8], answer: &mut Vec<u8>) -> (bool, WorkCounts) {
     answer.clear();
     let mut must_sync = false;
-    let mut did = Did::default();
+    let mut did = WorkCounts::default();
     let mut session = Session::new(Arc::clone(service), Transport::Udp);
     let mut at = 0;
     loop {

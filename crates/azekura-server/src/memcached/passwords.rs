@@ -3,7 +3,7 @@
 //! A comparison takes the same time wherever two texts of one length differ, and goes through the whole table, so the time
 //! of an answer does not tell how much of a guess was right. It knows no file and no connection.
 
-/// Who may use the server: users and their passwords.
+/// Users and their passwords.
 #[derive(Clone, Default)]
 pub struct Passwords(Vec<(Vec<u8>, Vec<u8>)>);
 
@@ -34,7 +34,7 @@ impl Passwords {
         Ok(Self(table))
     }
 
-    /// Whether the user has this password. The time it takes tells the table's size and lengths, no contents.
+    /// Whether the user has this password. The time it takes reveals the table's size and lengths, no contents.
     pub fn admits(&self, user: &[u8], password: &[u8]) -> bool {
         let mut admitted = false;
         for (known, secret) in &self.0 {
@@ -50,7 +50,7 @@ fn equal(a: &[u8], b: &[u8]) -> bool {
 }
 
 impl std::fmt::Debug for Passwords {
-    /// Tells how many there are, and nothing else.
+    /// The number of users, and nothing else.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Passwords({} users)", self.0.len())
     }

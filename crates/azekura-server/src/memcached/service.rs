@@ -1,10 +1,10 @@
-//! What all connections share: the engine, the clock, the limits, the figures, the passwords.
+//! What all connections share: the engine, the clock, the limits, the statistics, the passwords.
 //!
-//! The clock counts whole seconds, and stands still between two calls of [`Service::tick`]: whoever owns the threads
-//! calls it once a second or more often. Versions are given out here; two writes never get the same one, also after a
+//! The clock counts whole seconds, and stands still between two calls of [`Service::tick`]: the owner of the threads calls
+//! it once a second or more often. Versions are given out here; two writes never get the same one, also after a
 //! restart: counting begins at the time of the start, shifted by 24 bits, so it would take 8 million writes a second,
 //! from start to restart, to catch up (or a clock that was set back).
-//! It knows no sockets; what only their owner can tell or do is [`Outside`].
+//! It knows no sockets; what only their owner can report or do is [`Outside`].
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -38,7 +38,7 @@ pub struct Settings {
     pub output_max: usize,
     /// Whether every answer waits until what it acknowledges survives loss of power. No.
     pub power: bool,
-    /// Whether `flush_all` does what it says. Yes.
+    /// Whether `flush_all` is allowed. Yes.
     pub flush_enabled: bool,
     /// Whether `dump`, `dump_key`, `keys` and `watch` do. Yes.
     pub dump_enabled: bool,
@@ -67,20 +67,20 @@ impl Default for Settings {
 
 /// What the owner of the sockets knows and does.
 pub trait Outside: Send + Sync {
-    /// Tells the figures of a group: `""` for what `stats` shows (`threads`, `curr_connections`, `evictions`, ...),
+    /// Reports the statistics of a group: `""` for what `stats` shows (`threads`, `curr_connections`, `evictions`, ...),
     /// `"settings"`, `"items"` (of the one class), `"durability"`, `"recent"` (rates and times of the last second).
     fn figures(&self, group: &str, tell: &mut dyn FnMut(&str, &str));
 
-    /// A client asked that the server stop; `graceful`: after the connections have ended.
+    /// A client requests that the server stop; `graceful`: after the connections have ended.
     fn shut_down(&self, graceful: bool);
 
-    /// A client asked for another limit of memory, in bytes. Whether it was granted.
+    /// A client requests another limit of memory, in bytes. Returns whether it was granted.
     fn set_memory_limit(&self, bytes: u64) -> bool {
         let _ = bytes;
         false
     }
 
-    /// A client asked that the certificate be read again. Whether there is one; an error says why it cannot be used.
+    /// A client requests that the certificate be read again. Returns whether there is one; the error is why it cannot be used.
     fn refresh_certificates(&self) -> Result<bool> {
         Ok(false)
     }
@@ -112,9 +112,9 @@ pub struct Service {
     pub(in crate::memcached) sweeps: Sweeps,
     /// Failed logins.
     pub(in crate::memcached) logins: Logins,
-    /// Who is connected.
+    /// The connected clients.
     pub(in crate::memcached) clients: Arc<Clients>,
-    /// Who is told what is done.
+    /// The clients that watch.
     pub(crate) watchers: Arc<Watchers>,
 }
 
@@ -200,7 +200,7 @@ impl Service {
         self.logins.blocked()
     }
 
-    /// What went wrong.
+    /// Why a packet failed.
     pub fn errors(&self) -> &ErrorCounters {
         &self.errors
     }
@@ -210,11 +210,11 @@ impl Service {
         self.set_time(system_time())
     }
 
-    /// Says what time it is, in seconds since 1970, instead of `tick`.
+    /// Sets the time, in seconds since 1970, instead of `tick`.
     pub fn set_time(&self, now: u32) -> Result<()> {
         self.now.store(now, Ordering::Relaxed);
         let at = self.flush_at.load(Ordering::Relaxed);
-        // Whoever takes the appointment keeps it; the others go on.
+        // The thread that takes the delayed flush does it.
         let is_due = at != 0 && at <= now;
         if is_due
             && self
@@ -243,12 +243,12 @@ impl Service {
         self.now.load(Ordering::Relaxed)
     }
 
-    /// Brings near what requests that were not served yet may be about.
-    pub(crate) fn bring_near(&self, keys: &[&[u8]]) {
+    /// Prefetches the keys of requests that were not served yet.
+    pub(crate) fn prefetch(&self, keys: &[&[u8]]) {
         self.engine.bring_near(keys);
     }
 
-    /// Makes what was acknowledged before survive loss of power, if the engine has a file; shared with all who wait.
+    /// Makes what was acknowledged before survive loss of power, if the engine has a file; shared by all that wait.
     pub fn sync(&self) -> Result<()> {
         match self.engine.as_persistent() {
             Some(file) => self.errors.seen(file.sync(Durability::Power)),
@@ -256,8 +256,8 @@ impl Service {
         }
     }
 
-    /// Looks whether the path of the file still leads to it, and tells as an event when that changes. While it does not, the engine
-    /// refuses updates: whoever starts next would not find them.
+    /// Checks whether the file is still at its path, and logs when that changes. While it is not, the engine refuses
+    /// updates: the next start would not find them.
     pub fn verify_path(&self) -> Result<()> {
         let Some(file) = self.engine.as_persistent() else {
             return Ok(());
@@ -276,7 +276,7 @@ impl Service {
         verified
     }
 
-    /// Who may use it from now on; `None`: everybody. Connections that were admitted stay so.
+    /// Sets the users; `None`: no authentication. Authenticated connections stay so.
     pub fn set_passwords(&self, passwords: Option<Passwords>) {
         let is_some = passwords.is_some();
         let mut held = self
@@ -292,7 +292,7 @@ impl Service {
         self.item_size_max.store(bytes, Ordering::Relaxed);
     }
 
-    /// Says who owns the sockets. The first one stays.
+    /// Sets the owner of the sockets. The first one stays.
     pub fn set_outside(&self, outside: Box<dyn Outside>) {
         let _ = self.outside.set(outside);
     }
@@ -335,8 +335,8 @@ impl Service {
         self.clear_or_later(before)
     }
 
-    /// Sweeps as [`sweep`](Self::sweep) does, again and again while more than a quarter of what was looked at was over or
-    /// somebody asked for a round, and `goes_on`. Not at all while it is switched off.
+    /// Sweeps as [`sweep`](Self::sweep) does, again and again while more than a quarter of what was examined had expired or
+    /// a round was requested, and `goes_on`. Not at all while it is switched off.
     pub fn sweep_on(&self, records: u64, goes_on: &dyn Fn() -> bool) -> Result<Swept> {
         let mut all = Swept::default();
         loop {
@@ -359,7 +359,7 @@ impl Service {
         self.sweeps.removed()
     }
 
-    /// Whether an operator asked for a round of the sweep, and it has not ended.
+    /// Whether a round of the sweep was requested, and has not ended.
     pub fn is_sweep_asked(&self) -> bool {
         self.sweeps.is_hurried()
     }

@@ -1,7 +1,7 @@
-//! The thread that accepts: every listener is waited for here, and each connection goes to the worker whose turn it is.
+//! The thread that accepts: it waits for every listener, and deals connections to the workers in turn.
 //!
-//! Accepting is rare beside serving, so one thread does it, and the workers get equally many connections however clients
-//! come. Over the limit a client is told so and closed, as memcached does. It knows no protocol but that line.
+//! Accepting is rare compared with serving, so one thread does it, and the workers get equally many connections. Over the
+//! limit a client gets an error and is closed, as memcached does. It knows no protocol but that line.
 
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -21,21 +21,21 @@ use crate::memcached::{ClientEntry, ClientInfo, Service, Session, Transport};
 
 use super::control::{Control, Counted};
 use super::listen::{Kind, Listener};
-use super::worker::{Arrival, Post};
+use super::worker::{Arrival, Inbox};
 
-/// What a client over the limit is told.
+/// The answer to a client over the limit.
 const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
 
 /// How long is waited when the system has no room for another connection.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The word of the bell among those of listeners.
-const BELL: u64 = u64::MAX;
+/// The epoll key of the waker.
+const WAKER: u64 = u64::MAX;
 
-/// Accepts until the server is told to stop.
+/// Accepts until the server stops.
 pub(super) fn accept(
     listeners: &[Listener],
-    posts: &[Post],
+    inboxes: &[Inbox],
     service: &Arc<Service>,
     control: &Arc<Control>,
 ) -> Result<()> {
@@ -43,8 +43,8 @@ pub(super) fn accept(
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(describe)?;
     epoll::add(
         &epoll,
-        &control.bell,
-        EventData::new_u64(BELL),
+        &control.waker,
+        EventData::new_u64(WAKER),
         EventFlags::IN,
     )
     .map_err(describe)?;
@@ -66,7 +66,7 @@ pub(super) fn accept(
         }
         for event in &events {
             let Some(listener) = listeners.get(event.data.u64() as usize) else {
-                control.bell.hush();
+                control.waker.clear();
                 continue;
             };
             match accept_with(
@@ -75,7 +75,7 @@ pub(super) fn accept(
             ) {
                 Ok(socket) => {
                     if let Some(arrival) = admit(socket, listener, service, control) {
-                        posts[turn % posts.len()].send(arrival);
+                        inboxes[turn % inboxes.len()].send(arrival);
                         turn += 1;
                     }
                 }

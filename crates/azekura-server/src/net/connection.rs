@@ -1,4 +1,4 @@
-//! One connection: reads what came, has it served, writes the answers, and holds back a client that does not read.
+//! One connection: reads requests, has them served, writes the answers, and stops reading from a client that does not read.
 //!
 //! ```text
 //!   socket --read--> input --serve--> output --write--> socket
@@ -8,9 +8,10 @@
 //!
 //! Bytes are read into a buffer that all connections of a thread share; a connection has one of its own only while it
 //! holds a part of a request, or an answer that the socket did not take. So an idle one holds nothing, and one that
-//! never reads holds the answers of one turn. Who asks in few bytes may be read before its turn, with others: see `worker`. What connections hold together is counted and bounded.
+//! never reads holds the answers of one turn. A short request may be read before its turn, together with those of other
+//! connections: see `worker`. What connections hold together is counted and bounded.
 //!
-//! The socket tells of changes only (edges), so what is known of it is remembered until it is used up.
+//! The socket reports changes only (edges), so its state is kept until it is used up.
 //! It knows no grammar: the session says how much of the input it consumed.
 
 use std::io::ErrorKind;
@@ -18,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use azekura_wire::Stream;
 
-use crate::memcached::latency::Did;
+use crate::memcached::latency::WorkCounts;
 use crate::memcached::{CloseReason, FRONT_LEN, Next, Served, Session};
 
 use super::meter::{Meter, Turned};
@@ -29,7 +30,7 @@ const OWN_MIN: usize = 4 << 10;
 /// After so many reads in one turn others have theirs.
 const READS_MAX: usize = 4;
 
-/// Bytes that are read before a turn. Who sends more at once has its own keys looked up together.
+/// Bytes that are read before a turn. The keys of a longer read are looked up together.
 pub(super) const EARLY_LEN: usize = 256;
 
 /// Bytes a second that a client must move, beyond the time that every request has.
@@ -60,8 +61,8 @@ pub(super) struct Turn {
 
 /// What a connection wants next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
-    /// To be told when the socket changes.
+pub(super) enum Action {
+    /// To wait for an event of the socket.
     Rest,
     /// Another turn, when others had theirs.
     Again,
@@ -73,10 +74,10 @@ pub(super) enum Fate {
     Close,
 }
 
-/// Why a connection is dropped without having asked for it.
+/// Why a connection is dropped by the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Overdue {
-    /// Nothing was asked for too long.
+    /// It was idle for too long.
     Idle,
     /// A request, a login or a handshake was begun and not ended.
     Request,
@@ -89,7 +90,7 @@ pub(super) enum Overdue {
 enum Peer {
     /// Send and read.
     Open,
-    /// The end of its bytes has come, or an error: the next read tells which.
+    /// The end of its bytes has come, or an error: the next read reveals which.
     Ending,
     /// Nothing: it does not read any more.
     HungUp,
@@ -102,7 +103,7 @@ enum Pending {
     Requests,
     /// It has more output for requests that it consumed.
     Output,
-    /// It has, and must not go on until it is woken.
+    /// It has, and must not continue until it is woken.
     Pause,
     /// It is over: the connection is closed.
     Close,
@@ -143,7 +144,7 @@ pub(super) struct Connection {
 
 /// What was done and is answered after a sync.
 struct Deferred {
-    did: Did,
+    did: WorkCounts,
     front: Front,
     bytes_in: usize,
     since: Instant,
@@ -194,7 +195,7 @@ impl Connection {
         &self.stream
     }
 
-    /// Remembers what the socket told.
+    /// Records an event of the socket.
     pub(super) fn changed(&mut self, readable: bool, ending: bool) {
         self.is_readable |= readable;
         if ending {
@@ -209,7 +210,7 @@ impl Connection {
         if !begins_so || self.reads_long || !self.stream.is_plain() {
             return false;
         }
-        // An end or an error is there when it is asked for again.
+        // An end or an error is reported again by the next read.
         let Ok((1.., empty)) = self.stream.read(bytes) else {
             return false;
         };
@@ -228,7 +229,7 @@ impl Connection {
         }
     }
 
-    /// Remembers that nobody reads its answers any more.
+    /// Records that the client does not read any more.
     pub(super) fn hung_up(&mut self) {
         self.peer = Peer::HungUp;
     }
@@ -248,22 +249,22 @@ impl Connection {
         };
     }
 
-    /// Goes on as far as the socket lets it, for a turn.
-    pub(super) fn advance(&mut self, turn: &mut Turn) -> Fate {
+    /// Continues as far as the socket permits, for a turn.
+    pub(super) fn advance(&mut self, turn: &mut Turn) -> Action {
         let before = self.held();
         let fate = self.turn(turn);
         turn.held = turn.held + self.held() - before;
         fate
     }
 
-    /// Tells the client, if the socket takes it, that it goes as it holds too much.
+    /// Sends the error of a connection that holds too much, if the socket takes it.
     pub(super) fn refuse(&mut self) {
         if self.output.is_empty() {
             let _ = self.stream.write(NO_ROOM);
         }
     }
 
-    fn turn(&mut self, turn: &mut Turn) -> Fate {
+    fn turn(&mut self, turn: &mut Turn) -> Action {
         if let Some(fate) = self.resume(turn) {
             return fate;
         }
@@ -274,7 +275,7 @@ impl Connection {
                 Err(fate) => return fate,
             };
             let Ok((served, front)) = self.serve(turn, own) else {
-                return Fate::Close;
+                return Action::Close;
             };
             if served.must_sync {
                 return self.hold(turn, &served, front, from);
@@ -292,13 +293,13 @@ impl Connection {
                 Some(fate) => return fate,
             }
         }
-        Fate::Again
+        Action::Again
     }
 
-    /// Sends what was kept of the last turn. What it came to, if it does not go on.
-    fn resume(&mut self, turn: &mut Turn) -> Option<Fate> {
+    /// Sends what was kept of the last turn. Returns the action if the turn ends here.
+    fn resume(&mut self, turn: &mut Turn) -> Option<Action> {
         if matches!(self.sync, Sync::Waiting(_)) {
-            return Some(Fate::Rest);
+            return Some(Action::Rest);
         }
         let unsent = self.output.len();
         let sent = self.send(turn);
@@ -313,19 +314,19 @@ impl Connection {
         }
         match sent {
             Ok(true) => {}
-            Ok(false) => return Some(Fate::Rest),
-            Err(Gone) => return Some(Fate::Close),
+            Ok(false) => return Some(Action::Rest),
+            Err(Gone) => return Some(Action::Close),
         }
         match (self.pending, self.peer) {
-            (Pending::Close, _) | (Pending::Pause, Peer::HungUp) => Some(Fate::Close),
-            (Pending::Pause, _) => Some(Fate::Rest),
+            (Pending::Close, _) | (Pending::Pause, Peer::HungUp) => Some(Action::Close),
+            (Pending::Pause, _) => Some(Action::Rest),
             (Pending::Requests | Pending::Output, _) => None,
         }
     }
 
     /// Sees to it that there is something to serve. Whether that is in the connection's own buffer; or what its turn came
     /// to, if there is nothing.
-    fn gather(&mut self, turn: &mut Turn) -> Result<bool, Fate> {
+    fn gather(&mut self, turn: &mut Turn) -> Result<bool, Action> {
         let own = !self.input.is_empty();
         let is_fed = std::mem::take(&mut turn.is_fed);
         if !own && !is_fed {
@@ -338,9 +339,9 @@ impl Connection {
             return Ok(own);
         }
         if !self.is_readable {
-            return Err(Fate::Rest);
+            return Err(Action::Rest);
         }
-        // A short part goes on in the shared buffer, where more is read at once.
+        // A short part is continued in the shared buffer, where more is read at once.
         let moves = own && self.input.len().max(self.wanted) <= turn.input.capacity() / 8;
         if moves {
             turn.input.clear();
@@ -354,9 +355,9 @@ impl Connection {
             Ok(true) => Ok(own),
             // What was read before is served first.
             _ if is_fed => Ok(own),
-            Ok(false) if self.is_readable => Err(Fate::Again),
-            Ok(false) => Err(Fate::Rest),
-            Err(Gone) => Err(Fate::Close),
+            Ok(false) if self.is_readable => Err(Action::Again),
+            Ok(false) => Err(Action::Rest),
+            Err(Gone) => Err(Action::Close),
         }
     }
 
@@ -365,7 +366,7 @@ impl Connection {
     fn serve(&mut self, turn: &mut Turn, own: bool) -> Result<(Served, Option<Front>), Gone> {
         turn.output.clear();
         let input = if own { &self.input } else { &turn.input };
-        // Of what is not in the shared buffer the front is gone when it is asked for.
+        // The front of what is not in the shared buffer is gone after it was served.
         let front = match self.session.begun() {
             Some(begun) => Some(Front::of(begun)),
             None => own.then(|| Front::of(input)),
@@ -404,9 +405,15 @@ impl Connection {
     }
 
     /// Keeps the answers until a sync has ended.
-    fn hold(&mut self, turn: &Turn, served: &Served, front: Option<Front>, from: Instant) -> Fate {
+    fn hold(
+        &mut self,
+        turn: &Turn,
+        served: &Served,
+        front: Option<Front>,
+        from: Instant,
+    ) -> Action {
         if self.output.try_reserve_exact(turn.output.len()).is_err() {
-            return Fate::Close;
+            return Action::Close;
         }
         self.output.extend_from_slice(&turn.output);
         // The sync is pause enough.
@@ -417,19 +424,19 @@ impl Connection {
             bytes_in: served.consumed,
             since: from,
         }));
-        Fate::Commit
+        Action::Commit
     }
 
     /// What a turn comes to when its answers were `sent`; `None`: more may be read.
-    fn go_on(&self, sent: &Result<bool, Gone>, next: Next) -> Option<Fate> {
+    fn go_on(&self, sent: &Result<bool, Gone>, next: Next) -> Option<Action> {
         match (sent, self.pending, next) {
-            (Err(Gone), ..) => Some(Fate::Close),
+            (Err(Gone), ..) => Some(Action::Close),
             (_, Pending::Pause, Next::Pause { millis }) => {
-                Some(Fate::Sleep(Duration::from_millis(millis)))
+                Some(Action::Sleep(Duration::from_millis(millis)))
             }
-            (Ok(false), ..) => Some(Fate::Rest),
-            (_, Pending::Close, _) => Some(Fate::Close),
-            (_, Pending::Output | Pending::Pause, _) => Some(Fate::Again),
+            (Ok(false), ..) => Some(Action::Rest),
+            (_, Pending::Close, _) => Some(Action::Close),
+            (_, Pending::Output | Pending::Pause, _) => Some(Action::Again),
             (_, Pending::Requests, _) => None,
         }
     }
@@ -465,7 +472,7 @@ impl Connection {
                 self.is_readable = false;
                 Ok(false)
             }
-            // Much came that says nothing: others have their turn.
+            // Many TLS records without data came: other connections have their turn.
             Err(e) if e.kind() == ErrorKind::Interrupted => Ok(false),
             Err(_) => Err(self.failed()),
         }
@@ -527,7 +534,7 @@ impl Connection {
 
     /// The socket failed: it is not that the client went.
     fn failed(&mut self) -> Gone {
-        self.session.goes(CloseReason::Error);
+        self.session.set_close_reason(CloseReason::Error);
         Gone
     }
 
@@ -549,9 +556,9 @@ impl Connection {
         self.is_at_rest() || (self.session.is_watching() && !self.has_unsent())
     }
 
-    /// Says why it is dropped.
-    pub(super) fn goes(&mut self, reason: CloseReason) {
-        self.session.goes(reason);
+    /// Sets the reason that watchers see.
+    pub(super) fn set_close_reason(&mut self, reason: CloseReason) {
+        self.session.set_close_reason(reason);
     }
 
     /// Whether neither a part of a request nor an answer is here.
@@ -582,7 +589,7 @@ impl Connection {
             // It waits for a device.
             _ if matches!(self.sync, Sync::Waiting(_)) => None,
             _ if self.has_unsent() => stalled.then_some(Overdue::Answer),
-            // It waits for this server, which goes on or keeps a pause. A half-closed client may be gone; only a write
+            // It waits for this server, which has more output or pauses. A half-closed client may be gone; only a write
             // reveals it: it is not kept through a long pause.
             Pending::Output | Pending::Pause => {
                 (self.peer >= Peer::Ending && stalled).then_some(Overdue::Request)
@@ -606,7 +613,7 @@ mod tests {
 
     use azekura::record::memory::tiny::TinyDb;
 
-    use super::super::meter::Told;
+    use super::super::meter::SlowRequests;
     use super::*;
     use crate::memcached::{Service, Settings, Transport};
 
@@ -625,7 +632,7 @@ mod tests {
             now_s: 0,
             held: 0,
             held_max: 1 << 20,
-            meter: Meter::new(&service, Arc::new(Told::default())),
+            meter: Meter::new(&service, Arc::new(SlowRequests::default())),
         };
         (
             Connection::new(Stream::Unix(ours), session, 0),
@@ -641,7 +648,7 @@ mod tests {
             let set = format!("set {n} 0 0 1000 noreply\r\n{:01000}\r\n", 0);
             client.write_all(set.as_bytes()).unwrap();
             connection.changed(true, false);
-            assert_eq!(connection.advance(&mut turn), Fate::Rest);
+            assert_eq!(connection.advance(&mut turn), Action::Rest);
         }
         client.write_all(b"dump 0 0 1 1\r\n").unwrap();
         connection.changed(true, false);
@@ -649,7 +656,7 @@ mod tests {
         let mut answer = [0; 2048];
         for _ in 0..2 {
             turn.now_s = now_s;
-            assert!(matches!(connection.advance(&mut turn), Fate::Sleep(_)));
+            assert!(matches!(connection.advance(&mut turn), Action::Sleep(_)));
             assert!(client.read(&mut answer).unwrap() > 1000);
             // However long it sleeps, it owes something, not the client.
             now_s += 100;
@@ -657,7 +664,7 @@ mod tests {
             connection.wake();
         }
         turn.now_s = now_s;
-        while connection.advance(&mut turn) != Fate::Rest {
+        while connection.advance(&mut turn) != Action::Rest {
             connection.wake();
         }
         // Its last bytes left now: from here on it is idle.
@@ -672,14 +679,14 @@ mod tests {
             .write_all(b"set a 0 0 1\r\nb\r\nset b 0 0 1\r\nb\r\ndump 1000000 0 1 1\r\n")
             .unwrap();
         connection.changed(true, false);
-        // A pause as long as this is kept behind each record.
+        // A pause as long as this follows each record.
         let second = Duration::from_secs(1);
-        assert_eq!(connection.advance(&mut turn), Fate::Sleep(second));
+        assert_eq!(connection.advance(&mut turn), Action::Sleep(second));
         connection.changed(true, true);
-        assert_eq!(connection.advance(&mut turn), Fate::Rest);
+        assert_eq!(connection.advance(&mut turn), Action::Rest);
         assert_eq!(connection.overdue(3, 0, 3), Some(Overdue::Request));
         connection.hung_up();
-        assert_eq!(connection.advance(&mut turn), Fate::Close);
+        assert_eq!(connection.advance(&mut turn), Action::Close);
     }
 
     #[test]
@@ -695,7 +702,7 @@ mod tests {
         client.write_all(&set.repeat(count)).unwrap();
         connection.changed(true, false);
         let mut syncs = 0;
-        while connection.advance(&mut turn) == Fate::Commit {
+        while connection.advance(&mut turn) == Action::Commit {
             connection.synced();
             syncs += 1;
         }
@@ -717,11 +724,11 @@ mod tests {
         let set = b"set a 0 0 1\r\nb\r\n";
         client.write_all(set).unwrap();
         connection.changed(true, false);
-        assert_eq!(connection.advance(&mut turn), Fate::Commit);
+        assert_eq!(connection.advance(&mut turn), Action::Commit);
         // More comes, and the connection has another turn, before the device has been asked.
         client.write_all(set).unwrap();
         connection.changed(true, false);
-        assert_eq!(connection.advance(&mut turn), Fate::Rest);
+        assert_eq!(connection.advance(&mut turn), Action::Rest);
         let mut answer = [0; 64];
         assert_eq!(
             client.read(&mut answer).unwrap_err().kind(),
@@ -731,7 +738,7 @@ mod tests {
         assert_eq!(connection.overdue(100, 3, 3), None);
         assert!(!connection.is_at_rest());
         connection.synced();
-        assert_eq!(connection.advance(&mut turn), Fate::Commit);
+        assert_eq!(connection.advance(&mut turn), Action::Commit);
         assert_eq!(client.read(&mut answer).unwrap(), b"STORED\r\n".len());
     }
 }

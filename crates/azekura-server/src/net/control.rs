@@ -1,6 +1,6 @@
-//! How a running server is told to stop, and to take new limits, from another thread.
+//! The handle by which other threads stop a running server, and change its limits.
 //!
-//! A word is set first and then whoever waits is woken, so no order is lost. The threads look at the limits when they
+//! A flag is set first and then the waiting thread is woken, so no order is lost. The threads apply the limits when they
 //! wake, once a second at the latest. It knows nothing of what is served.
 
 use std::collections::HashMap;
@@ -14,18 +14,18 @@ use azekura::error::{Error, Result};
 use rustix::event::{EventfdFlags, eventfd};
 use rustls::ServerConfig;
 
-use super::meter::Told;
+use super::meter::SlowRequests;
 use crate::memcached::network;
 
-/// What connections may take. Zero is no limit where that is said.
+/// Limits of connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Connections at once.
     pub connections_max: u64,
     /// Seconds after which a connection that asks nothing is dropped; zero: never.
     pub idle_s: u32,
-    /// Seconds in which a client must end a request it began, read its answers, and log in, and one more for each 8 KiB that
-    /// came or went meanwhile; who takes longer is dropped; zero: nobody.
+    /// Seconds in which a client must end a request it began, read its answers, and log in, and one more for each 8 KiB
+    /// transferred meanwhile; a slower one is dropped; zero: no limit.
     pub stall_s: u32,
     /// Connections at once from one address that is no operator's.
     pub per_address_max: u64,
@@ -37,7 +37,7 @@ pub struct Limits {
     pub grace_s: u32,
     /// Bytes that all connections may hold of requests that are not whole and answers that are not read.
     pub buffers_max: usize,
-    /// Milliseconds from which on a request is slow, and told as an event; zero: none is.
+    /// Milliseconds from which on a request is logged as slow; zero: none is.
     pub slow_ms: u32,
 }
 
@@ -56,9 +56,9 @@ impl Limits {
 }
 
 /// Wakes one thread that waits.
-pub(crate) struct Bell(OwnedFd);
+pub(crate) struct Waker(OwnedFd);
 
-impl Bell {
+impl Waker {
     pub(crate) fn new() -> Result<Self> {
         eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map(Self)
@@ -66,24 +66,24 @@ impl Bell {
     }
 
     /// Wakes it, now or when it next waits.
-    pub(crate) fn ring(&self) {
+    pub(crate) fn wake(&self) {
         // Full means that it was rung already.
         let _ = rustix::io::write(&self.0, &1_u64.to_le_bytes());
     }
 
-    /// Makes it silent.
-    pub(super) fn hush(&self) {
+    /// Clears it.
+    pub(super) fn clear(&self) {
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
     }
 }
 
-impl AsFd for Bell {
+impl AsFd for Waker {
     fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-/// A running server's handle, shared with whoever may stop it.
+/// A running server's handle, by which other threads stop it.
 pub struct Control {
     stopping: AtomicBool,
     limits: Mutex<Arc<Limits>>,
@@ -92,9 +92,9 @@ pub struct Control {
     /// Connections of each address.
     addresses: Mutex<HashMap<IpAddr, u64>>,
     /// Slow requests.
-    pub(super) told: Arc<Told>,
+    pub(super) slow_requests: Arc<SlowRequests>,
     /// Of the thread that accepts.
-    pub(super) bell: Bell,
+    pub(super) waker: Waker,
 }
 
 /// What happened to connections since the start.
@@ -202,18 +202,18 @@ impl Control {
             identity: Mutex::new(None),
             counts: Counts::default(),
             addresses: Mutex::default(),
-            told: Arc::default(),
-            bell: Bell::new()?,
+            slow_requests: Arc::default(),
+            waker: Waker::new()?,
         }))
     }
 
     /// Lets the server answer what it has received, sync, and end.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
-        self.bell.ring();
+        self.waker.wake();
     }
 
-    /// Whether it was told to stop.
+    /// Whether it is stopping.
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
     }
@@ -244,7 +244,7 @@ impl Control {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a connection that was refused, and says so, ever less often.
+    /// Counts a refused connection, and logs the first, the second, the fourth and so on.
     pub(super) fn refuse(&self, why: &'static str) {
         let count = self.counts.refused.fetch_add(1, Ordering::Relaxed) + 1;
         if count.is_power_of_two() {
@@ -252,7 +252,7 @@ impl Control {
         }
     }
 
-    /// Whether much of what connections held was let go since this said so last.
+    /// Whether connections released much memory since the last call that returned true.
     pub(crate) fn has_let_go(&self) -> bool {
         const MUCH: u64 = 4 << 20;
         let held = self.counts.held.load(Ordering::Relaxed);
@@ -278,7 +278,7 @@ impl Control {
             handshakes_failed: of(&self.counts.handshakes_failed),
             held_bytes: of(&self.counts.held),
             waited: of(&self.counts.waited),
-            slow: self.told.slow(),
+            slow: self.slow_requests.count(),
         }
     }
 }
@@ -291,7 +291,7 @@ pub(super) struct Counted {
 }
 
 impl Counted {
-    /// Counts one more, or says why there may be none: what operators have beside others is theirs, and an address that
+    /// Counts one more, or returns why it is refused: the reserve is for operators, and an address that
     /// is none of theirs has its share.
     pub(super) fn admit(
         control: &Arc<Control>,

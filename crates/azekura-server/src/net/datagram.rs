@@ -1,7 +1,7 @@
 //! Requests by UDP: one datagram in, the answer in as many as it needs.
 //!
-//! One thread asks all sockets in turn. A client that cannot be reached is forgotten, and so may be any answer: that is
-//! the way of datagrams. Off unless asked for. It knows no grammar, and no form of a datagram.
+//! One thread polls all sockets. A client that cannot be reached is forgotten, and any answer may be lost, as datagrams may.
+//! Off unless configured. It knows no grammar, and no format of a datagram.
 
 use std::io::ErrorKind;
 use std::net::UdpSocket;
@@ -18,13 +18,13 @@ use crate::memcached::datagram::{open, respond, split};
 use super::control::Control;
 use super::meter::{Meter, Turned};
 
-/// How often it is asked whether the server ends.
+/// How often the thread checks whether the server stops.
 const TICK: Duration = Duration::from_millis(200);
 
 /// Requests of one socket before the other sockets have their turn.
 const REQUESTS_MAX: usize = 64;
 
-/// Serves datagrams until the server is told to stop.
+/// Serves datagrams until the server stops.
 pub(super) fn serve(
     sockets: &[UdpSocket],
     service: &Arc<Service>,
@@ -32,7 +32,7 @@ pub(super) fn serve(
 ) -> Result<()> {
     let mut request = vec![0; 64 << 10];
     let mut answer = Vec::new();
-    let mut meter = Meter::new(service, Arc::clone(&control.told));
+    let mut meter = Meter::new(service, Arc::clone(&control.slow_requests));
     let tick = Timespec {
         tv_sec: 0,
         tv_nsec: i64::from(TICK.subsec_nanos()),
@@ -54,7 +54,7 @@ pub(super) fn serve(
                 let (len, client) = match socket.recv_from(&mut request) {
                     Ok(received) => received,
                     Err(e) if e.kind() == ErrorKind::WouldBlock => break,
-                    // An answer that could not be delivered is told of here: it was another client's.
+                    // An earlier answer could not be delivered, to another client.
                     Err(_) => continue,
                 };
                 let Some((number, body)) = open(&request[..len]) else {

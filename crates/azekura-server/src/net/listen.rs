@@ -1,9 +1,8 @@
-//! The sockets on which clients arrive: made from an address, a path, or taken over from the service manager.
+//! The listening sockets: made from an address or a path, or inherited from the service manager.
 //!
-//! They are bound before the data is opened, so that an address that is taken is an error before anything else happened;
-//! clients are refused until it is open (`begin`). A
-//! unix socket that a dead server left is replaced; one that answers is another server's. At the end a unix socket is removed,
-//! unless something else is at its path by then. It knows no protocol.
+//! They are bound before the data is opened, so that an address in use is an error before anything else happens; clients are
+//! refused until the data is open (`begin`). A unix socket that a dead server left is replaced; one that answers belongs to
+//! another server. At the end a unix socket is removed, unless another file is at its path by then. It knows no protocol.
 
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
@@ -73,7 +72,7 @@ impl Drop for Listener {
 pub struct Listeners {
     pub(super) streams: Vec<Listener>,
     pub(super) datagrams: Vec<UdpSocket>,
-    /// Where figures are asked for.
+    /// The HTTP address of the status page.
     metrics: Option<TcpListener>,
     described: Vec<String>,
     /// Sockets of `streams` from here on are bound, and no client can connect yet.
@@ -113,7 +112,7 @@ impl Listeners {
         Ok(())
     }
 
-    /// Lets clients come whose sockets waited for it. Errors as for [`tcp`](Self::tcp) and [`unix`](Self::unix).
+    /// Begins to listen on the sockets that were only bound. Errors as for [`tcp`](Self::tcp) and [`unix`](Self::unix).
     pub fn begin(&mut self) -> Result<()> {
         if let Some(from) = self.bound.take() {
             for listener in self.streams.get(from..).unwrap_or_default() {
@@ -200,7 +199,7 @@ impl Listeners {
         Ok(bound)
     }
 
-    /// Lets figures be asked for by HTTP at an address of their own; the last one counts. Returns the address. Errors as for
+    /// Listens at the HTTP address of the status page; the last call counts. Returns the address. Errors as for
     /// [`tcp`](Self::tcp).
     pub fn metrics(&mut self, address: SocketAddr) -> Result<SocketAddr> {
         let describe = |e: std::io::Error| match rustix::io::Errno::from_io_error(&e) {
@@ -213,12 +212,12 @@ impl Listeners {
         Ok(bound)
     }
 
-    /// Where figures are asked for, if they may be.
+    /// The HTTP address of the status page, if there is one.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.metrics.as_ref()?.local_addr().ok()
     }
 
-    /// Where figures are asked for.
+    /// The HTTP address of the status page.
     pub(crate) fn door(&self) -> Option<&TcpListener> {
         self.metrics.as_ref()
     }
@@ -258,7 +257,7 @@ impl Listeners {
         Ok(())
     }
 
-    /// Whether clients of other machines may come unencrypted or, if `encrypted`, at all. Asked of the sockets, so it is true
+    /// Whether clients of other machines may come unencrypted or, if `encrypted`, at all. It is read from the sockets, so it is true
     /// of those that were handed over, too.
     pub fn reach_beyond(&self, encrypted: bool) -> bool {
         let beyond =
@@ -268,7 +267,7 @@ impl Listeners {
             || self.datagrams.iter().any(|of| beyond(address(of)))
     }
 
-    /// Where clients may come, in words.
+    /// The listen addresses, as text.
     pub fn described(&self) -> &[String] {
         &self.described
     }
@@ -280,7 +279,7 @@ fn address(socket: &impl AsFd) -> Option<SocketAddr> {
     SocketAddr::try_from(bound).ok()
 }
 
-/// Lets clients come to a socket of TCP.
+/// Begins to listen on a socket of TCP.
 fn begin(listener: &Listener, at: &str) -> Result<()> {
     rustix::net::listen(&listener.socket, BACKLOG).map_err(|e| taken(at, "--listen", e))
 }

@@ -1,23 +1,22 @@
-//! A thread's watch: how long requests took from the moment it woke for them until their answers were handed to the
-//! system, and which were slow.
+//! The latency of one thread's requests, from its wakeup until their answers were handed to the system, and slow ones.
 //!
-//! The clock is read once when the thread wakes and once for each turn of a connection, so what waited for the turns of
-//! others counts as waiting. A slow turn is told as an event: what its first request asked for, how many there were, how
-//! many bytes went in and out. No more than a few are told in a second; all are counted. It keeps no request.
+//! The clock is read once when the thread wakes and once for each turn of a connection, so a wait for the turns of other
+//! connections counts. A slow turn is logged: command and key of its first request, how many requests there were, bytes in
+//! and out. No more than ten are logged in a second; all are counted. It keeps no request.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::memcached::latency::{Did, Pen, Work};
-use crate::memcached::{Asked, Service};
+use crate::memcached::latency::{Recorder, Work, WorkCounts};
+use crate::memcached::{RequestSummary, Service};
 
-/// Slow turns that are told in a second.
-const TOLD_MAX: u32 = 10;
+/// Slow turns that are logged in a second.
+const LOGGED_MAX: u32 = 10;
 
-/// A turn: what it did, and what is said of it if it was slow.
+/// A turn: what it did, and what is logged of it if it was slow.
 pub(super) struct Turned<'b> {
-    pub(super) did: Did,
+    pub(super) did: WorkCounts,
     /// The first bytes of the first request.
     pub(super) front: &'b [u8],
     pub(super) bytes_in: usize,
@@ -26,21 +25,21 @@ pub(super) struct Turned<'b> {
 
 /// A thread's watch.
 pub(super) struct Meter {
-    pen: Pen,
+    recorder: Recorder,
     /// When the thread woke.
     woke: Instant,
-    /// What is slow; `None`: nothing is told.
+    /// The threshold of slow; `None`: nothing is logged.
     pub(super) slow: Option<Duration>,
-    told: Arc<Told>,
+    slow_requests: Arc<SlowRequests>,
 }
 
 impl Meter {
-    pub(super) fn new(service: &Service, told: Arc<Told>) -> Self {
+    pub(super) fn new(service: &Service, slow_requests: Arc<SlowRequests>) -> Self {
         Self {
-            pen: service.latency().pen(),
+            recorder: service.latency().recorder(),
             woke: Instant::now(),
             slow: None,
-            told,
+            slow_requests,
         }
     }
 
@@ -63,16 +62,16 @@ impl Meter {
             return now;
         }
         let took = now.saturating_duration_since(from);
-        self.pen.note(&turned.did, nanos(took));
+        self.recorder.note(&turned.did, nanos(took));
         if self.slow.is_some_and(|slow| took >= slow) {
-            self.told.tell(now, took, turned);
+            self.slow_requests.log(now, took, turned);
         }
         now
     }
 
     /// Notes a sync that answers waited for since `from`.
     pub(super) fn sync(&mut self, from: Instant) {
-        self.pen.one(Work::Sync, nanos(from.elapsed()));
+        self.recorder.one(Work::Sync, nanos(from.elapsed()));
     }
 }
 
@@ -80,46 +79,46 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What was told of slow turns, by all threads.
+/// The slow requests of all threads.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct SlowRequests {
     slow: AtomicU64,
     second: Mutex<Second>,
 }
 
-/// A second in which some were told.
+/// A second in which some were logged.
 #[derive(Debug, Default)]
 struct Second {
     began: Option<Instant>,
-    told: u32,
-    /// How many were not told since one was.
+    logged: u32,
+    /// How many were not logged since one was.
     held_back: u64,
 }
 
 impl Second {
-    /// Whether one more may be told now, and how many were not before it.
+    /// Whether one more may be logged now, and how many were not before it.
     fn admits(&mut self, now: Instant) -> Option<u64> {
         let is_over = |began: Instant| now.saturating_duration_since(began).as_secs() > 0;
         if self.began.is_none_or(is_over) {
-            (self.began, self.told) = (Some(now), 0);
+            (self.began, self.logged) = (Some(now), 0);
         }
-        if self.told == TOLD_MAX {
+        if self.logged == LOGGED_MAX {
             self.held_back += 1;
             return None;
         }
-        self.told += 1;
+        self.logged += 1;
         Some(std::mem::take(&mut self.held_back))
     }
 }
 
-impl Told {
+impl SlowRequests {
     /// Slow requests since the start.
-    pub(crate) fn slow(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         self.slow.load(Ordering::Relaxed)
     }
 
     #[cold]
-    fn tell(&self, now: Instant, took: Duration, turned: &Turned<'_>) {
+    fn log(&self, now: Instant, took: Duration, turned: &Turned<'_>) {
         let requests = turned.did.count();
         self.slow.fetch_add(requests, Ordering::Relaxed);
         let mut second = self.second.lock().unwrap_or_else(PoisonError::into_inner);
@@ -127,10 +126,10 @@ impl Told {
             return;
         };
         drop(second);
-        let asked = Asked::read(turned.front);
+        let request = RequestSummary::read(turned.front);
         tracing::warn!(
-            command = asked.command,
-            key = asked.key,
+            command = request.command,
+            key = request.key,
             requests,
             bytes_in = turned.bytes_in,
             bytes_out = turned.bytes_out,
@@ -186,10 +185,10 @@ mod tests {
     #[test]
     fn a_slow_turn_is_told_with_its_first_request_and_counted_with_all() {
         let service = Service::new(Arc::new(TinyDb::new().unwrap()), Settings::default());
-        let told = Arc::new(Told::default());
-        let mut meter = Meter::new(&service, Arc::clone(&told));
+        let slow_requests = Arc::new(SlowRequests::default());
+        let mut meter = Meter::new(&service, Arc::clone(&slow_requests));
         let turned = Turned {
-            did: Did([2, 0, 0, 0, 0, 0]),
+            did: WorkCounts([2, 0, 0, 0, 0, 0]),
             front: b"get anna\r\nget ben\r\n",
             bytes_in: 20,
             bytes_out: 10,
@@ -200,7 +199,7 @@ mod tests {
             .unwrap_or(start);
         let heard = Heard::default();
         tracing::subscriber::with_default(heard.clone(), || {
-            // Nobody said what is slow.
+            // There is no threshold.
             meter.note(before, &turned);
             meter.slow = Some(Duration::from_millis(50));
             meter.note(before, &turned);
@@ -212,7 +211,10 @@ mod tests {
             said.contains("command=\"get\" key=\"anna\" requests=2 bytes_in=20 bytes_out=10"),
             "{said}"
         );
-        assert_eq!((heard.0.lock().unwrap().len(), told.slow()), (1, 2));
+        assert_eq!(
+            (heard.0.lock().unwrap().len(), slow_requests.count()),
+            (1, 2)
+        );
         let times = service.latency().times();
         assert_eq!(times.of(Work::Get).count(), 6);
         assert!(times.of(Work::Get).quantile(0.01) >= 50_000_000);
@@ -223,7 +225,7 @@ mod tests {
         let mut second = Second::default();
         let start = Instant::now();
         let mut at = |millis| second.admits(start + Duration::from_millis(millis));
-        for _ in 0..TOLD_MAX {
+        for _ in 0..LOGGED_MAX {
             assert_eq!(at(0), Some(0));
         }
         assert_eq!((at(1), at(999)), (None, None));

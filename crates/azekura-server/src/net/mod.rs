@@ -1,7 +1,7 @@
 //! Sockets and threads: the only files of the crate that know them.
 //!
 //! One thread accepts, the others own connections and run the engine inline: a request is read, served and answered by
-//! one thread, and the answers of one reading go out in one write.
+//! one thread, and the answers of one read leave in one write.
 //!
 //! ```text
 //!   listen (sockets) --> accept (one thread) --> worker (a thread each) --> connection --> azekura_wire::Stream
@@ -9,8 +9,8 @@
 //!                        control (stop, limits) ----'   `-- syncs (one thread)   meter   datagram (one thread, for UDP)
 //! ```
 //!
-//! It promises that no client makes another wait for longer than a turn, nor memory grow beyond `Limits`. It knows of the
-//! protocol only that a session consumes bytes and answers with bytes, and that some answers wait for a sync.
+//! No client makes another wait for longer than a turn, nor memory grow beyond `Limits`. It knows of the protocol only that
+//! a session consumes bytes and answers with bytes, and that some answers wait for a sync.
 
 mod accept;
 mod connection;
@@ -36,11 +36,11 @@ pub use listen::Listeners;
 
 use meter::Meter;
 use syncs::Syncs;
-use worker::{Post, Worker};
+use worker::{Inbox, Worker};
 
-/// Serves the clients of `listeners` by `threads` threads until `control` says stop, and answers what has arrived by then.
+/// Serves the clients of `listeners` by `threads` threads until `control` stops it, and answers what has arrived by then.
 ///
-/// An answer that must wait for a sync leaves after one that began when its request was done. All who wait share it, and
+/// An answer that must wait for a sync leaves after one that began when its request was done. All waiting connections share it, and
 /// others are served meanwhile. Errors: `Invalid` (no thread, or nothing to listen on), `Io`: then the server has ended.
 pub(crate) fn serve(
     service: &Arc<Service>,
@@ -54,23 +54,23 @@ pub(crate) fn serve(
             "a server of no thread or no address",
         ));
     }
-    let posts: Vec<Post> = (0..threads).map(|_| Post::new()).collect::<Result<_>>()?;
+    let inboxes: Vec<Inbox> = (0..threads).map(|_| Inbox::new()).collect::<Result<_>>()?;
     let syncs = &Syncs::default();
     let workers: Vec<Worker<'_>> = (0..)
-        .zip(&posts)
-        .map(|(index, post)| {
-            let post = (index, post);
-            Worker::new(control, post, syncs, threads, service)
+        .zip(&inboxes)
+        .map(|(index, inbox)| {
+            let inbox = (index, inbox);
+            Worker::new(control, inbox, syncs, threads, service)
         })
         .collect::<Result<_>>()?;
     std::thread::scope(|scope| {
-        let posts = &posts;
+        let inboxes = &inboxes;
         let ring = move |worker: usize| {
-            if let Some(post) = posts.get(worker) {
-                post.bell.ring();
+            if let Some(inbox) = inboxes.get(worker) {
+                inbox.waker.wake();
             }
         };
-        let meter = Meter::new(service, Arc::clone(&control.told));
+        let meter = Meter::new(service, Arc::clone(&control.slow_requests));
         let syncing = start(scope, control, "syncs".into(), move || {
             syncs.run(service, meter, ring);
             Ok(())
@@ -89,17 +89,17 @@ pub(crate) fn serve(
                 datagram::serve(&listeners.datagrams, service, control)
             }));
         }
-        let accepted = accept::accept(&listeners.streams, posts, service, control);
+        let accepted = accept::accept(&listeners.streams, inboxes, service, control);
         control.stop();
-        for post in posts {
-            post.bell.ring();
+        for inbox in inboxes {
+            inbox.waker.wake();
         }
         let join = |outcome: Result<()>, thread: Result<ScopedJoinHandle<'_, Result<()>>>| {
             let panicked = || Error::new(Kind::Poisoned, "a thread of the server panicked");
             outcome.and(thread.and_then(|thread| thread.join().unwrap_or_else(|_| Err(panicked()))))
         };
         let served = started.into_iter().fold(accepted, join);
-        // Nobody is left who waits for one.
+        // No connection is left that waits for one.
         syncs.end();
         join(served, syncing)
     })

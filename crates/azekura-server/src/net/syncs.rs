@@ -1,20 +1,20 @@
-//! Syncs that answers wait for, by a thread of their own: the workers go on serving meanwhile.
+//! Syncs that answers wait for, by a thread of their own: the workers continue to serve meanwhile.
 //!
-//! A worker that executed requests asks for them and gets a ticket, the number of the next sync to begin. Since that
-//! begins after the asking, it covers them. When it has ended, the bells of those who asked are rung.
+//! A worker that executed requests asks for a sync and gets a ticket, the number of the next sync to begin. As that begins
+//! after the request, it covers it. When it has ended, the waiting workers are woken.
 //!
 //! ```text
-//!   workers   ask -> 7   ask -> 7   ask -> 8 ------ serve others ------ bell: answer 7    bell: answer 8
+//!   workers   ask -> 7   ask -> 7   ask -> 8 ------ serve others ------ wake: answer 7      wake: answer 8
 //!                    \      |                                          /                 /
 //!   this thread       wait for as many as last time -- 7: sync -------'-- 8: sync ------'
 //! ```
 //!
-//! Clients that wait for their answers come back soon after a sync has ended, but not all at once. A sync that began with
+//! Clients that wait for their answers return soon after a sync has ended, but not all at once. A sync that began with
 //! the first of them would leave the others for the next one, and so halve the rate of all, for good: one half would be
-//! synced while the other is served. So as many are waited for as were answered or already waited when the last one ended,
+//! synced while the other is served. So it waits for as many as were answered or already waiting when the last one ended,
 //! but no longer than a quarter of the time that one took.
 //!
-//! A sync that failed is followed by none that succeeds: the engine refuses. One behind which the file was not at its path
+//! A failed sync is followed by none that succeeds: the engine refuses. One after which the file was not at its path
 //! counts for its own requests only, as the file may come back. It knows neither connections nor sockets.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -32,7 +32,7 @@ pub(super) type Ticket = u64;
 /// Of the time of the last sync, what is waited for more to share the next one.
 const SHARE: u32 = 4;
 
-/// Waiting for less than this takes longer than it says.
+/// A shorter wait takes longer than its timeout.
 const LEAST: Duration = Duration::from_micros(50);
 
 /// What workers and the syncing thread share.
@@ -55,7 +55,7 @@ struct State {
     waiting: usize,
     /// Requests of the last one; then with how many the next one need not be delayed for more.
     enough: usize,
-    /// The workers that asked for it, each once.
+    /// The workers that requested it, each once.
     workers: Vec<usize>,
     is_over: bool,
 }
@@ -109,13 +109,13 @@ impl Syncs {
         }
     }
 
-    /// Lets `run` return when nobody waits.
+    /// Lets `run` return when no worker waits.
     pub(super) fn end(&self) {
         self.lock().is_over = true;
         self.asked.notify_one();
     }
 
-    /// Syncs whenever somebody waits, and rings the bells of the workers, until `end`.
+    /// Syncs whenever a worker waits, and wakes the workers, until `end`.
     pub(super) fn run(&self, service: &Arc<Service>, mut meter: Meter, ring: impl Fn(usize)) {
         let mut took = Duration::ZERO;
         while let Some(workers) = self.begin(took / SHARE) {
@@ -128,7 +128,7 @@ impl Syncs {
         }
     }
 
-    /// Waits until somebody waits, and then up to `patience` for enough. Returns who asked, until it is over.
+    /// Waits until a worker waits, and then up to `patience` for more. Returns the workers, until the end.
     fn begin(&self, patience: Duration) -> Option<Vec<usize>> {
         let mut state = self.lock();
         while state.waiting == 0 {
@@ -187,7 +187,7 @@ mod tests {
             (Some(true), None)
         );
         syncs.end();
-        // Who waits is not left behind.
+        // A waiting worker is not forgotten.
         assert_eq!(syncs.begin(Duration::ZERO), Some(vec![1]));
         syncs.finish(&Ok(()), &Ok(()));
         assert_eq!(syncs.begin(Duration::ZERO), None);

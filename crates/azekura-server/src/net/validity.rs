@@ -1,7 +1,7 @@
-//! When a certificate expires: the one field of X.509 that operators must know and the cipher does not report.
+//! When a certificate expires: the one field of X.509 that operators need and the TLS library does not report.
 //!
-//! The certificate is a tree of tags, lengths and contents (DER); what stands before the field is skipped. Whatever the
-//! bytes, the answer is a time or none. It verifies nothing.
+//! The certificate is a tree of tags, lengths and contents (DER); what precedes the field is skipped. Decoding is total: the
+//! result is a time or none. It verifies nothing.
 
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
 

@@ -1,10 +1,10 @@
 //! Whether the server should get requests, and if not, why.
 //!
-//! It should not once it is ending, once its file is poisoned, while its file is not at its path, while that is so damaged that
-//! writes are refused, and while its store is full. Other damage is reported, and requests go on. Full it is from the
-//! first write that found no room until a second in which records were stored and none was refused, or until five in which
-//! none was refused: nobody sends writes to a server that says it is full, and the first may find room. It asks for nothing
-//! from the engine but what failed anyway, and where the file is.
+//! It should not while it stops, once its file is poisoned, while its file is not at its path, while the file is so damaged
+//! that writes are refused, and while its store is full. Other damage is reported, and requests are served. It is full from
+//! the first write that failed for lack of space until a second in which records were stored and no write failed, or until
+//! five in which none failed: a load balancer sends no writes to a full server, and the first may succeed. It asks nothing of
+//! the engine but where the file is.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -53,7 +53,7 @@ impl Health {
         }
         let _ = service.verify_path();
         if failed > 0 {
-            // If that failure poisoned the file, this says so, and is counted.
+            // If that failure poisoned the file, this reports and counts it.
             let _ = service.sync();
         }
     }

@@ -1,7 +1,7 @@
-//! What happened in each of the last seconds: rates, times and sizes, a row for each second.
+//! The last five minutes in rows of a second: rates, times and sizes.
 //!
-//! A row is made of two moments, so it is right however late it is made: rates are divided by the time that passed. Five
-//! minutes are kept. It reads no clock and gathers nothing itself.
+//! A row is the difference of two moments, so it is right however late it is made: rates are divided by the time that
+//! passed. It reads no clock and gathers nothing itself.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use crate::memcached::latency::Work;
 
-use super::figures::Figures;
+use super::metrics::Metrics;
 
 /// Names every column once, as an item of `Column` and as its word.
 macro_rules! columns {
@@ -68,7 +68,7 @@ const NONE: f64 = -1.0;
 
 impl Row {
     /// What lies between `before` and `after`, `seconds` apart.
-    fn between(number: u64, before: &Figures, after: &Figures, seconds: f64) -> Self {
+    fn between(number: u64, before: &Metrics, after: &Metrics, seconds: f64) -> Self {
         let mut values = [NONE; COLUMNS];
         let mut set = |column: Column, value: f64| values[column as usize] = value;
         let seconds = seconds.max(1e-3);
@@ -101,7 +101,7 @@ impl Row {
                 set(column, requests.quantile(part) as f64 / 1e3);
             }
         }
-        let syncs = |figures: &Figures| figures.more("syncs").unwrap_or(0);
+        let syncs = |figures: &Metrics| figures.more("syncs").unwrap_or(0);
         set(Column::Syncs, rate(syncs(before), syncs(after)));
         if times.of(Work::Sync).count() > 0 {
             let long = times.of(Work::Sync).quantile(0.99);
@@ -111,7 +111,7 @@ impl Row {
             Column::Slow,
             rate(before.connections.slow, after.connections.slow),
         );
-        let errors = |figures: &Figures| figures.errors.iter().map(|(_, count)| count).sum();
+        let errors = |figures: &Metrics| figures.errors.iter().map(|(_, count)| count).sum();
         set(Column::Errors, rate(errors(before), errors(after)));
         let computed = (after.cpu_seconds - before.cpu_seconds).max(0.0);
         set(Column::Cpu, 100.0 * computed / seconds);
@@ -153,7 +153,7 @@ impl History {
         rows.iter().filter(is_later).copied().collect()
     }
 
-    /// Tells the last second as names and values; nothing before there was one.
+    /// Reports the last second as names and values; nothing before there was one.
     pub(crate) fn tell(&self, tell: &mut dyn FnMut(&str, &str)) {
         let rows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(last) = rows.back() else {
@@ -175,7 +175,7 @@ impl History {
     }
 }
 
-/// A number with at most three digits behind the point, and none if it is whole.
+/// A number with at most three decimals, and none if it is whole.
 pub(super) fn number(value: f64) -> String {
     let text = format!("{value:.3}");
     let text = text.trim_end_matches('0').trim_end_matches('.');
@@ -185,13 +185,13 @@ pub(super) fn number(value: f64) -> String {
 /// Makes the rows: remembers the moment before.
 #[derive(Default)]
 pub(super) struct Sampler {
-    before: Option<(Instant, Figures)>,
+    before: Option<(Instant, Metrics)>,
     rows: u64,
 }
 
 impl Sampler {
     /// Adds the row from the last call to `now`.
-    pub(super) fn take(&mut self, now: Instant, figures: Figures, history: &History) {
+    pub(super) fn take(&mut self, now: Instant, figures: Metrics, history: &History) {
         if let Some((then, before)) = &self.before {
             let seconds = now.saturating_duration_since(*then).as_secs_f64();
             self.rows += 1;
@@ -210,7 +210,7 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
-    use crate::memcached::latency::Did;
+    use crate::memcached::latency::WorkCounts;
     use crate::memcached::{Service, Settings};
     use crate::net::Control;
 
@@ -218,13 +218,13 @@ mod tests {
     fn rates_are_of_the_time_that_passed_and_old_rows_go() {
         let service = Service::new(Arc::new(TinyDb::new().unwrap()), Settings::default());
         let control = Control::new(Config::default().limits).unwrap();
-        let gather = || Figures::gather(&service, &control, None);
+        let gather = || Metrics::gather(&service, &control, None);
         let (mut sampler, history) = (Sampler::default(), History::default());
         let start = Instant::now();
         sampler.take(start, gather(), &history);
         assert_eq!(history.since(0), []);
-        let mut pen = service.latency().pen();
-        pen.note(&Did([30, 10, 2, 0, 0, 0]), 2000);
+        let mut recorder = service.latency().recorder();
+        recorder.note(&WorkCounts([30, 10, 2, 0, 0, 0]), 2000);
         let mut last = gather();
         (last.hits, last.misses) = (9, 3);
         sampler.take(start + Duration::from_secs(2), last, &history);

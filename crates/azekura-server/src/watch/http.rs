@@ -1,7 +1,7 @@
-//! What is understood of HTTP: a request's head, and the frame of an answer.
+//! The HTTP that is served: the head of a request, and the frame of an answer.
 //!
-//! GET and HEAD without a body, in versions 1.0 and 1.1; every answer ends its connection. What is not understood is
-//! answered by its status. It knows no sockets and no pages.
+//! GET and HEAD without a body, in versions 1.0 and 1.1; every answer ends its connection. Everything else is answered by
+//! its status. The head is parsed by httparse. It knows no sockets and no pages.
 
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
 
@@ -129,7 +129,7 @@ fn has_other_version(bytes: &[u8]) -> bool {
     word.is_some_and(|word| word.starts_with(b"HTTP/"))
 }
 
-/// The bytes of an answer. `is_head`: without its body, whose length is told all the same.
+/// The bytes of an answer. `is_head`: without its body, but with the length of that.
 pub fn answer(status: Status, kind: &str, body: &str, is_head: bool) -> Vec<u8> {
     let allow = if status == Status::NotAllowed {
         "Allow: GET, HEAD\r\n"
@@ -150,7 +150,7 @@ pub fn answer(status: Status, kind: &str, body: &str, is_head: bool) -> Vec<u8> 
     bytes
 }
 
-/// The answer that only says its status.
+/// An answer of its status alone.
 pub fn bare(status: Status) -> Vec<u8> {
     answer(status, "text/plain", &format!("{}\n", status.line()), false)
 }

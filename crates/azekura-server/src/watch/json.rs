@@ -16,7 +16,7 @@ use serde_json::Value;
 use crate::memcached::figures_of;
 use crate::memcached::latency::Work;
 
-use super::Shown;
+use super::Snapshot;
 use super::history::{Row, WORDS, number};
 
 /// The document. A member that is absent does not apply.
@@ -61,7 +61,7 @@ fn value(text: &str) -> Value {
 }
 
 /// The document as a line.
-pub(super) fn render(shown: &Shown<'_>, rows: &[Row]) -> String {
+pub(super) fn render(shown: &Snapshot<'_>, rows: &[Row]) -> String {
     let figures = &shown.figures;
     let connections = &figures.connections;
     let mut latency: BTreeMap<_, BTreeMap<_, _>> = BTreeMap::new();

@@ -1,23 +1,23 @@
-//! What a running server shows of itself over HTTP, on a port of its own: read only, off unless asked for.
+//! The status page, metrics and health of a running server over HTTP, on a port of its own: read only, off by default.
 //!
 //! ```text
 //!   /             a page that draws the last minutes, live       /health   200, or 503 with the reason
 //!   /metrics      for Prometheus                                 /stats.json?since=N
 //!
-//!   door (sockets) -> http (heads) -> prometheus  json  page     forms
-//!                                         figures  history  health
+//!   http_listener (sockets) -> http (heads) -> prometheus  json  page     formats
+//!                                              metrics  history  health
 //! ```
 //!
-//! It shows counts, times and sizes, never a key or a value, so nobody is asked who he is; who should not see that much
-//! should not reach the port. It runs beside the workers, and takes from them but what the engine's own figures take: a
-//! lock or two for a moment, once a second and for each guest, one guest at a time.
+//! It shows counts, times and sizes, never a key or a value, so it needs no authentication; clients that should not see
+//! these should not reach the port. It runs beside the workers, and costs them what the engine's own statistics cost: a
+//! lock or two for a moment, once a second and for each request, one request at a time.
 
-mod door;
-mod figures;
 mod health;
 mod history;
 pub mod http;
+mod http_listener;
 mod json;
+mod metrics;
 mod prometheus;
 
 use std::net::TcpListener;
@@ -30,19 +30,19 @@ use crate::config::Config;
 use crate::memcached::Service;
 use crate::net::Control;
 
-use door::{Host, Patience};
-use figures::Figures;
-pub(crate) use figures::processor_seconds;
 use health::{Health, Unfit};
 pub(crate) use history::History;
 use history::Sampler;
 use http::{Head, Request, Status};
+use http_listener::{Handler, Timeouts};
+use metrics::Metrics;
+pub(crate) use metrics::processor_seconds;
 
-/// The page: it asks for `/stats.json` and draws.
+/// The status page: it fetches `/stats.json` and draws.
 const PAGE: &str = include_str!("page.html");
 
-/// What is seen of a server.
-pub(crate) struct Watch<'s> {
+/// What the status page shows of a server.
+pub(crate) struct Monitor<'s> {
     service: &'s Service,
     control: &'s Control,
     config: &'s Config,
@@ -50,17 +50,17 @@ pub(crate) struct Watch<'s> {
     health: Health,
 }
 
-/// What the forms are made of.
-struct Shown<'s> {
-    figures: Figures,
+/// What is shown at one moment.
+struct Snapshot<'s> {
+    figures: Metrics,
     verdict: std::result::Result<(), Unfit>,
     engine: &'static str,
     durability: &'s str,
     slow_ms: u32,
 }
 
-impl<'s> Watch<'s> {
-    /// Nothing was seen yet.
+impl<'s> Monitor<'s> {
+    /// A monitor with nothing collected yet.
     pub(crate) fn new(
         service: &'s Service,
         control: &'s Control,
@@ -76,9 +76,9 @@ impl<'s> Watch<'s> {
         }
     }
 
-    /// Whoever looks once a second keeps what it needs in between.
-    pub(crate) fn eye(&self) -> Eye<'_> {
-        Eye {
+    /// A collector, to be run once a second.
+    pub(crate) fn collector(&self) -> Collector<'_> {
+        Collector {
             watch: self,
             sampler: Sampler::default(),
         }
@@ -86,17 +86,17 @@ impl<'s> Watch<'s> {
 
     /// Answers guests until `closed`.
     pub(crate) fn serve(&self, listener: &TcpListener, closed: &AtomicBool) -> Result<()> {
-        door::serve(listener, self, &Patience::default(), closed)
+        http_listener::serve(listener, self, &Timeouts::default(), closed)
     }
 
-    fn figures(&self) -> Figures {
+    fn figures(&self) -> Metrics {
         let has_file = self.config.store().is_some();
         let data = has_file.then_some(self.config.data.as_path());
-        Figures::gather(self.service, self.control, data)
+        Metrics::gather(self.service, self.control, data)
     }
 
-    fn shown(&self) -> Shown<'_> {
-        Shown {
+    fn shown(&self) -> Snapshot<'_> {
+        Snapshot {
             figures: self.figures(),
             verdict: self.health.verdict(self.service, self.control),
             engine: self.service.engine().promise().engine,
@@ -139,29 +139,29 @@ impl<'s> Watch<'s> {
     }
 }
 
-impl Host for Watch<'_> {
-    fn answer(&self, said: &[u8]) -> Option<Vec<u8>> {
-        match http::read(said) {
+impl Handler for Monitor<'_> {
+    fn answer(&self, request: &[u8]) -> Option<Vec<u8>> {
+        match http::read(request) {
             Head::Open => None,
-            Head::Whole(request) => Some(self.page(&request)),
+            Head::Whole(head) => Some(self.page(&head)),
             Head::Refused(status) => Some(http::bare(status)),
         }
     }
 
-    fn late(&self) -> Vec<u8> {
+    fn timed_out(&self) -> Vec<u8> {
         http::bare(Status::TimedOut)
     }
 }
 
-/// What looks at a server once a second.
-pub(crate) struct Eye<'w> {
-    watch: &'w Watch<'w>,
+/// Collects the statistics of a server once a second.
+pub(crate) struct Collector<'w> {
+    watch: &'w Monitor<'w>,
     sampler: Sampler,
 }
 
-impl Eye<'_> {
-    /// Adds what happened since the last look to the history.
-    pub(crate) fn look(&mut self) {
+impl Collector<'_> {
+    /// Adds what happened since the last call to the history.
+    pub(crate) fn collect(&mut self) {
         let watch = self.watch;
         watch.health.look(watch.service);
         self.sampler
@@ -251,7 +251,7 @@ mod tests {
         assert!(service.set_time(110).is_err(), "the appointment stands");
     }
 
-    fn health(watch: &Watch<'_>) -> String {
+    fn health(watch: &Monitor<'_>) -> String {
         let said = watch.answer(b"GET /health HTTP/1.0\r\n\r\n").unwrap();
         let text = String::from_utf8(said).unwrap();
         let (line, rest) = text.split_once("\r\n").unwrap();
@@ -263,7 +263,7 @@ mod tests {
         let config = Config::default();
         let control = Control::new(config.limits.clone()).unwrap();
         let history = History::default();
-        let watch = Watch::new(&service, &control, &config, &history);
+        let watch = Monitor::new(&service, &control, &config, &history);
         let before = health(&watch);
         assert_eq!(before, "HTTP/1.1 200 OK ok\n");
         let mut session = Session::new(Arc::clone(&service), Transport::Tcp);
@@ -274,7 +274,7 @@ mod tests {
             control.stop();
         }
         let at_once = health(&watch);
-        watch.eye().look();
+        watch.collector().collect();
         (at_once, health(&watch))
     }
 

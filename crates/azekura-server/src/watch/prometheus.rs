@@ -1,4 +1,4 @@
-//! Figures in the text format that Prometheus and its like read.
+//! Metrics in the Prometheus text format.
 //!
 //! Each metric has a help and a type before its samples. Counters may fall to zero after `stats reset`, which readers
 //! take for a restart. Times are histograms of octaves, in seconds. It gathers nothing.
@@ -8,8 +8,8 @@ use std::fmt::{Display, Write as _};
 use crate::memcached::latency::{Spread, Work};
 use crate::net::Dropped;
 
-use super::Shown;
-use super::figures::Figures;
+use super::Snapshot;
+use super::metrics::Metrics;
 
 /// The media type of the format.
 pub(super) const KIND: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -64,7 +64,7 @@ fn label(name: &str, value: &str) -> String {
 }
 
 /// The document.
-pub(super) fn render(shown: &Shown<'_>) -> String {
+pub(super) fn render(shown: &Snapshot<'_>) -> String {
     let mut text = Text(String::with_capacity(16 << 10));
     identity(&mut text, shown);
     let figures = &shown.figures;
@@ -75,8 +75,8 @@ pub(super) fn render(shown: &Shown<'_>) -> String {
     text.0
 }
 
-/// Who it is, and how it is.
-fn identity(text: &mut Text, shown: &Shown<'_>) {
+/// Identity and health.
+fn identity(text: &mut Text, shown: &Snapshot<'_>) {
     let figures = &shown.figures;
     text.begin("azekura_info", "gauge", "What serves; always 1.");
     let labels = [
@@ -99,7 +99,7 @@ fn identity(text: &mut Text, shown: &Shown<'_>) {
 }
 
 /// How long requests and syncs took.
-fn times(text: &mut Text, figures: &Figures) {
+fn times(text: &mut Text, figures: &Metrics) {
     let name = "azekura_request_seconds";
     let help =
         "Time from waking for requests until they are answered, by command; a get counts each key.";
@@ -113,7 +113,7 @@ fn times(text: &mut Text, figures: &Figures) {
 }
 
 /// What only grows.
-fn counters(text: &mut Text, figures: &Figures) {
+fn counters(text: &mut Text, figures: &Metrics) {
     let connections = &figures.connections;
     let name = "azekura_reads_total";
     text.begin(name, "counter", "Keys that were looked up.");
@@ -205,7 +205,7 @@ fn counters(text: &mut Text, figures: &Figures) {
 }
 
 /// What there is now.
-fn gauges(text: &mut Text, figures: &Figures) {
+fn gauges(text: &mut Text, figures: &Metrics) {
     let (engine, connections) = (&figures.engine, &figures.connections);
     for (name, help, value) in [
         ("azekura_connections", "Connections open.", connections.open),
@@ -249,7 +249,7 @@ fn gauges(text: &mut Text, figures: &Figures) {
 }
 
 /// What only engines in a file have.
-fn file(text: &mut Text, figures: &Figures) {
+fn file(text: &mut Text, figures: &Metrics) {
     let engine = &figures.engine;
     if engine.file_bytes > 0 {
         let help = "Size of the file.";

@@ -146,9 +146,9 @@ fn every_figure_of_commands_moves_when_what_it_counts_happens() {
     assert!(service.counters().figure("conn_yields") > before);
 }
 
-struct Owner(std::sync::mpsc::Sender<bool>);
+struct ServerControl(std::sync::mpsc::Sender<bool>);
 
-impl Outside for Owner {
+impl Outside for ServerControl {
     fn figures(&self, group: &str, tell: &mut dyn FnMut(&str, &str)) {
         tell(&format!("{group}:own"), "1");
     }
@@ -179,7 +179,7 @@ fn what_only_the_owner_of_the_sockets_knows_comes_from_him() {
         String::from_utf8_lossy(&answer),
         format!("{refused}{expected}")
     );
-    service.set_outside(Box::new(Owner(tell)));
+    service.set_outside(Box::new(ServerControl(tell)));
     let answer = client.send(limits, 99);
     assert_eq!(
         String::from_utf8_lossy(&answer),

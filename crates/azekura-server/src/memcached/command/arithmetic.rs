@@ -9,7 +9,7 @@ use super::executor::{Change, Executor};
 use super::store::Stored;
 use crate::item::Head;
 use crate::memcached::operate::counters::Count;
-use crate::memcached::operate::watchers::Sight;
+use crate::memcached::operate::watchers::Lookup;
 use crate::memcached::protocol::number;
 use crate::memcached::protocol::text::Mode;
 
@@ -52,7 +52,7 @@ impl Executor {
     pub(crate) fn count(&mut self, key: &[u8], step: &Step) -> Result<Counted> {
         let next = self.version();
         let fits = self.fits(key.len(), 1, DIGITS_MAX);
-        let (mut counted, mut sight) = (Counted::NotFound, Sight::NotFound);
+        let (mut counted, mut sight) = (Counted::NotFound, Lookup::NotFound);
         self.change(key, |present, built| {
             let Some(item) = present else {
                 let Some((number, expires)) = step.initial else {
@@ -76,8 +76,8 @@ impl Executor {
                 };
                 return Change::Put;
             };
-            sight = Sight::Found(item.data.len());
-            // That nothing is no number is seen before the version is looked at.
+            sight = Lookup::Found(item.data.len());
+            // An empty value is no number, whatever its version.
             let is_other = step.compare.is_some_and(|cas| cas != item.head.cas);
             if is_other && !item.data.is_empty() {
                 counted = Counted::Exists;
@@ -112,7 +112,7 @@ impl Executor {
             Change::Put
         })?;
         self.service.watchers.saw(key, sight, self.number);
-        if let (Counted::Done { number, head, .. }, Sight::NotFound) = (counted, sight) {
+        if let (Counted::Done { number, head, .. }, Lookup::NotFound) = (counted, sight) {
             let len = number.checked_ilog10().unwrap_or(0) as usize + 1;
             let stored = Stored::Done { cas: head.cas, len };
             self.note_stored((Mode::Add, key), head.expires, len, Ok(&stored));
@@ -130,7 +130,7 @@ impl Executor {
     }
 }
 
-/// The number data begins with: before it space may stand, behind it nothing, or space and anything.
+/// The number at the front of data, after any space; space and anything may follow it.
 fn number_at_front(data: &[u8]) -> Option<u64> {
     let is_space = |byte: &u8| number::is_space(*byte);
     let start = data.iter().position(|byte| !is_space(byte))?;

@@ -18,7 +18,7 @@ use crate::memcached::protocol::binary::{
 use crate::memcached::protocol::opcode::Opcode;
 use crate::memcached::protocol::text::{Mode, Words};
 
-/// Appends an answer that tells of an engine's error.
+/// Appends the error of an engine.
 pub(crate) fn fail(
     executor: &mut Executor,
     header: &Header,
@@ -41,14 +41,14 @@ fn mode_of(header: &Header) -> Mode {
     mode.unwrap_or(Mode::Replace)
 }
 
-/// What a packet came to.
+/// What follows a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum After {
     /// The next one.
     On,
     /// The connection is closed.
     Close,
-    /// The user of this packet's value wants to be admitted.
+    /// The packet's value has the credentials of a user.
     Admit,
 }
 
@@ -73,7 +73,7 @@ pub(crate) fn refuse_too_large(
     true
 }
 
-/// Executes a packet that is sound and whole: `packet` up to its key, `value` behind it.
+/// Executes a packet that is sound and whole: `packet` up to its key, then `value`.
 pub(crate) fn execute(
     executor: &mut Executor,
     header: &Header,

@@ -1,9 +1,9 @@
-//! What commands mean: each is one read or one update of the engine, so each is atomic for itself.
+//! Executes commands: each is one read or one update of the engine, so each is atomic.
 //!
-//! A [`Executor`] executes for one connection. Its buffer holds the record that is being built. A write whose request came after
-//! the answer to another has the greater version, unless a client gave one of these by `E`; of writes of one key that
-//! overlap, all but `set` set theirs under the record's lock, above the one that was there. An item whose time is over is
-//! absent, and is written over or removed like one. What no item's bytes are is damage: a command that looks at it fails, `set` and `delete` mend it.
+//! An [`Executor`] executes for one connection. Its buffer holds the record that is being built. A write whose request came
+//! after the answer to another has the greater version, unless a client sets one by `E`; of overlapping writes of one key,
+//! all but `set` set theirs under the record's lock, above the present one. An expired item is absent, and is replaced or
+//! removed like one. A value that is not an item is damage: a command that reads it fails, `set` and `delete` repair it.
 //! It knows no grammar and no answers, but for the text of an engine's error.
 
 use std::borrow::Cow;
@@ -16,7 +16,7 @@ use azekura::error::{Error, Kind, Result};
 use crate::item::{Head, Item};
 use crate::memcached::operate::counters::{Count, Tally};
 use crate::memcached::operate::key_stats::Done;
-use crate::memcached::operate::watchers::{DETAIL, Sight};
+use crate::memcached::operate::watchers::{DETAIL, Lookup};
 use crate::memcached::service::Service;
 
 /// Versions a connection takes at once, at most.
@@ -33,7 +33,7 @@ pub(crate) struct Executor {
     pub(crate) now: u32,
     /// Whether answers wait until what they acknowledge survives loss of power.
     pub(crate) must_sync: bool,
-    /// The number of the connection, for those who watch.
+    /// The number of the connection, for watchers.
     pub(crate) number: i32,
     versions: Range<u64>,
     /// How many versions are taken next.
@@ -103,7 +103,7 @@ impl Executor {
         size(key_len, flags, data_len) <= self.service.item_size_max()
     }
 
-    /// Shows `decide` what is there, and an empty buffer; what it builds there is put, if it says so.
+    /// Shows `decide` the present item and an empty buffer; what it builds there is put, if it returns so.
     pub(crate) fn change(
         &mut self,
         key: &[u8],
@@ -156,7 +156,7 @@ impl Executor {
             self.service.key_stats.note(key, Done::Delete);
         }
         let now = self.now;
-        let (mut removed, mut sight) = (None, Sight::NotFound);
+        let (mut removed, mut sight) = (None, Lookup::NotFound);
         self.service.engine.update(key, &mut |present| {
             // What is no item goes as well.
             let Some(value) = present else {
@@ -165,7 +165,7 @@ impl Executor {
             let item = Item::decode(value);
             let head = item.map_or(Head::default(), |item| item.head);
             let len = item.map_or(0, |item| item.data.len());
-            sight = Sight::of(Some(len), !head.is_over(now));
+            sight = Lookup::of(Some(len), !head.is_over(now));
             if !head.is_over(now) {
                 removed = Some(compare.is_none_or(|cas| cas == head.cas));
             }
@@ -194,13 +194,13 @@ impl Executor {
         mut show: impl FnMut(Item<'_>),
     ) -> Result<bool> {
         self.tally.one(Count::CmdTouch);
-        let (mut found, mut sight) = (false, Sight::NotFound);
+        let (mut found, mut sight) = (false, Lookup::NotFound);
         self.change(key, |present, built| {
             let Some(item) = present else {
                 return Change::Keep;
             };
             found = true;
-            sight = Sight::Found(item.data.len());
+            sight = Lookup::Found(item.data.len());
             show(item);
             if item.head.expires == expires {
                 return Change::Keep;
@@ -235,7 +235,7 @@ impl Executor {
         self.service.flush(at).map(|()| "OK")
     }
 
-    /// The line that tells a client of an engine's error, without its end.
+    /// The line by which a client learns of an engine's error, without its end.
     pub(crate) fn error_line(&mut self, error: &Error) -> Cow<'static, str> {
         self.service.errors.note(error);
         if error.kind() == Kind::Full {
@@ -251,7 +251,7 @@ impl Executor {
     }
 }
 
-/// What a client learns of a failure: nothing of where files lie. That is the operator's, who has the event.
+/// What a client learns of a failure: no paths. The log has those.
 fn refusal(error: &Error) -> String {
     let mut line = match error.path() {
         None => format!("SERVER_ERROR {error}"),

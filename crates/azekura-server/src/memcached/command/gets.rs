@@ -1,8 +1,8 @@
-//! Runs of reads: keys of one command and of the commands behind it are looked up together, and their values copied once.
+//! Runs of reads: keys of one command and of the commands after it are looked up together, and their values copied once.
 //!
-//! A batch holds up to 32 keys, borrowed from the input, and for each where the input goes on after it. Answers come in
-//! the order of the keys, whatever the order in which the engine shows them; they end where the output is full, and the
-//! rest is asked again later. Only reads are in a batch, so the order of effects is kept.
+//! A batch holds up to 32 keys, borrowed from the input, and for each where the input continues. Answers come in the order
+//! of the keys, whatever the order in which the engine shows them; they end where the output is full, and the rest is read
+//! again later. Only reads are in a batch, so the order of effects is kept.
 
 use memchr::memchr;
 
@@ -10,7 +10,7 @@ use crate::item::Item;
 use crate::memcached::command::executor::{Executor, no_item};
 use crate::memcached::operate::counters::{Count, Tally};
 use crate::memcached::operate::key_stats::Done;
-use crate::memcached::operate::watchers::{DETAIL, FETCHERS, Sight};
+use crate::memcached::operate::watchers::{DETAIL, FETCHERS, Lookup};
 use crate::memcached::protocol::binary::{self, Header};
 use crate::memcached::protocol::meta;
 use crate::memcached::protocol::number;
@@ -22,7 +22,7 @@ const BATCH: usize = 32;
 
 /// The key that the request at the front of `input` may be about: a guess, for hints.
 #[inline]
-pub(crate) fn likely_key(input: &[u8]) -> Option<&[u8]> {
+pub(crate) fn probable_key(input: &[u8]) -> Option<&[u8]> {
     let key = if let Some(header) = Header::decode(input) {
         let start = binary::HEADER_LEN + header.extras_len;
         input.get(start..)?.get(..header.key_len)?
@@ -33,7 +33,7 @@ pub(crate) fn likely_key(input: &[u8]) -> Option<&[u8]> {
     (!key.is_empty()).then_some(key)
 }
 
-/// How one key is answered, and where the input goes on.
+/// How one key is answered, and where the input continues.
 #[derive(Clone, Copy, Debug)]
 struct Ask<'i> {
     form: Form<'i>,
@@ -53,7 +53,7 @@ enum Form<'i> {
     Binary(Header),
 }
 
-/// A command of keys that goes on behind what was consumed.
+/// A command with more keys after what was consumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Open {
     /// Whether versions are shown.
@@ -71,7 +71,7 @@ pub(crate) struct Open {
 pub(crate) struct Run {
     /// Bytes of input that are done with.
     pub(crate) consumed: usize,
-    /// The command that goes on behind them.
+    /// The command that continues after them.
     pub(crate) open: Option<Open>,
     /// Whether the next key is one that only an update can answer (an item that is won by being read).
     pub(crate) needs_update: bool,
@@ -107,7 +107,7 @@ impl<'i> Batch<'i> {
         }
     }
 
-    /// There is room, as whoever fills the last place answers all.
+    /// There is room, as the caller that fills the last place answers all.
     fn push(&mut self, key: &'i [u8], ask: Ask<'i>) {
         if let (Some(at), Some(room)) =
             (self.keys.get_mut(self.count), self.asks.get_mut(self.count))
@@ -136,7 +136,7 @@ impl<'i> Batch<'i> {
             };
             let mut answered = 0;
             let mut damaged = None;
-            let (service, mut teller) = Teller::of(executor);
+            let (service, mut teller) = Responder::of(executor);
             let is_refused = &mut self.is_refused;
             let mut visit = |index: usize, value: Option<&[u8]>| {
                 let (Some(key), Some(ask)) = (keys.get(index), asks.get(index)) else {
@@ -147,9 +147,9 @@ impl<'i> Batch<'i> {
                     return;
                 }
                 match teller.tell(key, ask, value, is_refused, output) {
-                    Told::Answer => answered += 1,
-                    Told::NeedsUpdate => needs_update = true,
-                    Told::NoItem => damaged = Some(no_item(key)),
+                    Answered::Answer => answered += 1,
+                    Answered::NeedsUpdate => needs_update = true,
+                    Answered::NoItem => damaged = Some(no_item(key)),
                 }
             };
             let read = match keys {
@@ -160,7 +160,7 @@ impl<'i> Batch<'i> {
                 refuse(executor, ask, &error, &mut self.is_refused, output);
                 answered += 1;
             }
-            // An engine that began elsewhere is asked for the first of them alone.
+            // If the engine did not begin with the first key, that is read alone.
             is_alone = answered == 0;
             done += answered;
         }
@@ -186,7 +186,7 @@ impl<'i> Batch<'i> {
 
 /// What came of telling what was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Told {
+enum Answered {
     Answer,
     /// Only an update can answer.
     NeedsUpdate,
@@ -194,16 +194,16 @@ enum Told {
     NoItem,
 }
 
-/// What of a executor tells what is found, while the engine is asked through the rest of it: a reference of its own to what all
+/// The parts of an executor that answer a read, while the rest of it reads the engine: a reference of its own to what all
 /// connections share would be counted there, at each read of each thread.
-struct Teller<'h> {
+struct Responder<'h> {
     tally: &'h mut Tally,
     service: &'h Service,
     number: i32,
     now: u32,
 }
 
-impl<'h> Teller<'h> {
+impl<'h> Responder<'h> {
     #[inline]
     fn of(executor: &'h mut Executor) -> (&'h Service, Self) {
         let service = &*executor.service;
@@ -225,9 +225,9 @@ impl<'h> Teller<'h> {
         value: Option<&[u8]>,
         is_refused: &mut bool,
         output: &mut Vec<u8>,
-    ) -> Told {
+    ) -> Answered {
         let item = match value.map(Item::decode) {
-            Some(None) => return Told::NoItem,
+            Some(None) => return Answered::NoItem,
             Some(item) => item,
             None => None,
         };
@@ -236,7 +236,7 @@ impl<'h> Teller<'h> {
             Form::Meta(line) => {
                 self.tally.one(Count::CmdMeta);
                 if live.is_some_and(|item| item.head.is_stale && !item.head.is_won) {
-                    return Told::NeedsUpdate;
+                    return Answered::NeedsUpdate;
                 }
                 self.count(key, item.as_ref(), live.is_some());
                 line.answer_get(key, live.as_ref(), self.now, meta::Seen::default(), output);
@@ -260,7 +260,7 @@ impl<'h> Teller<'h> {
                 }
             }
         }
-        Told::Answer
+        Answered::Answer
     }
 
     #[inline]
@@ -271,13 +271,13 @@ impl<'h> Teller<'h> {
         self.tally.read(item.is_some(), is_live);
     }
 
-    /// Tells those who want to know.
+    /// Reports the read to watchers and counts its prefix.
     #[cold]
     fn note(&self, key: &[u8], item: Option<&Item<'_>>, is_live: bool) {
         if self.service.watchers.want(DETAIL) {
             self.service.key_stats.note(key, Done::Get { hit: is_live });
         }
-        let sight = Sight::of(item.map(|item| item.data.len()), is_live);
+        let sight = Lookup::of(item.map(|item| item.data.len()), is_live);
         self.service.watchers.saw(key, sight, self.number);
     }
 }
@@ -506,12 +506,12 @@ pub(crate) fn single(executor: &mut Executor, key: &[u8], cas: bool, output: &mu
         is_last: true,
     };
     let mut is_refused = false;
-    let (service, mut teller) = Teller::of(executor);
-    let mut told = Told::Answer;
+    let (service, mut teller) = Responder::of(executor);
+    let mut told = Answered::Answer;
     let read = service.engine.read(key, &mut |value| {
         told = teller.tell(key, &ask, value, &mut is_refused, output);
     });
-    let damaged = (told == Told::NoItem).then(|| no_item(key));
+    let damaged = (told == Answered::NoItem).then(|| no_item(key));
     if let Some(error) = damaged.or(read.err()) {
         refuse(executor, &ask, &error, &mut is_refused, output);
     }
@@ -529,7 +529,7 @@ fn rest_of_command<'i>(
     let newline = memchr(b'\n', input);
     let line = match newline {
         Some(len) => text::without_end(input.get(..len).unwrap_or_default()),
-        // The last word may go on, and a carriage return may belong to the end.
+        // The last word may continue, and a carriage return may belong to the end.
         None => input,
     };
     let mut words = Words(line);
@@ -599,7 +599,7 @@ mod tests {
             "mg a v\r\n",
             "mn a\n",
         ] {
-            assert_eq!(likely_key(input.as_bytes()), Some(&b"a"[..]));
+            assert_eq!(probable_key(input.as_bytes()), Some(&b"a"[..]));
         }
         for input in [
             "",
@@ -610,11 +610,11 @@ mod tests {
             "version\r\n",
             "\u{80}",
         ] {
-            assert_eq!(likely_key(input.as_bytes()), None);
+            assert_eq!(probable_key(input.as_bytes()), None);
         }
         let mut packet = [0; 26];
         (packet[0], packet[3], packet[24], packet[25]) = (binary::REQUEST, 2, b'a', b'b');
-        assert_eq!(likely_key(&packet), Some(&b"ab"[..]));
-        assert_eq!(likely_key(&packet[..25]), None);
+        assert_eq!(probable_key(&packet), Some(&b"ab"[..]));
+        assert_eq!(probable_key(&packet[..25]), None);
     }
 }

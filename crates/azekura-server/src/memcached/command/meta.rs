@@ -1,6 +1,6 @@
-//! What the meta commands mean: one update of the engine each, and the answer written while the item is at executor.
+//! What the meta commands mean: one update of the engine each, and the answer written while the item is at hand.
 //!
-//! `ms` is looked at twice: when its line is there, to know how much data follows and whether it passes by, and again when
+//! `ms` is checked twice: when its line is there, to know how much data follows and whether it is discarded, and again when
 //! the data is whole. It knows no connection.
 
 use azekura::error::Result;
@@ -11,12 +11,12 @@ use crate::memcached::command::executor::{Change, Executor, no_item};
 use crate::memcached::command::store::{New, Stored};
 use crate::memcached::command::walk::size_of_item;
 use crate::memcached::operate::counters::Count;
-use crate::memcached::operate::watchers::Sight;
+use crate::memcached::operate::watchers::Lookup;
 use crate::memcached::protocol::meta::{Flags, Line, OPAQUE_TOO_LONG, Seen, parse_set, push_left};
 use crate::memcached::protocol::number;
 use crate::memcached::protocol::text::{BAD_FORMAT, KEY_LEN_MAX, Mode, Words};
 
-/// What is said of nearly every fault of an `ma`.
+/// The answer to nearly every fault of an `ma`.
 const BAD_FLAG_OF_COUNT: &str = "CLIENT_ERROR invalid or duplicate flag";
 
 fn refuse(output: &mut Vec<u8>, line: &str) {
@@ -133,7 +133,7 @@ pub(crate) fn execute(
     let mut room = [0; KEY_LEN_MAX];
     let read = match line.flags() {
         _ if line.has_mark() => Err(BAD_FORMAT),
-        // Most faults of an `ma` are told as one.
+        // Most faults of an `ma` have one answer.
         Err(answer) if letter == b'a' && answer != OPAQUE_TOO_LONG => Err(BAD_FLAG_OF_COUNT),
         Err(answer) => Err(answer),
         Ok(flags) => line.bytes(&flags, &mut room).map(|key| (flags, key)),
@@ -170,7 +170,7 @@ fn get(
         expires(flags.recache),
     );
     let seen = Seen::default();
-    let (mut is_hit, mut sight) = (false, Sight::NotFound);
+    let (mut is_hit, mut sight) = (false, Lookup::NotFound);
     executor.change(key, |present, built| {
         let Some(item) = present else {
             if !flags.has(b'N') {
@@ -182,7 +182,7 @@ fn get(
                 cas: flags.version().unwrap_or(next),
                 ..Head::default()
             };
-            // The last of them counts; `t` tells of what the flags before it have set.
+            // The last of them counts; `t` shows what the flags before it have set.
             let mut told = head;
             for word in Words(line.flags) {
                 match word.first() {
@@ -200,7 +200,7 @@ fn get(
             head.is_won = true;
             return Change::put(built, &head, b"");
         };
-        (is_hit, sight) = (true, Sight::Found(item.data.len()));
+        (is_hit, sight) = (true, Lookup::Found(item.data.len()));
         let mut head = item.head;
         let mut won = false;
         for word in Words(line.flags) {
@@ -247,12 +247,12 @@ fn delete(
     } else {
         let next = executor.version();
         let ttl = executor.service.expires(flags.ttl);
-        let (mut done, mut sight) = (None, Sight::NotFound);
+        let (mut done, mut sight) = (None, Lookup::NotFound);
         executor.change(key, |present, built| {
             let Some(item) = present else {
                 return Change::Keep;
             };
-            sight = Sight::Found(item.data.len());
+            sight = Lookup::Found(item.data.len());
             done = Some(flags.compare().is_none_or(|cas| cas == item.head.cas));
             if done == Some(false) {
                 return Change::Keep;
@@ -298,7 +298,7 @@ fn delete(
     Ok(())
 }
 
-/// The words that are told whatever came of the request, and the end of the line.
+/// The words that are repeated whatever the outcome, and the end of the line.
 fn echo_all(line: &Line<'_>, flags: &Flags, key: &[u8], output: &mut Vec<u8>) {
     for word in Words(line.flags) {
         let letter = word.first().copied().unwrap_or_default();
@@ -380,7 +380,7 @@ fn arithmetic(
     } else {
         output.extend_from_slice(b"HD");
     }
-    // What `t` tells is what the flags before it have set.
+    // `t` shows what the flags before it have set.
     let mut expires = before.unwrap_or(0);
     for word in Words(line.flags) {
         match word.first().copied().unwrap_or_default() {
@@ -402,7 +402,7 @@ fn arithmetic(
     Ok(())
 }
 
-/// `me`: what is known of an item, for people. Of its flags only a first `b` says something, and that only if another
+/// `me`: what is known of an item, for people. Of its flags only a first `b` has a meaning, and that only if another
 /// follows, as in memcached.
 fn explain(executor: &Executor, line: &Line<'_>, output: &mut Vec<u8>) -> Result<()> {
     let now = executor.now;

@@ -8,11 +8,11 @@ use azekura::error::{Error, Kind};
 use super::executor::Executor;
 use super::store::Stored;
 use crate::memcached::operate::key_stats::Done;
-use crate::memcached::operate::watchers::{DETAIL, MUTATIONS, Sight};
+use crate::memcached::operate::watchers::{DETAIL, Lookup, MUTATIONS};
 use crate::memcached::protocol::text::Mode;
 
 impl Executor {
-    /// Counts a read that an update did, which told those who watch.
+    /// Counts a read that an update did, which reported it to watchers.
     #[inline]
     pub(crate) fn note_read(&mut self, key: &[u8], is_there: bool, is_live: bool) {
         if self.service.watchers.want(DETAIL) {
@@ -30,7 +30,7 @@ impl Executor {
         }
     }
 
-    /// Tells those who watch what came of storing.
+    /// Reports the outcome of storing to watchers.
     #[inline]
     pub(crate) fn note_stored(
         &self,
@@ -56,9 +56,9 @@ impl Executor {
         watchers.stored(key, what, size, self.number);
     }
 
-    /// Tells those who watch of a deletion.
-    pub(crate) fn note_deleted(&self, key: &[u8], sight: Sight, command: &str) {
-        if let Sight::Found(len) = sight {
+    /// Reports a deletion to watchers.
+    pub(crate) fn note_deleted(&self, key: &[u8], sight: Lookup, command: &str) {
+        if let Lookup::Found(len) = sight {
             self.service.watchers.deleted(key, command, len);
         }
     }

@@ -1,7 +1,7 @@
-//! Runs of `set`: lines whose data is whole are stored together, so that the engine overlaps its accesses to memory.
+//! Runs of `set`: lines whose data is whole are stored together, so that the engine overlaps its cache misses.
 //!
-//! Up to 32 records are built one behind the other in the connection's buffer and put in their order. Only plain `set`
-//! lines are in a run, and the first line that is anything else ends it, so the order of effects is kept.
+//! Up to 32 records are built one after the other in the connection's buffer and put in their order. Only plain `set`
+//! lines are in a run, and the first other line ends it, so the order of effects is kept.
 
 use std::borrow::Cow;
 
@@ -42,7 +42,7 @@ fn put_again(engine: &dyn Engine, (key, record): (&[u8], &[u8])) -> Result<()> {
     })
 }
 
-/// Tells those who watch what came of a record.
+/// Reports the outcome of a record to watchers.
 #[inline]
 fn note(executor: &Executor, (key, record): (&[u8], &[u8]), put: &Result<()>) {
     if !executor.service.watchers.want(MUTATIONS) {

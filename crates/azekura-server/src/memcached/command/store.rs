@@ -99,7 +99,7 @@ impl Executor {
                     Some(cas) if cas != item.head.cas => {
                         head.is_stale = new.may_be_stale && cas != 0 && cas < item.head.cas;
                         if head.is_stale {
-                            // It is as late as what it replaces, and whoever was told to bring a new one still is.
+                            // It keeps the expiry of what it replaces, and the client that won the right to recache keeps that.
                             (head.expires, head.is_won) = (item.head.expires, item.head.is_won);
                             Stored::Done { cas: 0, len: 0 }
                         } else {

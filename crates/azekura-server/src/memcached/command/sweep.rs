@@ -1,10 +1,10 @@
-//! The sweep: removes items whose time is over, also those nobody asks for.
+//! The sweep: removes expired items, also those that no client reads.
 //!
-//! A read finds an item that is over to be absent, and writes nothing; so somebody has to walk. Each call looks at some
-//! records, from where the last one ended, and goes round for ever. An item is removed by an update that looks again, so
-//! one that was stored or touched meanwhile stays. A damaged record is passed over, and noted when it is first met. It keeps
-//! a bookmark and no lock. Operators may let it rest, and ask for one round without a pause (`lru_crawler`). It knows no
-//! threads: whoever owns some calls it when there is time.
+//! A read finds an expired item to be absent, and writes nothing; so the sweep walks over all records. Each call examines
+//! some, from where the last one ended, and starts again after the last. An item is removed by an update that checks again,
+//! so one that was stored or touched meanwhile stays. A damaged record is skipped, and counted when it is first met. It
+//! keeps a bookmark and no lock. Operators may switch it off, and request one round without a pause (`lru_crawler`). It knows
+//! no threads: their owner calls it when there is time.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -19,7 +19,7 @@ use crate::memcached::operate::errors::ErrorCounters;
 /// What a call of [`Service::sweep`] did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Swept {
-    /// Records it looked at.
+    /// Records it examined.
     pub looked: u64,
     /// Items it removed.
     pub removed: u64,
@@ -27,16 +27,16 @@ pub struct Swept {
     pub is_round: bool,
 }
 
-/// Nobody asked for a round; somebody did; it is under way.
+/// No round was requested; one was; it is under way.
 const CALM: u8 = 0;
 const ASKED: u8 = 1;
 const HURRIED: u8 = 2;
 
-/// The sweep as a whole: what it is told, and what it has done.
+/// The state of the sweep: its switches, its position and its counts.
 #[derive(Debug, Default)]
 pub(crate) struct Sweeps {
     is_off: AtomicBool,
-    /// Whether a round without a pause was asked for.
+    /// Whether a round without a pause was requested.
     hurry: AtomicU8,
     rounds: AtomicU64,
     looked: AtomicU64,
@@ -49,7 +49,7 @@ impl Sweeps {
         !self.is_off.load(Ordering::Relaxed)
     }
 
-    /// Lets it go on or rest; whether that is new.
+    /// Switches it on or off; returns whether that is new.
     pub(crate) fn switch(&self, on: bool) -> bool {
         if !on {
             self.hurry.store(CALM, Ordering::Relaxed);
@@ -75,7 +75,7 @@ impl Sweeps {
     }
 
     /// Looks at no more than `records` records and removes the items that are over. Calls of several threads wait for one
-    /// another. Costs a read of each record. Errors: those of the engine; the next call goes on behind what was looked at,
+    /// another. Costs a read of each record. Errors: those of the engine; the next call resumes after what was examined,
     /// or where this one did if that is not known.
     pub(crate) fn sweep(
         &self,
@@ -157,7 +157,7 @@ impl Sweeps {
         self.removed.load(Ordering::Relaxed)
     }
 
-    /// Tells the figures, by memcached's words.
+    /// Reports the statistics, by memcached's names.
     pub(crate) fn tell(&self, tell: &mut dyn FnMut(&str, u64)) {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         if self.is_on() {

@@ -1,7 +1,7 @@
-//! What the classic text commands answer: outcomes as lines.
+//! What the classic text commands mean, and their outcomes as lines.
 //!
-//! A line with data is executed here once its data is whole, wherever it was gathered. Where a client wants no answer,
-//! errors too are kept from it, as memcached does. It knows no connection.
+//! A line with data is executed here once its data is whole, wherever it was collected. With `noreply`, errors are not sent
+//! either, as memcached does. It knows no connection.
 
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
 
@@ -104,7 +104,7 @@ fn memory_limit(executor: &Executor, megabytes: u64) -> &'static str {
     }
 }
 
-/// `stats`; what it returns is still to be told.
+/// `stats`; the walk it returns is still to be run.
 pub(crate) fn stats(executor: &mut Executor, words: &[u8], output: &mut Vec<u8>) -> Option<Walk> {
     let mut words = Words(words);
     let group = words.next().unwrap_or_default();
@@ -144,7 +144,7 @@ pub(crate) fn stats(executor: &mut Executor, words: &[u8], output: &mut Vec<u8>)
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum WithData<'i> {
     Store(Store<'i>),
-    /// `ms`: the words behind the command.
+    /// `ms`: the words after the command.
     Meta(&'i [u8]),
 }
 

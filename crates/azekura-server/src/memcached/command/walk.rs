@@ -1,4 +1,4 @@
-//! Walks over all records, told piece by piece, that stop nobody: Flare's dumps, and memcached's.
+//! Walks over all records in pieces, while other clients are served: Flare's dumps, and memcached's.
 //!
 //! | command | answer |
 //! |---|---|
@@ -10,12 +10,12 @@
 //! | `stats cachedump 1 limit` | `ITEM key [bytes b; expires s]` for at most so many items, `END` |
 //! | `stats sizes` | `STAT size count`, sizes in steps of 32 bytes, beyond a mebibyte in steps of one, `END` |
 //!
-//! The words of the first three are Flare's: a pause behind each record, of a minute at most, a partition and how many
-//! there are, a bound on the rate. There is one partition here, and one class. In a key, what is no printable ASCII, and
-//! `%`, is told as `%XX`, so that no key breaks its line; `metadump` and `mgdump` tell it as memcached does.
-//! Damaged records are passed over, and the last line is then the error instead of `END`. A record that
-//! is present during the whole walk is told once. Between two pieces the walk keeps a bookmark and no lock, and no memory
-//! but for sizes, which are 34,000 at most; how long it should wait before the next one is for its caller to keep.
+//! The words of the first three are Flare's: a pause after each record, of a minute at most, a partition and how many
+//! there are, a bound on the rate. There is one partition here, and one class. In a key, bytes that are not printable ASCII,
+//! and `%`, are written as `%XX`, so that no key breaks its line; `metadump` and `mgdump` write it as memcached does.
+//! Damaged records are skipped, and the last line is then the error instead of `END`. A record that
+//! is present during the whole walk is sent once. Between two pieces the walk keeps a bookmark and no lock, and no memory
+//! but for sizes, which are 34,000 at most; its caller keeps the pause before the next one.
 
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
 
@@ -28,14 +28,14 @@ use azekura::error::{Error, Result};
 use crate::item::Item;
 use crate::memcached::command::executor::Executor;
 use crate::memcached::protocol::number;
-use crate::memcached::protocol::text::{BAD_FORMAT, Walked, Words};
+use crate::memcached::protocol::text::{BAD_FORMAT, WalkKind, Words};
 
-/// Records looked at in one piece.
+/// Records examined in one piece.
 const PIECE: usize = 1024;
 
-/// Microseconds of pauses behind which a piece ends.
+/// Microseconds of pauses after which a piece ends.
 const PAUSE: u64 = 1_000_000;
-/// The longest pause behind a record, in microseconds: so late is it seen that the client has gone.
+/// The longest pause after a record, in microseconds: so late may a disconnected client be noticed.
 const PAUSE_MAX: u64 = 60_000_000;
 
 /// The class that all items are of.
@@ -43,20 +43,20 @@ const CLASS: u64 = 1;
 /// memcached's classes are below this.
 const CLASSES: u64 = 64;
 
-/// Sizes that are told as one: these steps, and those beyond `SIZE_FINE`.
+/// Steps to which sizes are rounded, and those beyond `SIZE_FINE`.
 const SIZE_STEP: u64 = 32;
 const SIZE_FINE: u64 = 1 << 20;
 
 /// A walk that is under way.
 #[derive(Debug)]
 pub(crate) struct Walk {
-    what: Walked,
-    /// `None` at the start, and behind the last record.
+    what: WalkKind,
+    /// `None` at the start, and after the last record.
     from: Option<Bookmark>,
     has_ended: bool,
     /// Beginnings of keys; none: all keys.
     prefixes: Vec<Vec<u8>>,
-    /// Records that may still be told.
+    /// Records that may still be sent.
     left: u64,
     pause_us: u64,
     bytes_per_second: u64,
@@ -69,14 +69,14 @@ pub(crate) struct Walk {
 /// What a piece came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Piece {
-    /// It goes on, after so many milliseconds.
+    /// There is more, after so many milliseconds.
     More(u64),
     /// It was the last.
     End,
 }
 
 impl Walk {
-    fn new(what: Walked, left: u64) -> Self {
+    fn new(what: WalkKind, left: u64) -> Self {
         Self {
             what,
             from: None,
@@ -92,12 +92,12 @@ impl Walk {
 
     /// The walk of `stats sizes`.
     pub(crate) fn sizes() -> Self {
-        Self::new(Walked::Sizes, u64::MAX)
+        Self::new(WalkKind::Sizes, u64::MAX)
     }
 
     /// The walk of a line `lru_crawler metadump` or `mgdump` that names these classes; the error is the answer.
     pub(crate) fn crawl(
-        what: Walked,
+        what: WalkKind,
         classes: &[u8],
         bytes_per_second: u64,
     ) -> std::result::Result<Self, &'static str> {
@@ -128,13 +128,13 @@ impl Walk {
         };
         Ok(Self {
             bytes_per_second,
-            ..Self::new(Walked::CacheDump, left)
+            ..Self::new(WalkKind::CacheDump, left)
         })
     }
 
     /// The walk a line `keys`, `dump` or `dump_key` asks for; the error is the answer.
     pub(crate) fn parse(
-        what: Walked,
+        what: WalkKind,
         words: &[u8],
         bytes_per_second: u64,
     ) -> std::result::Result<Self, &'static str> {
@@ -142,7 +142,7 @@ impl Walk {
             bytes_per_second,
             ..Self::new(what, u64::MAX)
         };
-        if what == Walked::Keys {
+        if what == WalkKind::Keys {
             let limit = Words(words).last().and_then(number::unsigned);
             let count = Words(words).count();
             let (Some(limit), 2..) = (limit, count) else {
@@ -155,7 +155,7 @@ impl Walk {
         }
         let mut numbers = [None; 4];
         // `dump_key` has no pause.
-        let first = usize::from(what == Walked::DumpKey);
+        let first = usize::from(what == WalkKind::DumpKey);
         for (index, word) in Words(words).enumerate() {
             let number = number::unsigned(word).ok_or(BAD_FORMAT)?;
             *numbers.get_mut(first + index).ok_or(BAD_FORMAT)? = Some(number);
@@ -176,7 +176,7 @@ impl Walk {
         self.sizes.len() * 4 * size_of::<u64>()
     }
 
-    /// Tells the next piece.
+    /// Appends the next piece.
     pub(crate) fn tell(&mut self, executor: &mut Executor, output: &mut Vec<u8>) -> Result<Piece> {
         // A tenth of a second's worth, so that the rate is even.
         let room = match self.bytes_per_second {
@@ -206,7 +206,7 @@ impl Walk {
                     return Err(error);
                 }
                 output.extend_from_slice(match self.what {
-                    Walked::MgDump => b"EN\r\n".as_slice(),
+                    WalkKind::MgDump => b"EN\r\n".as_slice(),
                     _ => b"END\r\n",
                 });
                 return Ok(Piece::End);
@@ -220,7 +220,7 @@ impl Walk {
         Ok(Piece::More(for_rate.max(for_records)))
     }
 
-    /// Looks at the next records, and tells of them until the output has `end` bytes; of how many.
+    /// Reads the next records, and appends them until the output has `end` bytes; returns how many.
     fn look(&mut self, executor: &Executor, end: usize, output: &mut Vec<u8>) -> Result<u64> {
         let (mut looked, mut told) = (0, 0);
         let (what, prefixes, sizes) = (self.what, &self.prefixes, &mut self.sizes);
@@ -239,7 +239,7 @@ impl Walk {
                 if let (Some(item), true) = (item, is_meant && told < left) {
                     told += 1;
                     match what {
-                        Walked::Sizes => {
+                        WalkKind::Sizes => {
                             *sizes.entry(step(size_of_item(key, &item))).or_default() += 1;
                         }
                         _ => push(output, what, key, &item),
@@ -283,7 +283,7 @@ pub(crate) fn size_of_item(key: &[u8], item: &Item<'_>) -> u64 {
     (key.len() + item.head.len() + item.data.len()) as u64
 }
 
-/// The size that is told for this one.
+/// The step of a size.
 fn step(size: u64) -> u64 {
     let step = if size <= SIZE_FINE {
         SIZE_STEP
@@ -293,12 +293,12 @@ fn step(size: u64) -> u64 {
     size.div_ceil(step) * step
 }
 
-fn push(output: &mut Vec<u8>, what: Walked, key: &[u8], item: &Item<'_>) {
+fn push(output: &mut Vec<u8>, what: WalkKind, key: &[u8], item: &Item<'_>) {
     match what {
-        Walked::MetaDump => return push_meta(output, key, item),
-        Walked::MgDump => {
+        WalkKind::MetaDump => return push_meta(output, key, item),
+        WalkKind::MgDump => {
             output.extend_from_slice(b"mg ");
-            // What a line could not say is said as base64, by which it is found as well.
+            // A key that a line cannot hold is written as base64, by which it is found as well.
             if item.head.is_binary_key || key.iter().any(|byte| *byte <= b' ') {
                 number::push_base64(output, key);
                 output.extend_from_slice(b" b");
@@ -307,13 +307,13 @@ fn push(output: &mut Vec<u8>, what: Walked, key: &[u8], item: &Item<'_>) {
             }
             return output.extend_from_slice(b"\r\n");
         }
-        Walked::Dump => output.extend_from_slice(b"VALUE "),
-        Walked::CacheDump => output.extend_from_slice(b"ITEM "),
+        WalkKind::Dump => output.extend_from_slice(b"VALUE "),
+        WalkKind::CacheDump => output.extend_from_slice(b"ITEM "),
         _ => output.extend_from_slice(b"KEY "),
     }
     number::push_key(output, key);
     match what {
-        Walked::Dump => {
+        WalkKind::Dump => {
             for number in [
                 u64::from(item.head.flags),
                 item.data.len() as u64,
@@ -326,7 +326,7 @@ fn push(output: &mut Vec<u8>, what: Walked, key: &[u8], item: &Item<'_>) {
             output.extend_from_slice(b"\r\n");
             output.extend_from_slice(item.data);
         }
-        Walked::CacheDump => {
+        WalkKind::CacheDump => {
             output.extend_from_slice(b" [");
             number::push(output, item.data.len() as u64);
             output.extend_from_slice(b" b; ");
@@ -338,7 +338,7 @@ fn push(output: &mut Vec<u8>, what: Walked, key: &[u8], item: &Item<'_>) {
     output.extend_from_slice(b"\r\n");
 }
 
-/// A line of `metadump`, as memcached writes it: a space behind the last word, and no carriage return.
+/// A line of `metadump`, as memcached writes it: a space after the last word, and no carriage return.
 fn push_meta(output: &mut Vec<u8>, key: &[u8], item: &Item<'_>) {
     output.extend_from_slice(b"key=");
     number::push_uri(output, key);

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 /// Where a connection comes from and to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientInfo {
-    /// The number by which it is told: its descriptor's.
+    /// The number that operators see: its descriptor's.
     pub number: i32,
     /// The client, or for a listener itself: `tcp:127.0.0.1:4711`, `unix:/run/azekura.sock`.
     pub address: String,
@@ -25,7 +25,7 @@ pub(crate) enum CloseReason {
     Normal,
     /// It asked nothing for too long.
     Idle,
-    /// It did not read, did not go on, or held too much; or its sync failed.
+    /// It did not read, did not complete a request, or held too much; or its sync failed.
     Error,
     /// The server ends.
     ShutDown,

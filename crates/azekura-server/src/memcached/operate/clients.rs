@@ -1,8 +1,7 @@
-//! Who is connected: what `stats conns` tells of each.
+//! The connected clients: what `stats conns` reports of each.
 //!
-//! A session that was told where its client is has a line here from then on until it ends. It writes there when the second
-//! or what it is doing has changed, so serving costs two comparisons, and no line of memory is shared by threads. It knows
-//! no sockets but their names and numbers.
+//! A session with a known client has an entry here until it ends. It writes there when the second or its state has changed,
+//! so serving costs two comparisons, and threads share no cache line. It knows no sockets but their names and numbers.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -31,7 +30,7 @@ const STATES: [(State, &str); 6] = [
     (State::Walk, "conn_watch"),
 ];
 
-/// All who are connected.
+/// All connected clients.
 #[derive(Debug, Default)]
 pub(crate) struct Clients {
     next: AtomicU64,
@@ -90,17 +89,17 @@ impl ClientEntry {
         }
     }
 
-    /// The number by which it is told.
+    /// The number that operators see.
     pub(crate) fn number(&self) -> i32 {
         self.line.info.number
     }
 
     /// Remembers why it goes.
-    pub(crate) fn goes(&mut self, reason: CloseReason) {
+    pub(crate) fn set_close_reason(&mut self, reason: CloseReason) {
         self.reason = reason;
     }
 
-    /// Says what it does now, and when it asked last.
+    /// Records what it does now, and the time of its last request.
     #[inline]
     pub(crate) fn note(&mut self, state: State, last: u32) {
         if state != self.state {
@@ -128,7 +127,7 @@ impl Clients {
         self.present.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells of each, in the order in which they came.
+    /// Reports each, in the order of their arrival.
     pub(crate) fn tell(&self, now: u32, tell: &mut dyn FnMut(&str, &str)) {
         let present = self.lock();
         for line in present.values() {

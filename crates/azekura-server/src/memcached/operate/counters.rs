@@ -1,12 +1,12 @@
-//! The figures: what was asked and what came of it, counted without a shared line between threads.
+//! The counters: requests and their outcomes, counted without a cache line that threads share.
 //!
-//! A session counts for itself and hands the sums over when a call of `serve` ends, to the shard of its thread; reading
-//! adds the shards up. So a figure is exact once all calls have returned. It knows no sockets.
+//! A session counts for itself and adds its sums, when a call of `serve` ends, to the shard of its thread; a reader adds the
+//! shards up. So a count is exact once all calls have returned. It knows no sockets.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use crate::memcached::operate::latency::Did;
+use crate::memcached::operate::latency::WorkCounts;
 
 /// Names every figure once, as an item of `Count` and as the word that `stats` shows.
 macro_rules! counts {
@@ -90,11 +90,11 @@ impl Tally {
         }
     }
 
-    /// What was done since the sums were handed over; `has_answered`: whether anything was said.
+    /// What was done since the sums were taken; `has_answered`: whether there was any output.
     #[inline]
-    pub(crate) fn did(&self, has_answered: bool) -> Did {
+    pub(crate) fn did(&self, has_answered: bool) -> WorkCounts {
         let of = |count: Count| self.sums.get(count as usize).copied().unwrap_or(0);
-        let mut did = Did([
+        let mut did = WorkCounts([
             of(Count::CmdGet),
             of(Count::CmdSet),
             of(Count::DeleteHits) + of(Count::DeleteMisses),

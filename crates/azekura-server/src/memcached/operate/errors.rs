@@ -1,9 +1,8 @@
-//! What went wrong with the engine: how often, by kind, and what was said last.
+//! Error counters: failures of the engine by kind, and the text of the last one.
 //!
-//! Grave ones are told as events, ever less often as there are more of them. Only failures come here, so this is on
-//! nobody's way. A store that is poisoned stays so until the server is started anew; one that is full may have room
-//! again, which whoever looks at the counts over time can see.
-//! It knows no protocol.
+//! Severe ones are logged, the first, the second, the fourth and so on. Only failures come here, so requests that succeed
+//! pay nothing. A poisoned store stays so until the server is restarted; a full one may have space again, which shows in the
+//! counts over time. It knows no protocol.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -14,7 +13,7 @@ use azekura::error::{Error, Kind, Result};
 #[derive(Debug, Default)]
 pub struct ErrorCounters {
     counts: [AtomicU64; Kind::ALL.len()],
-    /// What the last failure said of those that are not for want of room or of a smaller record.
+    /// The text of the last failure of the file or the system.
     last: Mutex<Option<String>>,
 }
 
@@ -66,7 +65,7 @@ impl ErrorCounters {
             .map(move |(kind, count)| (kind.word(), load(count)))
     }
 
-    /// What the last failure of the file or its system said.
+    /// The text of the last failure of the file or the system.
     pub fn last(&self) -> Option<String> {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         last.clone()

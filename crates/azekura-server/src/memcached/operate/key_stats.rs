@@ -1,6 +1,6 @@
-//! `stats detail`: what is done with keys, by the part of them before the first colon.
+//! `stats detail`: commands counted by key prefix, the part before the first colon.
 //!
-//! It counts while it is switched on, for 1,024 beginnings at most; what is not printable in one is told as `%XX`. It knows
+//! It counts while it is switched on, for 1,024 prefixes at most; unprintable bytes of a prefix are shown as `%XX`. It knows
 //! no connection.
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ struct Prefix {
     deletes: u64,
 }
 
-/// Counts by prefix, while `watchers` says that they are wanted.
+/// Counts by prefix, while `stats detail` is on.
 #[derive(Debug, Default)]
 pub(crate) struct KeyStats {
     prefixes: Mutex<BTreeMap<Vec<u8>, Prefix>>,

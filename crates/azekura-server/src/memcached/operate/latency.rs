@@ -1,10 +1,11 @@
-//! How long requests took, by what was asked for.
+//! The latency of requests, by command.
 //!
-//! A thread that serves has a [`Pen`], with a table that nobody else writes: a note is a plain load and store. Whoever
-//! asks adds the tables up. Times fall into buckets that are an eighth of an octave wide, from a microsecond to 17 seconds,
-//! so a percentile is told as the end of its bucket, at most an eighth above the truth.
+//! A serving thread has a [`Recorder`], with a table that it alone writes: a note is a plain load and store. A reader adds
+//! the tables up. Times fall into buckets that are an eighth of an octave wide, from a microsecond to 17 seconds,
+//! so a percentile is the end of its bucket, at most an eighth above the true value. (A general histogram would have atomic
+//! counters that threads share, or a lock.)
 //!
-//! What one call of a session served took equally long, as its answers leave together; a `get` counts each key.
+//! The requests of one call of a session took equally long, as their answers leave together; a `get` counts each key.
 //! It reads no clock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -59,9 +60,9 @@ const WORKS: usize = Work::ALL.len();
 
 /// What a call of a session did: how many requests of each work, in the order of [`Work::ALL`], without the last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Did(pub [u32; WORKS - 1]);
+pub struct WorkCounts(pub [u32; WORKS - 1]);
 
-impl Did {
+impl WorkCounts {
     /// Requests of all kinds.
     pub fn count(&self) -> u64 {
         self.0.iter().map(|count| u64::from(*count)).sum()
@@ -122,16 +123,16 @@ struct Row {
 /// The times of one thread.
 #[repr(align(128))]
 #[derive(Debug)]
-struct Lane([Row; WORKS]);
+struct ThreadTimes([Row; WORKS]);
 
-/// What a thread notes its times with. Nobody else writes where it writes.
+/// Records the times of one thread, which alone writes its table.
 #[derive(Debug)]
-pub struct Pen(Arc<Lane>);
+pub struct Recorder(Arc<ThreadTimes>);
 
-impl Pen {
+impl Recorder {
     /// Notes what a call of a session did, and how long that took from the moment its thread could have begun.
     #[inline]
-    pub fn note(&mut self, did: &Did, nanos: u64) {
+    pub fn note(&mut self, did: &WorkCounts, nanos: u64) {
         for (row, count) in self.0.0.iter().zip(did.0) {
             if count != 0 {
                 row.add(nanos, u64::from(count));
@@ -165,22 +166,22 @@ impl Row {
 /// The times of a service.
 #[derive(Debug, Default)]
 pub struct Latency {
-    lanes: Mutex<Vec<Arc<Lane>>>,
+    threads: Mutex<Vec<Arc<ThreadTimes>>>,
     /// What there was at the last reset.
     base: Mutex<Times>,
 }
 
 impl Latency {
     /// A pen for one more thread.
-    pub fn pen(&self) -> Pen {
+    pub fn recorder(&self) -> Recorder {
         let row = || Row {
             counts: [const { AtomicU64::new(0) }; BUCKETS],
             nanos: AtomicU64::new(0),
         };
-        let lane = Arc::new(Lane(std::array::from_fn(|_| row())));
-        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        lanes.push(Arc::clone(&lane));
-        Pen(lane)
+        let thread = Arc::new(ThreadTimes(std::array::from_fn(|_| row())));
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        threads.push(Arc::clone(&thread));
+        Recorder(thread)
     }
 
     /// All times since the start or the last reset. What is noted meanwhile may or may not be in them.
@@ -197,9 +198,9 @@ impl Latency {
 
     fn all(&self) -> Times {
         let mut all = Times::default();
-        let lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        for lane in &*lanes {
-            for (spread, row) in all.0.iter_mut().zip(&lane.0) {
+        let threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        for thread in &*threads {
+            for (spread, row) in all.0.iter_mut().zip(&thread.0) {
                 for (sum, cell) in spread.counts.iter_mut().zip(&row.counts) {
                     *sum = sum.wrapping_add(cell.load(Ordering::Relaxed));
                 }
@@ -332,9 +333,9 @@ mod tests {
     #[test]
     fn notes_of_all_threads_are_added_up_and_reset() {
         let latency = Latency::default();
-        let (mut one, mut two) = (latency.pen(), latency.pen());
-        one.note(&Did([90, 1, 0, 0, 0, 0]), 2000);
-        two.note(&Did([10, 0, 0, 0, 0, 0]), 1_000_000);
+        let (mut one, mut two) = (latency.recorder(), latency.recorder());
+        one.note(&WorkCounts([90, 1, 0, 0, 0, 0]), 2000);
+        two.note(&WorkCounts([10, 0, 0, 0, 0, 0]), 1_000_000);
         two.one(Work::Sync, 5000);
         let times = latency.times();
         let get = times.of(Work::Get);
@@ -349,7 +350,7 @@ mod tests {
         let below: Vec<u64> = get.octaves().map(|(_, below)| below).collect();
         assert_eq!((below[0], below[1], below.last()), (0, 90, Some(&100)));
         latency.reset();
-        one.note(&Did([1, 0, 0, 0, 0, 0]), 2000);
+        one.note(&WorkCounts([1, 0, 0, 0, 0, 0]), 2000);
         assert_eq!(latency.times().requests().count(), 1);
     }
 }

@@ -1,9 +1,9 @@
-//! Failed logins: counted by address, reported as events, and limited.
+//! Failed authentications: counted by address, logged, and limited.
 //!
-//! An address with [`FAILURES_MAX`] failures within [`PERIOD_S`] seconds is refused until that time is over, whatever it
-//! brings: guessing is worth nothing, and costs the server no comparison. Clients of unix sockets have no address, and only
-//! wait after each failure (see `session`). Addresses of IPv6 count by their network of 64 bits. As many addresses are
-//! remembered as fit, the oldest are forgotten first. It knows no passwords.
+//! An address with [`FAILURES_MAX`] failures within [`PERIOD_S`] seconds is refused until that time is over, whatever its
+//! credentials: guessing gains nothing, and costs the server no comparison. Clients of unix sockets have no address, and only
+//! wait after each failure (see `session`). Addresses of IPv6 count by their network of 64 bits. The number of addresses is
+//! bounded; the oldest are forgotten first. It knows no passwords.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};

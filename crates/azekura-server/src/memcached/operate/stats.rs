@@ -1,10 +1,11 @@
-//! `stats`: the figures, for text and binary alike.
+//! The command `stats`, for text and binary alike.
 //!
-//! A group of figures is told as names and values; the protocols frame them. What only the owner of the sockets knows comes
-//! from [`Outside`](crate::memcached::Outside). Our own groups beside memcached's: `engine` (what the engine tells of itself), `log`
+//! A group is reported as names and values; the protocols frame them. What only the owner of the sockets knows comes
+//! from [`Outside`](crate::memcached::Outside). Our own groups beside memcached's: `engine` (the engine's own statistics), `log`
 //! (where the bytes of its file are), `durability` (what an acknowledged write survives, and what that costs), `latency`
-//! (percentiles by command), and from outside `recent` (the last second). All items are of one class, 1. A figure of
-//! memcached's is told where it has a true value here; those of its classes, queues and buffers are not. It knows no framing.
+//! (percentiles by command), and from outside `recent` (the last second). All items are of one class, 1. A statistic of
+//! memcached's is reported where it has a true value here; those of its classes, queues and buffers are not. It knows no
+//! framing.
 
 use std::sync::atomic::Ordering;
 
@@ -16,10 +17,10 @@ use crate::memcached::operate::latency::{Spread, Work};
 use crate::memcached::operate::watchers::DETAIL;
 use crate::memcached::service::Service;
 
-/// The version told to clients: the dialect, and who speaks it.
+/// The version that clients see: memcached's, whose protocol this is, and azekura's.
 pub(crate) const VERSION: &str = concat!("1.6.45-azekura-", env!("CARGO_PKG_VERSION"));
 
-/// What is told of a class beside its memory.
+/// Statistics of a slab class beside its memory.
 const CLASS_WORDS: [&str; 8] = [
     "get_hits",
     "cmd_set",
@@ -31,7 +32,7 @@ const CLASS_WORDS: [&str; 8] = [
     "touch_hits",
 ];
 
-/// The percentiles that are told.
+/// The percentiles that are reported.
 const QUANTILES: [(&str, f64); 5] = [
     ("p50_us", 0.5),
     ("p90_us", 0.9),
@@ -49,7 +50,7 @@ pub(crate) fn reset(executor: &mut Executor) {
     executor.service.key_stats.clear();
 }
 
-/// Tells the figures of a group, `""` for the general ones. Whether there is such a group.
+/// Reports the statistics of a group, `""` for the general ones. Returns whether there is such a group.
 pub(crate) fn figures(
     executor: &mut Executor,
     group: &[u8],
@@ -96,7 +97,7 @@ fn general(service: &Service, tell: &mut dyn FnMut(&str, &str)) {
     }
     tell("curr_items", &stats.count.to_string());
     tell("bytes", &held(&stats).to_string());
-    // Where records are in a file, the memory an engine tells of is that of its index.
+    // Where records are in a file, the memory that an engine reports is that of its index.
     let index = more(&stats, "index_memory_bytes").unwrap_or(stats.memory_bytes);
     tell("hash_bytes", &index.to_string());
     tell("limit_maxbytes", &limit(service, &stats).to_string());
@@ -152,7 +153,7 @@ fn items(service: &Service, tell: &mut dyn FnMut(&str, &str)) {
     });
 }
 
-/// The class as its memory is seen: what is asked of it. It has no pages and no chunks of one size.
+/// The slab class of all items: it has no pages and no chunks of one size.
 fn slabs(service: &Service, tell: &mut dyn FnMut(&str, &str)) {
     let stats = service.engine.stats();
     let is_used = stats.count > 0;
@@ -235,7 +236,7 @@ fn more(stats: &Stats, name: &str) -> Option<u64> {
 
 fn log(service: &Service, tell: &mut dyn FnMut(&str, &str)) {
     let stats = service.engine.stats();
-    // Who has no file has no log.
+    // Without a file there is no log.
     if let Some(bytes) = more(&stats, "log_bytes") {
         tell("log_bytes", &bytes.to_string());
         tell("live_bytes", &stats.live_bytes.to_string());

@@ -1,14 +1,14 @@
-//! Commands of operators, by which memcached's tools look into a cache and tune it: `lru_crawler`, `lru`, `slabs`, `watch`,
+//! Commands of operators, by which memcached's tools inspect and tune a cache: `lru_crawler`, `lru`, `slabs`, `watch`,
 //! `refresh_certs`.
 //!
 //! | command | what it is here |
 //! |---|---|
-//! | `lru_crawler enable`, `disable` | lets the sweep of expired items go on, or rest; while it rests, `crawl` and the dumps are refused |
+//! | `lru_crawler enable`, `disable` | switches the sweep of expired items on or off; while it is off, `crawl` and the dumps are refused |
 //! | `lru_crawler crawl` | one round of the sweep without a pause, from the first record on |
 //! | `lru_crawler metadump`, `mgdump` | a [walk](crate::memcached::command::walk) |
-//! | `lru_crawler sleep`, `tocrawl` | judged as memcached judges them, and of no effect: the sweep has a pace of its own |
+//! | `lru_crawler sleep`, `tocrawl` | checked as memcached checks them, and of no effect: the sweep has a pace of its own |
 //! | `lru`, `slabs` | as memcached answers without its maintainer and its reassignment: there are no classes and queues to tune |
-//! | `watch` | lines about what is done: see [watchers](crate::memcached::operate::watchers) |
+//! | `watch` | events: see [watchers](crate::memcached::operate::watchers) |
 //! | `refresh_certs` | the certificate is read again |
 //!
 //! It knows no connection.
@@ -19,7 +19,7 @@ use crate::memcached::command::answer::{push_line, push_outcome};
 use crate::memcached::command::executor::Executor;
 use crate::memcached::command::walk::{Walk, has_class};
 use crate::memcached::protocol::number::short;
-use crate::memcached::protocol::text::{BAD_FORMAT, Tool, Walked, Words};
+use crate::memcached::protocol::text::{BAD_FORMAT, Tool, WalkKind, Words};
 use crate::memcached::service::Outside;
 
 const OK: &str = "OK";
@@ -29,7 +29,7 @@ const DISABLED: &str = "CLIENT_ERROR lru crawler disabled";
 /// The longest pause of a crawler, in microseconds.
 const SLEEP_MAX: u32 = 1_000_000;
 
-/// Answers a command; what it returns is still to be told.
+/// Answers a command; the walk it returns is still to be run.
 pub(crate) fn operate(
     executor: &mut Executor,
     tool: Tool,
@@ -46,7 +46,7 @@ pub(crate) fn operate(
         },
         Tool::Lru => lru(words),
         Tool::Slabs => slabs(words),
-        // A session does this: it goes on.
+        // The session does this.
         Tool::Watch => ERROR,
         Tool::Certificates => {
             let outside = executor.service.outside();
@@ -89,8 +89,8 @@ fn crawler(executor: &Executor, words: &[u8]) -> Result<Walk, &'static str> {
         Walk::crawl(what, argument, settings.dump_bytes_per_second)
     };
     match word {
-        b"metadump" => dumps(Walked::MetaDump, "ERROR metadump not allowed"),
-        b"mgdump" => dumps(Walked::MgDump, "ERROR key dump not allowed"),
+        b"metadump" => dumps(WalkKind::MetaDump, "ERROR metadump not allowed"),
+        b"mgdump" => dumps(WalkKind::MgDump, "ERROR key dump not allowed"),
         b"crawl" => Err(match has_class(argument, false) {
             _ if !service.sweeps.is_on() => DISABLED,
             _ if argument == b"hash" => "ERROR an unknown error happened",

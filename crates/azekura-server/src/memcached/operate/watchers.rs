@@ -1,20 +1,20 @@
-//! `watch`: lines about what is done, told to clients that ask for them while it happens.
+//! `watch`: events of other clients' commands, sent while they happen.
 //!
 //! | kind | lines |
 //! |---|---|
-//! | `fetchers` (also if none is named) | `type=item_get key=.. status=found,not_found,expired clsid=.. cfd=.. size=..` for each key that a command looked for, but for those that store |
+//! | `fetchers` (the default) | `type=item_get key=.. status=found,not_found,expired clsid=.. cfd=.. size=..` for each key that a command looked up, but for those that store |
 //! | `mutations` | `type=item_store key=.. status=stored,not_stored,exists,not_found,too_large,no_memory cmd=.. ttl=.. clsid=1 cfd=.. size=..` |
 //! | `deletions` | `type=deleted key=.. cmd=delete,md clsid=1 size=..` |
-//! | `evictions` | `type=eviction key=.. fetch=no ttl=.. la=0 clsid=1 size=..` for what the engine `cache` drops for others |
+//! | `evictions` | `type=eviction key=.. fetch=no ttl=.. la=0 clsid=1 size=..` of the engine `cache` |
 //! | `connevents` | `type=conn_new rip=.. rport=.. transport=tcp,local cfd=..`, `type=conn_close` with a `reason=` |
-//! | `rawcmds`, `sysevents`, `proxyreqs`, `proxyevents`, `proxyuser` | none, as a memcached without a proxy has nothing to say of them, or nearly |
+//! | `rawcmds`, `sysevents`, `proxyreqs`, `proxyevents`, `proxyuser` | none, or nearly none, as of a memcached without a proxy |
 //!
 //! Each line begins with `ts=` seconds since 1970, and `gid=`, a number that grows by one with each event; it ends with a
-//! line feed alone. Keys are told as in an address of the web. The words and the answers are memcached's.
+//! line feed alone. Keys are URI-encoded. The names and the answers are memcached's.
 //!
-//! A watcher has 256 KiB for lines that it did not take yet; what does not fit is dropped, and `skipped=N` says how many
-//! were, before the next that does. There are 20 at most. While nobody watches, a request costs the look at one word, which
-//! it shares with `stats detail`. It knows no sockets.
+//! A watcher has a buffer of 256 KiB; lines beyond that are dropped, and `skipped=N` says how many, before the next line
+//! that fits. There are 20 watchers at most. Without watchers a request costs one load, which it shares with `stats detail`.
+//! It knows no sockets.
 
 use std::io::Write as _;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -33,7 +33,7 @@ pub(crate) const MUTATIONS: u32 = 2;
 pub(crate) const DELETIONS: u32 = 4;
 const EVICTIONS: u32 = 8;
 const CONNECTIONS: u32 = 16;
-/// What memcached takes for a kind and is not told here.
+/// Kinds that memcached knows and that have no events here.
 const OTHERS: u32 = 32;
 /// `stats detail` counts.
 pub(crate) const DETAIL: u32 = 1 << 31;
@@ -73,14 +73,14 @@ pub(crate) fn kinds(words: &[u8]) -> Option<u32> {
 
 /// What was looked for, and how much of it was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sight {
+pub(crate) enum Lookup {
     /// So many bytes of data.
     Found(usize),
     NotFound,
     Expired,
 }
 
-impl Sight {
+impl Lookup {
     /// Of an item of so many bytes, that is live or is over.
     #[inline]
     pub(crate) fn of(present: Option<usize>, is_live: bool) -> Self {
@@ -92,7 +92,7 @@ impl Sight {
     }
 }
 
-/// All who watch, and what anybody wants to know.
+/// All watchers, and the union of the kinds they watch.
 #[derive(Debug, Default)]
 pub(crate) struct Watchers {
     wanted: AtomicU32,
@@ -119,7 +119,7 @@ struct Watcher {
 }
 
 impl Watchers {
-    /// Whether anybody wants to know of one of these.
+    /// Whether there is a watcher of one of these kinds.
     #[inline]
     pub(crate) fn want(&self, kinds: u32) -> bool {
         self.wanted.load(Ordering::Relaxed) & kinds != 0
@@ -138,14 +138,14 @@ impl Watchers {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says again what watchers want; whoever calls it holds the lock.
+    /// Computes the union of the kinds again; the caller holds the lock.
     fn gather(&self, all: &All) {
         let kinds = all.watchers.iter().fold(0, |kinds, one| kinds | one.kinds);
         self.wanted.fetch_and(DETAIL | kinds, Ordering::Relaxed);
         self.wanted.fetch_or(kinds, Ordering::Relaxed);
     }
 
-    /// Tells an event of this kind: `write` what stands behind its number.
+    /// Appends an event of this kind; `write` appends what follows its number.
     #[cold]
     fn tell(&self, kind: u32, write: impl FnOnce(&mut Vec<u8>)) {
         let all = &mut *self.lock();
@@ -179,14 +179,14 @@ impl Watchers {
     }
 
     /// A key was looked for by the connection of this number.
-    pub(crate) fn saw(&self, key: &[u8], sight: Sight, number: i32) {
+    pub(crate) fn saw(&self, key: &[u8], sight: Lookup, number: i32) {
         if !self.want(FETCHERS) {
             return;
         }
         let (status, class, len) = match sight {
-            Sight::Found(len) => ("found", 1, len),
-            Sight::NotFound => ("not_found", 0, 0),
-            Sight::Expired => ("expired", 0, 0),
+            Lookup::Found(len) => ("found", 1, len),
+            Lookup::NotFound => ("not_found", 0, 0),
+            Lookup::Expired => ("expired", 0, 0),
         };
         self.tell(FETCHERS, |line| {
             line.extend_from_slice(b"item_get key=");
@@ -279,7 +279,7 @@ impl Watchers {
         });
     }
 
-    /// Tells the figures, by memcached's words.
+    /// Reports the statistics, by memcached's names.
     pub(crate) fn figures(&self, tell: &mut dyn FnMut(&str, u64)) {
         let all = self.lock();
         tell("log_watcher_skipped", all.skipped);

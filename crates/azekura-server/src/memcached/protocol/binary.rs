@@ -13,8 +13,8 @@
 //! | 16 | 8 | version that must be there, or 0 | version |
 //!
 //! Numbers are big-endian. Quiet operations answer errors only, quiet reads hits only. A packet whose lengths contradict
-//! one another, or its operation, is answered, and the connection closed. Behind an operation that it does not know, 1.6.45
-//! loses its place if there was a key; here the next packet is the next one. It knows no connection.
+//! one another, or its operation, is answered, and the connection closed. After an unknown operation with a key 1.6.45
+//! loses its place in the stream; here the next packet is found. It knows no connection.
 
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
 #![expect(clippy::big_endian_bytes, reason = "the protocol is big-endian")]
@@ -152,7 +152,7 @@ impl Header {
     }
 }
 
-/// What went wrong.
+/// Why a packet failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Status {
     NotFound = 1,
@@ -208,7 +208,7 @@ pub(crate) fn push(
     output.extend_from_slice(value);
 }
 
-/// Appends an answer that says what went wrong.
+/// Appends an error.
 pub(crate) fn refuse(output: &mut Vec<u8>, header: &Header, status: Status) {
     let text = status.text().as_bytes();
     push(output, header, status as u16, 0, b"", b"", text);

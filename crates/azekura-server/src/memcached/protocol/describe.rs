@@ -1,13 +1,13 @@
-//! What a request asks for, in words for people: read from its first bytes, which may be cut anywhere.
+//! Command and key of a request, for the log: read from its first bytes, which may be cut anywhere.
 //!
-//! A command is its word, a packet the word of its operation. The key is escaped and cut. Nothing of the data is shown, so
-//! no password is. It judges nothing: what is no request has some words, too.
+//! A command is its word, a packet the word of its operation. The key is escaped and cut. No data is shown, so no password
+//! is. It checks nothing: what is not a request has some words, too.
 
 use super::binary::{HEADER_LEN, Header};
 use super::opcode::Opcode;
 use crate::memcached::protocol::text::Words;
 
-/// First bytes from which a request can be told: those of the longest key and what stands before it, nearly.
+/// First bytes from which a request can be described: about those up to the end of a long key.
 pub(crate) const FRONT_LEN: usize = 96;
 
 /// Bytes of a key that are shown.
@@ -18,13 +18,13 @@ const COMMAND_LEN_MAX: usize = 16;
 
 /// A request in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct RequestSummary {
     pub(crate) command: String,
     /// Escaped and cut; empty if there is none.
     pub(crate) key: String,
 }
 
-impl Asked {
+impl RequestSummary {
     /// What the request at the front of `bytes` asks for.
     pub(crate) fn read(bytes: &[u8]) -> Self {
         let bytes = bytes.get(..FRONT_LEN).unwrap_or(bytes);
@@ -67,7 +67,7 @@ mod tests {
     #[test]
     fn a_request_is_told_by_its_command_and_key_and_never_by_its_data() {
         let told = |bytes: &[u8]| {
-            let asked = Asked::read(bytes);
+            let asked = RequestSummary::read(bytes);
             (asked.command, asked.key)
         };
         let of = |command: &str, key: &str| (command.to_owned(), key.to_owned());

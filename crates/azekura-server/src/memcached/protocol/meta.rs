@@ -3,10 +3,10 @@
 //! A [`Line`] is checked as a whole before anything is done; then its flags are walked once, in the client's order, to
 //! build the answer. `mg` that only reads goes to `gets`, in runs; all others are one update each. The flags are those of
 //! memcached 1.6.45; ours beside them is `Yp` (the answer waits until what it acknowledges survives loss of power).
-//! A limit: reads write nothing, so nobody knows when an item was used last; `h` and `l` always tell 0, and so does `me`.
+//! A limit: reads write nothing, so the last use of an item is unknown; `h` and `l` are always 0, also in `me`.
 //! A difference: a line with an opaque word that is too long does nothing (in 1.6.45 an `ma` counts and an `mg` touches, and
 //! then that is refused).
-//! It knows no connection. Errors of a line are told whether or not it is quiet.
+//! It knows no connection. Errors of a line are sent whether or not it is quiet.
 
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
 
@@ -23,7 +23,7 @@ const BAD_TOKEN: &str = "CLIENT_ERROR bad token in command line format";
 const BAD_KEY: &str = "CLIENT_ERROR error decoding key";
 pub(crate) const OPAQUE_TOO_LONG: &str = "CLIENT_ERROR opaque token too long";
 
-/// A meta line after the command: the key, and flags that were not looked at yet.
+/// A meta line after the command: the key, and flags that were not parsed yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Line<'i> {
     /// The key as it was written.
@@ -75,7 +75,7 @@ const fn bit(letter: u8) -> u64 {
 }
 
 impl<'i> Line<'i> {
-    /// Cuts the words behind a command into key and flags; `None`: there is no key.
+    /// Splits the words after a command into key and flags; `None`: there is no key.
     pub fn cut(words: &'i [u8]) -> Option<Self> {
         let mut words = Words(words);
         let key = words.next()?;
@@ -137,7 +137,7 @@ impl<'i> Line<'i> {
                 return Err("CLIENT_ERROR duplicate flag");
             }
             flags.letters |= bit(*letter);
-            // Of several faults the last is told.
+            // Of several faults the last is reported.
             match letter {
                 b'N' => flags.vivify = signed(rest, &mut error),
                 b'T' => flags.ttl = signed(rest, &mut error),
@@ -183,7 +183,7 @@ impl<'i> Line<'i> {
         len.and_then(|len| room.get(..len)).ok_or(BAD_KEY)
     }
 
-    /// Appends what an answer says of every request: the opaque word and the key.
+    /// Appends what every answer repeats: the opaque word and the key.
     pub(crate) fn echo(letter: u8, word: &[u8], key: &[u8], is_binary: bool, output: &mut Vec<u8>) {
         match letter {
             b'O' => {
@@ -351,7 +351,7 @@ pub(crate) fn set_line(words: &[u8]) -> SetLine {
         key: b"",
         flags: rest.0,
     };
-    // Such a line is none: what follows is looked at as the next one.
+    // Such a line is refused alone: what follows is parsed as the next one.
     if line.has_mark() {
         return SetLine::Refused(BAD_FORMAT);
     }

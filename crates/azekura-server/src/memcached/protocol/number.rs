@@ -1,7 +1,8 @@
 //! Numbers as memcached's protocols write them: decimal digits, and base64 for keys that are no text.
 //!
-//! Reading is total and allocates nothing; what is not wholly a number is none, nor is one beyond its type. Writing needs
-//! no room but the output. It knows no commands.
+//! Reading is total and allocates nothing; what is not wholly a number is none, nor is one beyond its type. Base64 is read as
+//! memcached reads it, which skips foreign bytes and takes padding for zeros; no library does, and a key must mean the same
+//! to both servers. It knows no commands.
 
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
 

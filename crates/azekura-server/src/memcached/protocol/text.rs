@@ -6,11 +6,11 @@
 //!
 //! Where the releases of memcached differ, this is 1.6.45: an empty line, and a known command with too few words, are
 //! "bad command line format" (1.6.18: `ERROR`); `delete k 10` deletes; a space before the command is an error; data of a
-//! refused line is swallowed as soon as its length could be read. `extstore` is `ERROR`, as where memcached was built
-//! without; `delete`, `incr` and the like take no notice of more words than they know. Two answers differ from 1.6.45:
+//! refused line is discarded as soon as its length could be read. `extstore` is `ERROR`, as where memcached was built
+//! without; `delete`, `incr` and the like ignore more words than they know. Two answers differ from 1.6.45:
 //!
 //! - A `delete` with five words or more after the command is refused, as by 1.6.18. 1.6.45 takes the first for the key and
-//!   ignores the rest, and so fails memccapable, the checker of libmemcached, which demands an error for `delete a b c d e`.
+//!   ignores the rest, and so fails memccapable, the checker of libmemcached, which requires an error for `delete a b c d e`.
 //! - Where a key of a `get` is too long, 1.6.45 sends an empty line after the error and drops answers that were to leave
 //!   before it; here the error is one line, and nothing is dropped.
 
@@ -24,7 +24,7 @@ use crate::memcached::protocol::number::{int, loose, short, signed, unsigned};
 pub const KEY_LEN_MAX: usize = 250;
 /// A line, but for one of keys to get, has no more bytes.
 pub(crate) const LINE_LEN_MAX: usize = 2048;
-/// With its end it has no fewer, or nobody looks at what it says.
+/// A shorter line, with its end, is an error whatever its contents.
 pub(crate) const LINE_LEN_MIN: usize = 4;
 /// Longest data a line may announce.
 const DATA_LEN_MAX: usize = i32::MAX as usize - 2;
@@ -96,9 +96,9 @@ pub enum Command<'i> {
         /// The new time to live, for `gat` and `gats`.
         exptime: Option<i64>,
     },
-    /// A line with data behind it.
+    /// A line that data follows.
     Store(Store<'i>),
-    /// A refused line whose data, of so many bytes, is to be swallowed with the end of line behind it.
+    /// A refused line whose data, of so many bytes, is to be discarded with its end of line.
     Swallow {
         /// Bytes of data.
         len: usize,
@@ -139,7 +139,7 @@ pub enum Command<'i> {
         /// Whether the client wants no answer.
         noreply: bool,
     },
-    /// `stats`, with the words behind it.
+    /// `stats`, with the words after it.
     Stats(&'i [u8]),
     /// `verbosity`.
     Verbosity {
@@ -166,21 +166,21 @@ pub enum Command<'i> {
     Version,
     /// `quit`.
     Quit,
-    /// `mg`, `ms`, `md`, `ma`, `mn`, `me`: the second letter, and the words behind the command.
+    /// `mg`, `ms`, `md`, `ma`, `mn`, `me`: the second letter, and the words after the command.
     Meta(u8, &'i [u8]),
-    /// `keys`, `dump`, `dump_key`: the words behind the command.
-    Walk(Walked, &'i [u8]),
-    /// `lru_crawler`, `slabs` and the like: the words behind the command.
+    /// `keys`, `dump`, `dump_key`: the words after the command.
+    Walk(WalkKind, &'i [u8]),
+    /// `lru_crawler`, `slabs` and the like: the words after the command.
     Operate(Tool, &'i [u8]),
     /// A refused line; `None`: the client wants no answer.
     Refused(Option<&'static str>),
-    /// A line that asks for another protocol, by which somebody makes browsers talk to caches: the connection is closed.
+    /// A line that asks for another protocol, as in attacks that make browsers send requests to caches: the connection is closed.
     Close,
 }
 
-/// Which walk over all records is asked for.
+/// The kind of a walk over all records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Walked {
+pub enum WalkKind {
     /// `keys`.
     Keys,
     /// `dump`.
@@ -273,7 +273,7 @@ fn parse_other<'i>(word: &[u8], rest: &'i [u8], line: &'i [u8]) -> Command<'i> {
     let is_quiet = is_quiet(line);
     let key = first.filter(|key| key.len() <= KEY_LEN_MAX);
     let refused = |answer| Command::Refused((!is_quiet).then_some(answer));
-    // Where words are missing, nobody looks for that one.
+    // Where words are missing, `noreply` is not looked for.
     let wrong = match second {
         None => Command::Refused(Some(BAD_FORMAT)),
         Some(_) => refused(BAD_FORMAT),
@@ -360,9 +360,9 @@ fn parse_other<'i>(word: &[u8], rest: &'i [u8], line: &'i [u8]) -> Command<'i> {
             },
             noreply: is_quiet,
         },
-        b"keys" => Command::Walk(Walked::Keys, rest),
-        b"dump" => Command::Walk(Walked::Dump, rest),
-        b"dump_key" => Command::Walk(Walked::DumpKey, rest),
+        b"keys" => Command::Walk(WalkKind::Keys, rest),
+        b"dump" => Command::Walk(WalkKind::Dump, rest),
+        b"dump_key" => Command::Walk(WalkKind::DumpKey, rest),
         b"lru_crawler" => Command::Operate(Tool::Crawler, rest),
         b"lru" => Command::Operate(Tool::Lru, rest),
         b"slabs" => Command::Operate(Tool::Slabs, rest),
@@ -378,7 +378,7 @@ pub(crate) fn is_quiet(line: &[u8]) -> bool {
     Words(line).last() == Some(b"noreply")
 }
 
-/// What stands behind the first word.
+/// What follows the first word.
 fn words_after(rest: &[u8]) -> &[u8] {
     let mut words = Words(rest);
     words.next();
@@ -426,7 +426,7 @@ fn store(mode: Mode, rest: &[u8]) -> Command<'_> {
     }
     let noreply = words.last().or(last) == Some(b"noreply");
     let answer = (!noreply).then_some(BAD_FORMAT);
-    // Nobody knows where the next line begins: that is told whatever the client wants.
+    // It is unknown where the next line begins: this is answered even with `noreply`.
     let Some(len) = data_len(bytes) else {
         return Command::Refused(Some(BAD_FORMAT));
     };

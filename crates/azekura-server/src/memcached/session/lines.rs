@@ -1,7 +1,7 @@
 //! Lines: the text protocol and the meta commands, one line and its data after another.
 //!
-//! A line is taken when it has ended, and with its data when that is there, or is long and taken as it comes. Runs of reads
-//! and of writes are handed on whole. It knows no packets.
+//! A line is taken when it has ended, and with its data when that is there, or is long and taken as it comes. It is parsed
+//! once: runs of reads and of writes begin with the parsed command. It knows no packets.
 
 use memchr::memchr;
 
@@ -15,10 +15,10 @@ use crate::memcached::command::{meta, sets};
 use crate::memcached::operate::watchers::{self, Watch};
 use crate::memcached::operate::{stats, tools};
 use crate::memcached::protocol::meta::{SetLine, set_line};
-use crate::memcached::protocol::text::{self, Command, Mode, Store, Tool, Walked, Words};
+use crate::memcached::protocol::text::{self, Command, Mode, Store, Tool, WalkKind, Words};
 
 impl Session {
-    /// Takes the line at the front of `rest`, and the data behind it.
+    /// Takes the line at the front of `rest`, and its data.
     pub(super) fn line(&mut self, rest: &[u8], output: &mut Vec<u8>) -> Step {
         let Some(len) = memchr(b'\n', rest) else {
             return self.long_line(rest);
@@ -98,7 +98,7 @@ impl Session {
         Step::On(end)
     }
 
-    /// A line of somebody who has not said yet who he is: `set k f e len` with a user and a password as data, or refused.
+    /// A line of an unauthenticated client: `set k f e len` with a user and a password as data, or refused.
     fn admit(&mut self, line: &[u8], rest: &[u8], end: usize, output: &mut Vec<u8>) -> Step {
         let mut words = Words(line);
         let is_set = words.next() == Some(b"set");
@@ -140,7 +140,7 @@ impl Session {
         Step::On(whole)
     }
 
-    /// A line with data behind it.
+    /// A line that data follows.
     fn store(
         &mut self,
         asked: Store<'_>,
@@ -207,7 +207,7 @@ impl Session {
         }
     }
 
-    /// `watch`: from here on the connection tells what is done, and is not listened to.
+    /// `watch`: from here on the connection only sends events.
     fn watch(&mut self, words: &[u8], output: &mut Vec<u8>) {
         let service = &self.executor.service;
         let answer = if !service.settings.dump_enabled {
@@ -324,7 +324,7 @@ impl Session {
     }
 
     /// `keys`, `dump`, `dump_key`.
-    fn begin_walk(&mut self, what: Walked, words: &[u8], output: &mut Vec<u8>) {
+    fn begin_walk(&mut self, what: WalkKind, words: &[u8], output: &mut Vec<u8>) {
         let settings = &self.executor.service.settings;
         if !settings.dump_enabled {
             return push_line(output, "CLIENT_ERROR dump not allowed");
@@ -336,7 +336,7 @@ impl Session {
     }
 }
 
-/// Whether another `set` begins at `end`, behind the data of this one.
+/// Whether another `set` begins at `end`, after the data of this one.
 fn follows_set(rest: &[u8], end: usize) -> bool {
     rest.get(end..)
         .is_some_and(|more| more.starts_with(b"set "))

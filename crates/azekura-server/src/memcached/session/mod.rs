@@ -3,11 +3,11 @@
 //! [`Session::serve`] is given what has arrived and not been consumed, and takes as many requests as are whole. A request
 //! that is not whole stays in the caller's buffer, except where that could make the buffer large: data of more than 4 KiB
 //! is taken as it comes, into a buffer of its own that grows with what arrived, not with what was announced; keys of an
-//! endless `get` are answered as they come; refused data passes by. So 8 KiB of room for what was not consumed are enough.
+//! endless `get` are answered as they come; refused data is discarded. So 8 KiB of buffer for what was not consumed suffice.
 //!
 //! ```text
 //!   Nothing --- set with long data ----> Collect --- all there ---> Nothing
-//!      |------- refused data ----------> Discard --- passed by ---> Nothing
+//!      |------- refused data ----------> Discard --- discarded ---> Nothing
 //!      |------- a get, output full ----> Keys ------ its line's end -> Nothing
 //!      |------- dump, stats ... -------> Walk ------ the last record -> Nothing
 //!      |------- a failed login --------> Penalty --- a second later --> Nothing
@@ -30,7 +30,7 @@ use crate::memcached::command::walk::{Piece, Walk};
 use crate::memcached::operate::client_info::{ClientInfo, CloseReason};
 use crate::memcached::operate::clients::{ClientEntry, State};
 use crate::memcached::operate::counters::Count;
-use crate::memcached::operate::latency::Did;
+use crate::memcached::operate::latency::WorkCounts;
 use crate::memcached::operate::watchers::{PAUSE_MS, Watch};
 use crate::memcached::protocol::binary;
 use crate::memcached::service::Service;
@@ -58,14 +58,14 @@ pub struct Served {
     /// Whether the output must not be sent before [`Service::sync`] has returned without an error. One call of it is
     /// enough for all sessions that were served before it; if it fails, these connections are to be closed instead.
     pub must_sync: bool,
-    /// What was asked for, for those who measure.
-    pub did: Did,
+    /// The requests that were served, for measurements.
+    pub did: WorkCounts,
 }
 
 /// What a session waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// More input: with fewer bytes than these behind the unconsumed ones, nothing happens.
+    /// More input: with fewer bytes than these after the unconsumed ones, nothing happens.
     More {
         /// At least 1.
         at_least: usize,
@@ -113,9 +113,9 @@ pub(super) enum Doing {
     Collect(Box<Collect>),
     /// Keys of a `get` are coming.
     Keys(Open),
-    /// Records are told.
+    /// A walk over records is under way.
     Walk(Box<Walk>),
-    /// What others do is told, until the connection ends.
+    /// Events are sent, until the connection ends.
     Watch(Watch),
     /// A login failed: nothing is served for a while. Whether that began.
     Penalty(bool),
@@ -126,7 +126,7 @@ pub(super) enum Doing {
 pub(super) struct Collect {
     /// The line, without its end.
     line: Vec<u8>,
-    /// What came of the data and the end of line behind it.
+    /// The part of the data and its end of line that has arrived.
     data: Vec<u8>,
     /// Bytes that are to come.
     left: usize,
@@ -138,7 +138,7 @@ pub struct Session {
     transport: Transport,
     doing: Doing,
     executor: Executor,
-    /// Which protocol it speaks; `None`: nothing was said yet.
+    /// Which protocol it speaks; `None`: nothing has arrived yet.
     is_binary: Option<bool>,
     /// Whether it may use the server.
     is_admitted: bool,
@@ -146,7 +146,7 @@ pub struct Session {
     awaits_data: bool,
     /// The address of the client, if it has one.
     ip: Option<IpAddr>,
-    /// Its line among those who are connected.
+    /// Its entry in `stats conns`.
     client: Option<ClientEntry>,
 }
 
@@ -241,15 +241,15 @@ impl Session {
         }
     }
 
-    /// Whether it tells what others do, and nothing that it was asked for.
+    /// Whether it watches, and so answers no requests.
     pub(crate) fn is_watching(&self) -> bool {
         matches!(self.doing, Doing::Watch(_))
     }
 
-    /// Says why the connection is dropped, if not for what its client or the protocol wants.
-    pub(crate) fn goes(&mut self, reason: CloseReason) {
+    /// Sets why the server drops the connection, where neither the client nor the protocol closes it.
+    pub(crate) fn set_close_reason(&mut self, reason: CloseReason) {
         if let Some(client) = &mut self.client {
-            client.goes(reason);
+            client.set_close_reason(reason);
         }
     }
 
@@ -354,7 +354,7 @@ impl Session {
         }
     }
 
-    /// Whether the user may use the server; if so, he may from now on. After a failure the connection waits a second, and
+    /// Authenticates the connection; returns whether that succeeded. After a failure the connection waits a second, and
     /// an address with many failures is refused for a minute, whatever it brings.
     pub(super) fn try_admit(&mut self, user: &[u8], password: &[u8]) -> bool {
         let executor = &mut self.executor;

@@ -1,7 +1,7 @@
 //! Packets: the binary protocol.
 //!
-//! A packet is judged by its header before anything behind that is waited for; one whose lengths contradict one another
-//! ends the connection, as nobody knows where the next one begins. It knows no lines.
+//! A packet is checked by its header before anything after that is awaited; one whose lengths contradict one another ends
+//! the connection, as it is unknown where the next one begins. It knows no lines.
 
 use super::{COLLECT_MIN, Collect, Doing, Session, Step};
 use crate::memcached::command::binary::{self as packet, After};

@@ -1,10 +1,10 @@
 //! A thread that owns connections: it waits for all of them at once and serves those that are ready.
 //!
-//! Nothing is handed to another thread on the way of a request. Of the connections that are ready together, those that are
-//! expected to ask for little are read first; what they ask for is brought near in one go, so that the misses of memory
-//! overlap; then each is served. A connection comes by the inbox, and stays until it ends.
+//! A request is served by one thread from its first byte to its answer. Of the connections that are ready together, those
+//! that are expected to send little are read first; their keys are prefetched together, so that cache misses overlap; then
+//! each is served. A connection arrives by the inbox, and stays until it ends.
 //! Sockets are registered once, for edges. Where writes must survive loss of power before they are answered, connections
-//! wait for a sync by another thread, and those that do not are served meanwhile.
+//! wait for a sync by another thread, and the others are served meanwhile.
 //!
 //! It knows no protocol and no engine: a session says whether its answer must wait.
 
@@ -22,30 +22,30 @@ use azekura_wire::Stream;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fs::Timespec;
 
-use crate::memcached::{CloseReason, Service, Session, likely_key};
+use crate::memcached::{CloseReason, Service, Session, probable_key};
 
-use super::connection::{Connection, EARLY_LEN, Fate, Overdue, Turn};
-use super::control::{Bell, Control, Counted, Dropped};
+use super::connection::{Action, Connection, EARLY_LEN, Overdue, Turn};
+use super::control::{Control, Counted, Dropped, Waker};
 use super::meter::Meter;
 use super::syncs::{Syncs, Ticket};
 
 /// Bytes read at once.
 const READ_LEN: usize = 64 << 10;
 
-/// Connections told of at once.
+/// Events taken at once.
 const EVENTS_MAX: usize = 256;
 
 /// Connections that are read before they are served: as many as engines look up at once.
 const EARLY_MAX: usize = 32;
 
-/// How often limits are looked at.
+/// How often limits are applied.
 const TICK: Duration = Duration::from_secs(1);
 
 /// Bytes by which buffers change before other workers see it.
-const TOLD: usize = 256 << 10;
+const PUBLISH_STEP: usize = 256 << 10;
 
-/// The word of the bell among those of connections.
-const BELL: u64 = u64::MAX;
+/// The epoll key of the waker.
+const WAKER: u64 = u64::MAX;
 
 /// A connection on its way to its thread.
 pub(super) struct Arrival {
@@ -54,27 +54,27 @@ pub(super) struct Arrival {
     pub(super) counted: Counted,
 }
 
-/// What the accepting thread and a worker share.
-pub(super) struct Post {
+/// Connections on their way from the accepting thread to a worker.
+pub(super) struct Inbox {
     arrivals: Mutex<Vec<Arrival>>,
-    pub(super) bell: Bell,
+    pub(super) waker: Waker,
 }
 
-impl Post {
+impl Inbox {
     pub(super) fn new() -> Result<Self> {
         Ok(Self {
             arrivals: Mutex::new(Vec::new()),
-            bell: Bell::new()?,
+            waker: Waker::new()?,
         })
     }
 
-    /// Hands over a connection.
+    /// Sends a connection to the worker.
     pub(super) fn send(&self, arrival: Arrival) {
         self.arrivals
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .push(arrival);
-        self.bell.ring();
+        self.waker.wake();
     }
 
     fn take(&self) -> Vec<Arrival> {
@@ -83,7 +83,7 @@ impl Post {
 }
 
 /// What was read of a connection before its turn.
-struct Piece {
+struct EarlyRead {
     number: usize,
     bytes: Vec<u8>,
 }
@@ -103,22 +103,22 @@ pub(super) struct Worker<'w> {
     control: Arc<Control>,
     /// Which of the workers it is.
     index: usize,
-    post: &'w Post,
+    inbox: &'w Inbox,
     syncs: &'w Syncs,
     epoll: OwnedFd,
     slots: Vec<Option<Slot>>,
     free: Vec<usize>,
     turn: Turn,
     /// Room for what is read before turns, and how much of it is in use.
-    pieces: Vec<Piece>,
+    early_reads: Vec<EarlyRead>,
     early: usize,
     /// The bytes that connections hold, as other workers see them.
-    told: usize,
+    published: usize,
     /// Connections that have more to do, each once.
     again: Vec<usize>,
     /// Those of them that have their turn in this round.
     going: Vec<usize>,
-    /// Connections whose answers are to wait for a sync that nobody has asked for yet.
+    /// Connections whose answers are to wait for a sync that was not requested yet.
     committing: Vec<usize>,
     /// How many these were when others were last looked for.
     looked: usize,
@@ -135,18 +135,23 @@ impl<'w> Worker<'w> {
     /// `Io` if the system gives nothing to wait with.
     pub(super) fn new(
         control: &Arc<Control>,
-        (index, post): (usize, &'w Post),
+        (index, inbox): (usize, &'w Inbox),
         syncs: &'w Syncs,
         threads: usize,
         service: &Arc<Service>,
     ) -> Result<Self> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(waiting)?;
-        epoll::add(&epoll, &post.bell, EventData::new_u64(BELL), EventFlags::IN)
-            .map_err(waiting)?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(cannot_wait)?;
+        epoll::add(
+            &epoll,
+            &inbox.waker,
+            EventData::new_u64(WAKER),
+            EventFlags::IN,
+        )
+        .map_err(cannot_wait)?;
         Ok(Self {
             control: Arc::clone(control),
             index,
-            post,
+            inbox,
             syncs,
             epoll,
             slots: Vec::new(),
@@ -159,16 +164,16 @@ impl<'w> Worker<'w> {
                 now_s: 0,
                 held: 0,
                 held_max: 0,
-                meter: Meter::new(service, Arc::clone(&control.told)),
+                meter: Meter::new(service, Arc::clone(&control.slow_requests)),
             },
-            pieces: (0..EARLY_MAX)
-                .map(|_| Piece {
+            early_reads: (0..EARLY_MAX)
+                .map(|_| EarlyRead {
                     number: 0,
                     bytes: Vec::with_capacity(EARLY_LEN),
                 })
                 .collect(),
             early: 0,
-            told: 0,
+            published: 0,
             again: Vec::new(),
             going: Vec::new(),
             committing: Vec::new(),
@@ -186,17 +191,17 @@ impl<'w> Worker<'w> {
         let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS_MAX);
         let mut tick = Instant::now();
         let mut ending: Option<Instant> = None;
-        self.look();
+        self.apply_limits();
         loop {
             self.wait(&mut events, self.timeout(ending.is_some()))?;
             self.turn.meter.wake();
-            // Who has a turn now and wants another has it in the next round, as the others.
+            // A connection that wants another turn after this one has it in the next round.
             std::mem::swap(&mut self.again, &mut self.going);
             for event in &events {
                 let (flags, number) = (event.flags, event.data.u64());
-                if number == BELL {
-                    self.post.bell.hush();
-                    self.welcome();
+                if number == WAKER {
+                    self.inbox.waker.clear();
+                    self.accept_arrivals();
                     self.release();
                     continue;
                 }
@@ -215,12 +220,12 @@ impl<'w> Worker<'w> {
                 }
             }
             self.serve_early();
-            self.go_on();
+            self.run_queued();
             self.wake();
             self.commit();
             if events.is_empty() || tick.elapsed() >= TICK {
                 tick = Instant::now();
-                self.look();
+                self.apply_limits();
             }
             if self.control.is_stopping() {
                 let since = *ending.get_or_insert_with(Instant::now);
@@ -254,13 +259,13 @@ impl<'w> Worker<'w> {
         let room = rustix::buffer::spare_capacity(events);
         match epoll::wait(&self.epoll, room, Some(&timeout)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(e) => Err(waiting(e)),
+            Err(e) => Err(cannot_wait(e)),
         }
     }
 
-    /// Takes in what has arrived.
-    fn welcome(&mut self) {
-        for arrival in self.post.take() {
+    /// Takes the connections that have arrived.
+    fn accept_arrivals(&mut self) {
+        for arrival in self.inbox.take() {
             let connection = Connection::new(arrival.stream, arrival.session, self.turn.now_s);
             let number = self.free.pop().unwrap_or_else(|| {
                 self.slots.push(None);
@@ -281,8 +286,8 @@ impl<'w> Worker<'w> {
         }
     }
 
-    /// Gives those that wanted another turn theirs.
-    fn go_on(&mut self) {
+    /// Runs the connections that are queued for another turn.
+    fn run_queued(&mut self) {
         while let Some(number) = self.going.pop() {
             if let Some(slot) = &mut self.slots[number] {
                 slot.queued = false;
@@ -293,46 +298,47 @@ impl<'w> Worker<'w> {
 
     /// Reads a connection before its turn, if it is one for that.
     fn read_early(&mut self, number: usize) -> bool {
-        let (Some(piece), Some(Some(slot))) =
-            (self.pieces.get_mut(self.early), self.slots.get_mut(number))
-        else {
+        let (Some(early_read), Some(Some(slot))) = (
+            self.early_reads.get_mut(self.early),
+            self.slots.get_mut(number),
+        ) else {
             return false;
         };
         if !slot
             .connection
-            .read_early(&mut piece.bytes, self.turn.now_s)
+            .read_early(&mut early_read.bytes, self.turn.now_s)
         {
             return false;
         }
-        piece.number = number;
+        early_read.number = number;
         self.early += 1;
-        if self.early == self.pieces.len() {
+        if self.early == self.early_reads.len() {
             self.serve_early();
         }
         true
     }
 
-    /// Brings near what those ask for that were read before their turns, and gives them their turns.
+    /// Prefetches the keys of the connections that were read before their turns, and gives them their turns.
     fn serve_early(&mut self) {
         if self.early > 1 {
             let mut keys: [&[u8]; EARLY_MAX] = [b""; EARLY_MAX];
-            let asked = self.pieces[..self.early].iter();
+            let asked = self.early_reads[..self.early].iter();
             let mut count = 0;
-            for key in asked.filter_map(|piece| likely_key(&piece.bytes)) {
+            for key in asked.filter_map(|early_read| probable_key(&early_read.bytes)) {
                 keys[count] = key;
                 count += 1;
             }
-            self.service.bring_near(&keys[..count]);
+            self.service.prefetch(&keys[..count]);
         }
         for at in 0..self.early {
-            let piece = &mut self.pieces[at];
+            let early_read = &mut self.early_reads[at];
             // It may have been dropped meanwhile.
-            if !piece.bytes.is_empty() {
+            if !early_read.bytes.is_empty() {
                 self.turn.input.clear();
-                self.turn.input.extend_from_slice(&piece.bytes);
-                piece.bytes.clear();
+                self.turn.input.extend_from_slice(&early_read.bytes);
+                early_read.bytes.clear();
                 self.turn.is_fed = true;
-                let number = piece.number;
+                let number = early_read.number;
                 self.advance(number);
                 self.turn.is_fed = false;
             }
@@ -345,19 +351,19 @@ impl<'w> Worker<'w> {
             return;
         };
         match slot.connection.advance(&mut self.turn) {
-            Fate::Rest => {}
-            Fate::Again => {
+            Action::Rest => {}
+            Action::Again => {
                 if !std::mem::replace(&mut slot.queued, true) {
                     self.again.push(number);
                 }
             }
-            Fate::Sleep(long) => {
+            Action::Sleep(long) => {
                 let due = Instant::now() + long;
                 slot.due = Some(due);
                 self.sleeping.insert((due, number));
             }
-            Fate::Commit => self.committing.push(number),
-            Fate::Close => {
+            Action::Commit => self.committing.push(number),
+            Action::Close => {
                 if slot.connection.is_greeting() {
                     let failed = &self.control.counts.handshakes_failed;
                     failed.fetch_add(1, Ordering::Relaxed);
@@ -366,32 +372,32 @@ impl<'w> Worker<'w> {
             }
         }
         if self.turn.held > self.turn.held_max {
-            self.relieve();
+            self.enforce_buffers_max();
         }
-        if self.turn.held.abs_diff(self.told) >= TOLD {
-            self.tell();
+        if self.turn.held.abs_diff(self.published) >= PUBLISH_STEP {
+            self.publish_held();
         }
     }
 
-    /// Tells others what connections hold.
+    /// Publishes what connections hold to the other workers.
     #[cold]
-    fn tell(&mut self) {
-        self.control.counts.hold(self.told, self.turn.held);
-        self.told = self.turn.held;
+    fn publish_held(&mut self) {
+        self.control.counts.hold(self.published, self.turn.held);
+        self.published = self.turn.held;
     }
 
-    /// Drops those that hold most until all together hold no more than they may: who holds little does not pay for them.
+    /// Drops the connections that hold most until all together hold no more than `buffers-max`.
     #[cold]
-    fn relieve(&mut self) {
+    fn enforce_buffers_max(&mut self) {
         let held = |slot: &Option<Slot>| slot.as_ref().map_or(0, |slot| slot.connection.held());
         while self.turn.held > self.turn.held_max
             && let Some(most) = (0..self.slots.len()).max_by_key(|n| held(&self.slots[*n]))
             && let Some(slot) = &mut self.slots[most]
         {
-            // A cipher may hold what is said.
+            // TLS may hold the answer back.
             let before = slot.connection.held();
             slot.connection.refuse();
-            slot.connection.goes(CloseReason::Error);
+            slot.connection.set_close_reason(CloseReason::Error);
             self.turn.held = self.turn.held + slot.connection.held() - before;
             tracing::debug!(reason = "buffers-max", "connection dropped");
             self.control.counts.drop_for(Dropped::Buffers);
@@ -401,7 +407,7 @@ impl<'w> Worker<'w> {
 
     fn drop_for(&mut self, number: usize, reason: CloseReason) {
         if let Some(slot) = &mut self.slots[number] {
-            slot.connection.goes(reason);
+            slot.connection.set_close_reason(reason);
         }
         self.drop_connection(number);
     }
@@ -412,10 +418,10 @@ impl<'w> Worker<'w> {
         };
         self.turn.held -= slot.connection.held();
         self.free.push(number);
-        // Nothing of it is left for whoever has the number next.
-        let pieces = self.pieces.iter_mut().take(self.early);
-        for piece in pieces.filter(|piece| piece.number == number) {
-            piece.bytes.clear();
+        // The next connection of this number finds nothing of it.
+        let early_reads = self.early_reads.iter_mut().take(self.early);
+        for early_read in early_reads.filter(|early_read| early_read.number == number) {
+            early_read.bytes.clear();
         }
         if slot.queued {
             self.again.retain(|queued| *queued != number);
@@ -428,7 +434,7 @@ impl<'w> Worker<'w> {
         }
     }
 
-    /// Goes on with those that slept long enough.
+    /// Resumes those whose pauses have ended.
     fn wake(&mut self) {
         while let Some((due, number)) = self.sleeping.first().copied()
             && due <= Instant::now()
@@ -442,7 +448,7 @@ impl<'w> Worker<'w> {
         }
     }
 
-    /// Asks for a sync for all whose answers are to wait for one, once a look found no more of them.
+    /// Requests a sync for all connections whose answers wait for one, once no more of them are ready.
     fn commit(&mut self) {
         let count = self.committing.len();
         if std::mem::replace(&mut self.looked, count) != count || count == 0 {
@@ -456,7 +462,7 @@ impl<'w> Worker<'w> {
         self.waiting.extend(numbers.map(|number| (ticket, number)));
     }
 
-    /// Answers those whose syncs have ended. Who was not told survives nothing: it is dropped.
+    /// Sends the answers whose syncs have ended. After a failed sync the connection is dropped instead.
     fn release(&mut self) {
         if self.waiting.is_empty() {
             return;
@@ -479,12 +485,12 @@ impl<'w> Worker<'w> {
     }
 
     /// Applies the limits.
-    fn look(&mut self) {
+    fn apply_limits(&mut self) {
         let limits = self.control.limits();
         self.turn.now_s = self.start.elapsed().as_secs() as u32;
         self.turn.held_max = limits.buffers_max / self.threads;
         self.turn.meter.slow = limits.slow();
-        self.tell();
+        self.publish_held();
         // A thread that once built a large answer does not keep the room for it.
         if self.turn.output.capacity() > 4 * READ_LEN {
             self.turn.output = Vec::new();
@@ -512,9 +518,9 @@ impl<'w> Worker<'w> {
         }
     }
 
-    /// Drops who has been answered; if `late`, everybody. Returns whether nobody is left.
+    /// Drops the connections that were answered; if `late`, all. Returns whether none is left.
     fn drain(&mut self, late: bool) -> bool {
-        self.welcome();
+        self.accept_arrivals();
         for number in 0..self.slots.len() {
             // What has arrived before is answered.
             if let Some(slot) = &mut self.slots[number] {
@@ -531,6 +537,6 @@ impl<'w> Worker<'w> {
     }
 }
 
-fn waiting(error: rustix::io::Errno) -> Error {
+fn cannot_wait(error: rustix::io::Errno) -> Error {
     Error::io("cannot wait for connections", error)
 }

@@ -15,7 +15,7 @@ use crate::memcached::{Settings, Transport};
 struct Shop {
     control: Arc<Control>,
     service: Arc<Service>,
-    post: Post,
+    inbox: Inbox,
     syncs: Syncs,
 }
 
@@ -39,15 +39,15 @@ impl Shop {
         Self {
             control: Control::new(limits).unwrap(),
             service: Arc::new(Service::new(Arc::new(TinyDb::new().unwrap()), settings)),
-            post: Post::new().unwrap(),
+            inbox: Inbox::new().unwrap(),
             syncs: Syncs::default(),
         }
     }
 
     fn worker(&self) -> Worker<'_> {
-        let post = (0, &self.post);
-        let mut worker = Worker::new(&self.control, post, &self.syncs, 1, &self.service).unwrap();
-        worker.look();
+        let inbox = (0, &self.inbox);
+        let mut worker = Worker::new(&self.control, inbox, &self.syncs, 1, &self.service).unwrap();
+        worker.apply_limits();
         worker
     }
 
@@ -56,13 +56,13 @@ impl Shop {
         let (ours, client) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         client.set_nonblocking(true).unwrap();
-        self.post.send(Arrival {
+        self.inbox.send(Arrival {
             stream: Stream::Unix(ours),
             session: Session::new(Arc::clone(&self.service), Transport::Unix),
             counted: Counted::admit(&self.control, None).unwrap(),
         });
         let next = worker.free.last().copied().unwrap_or(worker.slots.len());
-        worker.welcome();
+        worker.accept_arrivals();
         (client, next)
     }
 }
@@ -96,12 +96,12 @@ fn who_waits_for_a_sync_is_answered_behind_it_and_others_meanwhile() {
     assert_eq!(&told[..len], b"VALUE a 0 1\r\nb\r\nEND\r\n");
     worker.release();
     assert!(writes.read(&mut told).is_err());
-    // The requests behind wait for the next one.
+    // Later requests wait for the next one.
     let syncing = || {
         shop.syncs.end();
-        let meter = Meter::new(&shop.service, Arc::clone(&shop.control.told));
+        let meter = Meter::new(&shop.service, Arc::clone(&shop.control.slow_requests));
         shop.syncs
-            .run(&shop.service, meter, |_| shop.post.bell.ring());
+            .run(&shop.service, meter, |_| shop.inbox.waker.wake());
     };
     syncing();
     worker.release();
@@ -143,7 +143,7 @@ fn who_is_read_before_its_turn_is_answered_as_ever() {
         let len = client.read(&mut told).unwrap();
         assert_eq!(&told[..len], answer.as_bytes());
     }
-    // Who has begun a request, or asked at length, is read in its turn.
+    // A connection with an incomplete request, or that sent much last time, is read in its turn.
     for ((client, number), rest) in clients.iter_mut().zip(["t k\r\n", "get k\r\n"]) {
         client.write_all(rest.as_bytes()).unwrap();
         let slot = worker.slots[*number].as_mut().unwrap();
@@ -171,12 +171,12 @@ fn who_wants_another_turn_is_noted_once() {
         client.write_all(set.as_bytes()).unwrap();
         turn(&mut worker, number);
     }
-    // A walk over many records that tells none of them.
+    // A walk over many records that shows none of them.
     client.write_all(b"keys none 1\r\n").unwrap();
     turn(&mut worker, number);
     turn(&mut worker, number);
     assert_eq!(worker.again, [number]);
-    // One that is dropped leaves no turn behind.
+    // One that is dropped leaves no queued turn.
     worker.drop_connection(number);
     assert!(worker.again.is_empty());
 }

@@ -1,8 +1,8 @@
-//! The door by which figures are asked for: one thread, its own port, nothing that a worker waits for.
+//! The HTTP listener: one thread with a port of its own, for which no worker waits.
 //!
-//! A guest sends a head, gets an answer and is let go; each step has its time, and a guest that is slower loses. There are
-//! so many guests at once; if one more comes, the one that is here longest goes. So no guest, and no heap of guests, keeps
-//! others out or makes memory grow. It knows neither HTTP nor figures: what it is given answers bytes with bytes.
+//! A client sends a request, reads the answer and is closed; each step has a timeout. The number of clients is bounded: one
+//! more replaces the one that has been connected longest. So no client keeps others out or makes memory grow. It knows
+//! neither HTTP nor statistics: its handler answers bytes with bytes.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -16,124 +16,124 @@ use rustix::fs::Timespec;
 use super::http::HEAD_LEN_MAX;
 
 /// Guests at once.
-const GUESTS_MAX: usize = 32;
+const CLIENTS_MAX: usize = 32;
 
-/// How often it is asked whether to close.
+/// How often the thread checks whether to stop.
 const TICK: Duration = Duration::from_millis(250);
 
-/// Bytes of a guest that are read and thrown away after its answer.
+/// Bytes of a client that are read and discarded after its answer.
 const LEFT_OVER_MAX: usize = 64 << 10;
 
-/// How long a guest may take for its steps.
+/// Timeouts of a client, by step.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
-    /// To send a head.
-    pub(super) asking: Duration,
+pub(super) struct Timeouts {
+    /// To send a request.
+    pub(super) request: Duration,
     /// To read the answer.
-    pub(super) reading: Duration,
+    pub(super) response: Duration,
     /// To close after it.
-    pub(super) leaving: Duration,
+    pub(super) close: Duration,
 }
 
-impl Default for Patience {
+impl Default for Timeouts {
     fn default() -> Self {
         Self {
-            asking: Duration::from_secs(5),
-            reading: Duration::from_secs(10),
-            leaving: Duration::from_secs(1),
+            request: Duration::from_secs(5),
+            response: Duration::from_secs(10),
+            close: Duration::from_secs(1),
         }
     }
 }
 
-/// What is said to guests.
-pub(super) trait Host {
-    /// The answer to what a guest has sent; `None`: more must come.
-    fn answer(&self, said: &[u8]) -> Option<Vec<u8>>;
+/// What answers requests.
+pub(super) trait Handler {
+    /// The answer to what a client has sent; `None`: more must come.
+    fn answer(&self, request: &[u8]) -> Option<Vec<u8>>;
 
-    /// The answer to a guest that said too little in its time.
-    fn late(&self) -> Vec<u8>;
+    /// The answer to a client whose request was incomplete at its timeout.
+    fn timed_out(&self) -> Vec<u8>;
 }
 
-/// What a guest does.
+/// What a client does.
 enum Step {
-    Asking(Vec<u8>),
-    Reading {
+    Request(Vec<u8>),
+    Response {
         answer: Vec<u8>,
         sent: usize,
     },
-    /// It has its answer, and what it still sends is thrown away: closing at once could take the answer from it.
-    Leaving {
-        thrown: usize,
+    /// It has its answer, and what it still sends is discarded away: closing at once could take the answer from it.
+    Close {
+        discarded: usize,
     },
 }
 
-struct Guest {
+struct HttpClient {
     stream: TcpStream,
     step: Step,
     /// When this step must be over.
     until: Instant,
 }
 
-/// Whether a guest stays.
+/// Whether the connection to a client stays.
 #[derive(PartialEq, Eq)]
 enum Stay {
     Yes,
     No,
 }
 
-impl Guest {
-    fn new(stream: TcpStream, now: Instant, patience: &Patience) -> Self {
+impl HttpClient {
+    fn new(stream: TcpStream, now: Instant, timeouts: &Timeouts) -> Self {
         Self {
             stream,
-            step: Step::Asking(Vec::new()),
-            until: now + patience.asking,
+            step: Step::Request(Vec::new()),
+            until: now + timeouts.request,
         }
     }
 
     /// What it is waited for.
     fn interest(&self) -> PollFlags {
         match self.step {
-            Step::Reading { .. } => PollFlags::OUT,
-            Step::Asking(_) | Step::Leaving { .. } => PollFlags::IN,
+            Step::Response { .. } => PollFlags::OUT,
+            Step::Request(_) | Step::Close { .. } => PollFlags::IN,
         }
     }
 
-    /// Goes as far as the socket lets it.
-    fn go(&mut self, host: &dyn Host, now: Instant, patience: &Patience) -> Stay {
+    /// Continues as far as the socket permits.
+    fn go(&mut self, handler: &dyn Handler, now: Instant, timeouts: &Timeouts) -> Stay {
         let mut buffer = [0; 2048];
         loop {
             match &mut self.step {
-                Step::Asking(said) => {
+                Step::Request(request) => {
                     let answer = match self.stream.read(&mut buffer) {
                         Ok(0) => return Stay::No,
                         Ok(len) => {
-                            let room = HEAD_LEN_MAX.saturating_sub(said.len()).min(len);
-                            said.extend_from_slice(&buffer[..room]);
-                            host.answer(said)
+                            let room = HEAD_LEN_MAX.saturating_sub(request.len()).min(len);
+                            request.extend_from_slice(&buffer[..room]);
+                            handler.answer(request)
                         }
                         Err(e) if e.kind() == ErrorKind::Interrupted => continue,
                         Err(e) if e.kind() == ErrorKind::WouldBlock => {
                             if now < self.until {
                                 return Stay::Yes;
                             }
-                            Some(host.late())
+                            Some(handler.timed_out())
                         }
                         Err(_) => return Stay::No,
                     };
                     if let Some(answer) = answer {
-                        self.step = Step::Reading { answer, sent: 0 };
-                        self.until = now + patience.reading;
+                        self.step = Step::Response { answer, sent: 0 };
+                        self.until = now + timeouts.response;
                     }
                 }
-                Step::Reading { answer, sent } => match self.stream.write(&answer[*sent..]) {
+                Step::Response { answer, sent } => match self.stream.write(&answer[*sent..]) {
                     Ok(len) => {
                         *sent += len;
                         if *sent == answer.len() {
                             if self.stream.shutdown(Shutdown::Write).is_err() {
                                 return Stay::No;
                             }
-                            self.step = Step::Leaving { thrown: 0 };
-                            self.until = now + patience.leaving;
+                            self.step = Step::Close { discarded: 0 };
+                            self.until = now + timeouts.close;
                         }
                     }
                     Err(e) if e.kind() == ErrorKind::Interrupted => {}
@@ -142,11 +142,11 @@ impl Guest {
                     }
                     Err(_) => return Stay::No,
                 },
-                Step::Leaving { thrown } => match self.stream.read(&mut buffer) {
+                Step::Close { discarded } => match self.stream.read(&mut buffer) {
                     Ok(0) => return Stay::No,
                     Ok(len) => {
-                        *thrown += len;
-                        if *thrown > LEFT_OVER_MAX {
+                        *discarded += len;
+                        if *discarded > LEFT_OVER_MAX {
                             return Stay::No;
                         }
                     }
@@ -161,31 +161,31 @@ impl Guest {
     }
 }
 
-/// Lets guests in until `closed`. Errors: `Io` (the system does not let it wait).
+/// Serves clients until `closed`. Errors: `Io` (waiting failed).
 pub(super) fn serve(
     listener: &TcpListener,
-    host: &dyn Host,
-    patience: &Patience,
+    handler: &dyn Handler,
+    timeouts: &Timeouts,
     closed: &AtomicBool,
 ) -> Result<()> {
     listener
         .set_nonblocking(true)
-        .map_err(|e| Error::io("cannot wait for guests", e))?;
+        .map_err(|e| Error::io("cannot wait for clients", e))?;
     let tick = Timespec {
         tv_sec: 0,
         tv_nsec: i64::from(TICK.subsec_nanos()),
     };
-    let mut guests: Vec<Guest> = Vec::new();
+    let mut clients: Vec<HttpClient> = Vec::new();
     while !closed.load(Ordering::Acquire) {
         let mut waits = vec![PollFd::new(listener, PollFlags::IN)];
         waits.extend(
-            guests
+            clients
                 .iter()
-                .map(|guest| PollFd::new(&guest.stream, guest.interest())),
+                .map(|client| PollFd::new(&client.stream, client.interest())),
         );
         match poll(&mut waits, Some(&tick)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(e) => return Err(Error::io("cannot wait for guests", e)),
+            Err(e) => return Err(Error::io("cannot wait for clients", e)),
         }
         let ready: Vec<bool> = waits
             .iter()
@@ -193,29 +193,34 @@ pub(super) fn serve(
             .collect();
         let now = Instant::now();
         let mut index = 0;
-        guests.retain_mut(|guest| {
+        clients.retain_mut(|client| {
             index += 1;
             let is_ready = ready.get(index).copied().unwrap_or(false);
-            !(is_ready || now >= guest.until) || guest.go(host, now, patience) == Stay::Yes
+            !(is_ready || now >= client.until) || client.go(handler, now, timeouts) == Stay::Yes
         });
         if ready.first() == Some(&true) {
-            welcome(listener, &mut guests, now, patience);
+            accept(listener, &mut clients, now, timeouts);
         }
     }
     Ok(())
 }
 
-/// Takes in who has come.
-fn welcome(listener: &TcpListener, guests: &mut Vec<Guest>, now: Instant, patience: &Patience) {
-    for _ in 0..GUESTS_MAX {
+/// Accepts the clients that have arrived.
+fn accept(
+    listener: &TcpListener,
+    clients: &mut Vec<HttpClient>,
+    now: Instant,
+    timeouts: &Timeouts,
+) {
+    for _ in 0..CLIENTS_MAX {
         match listener.accept() {
             Ok((stream, _)) => {
-                if guests.len() == GUESTS_MAX {
+                if clients.len() == CLIENTS_MAX {
                     // They stand in the order in which they came.
-                    guests.remove(0);
+                    clients.remove(0);
                 }
                 if stream.set_nonblocking(true).is_ok() {
-                    guests.push(Guest::new(stream, now, patience));
+                    clients.push(HttpClient::new(stream, now, timeouts));
                 }
             }
             Err(e) if e.kind() == ErrorKind::WouldBlock => return,
@@ -225,7 +230,7 @@ fn welcome(listener: &TcpListener, guests: &mut Vec<Guest>, now: Instant, patien
                     ErrorKind::Interrupted | ErrorKind::ConnectionAborted
                 ) => {}
             Err(_) => {
-                // No descriptor is left: guests wait in the queue of the system.
+                // No descriptor is left: clients wait in the queue of the system.
                 std::thread::sleep(TICK);
                 return;
             }
@@ -244,19 +249,19 @@ mod tests {
 
     const LONG: usize = 16 << 20;
 
-    impl Host for Echo {
-        fn answer(&self, said: &[u8]) -> Option<Vec<u8>> {
-            if said.len() >= HEAD_LEN_MAX {
+    impl Handler for Echo {
+        fn answer(&self, request: &[u8]) -> Option<Vec<u8>> {
+            if request.len() >= HEAD_LEN_MAX {
                 return Some(b"too long".to_vec());
             }
-            match said {
+            match request {
                 b"long\n" => Some(vec![b'x'; LONG]),
-                _ => said.ends_with(b"\n").then(|| said.to_vec()),
+                _ => request.ends_with(b"\n").then(|| request.to_vec()),
             }
         }
 
-        fn late(&self) -> Vec<u8> {
-            b"late".to_vec()
+        fn timed_out(&self) -> Vec<u8> {
+            b"timed_out".to_vec()
         }
     }
 
@@ -267,13 +272,13 @@ mod tests {
     }
 
     impl Open {
-        fn new(patience: Patience) -> Self {
+        fn new(timeouts: Timeouts) -> Self {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let address = listener.local_addr().unwrap();
             let closed = Arc::new(AtomicBool::new(false));
             let thread = std::thread::spawn({
                 let closed = Arc::clone(&closed);
-                move || serve(&listener, &Echo, &patience, &closed)
+                move || serve(&listener, &Echo, &timeouts, &closed)
             });
             Self {
                 address,
@@ -282,7 +287,7 @@ mod tests {
             }
         }
 
-        fn guest(&self) -> TcpStream {
+        fn client(&self) -> TcpStream {
             let stream = TcpStream::connect(self.address).unwrap();
             // Longer than any test may take.
             stream
@@ -308,44 +313,44 @@ mod tests {
         all
     }
 
-    /// Never out of patience.
-    fn endless() -> Patience {
+    /// Timeouts that never pass.
+    fn endless() -> Timeouts {
         let long = Duration::from_secs(3600);
-        Patience {
-            asking: long,
-            reading: long,
-            leaving: long,
+        Timeouts {
+            request: long,
+            response: long,
+            close: long,
         }
     }
 
     #[test]
     fn a_guest_is_answered_and_let_go_though_it_says_more() {
         let open = Open::new(endless());
-        let mut guest = open.guest();
-        guest.write_all(b"a").unwrap();
-        guest.write_all(b"b\n").unwrap();
-        assert_eq!(rest(&mut guest), b"ab\n");
-        let mut guest = open.guest();
-        guest.write_all(&vec![b'x'; 60_000]).unwrap();
-        assert_eq!(rest(&mut guest), b"too long");
+        let mut client = open.client();
+        client.write_all(b"a").unwrap();
+        client.write_all(b"b\n").unwrap();
+        assert_eq!(rest(&mut client), b"ab\n");
+        let mut client = open.client();
+        client.write_all(&vec![b'x'; 60_000]).unwrap();
+        assert_eq!(rest(&mut client), b"too long");
     }
 
     #[test]
     fn a_long_answer_arrives_whole() {
         let open = Open::new(endless());
-        let mut guest = open.guest();
-        guest.write_all(b"long\n").unwrap();
-        assert_eq!(rest(&mut guest).len(), LONG);
+        let mut client = open.client();
+        client.write_all(b"long\n").unwrap();
+        assert_eq!(rest(&mut client).len(), LONG);
     }
 
     #[test]
     fn guests_that_say_nothing_keep_nobody_out() {
         let open = Open::new(endless());
-        let mut silent: Vec<_> = (0..3 * GUESTS_MAX).map(|_| open.guest()).collect();
+        let mut silent: Vec<_> = (0..3 * CLIENTS_MAX).map(|_| open.client()).collect();
         for _ in 0..3 {
-            let mut guest = open.guest();
-            guest.write_all(b"a\n").unwrap();
-            assert_eq!(rest(&mut guest), b"a\n");
+            let mut client = open.client();
+            client.write_all(b"a\n").unwrap();
+            assert_eq!(rest(&mut client), b"a\n");
         }
         // The first were let go without a word.
         assert_eq!(rest(&mut silent[0]), b"");
@@ -353,15 +358,15 @@ mod tests {
 
     #[test]
     fn a_guest_is_told_that_it_is_late_and_one_that_does_not_read_is_let_go() {
-        let open = Open::new(Patience {
-            asking: Duration::from_millis(50),
-            reading: Duration::from_millis(50),
-            leaving: Duration::from_millis(50),
+        let open = Open::new(Timeouts {
+            request: Duration::from_millis(50),
+            response: Duration::from_millis(50),
+            close: Duration::from_millis(50),
         });
-        let mut late = open.guest();
-        late.write_all(b"a").unwrap();
-        assert_eq!(rest(&mut late), b"late");
-        let mut deaf = open.guest();
+        let mut timed_out = open.client();
+        timed_out.write_all(b"a").unwrap();
+        assert_eq!(rest(&mut timed_out), b"timed_out");
+        let mut deaf = open.client();
         deaf.write_all(b"long\n").unwrap();
         // Wait until it was let go: then its other end cannot be written to.
         while deaf.write_all(b"x").is_ok() {

@@ -1,7 +1,7 @@
-//! All figures of a running server at one moment, gathered for whoever shows them.
+//! All metrics of a running server at one moment, gathered for the formats that show them.
 //!
-//! They are read one after another while requests go on, so they are of nearly one moment. What the system does not tell
-//! is zero or absent. It knows no form in which they are shown.
+//! They are read one after another while requests are served, so they are of nearly one moment. What the system does not
+//! report is zero or absent. It knows no format.
 
 use std::path::Path;
 
@@ -12,9 +12,9 @@ use crate::memcached::latency::Times;
 use crate::net::{Connections, Control};
 
 /// The figures of one moment. Counts are since the start, or since they were reset.
-pub(super) struct Figures {
+pub(super) struct Metrics {
     pub(super) uptime_s: u64,
-    /// What the engine tells of itself.
+    /// The engine's own statistics.
     pub(super) engine: Stats,
     /// How long requests took.
     pub(super) times: Times,
@@ -44,7 +44,7 @@ pub(super) struct Figures {
     pub(super) free_bytes: Option<u64>,
 }
 
-impl Figures {
+impl Metrics {
     /// The figures of now. `data` is the folder of the file, if there is one.
     pub(super) fn gather(service: &Service, control: &Control, data: Option<&Path>) -> Self {
         let counted = |name| service.counters().figure(name).unwrap_or(0);
@@ -98,7 +98,7 @@ fn cpu_seconds() -> f64 {
 }
 
 /// What all threads of this process have computed, for itself and in the system. The system counts the sum exactly, and
-/// its parts in ticks: they are told in the proportion of these.
+/// its parts in ticks: they are reported in the proportion of these.
 pub(crate) fn processor_seconds() -> (f64, f64) {
     let sum = cpu_seconds();
     let line = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
