@@ -13,18 +13,18 @@ use std::io::Write as _;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use azekura_server::config::{Form, Level};
+use azekura_server::config::{LogFormat, LogLevel};
 use serde_json::Value;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
 /// The least grave level that is told, and the form: for the whole process, as there is one standard error.
-static LEVEL: AtomicU8 = AtomicU8::new(Level::Info as u8);
-static FORM: AtomicU8 = AtomicU8::new(Form::Text as u8);
+static LEVEL: AtomicU8 = AtomicU8::new(LogLevel::Info as u8);
+static FORM: AtomicU8 = AtomicU8::new(LogFormat::Text as u8);
 
 /// Tells events from now on, of this level and graver ones, in this form; a later call changes both.
-pub(crate) fn listen(level: Level, form: Form) {
+pub(crate) fn listen(level: LogLevel, form: LogFormat) {
     LEVEL.store(level as u8, Ordering::Relaxed);
     FORM.store(form as u8, Ordering::Relaxed);
     // Only the first call finds nobody listening.
@@ -57,7 +57,7 @@ impl Subscriber for Listener {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         let (time, metadata) = (stamp(since.unwrap_or_default()), event.metadata());
         let level = grade(*metadata.level()).word();
-        let line = if FORM.load(Ordering::Relaxed) == Form::Json as u8 {
+        let line = if FORM.load(Ordering::Relaxed) == LogFormat::Json as u8 {
             fields.json(&time, level, metadata.target())
         } else {
             fields.text(&time, level)
@@ -71,12 +71,12 @@ impl Subscriber for Listener {
     fn exit(&self, _: &Id) {}
 }
 
-fn grade(level: tracing::Level) -> Level {
+fn grade(level: tracing::Level) -> LogLevel {
     match level {
-        tracing::Level::ERROR => Level::Error,
-        tracing::Level::WARN => Level::Warn,
-        tracing::Level::INFO => Level::Info,
-        _ => Level::Debug,
+        tracing::Level::ERROR => LogLevel::Error,
+        tracing::Level::WARN => LogLevel::Warn,
+        tracing::Level::INFO => LogLevel::Info,
+        _ => LogLevel::Debug,
     }
 }
 

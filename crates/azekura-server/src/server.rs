@@ -76,7 +76,7 @@ impl Server {
                 Address::Udp(address) => drop(listeners.udp(address.first())?),
                 Address::Unix(path) => listeners
                     .unix_later(path, config.unix_mode)
-                    .map_err(|error| not_a_socket(error, &config.listen_said))?,
+                    .map_err(|error| not_a_socket(error, &config.listen_origin))?,
             }
         }
         if let Some(address) = config.metrics {
@@ -381,7 +381,7 @@ fn too_small(error: Error, path: &Path, config: &Config) -> Error {
     if error.kind() != Kind::Invalid || !error.what().starts_with("the capacity is too small") {
         return error;
     }
-    let said = &config.capacity_said;
+    let said = &config.capacity_origin;
     error
         .at(path)
         .remedy(format!("state a larger capacity ({said})"))

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use azekura_server::config::{Address, Config, Engine, Said, Survives};
+use azekura_server::config::{Address, Config, Engine, RawConfig, Survives};
 use clap::Parser;
 
 /// The command `serve`, as the command line has it.
@@ -14,7 +14,7 @@ struct Serve {
     #[arg(long)]
     config: Option<PathBuf>,
     #[command(flatten)]
-    said: Said,
+    said: RawConfig,
 }
 
 fn path(name: &str) -> PathBuf {
@@ -29,7 +29,7 @@ fn text(name: &str) -> String {
 
 #[test]
 fn the_example_of_a_configuration_is_read() {
-    let config = Config::read(Some(&path("azekura.toml")), Said::default()).unwrap();
+    let config = Config::read(Some(&path("azekura.toml")), RawConfig::default()).unwrap();
     assert_eq!((config.engine, config.threads), (Engine::Hash, 2));
     assert_eq!(config.durability, Survives::Process);
     assert_eq!(config.unix_mode, 0o770);
@@ -72,7 +72,7 @@ fn what_is_commented_out_in_the_example_is_read_too() {
     }
     assert_eq!(count, 4);
     std::fs::write(&all, lines.join("\n")).unwrap();
-    let config = Config::read(Some(&all), Said::default()).unwrap();
+    let config = Config::read(Some(&all), RawConfig::default()).unwrap();
     assert!(config.certificate.is_some() && config.passwords.is_some());
     assert!(matches!(config.listen[..], [Address::Tls(_)]));
 }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use azekura_server::Server;
-use azekura_server::config::{Config, Said};
+use azekura_server::config::{Config, RawConfig};
 use azekura_server::net::{Control, Listeners};
 
 const MIB: u64 = 1 << 20;
@@ -157,7 +157,7 @@ fn the_child_of_a_test_serves() {
     let Ok(text) = std::env::var(CONFIGURATION) else {
         return;
     };
-    let config = Config::of_text(Path::new("server.toml"), &text, Said::default()).unwrap();
+    let config = Config::of_text(Path::new("server.toml"), &text, RawConfig::default()).unwrap();
     let mut listeners = Listeners::new();
     let address = listeners.tcp(([127, 0, 0, 1], 0).into(), false).unwrap();
     let control = Control::new(config.limits.clone()).unwrap();
@@ -230,7 +230,8 @@ struct Case {
 impl Case {
     fn start(says: &'static str) -> Self {
         let text = format!("engine = \"cache\"\n{says}\n");
-        let config = Config::of_text(Path::new("server.toml"), &text, Said::default()).unwrap();
+        let config =
+            Config::of_text(Path::new("server.toml"), &text, RawConfig::default()).unwrap();
         Self {
             process: Process::start(&text),
             says,

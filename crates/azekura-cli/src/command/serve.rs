@@ -11,7 +11,7 @@ use azekura::error::Error;
 use azekura::{Kind, Result};
 use azekura_bench::threads::start_in;
 use azekura_server::Server;
-use azekura_server::config::{Address, Config, Engine, Form, Reloaded, Said, Survives};
+use azekura_server::config::{Address, Config, Engine, LogFormat, RawConfig, Reloaded, Survives};
 use azekura_server::net::{Control, Listeners};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -32,7 +32,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
-    said: Said,
+    said: RawConfig,
 }
 
 impl Serve {
@@ -72,7 +72,7 @@ impl Serve {
         listeners.begin()?;
         announce(&config, &listeners, &server, out)?;
         // Who reads events by a program learns from them when it began and ended.
-        let is_told = config.log == Form::Json;
+        let is_told = config.log == LogFormat::Json;
         if is_told {
             let at = listeners.described().join(" ");
             tracing::info!(at, records = server.service().engine().count(), "serving");
@@ -159,7 +159,7 @@ fn make_room(config: &Config) {
     }
 }
 
-fn reload(server: &Server, path: Option<&Path>, said: &Said) {
+fn reload(server: &Server, path: Option<&Path>, said: &RawConfig) {
     let reloaded = Config::read(path, said.clone()).and_then(|config| {
         let reloaded = server.reload(&config)?;
         trace::listen(config.log_level, config.log);

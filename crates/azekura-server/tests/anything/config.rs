@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use azekura::Kind;
-use azekura_server::config::{Address, Config, Engine, Said, Survives};
+use azekura_server::config::{Address, Config, Engine, RawConfig, Survives};
 
 /// Configurations.
 #[allow(dead_code, reason = "a fuzzer has its own")]
@@ -78,7 +78,7 @@ pub(crate) fn check(bytes: &[u8]) -> bool {
         return false;
     }
     let path = Path::new("server.toml");
-    let config = match Config::of_text(path, text, Said::default()) {
+    let config = match Config::of_text(path, text, RawConfig::default()) {
         Ok(config) => config,
         Err(error) => {
             let line = error.to_string();
@@ -104,9 +104,9 @@ pub(crate) fn check(bytes: &[u8]) -> bool {
     let encrypted = config.listen.iter().any(|at| matches!(at, Address::Tls(_)));
     assert!(!encrypted || config.certificate.is_some());
     // A flag replaces what the file says, whatever that is.
-    let flags = Said {
+    let flags = RawConfig {
         stall_s: Some(7),
-        ..Said::default()
+        ..RawConfig::default()
     };
     let config = Config::of_text(path, text, flags).expect("it holds with another deadline");
     assert_eq!(config.limits.stall_s, 7);

@@ -15,7 +15,7 @@ use serde::Deserialize;
 /// The configuration as it is written in the file, and by flags of the same names; all of it is optional.
 #[derive(Clone, Debug, Default, Args, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub struct Said {
+pub struct RawConfig {
     /// Data folder, created if it does not exist [default: ./azekura-data]
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
@@ -79,10 +79,10 @@ pub struct Said {
     pub metrics: Option<Host>,
     /// Log format on standard error [default: text]
     #[arg(long, value_enum)]
-    pub log: Option<Form>,
+    pub log: Option<LogFormat>,
     /// Minimum log level [default: info]
     #[arg(long, value_enum, value_name = "LEVEL")]
-    pub log_level: Option<Level>,
+    pub log_level: Option<LogLevel>,
     /// Password file with a line name:password for each user; without it there is no authentication
     #[arg(long, value_name = "FILE")]
     pub passwords: Option<PathBuf>,
@@ -147,7 +147,7 @@ impl Survives {
 /// The format of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Form {
+pub enum LogFormat {
     /// Lines of text
     Text,
     /// One JSON object per line
@@ -157,7 +157,7 @@ pub enum Form {
 /// The level of a log event, the most severe first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Level {
+pub enum LogLevel {
     /// Failures of the engine or the system
     Error,
     /// Slow requests, refused connections, a full store
@@ -168,7 +168,7 @@ pub enum Level {
     Debug,
 }
 
-impl Level {
+impl LogLevel {
     /// Its word.
     pub const fn word(self) -> &'static str {
         match self {
@@ -209,15 +209,15 @@ impl NumberOrText {
 
 impl TryFrom<NumberOrText> for Size {
     type Error = String;
-    fn try_from(said: NumberOrText) -> std::result::Result<Self, String> {
-        said.read()
+    fn try_from(raw: NumberOrText) -> std::result::Result<Self, String> {
+        raw.read()
     }
 }
 
 impl TryFrom<NumberOrText> for Mode {
     type Error = String;
-    fn try_from(said: NumberOrText) -> std::result::Result<Self, String> {
-        said.read()
+    fn try_from(raw: NumberOrText) -> std::result::Result<Self, String> {
+        raw.read()
     }
 }
 
@@ -256,7 +256,7 @@ pub(super) fn excludes(one: &Address, other: &Address) -> bool {
 
 macro_rules! over {
     ($($field:ident)*) => {
-        impl Said {
+        impl RawConfig {
             /// The keys that are set.
             pub(super) fn keys(&self) -> Vec<String> {
                 let keys = [$(self.$field.is_some().then_some(stringify!($field))),*];

@@ -1,16 +1,16 @@
-//! What connections and threads may take under a limit of memory, beside the records.
+//! What connections and threads may take under a memory limit, beside the records.
 //!
-//! For the whole process one and a quarter of the limit and 32 MiB are stated (`docs/serving.md`). Of that, the limit and an
-//! eighth of it are records, the index, partly used blocks and what was replaced and is not yet free; 20 MiB are the program
-//! and what watchers have not read. The rest, an eighth of the limit and 12 MiB, is divided here: each thread needs a share
+//! The limit of the whole process is one and a quarter of `memory-max` and 32 MiB (`docs/serving.md`). Of that, `memory-max`
+//! and an eighth of it are records, the index, partly used blocks and replaced records not yet reclaimed; 20 MiB are the
+//! program and watchers' buffers. The rest, an eighth of `memory-max` and 12 MiB, is divided here: each thread needs a share
 //! of the buffers, and takes more than its share in a turn. `tests/memory.rs` measures processes that use all of it.
 
-use super::MIB;
+pub(super) const MIB: u64 = 1 << 20;
 
 /// Bytes that connections and threads may take.
-pub(super) struct Beside(u64);
+pub(super) struct MemoryBudget(u64);
 
-impl Beside {
+impl MemoryBudget {
     pub(super) fn of(memory_max: u64) -> Self {
         Self(memory_max / 8 + 12 * MIB)
     }
@@ -48,18 +48,18 @@ mod tests {
 
     use azekura::error::Result;
 
-    use super::super::{Config, Said};
+    use super::super::{Config, RawConfig};
     use super::*;
 
     fn read(text: &str) -> Result<Config> {
-        Config::of_text(Path::new("server.toml"), text, Said::default())
+        Config::of_text(Path::new("server.toml"), text, RawConfig::default())
     }
 
     #[test]
     fn threads_buffers_and_items_fit_beside_the_records_of_a_limit_of_memory() {
         let mut judged = 0;
         for memory in [1, 4, 32, 64, 1 << 10, 1 << 16].map(|mebibytes| mebibytes * MIB) {
-            let beside = Beside::of(memory);
+            let beside = MemoryBudget::of(memory);
             for item_max in [1 << 10, 100 << 10, MIB, beside.item().min(1 << 30)] {
                 if item_max > memory {
                     continue;
