@@ -108,9 +108,9 @@ impl Server {
         let engine: Arc<dyn azekura::Engine> = match config.engine {
             Engine::Hash => {
                 std::fs::create_dir_all(&config.data).map_err(|e| {
-                    Error::io("cannot make the folder of the data", e)
+                    Error::io("cannot create the data folder", e)
                         .at(&config.data)
-                        .remedy("name another by --data")
+                        .remedy("choose another by --data")
                 })?;
                 let path = config.store().unwrap_or_default();
                 let millis = u64::from(config.sync_interval_ms);
@@ -343,9 +343,9 @@ fn warn_of_damage(db: &HashDb) {
     };
     let places = damage.len();
     if first.affects.is_unbounded() {
-        tracing::error!(places, %first, "the file is damaged: reads are served where they are sure, writes are refused until `azekura repair`");
+        tracing::error!(places, %first, "the data file is damaged: verified reads are served, writes are refused until `azekura repair`");
     } else {
-        tracing::warn!(places, %first, "the file is damaged: what is affected is refused, all else is served");
+        tracing::warn!(places, %first, "the data file is damaged: access to damaged records fails, all else is served");
     }
 }
 

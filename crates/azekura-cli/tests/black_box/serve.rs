@@ -502,6 +502,6 @@ fn a_damaged_folder_is_served_as_far_as_it_is_sure_and_says_so() {
         assert!(top.text().contains("DAMAGED     places 1"));
         let (code, _, messages) = server.end();
         assert_eq!(code, 0, "{messages}");
-        assert!(messages.contains("the file is damaged"), "{messages}");
+        assert!(messages.contains("the data file is damaged"), "{messages}");
     }
 }

@@ -248,7 +248,7 @@ impl Control {
     pub(super) fn refuse(&self, why: &'static str) {
         let count = self.counts.refused.fetch_add(1, Ordering::Relaxed) + 1;
         if count.is_power_of_two() {
-            tracing::warn!(why, count, "a connection was refused");
+            tracing::warn!(why, count, "connection refused");
         }
     }
 

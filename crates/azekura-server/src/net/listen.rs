@@ -141,7 +141,7 @@ impl Listeners {
         let listener = TcpListener::from(socket);
         let bound = listener
             .local_addr()
-            .map_err(|e| Error::io("cannot tell where the server listens", e))?;
+            .map_err(|e| Error::io("cannot read the address of a listener", e))?;
         self.streams.push(Listener {
             socket: listener.into(),
             kind: Kind::Tcp,
@@ -227,11 +227,8 @@ impl Listeners {
     /// `Invalid` if it is none.
     pub fn adopt(&mut self, socket: OwnedFd) -> Result<()> {
         let wrong = || {
-            Error::new(
-                ErrorKind::Invalid,
-                "a socket that was handed over does not listen",
-            )
-            .remedy("only stream sockets of TCP and unix that listen can be taken over")
+            Error::new(ErrorKind::Invalid, "an inherited socket does not listen")
+                .remedy("only listening stream sockets of TCP and unix can be inherited")
         };
         if !sockopt::socket_acceptconn(&socket).unwrap_or(false) {
             return Err(wrong());
@@ -243,10 +240,10 @@ impl Listeners {
         };
         rustix::io::ioctl_fionbio(&socket, true)
             .and_then(|()| rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC))
-            .map_err(|e| Error::io("cannot take over a socket", e))?;
+            .map_err(|e| Error::io("cannot use an inherited socket", e))?;
         self.described.push(match address(&socket) {
-            Some(at) => format!("{at} (handed over)"),
-            None => "a socket that was handed over".into(),
+            Some(at) => format!("{at} (inherited)"),
+            None => "an inherited socket".into(),
         });
         self.streams.push(Listener {
             socket,

@@ -78,7 +78,11 @@ pub(super) fn render(shown: &Snapshot<'_>) -> String {
 /// Identity and health.
 fn identity(text: &mut Text, shown: &Snapshot<'_>) {
     let figures = &shown.figures;
-    text.begin("azekura_info", "gauge", "What serves; always 1.");
+    text.begin(
+        "azekura_info",
+        "gauge",
+        "Version, engine and durability; always 1.",
+    );
     let labels = [
         label("version", env!("CARGO_PKG_VERSION")),
         label("engine", shown.engine),
@@ -88,7 +92,7 @@ fn identity(text: &mut Text, shown: &Snapshot<'_>) {
     let fit = u8::from(shown.verdict.is_ok());
     text.gauge(
         "azekura_healthy",
-        "Whether requests should come: 1 or 0.",
+        "Whether the server is healthy: 1 or 0.",
         fit,
     );
     text.gauge(
@@ -141,7 +145,7 @@ fn counters(text: &mut Text, figures: &Metrics) {
         ),
         (
             "azekura_expired_total",
-            "Records removed as their time was over.",
+            "Expired records that were removed.",
             figures.expired,
         ),
         (
@@ -196,7 +200,7 @@ fn counters(text: &mut Text, figures: &Metrics) {
         ),
         (
             "azekura_connections_refused_total",
-            "Connections refused, as there were too many.",
+            "Connections refused because there were too many.",
             connections.refused,
         ),
     ] {
@@ -241,11 +245,7 @@ fn gauges(text: &mut Text, figures: &Metrics) {
         );
     }
     let cpu = figures.cpu_seconds;
-    text.counter(
-        "process_cpu_seconds_total",
-        "What all threads have computed.",
-        cpu,
-    );
+    text.counter("process_cpu_seconds_total", "CPU time of all threads.", cpu);
 }
 
 /// What only engines in a file have.
@@ -285,7 +285,7 @@ fn file(text: &mut Text, figures: &Metrics) {
     if let Some(bytes) = figures.free_bytes {
         text.gauge(
             "azekura_free_bytes",
-            "What is left where the file is.",
+            "Free space on the file system of the data file.",
             bytes,
         );
     }
