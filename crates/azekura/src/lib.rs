@@ -17,18 +17,23 @@
 //!   damage.rs error.rs room.rs | weave.rs     what is damaged, went wrong, memory refused | where threads may be interleaved
 //! ```
 //!
-//! A module imports only what lies below it.
+//! A module imports only what lies below it. Modules that this page does not list are internal: they are hidden from the
+//! documentation, may change at any time, and are public for this workspace's tests, fuzz targets and measurements only.
 
 mod counter;
 pub mod damage;
 pub mod engine;
+#[doc(hidden)]
 pub mod epoch;
 pub mod error;
 pub mod format;
+#[doc(hidden)]
 pub mod index;
 pub mod io;
 mod keeper;
+#[doc(hidden)]
 pub mod log;
+#[doc(hidden)]
 pub mod node;
 pub mod object;
 pub mod open;
@@ -36,10 +41,12 @@ pub mod order;
 pub mod queue;
 pub mod record;
 mod room;
+#[doc(hidden)]
 pub mod slab;
 #[cfg(any(test, feature = "testkit"))]
 pub mod testkit;
 pub mod verbs;
+#[doc(hidden)]
 pub mod weave;
 
 pub use damage::{Affects, Damage};

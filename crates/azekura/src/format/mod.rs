@@ -11,8 +11,12 @@
 
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
 
+#[doc(hidden)]
 pub mod bytes;
+#[doc(hidden)]
 pub mod checksum;
+#[doc(hidden)]
 pub mod flipped;
+#[doc(hidden)]
 pub mod frame;
 pub mod superblock;

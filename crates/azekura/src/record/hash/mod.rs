@@ -78,13 +78,15 @@ use crate::format::frame::Frame;
 use crate::index::Index;
 use crate::index::hash::Hash;
 use crate::keeper::{Bell, Keeper};
-use crate::log::{End, Log, LogPosition, Segment, Use};
+use crate::log::{End, Log, Segment, Use};
 use crate::record::gate::{self, Gate};
 use crate::record::scan;
 use crate::weave::Mutex;
 
 use recover::Known;
 
+#[doc(inline)]
+pub use crate::log::LogPosition;
 pub use reader::HashReader;
 pub use repair::{Doubt, Doubted, RepairReport, repair, repair_storage};
 
