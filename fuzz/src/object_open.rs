@@ -106,8 +106,14 @@ fn forge(bytes: &mut [u8], random: &mut Random) -> Option<()> {
                 1 => root.leaves.first_mut()?.1.as_mut()?.count = number as u32,
                 2 => root.groups.first_mut()?.free = number as u32,
                 3 => root.groups.last_mut()?.image = None,
-                4 => root.between.first_mut()?.unit = number,
-                5 => root.strides.first_mut()?.spans.first_mut()?.units = number as u32,
+                4 => root.unlisted.first_mut()?.unit = number,
+                5 => {
+                    root.allocation_extents
+                        .first_mut()?
+                        .spans
+                        .first_mut()?
+                        .units = number as u32;
+                }
                 6 => root.needed.log.first_mut()?.index = number as u32,
                 7 => root.needed.log.last_mut()?.units = number as u32,
                 8 => root.needed.other.first_mut()?.0 = number as u32,

@@ -543,7 +543,7 @@ fn a_repair_without_a_checkpoint_says_that_removed_objects_may_be_back() {
     let said = ran.text();
     assert!(
         said.contains(&format!("in doubt: object {ID} at s.azo offset 0x"))
-            && said.contains(": the parts of the index and of the free room are lost that ")
+            && said.contains(": the parts of the index and of the lists of free space that state ")
             && said.contains("\nobjects in doubt may have been removed or replaced before: "),
         "{said}"
     );

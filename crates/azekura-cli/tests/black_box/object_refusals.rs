@@ -8,7 +8,7 @@ use crate::program::Place;
 fn what_is_no_id_or_does_not_pair_up_is_refused_before_the_store_is_opened() {
     let place = Place::new();
     let no_id =
-        "invalid: this is no object id (found \"0xyz\", expected 1 to 32 hexadecimal digits)";
+        "invalid: malformed object id (found \"0xyz\", expected 1 to 32 hexadecimal digits)";
     for command in [
         &["get", "s.azo", "0xyz"][..],
         &["put", "s.azo", "0xyz", "--value", "x"],

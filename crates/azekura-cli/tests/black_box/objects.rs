@@ -313,12 +313,10 @@ fn values_over_the_limit_and_full_stores_are_refused_and_the_rest_stays() {
     assert!(stored > 0, "{error}");
     assert!(
         error.starts_with(&format!(
-            "full: no room for object {:032x} in one piece at s.azo (found ",
+            "full: no contiguous space for object {:032x} at s.azo (found ",
             stored + 2
-        )) && error.contains(" free in all, ")
-            && error.ends_with(
-                " of it in a row, expected 704 KiB in a row); remove objects, or grow the store"
-            ),
+        )) && error.contains(" free, longest run ")
+            && error.ends_with(", expected 704 KiB contiguous); remove objects, or grow the store"),
         "{error}"
     );
     let list = place.object(&["list", "s.azo"]).ok();

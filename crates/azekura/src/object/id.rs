@@ -1,7 +1,7 @@
-//! The name of an object: 128 bits, ordered as a number, written in hexadecimal.
+//! Object ids: 128 bits, ordered as a number, written in hexadecimal.
 //!
-//! It promises that text, bytes and number say the same in the same order: sorted bytes are sorted numbers.
-//! It does not know what is stored under it.
+//! Text, bytes and number have the same order: sorted bytes are sorted numbers.
+//! Ids carry no meaning here.
 
 use std::fmt;
 use std::str::FromStr;
@@ -34,7 +34,7 @@ impl ObjectId {
         Self(u128::from_be_bytes(bytes))
     }
 
-    /// The next id; `None` behind the last one.
+    /// The next id; `None` after the last one.
     pub fn next(self) -> Option<Self> {
         self.0.checked_add(1).map(Self)
     }
@@ -54,12 +54,12 @@ impl FromStr for ObjectId {
     fn from_str(text: &str) -> Result<Self> {
         let digits = text.bytes().all(|byte| byte.is_ascii_hexdigit());
         if text.is_empty() || text.len() > 32 || !digits {
-            return Err(Error::new(Kind::Invalid, "this is no object id")
+            return Err(Error::new(Kind::Invalid, "malformed object id")
                 .found(quote(text.as_bytes()), "1 to 32 hexadecimal digits"));
         }
         let number = u128::from_str_radix(text, 16);
         number.map(Self).map_err(|error| {
-            Error::new(Kind::Invalid, "this is no object id").detail(error.to_string())
+            Error::new(Kind::Invalid, "malformed object id").detail(error.to_string())
         })
     }
 }
@@ -83,7 +83,7 @@ mod tests {
         let error = "foo".parse::<ObjectId>().unwrap_err();
         assert_eq!(
             error.to_string(),
-            "invalid: this is no object id (found \"foo\", expected 1 to 32 hexadecimal digits)"
+            "invalid: malformed object id (found \"foo\", expected 1 to 32 hexadecimal digits)"
         );
     }
 

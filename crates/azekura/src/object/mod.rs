@@ -1,53 +1,52 @@
 //! Objects: large values under 128-bit ids, on a file, a raw device, or two.
 //!
-//! One access to the device for each operation, and latency that stays flat:
+//! Each operation takes one access to the device, so latency stays flat:
 //!
-//! | operation | the device's data | the journal |
+//! | operation | data device | journal |
 //! |---|---|---|
-//! | put | one aligned write, forward in the open stride | 48 bytes, with the next sync or many at once |
-//! | put of a small object | | one frame with the value; packs, later, many at once |
-//! | get, of all or a part | one read, of the chunks that hold it | |
-//! | head | | |
-//! | remove, of one or a range | | one frame, no access |
-//! | sync, or [`Durability::Power`] | one flush, shared by all who wait | |
-//! | snapshot | | |
+//! | put | one aligned write, forward in the open allocation extent | 48 bytes, batched, at the latest with the next sync |
+//! | put of a small object | none; later, many at once into a packed extent | one frame with the value |
+//! | get, of all or a part | one read, of the chunks that hold it | none |
+//! | head | none | none |
+//! | remove, of one or a range | none | one frame |
+//! | sync, or [`Durability::Power`] | one flush, shared by all threads that wait for one | the same |
+//! | snapshot | none | none |
 //!
-//! What is longer than 2 MiB moves in pieces, in one run of accesses (`long`).
+//! A value longer than 2 MiB moves in pieces, as one run of accesses (`place::long`).
 //!
 //! ```text
-//!   put:  id's turn -> room + sequence -> write the extent -> index -> (journal, batched)
-//!                       |                   |                   `-> the old extent goes to limbo
-//!                       |                   `-- certifies itself: id, sequence, length, checksums
-//!                       `-- a new stride is told to the journal first
+//!   put:  lock the id -> reserve space + sequence -> write the extent -> index -> (journal, batched)
+//!                          |                           |                  `-> the old extent enters limbo
+//!                          |                           `-- certifies itself: id, sequence, length, checksums
+//!                          `-- a new allocation extent is recorded in the journal first
 //!
 //!   [superblock | control | journal: segments, images of leaves and lists, root | data: groups of extents ... ]
 //! ```
 //!
 //! Promises:
-//! 1. What can be reached is never written over: an update goes forward, and its old extent is free only after what freed
-//!    it is durable (`limbo`).
-//! 2. Every byte that is returned was verified: checksums are of the store, the place, the object, and the put.
-//! 3. An acknowledged change survives the death of the process (`Process`), or loss of power (`Power`). One that was not is
-//!    there whole or not at all.
-//! 4. A put that fails leaves the old object. A removal finds room in a full store: it is kept for it.
-//! 5. Damage costs what it hits: the rest is read, whatever cannot be read any more; what may have been newer is an error
-//!    (`degraded`). A store whose journal is damaged is not changed before it was repaired.
-//! 6. Nothing runs while no call is made but what was promised: an idle store does no I/O. Nothing is ever moved but small
-//!    objects, at checkpoints (`small`).
+//! 1. Reachable bytes are never overwritten: an update writes forward, and its old extent is free only after the record that frees
+//!    it is durable (`place::limbo`).
+//! 2. Every byte that is returned was verified: checksums cover the store, the place, the object, and the put.
+//! 3. An acknowledged change survives a crash of the process (`Process`), or loss of power (`Power`). A change that was not
+//!    acknowledged is present as a whole or not at all.
+//! 4. A put that fails leaves the old object. A removal succeeds in a full store: space in the journal is reserved for it.
+//! 5. Damage costs only what it hits: everything else stays readable; where a newer value may be lost, reading is an error
+//!    (`recover::degraded`). A store with a damaged journal refuses changes until it was repaired.
+//! 6. An idle store does no I/O, except for syncs at the interval that was asked for. Only small objects are ever moved, at
+//!    checkpoints (`write::small`).
 //!
 //! Invariants:
-//! 1. One change of an object at a time (`turns`), so its sequences rise in the order of its changes.
-//! 2. Everything with a sequence before the last `Settled` note is in the journal before that note, and every sync ends with
-//!    one. So a recovery reads the journal, and scans the few strides behind.
+//! 1. One change of an object at a time (`write::locks`), so its sequences rise in the order of its changes.
+//! 2. Every put with a sequence below the last `LowWater` record is recorded in the journal before that record, and every sync
+//!    ends with one. So recovery reads the journal, and scans only the few allocation extents after it.
 //! 3. A change ends with the gate shared: the moment of a checkpoint is exact.
-//! 4. Lock order: turn, gate, journal's batch, room, leaf.
+//! 4. Lock order: object locks, gate, batch, allocator, leaf.
 //!
-//! The ideas: extents that certify themselves are Haystack's needles; next-fit over emptied groups is what a log-structured file
-//! system would do that never cleans; the exact index in memory over a journal is `CannyLS`'s.
+//! Extents that certify themselves are Haystack's needles; next-fit over emptied groups is what a log-structured file system does
+//! that never cleans; the exact index in memory over a journal is `CannyLS`'s.
 //!
-//! All objects as at one moment, while others change them: [`Snapshot`].
-//!
-//! It knows nothing of records and blocks. Requests with deadlines, many at once: `served`, by the order that `queue` gives.
+//! [`Snapshot`] reads all objects as of one moment, while others change them. `served` takes many requests with deadlines at once,
+//! in the order that the crate's `queue` gives. Nothing here knows records or blocks.
 
 pub mod id;
 pub mod index;
@@ -76,7 +75,7 @@ use crate::weave::{Mutex, RwLock};
 
 use checkpoint::Checkpoint;
 use checkpoint::images::CorrectedBits;
-use checkpoint::root::UnderWay;
+use checkpoint::root::PutInProgress;
 use index::{Entry, Index};
 use journal::Batch;
 use place::buffers::Buffers;
@@ -84,9 +83,9 @@ use place::long::Flights;
 use place::space::Space;
 use place::span::Span;
 use recover::degraded::Flaws;
-use write::commit::Commit;
-use write::small::Packs;
-use write::turns::Turns;
+use write::group_commit::GroupCommit;
+use write::locks::ObjectLocks;
+use write::small::PackedExtents;
 
 pub use crate::queue;
 pub use care::check::{CheckReport, Finding};
@@ -103,51 +102,51 @@ pub use times::{Times, Took};
 pub use write::draft::Draft;
 pub use write::put::Change;
 
-/// What stands on storage: superblock, root, records of the journal. For tools and checks.
+/// The formats on storage, for tools and checks: superblock, root, records of the journal.
 pub mod layout {
     pub use crate::object::checkpoint::root::{
-        LEAF_SEED, LIST_SEED, Pack, ROOT_SEED, Root, UnderWay,
+        LEAF_SEED, LIST_SEED, PackedExtent, PutInProgress, ROOT_SEED, Root,
     };
     pub use crate::object::checkpoint::superblock::{
         DATA, ENGINE, SHIFTS, Super, decode_label, encode_label,
     };
     pub use crate::object::journal::record::Record;
     pub use crate::object::place::list::{decode_runs, encode_runs};
-    pub use crate::object::place::space::Told;
-    pub use crate::object::place::span::{Span, Stride};
+    pub use crate::object::place::space::GroupState;
+    pub use crate::object::place::span::{AllocationExtent, Span};
 }
 
-/// How a store is made and opened. What was decided when it was made is not asked again.
+/// How a store is created and opened. What creation decided, opening ignores.
 #[derive(Clone, Debug)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each says yes or no to a thing of its own"
 )]
 pub struct Options {
-    /// When made: bytes of file, journal and data together; of a store on two places, of the data. A device is taken whole.
+    /// At creation: bytes of the file, journal and data together; of a store on two places, of the data. A device is used whole.
     pub capacity: u64,
-    /// When made: bytes of the journal; `None`: a 64th of the capacity, at least 4 MiB. It has to hold 80 bytes an object,
+    /// At creation: bytes of the journal; `None`: a 64th of the capacity, at least 4 MiB. It needs 80 bytes for each object,
     /// 90 below 4 MiB, 250 near the least, 144 KiB.
     pub journal_size: Option<u64>,
-    /// When made: bytes of an allocation group, a power of two; `None`: a 16th of the capacity or less, 64 MiB at least and
+    /// At creation: bytes of an allocation group, a power of two; `None`: a 16th of the capacity or less, 64 MiB at least and
     /// 1 GiB at most. No object is larger than a group.
     pub group_size: Option<u64>,
-    /// When made: write all of the room once. Direct writes into room that a file system has merely set aside cost twice as
-    /// much and more, the first time.
+    /// At creation: write the whole data area once. The first direct write into space that a file system only preallocated costs twice as
+    /// much, or more.
     pub fill: bool,
-    /// When made: take a device that is not blank. What is on it is lost.
+    /// At creation: use a device that is not blank. Its contents are lost.
     pub overwrite: bool,
-    /// What an acknowledged change survives.
+    /// Durability of an acknowledged change.
     pub durability: Durability,
-    /// Objects of so many bytes at most go to the journal first, and then into packs; 0: none. At most 64 KiB less 72 bytes.
+    /// Objects of at most this many bytes go to the journal first, and then into packed extents; 0: none. At most 64 KiB less 72 bytes.
     pub small_max: u64,
-    /// Sync in the background so often.
+    /// Interval of background syncs.
     pub sync_interval: Option<Duration>,
-    /// Sync with every so many changes and one: what a power cut loses at most.
+    /// Number of unsynced changes after which the next one syncs: the most that loss of power can lose.
     pub sync_every: Option<u64>,
-    /// Past the page cache, where the file system allows it.
+    /// Bypass the page cache, where the file system allows it.
     pub direct: bool,
-    /// Checkpoints by a thread of the store's own; otherwise by whoever changes something.
+    /// Checkpoints run on a background thread of the store; otherwise on the thread that changes something.
     pub background: bool,
 }
 
@@ -169,12 +168,12 @@ impl Default for Options {
     }
 }
 
-/// A change that was made.
+/// Result of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stored {
     /// Its sequence: grows with every change of the store.
     pub sequence: u64,
-    /// Whether there was such an object before.
+    /// Whether the object existed before.
     pub replaced: bool,
 }
 
@@ -185,34 +184,34 @@ pub struct Store {
     keeper: Option<Keeper>,
 }
 
-/// Room and order: under one lock, so that a stride holds no sequence before its own.
+/// Free space and the order of changes, under one lock, so that an allocation extent holds no sequence below its own.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct Allocator {
     space: Space,
-    /// The next change's.
+    /// Sequence of the next change.
     sequence: u64,
-    /// Puts that have room and have not ended, in order.
-    under_way: std::collections::BTreeMap<u64, Span>,
-    packs: Packs,
+    /// Puts that have reserved space and have not ended, by sequence.
+    in_progress: std::collections::BTreeMap<u64, Span>,
+    packed_extents: PackedExtents,
 }
 
-impl Room {
+impl Allocator {
     fn next(&mut self) -> u64 {
         let sequence = self.sequence;
         self.sequence += 1;
         sequence
     }
 
-    /// Every put before it has ended.
-    fn floor(&self) -> u64 {
-        self.under_way
+    /// The low-water mark: every put with a smaller sequence has ended.
+    fn low_water(&self) -> u64 {
+        self.in_progress
             .first_key_value()
             .map_or(self.sequence, |(first, _)| *first)
     }
 
-    fn puts(&self) -> Vec<UnderWay> {
-        let puts = self.under_way.iter();
-        puts.map(|(&sequence, &span)| UnderWay { sequence, span })
+    fn puts(&self) -> Vec<PutInProgress> {
+        let puts = self.in_progress.iter();
+        puts.map(|(&sequence, &span)| PutInProgress { sequence, span })
             .collect()
     }
 }
@@ -228,21 +227,21 @@ pub(crate) struct Core {
     options: Options,
     counts: Arc<Counts>,
     times: times::Clocks,
-    // Each with its own rules.
+    // Each has a lock of its own; the module's text has their order.
     index: Index,
-    turns: Arc<Turns>,
+    locks: Arc<ObjectLocks>,
     buffers: Arc<Buffers>,
     flights: Flights,
-    commit: Commit,
+    group_commit: GroupCommit,
     bell: Arc<Bell>,
-    /// Shared by whatever ends a change; alone by the moment of a checkpoint or snapshot.
+    /// Held shared where a change ends, exclusively at the moment of a checkpoint or snapshot.
     gate: RwLock<()>,
     batch: Mutex<Batch>,
-    room: Mutex<Room>,
+    allocator: Mutex<Allocator>,
     checkpoint: Mutex<Checkpoint>,
-    /// What is known to be damaged; set by the opener.
+    /// Known damage; set by the opener.
     flaws: std::sync::OnceLock<Flaws>,
-    /// Where an image of the checkpoint was read with a corrected bit.
+    /// Images of the checkpoint that were read with a corrected bit.
     corrected: Arc<CorrectedBits>,
     /// Changes since the last sync; relaxed: a bound, not an order.
     unsynced: std::sync::atomic::AtomicU64,
@@ -262,24 +261,24 @@ impl Store {
         self.core.index.count()
     }
 
-    /// Bytes of room that is free for objects, in all; what is in limbo is free after the next sync.
+    /// Bytes that are free for objects; bytes in limbo are free after the next sync.
     pub fn free(&self) -> u64 {
-        self.core.room.lock().space.free() * extent::UNIT
+        self.core.allocator.lock().space.free() * extent::UNIT
     }
 
-    /// Returns when every change that was acknowledged before survives loss of power. One flush of each device, shared with
-    /// all who ask meanwhile.
+    /// Returns when every change that was acknowledged before the call survives loss of power. One flush of each device, shared
+    /// with all threads that call it meanwhile.
     pub fn sync(&self) -> Result<()> {
-        self.core.sync_told()
+        self.core.sync_all()
     }
 
-    /// Makes a checkpoint now: the next open replays nothing. Costs a write of all changed leaves, and two syncs.
+    /// Makes a checkpoint now, so that the next open replays nothing. Costs a write of all changed leaves, and two syncs.
     pub fn checkpoint(&self) -> Result<()> {
         let made = self.core.make_checkpoint();
         made.map_err(|error| self.core.of_journal(error))
     }
 
-    /// The longest value that fits, in bytes: 512 MiB, or what an allocation group holds, or an empty store.
+    /// Longest value in bytes: 512 MiB, or what an allocation group or an empty store holds, if that is less.
     pub fn len_max(&self) -> u64 {
         self.core.len_max()
     }
@@ -287,7 +286,7 @@ impl Store {
 
 impl Core {
     fn len_max(&self) -> u64 {
-        let units = self.room.lock().space.units();
+        let units = self.allocator.lock().space.units();
         // Each chunk has a header or a trailer of less than 128 bytes.
         let group = units.min(u64::from(self.group_units)) * extent::UNIT;
         let chunks = group / extent::CHUNK as u64 + 1;
@@ -311,21 +310,21 @@ impl Core {
         self.log.healthy()?;
         self.unsynced.store(0, std::sync::atomic::Ordering::Relaxed);
         let mut watch = times::Watch::start();
-        let synced = self.commit.share(|| {
-            // Whoever waited while another's sync failed asks no device for more.
+        let synced = self.group_commit.share(|| {
+            // A thread that waited while another thread's sync failed must not sync again.
             self.log.healthy()?;
-            self.tell_before_flush()?;
-            let begun = self.room.lock().space.begin_sync();
+            self.flush_batch_before_sync()?;
+            let begun = self.allocator.lock().space.begin_sync();
             let flushed = watch.device(|| self.flush_devices());
             flushed.inspect_err(|_| self.log.poison())?;
-            self.room.lock().space.end_sync(begun)
+            self.allocator.lock().space.end_sync(begun)
         });
         self.times.sync.record(&watch);
         synced
     }
 
-    /// Data first: what the journal says up to its mark is then true of it. A put that ends between the two flushes is not
-    /// before the mark: recovery looks whether its extent is there.
+    /// Flushes the data first, so that every record before the durable mark is true of the data. A put that ends between the two
+    /// flushes is not before the mark: recovery checks whether its extent is there.
     fn flush_devices(&self) -> Result<()> {
         self.log.sync_now_after(&|| match self.devices {
             2 => self.data.sync(),
@@ -335,19 +334,19 @@ impl Core {
 
     #[cold]
     fn full(&self, whom: impl std::fmt::Display, units: u64) -> Error {
-        let mut room = self.room.lock();
-        let free = size(room.space.free() * extent::UNIT);
-        let found = match room.space.fragments() {
+        let mut allocator = self.allocator.lock();
+        let free = size(allocator.space.free() * extent::UNIT);
+        let found = match allocator.space.fragments() {
             Ok((longest, _)) => {
                 let longest = size(u64::from(longest) * extent::UNIT);
-                format!("{free} free in all, {longest} of it in a row")
+                format!("{free} free, longest run {longest}")
             }
-            // A list that cannot be read has its own error, where it is needed.
-            Err(_) => format!("{free} free in all"),
+            // A list that cannot be read is reported where it is needed.
+            Err(_) => format!("{free} free"),
         };
-        Error::new(Kind::Full, format!("no room for {whom} in one piece"))
+        Error::new(Kind::Full, format!("no contiguous space for {whom}"))
             .at(self.data.path())
-            .found(found, format!("{} in a row", size(units * extent::UNIT)))
+            .found(found, format!("{} contiguous", size(units * extent::UNIT)))
             .remedy("remove objects, or grow the store")
     }
 }

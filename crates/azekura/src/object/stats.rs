@@ -1,7 +1,7 @@
-//! Figures about the store: what it holds, how its free room is, what it asked of its devices.
+//! Statistics of a store: its contents, the state of its free space, and its requests to the devices.
 //!
-//! They are sums kept anyway, but for the bytes of objects and the runs of free room, for which all leaves and lists come in:
-//! that takes time, once. It changes nothing, and holds up changes while runs are counted.
+//! They are counters that are kept anyway, except the bytes of objects and the runs of free space, for which all leaves and lists are
+//! loaded: that takes time, once. Nothing changes, and changes wait while runs are counted.
 
 use std::sync::atomic::Ordering;
 
@@ -14,17 +14,17 @@ use crate::object::times::Times;
 use crate::object::{Core, Store};
 
 impl Store {
-    /// Figures by name; sizes are bytes, counts since the store was opened where they say so:
+    /// Statistics by name; sizes are in bytes:
     ///
     /// | name | meaning |
     /// |---|---|
     /// | `objects`, `bytes`, `extent_bytes` | objects; bytes of their values, and of the extents of those that have their own |
-    /// | `pack_bytes`, `objects_in_journal` | extents of many small objects; small ones that are in no pack yet |
-    /// | `data_bytes` | room for extents in all |
+    /// | `pack_bytes`, `objects_in_journal` | extents of many small objects; small ones that are in no packed extent yet |
+    /// | `data_bytes` | space for extents in all |
     /// | `free_bytes`, `limbo_bytes` | free, and free after the next sync |
-    /// | `longest_free_bytes`, `free_runs` | of the free room the longest run, and how many there are |
+    /// | `longest_free_bytes`, `free_runs` | the longest run of free space, and the number of runs |
     /// | `groups` | allocation groups |
-    /// | `journal_bytes`, `journal_appended` | room of the journal; bytes appended since opening |
+    /// | `journal_bytes`, `journal_appended` | size of the journal; bytes appended since opening |
     /// | `index_memory` | bytes of memory |
     /// | `unsynced` | changes since the last sync |
     /// | `syncs` | group commits since opening |
@@ -35,13 +35,13 @@ impl Store {
         self.core.stats()
     }
 
-    /// What the store asked its devices for since it was opened: `device_reads` and the others of [`stats`](Self::stats) alone.
-    /// Costs nothing, and goes on counting.
+    /// Accesses to the devices since the store was opened: only `device_reads` and the like of [`stats`](Self::stats). Free of
+    /// cost.
     pub fn accesses(&self) -> &Counts {
         &self.core.counts
     }
 
-    /// How long direct calls took since the store was opened. Copies six histograms; `Full` if there is no memory.
+    /// Latencies of direct calls since the store was opened. Copies six histograms; `Full` if there is no memory.
     pub fn times(&self) -> Result<Times> {
         self.core.times.times()
     }
@@ -65,12 +65,12 @@ impl Core {
                 .as_ref()
                 .map_or(0, |(_, last)| last.journal_size)
         };
-        let mut room = self.room.lock();
-        let (longest, runs) = room.space.fragments()?;
-        let packs: u64 = room
-            .packs
+        let mut allocator = self.allocator.lock();
+        let (longest, runs) = allocator.space.fragments()?;
+        let packed_extents: u64 = allocator
+            .packed_extents
             .all()
-            .map(|pack| u64::from(pack.span.units))
+            .map(|packed| u64::from(packed.span.units))
             .sum();
         let counts = &self.counts;
         let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
@@ -78,22 +78,25 @@ impl Core {
             ("objects", self.index.count()),
             ("bytes", bytes),
             ("extent_bytes", extent_bytes),
-            ("pack_bytes", packs * UNIT),
+            ("pack_bytes", packed_extents * UNIT),
             ("objects_in_journal", in_journal),
-            ("data_bytes", room.space.units() * UNIT),
-            ("free_bytes", room.space.free() * UNIT),
-            ("limbo_bytes", room.space.limbo().units() * UNIT),
+            ("data_bytes", allocator.space.units() * UNIT),
+            ("free_bytes", allocator.space.free() * UNIT),
+            ("limbo_bytes", allocator.space.limbo().units() * UNIT),
             ("longest_free_bytes", u64::from(longest) * UNIT),
             ("free_runs", runs),
             (
                 "groups",
-                room.space.units().div_ceil(u64::from(self.group_units)),
+                allocator
+                    .space
+                    .units()
+                    .div_ceil(u64::from(self.group_units)),
             ),
             ("journal_bytes", journal_size),
             ("journal_appended", self.log.appended()),
             ("index_memory", self.index.memory()),
             ("unsynced", load(&self.unsynced)),
-            ("syncs", self.commit.count()),
+            ("syncs", self.group_commit.count()),
             ("device_reads", load(&counts.reads)),
             ("device_read_bytes", load(&counts.bytes_read)),
             ("device_writes", load(&counts.writes)),

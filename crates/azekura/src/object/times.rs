@@ -1,14 +1,14 @@
-//! How long direct calls take: of each put and get of the device, and of each sync, the device's part, and all the rest.
+//! Latencies of direct calls: of each put, get and sync, the device's part, and the rest.
 //!
-//! | time | from | to |
+//! | part | from | to |
 //! |---|---|---|
-//! | device | the request is made to the system | it is answered |
-//! | own | room or place is looked for; a sync is asked for | the object is there, or verified; the sync is shared out |
+//! | device | the request to the system | its completion |
+//! | own | the search for space or for the object; the request of a sync | the object is stored, or verified; the sync is shared |
 //!
-//! Of long objects all of the transfer is the device's: pieces are summed while others are at the device.
-//! The rest is the processor's, and waits for locks and for others' syncs; waits for an object's turn are before. Small objects in
-//! the journal are no access, and are not timed. It costs four looks at the clock and a few additions, some 150 ns of an
-//! access. Requests in a queue have times of their own (`served`).
+//! For long objects the whole transfer is device time: pieces are checksummed while others are in flight. The rest is processor time,
+//! and waits for locks and for other threads' syncs; waits for an object's lock come before. Small objects in the journal need no
+//! access, and are not timed. It costs four clock reads and a few additions, some 150 ns for an access. Requests in a queue have times
+//! of their own (`served`).
 
 use std::time::{Duration, Instant};
 
@@ -37,23 +37,23 @@ pub(super) struct Watch {
     device: Option<Duration>,
 }
 
-/// How long something took, in its two parts; what is shown of each is a histogram.
+/// Latencies in two parts, a histogram each.
 #[derive(Clone, Debug)]
 pub struct Took {
     /// The device's part.
     pub device: Histogram,
-    /// All the rest of the call.
+    /// The rest of the call.
     pub own: Histogram,
 }
 
-/// How long direct calls took since the store was opened.
+/// Latencies of direct calls since the store was opened.
 #[derive(Clone, Debug)]
 pub struct Times {
     /// Puts that wrote an extent.
     pub put: Took,
     /// Gets, and other reads of objects that needed the device.
     pub get: Took,
-    /// Syncs, of those who asked: who shared another's had no device's part.
+    /// Syncs, one for each caller: a caller that shared another's sync has no device time.
     pub sync: Took,
 }
 
@@ -65,7 +65,7 @@ impl Watch {
         }
     }
 
-    /// Has the device do something.
+    /// Times an access to the device.
     pub(super) fn device<T>(&mut self, access: impl FnOnce() -> T) -> T {
         let began = Instant::now();
         let done = access();
@@ -82,7 +82,7 @@ impl Parts {
         })
     }
 
-    /// A call is done.
+    /// Records a call that has ended.
     pub(super) fn record(&self, watch: &Watch) {
         let whole = watch.began.elapsed();
         self.own
@@ -119,7 +119,7 @@ impl Clocks {
     }
 }
 
-/// Names of a histogram's figures.
+/// Names of a histogram's statistics.
 macro_rules! names {
     ($of:literal) => {
         [
@@ -133,7 +133,7 @@ macro_rules! names {
 }
 
 impl Times {
-    /// All figures by name; none of what did not happen.
+    /// All statistics by name; none for calls that never happened.
     pub(super) fn figures(&self) -> Vec<(&'static str, u64)> {
         let all = [
             (names!("put_device"), &self.put.device),

@@ -1,10 +1,10 @@
-//! Which request has to wait for which: those that touch the same object, if one of them writes it.
+//! Conflicts: requests that touch the same object wait for one another, if one of them writes it.
 //!
-//! A request waits for the nearest ones before it that it conflicts with; those wait for the ones before them. So what
-//! touches one object keeps the order in which it came, and is not in flight at once; reads alone are. A range conflicts with
-//! every object within it.
+//! A request waits for the nearest earlier ones with which it conflicts; those wait for the ones before them. So requests for one object
+//! keep the order in which they were pushed, and are not in flight at once; reads alone may be. A range conflicts with every object
+//! within it.
 //!
-//! A request that is given up while it waits stays as a ghost until what it waits for is done: those behind it wait for that
+//! A request that fails while it waits stays as an abandoned entry until the requests before it are done: later ones wait for these
 //! through it. It does not know deadlines or places.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -17,7 +17,7 @@ pub enum Touches {
     One(u128),
     /// Some objects.
     Many(Vec<u128>),
-    /// All objects of a range that are there or may come.
+    /// All objects of a range, present or future.
     Range(RangeInclusive<u128>),
 }
 
@@ -51,9 +51,9 @@ pub(super) struct Conflicts {
 struct Node {
     touches: Touches,
     waits_for: Vec<u64>,
-    /// How many of them are not done.
+    /// How many requests it waits for.
     left: usize,
-    /// Who waits for it.
+    /// Requests that wait for it.
     blocks: Vec<u64>,
     is_ghost: bool,
 }
@@ -62,12 +62,12 @@ struct Node {
 #[derive(Debug, Default)]
 struct Users {
     write: Option<u64>,
-    /// Behind that write.
+    /// Reads after that write.
     reads: BTreeSet<u64>,
 }
 
 impl Users {
-    /// Whom a new one has to wait for.
+    /// The requests for which a new one has to wait.
     fn before(&self, writes: bool) -> impl Iterator<Item = u64> {
         let reads = self.reads.iter().filter(move |_| writes);
         self.write.into_iter().chain(reads.copied())
@@ -75,7 +75,7 @@ impl Users {
 }
 
 impl Conflicts {
-    /// Adds a request behind all others. Whether it waits for none.
+    /// Adds a request after all others; returns whether it waits for none.
     pub(super) fn add(&mut self, number: u64, touches: Touches, writes: bool) -> bool {
         let mut waits_for: Vec<u64> = Vec::new();
         let ranges = self.ranges.iter();
@@ -103,7 +103,7 @@ impl Conflicts {
         }
         waits_for.sort_unstable();
         waits_for.dedup();
-        // An object named twice.
+        // An object may be named twice.
         waits_for.retain(|other| *other != number);
         for other in &waits_for {
             if let Some(other) = self.nodes.get_mut(other) {
@@ -122,12 +122,12 @@ impl Conflicts {
         left == 0
     }
 
-    /// Whom a request waited for when it came.
+    /// The requests for which a request waited when it was pushed.
     pub(super) fn before(&self, number: u64) -> &[u64] {
         self.nodes.get(&number).map_or(&[], |node| &node.waits_for)
     }
 
-    /// Ends a request: it is done, or given up. Adds to `freed` who waits for none any more.
+    /// Ends a request: it is done, or failed. Adds requests that wait for none any more to `freed`.
     pub(super) fn end(&mut self, number: u64, freed: &mut Vec<u64>) {
         let mut ended = vec![number];
         while let Some(number) = ended.pop() {

@@ -1,9 +1,9 @@
-//! Whether a device is failing: it has become slow, or errors come close together.
+//! Detecting a failing device: it has become slow, or errors are frequent.
 //!
-//! Slow is that the mean of the last so many device times is above a limit; before there are so many, that they would be
-//! above it even if the missing ones took no time. Close together are so many errors within so long. A device found
-//! failing is looked at afresh from then on, so each finding stands for times and errors of its own. It does not know what
-//! the device was asked. The idea is a patch to `CannyLS` that was never merged.
+//! A device is slow if the mean of the last `window` device times is above a limit; before there are that many, if they would be above
+//! it even if the missing ones took no time. Errors are frequent if a number of them happens within a duration. After a finding the
+//! detector starts anew, so each finding stands for times and errors of its own. It does not know what the requests were. The idea is a
+//! patch to `CannyLS` that was never merged.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,34 +11,34 @@ use std::time::Duration;
 use crate::error::Result;
 use crate::room;
 
-/// What is done about a failing device.
+/// Reaction to a failing device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remedy {
     /// Stops at the first finding.
     Stop,
-    /// Goes on through so many findings, and stops at the next.
+    /// Continues through this many findings, and stops at the next.
     Tolerate(u64),
-    /// Tells it, and goes on.
+    /// Reports it, and continues.
     Keep,
 }
 
-/// When a device is failing, and what then.
+/// When a device counts as failing, and the reaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signs {
-    /// Of how many device times the mean is taken, 1 to 65,536.
+    /// Number of device times in the mean, 1 to 65,536.
     pub times: usize,
     /// The longest mean of a healthy device.
     pub mean_max: Duration,
-    /// How many errors are too many, at least 1 and at most 65,536.
+    /// Number of errors that are too many, 1 to 65,536.
     pub errors: usize,
-    /// Within how long.
+    /// The duration in which they happen.
     pub within: Duration,
-    /// What then.
+    /// The reaction.
     pub remedy: Remedy,
 }
 
 impl Default for Signs {
-    /// A mean of more than 200 ms over 100, or 2 errors within a second: it is told.
+    /// A mean of more than 200 ms over 100 times, or 2 errors within a second, is reported.
     fn default() -> Self {
         Self {
             times: 100,
@@ -55,7 +55,7 @@ impl Default for Signs {
 pub enum Health {
     /// Nothing.
     Good,
-    /// The device is failing, and goes on.
+    /// The device is failing, and continues.
     Failing,
     /// The device is failing, and is to be stopped.
     Stop,
@@ -90,7 +90,7 @@ impl Detector {
         })
     }
 
-    /// Hears of an access that ended at `now`.
+    /// Records an access that ended at `now`.
     pub fn observe(&mut self, now: Duration, took: Duration, failed: bool) -> Health {
         if self.times.len() == self.signs.times {
             let first = self.times.pop_front().unwrap_or_default();
@@ -125,7 +125,7 @@ impl Detector {
         }
     }
 
-    /// How often it was found failing.
+    /// Number of findings.
     pub fn findings(&self) -> u64 {
         self.findings
     }
@@ -165,7 +165,7 @@ mod tests {
             Health::Good
         );
         assert_eq!(slow.observe(FAST, FAST, false), Health::Failing);
-        // What is long ago is forgotten.
+        // Old errors are forgotten.
         assert_eq!(
             slow.observe(FAST, Duration::from_secs(19), false),
             Health::Good
@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(errs.observe(at(1001), FAST, true), Health::Good);
         assert_eq!(errs.observe(at(1500), FAST, false), Health::Good);
         assert_eq!(errs.observe(at(2001), FAST, true), Health::Failing);
-        // The finding has used them up.
+        // The finding used them up.
         assert_eq!(errs.observe(at(2002), FAST, true), Health::Good);
     }
 

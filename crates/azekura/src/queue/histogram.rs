@@ -1,8 +1,7 @@
-//! How long things took: counts of durations in buckets that grow with them.
+//! Histograms of durations, in buckets that grow with them.
 //!
-//! Sixteen buckets for each power of two of nanoseconds, so what is told is at most 1/16 longer than what was recorded,
-//! up to 584 years. Recording costs one addition; a histogram takes 8 KiB. It does not know what took the time. The idea
-//! is `HdrHistogram`'s.
+//! Sixteen buckets for each power of two of nanoseconds, so a reported duration is at most 1/16 longer than the recorded one, up to
+//! 584 years. Recording costs one addition; a histogram takes 8 KiB. The idea is `HdrHistogram`'s.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -40,7 +39,7 @@ fn end_of(bucket: usize) -> u64 {
     (next - 1) as u64
 }
 
-/// A histogram into which threads record at once: relaxed sums, so a snapshot may lack what is being recorded.
+/// A histogram into which threads record concurrently: relaxed sums, so a snapshot may miss what is being recorded.
 #[derive(Debug)]
 pub struct Tally {
     buckets: Box<[AtomicU64]>,
@@ -59,7 +58,7 @@ impl Tally {
         })
     }
 
-    /// Counts one.
+    /// Records one.
     pub fn record(&self, took: Duration) {
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         self.buckets[bucket(nanos)].fetch_add(1, Ordering::Relaxed);
@@ -67,7 +66,7 @@ impl Tally {
         self.max.fetch_max(nanos, Ordering::Relaxed);
     }
 
-    /// What was recorded. Errors: `Full`.
+    /// A copy of the recorded durations. Errors: `Full`.
     pub fn snapshot(&self) -> Result<Histogram> {
         let load = |number: &AtomicU64| number.load(Ordering::Relaxed);
         let buckets = room::collect(self.buckets.iter().map(load))?;
@@ -91,7 +90,7 @@ impl Histogram {
         })
     }
 
-    /// Counts one.
+    /// Records one.
     pub fn record(&mut self, took: Duration) {
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         self.buckets[bucket(nanos)] += 1;
@@ -115,13 +114,13 @@ impl Histogram {
         self.max
     }
 
-    /// The mean, exactly; none of none is zero.
+    /// The mean, exactly; zero if there are none.
     pub fn mean(&self) -> Duration {
         let nanos = self.sum.as_nanos() / u128::from(self.count.max(1));
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// What `part` of them (0.5, 0.99) did not take longer than; none of none is zero. Costs a walk over the buckets.
+    /// The quantile `part` (0.5, 0.99): that part of them was not longer; zero if there are none. Costs a walk over the buckets.
     pub fn quantile(&self, part: f64) -> Duration {
         // In counts: at least one, at most all.
         let wanted = (part.clamp(0.0, 1.0) * self.count as f64).ceil();
@@ -135,7 +134,7 @@ impl Histogram {
         self.max
     }
 
-    /// Counts of all that did not take longer than each of `limits`, which rise: what a scraper wants.
+    /// Counts of durations up to each of `limits`, which rise: cumulative buckets for metrics.
     pub fn below(&self, limits: &[Duration]) -> Vec<u64> {
         let within = |limit: &Duration| {
             let nanos = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);

@@ -1,26 +1,26 @@
-//! In which order requests go to a device, and which do not go at all.
+//! The order in which requests go to a device, and which are refused.
 //!
-//! A [`Queue`] is told what comes ([`push`](Queue::push)), asked what goes ([`pop`](Queue::pop)) and told what is done
-//! ([`done`](Queue::done)). It has no threads, no clock and no device: a time is what its caller says it is, a duration
-//! since any moment. All of it costs the logarithm of what waits, and `breadth` steps for each pop.
+//! [`push`](Queue::push) adds a request, [`pop`](Queue::pop) takes the next one, and [`done`](Queue::done) ends it. A [`Queue`] has no
+//! threads, no clock and no device: its caller passes the time, a duration since any moment. Each operation costs the logarithm of
+//! the number of waiting requests, and `breadth` steps for each pop.
 //!
-//! 1. Immediate goes before dated, dated before infinity; of dated ones the earlier deadline goes first. So A goes before B
-//!    if A came first and its deadline is not later. All but what follows holds for this *due order*.
-//! 2. Of the first `breadth` in it, of one class and with deadlines within a `window`, the next by place goes: one sweep
-//!    upwards, and again from the lowest. Nobody is overtaken so more than `overtakes_max` times. With a breadth of 1 there
-//!    are no sweeps.
-//! 3. What touches the same object keeps the order in which it came, and is not in flight at once, unless all of it reads.
-//!    Who waits for that is overtaken by others as often as need be.
-//! 4. What an urgent request waits for is as urgent: it goes in the place of the urgent one.
-//! 5. Too many requests, for too long, are met as `overload` says.
-//! 6. A request whose deadline has passed is done all the same, or fails at once if `fail_late` says so: a blocked one, too,
-//!    and while the device takes nothing.
-//! 7. Everything taken comes out once. A stopped queue fails what waits, and refuses what comes.
-//! 8. While the device takes nothing, what needs none may go ([`pop_at_once`](Queue::pop_at_once)), by rules 1, 3 and 4 among
-//!    its like. That overtakes nobody: nobody else could have gone.
+//! 1. Immediate requests come before those with deadlines, and these before those without; of two deadlines the earlier comes first.
+//!    So A precedes B if A was pushed first and its deadline is not later. This is the *due order*.
+//! 2. Of the first `breadth` requests in it, of one class and with deadlines within a `window`, the next by place is taken: one sweep
+//!    upwards, and again from the lowest. No request is overtaken in this way more than `overtakes_max` times. With a breadth of 1
+//!    there are no sweeps.
+//! 3. Requests that touch the same object keep the order in which they were pushed, and are not in flight at once, unless all of them
+//!    read. A request that waits for this may be overtaken any number of times.
+//! 4. A request for which a more urgent one waits is as urgent: it takes the place of the urgent one.
+//! 5. `overload` decides about too many requests for too long.
+//! 6. A request whose deadline has passed is executed all the same, or fails at once if `fail_late` is set: also one that waits for
+//!    another, and also while the device accepts nothing.
+//! 7. Every request that is accepted comes out once. A stopped queue fails waiting requests, and refuses new ones.
+//! 8. While the device accepts nothing, a request that needs no device may be taken ([`pop_at_once`](Queue::pop_at_once)), by rules 1,
+//!    3 and 4 among its kind. It overtakes no request that could have been taken.
 //!
-//! It does not know what requests are, nor how they are carried: `io::flight` does that. The classes and the policies are
-//! `CannyLS`'s; the sweep is the elevator of every disk.
+//! It knows nothing of what requests do; `io::flight` carries them. The classes and the policies are `CannyLS`'s; the sweep is the
+//! elevator of every disk.
 
 mod conflict;
 mod failing;
@@ -40,19 +40,19 @@ pub use histogram::{Histogram, Tally};
 pub use overload::{Limits, Policy};
 use overload::{Overload, Verdict};
 
-/// Until when a request should be done.
+/// The deadline of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Deadline {
-    /// Before all others.
+    /// Before all other requests.
     Immediate,
-    /// So long after it came.
+    /// This long after it was pushed.
     Within(Duration),
-    /// When nothing else is to be done.
+    /// After all other requests.
     #[default]
     Infinity,
 }
 
-/// What the queue has to know of a request.
+/// The properties of a request that the queue uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ask {
     /// The objects.
@@ -61,28 +61,28 @@ pub struct Ask {
     pub writes: bool,
     /// Where on the device it begins, in any unit.
     pub place: u64,
-    /// Until when.
+    /// Its deadline.
     pub deadline: Deadline,
     /// Bytes of values that it holds while it waits.
     pub bytes: u64,
-    /// Whether it is done at once, without the device.
+    /// Whether it needs no device.
     pub at_once: bool,
     /// Exempt from the policy of long queues, not from their limit.
     pub prioritized: bool,
 }
 
-/// How a queue behaves.
+/// Options of a queue.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
-    /// How long it may become.
+    /// Limits of its length.
     pub limits: Limits,
     /// When the device is failing.
     pub signs: Signs,
-    /// How many of the next requests are looked at for the nearest; at least 1.
+    /// How many of the next requests a sweep considers; at least 1.
     pub breadth: usize,
-    /// How far apart deadlines may be within a sweep.
+    /// Greatest difference of deadlines within a sweep.
     pub window: Duration,
-    /// How often a request may be overtaken by ones behind it in the due order.
+    /// How often a request may be overtaken by later ones of the due order.
     pub overtakes_max: u32,
     /// Whether requests fail that waited beyond their deadline.
     pub fail_late: bool,
@@ -102,18 +102,18 @@ impl Default for Options {
     }
 }
 
-/// Why a request does not go.
+/// Why a request is refused or fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Failure {
-    /// As many wait as may.
+    /// Too many requests wait.
     TooLong,
-    /// Requests that wait hold as many bytes as they may.
+    /// Waiting requests hold too many bytes.
     TooLarge,
-    /// Refused by the policy of long queues, as it came.
+    /// Refused by the policy of long queues, when it was pushed.
     Refused,
-    /// Dropped by the policy of long queues, as it was to go.
+    /// Dropped by the policy of long queues, when it was taken.
     Dropped,
-    /// Its deadline passed before it could go.
+    /// Its deadline passed before it was taken.
     Late,
     /// The queue was stopped.
     Stopped,
@@ -154,37 +154,37 @@ impl Failure {
     }
 }
 
-/// Known to whom a request was given, until it is done.
+/// Identifies a request that was taken, until it is done.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Ticket(u64);
 
-/// What comes out of a queue.
+/// The next request of a queue.
 #[derive(Debug)]
 pub enum Next<T> {
-    /// To be done; its ticket goes to [`Queue::done`] afterwards.
+    /// To be executed; its ticket is passed to [`Queue::done`] afterwards.
     Run(Ticket, T),
-    /// To be told that it failed.
+    /// Failed.
     Fails(Failure, T),
 }
 
-/// What a queue has done so far. What was taken went, failed, or waits.
+/// Counts of a queue. Every accepted request was taken, failed, or waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Taken.
+    /// Accepted.
     pub enqueued: u64,
-    /// Given out to be done.
+    /// Taken for execution.
     pub dequeued: u64,
-    /// Not taken, for any reason.
+    /// Refused, for any reason.
     pub refused: u64,
-    /// Taken, then dropped by policy.
+    /// Accepted, then dropped by policy.
     pub dropped: u64,
-    /// Taken, then too late.
+    /// Accepted, then too late.
     pub late: u64,
-    /// Taken, then failed as the queue had stopped.
+    /// Accepted, then failed as the queue had stopped.
     pub stopped: u64,
     /// Done.
     pub done: u64,
-    /// Of these, with an error of the device.
+    /// Of these, those with an error of the device.
     pub failed: u64,
 }
 
@@ -196,7 +196,7 @@ struct Due {
     number: u64,
 }
 
-/// A request that may go.
+/// A request that may be taken.
 #[derive(Clone, Copy, Debug)]
 struct Turn {
     place: u64,
@@ -208,7 +208,7 @@ struct Turn {
 #[derive(Debug, Default)]
 struct Ready {
     turns: BTreeMap<Due, Turn>,
-    /// Of these, those that are done at once.
+    /// Of these, those that need no device.
     at_once: BTreeSet<Due>,
 }
 
@@ -231,7 +231,7 @@ impl Ready {
 struct Waiting<T> {
     request: T,
     due: Due,
-    /// Its own, if it is dated.
+    /// Its own deadline, if it has one.
     deadline: Option<Duration>,
     came: Duration,
     place: u64,
@@ -244,15 +244,15 @@ struct Waiting<T> {
 #[derive(Debug)]
 pub struct Queue<T> {
     options: Options,
-    /// Bytes of values of all that wait.
+    /// Bytes of values of all waiting requests.
     bytes: u64,
-    /// All of them, by number: in the order in which they came.
+    /// All of them, by number: in the order in which they were pushed.
     waiting: BTreeMap<u64, Waiting<T>>,
     ready: Ready,
-    /// Own deadlines of those that wait, where late ones fail.
+    /// Own deadlines of waiting requests, where late ones fail.
     dated: BTreeSet<(Duration, u64)>,
     conflicts: Conflicts,
-    /// The place of the last one.
+    /// The place of the last one taken.
     head: u64,
     next_number: u64,
     in_flight: usize,
@@ -289,7 +289,7 @@ impl<T> Queue<T> {
         })
     }
 
-    /// Takes a request that comes at `now`, or gives it back with the reason.
+    /// Accepts a request at `now`, or returns it with the reason.
     pub fn push(
         &mut self,
         now: Duration,
@@ -356,7 +356,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Makes all that a request waits for as urgent as it is.
+    /// Makes all requests for which a request waits as urgent as it is.
     fn lift_before(&mut self, due: Due) {
         let mut lifted = vec![due.number];
         while let Some(number) = lifted.pop() {
@@ -373,7 +373,7 @@ impl<T> Queue<T> {
                         }
                         waiting.due = wanted;
                     }
-                    // In flight, or a ghost, through which others are waited for.
+                    // In flight, or abandoned while others wait through it.
                     None => {}
                 }
                 lifted.push(*before);
@@ -381,12 +381,12 @@ impl<T> Queue<T> {
         }
     }
 
-    /// What goes at `now`; `None` if nothing waits, or all of it for what is in flight.
+    /// The next request at `now`; `None` if none waits, or all wait for requests in flight.
     pub fn pop(&mut self, now: Duration) -> Option<Next<T>> {
         self.next(now, Self::choose)
     }
 
-    /// What goes at `now`, while the device takes nothing: what fails, and what is done at once.
+    /// The next request at `now` while the device accepts nothing: one that fails, or one that needs no device.
     pub fn pop_at_once(&mut self, now: Duration) -> Option<Next<T>> {
         self.next(now, |queue| queue.ready.at_once.first().copied())
     }
@@ -425,7 +425,7 @@ impl<T> Queue<T> {
         Some(Next::Run(Ticket(number), waiting.request))
     }
 
-    /// Who is next by rules 1 and 2. Counts whom it overtakes.
+    /// The next request by rules 1 and 2. Counts the ones it overtakes.
     fn choose(&mut self) -> Option<Due> {
         let (first, _) = self.ready.turns.first_key_value()?;
         let (class, until) = (
@@ -445,7 +445,7 @@ impl<T> Queue<T> {
             if nearer(lowest, turn.place) {
                 lowest = Some((turn.place, *due));
             }
-            // It was overtaken as often as may be: nobody behind it comes before it.
+            // It was overtaken as often as allowed: no later one precedes it.
             if turn.overtaken >= self.options.overtakes_max {
                 break;
             }
@@ -457,7 +457,7 @@ impl<T> Queue<T> {
         Some(chosen)
     }
 
-    /// Takes a request out of what waits.
+    /// Removes a request from the waiting ones.
     fn take(&mut self, number: u64) -> Option<Waiting<T>> {
         let waiting = self.waiting.remove(&number)?;
         self.bytes -= waiting.bytes;
@@ -480,7 +480,7 @@ impl<T> Queue<T> {
         Some(Next::Fails(failure, waiting.request))
     }
 
-    /// Lets go who waited for it.
+    /// Releases the requests that waited for it.
     fn end(&mut self, number: u64) {
         let mut freed = Vec::new();
         self.conflicts.end(number, &mut freed);
@@ -491,8 +491,8 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Hears at `now` that a request is done, how long the device took, and whether it failed for the device's sake. What
-    /// waited for it may go. A device to be stopped stops the queue.
+    /// Ends a request at `now`, with its device time, and whether the device failed it. Requests that waited for it may be taken.
+    /// A device to be stopped stops the queue.
     pub fn done(&mut self, now: Duration, ticket: Ticket, took: Duration, failed: bool) -> Health {
         self.done_without(ticket);
         self.counters.failed += u64::from(failed);
@@ -502,7 +502,7 @@ impl<T> Queue<T> {
         health
     }
 
-    /// Hears that a request is done that needed no device: it tells nothing of its health.
+    /// Ends a request that needed no device, which shows nothing of its health.
     #[expect(clippy::needless_pass_by_value, reason = "a ticket is used up")]
     pub fn done_without(&mut self, ticket: Ticket) {
         self.end(ticket.0);
@@ -510,12 +510,12 @@ impl<T> Queue<T> {
         self.counters.done += 1;
     }
 
-    /// Stops: what waits fails, and what comes.
+    /// Stops: waiting and new requests fail.
     pub fn stop(&mut self) {
         self.is_stopped = true;
     }
 
-    /// Whether it was stopped, by whatever.
+    /// Whether it was stopped, by any cause.
     pub fn is_stopped(&self) -> bool {
         self.is_stopped
     }
@@ -530,37 +530,37 @@ impl<T> Queue<T> {
         self.waiting.is_empty()
     }
 
-    /// How many requests were given out and are not done.
+    /// How many requests were taken and are not done.
     pub fn in_flight(&self) -> usize {
         self.in_flight
     }
 
-    /// When the next request fails for being late, if late ones do.
+    /// When the next request fails as late, if late ones fail.
     pub fn next_late(&self) -> Option<Duration> {
         self.dated.first().map(|(deadline, _)| *deadline)
     }
 
-    /// How long it has been busy, if it is.
+    /// Time for which it has been busy, if it is.
     pub fn busy_for(&self, now: Duration) -> Option<Duration> {
         self.overload.busy_for(now)
     }
 
-    /// What was done so far.
+    /// Counts so far.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// How long requests waited that went.
+    /// Times that requests waited before they were taken.
     pub fn waits(&self) -> &Histogram {
         &self.waits
     }
 
-    /// How long the device took.
+    /// Device times.
     pub fn times(&self) -> &Histogram {
         &self.times
     }
 
-    /// How often the device was found failing.
+    /// Times the device was found failing.
     pub fn findings(&self) -> u64 {
         self.detector.findings()
     }

@@ -1,27 +1,26 @@
-//! What happens when requests come faster than the device is done with them.
+//! Overload: requests are pushed faster than the device completes them.
 //!
 //! | length | for how long | what happens |
 //! |---|---|---|
-//! | below the busy threshold | | nothing, and the time begins anew |
+//! | below the busy threshold | any time | nothing, and the time starts anew |
 //! | at it or above | up to the longest time | nothing |
-//! | at it or above | longer | the policy: by turns refuse what comes, drop what goes, or stop |
-//! | at the limit | | what comes is refused, prioritized or not |
+//! | at it or above | longer | the policy: refuse a part of new requests, drop a part of taken ones, or stop |
+//! | at the limit | any time | new requests are refused, prioritized or not |
 //!
-//! A ratio is kept by a sum, not by chance: each request adds the ratio, and one that brings the sum to 1 is hit and takes
-//! 1 away. Prioritized requests are not hit and add nothing. It does not know how requests are ordered. The rules are
-//! `CannyLS`'s, but that its limit lets one request more in.
+//! A ratio is kept by a sum, not by chance: each request adds the ratio, and one that brings the sum to 1 is hit and subtracts 1.
+//! Prioritized requests are not hit and add nothing. The rules are `CannyLS`'s, except that its limit admits one request more.
 
 use std::time::Duration;
 
-/// What is done about a queue that was long for too long.
+/// Reaction to a queue that was long for too long.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Policy {
-    /// Refuses this part of the requests that come, 0 to 1.
+    /// Refuses this part of new requests, 0 to 1.
     Refuse {
         /// The part.
         ratio: f64,
     },
-    /// Drops this part of the requests when it is their turn, 0 to 1.
+    /// Drops this part of the requests when they are taken, 0 to 1.
     Drop {
         /// The part.
         ratio: f64,
@@ -30,18 +29,18 @@ pub enum Policy {
     Stop,
 }
 
-/// Limits of a queue, and what is done beyond.
+/// Limits of a queue, and the reaction beyond them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
-    /// Most requests that wait.
+    /// Most waiting requests.
     pub len_max: usize,
-    /// Most bytes of values that wait requests hold. One request that alone holds more may wait alone.
+    /// Most bytes of values that waiting requests hold. One request with more may wait alone.
     pub bytes_max: u64,
-    /// How many waiting requests are many.
+    /// Busy threshold: number of waiting requests.
     pub busy_threshold: usize,
-    /// How long many may wait.
+    /// Longest time above the threshold.
     pub keep_busy_max: Duration,
-    /// What then.
+    /// The reaction.
     pub policy: Policy,
 }
 
@@ -58,10 +57,10 @@ impl Default for Limits {
     }
 }
 
-/// What is to be done with one request.
+/// The verdict on one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It goes its way.
+    /// It passes.
     Pass,
     /// It fails.
     Hit,
@@ -87,7 +86,7 @@ impl Overload {
         }
     }
 
-    /// Of a request that comes, when `len` wait.
+    /// The verdict on a new request, when `len` wait.
     pub(super) fn at_enqueue(&mut self, now: Duration, len: usize, prioritized: bool) -> Verdict {
         let is_overloaded = self.is_overloaded(now, len);
         if len >= self.limits.len_max {
@@ -101,7 +100,7 @@ impl Overload {
         }
     }
 
-    /// Of a request whose turn it is, when `len` others wait.
+    /// The verdict on a request that is taken, when `len` others wait.
     pub(super) fn at_dequeue(&mut self, now: Duration, len: usize, prioritized: bool) -> Verdict {
         let is_overloaded = self.is_overloaded(now, len);
         match self.limits.policy {
@@ -112,7 +111,7 @@ impl Overload {
         }
     }
 
-    /// How long it has been busy, if it is.
+    /// Time for which it has been busy, if it is.
     pub(super) fn busy_for(&self, now: Duration) -> Option<Duration> {
         self.busy_since.map(|since| now.saturating_sub(since))
     }

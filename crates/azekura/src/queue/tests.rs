@@ -1,7 +1,6 @@
 //! The rules of the queue, each by its name, and all of them together against a model.
 //!
-//! Times are whatever a test says, so nothing here waits. What is asked of is an object of its own, unless a test is about
-//! requests that meet.
+//! A test sets the times, so nothing here waits. Each request has an object of its own, unless a test is about conflicts.
 
 mod model;
 
@@ -19,7 +18,7 @@ fn queue(change: impl FnOnce(&mut Options)) -> Queue<&'static str> {
     Queue::new(options).unwrap()
 }
 
-/// Asks of an object of its own.
+/// A request for an object of its own.
 fn ask(id: u128, place: u64, deadline: Deadline) -> Ask {
     Ask {
         touches: Touches::One(id),

@@ -127,10 +127,10 @@ fn history(seed: u64, options: &Options, is_stale: bool) -> Vec<Vec<Event>> {
     of
 }
 
-type Told = std::sync::Mutex<Vec<(u64, Event)>>;
+type GroupState = std::sync::Mutex<Vec<(u64, Event)>>;
 
-fn parking(threads: usize) -> Vec<Told> {
-    (0..threads).map(|_| Told::default()).collect()
+fn parking(threads: usize) -> Vec<GroupState> {
+    (0..threads).map(|_| GroupState::default()).collect()
 }
 
 /// Values begin with their version; some span chunks.

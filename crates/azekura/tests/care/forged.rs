@@ -62,8 +62,8 @@ fn forge_root(root: &mut Root, bytes: &mut [u8], salt: u32, random: &mut Random)
         3 => random
             .choose(&[0, 1])
             .clone_into(&mut root.groups.last_mut()?.free),
-        4 => root.between.first_mut()?.unit = number,
-        5 => root.strides.last_mut()?.spans.first_mut()?.units = number as u32,
+        4 => root.unlisted.first_mut()?.unit = number,
+        5 => root.allocation_extents.last_mut()?.spans.first_mut()?.units = number as u32,
         6 => root.needed.log.first_mut()?.index = number as u32,
         7 => root.needed.log.last_mut()?.units = number as u32,
         8 => root.needed.other.first_mut()?.0 = number as u32,

@@ -13,8 +13,8 @@ use azekura::log::anchor::{Anchor, Extent, Needed};
 use azekura::log::{End, Geometry, LogPosition, Segment};
 use azekura::object::extent::{self, PACKED, Seal};
 use azekura::object::index::{EXTENT, Entry, Image};
-use azekura::object::layout::{Pack, Record, Root, Super, UnderWay};
-use azekura::object::layout::{Span, Stride, Told};
+use azekura::object::layout::{AllocationExtent, GroupState, Span};
+use azekura::object::layout::{PackedExtent, PutInProgress, Record, Root, Super};
 use azekura::object::{Change, ObjectId, Options, Store};
 
 use super::{contents, storage_of, store_with};
@@ -263,25 +263,25 @@ fn the_bytes_of_superblock_and_root_are_as_they_were() {
         sequence: 0x0506,
         leaves: vec![(ObjectId(0), Some(image)), (ObjectId(9), None)],
         groups: vec![
-            Told {
+            GroupState {
                 free: 4,
                 image: Some(extent),
             },
-            Told {
+            GroupState {
                 free: 8,
                 image: None,
             },
         ],
-        strides: vec![Stride {
+        allocation_extents: vec![AllocationExtent {
             sequence: 7,
             spans: spans(),
         }],
-        between: spans(),
-        under_way: vec![UnderWay {
+        unlisted: spans(),
+        in_progress: vec![PutInProgress {
             sequence: 8,
             span: spans()[0],
         }],
-        packs: vec![Pack {
+        packed_extents: vec![PackedExtent {
             span: spans()[0],
             count: 6,
             live: 4,
@@ -316,12 +316,12 @@ fn the_bytes_of_records_and_extents_are_as_they_were() {
         Record::Removed(ObjectId(1), 2),
         Record::RangeRemoved(3, ObjectId(1), ObjectId(4)),
         Record::Batch(vec![put, Record::Removed(ObjectId(5), 6)]),
-        Record::Opened(Stride {
+        Record::Opened(AllocationExtent {
             sequence: 7,
             spans: spans(),
         }),
-        Record::Settled(8),
-        Record::Voided(9),
+        Record::LowWater(8),
+        Record::Aborted(9),
     ];
     let told = records.iter().map(|record| {
         let (kind, key, value) = record.encode();

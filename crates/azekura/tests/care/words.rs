@@ -189,7 +189,7 @@ fn a_store_without_a_long_piece_tells_the_object_and_the_longest_there_is() {
     let error = store.put(ObjectId(0xab), &vec![2; 200_000]).unwrap_err();
     let said = error.to_string();
     let id = ObjectId(0xab);
-    let start = format!("full: no room for object {id} in one piece at words.azo (found ");
+    let start = format!("full: no contiguous space for object {id} at words.azo (found ");
     let figures: Vec<(String, u64)> = store
         .stats()
         .unwrap()
@@ -201,7 +201,7 @@ fn a_store_without_a_long_piece_tells_the_object_and_the_longest_there_is() {
         azekura::error::size(found.unwrap().1)
     };
     let found = format!(
-        "{} free in all, {} of it in a row, expected ",
+        "{} free, longest run {}, expected ",
         of("free_bytes"),
         of("longest_free_bytes")
     );

@@ -33,7 +33,7 @@ impl Journal {
             let mut printed = Ok(());
             store.journal(&mut |offset, record| {
                 printed = if self.json {
-                    let mut object = told(record);
+                    let mut object = as_json(record);
                     object["offset"] = offset.into();
                     out.json(&object)
                 } else {
@@ -65,18 +65,20 @@ fn words(record: &Record) -> String {
             let records: Vec<String> = records.iter().map(words).collect();
             format!("at once: {}", records.join(", "))
         }
-        Record::Opened(stride) => {
-            let units: u64 = stride.spans.iter().map(|span| u64::from(span.units)).sum();
-            let (sequence, pieces) = (stride.sequence, stride.spans.len());
-            format!("opened a stride of {units} units in {pieces} runs sequence {sequence}")
+        Record::Opened(extent) => {
+            let units: u64 = extent.spans.iter().map(|span| u64::from(span.units)).sum();
+            let (sequence, pieces) = (extent.sequence, extent.spans.len());
+            format!(
+                "opened an allocation extent of {units} units in {pieces} runs sequence {sequence}"
+            )
         }
-        Record::Settled(sequence) => format!("settled before sequence {sequence}"),
-        Record::Voided(sequence) => format!("voided sequence {sequence}"),
+        Record::LowWater(sequence) => format!("every put before sequence {sequence} has ended"),
+        Record::Aborted(sequence) => format!("aborted sequence {sequence}"),
     }
 }
 
 /// A record as JSON has it.
-fn told(record: &Record) -> Value {
+fn as_json(record: &Record) -> Value {
     match record {
         Record::Put(id, sequence, entry) => json!({
             "record": "put", "id": id.to_string(), "sequence": sequence, "len": entry.len, "piece": entry.place,
@@ -91,16 +93,16 @@ fn told(record: &Record) -> Value {
             "record": "range_removed", "first": first.to_string(), "last": last.to_string(), "sequence": sequence,
         }),
         Record::Batch(records) => {
-            json!({"record": "batch", "records": records.iter().map(told).collect::<Vec<_>>()})
+            json!({"record": "batch", "records": records.iter().map(as_json).collect::<Vec<_>>()})
         }
-        Record::Opened(stride) => {
-            let spans = stride.spans.iter();
+        Record::Opened(extent) => {
+            let spans = extent.spans.iter();
             let spans: Vec<Value> = spans
                 .map(|span| json!({"unit": span.unit, "units": span.units}))
                 .collect();
-            json!({"record": "opened", "sequence": stride.sequence, "spans": spans})
+            json!({"record": "opened", "sequence": extent.sequence, "spans": spans})
         }
-        Record::Settled(sequence) => json!({"record": "settled", "sequence": sequence}),
-        Record::Voided(sequence) => json!({"record": "voided", "sequence": sequence}),
+        Record::LowWater(sequence) => json!({"record": "low_water", "sequence": sequence}),
+        Record::Aborted(sequence) => json!({"record": "aborted", "sequence": sequence}),
     }
 }

@@ -1,15 +1,15 @@
-//! Whether everything that is relied on is there and says the same.
+//! Checks: whether everything that the store relies on is there and consistent.
 //!
-//! | looked at | against |
+//! | checked | against |
 //! |---|---|
 //! | superblock: both slots; the label of a second device: both slots | their checksums; slots follow one another |
-//! | root, images of leaves and lists | their checksums, and what the root says they hold |
-//! | journal behind the checkpoint | every frame is one and says something that is known |
-//! | room | each unit is an object's, free, or about to be |
+//! | root, images of leaves and lists | their checksums, and the counts in the root |
+//! | journal after the checkpoint | every frame verifies, and is a known record |
+//! | space | each unit belongs to an object, is free, or is in limbo |
 //! | deep: extents of all objects | their checksums: store, place, id, put, every byte |
 //!
-//! It does not stop at the first damage, and mends none: `repair` does. Changes go on; checkpoints wait while images are read,
-//! and changes while the room is added up.
+//! A check does not stop at the first damage, and repairs none. Changes continue; checkpoints wait while images are read, and changes
+//! while the space is summed up.
 
 use std::path::{Path, PathBuf};
 
@@ -30,35 +30,35 @@ use crate::object::place::span::Span;
 use crate::object::read::get::FINDS_ALL;
 use crate::object::{Core, Store};
 
-/// Findings are listed up to this many; then it is clear that a repair is due.
+/// Most findings that are listed.
 const FINDINGS_MAX: usize = 1000;
 
-/// What helps where anything but a value is damaged.
+/// The remedy where anything but a value is damaged.
 const REPAIR: &str = "run `azekura object repair`";
 
-/// Something that is not as it must be.
+/// One finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// The device.
     pub device: PathBuf,
-    /// Where on it, in bytes; `None`: nowhere in particular.
+    /// Offset on it in bytes; `None`: no particular place.
     pub offset: Option<u64>,
-    /// The object, if it is one's.
+    /// The object, if it concerns one.
     pub object: Option<ObjectId>,
-    /// What is wrong, in a line that names the same.
+    /// What is wrong, in one line, with place and object.
     pub what: String,
 }
 
-/// What a check looked at, and what it found.
+/// What a check read, and what it found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckReport {
     /// Slots of superblocks and labels that are whole. A reader counts those it found. One that does not verify is a finding,
-    /// though a crash may have torn it: the other one is all there is then. The next open for writing writes superblocks again,
+    /// though a crash may have torn it: the other one is the only one then. The next open for writing rewrites superblocks,
     /// and a repair labels. A store whose creation ended between its two superblocks has one, and is sound.
     pub superblocks: u64,
     /// Images that are whole, of leaves and lists, and the root.
     pub images: u64,
-    /// Records of the journal behind the checkpoint.
+    /// Records of the journal after the checkpoint.
     pub records: u64,
     /// Objects: in the index, and of these verified.
     pub objects: u64,
@@ -66,11 +66,11 @@ pub struct CheckReport {
     pub verified: u64,
     /// Bytes of their values.
     pub bytes: u64,
-    /// What is wrong; at most 1000.
+    /// The findings; at most 1000.
     pub findings: Vec<Finding>,
-    /// How much is wrong.
+    /// Number of all findings.
     pub found: u64,
-    /// How much of it costs nothing and is written again when the store is opened for writing.
+    /// Findings that cost nothing: the next open for writing repairs them.
     pub rewritable: u64,
 }
 
@@ -80,7 +80,7 @@ impl CheckReport {
         self.found == 0
     }
 
-    /// Whether anything was found that opening the store for writing does not write again.
+    /// Whether anything was found that opening the store for writing does not repair.
     pub fn needs_repair(&self) -> bool {
         self.found > self.rewritable
     }
@@ -92,7 +92,7 @@ impl CheckReport {
         }
     }
 
-    /// Notes `what` is at a place, which the line names after it.
+    /// Adds a finding.
     fn note_place(&mut self, device: &Path, offset: u64, what: &str) {
         let line = format!("{what} at {} offset {offset:#x}", device.display());
         self.note_at(device, Some(offset), line);
@@ -109,8 +109,8 @@ impl CheckReport {
 }
 
 impl Store {
-    /// Checks what the store relies on, and with `deep` every byte of every object. Damage is reported, not an error;
-    /// `progress` is told objects done, of how many. Costs a read of the journal's images, and deep of all objects.
+    /// Checks what the store relies on, and with `deep` every byte of every object. Damage is reported, not an error; `progress`
+    /// gets the number of objects done, and their total. Costs a read of the images, and with `deep` of all objects.
     pub fn check(&self, deep: bool, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
         let core = &self.core;
         let mut report = CheckReport {
@@ -139,8 +139,8 @@ impl Store {
         Ok(report)
     }
 
-    /// Checks that every unit of the device is an object's, free, or about to be; holds up changes meanwhile. `Corrupted`
-    /// with the first place where that is not so. No access but for lists and leaves that were not needed yet.
+    /// Checks that every unit of the device belongs to an object, is free, or is in limbo; blocks changes meanwhile. `Corrupted`
+    /// with the first place where that is not so. No access, except for lists and leaves that are not loaded.
     pub fn check_room(&self) -> Result<()> {
         self.core.check_room()
     }
@@ -244,13 +244,13 @@ impl Core {
         images: &Images,
         say: &mut dyn FnMut(u64, Result<()>),
     ) {
-        for (group, told) in root.groups.iter().enumerate() {
-            let Some(image) = told.image else { continue };
+        for (group, state) in root.groups.iter().enumerate() {
+            let Some(image) = state.image else { continue };
             let first = group as u64 * u64::from(self.group_units);
             let limit = (last.units - first).min(u64::from(self.group_units)) as u32;
             let loaded = space::Source::runs(images, group as u32, image, limit);
             let counted = loaded.and_then(|runs| {
-                if runs.free() == told.free {
+                if runs.free() == state.free {
                     return Ok(());
                 }
                 Err(images.impossible("the list of a group", image))
@@ -287,7 +287,7 @@ impl Core {
             progress(report.verified, report.objects.max(report.verified));
             let mut page = match self.index.page(from) {
                 Ok(page) => page,
-                // Its image was found to be damaged before: whose objects it holds nobody can tell.
+                // Its image was reported before; its objects are unknown.
                 Err(error)
                     if [Kind::Corrupted, Kind::Io].contains(&error.kind())
                         && !report.is_sound() =>
@@ -314,9 +314,9 @@ impl Core {
         Ok(())
     }
 
-    /// What is told of an object that does not verify.
+    /// The finding for an object that does not verify.
     pub(crate) fn finding(&self, id: ObjectId, entry: index::Entry, error: &Error) -> Finding {
-        // It is a check that found it.
+        // The remedy of a check differs from that of a get.
         let mut finding = error.to_string();
         let len = finding
             .strip_suffix(FINDS_ALL)
@@ -330,7 +330,7 @@ impl Core {
         }
     }
 
-    /// The device on which an object is.
+    /// The device that holds an object.
     pub(crate) fn device_of(&self, entry: index::Entry) -> &Path {
         match entry.kind {
             JOURNAL => self.log.storage().path(),
@@ -338,7 +338,7 @@ impl Core {
         }
     }
 
-    /// Where an object begins, on its device.
+    /// Offset of an object on its device.
     pub(crate) fn offset_of_entry(&self, entry: index::Entry) -> u64 {
         match entry.kind {
             JOURNAL => Address(entry.place).offset(),
@@ -355,25 +355,36 @@ impl Core {
             }
             Ok(())
         })?;
-        let mut room = self.room.lock();
-        spans.extend(room.space.all_free()?.into_iter().map(|span| (span, None)));
-        spans.extend(room.space.between().map(|span| (span, None)));
-        spans.extend(room.packs.all().map(|pack| (pack.span, None)));
-        spans.extend(room.under_way.values().map(|span| (*span, None)));
-        let units = room.space.units();
-        drop(room);
+        let mut allocator = self.allocator.lock();
+        spans.extend(
+            allocator
+                .space
+                .all_free()?
+                .into_iter()
+                .map(|span| (span, None)),
+        );
+        spans.extend(allocator.space.unlisted().map(|span| (span, None)));
+        spans.extend(
+            allocator
+                .packed_extents
+                .all()
+                .map(|packed| (packed.span, None)),
+        );
+        spans.extend(allocator.in_progress.values().map(|span| (*span, None)));
+        let units = allocator.space.units();
+        drop(allocator);
         spans.sort_unstable_by_key(|(span, _)| *span);
         let mut at = 0;
         for (span, id) in spans {
             if span.unit != at || span.end() > units {
                 let what = if span.unit < at {
-                    "belongs to two"
+                    "is occupied twice"
                 } else {
-                    "is nobody's"
+                    "is neither occupied nor free"
                 };
-                let of = id.map_or_else(|| "free room".to_owned(), |id| format!("object {id}"));
+                let of = id.map_or_else(|| "free space".to_owned(), |id| format!("object {id}"));
                 return Err(
-                    Error::new(Kind::Corrupted, format!("room on the device {what}"))
+                    Error::new(Kind::Corrupted, format!("space on the device {what}"))
                         .at(self.data.path())
                         .offset(self.data_offset + at.min(span.unit) * UNIT)
                         .detail(format!("before or at {of}"))
@@ -383,12 +394,13 @@ impl Core {
             at = span.end();
         }
         if at != units {
-            return Err(
-                Error::new(Kind::Corrupted, "room on the device is nobody's")
-                    .at(self.data.path())
-                    .offset(self.data_offset + at * UNIT)
-                    .remedy(REPAIR),
-            );
+            return Err(Error::new(
+                Kind::Corrupted,
+                "space on the device is neither occupied nor free",
+            )
+            .at(self.data.path())
+            .offset(self.data_offset + at * UNIT)
+            .remedy(REPAIR));
         }
         Ok(())
     }

@@ -2,15 +2,14 @@
 //!
 //! | step | |
 //! |---|---|
-//! | 1 | a snapshot is taken (`snapshot`) |
-//! | 2 | a new store is made, without a name |
-//! | 3 | its objects are read, by place within a leaf, verified, and put there |
-//! | 4 | it is closed, and gets its name: it appears when it is whole, and replaces nobody's file |
+//! | 1 | take a snapshot |
+//! | 2 | create a new store, without a name |
+//! | 3 | read its objects, by place within a leaf, verify them, and put them there |
+//! | 4 | close it, and give it its name: it appears when it is whole, and never replaces a file |
 //!
-//! The copy has an identity and sequences of its own, and its objects stand without gaps: its file takes what they need, and no more
-//! than the store's; `grow` gives it more. While it is made, room that is freed
-//! is not used again: a store that is nearly full may be full meanwhile. Readers and writers notice nothing else but the device's
-//! load.
+//! The copy has an identity and sequences of its own, and no gaps between objects: its file is as long as they need, and at most as
+//! long as the store's; `grow` extends it. Meanwhile freed space is not reused: a store that is nearly full may be full. Otherwise
+//! other threads notice only the load on the device.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,13 +22,13 @@ use crate::object::id::ObjectId;
 use crate::object::place::extent::UNIT;
 use crate::object::{Core, Options, Snapshot, Store};
 
-/// Bytes of room besides a copy's objects: packs and groups are not filled to the last byte.
+/// Spare bytes of a copy: packed extents and groups are not filled to the last byte.
 const SPARE: u64 = 4 << 20;
 
 impl Store {
-    /// Writes a copy to a new file: all objects as they are at one moment of the call. `progress` is told objects copied, of how
-    /// many. `Invalid` if there is something at `path`; `Corrupted` if an object does not verify or is in doubt: then there is
-    /// no copy.
+    /// Writes a copy to a new file: all objects as of one moment within the call. `progress` gets the number of objects copied,
+    /// and their total. `Invalid` if `path` exists; `Corrupted` if an object does not verify or is in doubt: then there is no
+    /// copy.
     pub fn copy_to(
         &self,
         path: impl AsRef<Path>,
@@ -61,13 +60,13 @@ impl Store {
 }
 
 impl Core {
-    /// Of a store of the same journal and groups that holds these objects.
+    /// Capacity of a store with the same journal and groups that holds these objects.
     fn options_of_copy(&self, snapshot: &Snapshot) -> Result<Options> {
         let state = self.checkpoint.lock();
         let Some((_, last)) = &state.superblock else {
             return Err(Error::new(Kind::Poisoned, "the store is not open"));
         };
-        let all = self.room.lock().space.units() * UNIT;
+        let all = self.allocator.lock().space.units() * UNIT;
         let used = snapshot.usage(ObjectId(0), None).device_bytes;
         let data = (used + used / 16 + SPARE).next_multiple_of(UNIT).min(all);
         Ok(Options {
@@ -97,11 +96,11 @@ fn copy(from: &Snapshot, target: &Store, progress: &mut dyn FnMut(u64, u64)) -> 
     Ok(())
 }
 
-/// What stood between others in a nearly full store may leave gaps in another order.
+/// Extents that filled gaps of a nearly full store may leave gaps in another order.
 fn put_or_grow(target: &Store, id: ObjectId, value: &[u8]) -> Result<()> {
     let group = u64::from(target.core.group_units) * UNIT;
     let more = (2 * value.len() as u64).max(SPARE).min(group);
-    // What is added may end in the middle of a group, and the next one begin there.
+    // The added units may end in the middle of a group.
     for _ in 0..3 {
         match target.put(id, value) {
             Err(error) if error.kind() == Kind::Full => {}

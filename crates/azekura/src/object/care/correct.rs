@@ -1,10 +1,9 @@
-//! Flipping back one bit, where a checksum says which.
+//! Correcting one flipped bit, where a checksum identifies it.
 //!
-//! Of a record, header, link or image of which one bit rotted, the bytes that were written are known (`format::flipped`).
+//! Of a record, header, link or image with one flipped bit, the original bytes are known (`format::flipped`). A place of the journal
+//! that is one bit away from zeros was never written.
 //!
-//! A place of the journal that is one bit away from zeros was never written.
-//!
-//! It does not decide where that is done: in memory, of a store that is opened damaged; in place, by a repair.
+//! The caller decides where the correction goes: into memory, for a store that is opened damaged; in place, by a repair.
 
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
 
@@ -25,18 +24,18 @@ use crate::object::checkpoint::superblock::Super;
 use crate::object::checkpoint::{leaf_seed, list_seed};
 use crate::object::journal::record::Record;
 
-/// Bits that are flipped back in one store, at most.
+/// Most bits that are corrected in one store.
 pub(crate) const CORRECTED_MAX: usize = 64;
 
-/// Bytes of a segment's header that its checksum covers, with it.
+/// Bytes of a segment's header, with the checksum that covers them.
 const HEADER_LEN: usize = 24;
 
-/// What was repaired.
+/// A corrected bit.
 #[derive(Debug)]
 pub(crate) struct Corrected {
-    /// Where the bit is, as bytes from the start of the journal's storage.
+    /// Offset of its byte in the journal's storage.
     pub(crate) offset: u64,
-    /// What stands there.
+    /// What holds the bit.
     pub(crate) what: String,
 }
 
@@ -63,7 +62,7 @@ fn write(journal: &dyn Storage, offset: u64, bytes: &[u8], bit: usize) -> Result
     Ok(offset + at as u64)
 }
 
-/// Corrects the bit that is wrong in the journal at `offset`, which recovery names. `None`: it is no single bit.
+/// Corrects the flipped bit of the journal at `offset`, which recovery reports. `None`: more than one bit is wrong.
 pub(crate) fn correct(
     journal: &dyn Storage,
     last: &Super,
@@ -94,12 +93,12 @@ pub(crate) fn correct(
     Ok(Some(Corrected { offset, what }))
 }
 
-/// Which bit of a record is flipped, and whose it is.
+/// The flipped bit of a record, and its object.
 fn bit_of_record(bytes: &[u8], seed: u32, within: u32, offset: u64) -> Option<(usize, String)> {
     let place = within / 8;
     let word = u64::from_le_bytes(*bytes.first_chunk()?);
     if word.is_power_of_two() {
-        return Some((word.trailing_zeros() as usize, "blank room".into()));
+        return Some((word.trailing_zeros() as usize, "blank space".into()));
     }
     let mut corrected = bytes.to_vec();
     let (bit, _) = mend_frame(&mut corrected, seed, place, false)?;
@@ -169,7 +168,8 @@ fn correct_link(
     }
 }
 
-/// Corrects the bit that is wrong in the image at `extent`, which is summed with `seed`. `None`: it is whole, or more than a bit is flipped.
+/// Corrects the flipped bit of the image at `extent`, whose checksum has this `seed`. `None`: it is whole, or more than one bit
+/// is wrong.
 pub(crate) fn correct_image(
     journal: &dyn Storage,
     last: &Super,
@@ -193,7 +193,7 @@ pub(crate) fn correct_image(
     Ok(Some(Corrected { offset, what }))
 }
 
-/// Opens, and flips back the bits that it meets, on `journal`.
+/// Runs `open` until no flipped bit of `journal` makes it fail, and corrects each.
 pub(crate) fn with_corrected<T>(
     journal: &dyn Storage,
     last: &Super,
@@ -218,13 +218,13 @@ pub(crate) fn with_corrected<T>(
     }
 }
 
-/// Corrects the bit that is wrong in what stands at `offset`: an image, or something of the journal.
+/// Corrects the flipped bit of the image or record at `offset`.
 fn correct_at(journal: &dyn Storage, last: &Super, offset: u64) -> Result<Option<Corrected>> {
     let salt = last.geometry.salt;
     if let Some(first) = last.anchor.root {
         let seed = salt ^ ROOT_SEED;
         let mut read = root::Read::from(first);
-        // As far as it can be read, and the piece that cannot.
+        // The pieces up to the one that cannot be read.
         let _ = read.read(journal, seed, false);
         if let Some(piece) = read.pieces.iter().find(|piece| piece.offset == offset) {
             return correct_image(journal, last, *piece, seed);
@@ -236,8 +236,8 @@ fn correct_at(journal: &dyn Storage, last: &Super, offset: u64) -> Result<Option
                 return correct_image(journal, last, image.extent, leaf_seed(salt, *first));
             }
         }
-        for (group, told) in root.groups.iter().enumerate() {
-            if let Some(image) = told.image.filter(|image| image.offset == offset) {
+        for (group, state) in root.groups.iter().enumerate() {
+            if let Some(image) = state.image.filter(|image| image.offset == offset) {
                 return correct_image(journal, last, image, list_seed(salt, group as u32));
             }
         }

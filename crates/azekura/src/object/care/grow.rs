@@ -1,12 +1,12 @@
-//! Growing, while the store is being used.
+//! Growing a store while it is being used.
 //!
 //! | step | a crash here leaves |
 //! |---|---|
-//! | 1 the file is made larger (a device is) | the old size, and room behind that nobody knows |
-//! | 2 a checkpoint tells more units, and the new ones as nobody's | the old size or the new one |
-//! | 3 the new units are free | the new size |
+//! | 1 extend the file (a device has grown) | the old size, and unused space after it |
+//! | 2 a checkpoint with the new size, the new units unlisted | the old size or the new one |
+//! | 3 free the new units | the new size |
 //!
-//! Nothing is put into the new room before the checkpoint is durable: an open at the old size could not find it. Stores do not
+//! Nothing is put into the new space before the checkpoint is durable: an open at the old size could not find it. Stores do not
 //! shrink.
 
 use crate::error::{Error, Kind, Result, size};
@@ -16,10 +16,10 @@ use crate::object::place::extent::UNIT;
 use crate::object::{Core, Store};
 
 impl Store {
-    /// Makes the store `capacity` bytes large, on the device that holds its data; `None`: as large as its device is now. A file
-    /// is made larger first. Returns the bytes for data.
+    /// Grows the store to `capacity` bytes on the device that holds its data; `None`: to the present size of its device. A file
+    /// is extended first. Returns the bytes for data.
     ///
-    /// `Invalid` if the store, or a device, would have to be smaller; `Full` if the file system has no room.
+    /// `Invalid` if the store, or a device, would have to shrink; `Full` if the file system has no space.
     pub fn grow(&self, capacity: Option<u64>) -> Result<u64> {
         self.core.grow(capacity)
     }
@@ -30,7 +30,7 @@ impl Core {
         self.log.healthy()?;
         self.refuse_changes()?;
         let state = self.checkpoint.lock();
-        let before = self.room.lock().space.units();
+        let before = self.allocator.lock().space.units();
         let needed = self.data_offset + before * UNIT;
         let there = self.data.size()?;
         let wanted = capacity.unwrap_or(there);
@@ -43,7 +43,7 @@ impl Core {
                 )
                 .remedy("make a smaller one, and put the objects there"));
         }
-        // Whole units, which any sector divides.
+        // Whole units, multiples of any sector.
         let wanted = wanted - wanted % UNIT;
         let units = (wanted.min(PLACES_END) - self.data_offset) / UNIT;
         let journal_size = state
@@ -66,7 +66,7 @@ impl Core {
             self.data.resize(wanted)?;
         }
         if units > before {
-            self.room.lock().space.grow(units)?;
+            self.allocator.lock().space.grow(units)?;
             drop(state);
             self.make_checkpoint()
                 .map_err(|error| self.of_journal(error))?;

@@ -1,41 +1,42 @@
-//! Places of the journal of which nobody knows what stood there.
+//! Lost places of the journal: places whose contents are unknown.
 //!
-//! The device refuses to read them; or a repair found them so, wrote zeros over them, and did not end. Zeros look like room that
-//! was never used, so the superblock names such places until the repair ends: whoever opens or repairs the store meanwhile takes
-//! them for what cannot be read. It names so many at most as fit in its slot. Of more, the nearest count as one with what stands
-//! between them, which is read all the same where it verifies.
-//!
-//! It does not know what stood there, nor what follows from its loss.
+//! The device refuses to read them; or a repair found them so, wrote zeros over them, and did not end. Zeros look like space that
+//! was never used, so the superblock names such places until the repair ends: an open or another repair treats them as unreadable. It
+//! names only as many as fit in its slot. With more, the nearest ones are merged with the bytes between them, which are read all the
+//! same where they verify.
 
 use std::ops::Range;
 
 use crate::format::superblock;
 use crate::object::checkpoint::superblock::Super;
 
-/// As many fit into a slot behind all else.
+/// Most places that fit into a slot.
 pub(crate) const NOTED_MAX: usize = 200;
 
 impl Super {
-    /// What is lost where the device refuses these places of the journal: with those that were lost before, in order.
+    /// All lost places, if the device refuses these: with those that were lost before, in order.
     pub(crate) fn lost_beside(&self, refused: &[Range<u64>]) -> Vec<Range<u64>> {
         union(self.lost.iter().chain(refused).cloned().collect())
     }
 
-    /// Notes what is lost, but for superblocks: a repair writes both.
+    /// Sets the lost places, without superblocks, which a repair rewrites.
     pub(crate) fn note_lost(&mut self, lost: &[Range<u64>]) {
-        let behind = |range: &Range<u64>| range.start.max(superblock::SIZE)..range.end;
-        let noted = lost.iter().map(behind).filter(|of| !of.is_empty());
+        let without_superblocks = |range: &Range<u64>| range.start.max(superblock::SIZE)..range.end;
+        let noted = lost
+            .iter()
+            .map(without_superblocks)
+            .filter(|of| !of.is_empty());
         self.lost = nearest_joined(noted.collect(), NOTED_MAX);
     }
 
-    /// The first of the noted places that meets a range.
+    /// The first lost place that overlaps a range.
     pub(crate) fn first_lost_in(&self, range: &Range<u64>) -> Option<&Range<u64>> {
         let mut lost = self.lost.iter();
         lost.find(|lost| lost.start < range.end && range.start < lost.end)
     }
 }
 
-/// Ranges in order, those that touch made one.
+/// Sorts ranges, and merges those that touch.
 fn union(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     ranges.sort_unstable_by_key(|range| range.start);
     let mut all: Vec<Range<u64>> = Vec::with_capacity(ranges.len());
@@ -48,7 +49,7 @@ fn union(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     all
 }
 
-/// At most so many ranges of those in order, with little between those that are made one.
+/// Merges sorted ranges to at most `max`, those with the least between them.
 fn nearest_joined(ranges: Vec<Range<u64>>, count: usize) -> Vec<Range<u64>> {
     let starts = ranges.iter().skip(1).map(|range| range.start);
     let mut gaps: Vec<Range<u64>> = ranges

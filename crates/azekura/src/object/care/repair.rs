@@ -1,33 +1,34 @@
-//! Repairing: a store in place, whose checkpoint or journal is damaged.
+//! Repair of a store in place, whose checkpoint or journal is damaged.
 //!
-//! The data stays where it is. What says where it is is made anew from what is whole:
+//! The data stays where it is. The metadata is rebuilt from what is whole:
 //!
-//! | damaged | made from | what is not known |
+//! | damaged | rebuilt from | what is unknown |
 //! |---|---|---|
 //! | one superblock | the other | nothing |
 //! | one bit of the journal, or of an image | its checksum (`correct`) | nothing |
-//! | lists of free room | the index | nothing |
-//! | leaves of the index | extents that lie in no free room, by a scan of the data | nothing, if the lists are whole |
+//! | lists of free space | the index | nothing |
+//! | leaves of the index | extents that lie in no free space, by a scan of the data | nothing, if the lists are whole |
 //! | leaves and lists, or the root | extents, by a scan | whether an object was removed before the checkpoint: it may come back |
-//! | the journal | extents, by a scan | what stood there: small objects may be lost or older, removals and batches undone; so each object without a later record is in doubt |
-//! | an extent | | its object is lost: reading it stays an error |
-//! | both labels of a second device | the superblock, if an object there vouches for the device | nothing |
-//! | a small object's frame in the journal | | the object is lost, and taken out |
+//! | the journal | extents, by a scan | its records: small objects may be lost or older, removals and batches undone; so each object without a later record is in doubt |
+//! | an extent | nothing | its object is lost: reading it stays an error |
+//! | both labels of a second device | the superblock, if an object on the device proves that it is the store's | nothing |
+//! | a small object's frame in the journal | nothing | the object is lost, and removed |
 //!
-//! Packs are made anew from the small objects that stand together. What is doubtful or lost is counted and listed (`repaired`). An extent
-//! holds only with its id, place and put: no object gets another's bytes. Of extents of one object the latest counts, unless the journal knows better.
+//! Packed extents are rebuilt from the small objects that stand together. Objects in doubt and losses are counted and listed
+//! (`report`). An extent counts only with its id, place and put: no object gets another's bytes. Of extents of one object the latest
+//! counts, unless the journal records otherwise.
 //!
-//! A crash in here leaves the damaged store as it was, to be repaired again: the superblock is written last, and what it needs
-//! is not written over before. Without both superblocks nothing can be repaired: without the salt nothing can be distinguished from other bytes.
+//! A crash during a repair leaves the damaged store, to be repaired again: the superblock is written last, and what it needs is not
+//! overwritten before. Without both superblocks no repair is possible: without the salt no checksum can be verified.
 //!
-//! A device without a label may be a stranger's, and one with something else in its place is refused. So a repair is tried in
-//! memory first: only if an object is found on the device where one must be, it gets a label, and is written to.
+//! A device without a label may belong to someone else, and one with something else in its place is refused. So a repair is tried in
+//! memory first: only if an object is found on the device where the store has one, the device gets a label, and is written to.
 //!
-//! What a device cannot read of the journal is lost, and zeros are written there, so that it can be read and mapped again; a
-//! superblock that names these places is written before, so that whoever opens or repairs the store after a crash takes them for
-//! lost still. The data's device is written to only where room is free.
+//! Unreadable places of the journal are lost. Zeros are written there, so that they can be read and mapped again; before that, a
+//! superblock names them, so that an open or a repair after a crash treats them as lost. The data device is written to only where
+//! space is free.
 //!
-//! At the end all objects are read: what does not verify is reported, and stays.
+//! At the end all objects are read: those that do not verify are reported, and stay.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -43,31 +44,32 @@ use crate::log::anchor::segments_of;
 use crate::log::{Log, Segment, Use};
 use crate::object::care::check::{CheckReport, Finding};
 use crate::object::care::correct::with_corrected;
+use crate::object::care::free_space::units_of;
 use crate::object::care::report::{Doubt, Doubted, Repaired};
 use crate::object::care::salvage::{Facts, Met, Small, find_segments};
-use crate::object::care::settle::units_of;
 use crate::object::checkpoint::Checkpoint;
 use crate::object::checkpoint::images::Images;
 use crate::object::checkpoint::label::{Label, check_label, write_label};
-use crate::object::checkpoint::root::{Pack, Root};
+use crate::object::checkpoint::root::{PackedExtent, Root};
 use crate::object::checkpoint::slots::{read_root, read_super};
 use crate::object::checkpoint::superblock::{ENGINE, Super};
 use crate::object::id::ObjectId;
 use crate::object::index::{self, EXTENT, Entry, JOURNAL, PACKED};
 use crate::object::place::extent::{self, BATCHED, Header, UNIT};
-use crate::object::place::space::{self, Told, Unclaimed};
+use crate::object::place::space::{self, GroupState, Unclaimed};
 use crate::object::place::span::Span;
 use crate::object::recover::build::{build, data_of, open_log};
 use crate::object::recover::probe::is_live;
-use crate::object::recover::replay::behind;
+use crate::object::recover::replay::skip_sequences;
 use crate::object::{Core, Options, Store};
 
-/// A store in a later epoch would not open often any more.
+/// Last epoch of a store that is repaired: a later one could not be opened often enough.
 const EPOCHS_END: u32 = u32::MAX - (1 << 16);
 
 impl Store {
-    /// Makes a store whose checkpoint or journal is damaged openable again, and leaves it closed. `progress` is told units
-    /// scanned and then objects verified, of how many. Costs a read of all objects, and of all data where the index is damaged.
+    /// Makes a store with a damaged checkpoint or journal openable again, and leaves it closed. `progress` gets the units scanned,
+    /// and then the objects verified, each with their total. Costs a read of all objects, and of all data where the index is
+    /// damaged.
     ///
     /// Errors: `Mismatch` or `Corrupted` if neither superblock can be read, or the devices are not of one store.
     pub fn repair_on(
@@ -86,7 +88,7 @@ impl Store {
         let mut report = Repaired::default();
         let label = check_label(data.map(AsRef::as_ref), &last, &mut report)?;
         if let Some(data) = data.filter(|_| label != Label::Ours) {
-            // Whatever it is, nothing of it is written over.
+            // It may be anything: nothing of it is overwritten.
             let (journal, refused) = Overlay::of_readable(Arc::clone(journal), last.journal_size)?;
             let journal: Arc<dyn Storage> = journal;
             let lost = last.lost_beside(&refused);
@@ -102,8 +104,8 @@ impl Store {
         Self::repair_at(journal, data, at, report, &lost, None, progress)
     }
 
-    /// Repairs what this superblock names, where what stood in `lost` of the journal is not known; of a `trial` only whether
-    /// the data's device is the store's.
+    /// Repairs the store of this superblock, where the contents of `lost` in the journal are unknown; a `trial` only finds out
+    /// whether the data device belongs to the store.
     fn repair_at(
         journal: &Arc<dyn Storage>,
         data: Option<&Arc<dyn Storage>>,
@@ -123,7 +125,7 @@ impl Store {
         let shrunk = fit(journal, data, &mut last, &mut report)?;
         let options = Options {
             background: false,
-            // Not past what keeps a trial in memory.
+            // Through the overlay, which keeps a trial in memory.
             direct: trial.is_none(),
             ..Options::default()
         };
@@ -142,12 +144,12 @@ impl Store {
             && !is_live(journal.as_ref(), &last, lost)
             && lost_leaves(&images, root).is_empty()
         {
-            // Where all objects are is known; what is free is the rest.
+            // All objects are known, so the rest is free.
             let mut root = root.clone();
-            root.groups.fill(Told::default());
+            root.groups.fill(GroupState::default());
             let opened = with_corrected(journal.as_ref(), &last, || {
                 let at = (sequence, last.clone());
-                Self::open_to_settle(journal, data, &options, at, &root)
+                Self::open_for_repair(journal, data, &options, at, &root)
             });
             match opened {
                 Ok(((store, unclaimed), corrected)) => {
@@ -185,12 +187,12 @@ impl Store {
     }
 }
 
-/// Bytes of a page: a device is asked to write whole ones where it could not read.
+/// Bytes of a page: unreadable places are overwritten in whole pages.
 const PAGE: u64 = 4096;
 
-/// Writes zeros over what cannot be read of the journal, so that the device can read it again; what is lost of it, now or since a
-/// repair that did not end, and the sequence of the newest superblock. That names these places before: whoever finds the zeros
-/// after a crash in here does not take them for room that was never used.
+/// Writes zeros over unreadable places of the journal, so that the device can read them again; returns the lost places, of now
+/// and of a repair that did not end, and the sequence of the newest superblock. That names these places before: after a crash
+/// the zeros are not taken for space that was never used.
 fn write_unreadable(
     journal: &Arc<dyn Storage>,
     (mut sequence, last): (u64, &Super),
@@ -202,7 +204,7 @@ fn write_unreadable(
     if !refused.is_empty() {
         let mut noted = last.clone();
         noted.note_lost(&lost);
-        // The newest may be in the cache only, with its older slot, where the next one goes, the one the device has.
+        // The newest may be in the cache only, while the device has the older slot, which the next one overwrites.
         write_slot(journal.as_ref(), sequence, last)?;
         sequence += 1;
         write_slot(journal.as_ref(), sequence, &noted)?;
@@ -231,7 +233,7 @@ fn write_unreadable(
     Ok((lost, sequence))
 }
 
-/// Writes the slot of this sequence, so that it is durable.
+/// Writes the slot of this sequence durably.
 fn write_slot(journal: &dyn Storage, sequence: u64, payload: &Super) -> Result<()> {
     let block = Superblock {
         engine: ENGINE,
@@ -241,7 +243,7 @@ fn write_slot(journal: &dyn Storage, sequence: u64, payload: &Super) -> Result<(
     journal.write_durably(block.slot_offset(), &block.encode())
 }
 
-/// Makes the store as small as its device is now; whether it had to.
+/// Shrinks the store to its device, if that is shorter; returns whether it was.
 fn fit(
     journal: &Arc<dyn Storage>,
     data: Option<&Arc<dyn Storage>>,
@@ -283,7 +285,7 @@ fn fit(
     Ok(true)
 }
 
-/// Which leaves of a root cannot be read.
+/// The unreadable leaves of a root.
 fn lost_leaves(images: &Images, root: &Root) -> Vec<(usize, Error)> {
     let mut lost = Vec::new();
     for (at, (first, image)) in root.leaves.iter().enumerate() {
@@ -297,16 +299,16 @@ fn lost_leaves(images: &Images, root: &Root) -> Vec<(usize, Error)> {
     lost
 }
 
-/// What is known of the moment of the checkpoint.
+/// The known state at the moment of the checkpoint.
 pub(crate) struct Known {
-    /// Lost leaves have no image, and lists are not told.
+    /// Its lost leaves have no image, and its lists are omitted.
     root: Root,
     /// By leaf.
     is_lost: Vec<bool>,
-    /// Room in which no object was, sorted.
+    /// Space that held no object, sorted.
     dead: Vec<Span>,
-    /// Groups of which that is known, by number.
-    told: Vec<bool>,
+    /// Whether a group's free space is known, by number.
+    listed: Vec<bool>,
     group_units: u64,
 }
 
@@ -323,8 +325,8 @@ impl Known {
                 root.leaves.is_empty() && last.anchor.root.is_some();
                 root.leaves.len().max(1)
             ],
-            dead: root.between.clone(),
-            told: vec![false; count],
+            dead: root.unlisted.clone(),
+            listed: vec![false; count],
             group_units: u64::from(last.group_units),
             root: Root::default(),
         };
@@ -333,12 +335,14 @@ impl Known {
             known.is_lost[at] = true;
             root.leaves[at].1 = None;
         }
-        known.dead.extend(root.under_way.iter().map(|put| put.span));
-        for (group, told) in root.groups.iter().enumerate().take(count) {
-            known.read_group(images, last, group, *told, report);
+        known
+            .dead
+            .extend(root.in_progress.iter().map(|put| put.span));
+        for (group, state) in root.groups.iter().enumerate().take(count) {
+            known.read_group(images, last, group, *state, report);
         }
         known.dead.sort_unstable();
-        root.groups = vec![Told::default(); count];
+        root.groups = vec![GroupState::default(); count];
         known.root = root;
         known
     }
@@ -348,23 +352,23 @@ impl Known {
         images: &Images,
         last: &Super,
         group: usize,
-        told: Told,
+        state: GroupState,
         report: &mut Repaired,
     ) {
         let first = group as u64 * self.group_units;
         let limit = (last.units - first).min(self.group_units) as u32;
-        let Some(image) = told.image else {
+        let Some(image) = state.image else {
             let span = Span {
                 unit: first,
-                units: limit.min(told.free),
+                units: limit.min(state.free),
             };
             self.dead.extend((span.units > 0).then_some(span));
-            self.told[group] = true;
+            self.listed[group] = true;
             return;
         };
         match space::Source::runs(images, group as u32, image, limit) {
             Ok(runs) => {
-                self.told[group] = true;
+                self.listed[group] = true;
                 let spans = runs.as_slice().iter().map(|run| Span {
                     unit: first + u64::from(run.start),
                     units: run.len,
@@ -384,14 +388,16 @@ impl Known {
             .is_none_or(|lost| *lost)
     }
 
-    /// Whether an extent was an object's at the checkpoint; `None`: nobody knows.
+    /// Whether an extent belonged to an object at the checkpoint; `None`: unknown.
     fn was_live(&self, entry: Entry) -> Option<bool> {
         let span = units_of(entry);
         if entry.kind == PACKED {
             let has_root = !self.root.leaves.is_empty();
-            let holds = |pack: &&Pack| pack.span.unit <= span.unit && span.end() <= pack.span.end();
-            return match self.root.packs.iter().find(holds) {
-                Some(pack) => (pack.live == pack.count).then_some(true),
+            let holds = |packed: &&PackedExtent| {
+                packed.span.unit <= span.unit && span.end() <= packed.span.end()
+            };
+            return match self.root.packed_extents.iter().find(holds) {
+                Some(packed) => (packed.live == packed.count).then_some(true),
                 None => has_root.then_some(false),
             };
         }
@@ -400,18 +406,18 @@ impl Known {
             return Some(false);
         }
         let groups = span.unit / self.group_units..=(span.end() - 1) / self.group_units;
-        let mut groups = groups.map(|group| self.told.get(group as usize) == Some(&true));
-        groups.all(|told| told).then_some(true)
+        let mut groups = groups.map(|group| self.listed.get(group as usize) == Some(&true));
+        groups.all(|is_listed| is_listed).then_some(true)
     }
 
-    /// Whether a put with this sequence came behind the checkpoint, or had not ended then.
-    fn is_behind(&self, sequence: u64) -> bool {
-        let mut under_way = self.root.under_way.iter();
-        sequence >= self.root.sequence || under_way.any(|put| put.sequence == sequence)
+    /// Whether a put with this sequence began after the checkpoint, or was in progress then.
+    fn is_after_checkpoint(&self, sequence: u64) -> bool {
+        let mut in_progress = self.root.in_progress.iter();
+        sequence >= self.root.sequence || in_progress.any(|put| put.sequence == sequence)
     }
 }
 
-/// What holds of an object.
+/// The state of an object that counts.
 #[derive(Clone, Copy)]
 struct Holds {
     sequence: u64,
@@ -419,8 +425,8 @@ struct Holds {
     doubt: Option<Doubt>,
 }
 
-/// Opens what is whole, has `find` put the objects into it, and makes it a store, the room of which is still to be settled.
-/// What stood in `unreadable` is lost.
+/// Opens what is whole, lets `find` put the objects into it, and builds a store whose free space is still to be rebuilt. The
+/// contents of `unreadable` are lost.
 pub(crate) fn rebuilt(
     journal: &Arc<dyn Storage>,
     data: Option<&Arc<dyn Storage>>,
@@ -479,7 +485,7 @@ pub(crate) fn rebuilt(
         ..Checkpoint::default()
     };
     *core.checkpoint.lock() = state;
-    core.room.lock().sequence = behind(latest)?;
+    core.allocator.lock().sequence = skip_sequences(latest)?;
     find(&core, &facts)?;
     Ok((core, unclaimed))
 }
@@ -489,7 +495,7 @@ fn is_within(segment: &Segment, count: u64) -> bool {
     segment.units > 0 && u64::from(segment.index) + u64::from(segment.units) <= count
 }
 
-/// Has the log leave these segments alone; those that overlap others, or lie outside, are damaged themselves.
+/// Marks these segments as used in the log; those that overlap others, or lie outside, are damaged themselves.
 fn keep<'s>(log: &Log, known: &Known, of_journal: impl Iterator<Item = &'s Segment>, count: u64) {
     for segment in of_journal {
         log.segments().adopt(*segment, Use::Log).ok();
@@ -509,7 +515,7 @@ fn keep<'s>(log: &Log, known: &Known, of_journal: impl Iterator<Item = &'s Segme
 }
 
 impl Core {
-    /// Brings the index up to what the journal and the extents say.
+    /// Updates the index from the journal and the extents.
     pub(crate) fn salvage(
         &self,
         known: &Known,
@@ -523,7 +529,7 @@ impl Core {
         }
         let mut holds = self.weigh_facts(known, facts, report)?;
         let mut latest = facts.next;
-        let units = self.room.lock().space.units();
+        let units = self.allocator.lock().space.units();
         self.scan_all(units, progress, &mut |met| match met {
             Met::Whole(header, entry) => {
                 latest = latest.max(header.sequence + 1);
@@ -532,7 +538,7 @@ impl Core {
             Met::Half(header, entry) => {
                 latest = latest.max(header.sequence + 1);
                 let live = known.is_lost(header.id)
-                    && !known.is_behind(header.sequence)
+                    && !known.is_after_checkpoint(header.sequence)
                     && known.was_live(entry) == Some(true);
                 if live && !facts.of.contains_key(&header.id) {
                     report.lose(
@@ -556,8 +562,8 @@ impl Core {
             }
         }
         {
-            let mut room = self.room.lock();
-            room.sequence = room.sequence.max(behind(latest)?);
+            let mut allocator = self.allocator.lock();
+            allocator.sequence = allocator.sequence.max(skip_sequences(latest)?);
         }
         for (id, small) in again {
             self.put_small(id, &small.value)?;
@@ -595,7 +601,7 @@ impl Core {
         }
     }
 
-    /// What the journal says holds, but for puts that power may have taken.
+    /// Applies the records of the journal, except puts whose data loss of power may have taken.
     fn weigh_facts(
         &self,
         known: &Known,
@@ -604,17 +610,17 @@ impl Core {
     ) -> Result<HashMap<ObjectId, Holds>> {
         let mut holds = HashMap::new();
         for (&id, fact) in &facts.of {
-            // A leaf that is whole knows better.
-            if fact.told.is_before && !known.is_lost(id) {
+            // A whole leaf is newer.
+            if fact.origin.is_before && !known.is_lost(id) {
                 continue;
             }
-            let removed = facts.is_removed_behind(id, fact.sequence);
+            let removed = facts.is_removed_after(id, fact.sequence);
             let mut entry = fact.entry.filter(|_| !removed);
-            // A put may be told behind a removal that came later, and that stood in a segment which is not needed any more.
-            // Not so of a small object: its frame is appended at once, and to the journal's end again only while the object is
+            // A put may be recorded after a later removal, whose segment was released.
+            // Not so for a small object: its frame is appended at once, and to the journal's end again only while the object is
             // there (`renew`), so its removal stands after it. The journal is kept from a segment to its end (`journal_from`):
             // where the frame is kept, so is the removal, unless that is damaged itself.
-            let is_early = |of: &Entry| fact.told.is_before && of.kind == EXTENT;
+            let is_early = |of: &Entry| fact.origin.is_before && of.kind == EXTENT;
             let was_live = entry.filter(is_early).map(|of| known.was_live(of));
             if was_live == Some(Some(false)) {
                 continue;
@@ -622,16 +628,16 @@ impl Core {
             if let Some(of) = entry
                 && !matches!(self.is_there(id, None, of), Ok(true))
             {
-                if !fact.told.is_durable {
+                if !fact.origin.is_durable {
                     continue;
                 }
                 let offset = self.offset_of_entry(of);
                 let what = format!("object {id} does not verify");
                 report.lose(self.device_of(of), offset, what);
-                let units = self.room.lock().space.units();
+                let units = self.allocator.lock().space.units();
                 entry = entry.filter(|of| of.is_within(units));
             }
-            let is_kept = fact.told.is_before && entry.is_some_and(|of| of.kind == JOURNAL);
+            let is_kept = fact.origin.is_before && entry.is_some_and(|of| of.kind == JOURNAL);
             let lost_after = facts
                 .kept_gap
                 .filter(|_| is_kept && !facts.kept_certain.contains(&id));
@@ -649,8 +655,8 @@ impl Core {
                 },
             );
         }
-        let behind_it = facts.ranges.iter().filter(|(.., told)| !told.is_before);
-        for (sequence, range, _) in behind_it {
+        let later = facts.ranges.iter().filter(|(.., origin)| !origin.is_before);
+        for (sequence, range, _) in later {
             self.each_in(*range.start(), *range.end(), |id, _| {
                 holds.entry(id).or_insert(Holds {
                     sequence: *sequence,
@@ -663,7 +669,7 @@ impl Core {
         Ok(holds)
     }
 
-    /// What no object has is free; then a checkpoint, which makes it a store again. A trial ends before.
+    /// Frees what no object occupies, and makes a checkpoint: then it is a store again. A trial ends before.
     fn finish_repair(
         &self,
         mut report: Repaired,
@@ -676,7 +682,7 @@ impl Core {
             self.vouch(label)?;
             return Ok(report);
         }
-        self.settle_room(unclaimed, &mut report)?;
+        self.rebuild_free_space(unclaimed, &mut report)?;
         self.make_checkpoint()
             .map_err(|error| self.of_journal(error))?;
         report.objects = self.index.count();
@@ -695,7 +701,7 @@ impl Core {
     }
 }
 
-/// Small objects that nothing later is known of: to be put again.
+/// Small objects without a later change, to be put again.
 fn weigh_small<'f>(
     facts: &'f Facts,
     holds: &mut HashMap<ObjectId, Holds>,
@@ -705,7 +711,7 @@ fn weigh_small<'f>(
         let later = holds
             .get(&id)
             .is_some_and(|holds| holds.sequence >= small.sequence);
-        if !later && !facts.is_removed_behind(id, small.sequence) {
+        if !later && !facts.is_removed_after(id, small.sequence) {
             holds.remove(&id);
             again.push((id, small));
         }
@@ -714,7 +720,7 @@ fn weigh_small<'f>(
     again
 }
 
-/// An extent that is whole: whether its object has it.
+/// Whether a whole extent is its object's current one.
 fn weigh_extent(
     known: &Known,
     facts: &Facts,
@@ -726,12 +732,12 @@ fn weigh_extent(
     let later = holds
         .get(&id)
         .is_some_and(|holds| holds.sequence >= sequence);
-    if later || facts.is_removed_behind(id, sequence) || facts.voided.contains(&sequence) {
+    if later || facts.is_removed_after(id, sequence) || facts.aborted.contains(&sequence) {
         return;
     }
     let mut doubt = None;
-    if known.is_behind(sequence) {
-        // The journal alone commits a batch; and of what was packed behind the checkpoint it has the values.
+    if known.is_after_checkpoint(sequence) {
+        // Only the journal commits a batch; and it has the values of objects packed after the checkpoint.
         if header.flags & (BATCHED | extent::PACKED) != 0 {
             return;
         }

@@ -1,10 +1,8 @@
 //! What a repair of an object store reports: losses, objects in doubt, damage that stays.
 //!
-//! Each list names a thousand at most, in an order that does not differ from run to run; the counts are of all. A loss is a line
-//! that states what and where. An object in doubt is in the store, and may not be what was stored last under its id: it is
-//! named with the place where it was found and the reason.
-//!
-//! It does not know how any of that is found.
+//! Each list has at most a thousand entries, in an order that is the same in every run; the counts cover all. A loss is a line that
+//! states what and where. An object in doubt is in the store, and may not be the last one stored under its id: it is listed with
+//! the place where it was found and the reason.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -14,7 +12,7 @@ use crate::io::Storage;
 use crate::object::care::correct::Corrected;
 use crate::object::id::ObjectId;
 
-/// Lines and objects that a report names; it counts all.
+/// Most lines and objects that a report lists; it counts all.
 const NAMED_MAX: usize = 1000;
 
 /// What a repair did.
@@ -24,25 +22,25 @@ pub struct Repaired {
     pub objects: u64,
     /// Units of data that were scanned; 0: the index was whole.
     pub scanned: u64,
-    /// Of the objects, those that may have been removed or replaced before: what would state it is lost.
+    /// Of the objects, those in doubt: a record of their removal or replacement may be lost.
     pub doubtful: u64,
-    /// These by name, in the order of ids; at most 1000.
+    /// The objects in doubt, in the order of ids; at most 1000.
     pub doubted: Vec<Doubted>,
-    /// How many losses there are.
+    /// Number of losses.
     pub losses: u64,
     /// One line per loss: what, and where; at most 1000.
     pub lost: Vec<String>,
-    /// One line for each place that was damaged, and of which nothing is lost.
+    /// One line for each damaged place without a loss.
     pub corrected: Vec<String>,
-    /// Objects that do not verify, and that nothing can repair.
+    /// Objects that do not verify, beyond repair.
     pub damaged: u64,
     /// One line for each, unless it is among the losses; at most 1000.
     pub damage: Vec<String>,
-    /// Where the losses that are named are.
+    /// The places of the listed losses.
     pub(crate) places: Vec<LossPlace>,
 }
 
-/// Where a loss is, and what was found there, apart.
+/// The place of a loss, and what was found there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LossPlace {
     pub(crate) device: PathBuf,
@@ -50,14 +48,14 @@ pub(crate) struct LossPlace {
     pub(crate) found: String,
 }
 
-/// An object that is in the repaired store, and may not be what was stored last under its id.
+/// An object of the repaired store that may not be the last one stored under its id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Doubted {
     /// Its id.
     pub id: ObjectId,
     /// The device on which it was found.
     pub device: PathBuf,
-    /// Offset of it there.
+    /// Its offset there.
     pub offset: u64,
     /// Why it is in doubt.
     pub reason: Doubt,
@@ -66,9 +64,9 @@ pub struct Doubted {
 /// Why an object is in doubt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doubt {
-    /// The parts of the index and of the lists of free room that state whether it was removed or replaced are lost.
+    /// The parts of the index and of the lists of free space that state whether it was removed or replaced are lost.
     IndexLost,
-    /// With the root it is lost which parts of the journal are in use; the object stands in one that may be out of use.
+    /// The root is lost, and with it which segments of the journal are in use; the object stands in one that may not be.
     OldJournal,
     /// The journal at this offset is lost, where the object may have been removed or replaced.
     JournalLost(u64),
@@ -90,7 +88,7 @@ impl fmt::Display for Doubt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::IndexLost => f.write_str(
-                "the parts of the index and of the free room are lost that state whether it was removed or replaced",
+                "the parts of the index and of the lists of free space that state whether it was removed or replaced are lost",
             ),
             Self::OldJournal => f.write_str(
                 "the root is lost that states whether the part of the journal in which it stands is still in use",
@@ -104,12 +102,12 @@ impl fmt::Display for Doubt {
 }
 
 impl Repaired {
-    /// Notes one loss: what was found on a device at an offset.
+    /// Adds a loss: what was found on a device at an offset.
     pub(crate) fn lose(&mut self, device: &Path, offset: u64, found: impl Into<String>) {
         self.lose_more(device, offset, found, "");
     }
 
-    /// Notes one loss, and what follows from it.
+    /// Adds a loss, and what follows from it.
     pub(crate) fn lose_more(
         &mut self,
         device: &Path,
@@ -126,7 +124,7 @@ impl Repaired {
         self.lose_line(device, offset, found, line);
     }
 
-    /// Notes what is damaged, which is a loss; the remedy is what this repair does. `device`: where it is, if it does not say.
+    /// Adds an error as a loss, without its remedy, which is this repair. `device`: its path, if the error has none.
     pub(crate) fn lose_to(&mut self, device: &Path, error: Error) {
         let error = error.without_remedy();
         let of = error.path().unwrap_or(device).to_path_buf();
@@ -146,7 +144,7 @@ impl Repaired {
         }
     }
 
-    /// Notes bits that were flipped back.
+    /// Adds corrected bits.
     pub(crate) fn add_corrected(&mut self, journal: &dyn Storage, corrected: Vec<Corrected>) {
         let path = journal.path().display();
         self.corrected
@@ -156,7 +154,7 @@ impl Repaired {
             }));
     }
 
-    /// Notes an object that is in the store, and in doubt.
+    /// Adds an object of the store that is in doubt.
     pub(crate) fn doubt(&mut self, doubted: Doubted) {
         self.doubtful += 1;
         if self.doubted.len() < NAMED_MAX {

@@ -1,12 +1,12 @@
-//! What a damaged store still says: records of its journal, and extents that certify themselves.
+//! What a damaged store still holds: records of its journal, and extents that certify themselves.
 //!
-//! Records count where the journal's history is known to have gone: in the chain of segments from the last checkpoint, and in
-//! segments of its latest epoch. Each has the sequence of its change, so their order does not matter. What lies behind a lost
-//! power in older epochs is nobody's history, and is left out.
+//! Records count in the chain of segments from the last checkpoint, and in segments of the latest epoch. Each has the sequence of its
+//! change, so their order does not matter. Segments that an older epoch left after loss of power belong to no history, and do not
+//! count.
 //!
-//! The scan looks at every unit of the data. What is whole counts as an extent, and nothing is looked for within it.
+//! The scan reads every unit of the data. A whole extent counts, and nothing is searched within it.
 //!
-//! It does not decide which of what it found holds: `repair` does.
+//! `repair` decides which of the findings count.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::{Range, RangeInclusive};
@@ -28,47 +28,47 @@ use crate::object::recover::replay::entry_at;
 /// Units that the scan reads at once.
 const WINDOW_UNITS: u64 = 256;
 
-/// The latest that the journal says of an object.
+/// The latest record of an object in the journal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fact {
     pub(crate) sequence: u64,
-    /// `None`: it is gone.
+    /// `None`: it was removed.
     pub(crate) entry: Option<Entry>,
-    pub(crate) told: Told,
+    pub(crate) origin: Origin,
 }
 
-/// Where in the journal something stands.
+/// Where in the journal a record stands.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Told {
+pub(crate) struct Origin {
     /// It was synced, or power was not lost since.
     pub(crate) is_durable: bool,
-    /// Before the place where the checkpoint begins: that knows better.
+    /// It stands before the checkpoint's start, so the checkpoint is newer.
     pub(crate) is_before: bool,
 }
 
-/// All that the journal says.
+/// All that the journal records.
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
     pub(crate) of: HashMap<ObjectId, Fact>,
     /// Ranges removed, with their sequence.
-    pub(crate) ranges: Vec<(u64, RangeInclusive<ObjectId>, Told)>,
-    /// Sequences of puts that failed.
-    pub(crate) voided: HashSet<u64>,
+    pub(crate) ranges: Vec<(u64, RangeInclusive<ObjectId>, Origin)>,
+    /// Sequences of aborted puts.
+    pub(crate) aborted: HashSet<u64>,
     /// One more than the latest sequence seen.
     pub(crate) next: u64,
     /// Where the journal cannot be read.
     pub(crate) damage: Vec<LostPart>,
-    /// Something that came since the checkpoint is lost: the last place of it.
+    /// The last place where a record since the checkpoint may be lost.
     pub(crate) gap: Option<u64>,
-    /// Objects whose last change stands behind all of that.
+    /// Objects whose last change stands after that place.
     pub(crate) certain: HashSet<ObjectId>,
-    /// Something that came before the checkpoint is lost, of a segment that was kept for small objects: the last place of it.
+    /// The last place where a record before the checkpoint may be lost, in a segment that was kept for small objects.
     pub(crate) kept_gap: Option<u64>,
-    /// Objects with a record of the journal after that.
+    /// Objects with a record after that place.
     pub(crate) kept_certain: HashSet<ObjectId>,
-    /// Of small objects the latest value, from segments that may be out of use.
+    /// The latest values of small objects, from segments that may be out of use.
     pub(crate) small: HashMap<ObjectId, Small>,
-    /// A segment is not there, at this offset: what else is lost is unknown.
+    /// Offset of a missing segment: what else is lost is unknown.
     broken: Option<u64>,
 }
 
@@ -77,7 +77,7 @@ pub(crate) struct Facts {
 pub(crate) struct LostPart {
     pub(crate) offset: u64,
     pub(crate) found: String,
-    /// What it may have cost.
+    /// What may be lost with it.
     pub(crate) follows: String,
 }
 
@@ -85,30 +85,30 @@ pub(crate) struct LostPart {
 #[derive(Debug)]
 pub(crate) struct Small {
     pub(crate) sequence: u64,
-    /// Of its record, from the start of the journal's storage.
+    /// Offset of its record in the journal's storage.
     pub(crate) offset: u64,
     pub(crate) value: Vec<u8>,
 }
 
-/// Where a segment cannot be read, and which changes may have stood there.
+/// An unreadable part of a segment, and the changes that may have stood there.
 #[derive(Debug, Default)]
 struct Gap {
     /// Its first byte, if there is one.
     offset: Option<u64>,
-    /// The latest change that was told before it.
+    /// The latest change recorded before it.
     before: Option<u64>,
-    /// The first one behind its end.
-    behind: Option<u64>,
+    /// The first one after its end.
+    after: Option<u64>,
 }
 
 impl Gap {
-    /// Here nothing can be read. What lies between two such places may be anything's.
+    /// Adds an unreadable place. The bytes between two such places are unknown.
     fn open(&mut self, offset: u64) {
         self.offset.get_or_insert(offset);
-        self.behind = None;
+        self.after = None;
     }
 
-    /// Here a record stands. Puts with extents are told late, in no order, and renewed small objects are older.
+    /// Adds a record. Deferred puts are recorded late, in no order, and renewed small objects are older.
     fn pass(&mut self, record: &Record) {
         let at_once = match record {
             Record::Small(_, sequence, _)
@@ -119,19 +119,19 @@ impl Gap {
         if self.offset.is_none() {
             self.before = self.before.max(Some(at_once));
         } else if self.before.is_none_or(|before| before < at_once) {
-            self.behind.get_or_insert(at_once);
+            self.after.get_or_insert(at_once);
         }
     }
 
-    /// What is told of it.
+    /// The loss, for the report.
     fn lost(&self) -> Option<LostPart> {
         let offset = self.offset?;
-        let which = match (self.before, self.behind) {
-            (Some(before), Some(behind)) => {
-                format!("between sequences {before} and {behind}")
+        let which = match (self.before, self.after) {
+            (Some(before), Some(after)) => {
+                format!("between sequences {before} and {after}")
             }
-            (Some(before), None) => format!("behind sequence {before}"),
-            (None, Some(behind)) => format!("before sequence {behind}"),
+            (Some(before), None) => format!("after sequence {before}"),
+            (None, Some(after)) => format!("before sequence {after}"),
             (None, None) => "that stood there".to_owned(),
         };
         Some(LostPart {
@@ -145,7 +145,7 @@ impl Gap {
     }
 }
 
-/// Shows the records of a segment that verify, and each place behind them where there is none.
+/// Visits the frames of a segment that verify, and each place between them without one.
 fn each_frame(
     log: &Log,
     segment: Segment,
@@ -174,7 +174,7 @@ fn each_frame(
     }
 }
 
-/// All segments of the journal's room that have a header, by their sequence.
+/// All segments of the journal with a header, by sequence.
 pub(crate) fn find_segments(log: &Log, count: u64) -> Vec<Segment> {
     let mut found = Vec::new();
     for index in 0..count as u32 {
@@ -194,7 +194,7 @@ pub(crate) fn find_segments(log: &Log, count: u64) -> Vec<Segment> {
     found
 }
 
-/// What is known of a segment.
+/// The loss of a segment.
 fn lost_segment(offset: u64, what: &str) -> LostPart {
     LostPart {
         offset,
@@ -205,9 +205,9 @@ fn lost_segment(offset: u64, what: &str) -> LostPart {
 }
 
 impl Facts {
-    /// What the journal says, where the root tells `kept` segments of it; `log` has no segments yet, and gets those that count.
-    /// Without a root, small objects in what is left of older segments are gathered, too.
-    /// What stands in `unreadable` is lost, whatever is there now.
+    /// Reads the journal, of which the root lists the segments `kept`; `log` has no segments yet, and adopts those that count.
+    /// Without a root, also gathers small objects from what is left of older segments. The contents of `unreadable` are lost,
+    /// whatever is there now.
     pub(crate) fn read(
         log: &Log,
         last: &Super,
@@ -245,14 +245,14 @@ impl Facts {
         };
         history.extend(found.iter().filter(is_new));
         let trust = last.trust(log);
-        // One that overlaps another is older than that, and was written over.
+        // A segment that overlaps another is older, and was overwritten.
         history.retain(|segment| log.segments().adopt(*segment, Use::Log).is_ok());
         history.sort_unstable_by_key(|segment| segment.sequence);
         for segment in history {
             let header = log.header(segment.index);
             let is_headless = header.is_none_or(|header| header.sequence != segment.sequence);
             if is_headless {
-                // Its frames say of themselves that they are the segment's; how many of them are lost with it is unknown.
+                // Its frames identify the segment by their checksums; how many are lost with the header is unknown.
                 let offset = log.geometry().offset_of(segment.index);
                 facts.damage.push(lost_segment(offset, "has no header"));
                 if segment.sequence >= start.sequence() {
@@ -265,7 +265,7 @@ impl Facts {
                 facts.kept_certain.clear();
             }
         }
-        // Behind the checkpoint of a journal that was closed nothing was told that could be lost.
+        // A closed journal has no record after the checkpoint that could be lost.
         let is_over = trust.closed && begins >= trust.durable;
         if facts.broken.is_some() && !is_over {
             facts.gap = facts.broken;
@@ -277,7 +277,7 @@ impl Facts {
         facts
     }
 
-    /// Small objects of segments that the journal may not need any more.
+    /// Gathers small objects from segments that the journal may not need any more.
     fn gather_small(&mut self, log: &Log, begins: LogPosition, found: &[Segment]) {
         let is_older = |segment: &&Segment| segment.sequence <= begins.sequence;
         for segment in found.iter().filter(is_older) {
@@ -309,7 +309,7 @@ impl Facts {
         self.damage.push(lost_segment(offset, what));
     }
 
-    /// Every frame of a segment that verifies, over holes and damage.
+    /// Reads every frame of a segment that verifies, past holes and damage.
     fn read_segment(
         &mut self,
         log: &Log,
@@ -319,41 +319,41 @@ impl Facts {
         unreadable: &[Range<u64>],
     ) {
         let mut gap = Gap::default();
-        // The last run of places that cannot be read.
+        // The last run of unreadable places.
         let mut run = 0..0;
         let is_refused = |offset: u64| unreadable.iter().any(|range| range.contains(&offset));
         each_frame(log, segment, &mut |position, address, frame| {
-            let told = Told {
+            let origin = Origin {
                 is_durable: trust.trusted || position < trust.durable,
                 is_before: position < begins,
             };
             match frame.map(|frame| Record::decode(address, &frame)) {
                 Some(Some(record)) => {
                     gap.pass(&record);
-                    self.make_certain(&record, told.is_before);
-                    self.note(record, told);
+                    self.make_certain(&record, origin.is_before);
+                    self.note(record, origin);
                     return;
                 }
                 Some(None) => {}
-                // What was closed ends there, whatever stands behind.
+                // A closed journal ends there, whatever follows.
                 None if trust.closed && position >= trust.durable => return,
                 None => {
                     let is_blank =
                         log.map().load_u64(address.offset()) == 0 && !is_refused(address.offset());
-                    let was_durable = position < trust.durable && !told.is_before;
-                    // Blank room ends it only where it may end, and behind what is whole: else another page may have been
-                    // written over that and over what was told since.
+                    let was_durable = position < trust.durable && !origin.is_before;
+                    // Blank space ends the journal only where it may end, after a whole record: otherwise another page may
+                    // have been written over its end and over later records.
                     let is_open = trust.trusted && !trust.closed;
-                    let is_behind_damage = run.end == address.offset();
+                    let is_after_damage = run.end == address.offset();
                     let is_lost = is_blank
                         && is_open
                         && segment.sequence >= begins.sequence
-                        && (is_behind_damage || told.is_before);
+                        && (is_after_damage || origin.is_before);
                     if is_lost {
                         self.gap = Some(address.offset());
                         self.certain.clear();
                     }
-                    let is_before_lost = is_lost && told.is_before;
+                    let is_before_lost = is_lost && origin.is_before;
                     if is_blank && !was_durable && !is_before_lost {
                         return;
                     }
@@ -365,13 +365,13 @@ impl Facts {
                 run.start = offset;
             }
             run.end = offset + 8;
-            // After a loss of power what was not synced may be anything: that is the end.
+            // After loss of power, bytes that were not synced may be anything: that is the end.
             let was_synced = trust.trusted || position < trust.durable;
-            if was_synced && !told.is_before {
+            if was_synced && !origin.is_before {
                 self.gap = Some(run.start);
                 self.certain.clear();
             }
-            if told.is_before {
+            if origin.is_before {
                 self.kept_gap = Some(run.start);
                 self.kept_certain.clear();
             }
@@ -379,7 +379,7 @@ impl Facts {
         self.damage.extend(gap.lost());
     }
 
-    /// What is told at once is told in an object's turn: whatever of it was lost before is older.
+    /// A record that is not deferred is appended under the object's lock: a lost record before it is older.
     fn make_certain(&mut self, record: &Record, is_before: bool) {
         let certain = if is_before {
             &mut self.kept_certain
@@ -393,61 +393,63 @@ impl Facts {
         }
     }
 
-    fn note(&mut self, record: Record, told: Told) {
+    fn note(&mut self, record: Record, origin: Origin) {
         match record {
             Record::Put(id, sequence, entry) | Record::Small(id, sequence, entry) => {
-                self.learn(id, sequence, Some(entry), told);
+                self.learn(id, sequence, Some(entry), origin);
             }
-            Record::Removed(id, sequence) => self.learn(id, sequence, None, told),
+            Record::Removed(id, sequence) => self.learn(id, sequence, None, origin),
             Record::RangeRemoved(sequence, first, last) => {
                 self.next = self.next.max(sequence + 1);
-                self.ranges.push((sequence, first..=last, told));
+                self.ranges.push((sequence, first..=last, origin));
             }
             Record::Batch(records) => {
                 for record in records {
-                    self.note(record, told);
+                    self.note(record, origin);
                 }
             }
-            Record::Opened(stride) => self.next = self.next.max(stride.sequence),
-            Record::Settled(floor) => self.next = self.next.max(floor),
-            Record::Voided(sequence) => {
+            Record::Opened(allocation_extent) => {
+                self.next = self.next.max(allocation_extent.sequence);
+            }
+            Record::LowWater(low_water) => self.next = self.next.max(low_water),
+            Record::Aborted(sequence) => {
                 self.next = self.next.max(sequence + 1);
-                self.voided.insert(sequence);
+                self.aborted.insert(sequence);
             }
         }
     }
 
-    fn learn(&mut self, id: ObjectId, sequence: u64, entry: Option<Entry>, told: Told) {
+    fn learn(&mut self, id: ObjectId, sequence: u64, entry: Option<Entry>, origin: Origin) {
         self.next = self.next.max(sequence + 1);
         if self.of.get(&id).is_none_or(|fact| fact.sequence < sequence) {
             let fact = Fact {
                 sequence,
                 entry,
-                told,
+                origin,
             };
             self.of.insert(id, fact);
         }
     }
 
-    /// Whether a range that holds the object was removed behind a change with this sequence.
-    pub(crate) fn is_removed_behind(&self, id: ObjectId, sequence: u64) -> bool {
+    /// Whether a range that holds the object was removed after a change with this sequence.
+    pub(crate) fn is_removed_after(&self, id: ObjectId, sequence: u64) -> bool {
         let mut ranges = self.ranges.iter();
         ranges.any(|(of, range, _)| *of > sequence && range.contains(&id))
     }
 }
 
-/// What the scan meets.
+/// One finding of the scan.
 pub(crate) enum Met {
-    /// A whole extent, or a whole object in a pack.
+    /// A whole extent, or a whole object in a packed extent.
     Whole(Header, Entry),
-    /// A header without its bytes: damaged, or written over in part.
+    /// A header without its bytes: damaged, or partly overwritten.
     Half(Header, Entry),
     /// The device refuses to read there.
     Unreadable(u64, String),
 }
 
 impl Core {
-    /// Shows every extent in the first `units` units of the data, in the order of places.
+    /// Visits every extent in the first `units` units of the data, in the order of places.
     pub(crate) fn scan_all(
         &self,
         units: u64,
@@ -465,7 +467,7 @@ impl Core {
                 unit = self.scan_window(unit, bytes, units, visit);
                 continue;
             }
-            // Unit by unit: most of it can be read.
+            // Unit by unit: most units can be read.
             let one = &mut buf[..UNIT as usize];
             match self.data.read_at(offset, one) {
                 Ok(()) => unit = self.scan_window(unit, one, units, visit),
@@ -479,7 +481,7 @@ impl Core {
         Ok(())
     }
 
-    /// Where to go on.
+    /// Returns the unit at which the scan continues.
     fn scan_window(&self, first: u64, bytes: &[u8], units: u64, visit: &mut dyn FnMut(Met)) -> u64 {
         let end = first + bytes.len() as u64 / UNIT;
         let mut unit = first;
@@ -508,7 +510,7 @@ impl Core {
         unit
     }
 
-    /// Small objects that begin in a unit.
+    /// Visits small objects that begin in a unit.
     fn scan_pack(&self, unit: u64, bytes: &[u8], units: u64, visit: &mut dyn FnMut(Met)) {
         let first = unit * (UNIT / PIECE);
         for (piece, head) in bytes

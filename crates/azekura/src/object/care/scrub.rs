@@ -1,10 +1,9 @@
-//! Verifying what is stored, slowly, while it is being used.
+//! Scrubbing: verifying all objects slowly, while the store is being used.
 //!
-//! Bytes on a device go bad while nobody reads them. A scrub reads every object once: windows of ids in order, and within a
-//! window in the order of places, so that a device with a head moves it forward. What it reads is bounded by a budget
-//! (`Pace`): it sleeps as long as it is ahead.
+//! Bytes on a device decay unread. A scrub reads every object once: windows of ids in order, and within a window in the order of
+//! places, so that a disk's arm moves forward. A budget bounds its rate (`Pace`): it sleeps while it is ahead.
 //!
-//! Changes go on; an object that is changed meanwhile is verified in its old or its new state. It writes nothing.
+//! Changes continue; an object that is changed meanwhile is verified in its old or its new state. It writes nothing.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +17,7 @@ use crate::object::{Core, Store};
 
 /// Bytes of a value that are read and verified at once.
 const PIECE: u64 = 4 << 20;
-/// What may be read at once after a pause: so many seconds' worth.
+/// Burst after a pause, in seconds of the rate.
 const BURST: f64 = 0.1;
 
 /// What a scrub did.
@@ -33,7 +32,7 @@ pub struct Scrubbed {
     /// Of the objects, those that verify and are in doubt: a newer value or a removal may be lost
     /// ([`is_doubtful`](Store::is_doubtful)).
     pub doubtful: u64,
-    /// Where to go on, if it was stopped; `None`: everything was read.
+    /// The id at which to continue, if it was stopped; `None`: everything was read.
     pub next: Option<ObjectId>,
 }
 
@@ -49,8 +48,8 @@ pub enum Step {
 }
 
 impl Store {
-    /// Reads and verifies the objects from id `from` to before `end` (`None`: to the last one), at most `bytes_per_second` (`None`: as fast as it goes), and tells
-    /// `visit` of each, until it says no. `Invalid` if the rate is 0. Objects of a window are visited in the order of places; one
+    /// Reads and verifies the objects from id `from` to before `end` (`None`: to the last one), at most `bytes_per_second` (`None`: as fast as it goes), and calls
+    /// `visit` for each, until that returns false. `Invalid` if the rate is 0. Objects of a window are visited in the order of places; one
     /// that was stopped within a window begins with that window again.
     pub fn scrub(
         &self,
@@ -70,7 +69,7 @@ impl Store {
     }
 }
 
-/// Where time comes from.
+/// Source of time.
 pub(crate) trait Clock {
     fn now(&self) -> Duration;
     fn sleep(&self, time: Duration);
@@ -94,8 +93,8 @@ impl Clock for Monotonic {
     }
 }
 
-/// A bucket of tokens, one for each byte: it fills at the rate, up to a burst, and may be overdrawn; then one waits until it is
-/// not.
+/// A bucket of tokens, one for each byte: it fills at the rate, up to a burst, and may be overdrawn; then the scrub
+/// waits until it is not.
 struct Pace<'c> {
     clock: &'c dyn Clock,
     rate: Option<f64>,
@@ -113,7 +112,7 @@ impl<'c> Pace<'c> {
         }
     }
 
-    /// So many bytes were read.
+    /// Counts bytes that were read.
     fn spend(&mut self, bytes: u64) {
         let Some(rate) = self.rate else { return };
         self.fill(rate);
@@ -161,7 +160,7 @@ impl Core {
                         }
                     }
                     Err(error) => {
-                        // A store that refuses everything is not damaged object by object.
+                        // A poisoned store is not damaged object by object.
                         self.log.healthy()?;
                         done.damaged += 1;
                         Step::Damaged(self.finding(id, entry, &error))
@@ -178,8 +177,8 @@ impl Core {
         Ok(done)
     }
 
-    /// Reads and verifies an object, piece by piece; the length of its value, or `None` if there is none. `read` is told of
-    /// each piece.
+    /// Reads and verifies an object, piece by piece; returns the length of its value, or `None` if there is none. `read` gets
+    /// the length of each piece.
     pub(crate) fn verify(&self, id: ObjectId, read: &mut dyn FnMut(u64)) -> Result<Option<u64>> {
         let (pin, entry) = self.find(id, Reads::LastKnown)?;
         let Some(entry) = entry else {
@@ -189,8 +188,8 @@ impl Core {
             return Ok(Some(u64::from(entry.len)));
         }
         drop(pin);
-        // It may have been changed or moved meanwhile; not in its turn, or not for long.
-        let _turn = self.turns.take_one(id);
+        // It may have been changed or moved meanwhile; under its lock it cannot change.
+        let _guard = self.locks.lock(id);
         let (_pin, entry) = self.find(id, Reads::LastKnown)?;
         let Some(entry) = entry else {
             return Ok(None);

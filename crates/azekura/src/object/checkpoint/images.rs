@@ -1,10 +1,10 @@
-//! Reading images of a checkpoint: leaves of the index, lists of free room.
+//! Reading images of a checkpoint: leaves of the index, lists of free space.
 //!
 //! An image is verified against its checksum, and its values against the store's size. The images of an open store are read with
 //! one wrong bit corrected, and the place is recorded: `Store::damage` reports it, and the image stays as it is until a
 //! checkpoint writes it again. A repair reads them as they are.
 //!
-//! It does not know which images there are: the root does.
+//! The root lists the images.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::weave::Mutex;
 pub(crate) struct Images {
     storage: Arc<dyn Storage>,
     salt: u32,
-    /// Of the store: no object ends after them.
+    /// Units of the store: no object ends after them.
     units: u64,
     /// Where corrected bits are recorded; `None`: none is corrected.
     corrected: Option<Arc<CorrectedBits>>,
@@ -51,7 +51,7 @@ impl CorrectedBits {
 }
 
 impl Images {
-    /// What does not verify is an error.
+    /// Without correction: an image that does not verify is an error.
     pub(crate) fn new(storage: &Arc<dyn Storage>, salt: u32, units: u64) -> Self {
         Self {
             storage: Arc::clone(storage),
@@ -121,7 +121,7 @@ impl space::Source for Images {
     }
 }
 
-/// The log knows the repair of record stores only.
+/// Replaces the log's remedy, which is for record stores, by the object store's.
 pub(crate) fn to_repair(error: Error, storage: &dyn Storage) -> Error {
     if error.kind() == Kind::Corrupted {
         let path = storage.path().display();

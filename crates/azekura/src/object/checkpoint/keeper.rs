@@ -1,8 +1,8 @@
-//! What the keeper of an open store does.
+//! The background worker of an open store.
 //!
-//! It sleeps until it is rung, or for the sync interval: checkpoints when the journal behind the last one has grown long, and
-//! syncs what the interval promises. Where nothing was changed it does nothing. Without it, whoever changes something does
-//! what is due.
+//! It sleeps until it is woken, or until the sync interval has passed: it makes a checkpoint when the journal after the last one has
+//! grown long, and syncs at the interval. While nothing changes it does nothing. In a store without a worker, the thread that changes
+//! something does this work.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -38,7 +38,7 @@ impl Core {
         }
     }
 
-    /// How long until the interval's sync; `None`: there is nothing to sync.
+    /// Time until the interval's sync; `None`: there is nothing to sync.
     fn until_sync(&self, synced: Instant) -> Option<Duration> {
         let interval = self.options.sync_interval?;
         let has_changes = self.unsynced.load(Ordering::Relaxed) > 0;
@@ -48,7 +48,7 @@ impl Core {
     fn keep_once(&self, synced: &mut Instant) -> Result<()> {
         if self.until_sync(*synced).is_some_and(|left| left.is_zero()) {
             *synced = Instant::now();
-            self.sync_told()?;
+            self.sync_all()?;
         }
         if self.is_checkpoint_due() {
             self.make_checkpoint()?;
@@ -66,7 +66,7 @@ impl Core {
         }
         if self.is_checkpoint_due() {
             match self.make_checkpoint() {
-                // The change was made. Who finds no room in the journal tries again.
+                // The change was made. An operation without journal space retries by itself.
                 Err(error) if error.kind() == Kind::Full => {}
                 other => return other,
             }

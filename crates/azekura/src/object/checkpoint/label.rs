@@ -1,10 +1,8 @@
 //! The label of a second device: which store its data belongs to.
 //!
-//! It has two slots, which hold the same. A repair accepts one whole slot of this store, and refuses a label of another store,
-//! or something else in its place. Where both slots are damaged or blank the device may be a stranger's: it is the store's if
-//! an object is found on it where one must be.
-//!
-//! It does not know how objects are found.
+//! It has two slots with the same contents. A repair accepts one whole slot of this store, and refuses a label of another store, or
+//! anything else in its place. Where both slots are damaged or blank the device may belong to someone else: it is the store's if an
+//! object is found on it where the store has one.
 
 use crate::error::{Error, Kind, Result};
 use crate::format::superblock::{self, Superblock};
@@ -15,17 +13,17 @@ use crate::object::checkpoint::superblock::{DATA, Super, decode_label, encode_la
 use crate::object::index::JOURNAL;
 use crate::object::{Core, ObjectId};
 
-/// So many objects are looked for on a device that has no label.
+/// Most objects that are looked for on a device without a label.
 const WITNESSES: u64 = 1000;
-/// And so many bytes, where there are none: others leave their marks there.
+/// Bytes that must be blank where the store has no object: file systems and partition tables begin there.
 const MARKS: u64 = 1 << 20;
 
-/// What the place of a label holds.
+/// Contents of the place of a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Label {
     /// This store's, or none is needed.
     Ours,
-    /// A damaged one, of whatever store.
+    /// A damaged one, of any store.
     Damaged,
     /// Zeros.
     Blank,
@@ -51,7 +49,7 @@ pub(crate) fn check_label(
         return Err(error.remedy("leave the other one out: no --data"));
     }
     let Slots { head, refused } = Slots::read(data)?;
-    // What cannot be read is zeros here.
+    // An unreadable slot reads as zeros.
     let (mut whole, mut damaged, mut other) = (0, refused.len(), None);
     for slot in head.chunks(superblock::SLOT_SIZE as usize) {
         match Superblock::current(slot, &DATA) {
@@ -68,7 +66,7 @@ pub(crate) fn check_label(
             }
             Err(error) if error.kind() == Kind::Corrupted => damaged += 1,
             Err(_) if slot.iter().all(|byte| *byte == 0) => {}
-            // A slot that is no slot at all: damaged, if the other one is one.
+            // Neither blank nor a slot: damaged, if the other slot is whole.
             Err(error) => other = Some(error),
         }
     }
@@ -101,8 +99,8 @@ pub(crate) fn write_label(data: &dyn Storage, payload: &Super) -> Result<()> {
 }
 
 impl Core {
-    /// `Mismatch` unless an object is found on the data's device where the store has one; or there is none to be found, and
-    /// nothing else either.
+    /// `Mismatch` unless an object is found on the data device where the store has one; or the store has none, and the device is
+    /// blank.
     pub(crate) fn vouch(&self, label: Label) -> Result<()> {
         let (mut wanted, mut found) = (0, false);
         self.each_in(ObjectId(0), ObjectId(u128::MAX), |id, entry| {

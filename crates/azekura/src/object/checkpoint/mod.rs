@@ -1,18 +1,18 @@
-//! The checkpoint: what changed of the index and the free room, written so that replay can begin later.
+//! The checkpoint: the changes of the index and of the free space, written so that replay can begin later.
 //!
 //! | step | a crash here leaves |
 //! |---|---|
-//! | 0 small objects move from the journal into packs (`small`) | the old checkpoint |
-//! | 1 alone for a moment: tell what waits; share the leaves, copy the changed lists, note the journal's end | the old checkpoint |
+//! | 0 small objects move from the journal into packed extents (`write::small`) | the old checkpoint |
+//! | 1 with the gate held exclusively: append deferred records, share the leaves, copy the changed lists, note the journal's end | the old checkpoint |
 //! | 2 write images of what changed, then the root, to segments of their own | the old one |
 //! | 3 sync: the data, then journal, images and root | the old one |
 //! | 4 write the superblock over its older slot, then over the other, durably: replay begins at the noted end | the old one or the new |
-//! | 5 release the journal before it, and images that only the old one needed | the new one |
+//! | 5 release the journal before that end, and images that only the old one needed | the new one |
 //!
-//! All of it is as of one moment, since leaves are shared and not written while they are changed. Images stand in runs of
-//! segments; where a run holds little that is needed, that is written again, so that runs become free.
+//! All of it is as of one moment, since leaves are shared and copied before they change. Images stand in runs of segments; a run with
+//! few needed images is evacuated, so that it becomes free.
 //!
-//! It does not decide when.
+//! When a checkpoint is made is decided elsewhere (`keeper`, `write::put`).
 
 pub(crate) mod images;
 pub(crate) mod keeper;
@@ -36,7 +36,7 @@ use crate::object::checkpoint::superblock::{ENGINE, Super};
 use crate::object::index::{ENTRY_SIZE, Image, JOURNAL, Shot};
 use crate::object::place::limbo::{self, FreedBy};
 use crate::object::place::list::{encode_runs, list_size};
-use crate::object::place::space::{Breadth, List, Told};
+use crate::object::place::space::{GroupState, List, SpaceCounts};
 use crate::weave::RwLockWriteGuard;
 
 /// The last checkpoint.
@@ -44,100 +44,100 @@ use crate::weave::RwLockWriteGuard;
 pub(super) struct Checkpoint {
     /// The superblock as it stands on storage.
     pub(super) superblock: Option<(u64, Super)>,
-    /// Whether it was made here: one that was found may be damaged where nobody has looked yet.
+    /// Whether this process made it: an older one may hold damage that was not read yet.
     pub(super) is_own: bool,
-    /// What it needs in segments of its own: images of leaves and lists, and the pieces of its root.
+    /// Its images of leaves and lists, and the pieces of its root, in segments of their own.
     pub(super) images: Vec<Extent>,
     /// Where the next image goes.
     pub(super) parts: Parts,
     /// `Log::appended` when it was begun.
     pub(super) appended: u64,
-    /// If small objects stayed in the journal for want of room: units that were within reach then.
+    /// If small objects stayed in the journal for want of space: the units that were available then.
     pub(super) reach: Option<u64>,
 }
 
-/// The sequence of a store's first superblock: creation writes it, and then the one after it, as every change of a superblock does.
+/// Sequence of a store's first superblock. Creation writes it and the next one, since every change of a superblock writes both slots.
 pub(super) const FIRST_SUPERBLOCK: u64 = 1;
-/// Spans in limbo that a root tells without a sync before.
+/// Most spans in limbo that a root lists; with more, a checkpoint syncs first.
 const LIMBO_MAX: usize = 32;
-/// Syncs that are made for it: others go on removing meanwhile.
+/// Most syncs for that: other threads go on removing meanwhile.
 const SYNCS_MAX: u32 = 4;
-/// Bytes that a root takes for each leaf or group, at most.
+/// Most bytes that a root takes for a leaf or a group.
 const PART_LEN: u64 = 48;
-/// Bytes that it takes for a span, a pack, a put under way, at most.
+/// Most bytes that it takes for a span, a packed extent, or a put in progress.
 const SPAN_LEN: u64 = 20;
-/// A leaf's image takes at most this part of a segment, so that little is left at a segment's end.
+/// A leaf's image takes at most this part of a segment, so that little is wasted at a segment's end.
 const LEAF_PART: u64 = 8;
 
-/// What a checkpoint may have to tell.
-struct Load {
+/// Counts from which the size of a checkpoint follows: the arithmetic of the journal's reserve.
+struct MetadataSize {
     count: u64,
     leaves: u64,
     /// Entries of a leaf, at most.
     leaf_len: u64,
-    packs: u64,
-    under_way: u64,
-    room: Breadth,
+    packed_extents: u64,
+    in_progress: u64,
+    room: SpaceCounts,
 }
 
-impl Load {
+impl MetadataSize {
     /// Of a store of one object.
     fn of_few(groups: u64) -> Self {
         Self {
             count: 1,
             leaves: 1,
             leaf_len: 1,
-            packs: 0,
-            under_way: 1,
-            room: Breadth {
+            packed_extents: 0,
+            in_progress: 1,
+            room: SpaceCounts {
                 groups,
-                ..Breadth::default()
+                ..SpaceCounts::default()
             },
         }
     }
 
-    /// Segments that a checkpoint may need for it. A removal makes it no more: a run, or a span in limbo, is less than an object.
+    /// Most segments that a checkpoint of it needs. A removal never raises it: a run, or a span in limbo, takes less than an object.
     fn need(&self, geometry: Geometry) -> u32 {
         let size = geometry.segment_size();
         let units = |len: u64| len.div_ceil(size) as u32;
-        // A checkpoint syncs first if more are in limbo: then they are in the lists, unless something pins them.
+        // With more in limbo a checkpoint syncs first: then they are in the lists, unless a pin keeps them.
         let (limbo, freed) = if self.room.is_pinned {
             (self.room.limbo, 0)
         } else {
             (LIMBO_MAX as u64, self.room.limbo)
         };
         let parts = (self.leaves + self.leaves / 8 + self.room.groups + 64) * PART_LEN;
-        let spans = limbo + self.room.spans + self.packs + self.under_way;
+        let spans = limbo + self.room.spans + self.packed_extents + self.in_progress;
         let root = root_units(geometry, parts + spans * SPAN_LEN);
-        // A part does not begin in one run and end in another: of a run less is left than the next part takes.
+        // A part does not cross the end of a run, so the rest of a run is shorter than the next part.
         let leaf = (self.leaf_len * ENTRY_SIZE as u64 + 8).min(size / 2);
         let leaves = self.count * ENTRY_SIZE as u64 + self.leaves * 8;
         let ends = leaves * leaf / (size - leaf);
         let lists = 2 * (self.room.lists + freed * list_size(1, u32::MAX) as u64);
-        // Waiting puts take the rest of a segment and at most one more.
+        // Deferred records take the rest of a segment and at most one more.
         units(leaves + ends + lists) + root + 3
     }
 }
 
-/// Bytes of a leaf's image, at most, in a journal of such segments.
+/// Most bytes of a leaf's image in a journal with such segments.
 pub(super) fn leaf_image_max(geometry: Geometry) -> u64 {
     geometry.segment_size() / LEAF_PART
 }
 
-/// Segments of the least journal of all.
+/// Segments of the smallest journal.
 pub(super) const LEAST: u32 = 32;
-/// Segments besides those kept and a root, in which a store of a few objects lives.
+/// Segments besides the reserve and a root that a store of a few objects needs.
 const LIVING: u32 = 6;
 
 /// Bytes of the smallest journal with which a store of `groups` groups takes its first objects, of segments of this size.
 pub(super) fn least_journal(geometry: Geometry, groups: u64) -> u64 {
-    let units = Load::of_few(groups).need(geometry);
+    let units = MetadataSize::of_few(groups).need(geometry);
     let root = (groups * PART_LEN).div_ceil(geometry.segment_size()) as u32;
     let least = |limit| left_by_growth(units, limit) + root + LIVING;
     geometry.offset_of(least(least(0)).max(LEAST))
 }
 
-/// Whether what stands on storage is damaged, or the device does not give it.
+/// Whether something on storage is damaged, or the device refuses to read it.
 pub(super) fn is_unreadable(error: &Error) -> bool {
     [Kind::Corrupted, Kind::Io].contains(&error.kind())
 }
@@ -152,11 +152,11 @@ pub(super) fn list_seed(salt: u32, group: u32) -> u32 {
     crc(salt ^ LIST_SEED, &group.to_le_bytes())
 }
 
-/// What was seen in the moment of a checkpoint.
+/// The state of the store at the moment of a checkpoint.
 struct Moment {
     start: crate::log::End,
     shots: Vec<Shot>,
-    told: Vec<Told>,
+    groups: Vec<GroupState>,
     lists: Vec<List>,
     root: Root,
     /// Of limbo.
@@ -164,8 +164,8 @@ struct Moment {
 }
 
 impl Core {
-    /// Writes a superblock to both slots, one after the other, so that it is durable, and makes it current in memory. So
-    /// each of them says all, and whether the store is open: if one is damaged, nothing is lost or believed that is over.
+    /// Writes a superblock to both slots, one after the other, durably, and makes it current in memory. Each slot alone has all
+    /// of it, and whether the store is open: damage of one loses nothing, and brings back nothing outdated.
     pub(super) fn write_super(&self, state: &mut Checkpoint, payload: &Super) -> Result<()> {
         for _ in 0..2 {
             let last = state.superblock.as_ref();
@@ -176,7 +176,7 @@ impl Core {
         Ok(())
     }
 
-    /// Writes the slot of this sequence, so that it is durable.
+    /// Writes the slot of this sequence durably.
     pub(super) fn write_slot(&self, sequence: u64, payload: &Super) -> Result<()> {
         let block = Superblock {
             engine: ENGINE,
@@ -192,27 +192,27 @@ impl Core {
         self.log.healthy()?;
         self.refuse_changes()?;
         self.reap();
-        if self.is_told(&state) {
+        if self.is_current(&state) {
             return Ok(());
         }
         let appended = self.log.appended();
         let (kept_from, reach) = self.move_small()?;
         let mut moment = {
             let _alone = self.alone_with_little_limbo()?;
-            // What the reserve is for: without a checkpoint there would never be room again.
-            self.tell_waiting(Claim::Checkpoint)?;
-            let mut room = self.room.lock();
+            // The reserve is for this: without a checkpoint there would never be space again.
+            self.flush_batch(Claim::Checkpoint)?;
+            let mut allocator = self.allocator.lock();
             let start = self.log.end();
-            // The root says what has ended, whether or not anything waited to be told.
-            let floor = room.floor();
-            room.space.settle(floor);
-            let (told, lists, limbo) = room.space.tell();
+            // The root has the low-water mark, whether or not any record was deferred.
+            let low_water = allocator.low_water();
+            allocator.space.advance_low_water(low_water);
+            let (groups, lists, limbo) = allocator.space.checkpoint_state();
             let root = Root {
-                sequence: room.sequence,
-                strides: room.space.strides().cloned().collect(),
-                between: room.space.between().collect(),
-                under_way: room.puts(),
-                packs: room.packs.all().collect(),
+                sequence: allocator.sequence,
+                allocation_extents: allocator.space.allocation_extents().cloned().collect(),
+                unlisted: allocator.space.unlisted().collect(),
+                in_progress: allocator.puts(),
+                packed_extents: allocator.packed_extents.all().collect(),
                 needed: Needed {
                     log: self.journal_from(kept_from),
                     other: Vec::new(),
@@ -223,8 +223,8 @@ impl Core {
             let shots = self.index.snapshot(true);
             Moment {
                 start,
-                shots: shots.inspect_err(|_| room.space.soil(&told))?,
-                told,
+                shots: shots.inspect_err(|_| allocator.space.mark_dirty(&groups))?,
+                groups,
                 lists,
                 root,
                 limbo,
@@ -232,12 +232,12 @@ impl Core {
         };
         let written = self.write_checkpoint(&mut state, &mut moment);
         let ended = written.and_then(|()| {
-            let mut room = self.room.lock();
-            room.space.end_checkpoint(&moment.told, moment.limbo)
+            let mut allocator = self.allocator.lock();
+            allocator.space.end_checkpoint(&moment.groups, moment.limbo)
         });
         if let Err(error) = ended {
-            self.index.soil(&moment.shots);
-            self.room.lock().space.soil(&moment.told);
+            self.index.mark_dirty(&moment.shots);
+            self.allocator.lock().space.mark_dirty(&moment.groups);
             state.parts.start_new_run();
             if !self.log.is_poisoned() {
                 self.release_images(&state);
@@ -254,7 +254,7 @@ impl Core {
         Ok(())
     }
 
-    /// Frees segments that nobody looks at any more. Where room is short who looks is given time to go.
+    /// Frees segments that no reader uses any more. Where space is short, waits for readers.
     fn reap(&self) {
         let segments = self.log.segments();
         if segments.is_full() {
@@ -264,16 +264,16 @@ impl Core {
         }
     }
 
-    /// The gate, alone. The root lists each span in limbo, in one row with all else; after a sync most are the groups'.
+    /// The gate, held exclusively. The root lists each span in limbo, so a sync comes first if there are many.
     fn alone_with_little_limbo(&self) -> Result<RwLockWriteGuard<'_, ()>> {
         for _ in 0..SYNCS_MAX {
             let alone = self.gate.write();
-            let room = self.room.lock();
-            let is_much = room.space.limbo().count(FreedBy::Sync) > LIMBO_MAX;
-            if !is_much || room.space.breadth().is_pinned {
+            let allocator = self.allocator.lock();
+            let is_much = allocator.space.limbo().count(FreedBy::Sync) > LIMBO_MAX;
+            if !is_much || allocator.space.counts().is_pinned {
                 return Ok(alone);
             }
-            drop(room);
+            drop(allocator);
             drop(alone);
             self.sync()?;
         }
@@ -284,10 +284,10 @@ impl Core {
         let Some((_, mut payload)) = state.superblock.clone() else {
             unreachable!("an open store has a superblock")
         };
-        // What is written anyway leaves its runs.
+        // Changed images are written anew anyway, and leave their runs.
         let leaves = moment.shots.iter().filter(|shot| !shot.dirty);
         let leaves = leaves.filter_map(|shot| shot.image.map(|image| image.extent));
-        let lists = moment.told.iter().filter_map(|told| told.image);
+        let lists = moment.groups.iter().filter_map(|groups| groups.image);
         let sparse = parts::sparse(&self.log, leaves.chain(lists));
         let mut leaves = Vec::with_capacity(moment.shots.len());
         for (at, shot) in moment.shots.iter().enumerate() {
@@ -300,7 +300,7 @@ impl Core {
                 shot.image
             } else {
                 match self.index.leaf_of(shot, end) {
-                    // It stays where it is, for who can read it one day.
+                    // The image stays where it is: it may be readable later.
                     Err(error) if is_unreadable(&error) && !shot.dirty => shot.image,
                     leaf => self.write_leaf(state, shot.first, &*leaf?)?,
                 }
@@ -310,24 +310,24 @@ impl Core {
         for list in &moment.lists {
             let bytes = encode_runs(&list.runs, list.limit);
             let seed = list_seed(self.salt, list.group as u32);
-            moment.told[list.group].image = Some(state.parts.write(&self.log, &bytes, seed)?);
+            moment.groups[list.group].image = Some(state.parts.write(&self.log, &bytes, seed)?);
         }
-        for (at, told) in moment.told.iter_mut().enumerate() {
-            if let Some(image) = told.image.filter(|image| sparse.holds(image.offset)) {
+        for (at, groups) in moment.groups.iter_mut().enumerate() {
+            if let Some(image) = groups.image.filter(|image| sparse.holds(image.offset)) {
                 let seed = list_seed(self.salt, at as u32);
                 let storage = self.log.storage().as_ref();
                 match read_extent_corrected(storage, image, seed, "the list of a group") {
                     Err(error) if is_unreadable(&error) => {}
                     read => {
                         let (bytes, _) = read?;
-                        told.image = Some(state.parts.write(&self.log, &bytes, seed)?);
+                        groups.image = Some(state.parts.write(&self.log, &bytes, seed)?);
                     }
                 }
             }
         }
         let mut root = std::mem::take(&mut moment.root);
         root.leaves = leaves;
-        root.groups.clone_from(&moment.told);
+        root.groups.clone_from(&moment.groups);
         let images: Vec<Extent> = root.images().collect();
         let room = root.encode().len() as u64
             + 8 * self.log.segments().in_use(Use::Other).len() as u64
@@ -348,11 +348,11 @@ impl Core {
         payload.root = pieces.first().copied();
         payload.next_sequence = self.log.next_sequence();
         payload.sequence = root.sequence;
-        payload.units = self.room.lock().space.units();
+        payload.units = self.allocator.lock().space.units();
         self.write_super(state, &payload)?;
         state.images = images;
         state.images.extend(pieces);
-        self.index.placed(&root.leaves);
+        self.index.set_images(&root.leaves);
         Ok(())
     }
 
@@ -381,14 +381,14 @@ impl Core {
         parts::release_idle(&self.log, state.images.iter().copied(), state.parts);
     }
 
-    /// Segments of the journal from this one on: those before are released, and may be anything's when the root is read.
+    /// Segments of the journal from this one on; those before are released, and may be reused when the root is read.
     fn journal_from(&self, sequence: u64) -> Vec<Segment> {
         let mut segments = self.log.segments().in_use(Use::Log);
         segments.retain(|segment| segment.sequence >= sequence);
         segments
     }
 
-    /// Segments of the journal before this one are needed by nothing: neither by replay, nor by small objects.
+    /// Releases the segments before this one, which neither replay nor small objects need.
     fn release_journal(&self, sequence: u64) {
         let segments = self.log.segments();
         for segment in segments.in_use(Use::Log) {
@@ -400,21 +400,25 @@ impl Core {
         segments.release(&retired);
     }
 
-    /// Has the journal keep so many free segments as the next checkpoint may need, if there are `more` objects by then; to be
-    /// called as they become more.
+    /// Reserves as many free segments of the journal as the next checkpoint needs at most, with `more` objects more; to be called
+    /// as their number grows.
     pub(super) fn keep_for_checkpoint(&self, more: u64) {
         let leaf_len = self.index.leaf_len_max() as u64;
-        let (room, packs, under_way) = {
-            let room = self.room.lock();
-            (room.space.breadth(), room.packs.len(), room.under_way.len())
+        let (room, packed_extents, in_progress) = {
+            let allocator = self.allocator.lock();
+            (
+                allocator.space.counts(),
+                allocator.packed_extents.len(),
+                allocator.in_progress.len(),
+            )
         };
-        let load = Load {
+        let load = MetadataSize {
             count: self.index.count() + more,
-            // New ones stand in leaves that are half full, at worst.
+            // At worst, new ones stand in leaves that are half full.
             leaves: self.index.leaves() as u64 + more / (leaf_len / 2),
             leaf_len,
-            packs: packs as u64,
-            under_way: under_way as u64,
+            packed_extents: packed_extents as u64,
+            in_progress: in_progress as u64,
             room,
         };
         let segments = self.log.segments();
@@ -427,18 +431,18 @@ impl Core {
         });
     }
 
-    /// Whether the last checkpoint tells all that there is, and another one would find no more room for small objects.
-    fn is_told(&self, state: &Checkpoint) -> bool {
+    /// Whether nothing changed since the last checkpoint, and another one would find no more space for small objects.
+    fn is_current(&self, state: &Checkpoint) -> bool {
         let Some((_, last)) = &state.superblock else {
             return false;
         };
         let (units, reach) = {
-            let room = self.room.lock();
-            (room.space.units(), room.space.within_reach())
+            let allocator = self.allocator.lock();
+            (allocator.space.units(), allocator.space.available())
         };
         let is_at_end = last.start == self.log.end() && last.units == units;
         let has_no_more_room = state.reach.is_none_or(|before| reach <= before);
-        state.is_own && is_at_end && has_no_more_room && !self.has_waiting()
+        state.is_own && is_at_end && has_no_more_room && !self.has_deferred()
     }
 }
 

@@ -1,18 +1,16 @@
-//! Small objects that find no room in packs, and would keep the journal from being let go: the oldest go to its end.
+//! Small objects for which there is no packed extent: the oldest move to the journal's end, so that the journal can be released.
 //!
 //! ```text
-//!   journal   | s r r s r r | r r r r | r s r r | ...            s: a small object that is there still, r: what is over
-//!                                               ... | s s s |    those that were oldest, with the sequence they had
+//!   journal   | s r r s r r | r r r r | r s r r | ...            s: a live small object, r: dead records
+//!                                               ... | s s s |    the oldest ones, with the sequences they had
 //!   released   <----------------------->
 //! ```
-//! It is the one time when the journal is cleaned, and only where room is short: more than a quarter of it is over, and there
-//! is no room for packs. So a full store takes removals for as long as there is something to remove, also while a snapshot keeps
-//! what they leave.
+//! This is the only cleaning of the journal, and it happens only where space is short: more than a quarter of the journal is dead,
+//! and there is no space for packed extents. So a full store accepts removals for as long as there are objects, also while a
+//! snapshot pins what they leave.
 //!
-//! A frame goes to the end, and the entry over to it, while nobody changes anything: no frame of an object that is gone comes
-//! behind its removal. A crash leaves two frames of one put, either of which is the object: a recovery takes the first.
-//!
-//! It does not know what a checkpoint needs: it takes what cleaning may.
+//! A frame is appended, and the entry pointed to it, while the gate is held exclusively: no frame of a removed object comes after its
+//! removal. A crash leaves two frames of one put, either of which is the object: recovery takes the first.
 
 use crate::error::{Kind, Result};
 use crate::log::{Address, Claim, LogPosition, Use};
@@ -22,12 +20,12 @@ use crate::object::index::{Entry, Shot};
 use crate::object::journal::record::Record;
 use crate::room;
 
-/// Bytes that a frame takes besides the value, at most.
+/// Most bytes that a frame takes besides the value.
 const FRAME_LEN: u64 = 64;
-/// Objects that are moved while all others wait.
+/// Objects that are moved in one critical section.
 const SLICE: usize = 32;
 
-/// A small object in the journal, and where.
+/// A small object in the journal, and its address.
 type Staying = (LogPosition, ObjectId, Entry);
 
 fn len_of(small: &Staying) -> u64 {
@@ -35,7 +33,7 @@ fn len_of(small: &Staying) -> u64 {
 }
 
 impl Core {
-    /// Moves the oldest of the small objects to the journal's end, as far as there is room for cleaning.
+    /// Moves the oldest small objects to the journal's end, as far as the space for cleaning allows.
     pub(crate) fn renew(&self, shots: &[Shot]) -> Result<()> {
         let mut staying = self.staying(shots)?;
         let live: u64 = staying.iter().map(len_of).sum();
@@ -47,7 +45,7 @@ impl Core {
             return Ok(());
         }
         staying.sort_unstable_by_key(|(position, ..)| *position);
-        // What is left of a segment may be too short for the next frame.
+        // The rest of a segment may be too short for the next frame.
         let mut left = u64::from(segments.space().left_for(Claim::Cleaning)) * size / 2;
         let fits = |small: &&Staying| {
             let rest = left.checked_sub(len_of(small));
@@ -83,7 +81,7 @@ impl Core {
             let (value, sequence) = match self.read_journal(&pin, *id, *from, &all) {
                 Ok(Some(found)) => found,
                 Ok(None) => continue,
-                // It stays where it is: whoever reads it is told.
+                // It stays where it is, and reading it is an error.
                 Err(error) if error.kind() == Kind::Corrupted => continue,
                 Err(error) => return Err(error),
             };
@@ -97,7 +95,7 @@ impl Core {
         Ok(())
     }
 
-    /// Tells the journal a small object, value and all; where it is.
+    /// Appends a small object with its value to the journal; returns its address.
     pub(crate) fn tell_small(
         &self,
         id: ObjectId,
@@ -110,7 +108,7 @@ impl Core {
         stored.extend_from_slice(&sequence.to_le_bytes());
         stored.extend_from_slice(value);
         let (kind, key, _) = Record::Small(id, sequence, entry).encode();
-        let address = self.tell_frame(kind, &key, &stored, claim)?;
+        let address = self.append_frame(kind, &key, &stored, claim)?;
         Ok(Entry {
             place: address.0,
             ..entry

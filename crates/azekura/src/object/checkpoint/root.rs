@@ -9,13 +9,13 @@
 //! | 4 | groups; for each: |
 //! | 4 | .. free units |
 //! | 8, 4, 4 | .. image of the list: offset, length (0: all or none is free), CRC32C |
-//! | 4 | strides that a recovery scans; for each: |
+//! | 4 | allocation extents that a recovery scans; for each: |
 //! | 8, 4, .. | .. sequence, number of spans, spans |
-//! | 4, .. | spans that are nobody's and not in the groups' lists |
-//! | 4 | puts under way; for each: |
+//! | 4, .. | unlisted spans: they belong to no object and to no group's list |
+//! | 4 | puts in progress; for each: |
 //! | 8, 12 | .. sequence, span |
-//! | 4 | packs; for each: |
-//! | 12, 4, 4 | .. span, objects that were put there, objects that are there still |
+//! | 4 | packed extents; for each: |
+//! | 12, 4, 4 | .. span, objects put there, objects still there |
 //! | 4, .. | segments of the journal: index, units, sequence, dead bytes |
 //! | 4, .. | segments that hold images and roots: index, units |
 //!
@@ -28,39 +28,41 @@ use crate::format::bytes::{Give, Take};
 use crate::log::anchor::{Extent, Needed};
 use crate::object::id::ObjectId;
 use crate::object::index::Image;
-use crate::object::journal::record::{give_stride, take_sequence, take_stride};
-use crate::object::place::space::Told;
-use crate::object::place::span::{Span, Stride, give_span, give_spans, take_span};
+use crate::object::journal::record::{
+    give_allocation_extent, take_allocation_extent, take_sequence,
+};
+use crate::object::place::space::GroupState;
+use crate::object::place::span::{AllocationExtent, Span, give_span, give_spans, take_span};
 
-/// Seeds of checksums, beside the salt.
+/// Seed of the root's checksum, combined with the salt.
 pub const ROOT_SEED: u32 = 0x4f52_4f54;
 
-/// Of a leaf's image; its first id is summed, too.
+/// Seed of a leaf's image; the checksum includes its first id.
 pub const LEAF_SEED: u32 = 0x4c45_4146;
 
-/// Of a group's list; its number is summed, too.
+/// Seed of a group's list; the checksum includes its number.
 pub const LIST_SEED: u32 = 0x4c49_5354;
 
 /// Marks a leaf with objects whose values are in the journal.
 const IN_JOURNAL: u32 = 1 << 31;
 
-/// A put that had its room and had not ended when the checkpoint was begun.
+/// A put that had reserved space and had not ended at the checkpoint's moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnderWay {
+pub struct PutInProgress {
     /// Its sequence.
     pub sequence: u64,
-    /// Its room.
+    /// Its space.
     pub span: Span,
 }
 
 /// Small objects in one extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pack {
-    /// Its room.
+pub struct PackedExtent {
+    /// Its space.
     pub span: Span,
     /// Objects that were put there.
     pub count: u32,
-    /// Objects that are there still.
+    /// Objects that are still there.
     pub live: u32,
 }
 
@@ -71,19 +73,19 @@ pub struct Root {
     pub sequence: u64,
     /// Leaves of the index.
     pub leaves: Vec<(ObjectId, Option<Image>)>,
-    /// Free room by group.
-    pub groups: Vec<Told>,
-    /// Strides that a recovery scans.
-    pub strides: Vec<Stride>,
-    /// Room that is nobody's and not in the groups' lists.
-    pub between: Vec<Span>,
-    /// Puts under way.
-    pub under_way: Vec<UnderWay>,
-    /// Packs of small objects.
-    pub packs: Vec<Pack>,
+    /// Free space by group.
+    pub groups: Vec<GroupState>,
+    /// Allocation extents that a recovery scans.
+    pub allocation_extents: Vec<AllocationExtent>,
+    /// Spans that belong to no object and to no group's list.
+    pub unlisted: Vec<Span>,
+    /// Puts in progress.
+    pub in_progress: Vec<PutInProgress>,
+    /// Packed extents of small objects.
+    pub packed_extents: Vec<PackedExtent>,
     /// Segments of the journal, of images and of roots.
     pub needed: Needed,
-    /// Where it stands itself, if it was read.
+    /// Where the root itself stands, if it was read.
     pub pieces: Vec<Extent>,
 }
 
@@ -91,7 +93,7 @@ impl Root {
     /// The images it needs.
     pub fn images(&self) -> impl Iterator<Item = Extent> + '_ {
         let leaves = self.leaves.iter().filter_map(|(_, image)| image.as_ref());
-        let lists = self.groups.iter().filter_map(|told| told.image);
+        let lists = self.groups.iter().filter_map(|group| group.image);
         leaves.map(|image| image.extent).chain(lists)
     }
 
@@ -108,24 +110,24 @@ impl Root {
             give_extent(&mut give, image.map(|image| image.extent));
         }
         give.u32(self.groups.len() as u32);
-        for told in &self.groups {
-            give.u32(told.free);
-            give_extent(&mut give, told.image);
+        for group in &self.groups {
+            give.u32(group.free);
+            give_extent(&mut give, group.image);
         }
-        give.u32(self.strides.len() as u32);
-        for stride in &self.strides {
-            give_stride(&mut give, stride);
+        give.u32(self.allocation_extents.len() as u32);
+        for allocation_extent in &self.allocation_extents {
+            give_allocation_extent(&mut give, allocation_extent);
         }
-        give_spans(&mut give, &self.between);
-        give.u32(self.under_way.len() as u32);
-        for put in &self.under_way {
+        give_spans(&mut give, &self.unlisted);
+        give.u32(self.in_progress.len() as u32);
+        for put in &self.in_progress {
             give.u64(put.sequence);
             give_span(&mut give, put.span);
         }
-        give.u32(self.packs.len() as u32);
-        for pack in &self.packs {
-            give_span(&mut give, pack.span);
-            give.u32(pack.count).u32(pack.live);
+        give.u32(self.packed_extents.len() as u32);
+        for packed in &self.packed_extents {
+            give_span(&mut give, packed.span);
+            give.u32(packed.count).u32(packed.live);
         }
         self.needed.give(&mut give);
         give.0
@@ -148,21 +150,21 @@ impl Root {
                 Some((first, image))
             })?,
             groups: take.all(|take| {
-                Some(Told {
+                Some(GroupState {
                     free: take.u32()?,
                     image: some(take_extent(take)?),
                 })
             })?,
-            strides: take.all(take_stride)?,
-            between: take.all(take_span)?,
-            under_way: take.all(|take| {
-                Some(UnderWay {
+            allocation_extents: take.all(take_allocation_extent)?,
+            unlisted: take.all(take_span)?,
+            in_progress: take.all(|take| {
+                Some(PutInProgress {
                     sequence: take_sequence(take)?,
                     span: take_span(take)?,
                 })
             })?,
-            packs: take.all(|take| {
-                Some(Pack {
+            packed_extents: take.all(|take| {
+                Some(PackedExtent {
                     span: take_span(take)?,
                     count: take.u32()?,
                     live: take.u32()?,
@@ -176,11 +178,14 @@ impl Root {
         (take.0.is_empty() && ordered).then_some(root)
     }
 
-    /// Whether everything it tells of lies within `units` in groups of `group_units`.
+    /// Whether all of its spans and groups lie within `units`, in groups of `group_units`.
     pub fn is_within(&self, units: u64, group_units: u32) -> bool {
-        let spans = self.strides.iter().flat_map(|stride| &stride.spans);
-        let packs = self.packs.iter().map(|pack| &pack.span);
-        let spans = spans.chain(&self.between).chain(packs);
+        let spans = self
+            .allocation_extents
+            .iter()
+            .flat_map(|allocation_extent| &allocation_extent.spans);
+        let packed_extents = self.packed_extents.iter().map(|packed| &packed.span);
+        let spans = spans.chain(&self.unlisted).chain(packed_extents);
         let within = |span: &Span| {
             span.unit
                 .checked_add(u64::from(span.units))
@@ -188,14 +193,16 @@ impl Root {
         };
         let groups = units.div_ceil(u64::from(group_units));
         spans
-            .chain(self.under_way.iter().map(|put| &put.span))
+            .chain(self.in_progress.iter().map(|put| &put.span))
             .all(within)
             && self.groups.len() as u64 == groups
-            && self.groups.iter().enumerate().all(|(at, told)| {
+            && self.groups.iter().enumerate().all(|(at, group)| {
                 let left = units - at as u64 * u64::from(group_units);
                 let limit = left.min(u64::from(group_units)) as u32;
-                // Without a list all of it is free, or nothing.
-                told.free == 0 || told.free == limit || told.image.is_some() && told.free < limit
+                // A group without a list is free as a whole, or full.
+                group.free == 0
+                    || group.free == limit
+                    || group.image.is_some() && group.free < limit
             })
     }
 }

@@ -15,7 +15,7 @@ use crate::object::checkpoint::superblock::{DATA, ENGINE, Super};
 pub(crate) struct Slots {
     /// Both; zeros where one cannot be read.
     pub(crate) head: Vec<u8>,
-    /// Which cannot be read, and why.
+    /// Those that cannot be read, and why.
     pub(crate) refused: Vec<(u64, Error)>,
 }
 
@@ -38,7 +38,7 @@ impl Slots {
     pub(crate) fn current(mut self, engine: [u8; 8]) -> Result<Superblock> {
         match (Superblock::current(&self.head, &engine), self.refused.pop()) {
             (Ok(block), _) => Ok(block),
-            // Nobody knows what it would have said.
+            // The unreadable slot may have been the newest.
             (Err(_), Some((_, refused))) => Err(refused),
             (Err(error), None) => Err(error),
         }
@@ -61,7 +61,7 @@ pub(crate) fn read_super(storage: &dyn Storage) -> Result<(u64, Super)> {
     Ok((block.sequence, payload))
 }
 
-/// What to do about a place that begins with `head`, and not with what was looked for.
+/// Adds a remedy to the error of a place that begins with `head` instead of a superblock.
 pub(crate) fn other_place(error: Error, head: &[u8]) -> Error {
     let is = |engine| Superblock::current(head, engine).is_ok();
     if error.kind() == Kind::Io {

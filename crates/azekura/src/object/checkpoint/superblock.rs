@@ -33,8 +33,8 @@
 //! | 112 | 8, 8 | root, or its first piece: offset, length (0: no checkpoint yet) |
 //! | 128 | 8 | next segment sequence |
 //! | 136 | 8 | next sequence of changes, at least |
-//! | 144 | 12, 12 | only where a recovery found the journal untrue: from and to where its puts must verify to count; or zeros, before: |
-//! | 168 | 8, 8 .. | only while a repair is at work: places of the journal that are lost (`lost`), offset and length of each |
+//! | 144 | 12, 12 | only where a recovery found records that do not match the data: positions from and to which puts must verify to count; zeros if only the next field follows |
+//! | 168 | 8, 8 .. | only during a repair: lost places of the journal (`care::lost`), offset and length of each |
 //!
 //! This file encodes and decodes; when a superblock is written is decided elsewhere.
 
@@ -48,22 +48,22 @@ use crate::log::{Geometry, LogPosition};
 use crate::object::journal::record::SEQUENCES_END;
 use crate::object::place::extent::{PIECE, UNIT};
 
-/// The engine's word in the superblock.
+/// Identifies the engine in the superblock.
 pub const ENGINE: [u8; 8] = *b"object\0\0";
 
-/// The word in the label of a second device.
+/// Identifies the label of a second device.
 pub const DATA: [u8; 8] = *b"objdata\0";
 
 /// Smallest and largest segment of the journal, as powers of two.
 pub const SHIFTS: std::ops::RangeInclusive<u32> = 12..=24;
 
-/// Behind the last byte of data that a place can tell: 40 bits of pieces.
+/// End of the data that a place can address: 40 bits of pieces.
 pub(crate) const PLACES_END: u64 = PIECE << 40;
 
 /// The engine's part of the superblock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Super {
-    /// What it says of the journal.
+    /// State of the journal.
     pub anchor: Anchor,
     /// Differs from store to store.
     pub identity: [u8; 16],
@@ -81,10 +81,10 @@ pub struct Super {
     pub devices: u8,
     /// The next change gets this sequence or a later one.
     pub sequence: u64,
-    /// Between these positions the journal was not true of the data after lost power: each put there must verify. Ends with
-    /// the next checkpoint.
+    /// Between these positions the journal did not match the data after loss of power: each put there must verify. Ends with the
+    /// next checkpoint.
     pub doubt: Option<(LogPosition, LogPosition)>,
-    /// Places of the journal, in order, of which a repair that did not end could not know what stood there.
+    /// Places of the journal, in order, whose contents a repair that did not end could not know.
     pub lost: Vec<Range<u64>>,
 }
 
@@ -178,10 +178,10 @@ impl Super {
     }
 }
 
-/// Two positions, or none, and places in order of a journal of this size.
+/// Two positions, or none, and sorted places within a journal of this size.
 type Doubted = (Option<(LogPosition, LogPosition)>, Vec<Range<u64>>);
 
-/// `None` if it is none of that.
+/// `None`: impossible values.
 fn take_doubt(take: &mut Take<'_>, journal_size: u64) -> Option<Doubted> {
     if take.0.is_empty() {
         return Some((None, Vec::new()));

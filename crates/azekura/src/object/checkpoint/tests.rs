@@ -1,4 +1,4 @@
-//! Checkpoints that find no room: what they took for stored is written by the next one.
+//! Checkpoints without space: what they took as written is written by the next one.
 //!
 //! The segments of the journal are taken by images that no checkpoint needs, so that a refusal comes after leaves and lists were
 //! marked as written. A refused checkpoint gives these segments back.
@@ -61,7 +61,7 @@ fn what_changed_before_a_refused_checkpoint_is_in_the_next_one() {
         let (found, wanted) = (after.get(ObjectId(n)), store.get(ObjectId(n)));
         assert_eq!(found.unwrap(), wanted.unwrap(), "object {n}");
     }
-    // Room is handed out as the lists state it.
+    // Space is handed out as the lists state it.
     while after
         .put(ObjectId(1000 + u128::from(after.free())), &[9; 4000])
         .is_ok()

@@ -1,15 +1,15 @@
-//! Where every object is: sorted leaves of packed entries, 25 bytes each, in the order of ids.
+//! The index: where every object is, in sorted leaves of packed entries, 25 bytes each, in the order of ids.
 //!
 //! ```text
 //!   directory (first ids) --> leaf: id place len | id place len | ...   at most `len_max` entries, sorted
-//!                         --> leaf: cold (its image is on storage, and comes in when it is needed)
+//!                         --> leaf: not loaded (its image is on storage, and is read when it is needed)
 //!                         --> leaf: ...
 //! ```
-//! 1. Leaves cover all ids, each once; a leaf's first id never changes. Where neighbours hold little they are joined at a
-//!    checkpoint: ids that come and go in order leave nothing behind.
-//! 2. A leaf's memory is as long as its entries, but for a few: a half filled leaf wastes nothing.
-//! 3. A snapshot shares the leaves; whoever changes one that is shared changes a copy.
-//! 4. A changed leaf is dirty until a snapshot for a checkpoint was taken of it.
+//! 1. Leaves cover all ids, each once; a leaf's first id never changes. Neighbours that hold few entries are joined at a
+//!    checkpoint, so that ids that come and go in order leave no empty leaves.
+//! 2. A leaf's memory is as long as its entries, and a few spare ones: a half filled leaf wastes nothing.
+//! 3. A snapshot shares the leaves; a change of a shared leaf copies it first.
+//! 4. A changed leaf is dirty until a snapshot for a checkpoint includes it.
 //!
 //! Lock order: the directory, then one leaf. It does not know what a place means, nor how images are stored.
 
@@ -23,19 +23,19 @@ use crate::object::place::extent;
 use crate::room;
 use crate::weave::{RwLock, RwLockWriteGuard};
 
-/// Entries of a leaf at most, whatever the store, and at least.
+/// Bounds of the entries of a full leaf.
 const LEAF_LEN_MAX: usize = 1024;
 const LEAF_LEN_MIN: usize = 40;
-/// Neighbours that hold this part of a leaf together become one: it is not soon split again.
+/// Neighbours that together hold at most this part of a leaf are joined; the result is not soon split again.
 const JOINED_PART: usize = 4;
-/// Entries for which a growing leaf has room in advance.
+/// Spare entries of a growing leaf.
 const SPARE: usize = 24;
 /// Bytes of a packed entry.
 pub const ENTRY_SIZE: usize = 25;
 
 /// `place` is the piece where the object's own extent begins.
 pub const EXTENT: u8 = 0;
-/// `place` is the piece where it begins in a pack.
+/// `place` is the piece where it begins in a packed extent.
 pub const PACKED: u8 = 1;
 /// `place` is the address of its frame in the journal.
 pub const JOURNAL: u8 = 2;
@@ -52,7 +52,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Whether the object can be where it says, on a device of so many units.
+    /// Whether the place is possible on a device of `units` units.
     pub fn is_within(self, units: u64) -> bool {
         let is_small = u64::from(self.len) <= extent::PACKED_LEN_MAX;
         let end = self.place * extent::PIECE + self.device_bytes();
@@ -63,7 +63,7 @@ impl Entry {
         }
     }
 
-    /// Bytes the object takes on the device, or will.
+    /// Bytes that the object takes on the device, or will take there.
     pub fn device_bytes(self) -> u64 {
         let len = u64::from(self.len);
         match self.kind {
@@ -94,17 +94,17 @@ impl Entry {
         })
     }
 
-    fn pack(self, id: ObjectId) -> [u8; ENTRY_SIZE] {
+    fn encode(self, id: ObjectId) -> [u8; ENTRY_SIZE] {
         let mut packed = [0; ENTRY_SIZE];
         packed[..16].copy_from_slice(&id.to_bytes());
         packed[16..].copy_from_slice(&self.to_bytes());
         packed
     }
 
-    fn unpack(packed: &[u8; ENTRY_SIZE]) -> (ObjectId, Self) {
+    fn decode(packed: &[u8; ENTRY_SIZE]) -> (ObjectId, Self) {
         match Self::from_bytes(&packed[16..]) {
             Some(entry) => (id_of(packed), entry),
-            None => unreachable!("an entry has nine bytes behind its id"),
+            None => unreachable!("an entry has nine bytes after its id"),
         }
     }
 }
@@ -127,19 +127,19 @@ impl Leaf {
 
     /// The entries, in order.
     pub fn entries(&self) -> impl Iterator<Item = (ObjectId, Entry)> + '_ {
-        self.0.iter().map(Entry::unpack)
+        self.0.iter().map(Entry::decode)
     }
 
     /// The entries from id `first` on, in order.
     pub fn entries_from(&self, first: ObjectId) -> impl Iterator<Item = (ObjectId, Entry)> + '_ {
         let at = self.find(first).unwrap_or_else(|at| at);
-        self.0[at..].iter().map(Entry::unpack)
+        self.0[at..].iter().map(Entry::decode)
     }
 
     /// Where object `id` is.
     pub fn get(&self, id: ObjectId) -> Option<Entry> {
         let at = self.find(id).ok()?;
-        Some(Entry::unpack(&self.0[at]).1)
+        Some(Entry::decode(&self.0[at]).1)
     }
 
     /// How many.
@@ -152,12 +152,12 @@ impl Leaf {
         self.0.is_empty()
     }
 
-    /// The entries as they are kept: an image.
+    /// The packed entries: an image.
     pub fn as_bytes(&self) -> &[u8] {
         self.0.as_flattened()
     }
 
-    /// A leaf of an image. `None`: not whole entries, in rising order, of ids from `first` to before `end`.
+    /// Decodes an image. `None`: it does not hold whole entries, in rising order, of ids from `first` to before `end`.
     pub fn of_image(bytes: &[u8], first: ObjectId, end: Option<ObjectId>) -> Option<Result<Self>> {
         let (packed, rest) = bytes.as_chunks::<ENTRY_SIZE>();
         let rising = packed.is_sorted_by(|a, b| a[..16] < b[..16]);
@@ -179,17 +179,17 @@ impl Leaf {
     }
 }
 
-/// What a leaf is at the moment.
+/// Whether a leaf is in memory.
 #[derive(Clone, Debug)]
 enum State {
-    Warm(Arc<Leaf>),
-    Cold,
+    Loaded(Arc<Leaf>),
+    NotLoaded,
 }
 
 #[derive(Debug)]
 struct Held {
     state: State,
-    /// Where its last image is; of a dirty leaf, of an earlier state.
+    /// Its last image; of a dirty leaf, an image of an earlier state.
     image: Option<Image>,
     dirty: bool,
 }
@@ -213,13 +213,13 @@ struct Slot {
     held: RwLock<Held>,
 }
 
-/// Brings cold leaves in.
+/// Loads leaves.
 pub trait Source: Send + Sync {
     /// The leaf of an image, verified, with ids from `first` to before `end`.
     fn load(&self, image: &Image, first: ObjectId, end: Option<ObjectId>) -> Result<Leaf>;
 }
 
-/// One leaf of a snapshot.
+/// One leaf in a snapshot.
 #[derive(Clone, Debug)]
 pub struct Shot {
     /// Its first id.
@@ -228,12 +228,12 @@ pub struct Shot {
     pub leaf: Option<Arc<Leaf>>,
     /// Its last image.
     pub image: Option<Image>,
-    /// Whether it was changed since.
+    /// Whether it was changed after that.
     pub dirty: bool,
 }
 
 impl Shot {
-    /// Whether some of its objects may be in the journal: a leaf that was not changed is as its image.
+    /// Whether some of its objects may be in the journal; a leaf that was not changed equals its image.
     pub fn may_be_in_journal(&self) -> bool {
         self.dirty || self.image.is_some_and(|image| image.in_journal)
     }
@@ -244,7 +244,7 @@ pub struct Index {
     directory: RwLock<Vec<Slot>>,
     source: Box<dyn Source>,
     count: AtomicU64,
-    /// Entries of a leaf; a full one is split in the middle, or behind its last entry if that is where it grows.
+    /// Most entries of a leaf; a full one is split in the middle, or after its last entry if it grows there.
     len_max: usize,
 }
 
@@ -256,18 +256,18 @@ impl std::fmt::Debug for Index {
     }
 }
 
-/// One step of a walk: entries, and where to go on.
+/// One step of a walk: entries, and where the walk continues.
 #[derive(Debug)]
 pub struct Page {
     /// In order.
     pub entries: Vec<(ObjectId, Entry)>,
-    /// The id from which the walk goes on; `None`: there are no more.
+    /// The id at which the walk continues; `None`: there are no more.
     pub next: Option<ObjectId>,
 }
 
 impl Index {
-    /// An index of these leaves, cold ones, by their first ids; the first id is 0. New leaves' images are of `image_max` bytes
-    /// at most, but have room for 40 entries, and no more than for 1024.
+    /// An index of these leaves, not loaded, by their first ids; the first id is 0. Images of new leaves have at most `image_max`
+    /// bytes, within bounds of 40 and 1024 entries.
     pub fn new(
         leaves: Vec<(ObjectId, Option<Image>)>,
         source: Box<dyn Source>,
@@ -296,14 +296,14 @@ impl Index {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Bytes of memory for entries and leaves, about.
+    /// Approximate bytes of memory for entries and leaves.
     pub fn memory(&self) -> u64 {
         let directory = self.directory.read();
         let of_leaves: usize = directory.iter().map(|slot| slot.held.read().memory()).sum();
         (of_leaves + directory.capacity() * size_of::<Slot>()) as u64
     }
 
-    /// Runs `look` on the leaf of `id`, brought in.
+    /// Runs `look` on the leaf of `id`, which is loaded first.
     fn with_leaf<R>(
         &self,
         id: ObjectId,
@@ -314,27 +314,27 @@ impl Index {
         let slot = &directory[at];
         let end = directory.get(at + 1).map(|slot| slot.first);
         let held = slot.held.read();
-        if let State::Warm(leaf) = &held.state {
+        if let State::Loaded(leaf) = &held.state {
             return Ok(look(leaf, end));
         }
         drop(held);
         let mut held = slot.held.write();
-        Ok(look(self.warm(&mut held, slot.first, end)?, end))
+        Ok(look(self.load(&mut held, slot.first, end)?, end))
     }
 
-    fn warm<'h>(
+    fn load<'h>(
         &self,
         held: &'h mut RwLockWriteGuard<'_, Held>,
         first: ObjectId,
         end: Option<ObjectId>,
     ) -> Result<&'h mut Arc<Leaf>> {
-        if let (State::Cold, Some(image)) = (&held.state, held.image) {
+        if let (State::NotLoaded, Some(image)) = (&held.state, held.image) {
             let leaf = self.source.load(&image, first, end)?;
-            held.state = State::Warm(Arc::new(leaf));
+            held.state = State::Loaded(Arc::new(leaf));
         }
         match &mut held.state {
-            State::Warm(leaf) => Ok(leaf),
-            State::Cold => unreachable!("a leaf without an image is warm"),
+            State::Loaded(leaf) => Ok(leaf),
+            State::NotLoaded => unreachable!("a leaf without an image is warm"),
         }
     }
 
@@ -343,22 +343,22 @@ impl Index {
         self.with_leaf(id, |leaf, _| leaf.get(id))
     }
 
-    /// Where object `id` is, if that can be told at once: without storage, and without waiting for others.
-    pub fn glance(&self, id: ObjectId) -> Option<Entry> {
+    /// Where object `id` is, if that is known without storage and without waiting for a lock.
+    pub fn probe(&self, id: ObjectId) -> Option<Entry> {
         let directory = self.directory.try_read()?;
         let held = directory[slot_of(&directory, id)].held.try_read()?;
-        let State::Warm(leaf) = &held.state else {
+        let State::Loaded(leaf) = &held.state else {
             return None;
         };
         leaf.get(id)
     }
 
-    /// Sees to it that a later change of `id` needs no memory and no storage.
+    /// Loads the leaf of `id`, so that a later change of it needs no storage.
     pub fn prepare(&self, id: ObjectId) -> Result<()> {
         self.with_leaf(id, |_, _| ())
     }
 
-    /// Puts an object's place, or takes it out; what was there. `Full` if there is no memory: then nothing changed.
+    /// Sets or removes an object's entry; returns the old one. `Full` if there is no memory: then nothing changed.
     pub fn set(&self, id: ObjectId, entry: Option<Entry>) -> Result<Option<Entry>> {
         loop {
             let directory = self.directory.read();
@@ -366,7 +366,7 @@ impl Index {
             let slot = &directory[at];
             let end = directory.get(at + 1).map(|slot| slot.first);
             let mut held = slot.held.write();
-            let leaf = self.warm(&mut held, slot.first, end)?;
+            let leaf = self.load(&mut held, slot.first, end)?;
             let found = leaf.find(id);
             if entry.is_some() && found.is_err() && leaf.len() >= self.len_max {
                 drop(held);
@@ -394,25 +394,25 @@ impl Index {
         }
     }
 
-    /// Puts an object's place if it is still `expected`; whether it was. Needs memory only if the leaf is shared (`Full`).
+    /// Sets an object's entry if it is still `expected`; returns whether it was. Needs memory only if the leaf is shared (`Full`).
     pub fn exchange(&self, id: ObjectId, expected: Entry, entry: Entry) -> Result<bool> {
         let directory = self.directory.read();
         let at = slot_of(&directory, id);
         let slot = &directory[at];
         let end = directory.get(at + 1).map(|slot| slot.first);
         let mut held = slot.held.write();
-        let leaf = self.warm(&mut held, slot.first, end)?;
+        let leaf = self.load(&mut held, slot.first, end)?;
         let Ok(place) = leaf.find(id) else {
             return Ok(false);
         };
-        if Entry::unpack(&leaf.0[place]).1 != expected {
+        if Entry::decode(&leaf.0[place]).1 != expected {
             return Ok(false);
         }
         if Arc::get_mut(leaf).is_none() {
             *leaf = Arc::new(leaf.copy()?);
         }
         if let Some(leaf) = Arc::get_mut(leaf) {
-            leaf.0[place] = entry.pack(id);
+            leaf.0[place] = entry.encode(id);
         }
         held.dirty = true;
         Ok(true)
@@ -424,13 +424,13 @@ impl Index {
         room::more(&mut directory, 1)?;
         let at = slot_of(&directory, id);
         let mut held = directory[at].held.write();
-        let State::Warm(leaf) = &held.state else {
+        let State::Loaded(leaf) = &held.state else {
             return Ok(());
         };
         if leaf.len() < self.len_max {
             return Ok(());
         }
-        // Where ids come in order, full leaves stay behind.
+        // Where ids come in order, this leaves full leaves.
         let is_last = leaf.find(id) == Err(leaf.len());
         let middle = if is_last { leaf.len() } else { leaf.len() / 2 };
         let first = if is_last { id } else { id_of(&leaf.0[middle]) };
@@ -438,13 +438,13 @@ impl Index {
         low.extend_from_slice(&leaf.0[..middle]);
         let mut high = room::vec(leaf.len() - middle + SPARE)?;
         high.extend_from_slice(&leaf.0[middle..]);
-        held.state = State::Warm(Arc::new(Leaf(low)));
+        held.state = State::Loaded(Arc::new(Leaf(low)));
         held.dirty = true;
         drop(held);
         let new = Slot {
             first,
             held: RwLock::new(Held {
-                state: State::Warm(Arc::new(Leaf(high))),
+                state: State::Loaded(Arc::new(Leaf(high))),
                 image: None,
                 dirty: true,
             }),
@@ -453,7 +453,7 @@ impl Index {
         Ok(())
     }
 
-    /// Joins neighbouring leaves that are in memory and hold little. What finds no memory stays as it is.
+    /// Joins neighbouring leaves that are loaded and hold few entries. Without memory for it they stay as they are.
     pub fn join(&self) {
         let mut directory = self.directory.write();
         let joined_len = self.len_max / JOINED_PART;
@@ -474,19 +474,19 @@ impl Index {
             let at = leaf.find(from).unwrap_or_else(|at| at);
             let rest = &leaf.0[at..];
             let mut entries = room::vec(rest.len())?;
-            entries.extend(rest.iter().map(Entry::unpack));
+            entries.extend(rest.iter().map(Entry::decode));
             Ok(Page { entries, next: end })
         })?
     }
 
-    /// The first id of the leaf behind the one of `id`.
+    /// The first id of the leaf after the one of `id`.
     pub fn after(&self, id: ObjectId) -> Option<ObjectId> {
         let directory = self.directory.read();
         let next = directory.get(slot_of(&directory, id) + 1);
         next.map(|slot| slot.first)
     }
 
-    /// All leaves as they are now, shared; `clean`: their changes are taken to be stored with it.
+    /// All leaves as they are now, shared; `clean`: marks them clean, since the caller writes them.
     pub fn snapshot(&self, clean: bool) -> Result<Vec<Shot>> {
         let directory = self.directory.read();
         let mut shots = room::vec(directory.len())?;
@@ -495,8 +495,8 @@ impl Index {
             shots.push(Shot {
                 first: slot.first,
                 leaf: match &held.state {
-                    State::Warm(leaf) => Some(Arc::clone(leaf)),
-                    State::Cold => None,
+                    State::Loaded(leaf) => Some(Arc::clone(leaf)),
+                    State::NotLoaded => None,
                 },
                 image: held.image,
                 dirty: held.dirty,
@@ -508,7 +508,7 @@ impl Index {
         Ok(shots)
     }
 
-    /// The leaf of a snapshot, read if it was cold.
+    /// The leaf of a snapshot, read if it was not loaded.
     pub fn leaf_of(&self, shot: &Shot, end: Option<ObjectId>) -> Result<Arc<Leaf>> {
         match (&shot.leaf, &shot.image) {
             (Some(leaf), _) => Ok(Arc::clone(leaf)),
@@ -517,8 +517,8 @@ impl Index {
         }
     }
 
-    /// After a checkpoint: where the images of its leaves are. One that is cold meanwhile, or becomes so, is read there.
-    pub fn placed(&self, images: &[(ObjectId, Option<Image>)]) {
+    /// Sets the images of the leaves after a checkpoint: a leaf that is not loaded is read from there.
+    pub fn set_images(&self, images: &[(ObjectId, Option<Image>)]) {
         let directory = self.directory.read();
         for (first, image) in images {
             if let Ok(at) = directory.binary_search_by_key(first, |slot| slot.first) {
@@ -527,8 +527,8 @@ impl Index {
         }
     }
 
-    /// After a checkpoint that failed: what it took for stored is not.
-    pub fn soil(&self, shots: &[Shot]) {
+    /// After a checkpoint that failed: the leaves it took as written are dirty.
+    pub fn mark_dirty(&self, shots: &[Shot]) {
         let directory = self.directory.read();
         for shot in shots.iter().filter(|shot| shot.dirty) {
             if let Ok(at) = directory.binary_search_by_key(&shot.first, |slot| slot.first) {
@@ -537,7 +537,7 @@ impl Index {
         }
     }
 
-    /// Entries of a leaf at most, of those that are made here.
+    /// Most entries of a new leaf.
     pub fn leaf_len_max(&self) -> usize {
         self.len_max
     }
@@ -551,8 +551,8 @@ impl Index {
 impl Slot {
     fn new(first: ObjectId, image: Option<Image>) -> Self {
         let state = match image {
-            Some(_) => State::Cold,
-            None => State::Warm(Arc::default()),
+            Some(_) => State::NotLoaded,
+            None => State::Loaded(Arc::default()),
         };
         Self {
             first,
@@ -566,10 +566,10 @@ impl Slot {
 }
 
 impl Slot {
-    /// Takes over the entries of the leaf behind it, if both hold no more than `len_max`; whether it did.
+    /// Takes the entries of the next leaf, if both hold at most `len_max`; returns whether it did.
     fn take_in(&mut self, next: &mut Self, len_max: usize) -> bool {
         let (own, next) = (self.held.get_mut(), next.held.get_mut());
-        let (State::Warm(low), State::Warm(high)) = (&own.state, &next.state) else {
+        let (State::Loaded(low), State::Loaded(high)) = (&own.state, &next.state) else {
             return false;
         };
         let len = low.len() + high.len();
@@ -582,7 +582,7 @@ impl Slot {
         entries.extend_from_slice(&low.0);
         entries.extend_from_slice(&high.0);
         own.dirty |= !high.is_empty();
-        own.state = State::Warm(Arc::new(Leaf(entries)));
+        own.state = State::Loaded(Arc::new(Leaf(entries)));
         true
     }
 }
@@ -590,8 +590,8 @@ impl Slot {
 impl Held {
     fn memory(&self) -> usize {
         match &self.state {
-            State::Warm(leaf) => leaf.0.capacity() * ENTRY_SIZE + size_of::<Leaf>() + 32,
-            State::Cold => 0,
+            State::Loaded(leaf) => leaf.0.capacity() * ENTRY_SIZE + size_of::<Leaf>() + 32,
+            State::NotLoaded => 0,
         }
     }
 }
@@ -609,15 +609,15 @@ fn change(
     found: std::result::Result<usize, usize>,
     len_max: usize,
 ) -> Result<Option<Entry>> {
-    let old = found.ok().map(|at| Entry::unpack(&leaf.0[at]).1);
+    let old = found.ok().map(|at| Entry::decode(&leaf.0[at]).1);
     match (entry, found) {
-        (Some(entry), Ok(at)) => leaf.0[at] = entry.pack(id),
+        (Some(entry), Ok(at)) => leaf.0[at] = entry.encode(id),
         (Some(entry), Err(at)) => {
             if leaf.0.len() == leaf.0.capacity() {
                 let len = (leaf.0.len() + SPARE).min(len_max).max(leaf.0.len() + 1);
                 room::exactly(&mut leaf.0, len)?;
             }
-            leaf.0.insert(at, entry.pack(id));
+            leaf.0.insert(at, entry.encode(id));
         }
         (None, Ok(at)) => {
             leaf.0.remove(at);

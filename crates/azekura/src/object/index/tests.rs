@@ -70,7 +70,7 @@ fn store(index: &Index, kept: &RwLock<Vec<Vec<u8>>>) -> Vec<(ObjectId, Option<Im
             (shot.first, image)
         })
         .collect();
-    index.placed(&images);
+    index.set_images(&images);
     images
 }
 
@@ -142,15 +142,15 @@ fn an_object_takes_at_most_26_bytes_in_any_order_of_puts() {
 
 #[test]
 fn what_is_no_image_of_the_leaf_is_refused() {
-    let mut bytes = entry(5).pack(ObjectId(3)).to_vec();
-    bytes.extend(entry(6).pack(ObjectId(9)));
+    let mut bytes = entry(5).encode(ObjectId(3)).to_vec();
+    bytes.extend(entry(6).encode(ObjectId(9)));
     let is_image = |bytes: &[u8], first: u128, end: Option<u128>| {
         Leaf::of_image(bytes, ObjectId(first), end.map(ObjectId)).is_some()
     };
     assert!(is_image(&bytes, 3, Some(10)));
     assert!(is_image(&[], 3, None));
     assert!(!is_image(&bytes, 4, None), "an id of the leaf before");
-    assert!(!is_image(&bytes, 0, Some(9)), "an id of the leaf behind");
+    assert!(!is_image(&bytes, 0, Some(9)), "an id of the next leaf");
     assert!(!is_image(&bytes[..49], 0, None), "half an entry");
     bytes.rotate_left(25);
     assert!(!is_image(&bytes, 0, None), "out of order");
@@ -169,7 +169,7 @@ fn entries_come_back_from_their_bytes() {
             kind: 3,
         };
         let id = ObjectId(u128::from(n) << 64 | 5);
-        assert_eq!(Entry::unpack(&whole.pack(id)), (id, whole));
+        assert_eq!(Entry::decode(&whole.encode(id)), (id, whole));
     }
 }
 

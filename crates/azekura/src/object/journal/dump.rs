@@ -1,7 +1,7 @@
-//! The journal behind the last checkpoint, record by record: for people, and for checks.
+//! The journal after the last checkpoint, record by record: for people, and for checks.
 //!
-//! What is shown is what an open after a crash would replay. Who appends meanwhile is not waited for; a checkpoint waits, so
-//! that no segment is used again under the walk. It reads, and decides nothing.
+//! The walk visits what an open after a crash would replay. It does not wait for threads that append meanwhile; a checkpoint
+//! waits for it, so that no segment is reused under the walk.
 
 use crate::error::{Error, Kind, Result};
 use crate::log::layout::{FIRST_FRAME, Link};
@@ -13,17 +13,17 @@ use crate::object::{Core, Store};
 type Damage = (u64, String);
 
 impl Store {
-    /// Shows the records of the journal since the last checkpoint, oldest first, each with its offset on the device, until
-    /// `visit` says no. `Corrupted` where there is none and must be one. `visit` must not ask for a checkpoint.
+    /// Visits the records of the journal since the last checkpoint, oldest first, each with its offset on the device, until
+    /// `visit` returns false. `Corrupted` where a record is missing. `visit` must not make a checkpoint.
     pub fn journal(&self, visit: &mut dyn FnMut(u64, &Record) -> bool) -> Result<()> {
         let core = &self.core;
         core.log.healthy()?;
         {
             let _inside = core.gate.read();
-            match core.tell_waiting(Claim::Removal) {
-                // What has no room waits on.
+            match core.flush_batch(Claim::Removal) {
+                // Records without space stay deferred.
                 Err(error) if error.kind() == Kind::Full => {}
-                told => told?,
+                shown => shown?,
             }
         }
         match core.each_record(visit)? {
@@ -36,17 +36,17 @@ impl Store {
     }
 }
 
-/// How a segment's walk went on.
+/// How the walk of a segment ended.
 enum Went {
-    /// To its end, or to the end of the journal.
+    /// At its end, or at the end of the journal.
     Through,
-    /// Who shows records wants no more.
+    /// The visitor stopped it.
     Enough,
     Damaged(Damage),
 }
 
 impl Core {
-    /// Shows all records, with their offsets; the damage at which it ended, if there is some.
+    /// Visits all records, with their offsets; returns the damage at which it ended, if any.
     pub(crate) fn each_record(
         &self,
         visit: &mut dyn FnMut(u64, &Record) -> bool,
@@ -60,7 +60,7 @@ impl Core {
         let mut from = start.offset();
         loop {
             if self.log.segments().seed(index).is_none() {
-                // Of a store that is open damaged.
+                // In a store that was opened damaged.
                 let offset = self.log.geometry().offset_of(index);
                 return Ok(Some((
                     offset,
@@ -107,7 +107,7 @@ impl Core {
                             Some(record) if visit(address.offset(), &record) => {}
                             Some(_) => went = Went::Enough,
                             None => {
-                                let what = "a record of the journal says nothing that is known";
+                                let what = "unknown record type in the journal";
                                 went = Went::Damaged((address.offset(), what.into()));
                             }
                         }
@@ -130,9 +130,9 @@ impl Core {
                 let what = format!("no record of the journal verifies ({reason})");
                 return Ok(Went::Damaged((offset, what)));
             }
-            // A thread is at work here. Behind it the journal goes on.
+            // A thread is at work here. After it the journal goes on.
             match self.log.resume_after(index, at) {
-                Some(behind) => from = behind,
+                Some(end) => from = end,
                 None => return Ok(went),
             }
         }

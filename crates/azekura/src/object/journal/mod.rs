@@ -1,11 +1,11 @@
-//! What the journal is told, and when.
+//! Appends to the journal, and when they happen.
 //!
-//! A put that ended is certified by its extent, so its record may wait: many go to the journal together, at the latest before the
-//! flush of a sync. What was synced so is in the journal: if its extent is damaged later that is an error, never an older value
-//! or absence. Everything else is recorded at once. The records of one object may so stand in another order than
-//! its changes; their sequences say which was later.
+//! A put that ended is certified by its extent, so its record may be deferred: many are appended together, at the latest before the
+//! flush of a sync. So a synced put is recorded: if its extent is damaged later that is an error, never an older value or absence.
+//! Every other record is appended at once. The records of one object may therefore stand in another order than its changes; their
+//! sequences say which is later.
 //!
-//! After each batch stands a `Settled` note: what it says has ended needs no scan.
+//! Each batch ends with a `LowWater` record: a put below it needs no scan.
 
 pub(crate) mod dump;
 pub(crate) mod record;
@@ -17,28 +17,28 @@ use crate::log::{Address, Claim, Entry};
 use crate::object::Core;
 use crate::object::journal::record::Record;
 
-/// Records of puts that wait, at most.
+/// Most records of puts that are deferred.
 const BATCH: usize = 256;
-/// Bytes that one takes in the journal, at most.
+/// Most bytes that one takes in the journal.
 const WAITING_LEN: u64 = 64;
 
-/// Puts that ended and that the journal does not know.
+/// Records of puts that ended, not appended yet.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     records: Vec<Record>,
-    /// A sync found no room in the journal for them.
+    /// A sync found no space in the journal for them.
     is_refused: bool,
 }
 
 impl Core {
-    /// Tells the journal at once. `Full` if there is no room for this claim.
-    pub(super) fn tell(&self, record: &Record, claim: Claim) -> Result<()> {
+    /// Appends a record. `Full` if there is no space for this claim.
+    pub(super) fn append_record(&self, record: &Record, claim: Claim) -> Result<()> {
         let (kind, key, value) = record.encode();
-        self.tell_frame(kind, &key, &value, claim).map(|_| ())
+        self.append_frame(kind, &key, &value, claim).map(|_| ())
     }
 
-    /// As `tell`, of a frame; where it is.
-    pub(super) fn tell_frame(
+    /// As `append_record`, of a frame; returns its address.
+    pub(super) fn append_frame(
         &self,
         kind: FrameKind,
         key: &[u8],
@@ -58,14 +58,14 @@ impl Core {
         Ok(appended.map_err(|error| self.of_journal(error))?.address)
     }
 
-    /// Whether the journal has room for this claim. `Full` if not.
+    /// `Full` if the journal has no space for this claim.
     pub(super) fn admit(&self, claim: Claim) -> Result<()> {
         self.log
             .admit(claim, 0)
             .map_err(|error| self.of_journal(error))
     }
 
-    /// What the log says of a store that is full, of the journal: it is the only part that the log knows.
+    /// Turns the log's error of a full log into one of a full journal.
     #[cold]
     pub(super) fn of_journal(&self, error: Error) -> Error {
         if !error.has_remedy(REMEDY) {
@@ -86,41 +86,41 @@ impl Core {
             .remedy("remove objects, or make a store with a larger journal: --journal-size")
     }
 
-    /// Tells it with the next batch, or now if the batch is full. The caller has the gate.
-    pub(super) fn tell_later(&self, record: Record) -> Result<()> {
+    /// Defers a record to the next batch, and appends the batch if it is full. The caller holds the gate.
+    pub(super) fn defer_record(&self, record: Record) -> Result<()> {
         let mut batch = self.batch.lock();
         batch.records.push(record);
         let segment_holds = self.log.geometry().segment_size() / WAITING_LEN;
         if batch.records.len() >= BATCH.min(segment_holds as usize) {
-            // Room for them was asked for when they began; what replaces what was there is not refused.
-            self.tell_batch(&mut batch, Claim::Removal)?;
+            // Each put asked for journal space when it began, so the batch is not refused now.
+            self.append_batch(&mut batch, Claim::Removal)?;
         }
         Ok(())
     }
 
-    /// Whether there is something that the journal was not told.
-    pub(super) fn has_waiting(&self) -> bool {
+    /// Whether records are deferred.
+    pub(super) fn has_deferred(&self) -> bool {
         !self.batch.lock().records.is_empty()
     }
 
-    /// Tells all that waits.
-    pub(super) fn tell_waiting(&self, claim: Claim) -> Result<()> {
+    /// Appends all deferred records.
+    pub(super) fn flush_batch(&self, claim: Claim) -> Result<()> {
         let mut batch = self.batch.lock();
         if batch.records.is_empty() {
             return Ok(());
         }
-        self.tell_batch(&mut batch, claim)
+        self.append_batch(&mut batch, claim)
     }
 
-    /// Appends all records that wait, before a flush makes them durable. Where the journal has no room they wait on, and
-    /// [`Core::sync_told`] makes a checkpoint of them.
-    pub(super) fn tell_before_flush(&self) -> Result<()> {
+    /// Appends all deferred records, before a flush makes them durable. Where the journal has no space they stay deferred, and
+    /// [`Core::sync_all`] makes a checkpoint of them.
+    pub(super) fn flush_batch_before_sync(&self) -> Result<()> {
         let _inside = self.gate.read();
         let mut batch = self.batch.lock();
         if batch.records.is_empty() {
             return Ok(());
         }
-        match self.tell_batch(&mut batch, Claim::Removal) {
+        match self.append_batch(&mut batch, Claim::Removal) {
             Err(error) if error.kind() == Kind::Full => {
                 batch.is_refused = true;
                 Ok(())
@@ -129,13 +129,13 @@ impl Core {
         }
     }
 
-    /// A sync after which the journal knows all puts that ended before. Not for checkpoints, which do the same.
-    pub(super) fn sync_told(&self) -> Result<()> {
+    /// A sync after which every put that ended before is recorded durably. Not for checkpoints, which do the same.
+    pub(super) fn sync_all(&self) -> Result<()> {
         self.sync()?;
         let is_refused = self.batch.lock().is_refused;
         if is_refused
             && let Err(error) = self.make_checkpoint()
-            // The extents are durable, and certify the puts until there is room.
+            // The extents are durable, and certify the puts until there is space.
             && error.kind() != Kind::Full
         {
             return Err(error);
@@ -143,24 +143,24 @@ impl Core {
         Ok(())
     }
 
-    fn tell_batch(&self, batch: &mut Batch, claim: Claim) -> Result<()> {
+    fn append_batch(&self, batch: &mut Batch, claim: Claim) -> Result<()> {
         self.keep_for_checkpoint(0);
-        // Whatever has ended before was put into the batch before.
-        let floor = self.room.lock().floor();
-        let mut told = 0;
+        // A put that ended before is in the batch already.
+        let low_water = self.allocator.lock().low_water();
+        let mut appended = 0;
         for record in &batch.records {
-            match self.tell(record, claim) {
-                Ok(()) => told += 1,
+            match self.append_record(record, claim) {
+                Ok(()) => appended += 1,
                 Err(error) => {
-                    batch.records.drain(..told);
+                    batch.records.drain(..appended);
                     return Err(error);
                 }
             }
         }
         batch.records.clear();
         batch.is_refused = false;
-        self.tell(&Record::Settled(floor), claim)?;
-        self.room.lock().space.settle(floor);
+        self.append_record(&Record::LowWater(low_water), claim)?;
+        self.allocator.lock().space.advance_low_water(low_water);
         Ok(())
     }
 }

@@ -12,11 +12,11 @@
 //!
 //! | key | value |
 //! |---|---|
-//! | `S` | a stride was opened: sequence, number of spans, spans |
-//! | `V` | the put of this sequence failed: its extent is not there, whatever a scan finds |
-//! | `F` | every put before this sequence has ended and stands before this note |
+//! | `S` | an allocation extent was opened: sequence, number of spans, spans |
+//! | `V` | the put of this sequence was aborted: an extent of it that a scan finds does not count |
+//! | `F` | low-water mark: every put below this sequence has ended and is recorded before this note |
 //! | `R` | removed: sequence (8), first id (16), last id (16) |
-//! | `B` | a batch, all of it or nothing; for each change: 1 put or 0 removed (1), id (16), sequence (8), of a put its entry (9) |
+//! | `B` | a batch, which happens as a whole or not at all; for each change: 1 put or 0 removed (1), id (16), sequence (8), of a put its entry (9) |
 //!
 //! This file encodes and decodes; `journal` appends.
 
@@ -28,12 +28,12 @@ use crate::log::Address;
 use crate::object::id::ObjectId;
 use crate::object::index::{Entry, JOURNAL};
 use crate::object::place::extent::PACKED_LEN_MAX;
-use crate::object::place::span::{Stride, give_spans, take_span};
+use crate::object::place::span::{AllocationExtent, give_spans, take_span};
 
 /// Sequences of changes are below it.
 pub(crate) const SEQUENCES_END: u64 = 1 << 63;
 
-/// What the journal says.
+/// One record of the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
     /// The object is there since this sequence.
@@ -46,12 +46,12 @@ pub enum Record {
     RangeRemoved(u64, ObjectId, ObjectId),
     /// All of these, `Put` and `Removed`, or none.
     Batch(Vec<Record>),
-    /// A stride was opened.
-    Opened(Stride),
-    /// Every put before this sequence has ended and was told before.
-    Settled(u64),
-    /// The put of this sequence failed: what a scan finds of it does not count.
-    Voided(u64),
+    /// An allocation extent was opened.
+    Opened(AllocationExtent),
+    /// The low-water mark: every put below this sequence has ended and is recorded before this record.
+    LowWater(u64),
+    /// The put of this sequence was aborted: an extent of it that a scan finds does not count.
+    Aborted(u64),
 }
 
 impl Record {
@@ -86,15 +86,15 @@ impl Record {
                 }
                 b"B".to_vec()
             }
-            Self::Opened(stride) => {
-                give_stride(&mut give, stride);
+            Self::Opened(allocation_extent) => {
+                give_allocation_extent(&mut give, allocation_extent);
                 b"S".to_vec()
             }
-            Self::Settled(sequence) => {
+            Self::LowWater(sequence) => {
                 give.u64(*sequence);
                 b"F".to_vec()
             }
-            Self::Voided(sequence) => {
+            Self::Aborted(sequence) => {
                 give.u64(*sequence);
                 b"V".to_vec()
             }
@@ -102,7 +102,7 @@ impl Record {
         (kind, key, give.0)
     }
 
-    /// What the frame at `address` says. `None`: it is none of these.
+    /// Decodes the frame at `address`. `None`: unknown record type.
     pub fn decode(address: Address, frame: &Frame<'_>) -> Option<Self> {
         let mut take = Take(frame.value);
         let record = if let Some((id, [])) = frame.key.split_first_chunk::<16>() {
@@ -136,16 +136,16 @@ impl Record {
                     }
                     Self::Batch(records)
                 }
-                b"S" => Self::Opened(take_stride(&mut take)?),
-                b"F" => Self::Settled(take_sequence(&mut take)?),
-                b"V" => Self::Voided(take_sequence(&mut take)?),
+                b"S" => Self::Opened(take_allocation_extent(&mut take)?),
+                b"F" => Self::LowWater(take_sequence(&mut take)?),
+                b"V" => Self::Aborted(take_sequence(&mut take)?),
                 _ => return None,
             }
         };
         take.0.is_empty().then_some(record)
     }
 
-    /// Whose change it is, if it is of one object.
+    /// The id, of a change of one object.
     pub fn id(&self) -> Option<ObjectId> {
         match self {
             Self::Put(id, ..) | Self::Small(id, ..) | Self::Removed(id, _) => Some(*id),
@@ -183,13 +183,13 @@ pub(crate) fn take_sequence(take: &mut Take<'_>) -> Option<u64> {
     take.u64().filter(|sequence| *sequence < SEQUENCES_END)
 }
 
-pub(crate) fn give_stride(give: &mut Give, stride: &Stride) {
-    give.u64(stride.sequence);
-    give_spans(give, &stride.spans);
+pub(crate) fn give_allocation_extent(give: &mut Give, allocation_extent: &AllocationExtent) {
+    give.u64(allocation_extent.sequence);
+    give_spans(give, &allocation_extent.spans);
 }
 
-pub(crate) fn take_stride(take: &mut Take<'_>) -> Option<Stride> {
-    Some(Stride {
+pub(crate) fn take_allocation_extent(take: &mut Take<'_>) -> Option<AllocationExtent> {
+    Some(AllocationExtent {
         sequence: take_sequence(take)?,
         spans: take.all(take_span)?,
     })

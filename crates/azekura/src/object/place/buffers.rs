@@ -1,15 +1,15 @@
-//! Aligned memory for extents, used again.
+//! A pool of aligned buffers for extents.
 //!
-//! A fresh buffer costs page faults and zeros, for a mebibyte as much as its write to a fast device. A few are kept, by
-//! size; what is larger than that is given back. It knows nothing of what is in them.
+//! A fresh buffer costs page faults and zeroing, for a mebibyte as much as its write to a fast device. A few are kept, by size;
+//! larger ones are freed.
 
 use crate::error::Result;
 use crate::io::aligned::AlignedBuf;
 use crate::weave::Mutex;
 
-/// Bytes of buffers that are kept, at most.
+/// Most bytes of buffers that are kept.
 const KEPT_MAX: usize = 32 << 20;
-/// Buffers are whole multiples of it, so that they fit again.
+/// Sizes of buffers are multiples of it, so that they can be reused.
 const STEP: usize = 64 << 10;
 
 /// See the module's text.
@@ -28,7 +28,7 @@ impl Buffers {
         }
     }
 
-    /// A buffer of `len` bytes; what is in it is anything. `Full` if the system gives no memory.
+    /// A buffer of `len` bytes with arbitrary contents. `Full` if there is no memory.
     pub(crate) fn take(&self, len: usize) -> Result<AlignedBuf> {
         let wanted = len.next_multiple_of(STEP);
         let mut kept = self.kept.lock();
@@ -43,7 +43,7 @@ impl Buffers {
         Ok(buf)
     }
 
-    /// Takes one back.
+    /// Returns a buffer to the pool.
     pub(crate) fn give(&self, buf: AlignedBuf) {
         let mut kept = self.kept.lock();
         if bytes(&kept) + buf.capacity() <= KEPT_MAX {

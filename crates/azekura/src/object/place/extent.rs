@@ -2,15 +2,15 @@
 //!
 //! An extent is cut into chunks of 64 KiB; the last one is as long as it must be, in units of 4096 bytes. Each chunk
 //! ends with a trailer whose checksum is seeded with the store, the place, the id, the sequence and the chunk's number:
-//! right bytes in a wrong place, of another object, or of another put of the same one do not pass. So one read of a
-//! chunk gives bytes that are certain, whether or not the others were looked at.
+//! correct bytes in a wrong place, of another object, or of another put of the same one do not verify. So one read of a
+//! chunk gives verified bytes, whether or not the others are read.
 //!
-//! Of the extent, whose first chunk begins with a header:
+//! The first chunk begins with a header:
 //!
 //! | offset | size | meaning |
 //! |---|---|---|
 //! | 0 | 4 | magic `azob` |
-//! | 4 | 4 | CRC32C of bytes 8 to 64, seeded with the store's salt and the place: a scan knows the extent by it |
+//! | 4 | 4 | CRC32C of bytes 8 to 64, seeded with the store's salt and the place: a scan finds the extent by it |
 //! | 8 | 16 | id, most significant byte first |
 //! | 24 | 8 | sequence: grows with every change of the store |
 //! | 32 | 4 | length of the value in bytes |
@@ -18,7 +18,7 @@
 //! | 40 | 24 | zeros |
 //! | 64 | .. | the value, interrupted by trailers |
 //!
-//! Of each chunk, its last eight bytes; before them zeros where the value ended earlier:
+//! The last eight bytes of each chunk are its trailer; before them are zeros where the value ended earlier:
 //!
 //! | offset from the end | size | meaning |
 //! |---|---|---|
@@ -26,9 +26,9 @@
 //! | 4 | 4 | lower half of the sequence: chunks read one by one are of one put if these agree |
 //!
 //! A small object is *packed*: the same header, value and trailer, but it begins and ends at pieces of 64 bytes instead of
-//! units, and others stand beside it in one extent, the *pack*.
+//! units, and others stand beside it in one extent, the *packed extent*.
 //!
-//! It turns values into these bytes and back, in memory. It does not read, write or allocate places.
+//! This file encodes and decodes in memory. It does not read, write or allocate places.
 
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
 
@@ -38,7 +38,7 @@ use crate::format::bytes::{Give, Take};
 use crate::format::checksum::crc;
 use crate::object::id::ObjectId;
 
-/// What places and lengths on storage are multiples of, in bytes.
+/// Granularity of places and lengths on storage, in bytes.
 pub const UNIT: u64 = 4096;
 /// Bytes of every chunk but the last.
 pub const CHUNK: usize = 64 << 10;
@@ -49,10 +49,10 @@ pub const LEN_MAX: u64 = 512 << 20;
 
 /// The put is part of a batch.
 pub const BATCHED: u32 = 1;
-/// The object stands in a pack.
+/// The object stands in a packed extent.
 pub const PACKED: u32 = 2;
 
-/// What places are multiples of, in bytes.
+/// Granularity of places of packed objects, in bytes.
 pub const PIECE: u64 = 64;
 
 const TRAILER_LEN: usize = 8;
@@ -63,12 +63,12 @@ const NEXT_LEN: u64 = (CHUNK - TRAILER_LEN) as u64;
 
 const _: () = assert!((CHUNK as u64).is_multiple_of(UNIT) && LEN_MAX < 1 << 30);
 
-/// What an extent says of itself.
+/// The header of an extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Whose it is.
+    /// The object.
     pub id: ObjectId,
-    /// When it was put.
+    /// Sequence of its put.
     pub sequence: u64,
     /// Bytes of the value.
     pub len: u32,
@@ -76,10 +76,10 @@ pub struct Header {
     pub flags: u32,
 }
 
-/// What is wrong with an extent.
+/// Why an extent does not verify.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The header is none, or another object's.
+    /// There is no header, or another object's.
     Header,
     /// The checksum of this chunk does not match.
     Chunk(u64),
@@ -112,7 +112,7 @@ pub fn bytes(len: u64) -> usize {
     (units(len) * UNIT) as usize
 }
 
-/// Bytes that an object of `len` bytes takes in a pack.
+/// Bytes that an object of `len` bytes takes in a packed extent.
 pub fn packed_size(len: u64) -> u64 {
     physical(len, chunks(len), PIECE)
 }
@@ -164,7 +164,7 @@ pub struct Seal {
     salt: u32,
     place: u64,
     id: ObjectId,
-    /// What the end is a multiple of.
+    /// Granularity of the end.
     grain: u64,
 }
 
@@ -179,7 +179,7 @@ impl Seal {
         }
     }
 
-    /// As `new`, of an object in a pack.
+    /// As `new`, of an object in a packed extent.
     pub fn packed(salt: u32, place: u64, id: ObjectId) -> Self {
         Self {
             grain: PIECE,
@@ -203,7 +203,7 @@ impl Seal {
         self.encode_from(0, extent, sequence, flags, value);
     }
 
-    /// Fills `chunks`, some of an extent from chunk `first` on, with what they hold of the whole value, and signs them.
+    /// Fills `chunks`, some of an extent from chunk `first` on, with their part of the whole value, and seals them.
     pub fn encode_from(
         &self,
         first: u64,
@@ -213,7 +213,7 @@ impl Seal {
         value: &[u8],
     ) {
         let len = value.len() as u64;
-        // One by one: what was copied is near when it is summed.
+        // Chunk by chunk: copied bytes are still in the cache when they are checksummed.
         for (chunk, bytes) in (first..).zip(chunks.chunks_mut(CHUNK)) {
             let held = value_range(len, chunk);
             if let Some(held) = value.get(held.start as usize..held.end as usize)
@@ -263,7 +263,7 @@ impl Seal {
         *header.0.first_chunk().unwrap_or(&[0; HEADER_LEN])
     }
 
-    /// Verifies `read`, which begins with the chunk that [`chunks_of`] says and holds all that have some of bytes `range` of
+    /// Verifies `read`, which begins with the first chunk of [`chunks_of`] and holds all that have some of bytes `range` of
     /// the value of `len` bytes, and moves those of the later chunks up, over the trailers between. Returns where the bytes
     /// are then, and the sequence of the put, its lower half if the first chunk is not among them.
     pub fn decode(
@@ -304,13 +304,13 @@ impl Seal {
     }
 }
 
-/// A value whose chunks come in.
+/// A value whose chunks are arriving.
 #[derive(Debug)]
 pub struct Reading {
     seal: Seal,
     len: u64,
     range: Range<u64>,
-    /// Those to come.
+    /// Chunks that are still missing.
     chunks: Range<u64>,
     /// The put that the first one is of.
     put: Option<u64>,
@@ -328,7 +328,7 @@ impl Reading {
         Ok(())
     }
 
-    /// Verifies the next chunk, with which `bytes` begins. Returns where in it are bytes of the range; `None` behind the last.
+    /// Verifies the next chunk, with which `bytes` begins. Returns where in it are bytes of the range; `None` after the last.
     pub(crate) fn verify(&mut self, bytes: &[u8]) -> Result<Option<Range<usize>>, Fault> {
         let Some(chunk) = self.chunks.next() else {
             return Ok(None);
@@ -378,7 +378,7 @@ impl Reading {
 fn chunk_of(at: u64) -> u64 {
     match at.checked_sub(FIRST_LEN) {
         None => 0,
-        Some(behind) => 1 + behind / NEXT_LEN,
+        Some(after) => 1 + after / NEXT_LEN,
     }
 }
 

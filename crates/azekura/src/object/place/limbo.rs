@@ -1,29 +1,29 @@
-//! Limbo: room that nothing in memory points to any more, and that storage may still need.
+//! Limbo: spans that nothing in memory points to any more, and that storage may still need.
 //!
 //! ```text
 //!   retire(span, FreedBy::Sync)        --> | s s s s | --a sync that began later has ended-----> free
 //!   retire(span, FreedBy::Checkpoint)  --> | c c     | --a checkpoint of a later moment--------> free
 //! ```
-//! 1. Whoever retires a span states which commit makes it durable that nothing needs the span. There is no other way for used
-//!    room of a store that runs to become free: `Space` frees no other span that its callers name, and what a recovery or a
-//!    repair finds to be nobody's takes an `Unclaimed`, of which such a store has none.
-//! 2. A commit that begins is a value, [`SyncBegun`] or [`Moment`], which only this module makes. What was retired before
-//!    it was made is free when it is given back, and nothing else.
-//! 3. What is retired after a pin stays until the pin is taken out and another commit has ended.
+//! 1. The caller that retires a span names the commit that makes it durable that nothing needs the span. In a running store, used
+//!    space becomes free in no other way: `Space` frees no other span that its callers name, and what a recovery or a repair finds
+//!    unoccupied takes an `Unclaimed`, which a running store does not have.
+//! 2. A commit that begins is a value, [`SyncBegun`] or [`Moment`], which only this module makes. What was retired before it was
+//!    made is free when it is given back, and nothing else.
+//! 3. What is retired after a pin stays until the pin is removed and another commit has ended.
 //!
-//! It does not know where free room is, nor what stood in a span.
+//! It does not know which space is free, nor what a span held.
 
 use std::collections::VecDeque;
 
 use crate::object::place::span::Span;
 
-/// Which commit makes it durable that a span is needed by nothing.
+/// The commit that makes it durable that nothing needs a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum FreedBy {
-    /// A sync that begins later: a record of the journal, or an extent that certifies itself, states it. Also of a span that
-    /// nothing durable has ever pointed to.
+    /// A sync that begins later: a record of the journal, or an extent that certifies itself, states it. Also for a span that
+    /// nothing durable ever pointed to.
     Sync,
-    /// A checkpoint whose moment comes later: objects were moved, which only the index in memory states.
+    /// A checkpoint of a later moment: objects were moved, which only the index in memory states.
     Checkpoint,
 }
 
@@ -37,11 +37,11 @@ pub(crate) struct SyncBegun(u64);
 #[must_use = "what a checkpoint frees is free when this is given back"]
 pub(crate) struct Moment(u64);
 
-/// Spans of one kind, oldest first, each with how many spans were retired before it.
+/// Spans of one kind, oldest first, each with the number of spans retired before it.
 #[derive(Debug, Default)]
 struct Queue {
     spans: VecDeque<(u64, Span)>,
-    /// Those retired before so many may go.
+    /// Spans with a smaller number are free.
     committed: u64,
 }
 
@@ -66,14 +66,14 @@ impl Queue {
 pub(crate) struct Limbo {
     by_sync: Queue,
     by_checkpoint: Queue,
-    /// How many spans ever came in.
+    /// How many spans were ever retired.
     retired: u64,
-    /// Those behind so many stay, while a reader sees what was there when it began.
+    /// Spans with these numbers or greater ones stay, while a snapshot reads what was there when it began.
     pins: Vec<u64>,
 }
 
 impl Limbo {
-    /// Takes in a span that nothing in memory points to any more.
+    /// Adds a span that nothing in memory points to any more.
     pub(crate) fn retire(&mut self, span: Span, freed_by: FreedBy) {
         let order = self.retired;
         self.retired += 1;
@@ -107,7 +107,7 @@ impl Limbo {
         }
     }
 
-    /// A span that is free, and stays here until [`take_out`](Self::take_out).
+    /// A span that is free; it stays here until [`take_out`](Self::take_out).
     pub(crate) fn first_free(&self) -> Option<(Span, FreedBy)> {
         let pin = self.first_pin();
         let by_sync = self.by_sync.first_free(pin);
@@ -117,7 +117,7 @@ impl Limbo {
             .or(by_checkpoint.map(|span| (span, FreedBy::Checkpoint)))
     }
 
-    /// Takes out what [`first_free`](Self::first_free) gave.
+    /// Removes what [`first_free`](Self::first_free) gave.
     pub(crate) fn take_out(&mut self, freed_by: FreedBy) {
         match freed_by {
             FreedBy::Sync => self.by_sync.spans.pop_front(),
@@ -125,13 +125,13 @@ impl Limbo {
         };
     }
 
-    /// What comes in from now on stays until the pin, which this is, is taken out.
+    /// Sets a pin: what is retired from now on stays until the pin is removed.
     pub(crate) fn pin(&mut self) -> u64 {
         self.pins.push(self.retired);
         self.retired
     }
 
-    /// Takes a pin out.
+    /// Removes a pin.
     pub(crate) fn unpin(&mut self, pin: u64) {
         if let Some(at) = self.pins.iter().position(|of| *of == pin) {
             self.pins.swap_remove(at);
@@ -163,8 +163,8 @@ impl Limbo {
         self.by_sync.units() + self.by_checkpoint.units()
     }
 
-    /// Units that are free after such a commit: no pin keeps them.
-    pub(crate) fn units_within_reach(&self, freed_by: FreedBy) -> u64 {
+    /// Units that such a commit frees: no pin keeps them.
+    pub(crate) fn units_available(&self, freed_by: FreedBy) -> u64 {
         let pin = self.first_pin();
         let spans = self.queue(freed_by).spans.iter();
         spans
@@ -228,7 +228,7 @@ mod tests {
         let pin = limbo.pin();
         limbo.retire(span(2), FreedBy::Sync);
         limbo.retire(span(3), FreedBy::Checkpoint);
-        let reach = [FreedBy::Sync, FreedBy::Checkpoint].map(|by| limbo.units_within_reach(by));
+        let reach = [FreedBy::Sync, FreedBy::Checkpoint].map(|by| limbo.units_available(by));
         assert_eq!(reach, [0, 1]);
         let moment = limbo.moment();
         limbo.end_checkpoint(moment);

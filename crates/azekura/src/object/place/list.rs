@@ -66,7 +66,7 @@ pub fn decode_runs(bytes: &[u8], limit: u32) -> Option<Result<Runs>> {
     }
 }
 
-/// Where bits are set, one behind the other.
+/// Where bits are set, one after the other.
 fn runs_of_map(map: &[u8]) -> Result<Vec<Run>> {
     let mut runs: Vec<Run> = Vec::new();
     for (at, byte) in map.iter().enumerate().filter(|(_, byte)| **byte != 0) {

@@ -1,4 +1,4 @@
-//! Long stretches of a device, a piece after the other.
+//! Long transfers, in pieces.
 //!
 //! ```text
 //! write:  fill 1 | fill 2         | fill 3         |
@@ -6,13 +6,13 @@
 //! read:   [==== piece 1 ====][==== piece 2 ====][==== piece 3 ====]
 //!                            | use 1          | use 2          | use 3 |
 //! ```
-//! 1. Up to [`ONE_MAX`] bytes are one piece, which their caller moves itself: one access. What is longer moves in pieces of
-//!    [`PIECE_LEN`], two at the device at a time and in order, so that copying and summing one takes none of the device's time,
-//!    and an object of any length takes the memory of three. A device sees one run of accesses, as it would of one long call,
-//!    which the system cuts into parts, too.
-//! 2. When a call comes back, nothing of it is under way any more, whether it failed or not.
+//! 1. Up to [`ONE_MAX`] bytes are one piece, which the caller moves itself: one access. A longer transfer moves in pieces of
+//!    [`PIECE_LEN`], two in flight and in order, so that copying and checksumming overlap with the device, and an object of any
+//!    length takes the memory of three pieces. The device sees one run of accesses, as it would for one long call, which the system
+//!    splits, too.
+//! 2. When a call returns, failed or not, none of it is in flight any more.
 //!
-//! It does not know what is in the pieces: that is filled in and looked at by its caller.
+//! The caller fills and reads the pieces; their contents are not interpreted here.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,18 +26,18 @@ use crate::weave::Mutex;
 
 /// Bytes of a piece: whole chunks of an extent.
 pub(crate) const PIECE_LEN: u64 = 1 << 20;
-/// What is one piece whatever its length.
+/// Longest transfer that is one piece.
 pub(crate) const ONE_MAX: u64 = 2 * PIECE_LEN;
-/// Pieces at the device.
+/// Pieces in flight.
 const DEPTH: usize = 2;
-/// Flights that wait for the next call, at most.
+/// Most idle flights that are kept for the next call.
 const IDLE_MAX: usize = 4;
 
 /// The flights of one device.
 #[derive(Debug, Default)]
 pub(crate) struct Flights(Mutex<Vec<Box<dyn Flight>>>);
 
-/// A stretch of a device, in pieces.
+/// A range of a device, moved in pieces.
 pub(crate) struct Stretch<'s> {
     pub(crate) storage: &'s Arc<dyn Storage>,
     pub(crate) flights: &'s Flights,
@@ -47,7 +47,7 @@ pub(crate) struct Stretch<'s> {
 }
 
 impl Stretch<'_> {
-    /// Writes what `fill` puts into the buffers it gets, with where they begin in the stretch.
+    /// Writes the range; `fill` gets each buffer with its offset in the range.
     pub(crate) fn write(&self, fill: &mut dyn FnMut(u64, &mut [u8])) -> Result<()> {
         self.carry(
             &mut |at, offset, mut buf| {
@@ -58,12 +58,12 @@ impl Stretch<'_> {
         )
     }
 
-    /// Reads, and shows the pieces to `show`, in order.
+    /// Reads the range; `show` gets the pieces in order.
     pub(crate) fn read(&self, show: &mut dyn FnMut(&[u8])) -> Result<()> {
         self.carry(&mut |_, offset, buf| Work::Read { offset, buf }, show)
     }
 
-    /// Has the pieces carried that `begin` makes of a place in the stretch, the place of that on the device and a buffer.
+    /// Submits the pieces; `begin` makes a request of an offset in the range, its offset on the device, and a buffer.
     fn carry(
         &self,
         begin: &mut dyn FnMut(u64, u64, AlignedBuf) -> Work,
@@ -87,7 +87,7 @@ impl Stretch<'_> {
                 });
                 if result.is_ok() {
                     begun += next;
-                    // It goes while the next one is made. The flight waits for all if it drops here.
+                    // It is in flight while the next one is prepared. Dropping the flight waits for all.
                     flight.land(&mut landed, Some(std::time::Duration::ZERO))?;
                 }
                 continue;

@@ -1,8 +1,7 @@
-//! Free units of one allocation group: runs, sorted, that do not touch one another.
+//! Free units of one allocation group: sorted runs that do not touch one another.
 //!
-//! Adding what is free and removing what is not change nothing, so recovery may say things twice.
-//!
-//! It knows numbers only: neither what a unit is, nor who may use it when.
+//! Adding units that are free and removing units that are not change nothing, so recovery may repeat a step. The image on storage
+//! is in `list`.
 
 use crate::error::Result;
 use crate::room;
@@ -64,7 +63,7 @@ impl Runs {
         self.0.iter().map(|run| run.len).max().unwrap_or(0)
     }
 
-    /// Adds units; those that are free already stay so. How many were not. `Full` if there is no memory for it.
+    /// Adds units; returns how many were not free before. `Full` if there is no memory.
     pub fn add(&mut self, add: Run) -> Result<u32> {
         if add.len == 0 {
             return Ok(0);
@@ -93,7 +92,7 @@ impl Runs {
         Ok(joined.len - before)
     }
 
-    /// Takes units out, whether or not they were free. How many were. `Full` if there is no memory for it.
+    /// Removes units, whether or not they are free; returns how many were. `Full` if there is no memory.
     pub fn remove(&mut self, remove: Run) -> Result<u32> {
         if remove.len == 0 {
             return Ok(0);
@@ -119,8 +118,8 @@ impl Runs {
         Ok(before - head.len - tail.len)
     }
 
-    /// Takes runs out, in order, from the first one on that has `least` units: at most `units` of them in all, but the first
-    /// one at least so far, and at most `count` runs. Empty if no run is that long.
+    /// Removes runs, in order, beginning with the first that has `least` units: at most `units` units in all, but at least
+    /// `least` of the first, and at most `count` runs. Empty if no run is that long.
     pub fn take_from(&mut self, least: u32, units: u32, count: usize) -> Vec<Run> {
         let Some(first) = self.0.iter().position(|run| run.len >= least) else {
             return Vec::new();

@@ -1,22 +1,22 @@
-//! Where the next object goes: free room by allocation groups, used front to back.
+//! Free space by allocation groups, and where the next object goes.
 //!
 //! ```text
-//!   group 0      group 1      group 2        the emptiest group gives a *stride*: some of its free runs;
-//!   ....xx..xx   xxxxxxxxxx   ..........     objects fill the stride front to back, whatever their ids
-//!                             ^stride-->
+//!   group 0      group 1      group 2        the emptiest group gives an *allocation extent*: some of its free runs;
+//!   ....xx..xx   xxxxxxxxxx   ..........     objects fill it front to back, whatever their ids
+//!                             ^-------->
 //!   freed by an update or a removal --> limbo --a sync--> its group
 //!   freed by a move of small objects -> limbo --a checkpoint--> its group
 //! ```
-//! 1. Writes go forward: a stride is 64 MiB where so much is free in one group, and the next one is in the same group while that
-//!    has room in a row; so new objects and updates alike stream.
-//! 2. Room that an object leaves is *in limbo* until the commit that makes that durable has ended (`limbo`). Only a store that is
-//!    being opened frees room otherwise: what nobody has ([`Unclaimed`]).
-//! 3. A stride is told to the journal before anything is written in it, with the sequence from which on its objects count: a
-//!    recovery scans strides, never the disk.
-//! 4. Group lists come in when they are needed: opening does not read them.
+//! 1. Writes go forward: an allocation extent is 64 MiB where a group has so much free, and the next one is in the same group while
+//!    that has contiguous space; so new objects and updates alike are written sequentially.
+//! 2. Space that an object leaves is *in limbo* until the commit that makes this durable has ended (`limbo`). Only a store that is
+//!    being opened frees space otherwise: what no object occupies ([`Unclaimed`]).
+//! 3. An allocation extent is recorded in the journal before anything is written in it, with the smallest sequence of its objects:
+//!    recovery scans allocation extents, never the whole device.
+//! 4. Group lists are loaded when they are needed: opening does not read them.
 //!
-//! Next-fit over the emptiest group is segregation by age without a copy: what was written together dies together. It
-//! does no I/O but by its source, and does not know objects.
+//! Next-fit over the emptiest group segregates by age without a copy: what was written together dies together. It does no I/O except
+//! by its source, and does not know objects.
 
 use std::collections::VecDeque;
 
@@ -25,44 +25,44 @@ use crate::log::anchor::Extent;
 use crate::object::place::limbo::{FreedBy, Limbo, Moment, SyncBegun};
 use crate::object::place::list::list_size;
 use crate::object::place::runs::{Run, Runs};
-use crate::object::place::span::{Span, Stride};
+use crate::object::place::span::{AllocationExtent, Span};
 
 mod unclaimed;
 
 pub(crate) use unclaimed::Unclaimed;
 
-/// Units of a stride where a group has so many: 64 MiB.
-const STRIDE_UNITS: u32 = 16 << 10;
-/// Runs of a stride at most.
-const STRIDE_RUNS: usize = 64;
+/// Units of an allocation extent, where a group has that many free: 64 MiB.
+const ALLOCATION_EXTENT_UNITS: u32 = 16 << 10;
+/// Most runs of an allocation extent.
+const ALLOCATION_EXTENT_RUNS: usize = 64;
 
-/// Brings a group's list in.
+/// Loads the lists of groups.
 pub(crate) trait Source: Send + Sync {
     /// The runs of an image, verified, of a group of `limit` units.
     fn runs(&self, group: u32, image: Extent, limit: u32) -> Result<Runs>;
 }
 
-/// What the checkpoint says of a group.
+/// A group in a checkpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct GroupState {
     /// Free units.
     pub free: u32,
     /// Their list; `None` if all are free, or none is.
     pub image: Option<Extent>,
 }
 
-/// How much a checkpoint has to tell of the room.
+/// Counts of the space, from which the size of a checkpoint follows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Breadth {
+pub(crate) struct SpaceCounts {
     /// Groups.
     pub groups: u64,
     /// Bytes of all groups' lists.
     pub lists: u64,
     /// Spans in limbo that a sync frees.
     pub limbo: u64,
-    /// Whether some of them stay there whoever syncs.
+    /// Whether a pin keeps some of them there.
     pub is_pinned: bool,
-    /// Spans of strides, what the device has grown by, and those in limbo that a checkpoint frees.
+    /// Spans of allocation extents, what the device has grown by, and those in limbo that a checkpoint frees.
     pub spans: u64,
 }
 
@@ -79,10 +79,10 @@ pub(crate) struct List {
 
 #[derive(Debug)]
 struct Group {
-    /// `None`: cold, and in the image.
+    /// `None`: not loaded, and in the image.
     runs: Option<Runs>,
     free: u32,
-    /// No run is longer.
+    /// Upper bound of the longest run.
     longest_at_most: u32,
     image: Option<Extent>,
     dirty: bool,
@@ -95,15 +95,15 @@ pub(crate) struct Space {
     /// Units of a group; the last may have fewer.
     group_units: u32,
     units: u64,
-    /// What is left of the open stride, in order.
+    /// The unused rest of the open allocation extent, in order.
     left: VecDeque<Span>,
-    /// The group of the last stride.
+    /// The group of the last allocation extent.
     last: Option<usize>,
-    /// Strides in which there may be objects that the journal does not tell, oldest first; the last is open.
-    strides: VecDeque<Stride>,
+    /// Allocation extents that may hold objects the journal does not record, oldest first; the last is open.
+    allocation_extents: VecDeque<AllocationExtent>,
     limbo: Limbo,
-    /// The device has grown by these; they are free when a checkpoint has told so.
-    coming: Vec<Span>,
+    /// The device has grown by these; they are free once a checkpoint states so.
+    grown: Vec<Span>,
     free: u64,
     /// Bytes of all groups' lists.
     lists: u64,
@@ -117,7 +117,7 @@ impl std::fmt::Debug for Space {
     }
 }
 
-/// Room that was found.
+/// Space that was taken.
 #[derive(Debug)]
 pub(crate) struct Found {
     span: Span,
@@ -130,19 +130,19 @@ impl Found {
         self.span
     }
 
-    /// Whether a stride was opened for it: to be told to the journal before anything is written.
-    pub(crate) fn is_in_new_stride(&self) -> bool {
+    /// Whether an allocation extent was opened for it, which must be recorded before anything is written there.
+    pub(crate) fn is_in_new_allocation_extent(&self) -> bool {
         self.opened
     }
 }
 
 impl Space {
-    /// Of `units` units in groups of `group_units`; `told` says what is free in each, or nothing of a new store. With it comes what
-    /// a recovery needs to correct that.
+    /// Space of `units` units in groups of `group_units`; `states` has the groups as of the checkpoint, `None` in a new store. The
+    /// second value lets a recovery correct it.
     pub(crate) fn new(
         units: u64,
         group_units: u32,
-        told: Option<&[Told]>,
+        states: Option<&[GroupState]>,
         source: Box<dyn Source>,
     ) -> (Self, Unclaimed) {
         let count = units.div_ceil(u64::from(group_units)) as usize;
@@ -153,25 +153,25 @@ impl Space {
             units,
             left: VecDeque::new(),
             last: None,
-            strides: VecDeque::new(),
+            allocation_extents: VecDeque::new(),
             limbo: Limbo::default(),
-            coming: Vec::new(),
+            grown: Vec::new(),
             free: 0,
             lists: 0,
         };
         for at in 0..count {
             let limit = space.limit(at);
-            let told = match told {
-                None => Told {
+            let states = match states {
+                None => GroupState {
                     free: limit,
                     image: None,
                 },
-                Some(told) => told.get(at).copied().unwrap_or_default(),
+                Some(states) => states.get(at).copied().unwrap_or_default(),
             };
-            let group = Group::new(told, limit);
+            let group = Group::new(states, limit);
             space.lists += group.list_size(limit);
             space.groups.push(group);
-            space.free += u64::from(told.free);
+            space.free += u64::from(states.free);
         }
         (space, Unclaimed::new())
     }
@@ -187,7 +187,7 @@ impl Space {
         self.units
     }
 
-    /// Free units, those of the open stride among them.
+    /// Free units, those of the open allocation extent among them.
     pub(crate) fn free(&self) -> u64 {
         self.free
             + self
@@ -197,36 +197,39 @@ impl Space {
                 .sum::<u64>()
     }
 
-    /// What is in limbo.
+    /// The spans in limbo.
     pub(crate) fn limbo(&self) -> &Limbo {
         &self.limbo
     }
 
-    /// How much there is to be told of it.
-    pub(crate) fn breadth(&self) -> Breadth {
-        let strides = self.strides.iter().map(|stride| stride.spans.len());
-        Breadth {
+    /// What a checkpoint has to write of it.
+    pub(crate) fn counts(&self) -> SpaceCounts {
+        let allocation_extents = self
+            .allocation_extents
+            .iter()
+            .map(|allocation_extent| allocation_extent.spans.len());
+        SpaceCounts {
             groups: self.groups.len() as u64,
             lists: self.lists,
             limbo: self.limbo.count(FreedBy::Sync) as u64,
             is_pinned: self.limbo.is_pinned(),
             spans: (self.left.len()
-                + self.coming.len()
+                + self.grown.len()
                 + self.limbo.count(FreedBy::Checkpoint)
-                + strides.sum::<usize>()) as u64,
+                + allocation_extents.sum::<usize>()) as u64,
         }
     }
 
-    /// Room for `units`, at most a group's; `None` if no run is that long. What is found belongs to objects of
-    /// `sequence` or later.
+    /// Takes `units` contiguous units, at most a group's; `None` if no run is that long. They belong to objects of `sequence` or
+    /// later.
     pub(crate) fn take(&mut self, units: u32, sequence: u64) -> Result<Option<Found>> {
         let opened = !self.left.iter().any(|span| span.units >= units);
-        if opened && !self.open_stride(units, sequence)? {
+        if opened && !self.open_allocation_extent(units, sequence)? {
             return Ok(None);
         }
         let at = self.left.iter().position(|span| span.units >= units);
         let Some(at) = at else {
-            unreachable!("the stride was opened for it")
+            unreachable!("the allocation extent was opened for it")
         };
         let span = &mut self.left[at];
         let found = Span {
@@ -244,21 +247,21 @@ impl Space {
         }))
     }
 
-    /// The stride that was just opened for this could not be told: nothing is put there.
+    /// Closes the allocation extent that was just opened, since the journal could not record it: nothing is put there.
     #[expect(
         clippy::needless_pass_by_value,
         reason = "what was found goes back once"
     )]
-    pub(crate) fn close_untold(&mut self, found: Found) -> Result<()> {
-        self.strides.pop_back();
+    pub(crate) fn close_unrecorded(&mut self, found: Found) -> Result<()> {
+        self.allocation_extents.pop_back();
         for span in std::mem::take(&mut self.left) {
             self.add(span)?;
         }
         self.add(found.span)
     }
 
-    /// Opens a stride in the next group that has a run of `units`; what the last one left goes back.
-    fn open_stride(&mut self, units: u32, sequence: u64) -> Result<bool> {
+    /// Opens an allocation extent in the next group that has a run of `units`; the rest of the last one is free again.
+    fn open_allocation_extent(&mut self, units: u32, sequence: u64) -> Result<bool> {
         for span in std::mem::take(&mut self.left) {
             self.add(span)?;
         }
@@ -266,8 +269,8 @@ impl Space {
             let limit = self.limit(at);
             let group = &mut self.groups[at];
             let before = group.list_size(limit);
-            let runs = group.warm(self.source.as_ref(), at, limit)?;
-            let taken = runs.take_from(units, STRIDE_UNITS, STRIDE_RUNS);
+            let runs = group.load(self.source.as_ref(), at, limit)?;
+            let taken = runs.take_from(units, ALLOCATION_EXTENT_UNITS, ALLOCATION_EXTENT_RUNS);
             self.lists = self.lists - before + group.list_size(limit);
             group.longest_at_most = group.longest_at_most.min(runs_longest(group));
             if taken.is_empty() {
@@ -287,22 +290,23 @@ impl Space {
                 .collect();
             self.left.extend(&spans);
             self.last = Some(at);
-            self.strides.push_back(Stride { sequence, spans });
+            self.allocation_extents
+                .push_back(AllocationExtent { sequence, spans });
             return Ok(true);
         }
         Ok(false)
     }
 
-    /// The last stride of an earlier time was this one: the next is in the same group, while that has room in a row.
-    pub(crate) fn go_on(&mut self, stride: &Stride) {
-        let last = stride.spans.last();
+    /// Resumes after a reopen, where this was the last allocation extent: the next one is in its group, while that has contiguous space.
+    pub(crate) fn resume_in(&mut self, allocation_extent: &AllocationExtent) {
+        let last = allocation_extent.spans.last();
         self.last = last.map(|span| (span.unit / u64::from(self.group_units)) as usize);
     }
 
-    /// The group of the last stride as long as it has a quarter of one in a row, so that an arm stays where it is; then the
-    /// emptiest. Of equally empty ones each would else give one stride in turn.
+    /// The group of the last allocation extent as long as it has a quarter of one contiguous, so that a disk's arm stays near; then the
+    /// emptiest group. Otherwise equally empty groups would alternate.
     fn next_group(&self, units: u32) -> Option<usize> {
-        let worth = units.max(STRIDE_UNITS.min(self.group_units) / 4);
+        let worth = units.max(ALLOCATION_EXTENT_UNITS.min(self.group_units) / 4);
         let has_room = |at: &usize| {
             let group = self.groups.get(*at);
             group.is_some_and(|group| group.longest_at_most.min(group.free) >= worth)
@@ -313,28 +317,28 @@ impl Space {
     fn emptiest(&self, units: u32) -> Option<usize> {
         let fitting = self.groups.iter().enumerate();
         let fitting = fitting.filter(|(_, group)| group.longest_at_most.min(group.free) >= units);
-        // The first of equals: a new store is filled from the front.
+        // The first of equally empty ones: a new store is filled from the front.
         fitting
             .max_by_key(|(at, group)| (group.free, std::cmp::Reverse(*at)))
             .map(|(at, _)| at)
     }
 
-    /// Puts units into limbo: an object that was there is gone.
+    /// Moves units into limbo: their object is gone.
     pub(crate) fn retire(&mut self, span: Span, freed_by: FreedBy) {
         self.limbo.retire(span, freed_by);
     }
 
-    /// Units that are free, or would be after a sync: no pin keeps them.
-    pub(crate) fn within_reach(&self) -> u64 {
-        self.free() + self.limbo.units_within_reach(FreedBy::Sync)
+    /// Units that are free, or would be after a sync, where no pin keeps them.
+    pub(crate) fn available(&self) -> u64 {
+        self.free() + self.limbo.units_available(FreedBy::Sync)
     }
 
-    /// What goes into limbo from now on stays there until the pin, which this is, is taken out.
+    /// Sets a pin: what enters limbo from now on stays there until the pin is removed.
     pub(crate) fn pin(&mut self) -> u64 {
         self.limbo.pin()
     }
 
-    /// Takes a pin out.
+    /// Removes a pin.
     pub(crate) fn unpin(&mut self, pin: u64) {
         self.limbo.unpin(pin);
     }
@@ -344,7 +348,7 @@ impl Space {
         self.limbo.begin_sync()
     }
 
-    /// A sync has ended: what was in limbo for it when it began is free, but for what is pinned.
+    /// A sync has ended: what it frees, and was in limbo when it began, is free, unless pinned.
     pub(crate) fn end_sync(&mut self, sync: SyncBegun) -> Result<()> {
         self.limbo.end_sync(sync);
         self.free_limbo()
@@ -358,14 +362,13 @@ impl Space {
         Ok(())
     }
 
-    /// Gives back units that hold nothing. Units that are free stay so. Of a store that runs: what left limbo, or was never given
-    /// away.
+    /// Frees units; units that are free stay so. In a running store: units that left limbo, or were never handed out.
     fn add(&mut self, span: Span) -> Result<()> {
         self.each_group(span, |space, at, run| {
             let limit = space.limit(at);
             let group = &mut space.groups[at];
             let before = group.list_size(limit);
-            let added = group.warm(space.source.as_ref(), at, limit)?.add(run)?;
+            let added = group.load(space.source.as_ref(), at, limit)?.add(run)?;
             space.lists = space.lists - before + group.list_size(limit);
             group.free += added;
             group.longest_at_most = limit;
@@ -375,13 +378,13 @@ impl Space {
         })
     }
 
-    /// Takes units out, free or not.
+    /// Removes units from the free ones, whether or not they are free.
     fn claim(&mut self, span: Span) -> Result<()> {
         self.each_group(span, |space, at, run| {
             let limit = space.limit(at);
             let group = &mut space.groups[at];
             let before = group.list_size(limit);
-            let removed = group.warm(space.source.as_ref(), at, limit)?.remove(run)?;
+            let removed = group.load(space.source.as_ref(), at, limit)?.remove(run)?;
             space.lists = space.lists - before + group.list_size(limit);
             group.free -= removed;
             group.dirty |= removed > 0;
@@ -410,36 +413,37 @@ impl Space {
         Ok(())
     }
 
-    /// Every put before `sequence` has ended and is in the journal: strides that hold no other are scanned no more.
-    pub(crate) fn settle(&mut self, sequence: u64) {
+    /// Raises the low-water mark: every put below `sequence` has ended and is recorded, so allocation extents with no other put are
+    /// not scanned any more.
+    pub(crate) fn advance_low_water(&mut self, sequence: u64) {
         while self
-            .strides
+            .allocation_extents
             .get(1)
             .is_some_and(|next| next.sequence <= sequence)
         {
-            self.strides.pop_front();
+            self.allocation_extents.pop_front();
         }
     }
 
-    /// The strides that a recovery has to scan.
-    pub(crate) fn strides(&self) -> impl Iterator<Item = &Stride> {
-        self.strides.iter()
+    /// The allocation extents that a recovery has to scan.
+    pub(crate) fn allocation_extents(&self) -> impl Iterator<Item = &AllocationExtent> {
+        self.allocation_extents.iter()
     }
 
-    /// The open stride, if there is one.
-    pub(crate) fn open(&self) -> Option<&Stride> {
-        self.strides.back()
+    /// The open allocation extent, if there is one.
+    pub(crate) fn open(&self) -> Option<&AllocationExtent> {
+        self.allocation_extents.back()
     }
 
-    /// What a checkpoint says of each group, and of which the list is to be written: all that changed since the last one.
-    /// Limbo and what is left of the stride are not free in it. This is the checkpoint's moment.
-    pub(crate) fn tell(&mut self) -> (Vec<Told>, Vec<List>, Moment) {
-        let mut told = Vec::with_capacity(self.groups.len());
+    /// The groups for a checkpoint, and the lists to be written: those that changed since the last one. Limbo and the rest of the
+    /// allocation extent are not free in it. This is the checkpoint's moment.
+    pub(crate) fn checkpoint_state(&mut self) -> (Vec<GroupState>, Vec<List>, Moment) {
+        let mut states = Vec::with_capacity(self.groups.len());
         let mut lists = Vec::new();
         for at in 0..self.groups.len() {
             let limit = self.limit(at);
             let group = &mut self.groups[at];
-            let mut of = Told {
+            let mut of = GroupState {
                 free: group.free,
                 image: group.image,
             };
@@ -457,48 +461,47 @@ impl Space {
                 }
                 group.dirty = false;
             }
-            told.push(of);
+            states.push(of);
         }
-        (told, lists, self.limbo.moment())
+        (states, lists, self.limbo.moment())
     }
 
-    /// The checkpoint of this moment is durable: `told` says where the lists are. What the device had grown by, and what was in
-    /// limbo, is free.
-    pub(crate) fn end_checkpoint(&mut self, told: &[Told], moment: Moment) -> Result<()> {
-        for (group, told) in self.groups.iter_mut().zip(told) {
-            group.image = told.image;
+    /// The checkpoint of this moment is durable; `states` has the places of the lists. What the device had grown by, and what was
+    /// in limbo, is free.
+    pub(crate) fn end_checkpoint(&mut self, states: &[GroupState], moment: Moment) -> Result<()> {
+        for (group, states) in self.groups.iter_mut().zip(states) {
+            group.image = states.image;
         }
-        while let Some(span) = self.coming.last().copied() {
+        while let Some(span) = self.grown.last().copied() {
             self.add(span)?;
-            self.coming.pop();
+            self.grown.pop();
         }
         self.limbo.end_checkpoint(moment);
         self.free_limbo()
     }
 
-    /// After a checkpoint that failed: what it took for stored is not.
-    pub(crate) fn soil(&mut self, told: &[Told]) {
-        for (group, told) in self.groups.iter_mut().zip(told) {
-            group.dirty |= told.image != group.image || told.image.is_none();
+    /// After a checkpoint that failed: the lists it took as written are dirty.
+    pub(crate) fn mark_dirty(&mut self, states: &[GroupState]) {
+        for (group, states) in self.groups.iter_mut().zip(states) {
+            group.dirty |= states.image != group.image || states.image.is_none();
         }
     }
 
-    /// Not free for objects, and yet not an object's: limbo, what is left of the stride, and what the device has grown by.
-    pub(crate) fn between(&self) -> impl Iterator<Item = Span> + '_ {
-        let kept = self.left.iter().chain(&self.coming).copied();
+    /// Spans that belong to no object and to no free list: limbo, the rest of the allocation extent, and what the device has grown by.
+    pub(crate) fn unlisted(&self) -> impl Iterator<Item = Span> + '_ {
+        let kept = self.left.iter().chain(&self.grown).copied();
         self.limbo.spans().chain(kept)
     }
 
-    /// More units at the end: the device has grown. They are free when a checkpoint is durable that was told of them
-    /// ([`end_checkpoint`](Self::end_checkpoint)): what stands there before could not be found again. Brings the last
-    /// group's list in.
+    /// The device has grown. The new units are free once a checkpoint that includes them is durable
+    /// ([`end_checkpoint`](Self::end_checkpoint)): recovery could not find an object there before. Loads the last group's list.
     pub(crate) fn grow(&mut self, units: u64) -> Result<()> {
         let before = self.units;
-        // What is told of the last group means one of so many units.
+        // The image of the last group means a group of its old size.
         if let Some(last) = self.groups.len().checked_sub(1) {
             let limit = self.limit(last);
             let group = &mut self.groups[last];
-            group.warm(self.source.as_ref(), last, limit)?;
+            group.load(self.source.as_ref(), last, limit)?;
             group.dirty = true;
             self.lists -= group.list_size(limit);
         }
@@ -508,36 +511,36 @@ impl Space {
         }
         let count = self.units.div_ceil(u64::from(self.group_units)) as usize;
         while self.groups.len() < count {
-            self.groups.push(Group::new(Told::default(), 0));
+            self.groups.push(Group::new(GroupState::default(), 0));
         }
         let mut unit = before;
         while unit < self.units {
             let units = (self.units - unit).min(u64::from(self.group_units)) as u32;
-            self.coming.push(Span { unit, units });
+            self.grown.push(Span { unit, units });
             unit += u64::from(units);
         }
         Ok(())
     }
 
-    /// The longest free run, in units, and how many runs there are: how broken up the free room is. Brings all lists in.
+    /// Fragmentation of the free space: the longest free run in units, and the number of runs. Loads all lists.
     pub(crate) fn fragments(&mut self) -> Result<(u32, u64)> {
         let (mut longest, mut count) = (0, 0);
         for at in 0..self.groups.len() {
             let limit = self.limit(at);
-            let runs = self.groups[at].warm(self.source.as_ref(), at, limit)?;
+            let runs = self.groups[at].load(self.source.as_ref(), at, limit)?;
             longest = longest.max(runs.longest());
             count += runs.as_slice().len() as u64;
         }
         Ok((longest, count))
     }
 
-    /// All free spans, limbo and the stride left out: for checks. Brings all lists in.
+    /// All free spans, for checks; without limbo and the open allocation extent. Loads all lists.
     pub(crate) fn all_free(&mut self) -> Result<Vec<Span>> {
         let mut all = Vec::new();
         for at in 0..self.groups.len() {
             let limit = self.limit(at);
             let first = at as u64 * u64::from(self.group_units);
-            let runs = self.groups[at].warm(self.source.as_ref(), at, limit)?;
+            let runs = self.groups[at].load(self.source.as_ref(), at, limit)?;
             all.extend(runs.as_slice().iter().map(|run| Span {
                 unit: first + u64::from(run.start),
                 units: run.len,
@@ -552,22 +555,22 @@ fn runs_longest(group: &Group) -> u32 {
 }
 
 impl Group {
-    fn new(told: Told, limit: u32) -> Self {
-        let runs = match told {
-            Told { image: Some(_), .. } => None,
-            Told { free: 0, .. } => Some(Runs::default()),
+    fn new(states: GroupState, limit: u32) -> Self {
+        let runs = match states {
+            GroupState { image: Some(_), .. } => None,
+            GroupState { free: 0, .. } => Some(Runs::default()),
             _ => Some(Runs::whole(limit)),
         };
         Self {
             runs,
-            free: told.free,
-            longest_at_most: told.free,
-            image: told.image,
+            free: states.free,
+            longest_at_most: states.free,
+            image: states.image,
             dirty: false,
         }
     }
 
-    /// Bytes of its list; of a group that is free as a whole none is written.
+    /// Bytes of its list; a group that is free as a whole has none.
     fn list_size(&self, limit: u32) -> u64 {
         match (&self.runs, self.image) {
             (Some(runs), _) if runs.is_whole(limit) => 0,
@@ -576,11 +579,11 @@ impl Group {
         }
     }
 
-    fn warm(&mut self, source: &dyn Source, at: usize, limit: u32) -> Result<&mut Runs> {
+    fn load(&mut self, source: &dyn Source, at: usize, limit: u32) -> Result<&mut Runs> {
         if let (None, Some(image)) = (&self.runs, self.image) {
             let runs = source.runs(at as u32, image, limit)?;
             if runs.free() != self.free {
-                let what = "the list of a group does not have the units that are told of it";
+                let what = "the list of a group does not have the free units that the root states";
                 return Err(Error::new(Kind::Corrupted, what)
                     .offset(image.offset)
                     .found(runs.free(), self.free)

@@ -21,7 +21,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// The unit behind the last.
+    /// The unit after the last.
     pub fn end(self) -> u64 {
         self.unit + u64::from(self.units)
     }
@@ -29,7 +29,7 @@ impl Span {
 
 /// A piece of the data region that is being filled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Stride {
+pub struct AllocationExtent {
     /// Objects in it have this sequence or a later one.
     pub sequence: u64,
     /// All of it, as it was opened.

@@ -1,11 +1,11 @@
-//! Reading: the whole of an object or a part, its length, lists and sums of ranges.
+//! Reads: all or a part of an object, its length, lists and sums of ranges.
 //!
-//! Every read of an object finds it by `Core::find`, which takes a [`Reads`]: there alone is decided whether what is in doubt
-//! (`degraded`) is given. What reads many objects at once, a list or a snapshot, goes through `Core::refuse_doubtful_range`.
+//! Every read of an object finds it by `Core::find`, which takes a [`Reads`]: only there is decided whether an object in doubt
+//! (`recover::degraded`) is returned. A read of many objects, a list or a snapshot, goes through `Core::refuse_doubtful_range`.
 //!
-//! A get is one read of exactly the chunks that hold what is wanted (of many, a run of reads: `long`), and every byte of them is verified. No lock is held
-//! over the read: if the object was changed meanwhile and its room used again, what was read does not verify as this
-//! object's put, and the look is repeated; the last time in the object's turn, when nobody changes it.
+//! A get is one read of exactly the chunks that hold the range (of many chunks, a run of reads: `place::long`), and every byte of
+//! them is verified. No lock is held over the read: if the object was changed meanwhile and its space reused, the bytes do not verify
+//! as this object's put, and the read is repeated; the last time with the object's lock, so that it cannot change.
 
 use std::ops::Range;
 
@@ -21,12 +21,12 @@ use crate::object::times::Watch;
 use crate::object::{Core, Store};
 use crate::room;
 
-/// What to do about a damaged object.
+/// The remedy for a damaged object.
 const RESTORE: &str = "restore it from a copy, or remove it";
-/// What else to do, unless a check found it.
+/// A second remedy, unless a check found the damage.
 pub(crate) const FINDS_ALL: &str = "; `azekura object check` finds all such";
 
-/// Looks without the object's turn.
+/// Tries without the object's lock.
 pub(crate) const LOOKS: usize = 3;
 
 /// An object in a list.
@@ -36,20 +36,20 @@ pub struct Listed {
     pub id: ObjectId,
     /// Bytes of its value.
     pub len: u64,
-    /// Bytes it takes on the device; of a small one, in the journal or a pack.
+    /// Bytes it takes on the device; for a small one, in the journal or in a packed extent.
     pub device_bytes: u64,
 }
 
 /// Which objects a read gives. It has no default: each caller of `Core::find` states which.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reads {
-    /// Those that are certain: one in doubt is `Corrupted`, and so is one that is not there where absence is in doubt.
+    /// Those that are certain: an object in doubt is `Corrupted`, and so is a missing one where absence is in doubt.
     Certain,
-    /// Those in doubt too, as far as they are known: for a caller that reports the doubt itself, and for checks of bytes.
+    /// Also those in doubt, as last known: for a caller that reports the doubt itself, and for checks of bytes.
     LastKnown,
 }
 
-/// What a range of ids takes.
+/// Totals of a range of ids.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Objects.
@@ -60,21 +60,21 @@ pub struct Usage {
     pub device_bytes: u64,
 }
 
-/// Where the bytes of an object are that somebody wants.
+/// Where the requested bytes of an object are.
 #[derive(Debug)]
 pub(crate) struct Sought {
     seal: Seal,
-    /// Of the whole object.
+    /// Length of the whole object.
     len: u64,
     wanted: Range<u64>,
-    /// Units of the device, with what else is in them.
+    /// Whole units of the device, which may hold other bytes, too.
     pub(crate) offset: u64,
     pub(crate) size: usize,
-    /// The object's own among them.
+    /// The object's own bytes among them.
     own: Range<usize>,
 }
 
-/// What a read gives: the bytes, and the put's sequence (its lower half, unless the first chunk was read).
+/// Result of a read: the bytes, and the put's sequence (its lower half, unless the first chunk was read).
 pub(crate) type Read = (Value, u64);
 
 impl Store {
@@ -90,7 +90,7 @@ impl Store {
         self.core.read(id, &(0..u64::MAX), Reads::Certain)
     }
 
-    /// The bytes of object `id` that lie in `range`: fewer where it ends earlier, none past its end, as of a read of a file. One
+    /// The bytes of object `id` that lie in `range`: fewer where it ends earlier, none past its end, like a read of a file. One
     /// read of the chunks of 64 KiB that hold them, which are verified.
     ///
     /// A range that ends past the object is no error: the length that a caller learned by [`head`](Self::head) is that of
@@ -128,9 +128,9 @@ impl Store {
         Ok(read.map(|(_, sequence)| sequence))
     }
 
-    /// Shows objects from `first` to before `end` (`None`: to the last one), in the order of ids, until `visit` says no.
-    /// No access; what changes meanwhile is shown or not. If a part of the index is damaged, the rest is shown, and that is
-    /// the error. Objects in doubt are shown as they are known, and are the error, too, as is absence in doubt.
+    /// Visits objects from `first` to before `end` (`None`: to the last one), in the order of ids, until `visit` returns false.
+    /// No access; a change made meanwhile is visited or not. If a part of the index is damaged, the rest is visited, and the
+    /// damage is the error. Objects in doubt are visited as last known, and are an error, too, as is absence in doubt.
     pub fn list(
         &self,
         first: ObjectId,
@@ -165,7 +165,7 @@ impl Store {
         self.core.refuse_doubtful_range(first, shown_end)
     }
 
-    /// What the objects from `first` to before `end` take. No access. `Corrupted` as of [`list`](Self::list).
+    /// Totals of the objects from `first` to before `end`. No access. `Corrupted` as in [`list`](Self::list).
     pub fn usage(&self, first: ObjectId, end: Option<ObjectId>) -> Result<Usage> {
         let mut usage = Usage::default();
         self.list(first, end, &mut |listed| {
@@ -213,18 +213,18 @@ impl Core {
         self.read_at_last(id, range, reads)
     }
 
-    /// The look in the object's turn.
+    /// The last try, with the object's lock.
     pub(crate) fn read_at_last(
         &self,
         id: ObjectId,
         range: &Range<u64>,
         reads: Reads,
     ) -> Result<Option<Read>> {
-        let _turn = self.turns.take_one(id);
+        let _guard = self.locks.lock(id);
         self.read_in_turn(id, range, reads)
     }
 
-    /// Where an object is. If that is the journal, its segment stays as long as the pin lives.
+    /// Where an object is. A pin in the result keeps its segment of the journal.
     pub(crate) fn find(
         &self,
         id: ObjectId,
@@ -239,14 +239,14 @@ impl Core {
         Ok((is_in_journal.then_some(pin), entry))
     }
 
-    /// The sequence of an object whose turn the caller has.
-    pub(crate) fn sequence_in_turn(&self, id: ObjectId) -> Result<Option<u64>> {
+    /// The sequence of an object whose lock the caller holds.
+    pub(crate) fn sequence_locked(&self, id: ObjectId) -> Result<Option<u64>> {
         Ok(self
             .read_in_turn(id, &(0..0), Reads::Certain)?
             .map(|(_, sequence)| sequence))
     }
 
-    /// Nobody changes it then, but a small one may move: what is elsewhere when it was read is looked for there.
+    /// The object cannot change then, but a small one may move: if its entry differs after the read, reads at the new place.
     pub(crate) fn read_in_turn(
         &self,
         id: ObjectId,
@@ -268,7 +268,7 @@ impl Core {
         }
     }
 
-    /// Reads and verifies what an entry tells; the caller is pinned since before it got the entry.
+    /// Reads and verifies the object of an entry; the caller has been pinned since before it got the entry.
     pub(crate) fn read_entry(
         &self,
         id: ObjectId,
@@ -297,7 +297,7 @@ impl Core {
         }
         let mut buf = self.buffers.take(sought.size)?;
         let read = watch.device(|| self.data.read_at(sought.offset, &mut buf));
-        // A unit is shared by small objects: of one that cannot be read this one's sectors may be whole.
+        // Small objects share a unit: this object's sectors of an unreadable unit may be whole.
         let read = read.or_else(|error| self.read_own(&sought, &mut buf).ok_or(error));
         let read = read.map_err(|error| self.unread(id, &sought, error));
         let decoded = read.and_then(|()| self.decode(&sought, buf));
@@ -305,7 +305,7 @@ impl Core {
         decoded
     }
 
-    /// Reads the sectors of an object alone, not the units in which they are. `None`: these are all, or cannot be read.
+    /// Reads only the sectors of an object, not whole units. `None`: its sectors are the whole units, or cannot be read.
     fn read_own(&self, sought: &Sought, buf: &mut AlignedBuf) -> Option<()> {
         let sector = (self.data.alignment() as usize).max(512);
         let from = sought.own.start / sector * sector;
@@ -320,7 +320,7 @@ impl Core {
         Some(())
     }
 
-    /// In pieces, which are verified while the next ones are read.
+    /// In pieces, each verified while the next ones are read.
     fn read_long(&self, sought: &Sought) -> Result<std::result::Result<Read, Fault>> {
         let mut value = room::vec(sought.value_len())?;
         let mut reading = sought.seal.reading(sought.len, &sought.wanted);
@@ -336,7 +336,7 @@ impl Core {
             .map(|sequence| (Value::from(value), sequence)))
     }
 
-    /// Verifies what was read into `buf`.
+    /// Verifies the bytes in `buf`.
     pub(crate) fn decode(
         &self,
         sought: &Sought,
@@ -356,7 +356,7 @@ impl Core {
         }
     }
 
-    /// A part of the data's device.
+    /// A range of the data device.
     pub(crate) fn stretch(&self, bytes: Range<u64>) -> Stretch<'_> {
         Stretch {
             storage: &self.data,
@@ -366,7 +366,7 @@ impl Core {
         }
     }
 
-    /// Where the bytes of `range` are; if that is in the journal, which bytes they are.
+    /// Where the bytes of `range` are; for a value in the journal, which of its bytes.
     pub(crate) fn locate(
         &self,
         id: ObjectId,
@@ -388,7 +388,7 @@ impl Core {
                 (seal, begin + bytes.start..begin + bytes.end)
             }
         };
-        // A packed object's units, which it shares.
+        // The units of a packed object, which it shares.
         let from = bytes.start - bytes.start % UNIT;
         Ok(Sought {
             seal,
@@ -400,7 +400,7 @@ impl Core {
         })
     }
 
-    /// The device refused to read what is an object's.
+    /// The error of a device that refused to read an object.
     #[cold]
     pub(crate) fn unread(&self, id: ObjectId, sought: &Sought, error: Error) -> Error {
         let error = error.at(self.data.path()).offset(sought.offset);

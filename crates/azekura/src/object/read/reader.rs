@@ -1,11 +1,11 @@
-//! Looking at a store, without a change to its file or devices.
+//! Reading a store without a change to its file or devices.
 //!
-//! A [`StoreReader`] is a store over an [`Overlay`]: opening it writes its mark there, and a store that was not closed is
-//! recovered there, by the code that recovers stores. Nothing reaches the devices; what was recovered is gone with the handle,
-//! and the next open recovers again. So it shows what an open for writing would find.
+//! A [`StoreReader`] is a store over an [`Overlay`]: opening it writes its mark there, and a store that was not closed is recovered
+//! there, by the same code. Nothing reaches the devices; what was recovered is gone with the handle, and the next open recovers
+//! again. So a reader shows what an open for writing would find.
 //!
-//! Where objects are is in memory, and their room is used again by whoever writes. So a reader keeps writers out, and is kept
-//! out by one; other readers may come. A program that has a store open answers for it.
+//! The index is in memory, and a writer reuses space. So a reader excludes writers, and a writer excludes it; other readers may open
+//! the store at the same time. A program that has a store open serves reads of it itself.
 
 use std::ops::Range;
 use std::path::Path;
@@ -25,11 +25,11 @@ use crate::object::{
     CheckReport, Finding, Listed, ObjectId, Options, Scrubbed, Step, Store, Usage, Value,
 };
 
-/// A store that is only looked at. Shapes, limits, errors and costs of its verbs are those of [`Store`]'s of the same name.
+/// A store opened for reading only. Results, limits, errors and costs of its verbs are those of the same verbs of [`Store`].
 #[derive(Debug)]
 pub struct StoreReader {
     store: Store,
-    /// Superblocks that did not verify before it was opened, which wrote both in memory; `None`: one that was never written.
+    /// Superblocks that did not verify before it was opened, which wrote both in memory; `None`: a slot that was never written.
     torn: Vec<Option<Finding>>,
 }
 
@@ -47,7 +47,7 @@ impl StoreReader {
         Self::open_on(open(path.as_ref())?, data.map(open).transpose()?)
     }
 
-    /// As [`open`](Self::open), on storages that nobody changes meanwhile.
+    /// As [`open`](Self::open), on storages that must not change meanwhile.
     #[expect(
         clippy::needless_pass_by_value,
         reason = "as every call that opens a store: the store keeps them"
@@ -261,7 +261,7 @@ mod tests {
         content(&reader)
     }
 
-    /// A reader finds what the next open for writing finds, again and again, and leaves no event.
+    /// A reader finds what the next open for writing finds, each time, and writes nothing.
     fn verify(disk: &SimDisk) {
         let before = disk.events();
         let seen = look(disk);

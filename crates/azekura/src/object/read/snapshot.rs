@@ -1,26 +1,25 @@
-//! A snapshot: all objects as they are at one moment, to be read while the store is changed.
+//! A snapshot: all objects as of one moment, to be read while the store is changed.
 //!
 //! | step | |
 //! |---|---|
-//! | 1 | leaves of the index that are cold come in: at the moment there is nothing to read |
-//! | 2 | alone for the moment: the leaves are shared, and what goes into limbo from then on is pinned there |
-//! | 3 | if much is in the journal then: back, a checkpoint moves it into packs, and 2 again |
-//! | 4 | what is in the journal is copied, before a checkpoint gives its segments away |
+//! | 1 | load the leaves of the index that are not loaded, so that the moment needs no read |
+//! | 2 | the moment, with the gate held exclusively: share the leaves, and pin what enters limbo from then on |
+//! | 3 | if the journal holds much then: undo, make a checkpoint, which moves it into packed extents, and do 2 again |
+//! | 4 | copy the objects in the journal, before a checkpoint releases its segments |
 //!
-//! 1. Nothing that a snapshot may read is written over: an extent or a pack that is left goes into limbo, and stays there.
-//!    A leaf that is changed is copied first (`index`).
-//! 2. A change is in it whole or not at all, a batch and a removed range as well: each ends with the gate shared.
-//! 3. Whoever changes or reads the store waits for step 2 alone, which takes no access.
+//! 1. Nothing that a snapshot may read is overwritten: an extent or a packed extent that becomes unused enters limbo, and stays there.
+//!    A leaf is copied before it changes (`index`).
+//! 2. A change is in a snapshot as a whole or not at all, a batch and a removed range as well: each ends with the gate shared.
+//! 3. Other threads wait for step 2 alone, which does no access.
 //!
-//! | what it costs | |
+//! | cost | |
 //! |---|---|
-//! | to take one | no access, but for leaves that are cold; a checkpoint, if more than 4 MiB of small objects are in the journal |
-//! | a get | one read, as the store's; none of what was in the journal |
-//! | memory | 25 bytes for each object, once the leaf it is in was changed; what was in the journal: 4 MiB, and what was put during the checkpoint. A full store has no room for packs: then up to all of its journal |
-//! | room | what is left while it lives is free after the first sync behind its end; a store that is nearly full may be full meanwhile. |
+//! | of taking one | no access, except for leaves that are not loaded; a checkpoint, if more than 4 MiB of small objects are in the journal |
+//! | of a get | one read, as of the store; none for what was in the journal |
+//! | memory | 25 bytes for each object, once its leaf was changed; what was in the journal: 4 MiB, and what was put during the checkpoint. A full store has no space for packed extents: then all small objects of the journal |
+//! | space | what becomes unused while it lives is free after the first sync after its end; a store that is nearly full may be full meanwhile |
 //!
-//! It does not know who reads it. That forward writes give snapshots for nothing is the idea of file systems that never write in
-//! place.
+//! That forward writes give snapshots for free is the idea of file systems that never write in place.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -33,15 +32,15 @@ use crate::object::read::get::Read;
 use crate::object::{Core, Listed, Store, Usage, Value};
 use crate::room;
 
-/// Bytes of memory for what is in the journal, before a checkpoint is made to have less of it there.
+/// Most bytes of memory for objects in the journal; with more, a checkpoint comes first.
 const IN_JOURNAL_MAX: u64 = 4 << 20;
-/// Checkpoints made for that, at most: who puts small objects faster than they are packed is not waited for.
+/// Most checkpoints for that: a thread may put small objects faster than they are packed.
 const CHECKPOINTS_MAX: usize = 2;
 
 /// All objects of a [`Store`] as at one moment. Threads share it; it may outlive the store's handle.
 ///
-/// What is left behind its moment keeps its room while it lives (`Full` may come earlier): drop it when it is not needed. As long
-/// as it lives the file or device is open: who opens it again is `Locked`, also when the store was closed.
+/// While it lives, space that becomes unused after its moment is not freed (`Full` may come earlier): drop it when it is not
+/// needed. As long as it lives the file or device is open: opening it again is `Locked`, even after the store was closed.
 ///
 /// ```
 /// # use azekura::object::{ObjectId, Options, Store};
@@ -58,11 +57,11 @@ const CHECKPOINTS_MAX: usize = 2;
 /// ```
 pub struct Snapshot {
     core: Arc<Core>,
-    /// Of limbo.
+    /// Its pin in limbo.
     pin: u64,
-    /// With their first ids, in order.
+    /// The leaves with their first ids, in order.
     leaves: Vec<(ObjectId, Arc<Leaf>)>,
-    /// What was in the journal, in order. One that did not verify is not there.
+    /// The objects that were in the journal, in order. One that did not verify is missing.
     small: Vec<Small>,
     count: u64,
 }
@@ -75,8 +74,8 @@ struct Small {
 }
 
 impl Store {
-    /// All objects as they are at one moment of the call. No access as a rule: the module `snapshot` says what else it costs.
-    /// `Full` if the system gives no memory; `Corrupted` if a part of the index does not verify, or if any object is in doubt
+    /// All objects as of one moment within the call. Usually no access; the module `snapshot` has its costs.
+    /// `Full` if there is no memory; `Corrupted` if a part of the index does not verify, or if any object is in doubt
     /// ([`is_doubtful`](Self::is_doubtful)): so each answer of a snapshot is certain.
     pub fn snapshot(&self) -> Result<Snapshot> {
         Snapshot::take(&self.core)
@@ -92,7 +91,7 @@ impl Snapshot {
                 return Ok(snapshot);
             }
             match core.make_checkpoint() {
-                // There is no room to have less in the journal.
+                // There is no space to move more out of the journal.
                 Err(error) if error.kind() == Kind::Full => break,
                 made => made?,
             }
@@ -104,13 +103,13 @@ impl Snapshot {
     /// A snapshot of this moment; `None`: what is in the journal takes more than `memory_max` bytes.
     fn at_once(core: &Arc<Core>, memory_max: u64) -> Result<Option<Self>> {
         core.bring_leaves_in()?;
-        // No checkpoint gives segments or images away before all is here.
+        // No checkpoint may release segments or images before all is copied.
         let _segments = core.checkpoint.lock();
         let alone = core.gate.write();
         let shots = core.index.snapshot(false)?;
         let mut snapshot = Self {
             core: Arc::clone(core),
-            pin: core.room.lock().space.pin(),
+            pin: core.allocator.lock().space.pin(),
             leaves: Vec::new(),
             small: Vec::new(),
             count: 0,
@@ -126,7 +125,7 @@ impl Snapshot {
         Ok(Some(snapshot))
     }
 
-    /// Takes the leaves; what of their objects is in the journal.
+    /// Takes the leaves; returns their objects in the journal.
     fn share(&mut self, shots: &[Shot]) -> Result<Vec<(ObjectId, Entry)>> {
         self.leaves = room::vec(shots.len())?;
         let mut in_journal = Vec::new();
@@ -154,7 +153,7 @@ impl Snapshot {
                     value,
                     sequence,
                 }),
-                // Whoever reads it is told.
+                // Reading it is an error.
                 Ok(Err(_)) => {}
                 Err(error) if error.kind() == Kind::Corrupted => {}
                 Err(error) => return Err(error),
@@ -174,7 +173,7 @@ impl Snapshot {
         self.get_range(id, 0..u64::MAX)
     }
 
-    /// The bytes of object `id` that lie in `range`: fewer where it ends earlier, none behind its end. One read of the
+    /// The bytes of object `id` that lie in `range`: fewer where it ends earlier, none after its end. One read of the
     /// chunks of 64 KiB that hold them, which are verified.
     pub fn get_range(&self, id: ObjectId, range: Range<u64>) -> Result<Option<Value>> {
         let read = self.entry(id).map(|entry| self.read(id, entry, &range));
@@ -203,7 +202,7 @@ impl Snapshot {
     }
 
     /// The objects from `first` to before `end` (`None`: to the last one) with their values, in the order of ids. One read for
-    /// each as it comes, as [`get`](Self::get); one that does not verify is an error, and the next one comes behind it.
+    /// each as it comes, as [`get`](Self::get); one that does not verify is an error, and the next one comes after it.
     pub fn values(
         &self,
         first: ObjectId,
@@ -215,14 +214,14 @@ impl Snapshot {
         })
     }
 
-    /// What the objects from `first` to before `end` take. No access.
+    /// Totals of the objects from `first` to before `end`. No access.
     pub fn usage(&self, first: ObjectId, end: Option<ObjectId>) -> Usage {
         let mut usage = Usage::default();
         self.list(first, end).for_each(|listed| usage.add(listed));
         usage
     }
 
-    /// Shows all objects with their values, a leaf at a time, and of each leaf by place: an arm moves forward.
+    /// Visits all objects with their values, a leaf at a time, and within a leaf by place, so that a disk's arm moves forward.
     pub(crate) fn each_by_place(
         &self,
         visit: &mut dyn FnMut(ObjectId, &Value) -> Result<()>,
@@ -243,9 +242,9 @@ impl Snapshot {
 
     /// The leaves from that of `first` on.
     fn leaves_from(&self, first: ObjectId) -> &[(ObjectId, Arc<Leaf>)] {
-        let behind = self.leaves.partition_point(|(from, _)| *from <= first);
+        let next = self.leaves.partition_point(|(from, _)| *from <= first);
         self.leaves
-            .get(behind.saturating_sub(1)..)
+            .get(next.saturating_sub(1)..)
             .unwrap_or_default()
     }
 
@@ -291,12 +290,12 @@ impl std::fmt::Debug for Snapshot {
 
 impl Drop for Snapshot {
     fn drop(&mut self) {
-        self.core.room.lock().space.unpin(self.pin);
+        self.core.allocator.lock().space.unpin(self.pin);
     }
 }
 
 impl Core {
-    /// Has all leaves in memory.
+    /// Loads all leaves.
     fn bring_leaves_in(&self) -> Result<()> {
         let mut next = Some(ObjectId(0));
         while let Some(first) = next {

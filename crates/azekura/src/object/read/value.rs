@@ -1,8 +1,8 @@
-//! What a get gives: the bytes of a value, where the device put them.
+//! Values: the bytes that a get returns, in the buffer into which the device wrote them.
 //!
-//! A value is read into a buffer, verified there, and handed out with it, so that nothing is copied but what stood behind a
-//! chunk's trailer. The buffer goes back to the store's when the value is dropped. A value that fills less than half of its
-//! buffer is copied out of it: whoever keeps many small ones does not keep what is around them.
+//! A value is verified in the buffer and returned with it, so that only the bytes after a chunk's trailer are copied. The buffer
+//! returns to the store's pool when the value is dropped. A value that fills less than half of its buffer is copied, so that many
+//! small values do not keep large buffers.
 
 use std::fmt;
 use std::ops::{Deref, Range};
@@ -13,7 +13,7 @@ use crate::io::aligned::AlignedBuf;
 use crate::object::place::buffers::Buffers;
 use crate::room;
 
-/// Bytes that were read and verified. It is a slice; `Vec::from` makes a vector of it, which copies most of them.
+/// Bytes that were read and verified. It derefs to a slice; `Vec::from` copies most of them into a vector.
 ///
 /// It takes at most twice its length of memory.
 pub struct Value(Held);
@@ -28,7 +28,7 @@ enum Held {
 }
 
 impl Value {
-    /// Bytes `bytes` of `buf`, which came from `buffers`. `Full` if they are few and the system gives no memory for a copy.
+    /// Bytes `bytes` of `buf`, which came from `buffers`. `Full` if they are few and there is no memory for a copy.
     pub(crate) fn of(buf: AlignedBuf, bytes: Range<usize>, buffers: &Arc<Buffers>) -> Result<Self> {
         if 2 * bytes.len() >= buf.capacity() {
             let buffers = Arc::clone(buffers);

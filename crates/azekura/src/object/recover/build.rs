@@ -21,12 +21,12 @@ use crate::object::place::buffers::Buffers;
 use crate::object::place::long::Flights;
 use crate::object::place::space::{Space, Unclaimed};
 use crate::object::times::Clocks;
-use crate::object::write::commit::Commit;
-use crate::object::write::small::Packs;
-use crate::object::{Core, Options, Room};
+use crate::object::write::group_commit::GroupCommit;
+use crate::object::write::small::PackedExtents;
+use crate::object::{Allocator, Core, Options};
 use crate::weave::{Mutex, RwLock};
 
-/// A unit is written alone: a longer sector would be read and written again with what stands beside it.
+/// Units are written one at a time: a longer sector would be rewritten together with its other units.
 pub(crate) fn check_sectors(data: &dyn Storage, alignment: u32) -> Result<()> {
     let (found, most) = (data.alignment(), u64::from(alignment));
     if found > most {
@@ -39,7 +39,7 @@ pub(crate) fn check_sectors(data: &dyn Storage, alignment: u32) -> Result<()> {
     Ok(())
 }
 
-/// Where the data is written: past the page cache, if that is wanted and the file system has it.
+/// The storage of the data: with direct access, if the options ask for it and the file system has it.
 pub(crate) fn data_of(
     journal: &Arc<dyn Storage>,
     data: Option<&Arc<dyn Storage>>,
@@ -58,7 +58,7 @@ pub(crate) fn data_of(
 
 pub(crate) fn open_log(front: Arc<Front>, geometry: Geometry, size: u64) -> Result<Log> {
     let map = front.map(size.next_multiple_of(4096))?;
-    // Few pages are changed between two syncs.
+    // Few pages change between two syncs.
     map.advise_plain();
     Log::new(front, map, geometry)
 }
@@ -77,15 +77,15 @@ pub(crate) fn build(
     let corrected: Arc<CorrectedBits> = Arc::default();
     let images = || Images::new(&storage, salt, payload.units).correcting(&corrected);
     let (source, lists) = (images(), images());
-    let told = root.filter(|_| payload.root.is_some());
+    let root = root.filter(|_| payload.root.is_some());
     let (space, unclaimed) = Space::new(
         payload.units,
         payload.group_units,
-        told.map(|root| &root.groups[..]),
+        root.map(|root| &root.groups[..]),
         Box::new(lists),
     );
     let alignment = data.alignment();
-    let leaves = told.map_or_else(Vec::new, |root| root.leaves.clone());
+    let leaves = root.map_or_else(Vec::new, |root| root.leaves.clone());
     let core = Core {
         log,
         data: Counted::over(data, &counts),
@@ -97,18 +97,20 @@ pub(crate) fn build(
         devices: payload.devices,
         options: options.clone(),
         index: Index::new(leaves, Box::new(source), leaf_image_max(payload.geometry)),
-        turns: Arc::default(),
+        locks: Arc::default(),
         buffers: Arc::new(Buffers::new(alignment)),
         flights: Flights::default(),
-        commit: Commit::default(),
+        group_commit: GroupCommit::default(),
         bell: Arc::default(),
         gate: RwLock::new(()),
         batch: Mutex::default(),
-        room: Mutex::new(Room {
+        allocator: Mutex::new(Allocator {
             space,
             sequence: payload.sequence,
-            under_way: std::collections::BTreeMap::new(),
-            packs: told.map_or_else(Packs::default, |root| Packs::of(&root.packs)),
+            in_progress: std::collections::BTreeMap::new(),
+            packed_extents: root.map_or_else(PackedExtents::default, |root| {
+                PackedExtents::of(&root.packed_extents)
+            }),
         }),
         checkpoint: Mutex::default(),
         flaws: std::sync::OnceLock::new(),

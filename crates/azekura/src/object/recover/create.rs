@@ -20,13 +20,13 @@ use crate::object::place::extent::UNIT;
 use crate::object::recover::build::{build, check_sectors, data_of, open_log};
 use crate::object::{Options, Store};
 
-/// A journal has so many bytes at least, unless it is told otherwise.
+/// Smallest default size of a journal.
 pub(crate) const JOURNAL_MIN: u64 = 4 << 20;
 
-/// And this part of the capacity.
+/// Default part of the capacity for the journal.
 pub(crate) const JOURNAL_PART: u64 = 64;
 
-/// Sizes of allocation groups, unless told otherwise.
+/// Bounds of the default size of an allocation group.
 const GROUP_MIN: u64 = 64 << 20;
 
 const GROUP_MAX: u64 = 1 << 30;
@@ -38,7 +38,7 @@ const FILL: usize = 4 << 20;
 const ALIGNMENT: u32 = UNIT as u32;
 
 impl Store {
-    /// As [`create`](Self::create) of a file, in any directory; `progress` is told bytes filled, of how many.
+    /// As [`create`](Self::create) of a file, in any directory; `progress` gets the bytes filled so far, and their total.
     pub fn create_in(
         directory: &dyn Directory,
         name: &Path,
@@ -53,8 +53,8 @@ impl Store {
         Ok(store)
     }
 
-    /// Makes a store on storages of the size they have: the journal's, and the data's if that is another. What was there is
-    /// lost. `progress` is told bytes filled, of how many.
+    /// Creates a store on storages of their present size: the journal's, and the data's if that is another. Their contents are
+    /// lost. `progress` gets the bytes filled so far, and their total.
     #[expect(
         clippy::needless_pass_by_value,
         reason = "the store keeps the storages"
@@ -68,7 +68,7 @@ impl Store {
         let plan = Plan::new(options, journal.as_ref(), data.as_deref())?;
         let target = data_of(&journal, data.as_ref(), options);
         check_sectors(target.as_ref(), ALIGNMENT)?;
-        // Whatever it was: it is no store until the new superblock is there.
+        // From here on it is no store, until the new superblock is there.
         journal.write_at(0, &vec![0; superblock::SIZE as usize])?;
         journal.sync()?;
         if options.fill {
@@ -118,7 +118,7 @@ impl Store {
     }
 }
 
-/// What a new store looks like.
+/// The layout of a new store.
 struct Plan {
     journal_size: u64,
     shift: u32,
@@ -138,7 +138,7 @@ impl Plan {
         let journal = journal.size()?;
         let whole = data_size.unwrap_or(journal);
         let journal_size = match (options.journal_size, data_size) {
-            (Some(told), _) => told,
+            (Some(size), _) => size,
             (None, Some(_)) => journal,
             (None, None) => (journal / JOURNAL_PART).max(JOURNAL_MIN),
         };
@@ -214,17 +214,17 @@ impl Plan {
     }
 }
 
-/// A segment is a 64th of the journal, or as near to that as one may be.
+/// Segment size: a 64th of the journal, within bounds.
 fn shift_of(journal_size: u64) -> u32 {
     let part = (journal_size / 64).max(1).ilog2();
     part.clamp(*SHIFTS.start(), 20)
 }
 
-/// The least journal for so many groups, of those that are not smaller than this one.
+/// The smallest journal for `groups` groups that is not smaller than `journal_size`.
 fn least_journal_size(journal_size: u64, groups: u64) -> u64 {
     let mut size = journal_size;
     loop {
-        // In longer segments a checkpoint takes more.
+        // With longer segments a checkpoint takes more.
         let shift = shift_of(size);
         let least = least_journal(Geometry { shift, salt: 0 }, groups);
         if least <= size {
@@ -234,7 +234,7 @@ fn least_journal_size(journal_size: u64, groups: u64) -> u64 {
     }
 }
 
-/// Writes all of the data's room once.
+/// Writes the whole data area once.
 fn fill(data: &dyn Storage, plan: &Plan, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
     let zeros = crate::io::aligned::AlignedBuf::zeroed(FILL, data.alignment())?;
     let total = plan.units * UNIT;

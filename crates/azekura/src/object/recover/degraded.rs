@@ -1,23 +1,21 @@
-//! A damaged store, open for reading what is left.
+//! A damaged store, opened for reading.
 //!
 //! | damaged | what an open does | what is in doubt |
 //! |---|---|---|
-//! | one superblock, or label | the other holds the same | nothing |
-//! | one bit of the journal or the root | in memory it is flipped back (`correct`) | nothing |
-//! | more of the journal, of room in use | what is left is salvaged in memory, as by a repair | all objects but those that the journal behind the damage knows at once |
+//! | one superblock, or label | uses the other one | nothing |
+//! | one bit of the journal or the root | corrects it in memory (`care::correct`) | nothing |
+//! | more of the journal, of segments in use | salvages the rest in memory, as a repair does | all objects but those with a complete record in the journal after the damage |
 //! | the root | the same | objects that may have been removed, and absence |
-//! | the frame behind which the journal may end, by more than a bit | what is left is salvaged | all objects but as above |
-//! | a journal's room that is not in use | nothing | nothing |
-//! | one bit of an image of a leaf or list | who needs it reads it as it was written | nothing |
-//! | more of an image, an extent | nothing: who needs it gets an error | nothing |
-//! | a stride that a scan reads | the rest is read | puts that were not synced |
+//! | the frame after which the journal may end, by more than a bit | salvages the rest | all objects but those as above |
+//! | segments of the journal that are not in use | nothing | nothing |
+//! | one bit of an image of a leaf or list | a read of it corrects the bit | nothing |
+//! | more of an image, an extent | nothing: a read of it is an error | nothing |
+//! | an allocation extent that a scan reads | reads the rest | puts that were not synced |
 //!
-//! The first three rows but one, and all that leaves the journal unreadable, give a store over an [`Overlay`]: nothing reaches the
-//! devices, changes are refused, and a repair is due. Reading an object in doubt is an error, never an older value and never
-//! absence; so is a list of a range with such objects, a snapshot, and a copy. [`Store::last_known`] gives what is left of one,
-//! and [`Store::list`] shows all of them before its error.
-//!
-//! It decides nothing about how a store is made whole again: `repair` does.
+//! Rows two to five, except where a bit is corrected, and everything that makes the journal unreadable, give a store over an
+//! [`Overlay`]: nothing reaches the devices, changes are refused, and a repair is due. Reading an object in doubt is an error, never
+//! an older value and never absence; so is a list of a range with such objects, a snapshot, and a copy. [`Store::last_known`] returns
+//! what is left of one, and [`Store::list`] visits all of them before its error.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -41,7 +39,7 @@ use crate::object::read::value::Value;
 use crate::object::recover::probe::{LOST_BEFORE, is_live};
 use crate::object::{Core, Options, Store};
 
-/// What is known to be wrong with an open store.
+/// Known damage of an open store, and its consequences.
 #[derive(Debug, Default)]
 pub(crate) struct Flaws {
     pub(crate) damage: Vec<Damage>,
@@ -50,14 +48,14 @@ pub(crate) struct Flaws {
     pub(crate) doubt: Doubt,
 }
 
-/// Objects of which something newer may be lost.
+/// Objects of which a newer value or a removal may be lost.
 #[derive(Debug, Default)]
 pub(crate) struct Doubt {
     /// All but those that are certain.
     is_all: bool,
     certain: HashSet<ObjectId>,
     ids: HashSet<ObjectId>,
-    /// An object that is not there may be lost.
+    /// A missing object may be lost.
     is_absence: bool,
 }
 
@@ -76,7 +74,7 @@ impl Doubt {
 }
 
 impl Store {
-    /// What is known to be damaged; empty: nothing. It does not look for damage: [`check`](Self::check) does.
+    /// Known damage; empty: none. It does not search for damage: [`check`](Self::check) does.
     pub fn damage(&self) -> Vec<Damage> {
         let flaws = self.core.flaws.get();
         let mut damage = flaws.map_or_else(Vec::new, |flaws| flaws.damage.clone());
@@ -102,14 +100,14 @@ impl Store {
         self.core.is_doubtful(id)
     }
 
-    /// As [`get_range`](Self::get_range), of an object in doubt too: its value as far as the damaged store still knows, which may
-    /// be an older one, or one that was removed.
+    /// As [`get_range`](Self::get_range), also of an object in doubt: its last known value in the damaged store, which may be an
+    /// older one, or one that was removed.
     pub fn last_known(&self, id: ObjectId, range: Range<u64>) -> Result<Option<Value>> {
         let read = self.core.read(id, &range, Reads::LastKnown)?;
         Ok(read.map(|(value, _)| value))
     }
 
-    /// Opens what `error` keeps from being opened for writing: in memory, from what is left.
+    /// Opens a store that `error` keeps from being opened for writing: in memory, from what is left.
     pub(crate) fn open_damaged(
         journal: &Arc<dyn Storage>,
         data: Option<&Arc<dyn Storage>>,
@@ -150,7 +148,7 @@ impl Store {
             && let Ok(store) = replayed(&overlay, data, &options, &at, &mut flaws)
         {
             if flaws.damage.is_empty() {
-                // It could be read the second time.
+                // The second read succeeded.
                 flaws
                     .damage
                     .push(of_error(journal.as_ref(), &error, Affects::Nothing));
@@ -167,7 +165,7 @@ impl Store {
         let unknown = Affects::Before {
             until: String::new(),
         };
-        // First what kept it from being opened, once.
+        // The error that kept it from being opened comes first, once.
         let first = of_error(journal.as_ref(), &error, unknown);
         flaws.damage.retain(|other| *other != first);
         flaws.damage.insert(0, first);
@@ -251,7 +249,7 @@ fn of_error(journal: &dyn Storage, error: &Error, affects: Affects) -> Damage {
     }
 }
 
-/// Opens it over what can be read, with single bits flipped back.
+/// Opens it over the readable part, with single bits corrected.
 fn replayed(
     overlay: &Arc<dyn Storage>,
     data: Option<&Arc<dyn Storage>>,
@@ -276,7 +274,7 @@ fn replayed(
     Ok(store)
 }
 
-/// What a repair would make of it, in memory.
+/// Salvages it in memory, as a repair would.
 fn salvaged(
     overlay: &Arc<dyn Storage>,
     data: Option<&Arc<dyn Storage>>,

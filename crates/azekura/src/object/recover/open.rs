@@ -1,9 +1,18 @@
-//! Making, opening and closing a store.
+//! Opening and closing a store.
 //!
-//! A file appears when it can be opened: it is made without a name. A device is taken over by writing its superblock last.
-//! Opening reads superblock, root and the journal behind it; leaves and lists come in when they are needed, so it does not take
-//! longer because there are more objects. What a crash left is found by `recover`; what is damaged, so that it cannot be opened for
-//! writing, is opened by `degraded`. Closing makes a checkpoint.
+//! Opening reads superblock, root and the journal after it; leaves and lists are loaded when they are needed, so the time to open
+//! does not grow with the number of objects. `replay` finds what a crash left; a store that is too damaged to be opened for writing is
+//! opened by `degraded`. Closing makes a checkpoint.
+//!
+//! | step of `open_for_repair` | before the next step is durable, a crash leaves |
+//! |---|---|
+//! | 1 map the journal, adopt the segments that the root needs, build the store | the old superblock |
+//! | 2 replay the journal from the checkpoint to its end | the same |
+//! | 3 after a crash: scan the allocation extents; free the rest of the space | the same |
+//! | 4 write the superblock as it was found into its slot: it may have been in a cache only | the same |
+//! | 5 resume the journal after its end, in a new epoch; write the superblock, marked open, to both slots | the old superblock or the new one, which replays the same |
+//! | 6 record what the scan found | a journal that replays to the same |
+//! | 7 after a crash: flush, so that what freed the space is durable before anything is put there | the same |
 
 use std::sync::Arc;
 
@@ -42,7 +51,7 @@ impl Store {
         })
     }
 
-    /// Opens it on what `place` makes of its journal, or, if it is damaged, for reading.
+    /// Opens the store on the storage that `place` returns for its journal, or, if it is damaged, for reading.
     pub(crate) fn open_or_degrade(
         journal: &Arc<dyn Storage>,
         data: Option<&Arc<dyn Storage>>,
@@ -64,7 +73,7 @@ impl Store {
         }
     }
 
-    /// Opens it at this superblock and root.
+    /// Opens the store with this superblock and root.
     pub(crate) fn open_at(
         journal: &Arc<dyn Storage>,
         data: Option<&Arc<dyn Storage>>,
@@ -72,11 +81,11 @@ impl Store {
         at: (u64, Super),
         root: &Root,
     ) -> Result<Self> {
-        Self::open_to_settle(journal, data, options, at, root).map(|(store, _)| store)
+        Self::open_for_repair(journal, data, options, at, root).map(|(store, _)| store)
     }
 
-    /// As [`open_at`](Self::open_at), for a repair, which settles the room before anything is changed.
-    pub(crate) fn open_to_settle(
+    /// As [`open_at`](Self::open_at), for a repair, which rebuilds the free space before anything is changed.
+    pub(crate) fn open_for_repair(
         journal: &Arc<dyn Storage>,
         data: Option<&Arc<dyn Storage>>,
         options: &Options,
@@ -102,12 +111,9 @@ impl Store {
         replay.at_least(last.sequence);
         let found = core.log.recover(last.start, trust, &mut |address, frame| {
             let record = Record::decode(address, &frame).ok_or_else(|| {
-                Error::new(
-                    Kind::Corrupted,
-                    "a record of the journal says nothing that is known",
-                )
-                .at(core.data.path())
-                .offset(address.offset())
+                Error::new(Kind::Corrupted, "unknown record type in the journal")
+                    .at(core.data.path())
+                    .offset(address.offset())
             })?;
             let at = core.log.position(address);
             let is_synced = at.is_some_and(|at| at < trust.durable);
@@ -122,24 +128,24 @@ impl Store {
             Ok((found, end))
         });
         let (found, end) = found.map_err(|error| to_repair(error, journal.as_ref()))?;
-        if let Some(stride) = replay.last_stride() {
-            core.room.lock().space.go_on(stride);
+        if let Some(allocation_extent) = replay.last_allocation_extent() {
+            core.allocator.lock().space.resume_in(allocation_extent);
         }
-        // Of a store that was closed the checkpoint tells all.
+        // The checkpoint of a closed store is complete.
         if last.open {
-            core.scan_strides(&mut replay)?;
+            core.scan_allocation_extents(&mut replay)?;
         }
         core.free_the_rest(&mut replay, &unclaimed)?;
-        // It may be in the cache only, with its older slot, where the next one goes, the one the device has.
+        // It may be in the cache only, while the device has the older slot, which the next one overwrites.
         core.write_slot(sequence, &last)?;
         core.keep_for_checkpoint(0);
         core.log.segments().finish_adoption()?;
         let found_open = last.open;
         last.go_on(&core.log, trust, &found)?;
         last.open = true;
-        // None of it was needed.
+        // Recovery did not need the lost places.
         last.lost.clear();
-        // What is not true is not believed later either, when all of the journal was synced.
+        // Records that do not match the data stay unverified, even after the whole journal was synced.
         if replay.is_untrue() {
             let from = last.doubt.map_or(trust.durable, |(from, _)| from);
             last.doubt = Some((from, end));
@@ -155,8 +161,8 @@ impl Store {
         };
         core.write_super(&mut state, &last)?;
         *core.checkpoint.lock() = state;
-        core.tell_found(&mut replay)?;
-        // Room is free by what was found, which may be in caches only. What is put there must not come before it.
+        core.append_found(&mut replay)?;
+        // What freed the space may be in caches only. It must be durable before anything is put there.
         if found_open {
             core.flush_devices()?;
         }
@@ -210,7 +216,7 @@ impl Drop for Store {
 }
 
 impl Core {
-    /// Of a store that nobody changes there is nothing to close.
+    /// Marks a store that is never changed as closed, in memory only.
     pub(crate) fn forget_to_close(&self) {
         if let Some((_, last)) = &mut self.checkpoint.lock().superblock {
             last.open = false;
@@ -219,7 +225,7 @@ impl Core {
 
     pub(crate) fn close(&self) -> Result<()> {
         if self.refuse_changes().is_err() {
-            // There is nothing to be written.
+            // Nothing must be written.
             return Ok(());
         }
         self.log.healthy()?;
@@ -237,7 +243,7 @@ impl Core {
     }
 }
 
-/// As `other_place`, of the data of a store: what was there may be told again.
+/// As `other_place`, for the data device, whose label a repair can write again.
 fn other_data(error: Error, head: &[u8]) -> Error {
     if head.iter().any(|byte| *byte != 0) {
         return other_place(error, head);
@@ -245,7 +251,7 @@ fn other_data(error: Error, head: &[u8]) -> Error {
     error.remedy("check the path; if it is the store's, its label is lost: run `azekura object repair` with --data")
 }
 
-/// Whether the storages are those of the store, and long enough.
+/// Checks that the storages belong to the store, and are long enough.
 fn check_devices(journal: &dyn Storage, data: Option<&dyn Storage>, last: &Super) -> Result<()> {
     let device = match (data, last.devices) {
         (None, 1) => journal,

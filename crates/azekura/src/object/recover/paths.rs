@@ -1,17 +1,17 @@
-//! Stores by their paths: a new file or an old one, a block device, or two of these.
+//! Stores by path: a new file or an existing one, a block device, or two of these.
 //!
-//! | made at | what is taken |
+//! | created at | size |
 //! |---|---|
 //! | one new file | [`Options::capacity`] bytes |
-//! | one device | all of it |
-//! | two places | of a device all of it; of a file for values the capacity; of one for the journal [`Options::journal_size`], or a 64th of what the values have, 4 MiB at least |
+//! | one device | the whole device |
+//! | two places | a device is used whole; a data file has the capacity; a journal file [`Options::journal_size`], or a 64th of the data, at least 4 MiB |
 //!
-//! 1. A file that is there is refused, and never emptied. A new one appears when it can be opened; of two the values' before the
-//!    journal's, so that what has the journal's name is whole.
-//! 2. A device is taken if it is blank, as far as its first and last MiB show: file systems, partitions and stores leave their
-//!    marks there. [`Options::overwrite`] takes any.
+//! 1. An existing file is refused, and never truncated. A new one appears when it can be opened; of two, the data's before the
+//!    journal's, so that a file with the journal's name is always a whole store.
+//! 2. A device is used if it is blank, as far as its first and last MiB show: file systems, partition tables and stores leave marks
+//!    there. [`Options::overwrite`] uses any.
 //!
-//! It does not know how stores are made or opened: `open` does that.
+//! `create` and `open` do the rest.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,22 +23,21 @@ use crate::object::place::extent::UNIT;
 use crate::object::recover::create::{JOURNAL_MIN, JOURNAL_PART};
 use crate::object::{Options, Repaired, Store};
 
-/// What is looked at of a device, at each end of it.
+/// Bytes at each end of a device that must be blank.
 const MARKS: u64 = 1 << 20;
 
 impl Store {
-    /// Makes a store in a new file, or on a block device. See [`create_with_data`](Self::create_with_data).
+    /// Creates a store in a new file, or on a block device. See [`create_with_data`](Self::create_with_data).
     pub fn create(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
         Self::create_with_data(path, None, options, &mut |_, _| {})
     }
 
-    /// Makes a store at `path`, a new file or a block device; with `data` the journal and the checkpoints are there, and the values
-    /// at `data`, which is another new file or device. The module's text says what is taken of each. `progress` is told bytes
-    /// filled, of how many.
+    /// Creates a store at `path`, a new file or a block device; with `data` the journal and the checkpoints are there, and the
+    /// values at `data`, which is another new file or device. The module's text has their sizes. `progress` gets the bytes
+    /// filled so far, and their total.
     ///
-    /// `Invalid` if there is a file of such a name, a device is not blank, or both paths are one; `Full` if the file system has
-    /// no room; `Locked` if a device is in use. Costs the writing of all that is to be filled, and syncs. If it fails, no file is
-    /// left behind.
+    /// `Invalid` if the file exists, a device is not blank, or both paths are the same; `Full` if the file system has no space;
+    /// `Locked` if a device is in use. Costs a write of everything to be filled, and syncs. If it fails, it leaves no file.
     pub fn create_with_data(
         path: impl AsRef<Path>,
         data: Option<&Path>,
@@ -70,7 +69,7 @@ impl Store {
                 .unwrap_or(journal_size),
         )?;
         let options = Options {
-            // Two places are taken whole.
+            // Two places are used whole.
             journal_size: None,
             ..options.clone()
         };
@@ -80,15 +79,15 @@ impl Store {
         data.appear()?;
         journal.appear().inspect_err(|_| {
             if data.is_file {
-                // Without its journal it is nothing.
+                // Data without a journal is useless.
                 let _ = remove(data.storage.path());
             }
         })?;
         Ok(store)
     }
 
-    /// Opens the store in a file or on a device; after a crash, recovers. `Locked` if it is open anywhere, `Mismatch` if it
-    /// is no object store of a known version.
+    /// Opens the store in a file or on a device; after a crash, recovers it. `Locked` if it is open anywhere, `Mismatch` if it
+    /// is not an object store of a known version.
     pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
         Self::open_with_data(path, None, options)
     }
@@ -122,20 +121,20 @@ impl Store {
 
 type Shared = Arc<dyn Storage>;
 
-/// What nobody else has open.
+/// Opens a file or device exclusively.
 fn alone(journal: &Path, data: Option<&Path>) -> Result<(Shared, Option<Shared>)> {
     let open = |path| -> Result<Shared> { Ok(Arc::new(File::open_alone(path)?)) };
     Ok((open(journal)?, data.map(open).transpose()?))
 }
 
-/// A storage that is to become one of a store.
+/// A storage that becomes a part of a new store.
 struct New {
     storage: Shared,
     is_file: bool,
 }
 
 impl New {
-    /// A new file without a name, or a device that may be taken.
+    /// A new file without a name, or a device that may be used.
     fn at(path: &Path, options: &Options) -> Result<Self> {
         let is_file = !is_device(path);
         let file = if is_file {
@@ -153,7 +152,7 @@ impl New {
         })
     }
 
-    /// A device has the size it has.
+    /// Resizes a file; a device keeps its size.
     fn resize(&self, size: u64) -> Result<()> {
         if self.is_file {
             self.storage.resize(size)?;
@@ -161,7 +160,7 @@ impl New {
         Ok(())
     }
 
-    /// Gives a file its name.
+    /// Links a file to its name.
     fn appear(&self) -> Result<()> {
         if self.is_file {
             self.storage.take_name()?;
@@ -171,7 +170,7 @@ impl New {
     }
 }
 
-/// Refuses a device on which something was written, as far as its ends show.
+/// Refuses a device with anything written at its ends.
 fn refuse_marks(device: &File, path: &Path) -> Result<()> {
     let size = device.size()?;
     let mut bytes = vec![0; MARKS.min(size) as usize];
@@ -212,12 +211,12 @@ mod tests {
             fill: true,
             ..options()
         };
-        let mut told = (0, 0);
+        let mut given = (0, 0);
         let store = Store::create_with_data(&journal, Some(&data), &filled, &mut |done, all| {
-            told = (done, all);
+            given = (done, all);
         });
         let store = store.unwrap();
-        assert_eq!(told, ((8 << 20) - 8192, (8 << 20) - 8192));
+        assert_eq!(given, ((8 << 20) - 8192, (8 << 20) - 8192));
         let size = |path| std::fs::metadata(path).unwrap().len();
         // The least journal there is by default.
         assert_eq!([size(&journal), size(&data)], [4 << 20, 8 << 20]);
@@ -238,11 +237,11 @@ mod tests {
         }
         // A journal of a size of its own.
         let [journal, data] = ["one", "other"].map(|name| folder.path().join(name));
-        let told = Options {
+        let given = Options {
             journal_size: Some(1 << 20),
             ..options()
         };
-        let store = Store::create_with_data(&journal, Some(&data), &told, &mut quiet());
+        let store = Store::create_with_data(&journal, Some(&data), &given, &mut quiet());
         drop(store.unwrap());
         assert_eq!([size(&journal), size(&data)], [1 << 20, 8 << 20]);
     }

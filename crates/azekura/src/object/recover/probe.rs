@@ -16,16 +16,15 @@ use crate::log::layout::{
 use crate::object::checkpoint::root::Root;
 use crate::object::checkpoint::superblock::Super;
 
-/// What is wrong with a place that a superblock names as lost.
+/// Damage of a place that a superblock names as lost.
 pub(crate) const LOST_BEFORE: &str =
     "it could not be read when a repair was begun that did not end";
 
-/// Bytes that are read at once to see whether they can be.
+/// Bytes that a probe reads at once.
 const PROBE: usize = 256 << 10;
 
-/// Reads what recovery will look at through the map, where a sector that cannot be read would end the process: the control
-/// page, and the segments of the journal in use. `Io` with the place that cannot be read, `Corrupted` with one that is known to
-/// be lost.
+/// Reads what recovery will read through the map, where an unreadable sector would end the process: the control page, and the
+/// segments of the journal in use. `Io` with the place that cannot be read, `Corrupted` with one that is known to be lost.
 pub(crate) fn probe(journal: &dyn Storage, last: &Super, root: &Root) -> Result<()> {
     let geometry = last.geometry;
     let mut buf = crate::room::vec(PROBE)?;
@@ -61,7 +60,7 @@ pub(crate) fn probe(journal: &dyn Storage, last: &Super, root: &Root) -> Result<
     })
 }
 
-/// Shows the segments of the journal from the last checkpoint on, as far as the links lead; without a header: it is not whole.
+/// Visits the segments of the journal from the last checkpoint on, as far as the links lead; one without a header is damaged.
 pub(crate) fn each_segment(
     journal: &dyn Storage,
     last: &Super,
@@ -93,7 +92,7 @@ pub(crate) fn each_segment(
     }
 }
 
-/// Whether any of what cannot be read, zeros in `journal`, may have held something that the journal said since the checkpoint.
+/// Whether an unreadable place, zeros in `journal`, may have held a record since the checkpoint.
 pub(crate) fn is_live(journal: &dyn Storage, last: &Super, unreadable: &[Range<u64>]) -> bool {
     let mut live = vec![];
     let reached = each_segment(journal, last, &mut |index, header| {
@@ -107,7 +106,7 @@ pub(crate) fn is_live(journal: &dyn Storage, last: &Super, unreadable: &[Range<u
     reached.is_err() || unreadable.iter().any(meets)
 }
 
-/// The bytes of a segment that hold something, or may.
+/// The bytes of a segment that hold a record, or may.
 fn reach_of(
     journal: &dyn Storage,
     last: &Super,

@@ -1,22 +1,23 @@
-//! Opening after whatever happened: the journal behind the checkpoint, and a scan of the strides behind that.
+//! Replay: the journal after the checkpoint, and a scan of the allocation extents after that.
 //!
 //! | step | what |
 //! |---|---|
-//! | 1 | leaves and lists are those of the checkpoint; what was between, and the room of puts under way, is free |
-//! | 2 | the journal is replayed: of each object the change with the latest sequence counts |
-//! | 3 | strides that may hold puts which the journal does not tell are scanned for extents; each must verify whole |
-//! | 4 | what the scan found is told to the journal; where the journal tells what is not true of the data it is doubted from then on, to the next checkpoint |
-//! | 5 | extents that are left and were found are taken out of the free room; all others are free |
+//! | 1 | leaves and lists are those of the checkpoint; unlisted spans, and those of puts in progress, are free |
+//! | 2 | replay the journal: of each object the change with the greatest sequence counts |
+//! | 3 | scan the allocation extents that may hold unrecorded puts; each extent must verify as a whole |
+//! | 4 | record in the journal what the scan found; where a record does not match the data, that part of the journal is unverified until the next checkpoint |
+//! | 5 | remove extents in use from the free space; all others are free |
 //!
-//! An extent that the scan finds counts if its sequence is not settled, belongs to a put that had not ended at the
-//! checkpoint, is later than anything the journal says of the object, and is no part of a batch.
+//! An extent that the scan finds counts if its sequence is not below the low-water mark, or belongs to a put that was in progress at
+//! the checkpoint, is greater than any recorded for the object, and is no part of a batch.
 //!
-//! After lost power the journal may tell a put whose data was lost: a record behind what was synced counts only if its extent
-//! verifies. Of a batch, if all do.
+//! After loss of power the journal may record a put whose data was lost: a record after the durable mark counts only if its extent
+//! verifies; a batch, only if all of its extents do.
 //!
-//! What the device cannot read does not end a scan: a unit is passed by, and an extent counts, so that its object is an error.
+//! An unreadable place does not end a scan: an unreadable unit is skipped, and a header with unreadable bytes counts, so that reading
+//! the object is an error.
 //!
-//! Dying in here, again and again, leads to the same: steps 1 to 3 only read, and step 4 tells what they found.
+//! A crash during recovery, any number of times, leads to the same result: steps 1 to 3 only read, and step 4 records what they found.
 
 use std::collections::{HashMap, HashSet};
 
@@ -32,94 +33,94 @@ use crate::object::journal::record::{Record, SEQUENCES_END};
 use crate::object::place::extent::{self, BATCHED, Header, PACKED, PIECE, Seal, UNIT};
 use crate::object::place::limbo::FreedBy;
 use crate::object::place::space::Unclaimed;
-use crate::object::place::span::{Span, Stride};
+use crate::object::place::span::{AllocationExtent, Span};
 
-/// Sequences left out after a recovery: those of puts that left no trace.
+/// Sequences skipped after a recovery: puts that left no trace may have had them.
 const LEAP: u64 = 1 << 20;
-/// So many are left for what comes between two recoveries.
+/// Sequences that remain for the changes between two recoveries.
 const SEQUENCES_KEPT: u64 = 1 << 60;
 
 /// Bytes that a scan reads at once.
 const WINDOW: usize = 1 << 20;
 
-/// What the journal said, and what the scan found.
+/// The state of a replay: what the journal records, and what the scan found.
 #[derive(Debug, Default)]
 pub(crate) struct Replay {
-    /// The latest change of objects whose sequence is not settled.
+    /// The latest change of objects with sequences above the low-water mark.
     latest: HashMap<ObjectId, u64>,
     /// Ranges removed, with their sequence.
     ranges: Vec<(u64, ObjectId, ObjectId)>,
-    /// Strides, oldest first.
-    strides: Vec<Stride>,
-    /// Everything before has ended and was told.
-    floor: u64,
-    /// Sequences of puts under way at the checkpoint, and the first one behind it.
-    under_way: HashSet<u64>,
-    behind: u64,
-    /// Objects that were changed, and where the checkpoint has them.
+    /// Allocation extents, oldest first.
+    allocation_extents: Vec<AllocationExtent>,
+    /// The low-water mark: every put below has ended and is recorded.
+    low_water: u64,
+    /// Sequences of puts in progress at the checkpoint, and the first one after it.
+    in_progress: HashSet<u64>,
+    first_after: u64,
+    /// Objects that were changed, with their entries in the checkpoint.
     touched: HashMap<ObjectId, Option<Entry>>,
-    /// Room that was nobody's at the checkpoint.
+    /// Unlisted spans of the checkpoint.
     freed: Vec<Span>,
-    /// Sequences of puts whose write failed.
-    voided: HashSet<u64>,
+    /// Sequences of aborted puts.
+    aborted: HashSet<u64>,
     /// One more than the latest sequence seen.
     next: u64,
-    /// The store was not closed: there were puts that left no trace, perhaps.
+    /// The store was not closed: some puts may have left no trace.
     found_open: bool,
-    /// What the scan found: the journal is to be told.
+    /// Puts that the scan found, to be recorded.
     untold: Vec<(ObjectId, u64, Entry)>,
-    /// The journal tells a put that is not there.
+    /// The journal records a put whose extent is not there.
     is_untrue: bool,
-    /// Doubted batches of which something is not there.
+    /// Unverified batches with an extent that is not there.
     pending: Vec<Pending>,
-    /// Units of strides that cannot be read: offset on the data's device, bytes, and whose they are.
+    /// Units of allocation extents that cannot be read: offset on the data's device, bytes, and the object.
     unreadable: Vec<(u64, u64, Option<ObjectId>)>,
     /// Records replayed, and extents found by the scan.
     pub(crate) records: u64,
     pub(crate) found: u64,
 }
 
-/// A doubted batch that may have happened: its changes that nothing later replaced, and whether each is there. What is not may
-/// have been replaced, and its room used again; a batch of which all the rest is there has happened.
+/// An unverified batch that may have happened: its changes that no later change replaced, and whether each is there. A missing
+/// one may have been replaced, and its space reused; a batch whose other extents are all there has happened.
 type Pending = Vec<(Change, bool)>;
 
-/// Of which object, by which sequence, to which place.
+/// The object, the sequence, and the place.
 type Change = (ObjectId, u64, Option<Entry>);
 
 impl Replay {
     pub(crate) fn new(root: &Root, found_open: bool) -> Self {
         Self {
             found_open,
-            strides: root.strides.clone(),
-            under_way: root.under_way.iter().map(|put| put.sequence).collect(),
-            behind: root.sequence,
+            allocation_extents: root.allocation_extents.clone(),
+            in_progress: root.in_progress.iter().map(|put| put.sequence).collect(),
+            first_after: root.sequence,
             freed: root
-                .between
+                .unlisted
                 .iter()
                 .copied()
-                .chain(root.under_way.iter().map(|put| put.span))
+                .chain(root.in_progress.iter().map(|put| put.span))
                 .collect(),
             next: root.sequence,
             ..Self::default()
         }
     }
 
-    /// The next sequence is this one or a later one.
+    /// Raises the next sequence to at least this one.
     pub(crate) fn at_least(&mut self, sequence: u64) {
         self.next = self.next.max(sequence);
     }
 
-    /// The stride that was opened last, as far as is known.
-    pub(crate) fn last_stride(&self) -> Option<&Stride> {
-        self.strides.last()
+    /// The allocation extent that was opened last, if known.
+    pub(crate) fn last_allocation_extent(&self) -> Option<&AllocationExtent> {
+        self.allocation_extents.last()
     }
 
-    /// Whether the journal tells a put that is not there.
+    /// Whether the journal records a put whose extent is not there.
     pub(crate) fn is_untrue(&self) -> bool {
         self.is_untrue || !self.pending.is_empty()
     }
 
-    /// What the scan could not read.
+    /// Damage: units that the scan could not read.
     pub(crate) fn take_damage(&mut self, core: &Core) -> Vec<Damage> {
         let unreadable = std::mem::take(&mut self.unreadable).into_iter();
         let damage = unreadable.map(|(offset, len, of)| Damage {
@@ -135,21 +136,21 @@ impl Replay {
         damage.collect()
     }
 
-    /// Objects `first` to `last` were changed: what batches in doubt have of them from before counts no more.
+    /// Objects `first` to `last` were changed: earlier changes of them in unverified batches do not count any more.
     fn supersede(&mut self, sequence: u64, first: ObjectId, last: ObjectId) {
         for batch in &mut self.pending {
             batch.retain(|((id, of, _), _)| *of > sequence || !(first..=last).contains(id));
         }
     }
 
-    /// A batch of which nothing is missing any more.
+    /// A batch without a missing extent.
     fn take_whole(&mut self) -> Option<Pending> {
         let is_whole = |batch: &Pending| batch.iter().all(|(_, is_there)| *is_there);
         let at = self.pending.iter().position(is_whole)?;
         Some(self.pending.remove(at))
     }
 
-    /// Whether a change with this sequence is later than all that is known of the object.
+    /// Whether a change with this sequence is later than every known change of the object.
     fn is_latest(&self, id: ObjectId, sequence: u64) -> bool {
         let within = |(of, first, last): &&(u64, ObjectId, ObjectId)| {
             (*first..=*last).contains(&id) && *of > sequence
@@ -158,26 +159,26 @@ impl Replay {
             && !self.ranges.iter().any(|range| within(&range))
     }
 
-    fn settle(&mut self, floor: u64) {
-        self.floor = self.floor.max(floor);
-        let floor = self.floor;
-        self.latest.retain(|_, sequence| *sequence >= floor);
-        self.ranges.retain(|(sequence, ..)| *sequence >= floor);
-        self.voided.retain(|sequence| *sequence >= floor);
+    fn settle(&mut self, low_water: u64) {
+        self.low_water = self.low_water.max(low_water);
+        let low_water = self.low_water;
+        self.latest.retain(|_, sequence| *sequence >= low_water);
+        self.ranges.retain(|(sequence, ..)| *sequence >= low_water);
+        self.aborted.retain(|sequence| *sequence >= low_water);
         while self
-            .strides
+            .allocation_extents
             .get(1)
-            .is_some_and(|next| next.sequence <= floor)
+            .is_some_and(|next| next.sequence <= low_water)
         {
-            self.strides.remove(0);
+            self.allocation_extents.remove(0);
         }
     }
 
     fn could_be(&self, header: &Header) -> bool {
-        header.sequence >= self.floor
-            && (header.sequence >= self.behind || self.under_way.contains(&header.sequence))
+        header.sequence >= self.low_water
+            && (header.sequence >= self.first_after || self.in_progress.contains(&header.sequence))
             && header.flags & BATCHED == 0
-            && !self.voided.contains(&header.sequence)
+            && !self.aborted.contains(&header.sequence)
             && self.is_latest(header.id, header.sequence)
     }
 }
@@ -191,7 +192,7 @@ pub(crate) fn entry_at(unit: u64, len: u32) -> Entry {
 }
 
 impl Core {
-    /// One record of the journal; `doubted`: power was lost before it was known to be durable.
+    /// Replays one record of the journal; `doubted`: power was lost before it was known to be durable.
     pub(crate) fn replay(&self, replay: &mut Replay, record: Record, doubted: bool) -> Result<()> {
         replay.records += 1;
         match record {
@@ -231,18 +232,18 @@ impl Core {
                 self.replay_whole(replay)
             }
             Record::Batch(records) => self.replay_batch(replay, records, doubted),
-            Record::Opened(stride) => {
-                replay.next = replay.next.max(stride.sequence);
-                replay.strides.push(stride);
+            Record::Opened(allocation_extent) => {
+                replay.next = replay.next.max(allocation_extent.sequence);
+                replay.allocation_extents.push(allocation_extent);
                 Ok(())
             }
-            Record::Settled(floor) => {
-                replay.settle(floor);
+            Record::LowWater(low_water) => {
+                replay.settle(low_water);
                 Ok(())
             }
-            Record::Voided(sequence) => {
+            Record::Aborted(sequence) => {
                 replay.next = replay.next.max(sequence + 1);
-                replay.voided.insert(sequence);
+                replay.aborted.insert(sequence);
                 Ok(())
             }
         }
@@ -273,7 +274,7 @@ impl Core {
             .try_for_each(|record| self.replay(replay, record, false))
     }
 
-    /// Replays the batches of which nothing is missing any more.
+    /// Replays the batches without a missing extent.
     fn replay_whole(&self, replay: &mut Replay) -> Result<()> {
         while let Some(batch) = replay.take_whole() {
             for ((id, sequence, entry), _) in batch {
@@ -315,21 +316,22 @@ impl Core {
         Ok(())
     }
 
-    /// Whether the extent of an entry is there whole, and of this put.
+    /// Whether the extent of an entry is whole, and of this put.
     pub(crate) fn is_there(
         &self,
         id: ObjectId,
         sequence: Option<u64>,
         entry: Entry,
     ) -> Result<bool> {
-        if entry.kind != EXTENT || Self::span_of(entry).end() > self.room.lock().space.units() {
+        if entry.kind != EXTENT || Self::span_of(entry).end() > self.allocator.lock().space.units()
+        {
             return Ok(entry.kind != EXTENT);
         }
         let read = self.read_entry(id, entry, &(0..u64::MAX))?;
         Ok(read.is_ok_and(|(_, found)| sequence.is_none_or(|sequence| sequence == found)))
     }
 
-    /// As `is_there`; what the device refuses to read may be: a read of it is an error, and no older value.
+    /// As `is_there`, but true for an extent that the device refuses to read: reading it is an error, never an older value.
     fn may_be_there(&self, id: ObjectId, sequence: u64, entry: Entry) -> Result<bool> {
         match self.is_there(id, Some(sequence), entry) {
             Err(error) if error.kind() == Kind::Io => Ok(true),
@@ -337,10 +339,13 @@ impl Core {
         }
     }
 
-    /// Step 3, when the journal was replayed.
-    pub(crate) fn scan_strides(&self, replay: &mut Replay) -> Result<()> {
+    /// Step 3, after the journal was replayed.
+    pub(crate) fn scan_allocation_extents(&self, replay: &mut Replay) -> Result<()> {
         let mut found: Vec<(u64, ObjectId, Entry)> = Vec::new();
-        let spans = replay.strides.iter().flat_map(|stride| &stride.spans);
+        let spans = replay
+            .allocation_extents
+            .iter()
+            .flat_map(|allocation_extent| &allocation_extent.spans);
         let longest = spans.map(|span| u64::from(span.units) * UNIT).max();
         let len = (WINDOW as u64).min(longest.unwrap_or(UNIT)) as usize;
         let mut window = Window {
@@ -348,9 +353,9 @@ impl Core {
             unit: 0,
             units: 0,
         };
-        for stride in std::mem::take(&mut replay.strides) {
-            for span in &stride.spans {
-                self.scan(replay, &stride, *span, &mut window, &mut found)?;
+        for allocation_extent in std::mem::take(&mut replay.allocation_extents) {
+            for span in &allocation_extent.spans {
+                self.scan(replay, &allocation_extent, *span, &mut window, &mut found)?;
             }
         }
         found.sort_unstable_by_key(|(sequence, ..)| *sequence);
@@ -364,30 +369,30 @@ impl Core {
         Ok(())
     }
 
-    /// Step 5. What the journal and the scan found is durable before anything is put into this room: see `open_at`.
+    /// Step 5. What the journal and the scan found is durable before anything is put into this space: see `open_at`.
     pub(crate) fn free_the_rest(&self, replay: &mut Replay, unclaimed: &Unclaimed) -> Result<()> {
-        let mut room = self.room.lock();
+        let mut allocator = self.allocator.lock();
         for span in replay.freed.drain(..) {
-            unclaimed.free(&mut room.space, span)?;
+            unclaimed.free(&mut allocator.space, span)?;
         }
-        // What came and went since the checkpoint stands in strides, whose room is free in its lists.
+        // An object that came and went since the checkpoint stands in an allocation extent, which its lists show as not free.
         for (id, before) in &replay.touched {
             if let Some(before) = before
                 && self.index.get(*id)? != Some(*before)
-                && let Some((span, _)) = room.left_by(*before, FreedBy::Sync)
+                && let Some((span, _)) = allocator.left_by(*before, FreedBy::Sync)
             {
-                unclaimed.free(&mut room.space, span)?;
+                unclaimed.free(&mut allocator.space, span)?;
             }
         }
         for id in replay.touched.keys() {
             if let Some(entry) = self.index.get(*id)?
                 && entry.kind == EXTENT
             {
-                unclaimed.claim(&mut room.space, Self::span_of(entry))?;
+                unclaimed.claim(&mut allocator.space, Self::span_of(entry))?;
             }
         }
-        let leapt = behind(replay.next)?;
-        room.sequence = if replay.found_open {
+        let leapt = skip_sequences(replay.next)?;
+        allocator.sequence = if replay.found_open {
             leapt
         } else {
             replay.next
@@ -398,7 +403,7 @@ impl Core {
     fn scan(
         &self,
         replay: &mut Replay,
-        stride: &Stride,
+        allocation_extent: &AllocationExtent,
         span: Span,
         window: &mut Window,
         found: &mut Vec<(u64, ObjectId, Entry)>,
@@ -415,24 +420,25 @@ impl Core {
                 continue;
             };
             let header = Header::decode(bytes, self.salt, unit * (UNIT / PIECE));
-            let of_stride =
-                |header: &Header| header.sequence >= stride.sequence && header.flags & PACKED == 0;
-            let Some(header) = header.filter(of_stride) else {
+            let of_allocation_extent = |header: &Header| {
+                header.sequence >= allocation_extent.sequence && header.flags & PACKED == 0
+            };
+            let Some(header) = header.filter(of_allocation_extent) else {
                 unit += 1;
                 continue;
             };
             replay.next = replay.next.max(header.sequence + 1);
-            let behind = unit + header.units();
+            let end = unit + header.units();
             let entry = entry_at(unit, header.len);
-            // What has ended is whole, or was once: what looks like a header within is none.
-            let has_ended = header.sequence < replay.floor;
-            if behind > span.end() {
+            // A recorded extent is, or was, whole: bytes within it that look like a header are none.
+            let has_ended = header.sequence < replay.low_water;
+            if end > span.end() {
                 unit += 1;
             } else if has_ended {
-                unit = behind;
+                unit = end;
             } else {
-                let units = self.room.lock().space.units();
-                let held = if behind <= units {
+                let units = self.allocator.lock().space.units();
+                let held = if end <= units {
                     window.holds(self, unit, &header, span.end())?
                 } else {
                     Some(false)
@@ -447,26 +453,26 @@ impl Core {
                 if is_there && replay.could_be(&header) {
                     found.push((header.sequence, header.id, entry));
                 }
-                unit = if is_there { behind } else { unit + 1 };
+                unit = if is_there { end } else { unit + 1 };
             }
         }
         Ok(())
     }
 
-    /// Step 4, when the journal goes on.
-    pub(crate) fn tell_found(&self, replay: &mut Replay) -> Result<()> {
+    /// Step 4, once the journal can be appended to.
+    pub(crate) fn append_found(&self, replay: &mut Replay) -> Result<()> {
         let inside = self.gate.read();
         for (id, sequence, entry) in replay.untold.drain(..) {
-            // A store that cannot be opened could not be emptied either.
-            self.tell(&Record::Put(id, sequence, entry), Claim::Checkpoint)?;
+            // From the reserve: a store that cannot be opened could not be emptied either.
+            self.append_record(&Record::Put(id, sequence, entry), Claim::Checkpoint)?;
         }
         drop(inside);
         Ok(())
     }
 }
 
-/// The first sequence after a recovery that saw those before `next`. Nobody gets to the end of them by changing objects.
-pub(crate) fn behind(next: u64) -> Result<u64> {
+/// The first sequence after a recovery that saw those below `next`. Changes of objects never exhaust them.
+pub(crate) fn skip_sequences(next: u64) -> Result<u64> {
     let sequence = next.saturating_add(LEAP);
     if sequence >= SEQUENCES_END - SEQUENCES_KEPT {
         return Err(

@@ -1,7 +1,7 @@
-//! What can be asked of a store that is served, and how urgently.
+//! Requests to a served store: verbs, deadline, priority and durability.
 //!
-//! A verb makes an [`Asked`], to which deadline, priority and, of a change, durability are added before it is sent. Which
-//! objects a verb touches, and whether it changes them, is told here once. It does not know how a request is carried out.
+//! A verb makes an [`Asked`], whose deadline, priority and, for a change, durability are set before it is sent. This file alone defines
+//! which objects a verb touches, and whether it changes them. `crew` executes requests.
 
 use std::future::{Future, IntoFuture};
 use std::ops::Range;
@@ -14,20 +14,20 @@ use crate::object::write::put::last_before;
 use crate::object::{Draft, Listed, ObjectId, Stored, Usage, Value};
 use crate::queue::{Ask, Deadline, Touches};
 
-/// What is asked for, and who is to be answered.
+/// A request, and the promise of its answer.
 #[derive(Debug)]
 pub(super) enum Verb {
     Put(ObjectId, Content, Promise<Stored>),
     Get(ObjectId, Range<u64>, Promise<Option<Value>>),
     Head(ObjectId, Promise<Option<u64>>),
     Sequence(ObjectId, Promise<Option<u64>>),
-    /// The sequence that is expected, and the value.
+    /// The expected sequence, and the value.
     CompareAndPut(ObjectId, Option<u64>, Vec<u8>, Promise<Option<Stored>>),
     Apply(Vec<Batched>, Promise<Vec<u64>>),
     Remove(ObjectId, Promise<bool>),
-    /// First id, and the one behind the last.
+    /// First id, and the one after the last.
     RemoveRange(ObjectId, Option<ObjectId>, Promise<u64>),
-    /// Also how many at most.
+    /// The range, and the most objects.
     List(ObjectId, Option<ObjectId>, usize, Promise<Vec<Listed>>),
     Usage(ObjectId, Option<ObjectId>, Promise<Usage>),
     Sync(Promise<()>),
@@ -37,7 +37,7 @@ pub(super) enum Verb {
 /// One change of a batch: the object's value; `None`: it is removed.
 pub(super) type Batched = (ObjectId, Option<Vec<u8>>);
 
-/// What is put.
+/// The content of a put.
 #[derive(Debug)]
 pub(super) enum Content {
     Bytes(Vec<u8>),
@@ -52,7 +52,7 @@ pub(super) struct Job {
 }
 
 impl Verb {
-    /// Bytes of the values that it brings.
+    /// Bytes of its values.
     fn bytes(&self) -> u64 {
         match self {
             Self::Put(_, Content::Bytes(value), _) | Self::CompareAndPut(_, _, value, _) => {
@@ -82,7 +82,7 @@ impl Verb {
                 Some(last) => Touches::Range(first.0..=last.0),
                 None => Touches::Many(Vec::new()),
             },
-            // What they make durable was acknowledged before.
+            // A sync covers changes that were acknowledged before.
             Self::Sync(_) | Self::Checkpoint(_) => Touches::Many(Vec::new()),
         }
     }
@@ -98,7 +98,7 @@ impl Verb {
         )
     }
 
-    /// Whether it is done without the data's device.
+    /// Whether it needs no access to the data device.
     fn at_once(&self) -> bool {
         match self {
             Self::Put(..) | Self::Get(..) | Self::Sequence(..) | Self::CompareAndPut(..) => false,
@@ -124,7 +124,7 @@ impl Verb {
     }
 }
 
-/// A request that is not sent yet: its deadline is infinity, unless told otherwise. Awaiting it sends it.
+/// A request that is not sent yet. Its deadline is infinity by default. Awaiting it sends it.
 #[derive(Debug)]
 #[must_use = "it is not sent yet"]
 pub struct Asked<'s, T, const CHANGES: bool> {
@@ -161,7 +161,7 @@ impl<'s, T, const CHANGES: bool> Asked<'s, T, CHANGES> {
         }
     }
 
-    /// Until when it should be done.
+    /// Sets its deadline.
     pub fn deadline(mut self, deadline: Deadline) -> Self {
         self.ask.deadline = deadline;
         self
@@ -173,8 +173,8 @@ impl<'s, T, const CHANGES: bool> Asked<'s, T, CHANGES> {
         self
     }
 
-    /// Puts it into the queue. Waits for nothing; a refusal is the answer, too: `Full` or `Poisoned`, as
-    /// [`Failure::error`](crate::queue::Failure::error) says.
+    /// Puts it into the queue, without waiting; a refusal is an answer, too: `Full` or `Poisoned`, as
+    /// [`Failure::error`](crate::queue::Failure::error) states.
     pub fn send(self) -> Pending<T> {
         self.served.enqueue(self.ask, self.job);
         self.pending
@@ -187,7 +187,7 @@ impl<'s, T, const CHANGES: bool> Asked<'s, T, CHANGES> {
 }
 
 impl<T> Asked<'_, T, true> {
-    /// What the change survives when it is acknowledged, instead of what the store says.
+    /// Sets the durability of the acknowledged change, instead of the store's.
     pub fn durability(mut self, durability: Durability) -> Self {
         self.job.durability = durability;
         self
@@ -203,7 +203,7 @@ impl<T, const CHANGES: bool> IntoFuture for Asked<'_, T, CHANGES> {
     }
 }
 
-/// The verbs: shapes, limits and errors are those of the store's verb of the same name.
+/// The verbs: results, limits and errors are those of the store's verbs of the same name.
 impl Served {
     /// As [`Store::put`](crate::object::Store::put).
     pub fn put(&self, id: ObjectId, value: impl Into<Vec<u8>>) -> AskedChange<'_, Stored> {
@@ -251,8 +251,8 @@ impl Served {
         })
     }
 
-    /// As [`Store::apply`](crate::object::Store::apply): each object gets its value, or is removed where there is none. Their
-    /// writes fly one for one with what else may go, as many at once as may; each value is dropped when it flies.
+    /// As [`Store::apply`](crate::object::Store::apply): each object gets its value, or is removed where there is none. Its
+    /// writes are submitted in turn with other requests, up to the depth; each value is dropped when its write is submitted.
     pub fn apply(&self, changes: Vec<(ObjectId, Option<Vec<u8>>)>) -> AskedChange<'_, Vec<u64>> {
         Asked::new(self, |promise| Verb::Apply(changes, promise))
     }
@@ -267,7 +267,7 @@ impl Served {
         Asked::new(self, |promise| Verb::RemoveRange(first, end, promise))
     }
 
-    /// The objects from `first` to before `end` (`None`: to the last one), in the order of ids, but no more than
+    /// The objects from `first` to before `end` (`None`: to the last one), in the order of ids, at most
     /// `count_max`. No access. `Full` if there is no memory for the list.
     pub fn list(
         &self,
@@ -283,12 +283,12 @@ impl Served {
         Asked::new(self, |promise| Verb::Usage(first, end, promise))
     }
 
-    /// As [`Store::sync`](crate::object::Store::sync): of what was acknowledged before it is sent.
+    /// As [`Store::sync`](crate::object::Store::sync), for changes acknowledged before it is sent.
     pub fn sync(&self) -> AskedRead<'_, ()> {
         Asked::new(self, Verb::Sync)
     }
 
-    /// As [`Store::checkpoint`](crate::object::Store::checkpoint): made beside all else, one for all who ask meanwhile.
+    /// As [`Store::checkpoint`](crate::object::Store::checkpoint): made concurrently with other requests, one for all that wait for one.
     pub fn checkpoint(&self) -> AskedRead<'_, ()> {
         Asked::new(self, Verb::Checkpoint)
     }

@@ -1,22 +1,22 @@
-//! The thread that serves: what the queue gives goes to the flight, or is done at once; what landed is answered.
+//! The thread that serves requests: it takes them from the queue, executes them or submits them to the flight, and answers them.
 //!
-//! | a request | before it flies | when it landed |
+//! | a request | before it is submitted | when it completes |
 //! |---|---|---|
-//! | put | turn; room, sequence, the extent's bytes | the object is there; or voided, and the old one is |
-//! | get, sequence | where the object is | verified; if it moved meanwhile, looked for again, at last in its turn |
-//! | compare and put | turn; a read as of a sequence, if one is expected | the read: compared, and then as a put |
-//! | batch | turn of all; room and a sequence for each put | the last write: its frame is told, and all of it is there |
-//! | sync, checkpoint | | made by a thread for many |
-//! | all others, and small objects | done at once | |
+//! | put | lock the object; reserve space and a sequence; encode the extent | commit the put, or abort it: the old object stays |
+//! | get, sequence | find the object | verify it; if it moved meanwhile, find it again, at last with its lock |
+//! | compare and put | lock the object; read its sequence, if one is expected | compare, and continue as a put |
+//! | batch | lock all objects; reserve space and a sequence for each put | after the last write: append its frame, and commit all of it |
+//! | sync, checkpoint | none | made by another thread, one for many requests |
+//! | all others, and small objects | executed at once | none |
 //!
-//! The writes of a batch begin as tokens are free, one for each other request that goes meanwhile: a long batch holds nobody up
-//! for long. A write that fails ends it; what flies of it lands first, and its room is left.
+//! The writes of a batch take free tokens in turn with other requests, one each: a long batch delays no request for long. A failed
+//! write ends the batch; its writes in flight complete first, and its space is freed.
 //!
-//! While as many fly as may, late requests fail and what touches no data is done all the same; a small object waits, since only
-//! its beginning tells that it is one.
+//! While the flight is full, late requests fail and requests that need no data access are executed all the same; a put of a small
+//! object waits, since only its execution shows that it is small.
 //!
-//! The order of calls at the end of a change is the store's own: its turn ends before its sync is waited for. A crash leaves
-//! what it leaves of direct calls by as many threads.
+//! The end of a change makes the store's calls in the store's order: the lock of the object is released before its sync is waited for.
+//! A crash leaves what it leaves of direct calls by as many threads.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::{ControlFlow, Range};
@@ -33,13 +33,13 @@ use crate::io::aligned::AlignedBuf;
 use crate::io::flight::{Flight, Landed, Request, Work};
 use crate::object::place::extent::{BATCHED, PIECE};
 use crate::object::read::get::{LOOKS, Read, Reads, Sought};
-use crate::object::write::put::{Part, Placed};
-use crate::object::write::turns::Turn;
+use crate::object::write::locks::ObjectGuard;
+use crate::object::write::put::{Part, Reservation};
 use crate::object::{Core, Listed, ObjectId, Store, Stored, Value};
 use crate::queue::{Next, Ticket};
 use crate::room;
 
-/// Requests begun without a look at what landed, at most.
+/// Most requests that are begun before completions are checked.
 const BURST: usize = 64;
 
 /// See the module's text.
@@ -48,13 +48,13 @@ pub(super) struct Crew {
     shared: Arc<Shared>,
     syncer: Syncer,
     checkpointer: Syncer,
-    /// `None`: it is of no more use.
+    /// `None`: the flight failed.
     flight: Option<Box<dyn Flight>>,
     /// What is in flight, by token.
     flying: Vec<Option<Flying>>,
-    /// Tokens of nothing.
+    /// Free tokens.
     free: Vec<usize>,
-    /// Batches with writes that fly or are still to be begun, by number, oldest first.
+    /// Batches with writes in flight or not begun, by number, oldest first.
     batches: BTreeMap<u64, Batching>,
     next_batch: u64,
     /// Whether a write of a batch takes the next token, if one waits.
@@ -62,23 +62,23 @@ pub(super) struct Crew {
 }
 
 enum Flying {
-    Put(Putting, Placed),
+    Put(Putting, Reservation),
     Get(Getting, Sought),
     /// A write of this batch.
     Part(u64),
 }
 
-/// A put in its turn.
+/// A put that holds its object's lock.
 struct Putting {
     ticket: Ticket,
-    turn: Turn,
+    guard: ObjectGuard,
     durability: Durability,
     awaited: Awaited,
-    /// The device's time so far; `None`: it was not needed.
+    /// Device time so far; `None`: no access.
     took: Option<Duration>,
 }
 
-/// Who waits for a put.
+/// The promise of a put.
 enum Awaited {
     Put(Promise<Stored>),
     CompareAndPut(Promise<Option<Stored>>),
@@ -107,37 +107,37 @@ impl Getting {
     }
 }
 
-/// What is read for.
+/// The purpose of a read.
 enum Wanted {
     Value(Promise<Option<Value>>),
     Sequence(Promise<Option<u64>>),
     Comparison(Box<Comparing>),
 }
 
-/// A put that is made if the object has the sequence. The turn is there.
+/// A put that is made if the object has the sequence. Holds the lock.
 struct Comparing {
     expected: u64,
     value: Vec<u8>,
-    turn: Turn,
+    guard: ObjectGuard,
     durability: Durability,
     promise: Promise<Option<Stored>>,
 }
 
-/// A batch, in the turn of its objects.
+/// A batch that holds the locks of its objects.
 struct Batching {
     ticket: Ticket,
     parts: Vec<Part>,
-    /// Puts that do not fly yet.
-    left: VecDeque<(Placed, Vec<u8>)>,
-    /// How many do.
+    /// Puts that are not submitted yet.
+    left: VecDeque<(Reservation, Vec<u8>)>,
+    /// Writes in flight.
     flying: usize,
     written: Result<()>,
-    /// Whether it was the device that failed.
+    /// Whether the device failed.
     failed: bool,
-    turn: Turn,
+    guard: ObjectGuard,
     durability: Durability,
     promise: Promise<Vec<u64>>,
-    /// Of the write that took longest.
+    /// Device time of its longest write.
     took: Option<Duration>,
 }
 
@@ -163,7 +163,7 @@ impl Crew {
         })
     }
 
-    /// The life of the thread.
+    /// The thread's loop.
     pub(super) fn serve(mut self) {
         let mut landed = Vec::new();
         while let ControlFlow::Continue(wait) = self.begin_what_may() {
@@ -180,7 +180,7 @@ impl Crew {
         }
     }
 
-    /// Begins what may go; how long to wait then for what flies or comes, unless this was all.
+    /// Begins requests; returns how long to wait then for completions and new requests, or that the thread ends.
     fn begin_what_may(&mut self) -> ControlFlow<(), Option<Duration>> {
         for _ in 0..BURST {
             let launched = self.is_parts_turn && self.launch_part();
@@ -194,7 +194,7 @@ impl Crew {
             } else {
                 state.queue.pop_at_once(now)
             };
-            // One for one, wherever there is a token.
+            // Alternates with the writes of batches, while there is a free token.
             let was_parts_turn = self.is_parts_turn;
             self.is_parts_turn |= has_token;
             let Some(next) = next else {
@@ -205,7 +205,7 @@ impl Crew {
                     return ControlFlow::Break(());
                 }
                 state.asleep = true;
-                // Late is later than the deadline.
+                // A request is late only after its deadline.
                 let wait = state.queue.next_late().map(|at| {
                     at.saturating_sub(now)
                         .saturating_add(Duration::from_micros(1))
@@ -231,10 +231,10 @@ impl Crew {
                 self.look(Getting::new(ticket, id, 0..0, Wanted::Sequence(promise)));
             }
             Verb::Put(id, content, promise) => {
-                let turn = self.store.core.turns.take_one(id);
+                let guard = self.store.core.locks.lock(id);
                 let putting = Putting {
                     ticket,
-                    turn,
+                    guard,
                     durability,
                     awaited: Awaited::Put(promise),
                     took: None,
@@ -242,12 +242,12 @@ impl Crew {
                 self.put(putting, id, content);
             }
             Verb::CompareAndPut(id, expected, value, promise) => {
-                let turn = self.store.core.turns.take_one(id);
+                let guard = self.store.core.locks.lock(id);
                 if let Some(expected) = expected {
                     let comparing = Comparing {
                         expected,
                         value,
-                        turn,
+                        guard,
                         durability,
                         promise,
                     };
@@ -259,14 +259,14 @@ impl Crew {
                 if let Ok(None) = found {
                     let putting = Putting {
                         ticket,
-                        turn,
+                        guard,
                         durability,
                         awaited: Awaited::CompareAndPut(promise),
                         took: None,
                     };
                     return self.put(putting, id, Content::Bytes(value));
                 }
-                drop(turn);
+                drop(guard);
                 self.shared.done_without(ticket);
                 promise.keep(found.map(|_| None));
             }
@@ -279,7 +279,7 @@ impl Crew {
                 let shared = Arc::clone(&self.shared);
                 self.checkpointer.owe(Owed {
                     ticket: None,
-                    // It is many accesses: it says nothing of how long one takes.
+                    // Many accesses: its time does not show how long one takes.
                     tell: Box::new(move |made| {
                         shared.done_without(ticket);
                         promise.keep(made);
@@ -287,7 +287,7 @@ impl Crew {
                 });
             }
             at_once => {
-                // Whoever waits behind it goes before the answer, but not before it is done.
+                // Requests that wait for it may begin before the answer, but not before it is done.
                 let answer = self.at_once(at_once, durability);
                 self.shared.done_without(ticket);
                 answer();
@@ -295,14 +295,14 @@ impl Crew {
         }
     }
 
-    /// Does what needs no access to the data; gives the answer later.
+    /// Executes a request that needs no data access; it is answered later.
     fn at_once(&self, verb: Verb, durability: Durability) -> Box<dyn FnOnce() + '_> {
         let (store, core) = (&self.store, &self.store.core);
         match verb {
             Verb::Remove(id, promise) => {
-                let turn = core.turns.take_one(id);
+                let guard = core.locks.lock(id);
                 let removed = core.remove(id);
-                drop(turn);
+                drop(guard);
                 let changed = matches!(removed, Ok(true));
                 Box::new(move || self.acknowledge(removed, changed, durability, promise))
             }
@@ -329,22 +329,22 @@ impl Crew {
 
     fn put(&mut self, putting: Putting, id: ObjectId, content: Content) {
         match begun(&self.store.core, id, content) {
-            Ok(Begun::Flies(placed, buf)) => self.launch_put(putting, placed, buf),
+            Ok(Begun::Flies(reserved, buf)) => self.launch_put(putting, reserved, buf),
             Ok(Begun::IsThere(stored)) => self.answer_put(putting, Ok(stored), false),
             Err(error) => self.answer_put(putting, Err(error), false),
         }
     }
 
-    fn launch_put(&mut self, putting: Putting, placed: Placed, buf: AlignedBuf) {
-        let offset = self.store.core.offset_of(placed.span);
+    fn launch_put(&mut self, putting: Putting, reserved: Reservation, buf: AlignedBuf) {
+        let offset = self.store.core.offset_of(reserved.span);
         let work = Work::Write { offset, buf };
-        let flying = Flying::Put(putting, placed);
-        if let Some((error, Flying::Put(putting, placed))) = self.launch(flying, work) {
-            self.end_put(putting, placed, Err(error), None);
+        let flying = Flying::Put(putting, reserved);
+        if let Some((error, Flying::Put(putting, reserved))) = self.launch(flying, work) {
+            self.end_put(putting, reserved, Err(error), None);
         }
     }
 
-    /// Begins a batch, but for its writes.
+    /// Begins a batch, without its writes.
     fn apply(
         &mut self,
         ticket: Ticket,
@@ -372,16 +372,16 @@ impl Crew {
             flying: 0,
             written: Ok(()),
             failed: false,
-            turn: core.turns.take(ids),
+            guard: core.locks.lock_all(ids),
             durability,
             promise,
             took: None,
         };
         for (id, value) in changes {
             let begun = match value {
-                Some(value) => core.place(id, value.len() as u64).map(|placed| {
-                    batching.left.push_back((placed, value));
-                    Some(placed)
+                Some(value) => core.reserve_extent(id, value.len() as u64).map(|reserved| {
+                    batching.left.push_back((reserved, value));
+                    Some(reserved)
                 }),
                 None => core.index.prepare(id).map(|()| None),
             };
@@ -395,13 +395,13 @@ impl Crew {
             }
         }
         if batching.left.is_empty() {
-            return self.end_batch(batching);
+            return self.commit_batch(batching);
         }
         self.batches.insert(self.next_batch, batching);
         self.next_batch += 1;
     }
 
-    /// Begins the next write of a batch, if one waits and there is a token for it; whether one did.
+    /// Begins the next write of a batch, if one waits and there is a free token; returns whether it did.
     fn launch_part(&mut self) -> bool {
         if self.free.is_empty() {
             return false;
@@ -412,12 +412,12 @@ impl Crew {
             batching.flying += 1;
             Some((*number, part))
         });
-        let Some((number, (placed, value))) = waiting else {
+        let Some((number, (reserved, value))) = waiting else {
             return false;
         };
         let core = &self.store.core;
-        let offset = core.offset_of(placed.span);
-        let launched = match core.extent_of(&placed, BATCHED, &value) {
+        let offset = core.offset_of(reserved.span);
+        let launched = match core.extent_of(&reserved, BATCHED, &value) {
             Ok(buf) => self.launch(Flying::Part(number), Work::Write { offset, buf }),
             Err(error) => Some((error, Flying::Part(number))),
         };
@@ -427,7 +427,7 @@ impl Crew {
         true
     }
 
-    /// A write of a batch has landed, or could not be begun.
+    /// Completes a write of a batch, or records that it could not be begun.
     fn end_part(&mut self, number: u64, written: Result<()>, took: Option<Duration>) {
         let Some(batching) = self.batches.get_mut(&number) else {
             return;
@@ -445,20 +445,20 @@ impl Crew {
             && batching.left.is_empty()
             && let Some(batching) = self.batches.remove(&number)
         {
-            self.end_batch(batching);
+            self.commit_batch(batching);
         }
     }
 
-    fn end_batch(&self, batching: Batching) {
+    fn commit_batch(&self, batching: Batching) {
         let core = &self.store.core;
         let sequences = core.finish_batch(&batching.parts, batching.written);
-        drop(batching.turn);
+        drop(batching.guard);
         self.done(batching.ticket, batching.took, batching.failed);
         let changed = sequences.is_ok() && !batching.parts.is_empty();
         self.acknowledge(sequences, changed, batching.durability, batching.promise);
     }
 
-    /// A request takes off. What cannot comes back.
+    /// Submits a request; returns it if that fails.
     fn launch(&mut self, flying: Flying, work: Work) -> Option<(Error, Flying)> {
         let offset = match &work {
             Work::Read { offset, .. } | Work::Write { offset, .. } => *offset,
@@ -470,7 +470,7 @@ impl Crew {
         };
         let in_flight = self.flying.len() - self.free.len();
         let place = offset.saturating_sub(self.store.core.data_offset) / PIECE;
-        // Before it goes: nobody finds more at the device than is counted.
+        // Counted before it is submitted: the count is never too low.
         self.shared.launches(place, is_put, in_flight);
         let token = at as u64;
         if let Err(error) = flight.launch(Request { token, work }) {
@@ -489,9 +489,9 @@ impl Crew {
         self.free.push(at);
         let buf = landed.work.into_buf();
         match flying {
-            Flying::Put(putting, placed) => {
+            Flying::Put(putting, reserved) => {
                 self.give(buf);
-                self.end_put(putting, placed, landed.result, Some(landed.took));
+                self.end_put(putting, reserved, landed.result, Some(landed.took));
             }
             Flying::Part(number) => {
                 self.give(buf);
@@ -508,7 +508,7 @@ impl Crew {
                     Err(error) => self.end_get(getting, Err(error), true),
                     Ok(Err(error)) => self.end_get(getting, Err(error), false),
                     Ok(Ok(Ok(read))) => self.end_get(getting, Ok(Some(read)), false),
-                    // It was changed meanwhile, or it is damaged.
+                    // The object was changed meanwhile, or it is damaged.
                     Ok(Ok(Err(_))) => self.look(getting),
                 }
             }
@@ -524,12 +524,12 @@ impl Crew {
     fn end_put(
         &self,
         mut putting: Putting,
-        placed: Placed,
+        reserved: Reservation,
         written: Result<()>,
         took: Option<Duration>,
     ) {
         let failed = written.is_err() && took.is_some();
-        let stored = self.store.core.finish(placed, written);
+        let stored = self.store.core.finish_put(reserved, written);
         if let Some(took) = took {
             putting.took = Some(putting.took.unwrap_or_default() + took);
         }
@@ -537,7 +537,7 @@ impl Crew {
     }
 
     fn answer_put(&self, putting: Putting, stored: Result<Stored>, failed: bool) {
-        drop(putting.turn);
+        drop(putting.guard);
         self.done(putting.ticket, putting.took, failed);
         let changed = stored.is_ok();
         match putting.awaited {
@@ -551,7 +551,7 @@ impl Crew {
         }
     }
 
-    /// A request is done that needed the device for so long, or not at all.
+    /// Ends a request; `took`: its device time, if it needed the device.
     fn done(&self, ticket: Ticket, took: Option<Duration>, failed: bool) {
         match took {
             Some(took) => self.shared.done(ticket, took, failed),
@@ -559,7 +559,7 @@ impl Crew {
         }
     }
 
-    /// Looks for an object, and has its bytes read.
+    /// Finds an object, and submits the read of its bytes.
     fn look(&mut self, mut getting: Getting) {
         while getting.looks < LOOKS {
             getting.looks += 1;
@@ -575,7 +575,7 @@ impl Crew {
             if let Ok(sought) = core.locate(id, entry, range) {
                 return self.launch_get(getting, sought);
             }
-            // In the journal, which is memory.
+            // In the journal, which is mapped memory.
             match core.read_entry(id, entry, range) {
                 Ok(Ok(read)) => return self.end_get(getting, Ok(Some(read)), false),
                 Ok(Err(_)) => {}
@@ -621,7 +621,7 @@ impl Crew {
                 let Comparing {
                     expected,
                     value,
-                    turn,
+                    guard,
                     durability,
                     promise,
                 } = *comparing;
@@ -630,21 +630,21 @@ impl Crew {
                 {
                     let putting = Putting {
                         ticket,
-                        turn,
+                        guard,
                         durability,
                         awaited: Awaited::CompareAndPut(promise),
                         took,
                     };
                     return self.put(putting, id, Content::Bytes(value));
                 }
-                drop(turn);
+                drop(guard);
                 self.done(ticket, took, failed);
                 promise.keep(read.map(|_| None));
             }
         }
     }
 
-    /// Answers for a change: at once, or after a sync.
+    /// Answers a change: at once, or after a sync.
     fn acknowledge<T: Send + 'static>(
         &self,
         result: Result<T>,
@@ -667,22 +667,24 @@ impl Crew {
         });
     }
 
-    /// The flight is of no more use: what it carried is voided when it does not write any more.
+    /// The flight failed: aborts its requests, once it does not write any more.
     fn abandon(mut self) {
-        // Waits for what is under way.
+        // Waits for everything in flight.
         self.flight = None;
         let flying = std::mem::take(&mut self.flying);
         let lost = || Error::new(Kind::Io, "requests could not be carried");
         for flying in flying.into_iter().flatten() {
             match flying {
-                Flying::Put(putting, placed) => self.end_put(putting, placed, Err(lost()), None),
+                Flying::Put(putting, reserved) => {
+                    self.end_put(putting, reserved, Err(lost()), None);
+                }
                 Flying::Get(getting, _) => self.end_get(getting, Err(lost()), false),
                 Flying::Part(_) => {}
             }
         }
         for (_, mut batching) in std::mem::take(&mut self.batches) {
             batching.written = Err(lost());
-            self.end_batch(batching);
+            self.commit_batch(batching);
         }
     }
 }
@@ -690,26 +692,26 @@ impl Crew {
 impl Drop for Crew {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            // Nobody knows which puts are half done.
+            // It is unknown which puts are half done.
             self.store.core.log.poison();
         }
         self.shared.close();
     }
 }
 
-/// A put that began.
+/// A put that has begun.
 enum Begun {
-    /// It was small.
+    /// The object was small: already done.
     IsThere(Stored),
-    Flies(Placed, AlignedBuf),
+    Flies(Reservation, AlignedBuf),
 }
 
 fn begun(core: &Core, id: ObjectId, content: Content) -> Result<Begun> {
-    let (placed, buf) = match content {
+    let (reserved, buf) = match content {
         Content::Bytes(value) if core.is_small(value.len()) => {
             return core.put_small(id, &value).map(Begun::IsThere);
         }
-        Content::Bytes(value) => core.begin(id, &value)?,
+        Content::Bytes(value) => core.begin_put(id, &value)?,
         Content::Draft(mut draft) => {
             core.accept(&draft)?;
             if let Some(value) = draft.small(core) {
@@ -718,7 +720,7 @@ fn begun(core: &Core, id: ObjectId, content: Content) -> Result<Begun> {
             core.begin_draft(id, draft)?
         }
     };
-    Ok(Begun::Flies(placed, buf))
+    Ok(Begun::Flies(reserved, buf))
 }
 
 fn list(

@@ -1,28 +1,26 @@
-//! A store with a queue in front of it: requests with deadlines, many in flight, and answers that are futures.
+//! A store behind a queue: requests with deadlines, many in flight, and answers that are futures.
 //!
 //! ```text
-//!   callers --> queue --pop--> thread --> flight ==> the data's device     puts and gets, `depth` at once
-//!     ^         (order,          |  |---> the store, inline                what needs no access, and small objects
-//!     |          overload,       |  |---> syncer: one sync for many        what is to survive loss of power
+//!   callers --> queue --pop--> thread --> flight ==> the data device       puts and gets, `depth` at once
+//!     ^         (order,          |  |---> the store, inline                what needs no data access, and small objects
+//!     |          overload,       |  |---> syncer: one sync for many        changes with durability `Power`
 //!     `--answer-- failing) <-----'  `---> another one for checkpoints
 //! ```
-//! 1. What touches one object is done in the order in which it was sent; else the order is the queue's (`queue`).
-//! 2. A put is begun, written and ended by the store's own steps, so requests and direct calls may be mixed. One whose write
-//!    fails leaves the old object, and of a batch all of them. It has its object's turn from begin to end; where a direct call has
-//!    it, all wait.
-//! 3. A change is acknowledged when it survives what its durability says. Changes that landed while a sync was made share the
-//!    next one.
+//! 1. Requests that touch one object execute in the order in which they were sent; otherwise the queue decides the order (`queue`).
+//! 2. A put takes the store's own steps, so requests and direct calls may be mixed. A failed write leaves the old object, and of a
+//!    batch all of them. A put holds its object's lock from its first step to its last; while a direct call holds it, the thread waits.
+//! 3. A change is acknowledged when it has the durability it asked for. Changes that complete during a sync share the next one.
 //! 4. Every request is answered once, also if the device fails, the queue is stopped, or a thread panics.
-//! 5. While nothing is asked, nothing runs: no polling, no timer but for late requests, where they fail.
-//! 6. What needs no access to the data waits for none: not while the device is slow, and as many fly as may.
+//! 5. Without requests nothing runs: no polling, and no timer except for late requests, where they fail.
+//! 6. A request that needs no data access does not wait for one, even while the device is slow and the flight is full.
 //!
-//! | what stops it | what waits | what flies |
+//! | stopped by | waiting requests | requests in flight |
 //! |---|---|---|
-//! | [`stop`](Served::stop), or dropping it | fails, `Poisoned` | is done and answered, with its sync |
-//! | a failing device, or overload, by the queue's rules | fails, `Poisoned` | is done and answered |
+//! | [`stop`](Served::stop), or dropping it | fail, `Poisoned` | complete and are answered, with their sync |
+//! | a failing device, or overload, by the queue's rules | fail, `Poisoned` | complete and are answered |
 //!
-//! Then everything that comes fails, too; the store stays open for direct calls. What a request costs beyond the store's own
-//! call: a passage through the queue, and one copy of a put's value on the thread. It knows no runtime and no network.
+//! Then every new request fails, too; the store stays open for direct calls. A request costs, beyond the store's own call, a passage
+//! through the queue, and one copy of a put's value on the thread. It knows no runtime and no network.
 
 mod ask;
 mod crew;
@@ -51,16 +49,16 @@ pub use pending::Pending;
 /// How a store is served.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Puts and gets in flight at once, at least 1 and at most what the means can carry.
+    /// Puts and gets in flight at once, at least 1, at most what the means supports.
     pub depth: usize,
-    /// How they are carried.
+    /// How they reach the device.
     pub means: Means,
-    /// Their order, overload, late requests, and when the device is failing.
+    /// Options of the queue: order, overload, late requests, and a failing device.
     pub queue: queue::Options,
 }
 
 impl Default for Options {
-    /// 16 in flight, by a ring where that can be, in the order of a queue's defaults.
+    /// 16 in flight, by a ring where the system has it, and the queue's defaults.
     fn default() -> Self {
         Self {
             depth: 16,
@@ -70,28 +68,28 @@ impl Default for Options {
     }
 }
 
-/// What happened so far, and what is now.
+/// Counts since the start, and the present state.
 #[derive(Clone, Debug)]
 pub struct Metrics {
-    /// What became of requests.
+    /// Outcomes of requests.
     pub counters: Counters,
-    /// How long requests waited in the queue that went.
+    /// Times that requests waited in the queue before they began.
     pub waits: Histogram,
-    /// How long the device took, of requests that needed it.
+    /// Device times, of requests that needed the device.
     pub times: Histogram,
-    /// How often the device was found failing.
+    /// Times the device was found failing.
     pub findings: u64,
-    /// Requests that wait.
+    /// Waiting requests.
     pub len: usize,
-    /// Requests that went and are not done.
+    /// Requests that have begun and not ended.
     pub in_flight: usize,
     /// Most puts and gets that were in flight at once.
     pub in_flight_max: usize,
-    /// How long the queue has been busy, if it is.
+    /// Time for which the queue has been busy, if it is.
     pub busy_for: Option<Duration>,
 }
 
-/// A store that is served. Threads share it; the verbs are in its other block.
+/// A served store. Threads share it; the verbs are in its other block.
 #[derive(Debug)]
 pub struct Served {
     store: Arc<Store>,
@@ -100,32 +98,32 @@ pub struct Served {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What callers and the threads share.
+/// State that callers and the threads share.
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
     /// Of the flight.
     waker: Waker,
-    /// When time began.
+    /// Origin of its times.
     origin: Instant,
 }
 
 #[derive(Debug)]
 struct State {
     queue: Queue<Job>,
-    /// The thread waits, and must be woken for what comes.
+    /// The thread waits, and a new request must wake it.
     asleep: bool,
     /// The thread is to end.
     leaving: bool,
-    /// Where the last request went that was launched, and the last put, in pieces.
+    /// Places of the last request and the last put that were submitted, in pieces.
     head: u64,
     last_put: u64,
     in_flight_max: usize,
 }
 
 impl Served {
-    /// Begins to serve `store`, with three threads of its own. `Invalid` if the depth is 0, or the means cannot be had;
-    /// `Io` or `Full` if the system gives no threads or no memory.
+    /// Begins to serve `store`, with three threads of its own. `Invalid` if the depth is 0, or the means is not available;
+    /// `Io` or `Full` if there are no threads or no memory.
     pub fn start(store: Arc<Store>, options: &Options) -> Result<Self> {
         let data = &store.core.data;
         let flight = flight::open(data, options.depth, options.means)
@@ -161,12 +159,12 @@ impl Served {
         &self.store
     }
 
-    /// By which means requests are carried: `ring` or `threads`.
+    /// The means by which requests reach the device: `ring` or `threads`.
     pub fn means(&self) -> &'static str {
         self.means
     }
 
-    /// What happened so far. Copies two histograms.
+    /// Counts so far. Copies two histograms.
     pub fn metrics(&self) -> Metrics {
         let state = self.shared.state.lock();
         let queue = &state.queue;
@@ -182,12 +180,12 @@ impl Served {
         }
     }
 
-    /// Whether nothing is taken any more: it was stopped, by a caller, a failing device, or overload.
+    /// Whether it accepts no more requests: it was stopped, by a caller, a failing device, or overload.
     pub fn is_stopped(&self) -> bool {
         self.shared.state.lock().queue.is_stopped()
     }
 
-    /// Takes no more requests, and fails those that wait; those in flight are done and answered. Does not wait for that:
+    /// Accepts no more requests, and fails those that wait; those in flight complete and are answered. Does not wait for that:
     /// dropping does.
     pub fn stop(&self) {
         let mut state = self.shared.state.lock();
@@ -203,7 +201,7 @@ impl Served {
                 .store
                 .core
                 .index
-                .glance(*id)
+                .probe(*id)
                 .filter(|entry| entry.kind != JOURNAL),
             _ => None,
         };
@@ -243,7 +241,7 @@ impl Shared {
         self.origin.elapsed()
     }
 
-    /// A request is done that needed the device.
+    /// Ends a request that needed the device.
     fn done(&self, ticket: Ticket, took: Duration, failed: bool) {
         let mut state = self.state.lock();
         let health = state.queue.done(self.now(), ticket, took, failed);
@@ -256,12 +254,12 @@ impl Shared {
         }
     }
 
-    /// A request is done that did not.
+    /// Ends a request that did not.
     fn done_without(&self, ticket: Ticket) {
         self.state.lock().queue.done_without(ticket);
     }
 
-    /// Something begins at `place` of the device, in pieces.
+    /// Records that an access begins at `place` of the device, in pieces.
     fn launches(&self, place: u64, is_put: bool, in_flight: usize) {
         let mut state = self.state.lock();
         state.head = place;
@@ -271,14 +269,14 @@ impl Shared {
         state.in_flight_max = state.in_flight_max.max(in_flight);
     }
 
-    /// Fails what waits and what comes.
+    /// Fails all waiting and new requests.
     fn close(&self) {
         self.state.lock().queue.stop();
         loop {
             let next = self.state.lock().queue.pop(self.now());
             match next {
                 Some(Next::Fails(failure, job)) => job.verb.fail(failure.error()),
-                // A stopped queue gives nothing out.
+                // A stopped queue hands out no requests.
                 Some(Next::Run(_, job)) => drop(job),
                 None => return,
             }

@@ -1,8 +1,7 @@
-//! The answer to a request, before it is there.
+//! The answer to a request, before it exists.
 //!
-//! A [`Pending`] is a future of the standard library, bound to no runtime, and can also be waited for by a thread. Dropping
-//! it cancels nothing. The other half keeps the promise once; if it is dropped before, the answer is an error, so nobody
-//! waits for ever.
+//! A [`Pending`] is a future of the standard library, bound to no runtime; a thread can also wait for it. Dropping it cancels nothing.
+//! The promise gives the answer once; if it is dropped before, the answer is an error, so no caller waits for ever.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,7 +14,7 @@ use crate::error::{Error, Kind, Result};
 
 #[derive(Debug)]
 enum State<T> {
-    /// Not there; whom to wake.
+    /// No answer yet; the waker of its future.
     Open(Option<Waker>),
     There(Result<T>),
     Taken,
@@ -27,12 +26,12 @@ struct Answer<T> {
     came: Condvar,
 }
 
-/// An answer that is there now, or comes. Poll it, or [`wait`](Self::wait).
+/// An answer, present or future. Poll it, or [`wait`](Self::wait).
 #[derive(Debug)]
 #[must_use = "the answer may be an error"]
 pub struct Pending<T>(Arc<Answer<T>>);
 
-/// Who has it owes the answer.
+/// Gives the answer.
 #[derive(Debug)]
 pub(super) struct Promise<T>(Option<Arc<Answer<T>>>);
 
@@ -46,7 +45,7 @@ pub(super) fn pair<T>() -> (Promise<T>, Pending<T>) {
 }
 
 impl<T> Pending<T> {
-    /// Waits, this thread, until the answer is there.
+    /// Blocks this thread until the answer exists.
     pub fn wait(self) -> Result<T> {
         let mut state = self.0.state.lock();
         while matches!(*state, State::Open(_)) {
@@ -55,7 +54,7 @@ impl<T> Pending<T> {
         taken(&mut state)
     }
 
-    /// Whether the answer is there.
+    /// Whether the answer exists.
     pub fn is_there(&self) -> bool {
         !matches!(*self.0.state.lock(), State::Open(_))
     }

@@ -1,8 +1,8 @@
-//! Syncs and checkpoints for many: a thread that makes one for all who ask for it meanwhile.
+//! Syncs and checkpoints for many requests: a thread that makes one for all requests that wait for one.
 //!
-//! A sync is more than a request to the device: the journal's mark moves, and room comes out of limbo. So it is the store's
-//! own, shared with its direct callers, and made beside the flight: other requests go on. While nobody asks, none is made.
-//! A checkpoint takes longer, and has a thread of its own: who waits for a sync does not wait for it.
+//! A sync is more than a request to the device: the journal's durable mark moves, and limbo is freed. So it is the store's own, shared
+//! with direct callers, and runs concurrently with the flight. Without requests none is made. A checkpoint takes longer, and has a
+//! thread of its own, so that syncs do not wait for it.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -15,11 +15,11 @@ use crate::error::{Error, Result};
 use crate::object::Store;
 use crate::queue::Ticket;
 
-/// Who waits for one.
+/// A request that waits for one.
 pub(super) struct Owed {
-    /// Of a request that is one, whose time tells of the device.
+    /// The ticket, if the request itself is a sync, whose time is device time.
     pub(super) ticket: Option<Ticket>,
-    /// Is told how it went.
+    /// Receives the result.
     pub(super) tell: Box<dyn FnOnce(Result<()>) + Send>,
 }
 
@@ -30,21 +30,21 @@ struct State {
 }
 
 struct Desk {
-    /// What is made here, in one word.
+    /// The name of the work.
     what: &'static str,
     make: fn(&Store) -> Result<()>,
     state: Mutex<State>,
     came: Condvar,
 }
 
-/// See the module's text. When it is dropped, what is owed is made first.
+/// See the module's text. Dropping it serves the waiting requests first.
 pub(super) struct Syncer {
     desk: Arc<Desk>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Syncer {
-    /// What is made is a `what`, by `make`. `Io` if the system gives no thread.
+    /// Starts a thread that makes a `what`, by `make`. `Io` if there is no thread.
     pub(super) fn start(
         what: &'static str,
         store: &Arc<Store>,
@@ -72,7 +72,7 @@ impl Syncer {
         })
     }
 
-    /// Somebody waits for one that begins from now on. If there can be none, nobody is told.
+    /// Adds a request, for one that begins from now on. If the thread has ended, the request is dropped.
     pub(super) fn owe(&self, owed: Owed) {
         let mut state = self.desk.state.lock();
         if !state.ended {
@@ -96,7 +96,7 @@ impl Drop for Syncer {
     }
 }
 
-/// Closes the desk when its thread ends, however that may be.
+/// Refuses further requests when the thread ends, by a panic, too.
 struct Closing<'d>(&'d Desk);
 
 impl Drop for Closing<'_> {
@@ -134,7 +134,7 @@ impl Desk {
         }
     }
 
-    /// The same result for the next one.
+    /// Copies a result for the next request.
     fn again(&self, result: &Result<()>) -> Result<()> {
         let Err(error) = result else {
             return Ok(());

@@ -1,9 +1,8 @@
-//! Values that are made where they will be written from.
+//! Drafts: values that a caller builds in the memory from which they are written.
 //!
-//! A put copies its value into aligned memory, between the trailers of chunks: a tenth of the time of 100 KiB on a fast
-//! device, most of it waiting for memory that the device had read before. Who reads a value from a file or a socket may
-//! have it put into that memory at once. A [`Draft`] has the layout of an extent; only when it is put are place, sequence
-//! and checksums known, and filled in. The idea is `CannyLS`'s, whose lump data is allocated aligned.
+//! A put copies its value into aligned memory, between the trailers of chunks: a tenth of the time of 100 KiB on a fast device. A
+//! caller that reads a value from a file or a socket can read it into that memory instead. A [`Draft`] has the layout of an extent;
+//! place, sequence and checksums are filled in when it is put. The idea is `CannyLS`'s, whose lump data is allocated aligned.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -15,10 +14,10 @@ use crate::io::aligned::AlignedBuf;
 use crate::object::id::ObjectId;
 use crate::object::place::buffers::Buffers;
 use crate::object::times::Watch;
-use crate::object::write::put::Placed;
+use crate::object::write::put::Reservation;
 use crate::object::{Core, Store, Stored, place::extent};
 
-/// A value of a length told before, whose bytes come one after the other. It takes the memory of its object on the device.
+/// A value of a known length that is filled front to back. It takes as much memory as its object takes on the device.
 /// If it is dropped, nothing is put.
 pub struct Draft {
     extent: AlignedBuf,
@@ -28,8 +27,8 @@ pub struct Draft {
 }
 
 impl Store {
-    /// Memory for a value of `len` bytes, to be filled and given to [`put_draft`](Self::put_draft). No access. `TooLarge` above
-    /// [`len_max`](Self::len_max), `Full` if the system gives no memory.
+    /// Memory for a value of `len` bytes, for the caller to fill and pass to [`put_draft`](Self::put_draft). No access. `TooLarge` above
+    /// [`len_max`](Self::len_max), `Full` if there is no memory.
     ///
     /// ```
     /// use azekura::object::{ObjectId, Options, Store};
@@ -59,7 +58,7 @@ impl Store {
     }
 
     /// As [`put`](Self::put), of a draft of this store that was filled: nothing is copied, unless the object is small. One write
-    /// of whatever length, which is summed before.
+    /// of any length, checksummed before.
     /// `Invalid` if bytes are missing, or if it is another store's.
     pub fn put_draft(&self, id: ObjectId, draft: Draft) -> Result<Stored> {
         self.put_draft_with(id, draft, self.core.options.durability)
@@ -74,10 +73,10 @@ impl Store {
     ) -> Result<Stored> {
         let core = &self.core;
         core.accept(&draft)?;
-        let turn = core.turns.take_one(id);
+        let guard = core.locks.lock(id);
         let stored = core.put_draft(id, draft)?;
-        drop(turn);
-        core.settle(durability)?;
+        drop(guard);
+        core.after_change(durability)?;
         Ok(stored)
     }
 }
@@ -97,32 +96,32 @@ impl Core {
         Ok(())
     }
 
-    /// In the id's turn.
+    /// The caller holds the lock of the id.
     fn put_draft(&self, id: ObjectId, mut draft: Draft) -> Result<Stored> {
         if let Some(value) = draft.small(self) {
             return self.put_small(id, value);
         }
         let mut watch = Watch::start();
-        let (placed, buf) = self.begin_draft(id, draft)?;
-        let offset = self.offset_of(placed.span);
+        let (reserved, buf) = self.begin_draft(id, draft)?;
+        let offset = self.offset_of(reserved.span);
         let written = watch.device(|| self.data.write_at(offset, &buf));
         self.buffers.give(buf);
-        let stored = self.finish(placed, written);
+        let stored = self.finish_put(reserved, written);
         self.times.put.record(&watch);
         stored
     }
 
-    /// As `begin`, of a draft.
+    /// As `begin_put`, of a draft.
     pub(crate) fn begin_draft(
         &self,
         id: ObjectId,
         mut draft: Draft,
-    ) -> Result<(Placed, AlignedBuf)> {
-        let placed = self.place(id, draft.len)?;
+    ) -> Result<(Reservation, AlignedBuf)> {
+        let reserved = self.reserve_extent(id, draft.len)?;
         let mut buf = std::mem::take(&mut draft.extent);
-        self.seal_of(&placed)
-            .sign(0, &mut buf, placed.sequence, 0, draft.len);
-        Ok((placed, buf))
+        self.seal_of(&reserved)
+            .sign(0, &mut buf, reserved.sequence, 0, draft.len);
+        Ok((reserved, buf))
     }
 }
 
@@ -132,12 +131,12 @@ impl Draft {
         self.len
     }
 
-    /// Bytes of the value that are not there yet.
+    /// Bytes of the value that are still missing.
     pub fn missing(&self) -> u64 {
         self.len - self.filled
     }
 
-    /// Reads what is missing. Errors: `Io` if reading fails, or ends before: what came is there.
+    /// Reads the missing bytes. `Io` if reading fails, or ends too early: the bytes read so far stay.
     pub fn fill_from(&mut self, from: &mut dyn Read) -> Result<()> {
         while self.filled < self.len {
             match from.read(self.room()) {
@@ -154,19 +153,19 @@ impl Draft {
         Ok(())
     }
 
-    /// Where the next bytes belong, up to a trailer.
+    /// The place of the next bytes, up to a trailer.
     fn room(&mut self) -> &mut [u8] {
         extent::room(&mut self.extent, self.len, self.filled)
     }
 
-    /// The value, if that is small.
+    /// The value, if it is small.
     pub(crate) fn small(&mut self, core: &Core) -> Option<&[u8]> {
         core.is_small(self.len as usize)
             .then(|| &*extent::room(&mut self.extent, self.len, 0))
     }
 }
 
-/// Takes no more than is missing.
+/// Takes at most the missing bytes.
 impl Write for Draft {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let len = self.room().write(bytes)?;

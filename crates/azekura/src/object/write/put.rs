@@ -1,14 +1,14 @@
-//! Changes: put, remove, ranges, batches.
+//! Changes: put, remove, removal of ranges, batches.
 //!
-//! A put has three steps, so that whoever has many devices or requests to look after can do the middle one in their own way:
+//! A put has three steps, so that a caller with many requests in flight (`served`) can do the second in its own way:
 //!
 //! | step | what happens | a crash here leaves |
 //! |---|---|---|
-//! | begin | the id's turn; room and a sequence; the extent's bytes | the old object |
-//! | the write | one aligned write, at a place that nothing points to | the old one; the new one if all of it arrived |
-//! | end | index; the old extent goes to limbo; the record waits for the journal | the new one |
+//! | `reserve_extent`, in the lock of the id | space and a sequence | the old object |
+//! | `write_extent` | one aligned write, at a place that nothing points to | the old one; the new one if all of it arrived |
+//! | `commit_put` | index; the old extent enters limbo; the record is deferred to the journal's next batch | the new one |
 //!
-//! A put whose write failed is *voided*: the journal is told so, since all of the extent may have arrived.
+//! A put whose write failed is aborted (`abort_put`): the journal records that, since all of the extent may have arrived.
 
 use crate::engine::Durability;
 use crate::error::{Error, Kind, Result, sizes};
@@ -26,11 +26,11 @@ use crate::object::times::Watch;
 use crate::object::{Core, Store, Stored};
 use crate::weave::RwLockReadGuard;
 
-/// How often a removal that finds no room in the journal is tried again: others may take what was made for it.
+/// Retries of a removal for which the journal has no space: other threads may take the space made for it.
 const REFUSALS_MAX: u32 = 8;
-/// How often a put looks for room that a commit gives back, while others take it, and how often it waits for room in the journal,
-/// which may take long beside a reader that stays.
-pub(crate) const ROOM_TRIES: u32 = 64;
+/// Tries of a put to reserve space that commits free, while other threads take it, and waits for space in the journal, which may
+/// take long while a reader stays.
+pub(crate) const SPACE_TRIES: u32 = 64;
 const JOURNAL_TRIES: u32 = 2;
 
 /// One change of a batch.
@@ -43,7 +43,7 @@ pub enum Change<'v> {
 }
 
 impl Change<'_> {
-    /// Whose.
+    /// The id of the object.
     pub fn id(&self) -> ObjectId {
         match self {
             Self::Put(id, _) | Self::Remove(id) => *id,
@@ -51,22 +51,22 @@ impl Change<'_> {
     }
 }
 
-/// No free run is long enough: whether room waits for a commit which frees it.
+/// No free run is long enough; whether a commit would free more.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Lack {
+pub(crate) struct NoSpace {
     pub(crate) by_sync: bool,
     pub(crate) by_checkpoint: bool,
 }
 
-/// What free room was wanted for.
-pub(crate) type Taken<T> = std::result::Result<T, Lack>;
+/// Something that needs free space, or why there is none.
+pub(crate) type Reserved<T> = std::result::Result<T, NoSpace>;
 
 /// An object of a batch, and its put, if it is not removed.
-pub(crate) type Part = (ObjectId, Option<Placed>);
+pub(crate) type Part = (ObjectId, Option<Reservation>);
 
-/// A put that has room and is to be written.
+/// A put that has reserved space.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Placed {
+pub(crate) struct Reservation {
     pub(crate) id: ObjectId,
     pub(crate) sequence: u64,
     pub(crate) span: Span,
@@ -77,7 +77,7 @@ impl Store {
     /// Stores `value` as object `id`, replacing what it was.
     ///
     /// One aligned write, and a flush if the store's durability is `Power`. `TooLarge` above [`len_max`](Self::len_max);
-    /// `Full` if no free room is that long: the old object stays.
+    /// `Full` if no free space is that long: the old object stays.
     ///
     /// ```
     /// use azekura::object::{ObjectId, Options, Store};
@@ -98,15 +98,15 @@ impl Store {
 
     /// As [`put`](Self::put), with a durability of its own.
     pub fn put_with(&self, id: ObjectId, value: &[u8], durability: Durability) -> Result<Stored> {
-        let turn = self.core.turns.take_one(id);
+        let guard = self.core.locks.lock(id);
         let stored = self.core.put(id, value)?;
-        drop(turn);
-        self.core.settle(durability)?;
+        drop(guard);
+        self.core.after_change(durability)?;
         Ok(stored)
     }
 
     /// Stores `value` if the object's sequence is `expected` (`None`: if there is no such object). `None`: it is not, and
-    /// nothing changed. One read more than a put, of the object's first chunk; none if nothing is expected or there.
+    /// nothing changed. Costs one read more than a put, of the object's first chunk; none if no object is expected or present.
     pub fn compare_and_put(
         &self,
         id: ObjectId,
@@ -124,37 +124,37 @@ impl Store {
         value: &[u8],
         durability: Durability,
     ) -> Result<Option<Stored>> {
-        let turn = self.core.turns.take_one(id);
+        let guard = self.core.locks.lock(id);
         let is_expected = match expected {
-            Some(_) => self.core.sequence_in_turn(id)? == expected,
+            Some(_) => self.core.sequence_locked(id)? == expected,
             None => self.core.find(id, Reads::Certain)?.1.is_none(),
         };
         if !is_expected {
             return Ok(None);
         }
         let stored = self.core.put(id, value)?;
-        drop(turn);
-        self.core.settle(durability)?;
+        drop(guard);
+        self.core.after_change(durability)?;
         Ok(Some(stored))
     }
 
-    /// Removes an object; whether there was one. No access to the data, one frame of the journal. Done in a full store, too.
+    /// Removes an object; returns whether it existed. No access to the data, one frame of the journal. Works in a full store, too.
     pub fn remove(&self, id: ObjectId) -> Result<bool> {
         self.remove_with(id, self.core.options.durability)
     }
 
     /// As [`remove`](Self::remove), with a durability of its own.
     pub fn remove_with(&self, id: ObjectId, durability: Durability) -> Result<bool> {
-        let turn = self.core.turns.take_one(id);
+        let guard = self.core.locks.lock(id);
         let was_there = self.core.remove(id)?;
-        drop(turn);
+        drop(guard);
         if was_there {
-            self.core.settle(durability)?;
+            self.core.after_change(durability)?;
         }
         Ok(was_there)
     }
 
-    /// Removes all objects from `first` to before `end` (`None`: to the last one) at once; how many. One frame of the journal.
+    /// Removes all objects from `first` to before `end` (`None`: to the last one) at once; returns how many. One frame of the journal.
     pub fn remove_range(&self, first: ObjectId, end: Option<ObjectId>) -> Result<u64> {
         self.remove_range_with(first, end, self.core.options.durability)
     }
@@ -168,13 +168,14 @@ impl Store {
     ) -> Result<u64> {
         let count = self.core.remove_between(first, end)?;
         if count > 0 {
-            self.core.settle(durability)?;
+            self.core.after_change(durability)?;
         }
         Ok(count)
     }
 
     /// Makes all `changes`: after a crash all of them happened or none. Ids must be distinct (`Invalid`). One write for each
-    /// put, however short it is, and one frame of the journal, with which they happen. The sequences, in the order of `changes`.
+    /// put, however short it is, and one frame of the journal, which makes all of them happen. Returns the sequences, in the order of
+    /// `changes`.
     ///
     /// ```
     /// use azekura::object::{Change, ObjectId, Options, Store};
@@ -199,10 +200,10 @@ impl Store {
     pub fn apply_with(&self, changes: &[Change<'_>], durability: Durability) -> Result<Vec<u64>> {
         let ids: Vec<ObjectId> = changes.iter().map(Change::id).collect();
         self.core.refuse_twice(&ids)?;
-        let turn = self.core.turns.take(ids);
+        let guard = self.core.locks.lock_all(ids);
         let sequences = self.core.apply(changes)?;
-        drop(turn);
-        self.core.settle(durability)?;
+        drop(guard);
+        self.core.after_change(durability)?;
         Ok(sequences)
     }
 }
@@ -211,7 +212,7 @@ fn is_full<T>(result: &Result<T>) -> bool {
     matches!(result, Err(error) if error.kind() == Kind::Full)
 }
 
-/// The last id of a range, if there is any in it.
+/// The last id of a range, unless it is empty.
 pub(crate) fn last_before(first: ObjectId, end: Option<ObjectId>) -> Option<ObjectId> {
     match end {
         Some(end) => (first < end).then(|| ObjectId(end.0 - 1)),
@@ -220,16 +221,16 @@ pub(crate) fn last_before(first: ObjectId, end: Option<ObjectId>) -> Option<Obje
 }
 
 impl Core {
-    /// After a change: what its durability asks for, and what the store wants done now and then.
-    pub(crate) fn settle(&self, durability: Durability) -> Result<()> {
+    /// After a change: the sync that its durability needs, and a checkpoint if one is due.
+    pub(crate) fn after_change(&self, durability: Durability) -> Result<()> {
         if self.owes_sync(durability) {
-            self.sync_told()?;
+            self.sync_all()?;
         }
         self.work_is_due()
     }
 
-    /// Counts a change; whether it is acknowledged only after a sync. The first one since the last sync has the keeper wake for
-    /// the interval's: whoever counts it knows that it is, however many are counted meanwhile.
+    /// Counts a change; returns whether it needs a sync before it is acknowledged. The first one since the last sync wakes the
+    /// background worker for the interval's sync; exactly one thread sees that it is the first.
     pub(crate) fn owes_sync(&self, durability: Durability) -> bool {
         let unsynced = self
             .unsynced
@@ -244,52 +245,62 @@ impl Core {
         durability == Durability::Power || is_due
     }
 
-    /// In the id's turn.
+    /// The caller holds the lock of the id.
     fn put(&self, id: ObjectId, value: &[u8]) -> Result<Stored> {
         if self.is_small(value.len()) {
             return self.put_small(id, value);
         }
         let mut watch = Watch::start();
-        let placed = self.place(id, value.len() as u64)?;
-        let written = self.write(&placed, value, 0, &mut watch);
-        let stored = self.finish(placed, written);
+        let reserved = self.reserve_extent(id, value.len() as u64)?;
+        let written = self.write_extent(&reserved, value, 0, &mut watch);
+        let stored = self.finish_put(reserved, written);
         self.times.put.record(&watch);
         stored
     }
 
-    /// The first step, with the bytes to be written, which go back to `buffers` afterwards.
-    pub(crate) fn begin(&self, id: ObjectId, value: &[u8]) -> Result<(Placed, AlignedBuf)> {
-        let placed = self.place(id, value.len() as u64)?;
-        match self.extent_of(&placed, 0, value) {
-            Ok(buf) => Ok((placed, buf)),
+    /// The first step, with the bytes to write; the caller returns them to `buffers`.
+    pub(crate) fn begin_put(
+        &self,
+        id: ObjectId,
+        value: &[u8],
+    ) -> Result<(Reservation, AlignedBuf)> {
+        let reserved = self.reserve_extent(id, value.len() as u64)?;
+        match self.extent_of(&reserved, 0, value) {
+            Ok(buf) => Ok((reserved, buf)),
             Err(error) => {
-                self.void(placed)?;
+                self.abort_put(reserved)?;
                 Err(error)
             }
         }
     }
 
-    /// The bytes to be written of a put that has room.
+    /// The bytes to write of a put that has reserved space.
     pub(crate) fn extent_of(
         &self,
-        placed: &Placed,
+        reserved: &Reservation,
         flags: u32,
         value: &[u8],
     ) -> Result<AlignedBuf> {
         let mut buf = self.buffers.take(extent::bytes(value.len() as u64))?;
-        let seal = self.seal_of(placed);
-        seal.encode(&mut buf, placed.sequence, flags, value);
+        let seal = self.seal_of(reserved);
+        seal.encode(&mut buf, reserved.sequence, flags, value);
         Ok(buf)
     }
 
-    pub(crate) fn seal_of(&self, placed: &Placed) -> Seal {
-        Seal::new(self.salt, placed.entry.place, placed.id)
+    pub(crate) fn seal_of(&self, reserved: &Reservation) -> Seal {
+        Seal::new(self.salt, reserved.entry.place, reserved.id)
     }
 
-    /// Writes the extent: one write, or a run of them.
-    fn write(&self, placed: &Placed, value: &[u8], flags: u32, watch: &mut Watch) -> Result<()> {
-        let (seal, sequence) = (self.seal_of(placed), placed.sequence);
-        let (from, len) = (self.offset_of(placed.span), value.len() as u64);
+    /// The second step: one write, or a run of them.
+    fn write_extent(
+        &self,
+        reserved: &Reservation,
+        value: &[u8],
+        flags: u32,
+        watch: &mut Watch,
+    ) -> Result<()> {
+        let (seal, sequence) = (self.seal_of(reserved), reserved.sequence);
+        let (from, len) = (self.offset_of(reserved.span), value.len() as u64);
         let bytes = extent::bytes(len);
         if bytes as u64 > long::ONE_MAX {
             let stretch = self.stretch(from..from + bytes as u64);
@@ -305,14 +316,14 @@ impl Core {
         written
     }
 
-    /// The first step: room for an object of `len` bytes.
-    pub(crate) fn place(&self, id: ObjectId, len: u64) -> Result<Placed> {
+    /// The first step: space for an object of `len` bytes, and a sequence.
+    pub(crate) fn reserve_extent(&self, id: ObjectId, len: u64) -> Result<Reservation> {
         if len > self.len_max() {
             return Err(self.too_large(format!("object {id}"), len));
         }
         self.index.prepare(id)?;
-        let (span, sequence) = self.find_room(id, extent::units(len) as u32)?;
-        Ok(Placed {
+        let (span, sequence) = self.find_space(id, extent::units(len) as u32)?;
+        Ok(Reservation {
             id,
             sequence,
             span,
@@ -329,7 +340,7 @@ impl Core {
         let (found, most) = sizes(len, self.len_max());
         let remedy = if len > extent::LEN_MAX {
             "store it in parts"
-        } else if self.room.lock().space.units() < u64::from(self.group_units) {
+        } else if self.allocator.lock().space.units() < u64::from(self.group_units) {
             "store it in parts, or grow the store"
         } else {
             "store it in parts, or make a store with larger groups"
@@ -340,22 +351,22 @@ impl Core {
             .remedy(remedy)
     }
 
-    /// Room for an object. While others put as much as is given back, it is tried again whenever something was.
-    fn find_room(&self, id: ObjectId, units: u32) -> Result<(Span, u64)> {
+    /// Reserves space for an object. While other threads take what commits free, it tries again after each commit.
+    fn find_space(&self, id: ObjectId, units: u32) -> Result<(Span, u64)> {
         let (mut has_checkpoint, mut wins) = (false, 0);
-        for _try in 0..ROOM_TRIES {
-            match self.take_room(units, Claim::Growth) {
+        for _try in 0..SPACE_TRIES {
+            match self.reserve_space(units, Claim::Growth) {
                 Ok(Ok(found)) => return Ok(found),
-                Ok(Err(Lack { by_sync: true, .. })) => self.sync()?,
-                // Room that a checkpoint frees is there while one is being made, or after one that failed.
-                Ok(Err(lack)) if lack.by_checkpoint && !has_checkpoint => {
-                    self.make_checkpoint_if_there_is_room()?;
+                Ok(Err(NoSpace { by_sync: true, .. })) => self.sync()?,
+                // Limbo of a checkpoint is not empty while one is being made, or after one that failed.
+                Ok(Err(missing)) if missing.by_checkpoint && !has_checkpoint => {
+                    self.make_checkpoint_if_possible()?;
                     has_checkpoint = true;
                 }
                 Ok(Err(_)) => break,
-                // The journal has no room before a checkpoint gives some back.
+                // The journal has no space before a checkpoint frees some.
                 Err(error) if error.kind() == Kind::Full && wins < JOURNAL_TRIES => {
-                    self.win_journal_room(Claim::Growth)?;
+                    self.wait_for_journal_space(Claim::Growth)?;
                     wins += 1;
                 }
                 Err(error) => return Err(error),
@@ -364,77 +375,80 @@ impl Core {
         Err(self.full(format_args!("object {id}"), u64::from(units)))
     }
 
-    /// A checkpoint; none if the journal has no room for one.
-    fn make_checkpoint_if_there_is_room(&self) -> Result<()> {
+    /// Makes a checkpoint, unless the journal has no space for one.
+    fn make_checkpoint_if_possible(&self) -> Result<()> {
         match self.make_checkpoint() {
             Err(error) if error.kind() != Kind::Full => Err(error),
             _ => Ok(()),
         }
     }
 
-    /// Takes room, with the sequence of what comes there.
-    pub(crate) fn take_room(&self, units: u32, claim: Claim) -> Result<Taken<(Span, u64)>> {
+    /// Reserves space, and the sequence of its object.
+    pub(crate) fn reserve_space(&self, units: u32, claim: Claim) -> Result<Reserved<(Span, u64)>> {
         self.log.healthy()?;
         self.refuse_changes()?;
         self.admit(claim)?;
-        let mut room = self.room.lock();
-        let sequence = room.sequence;
-        let Some(found) = room.space.take(units, sequence)? else {
-            // At the same moment: what another thread's commit frees right after it would be neither free nor waiting.
-            let waits = |freed_by| room.space.limbo().units_within_reach(freed_by) > 0;
-            return Ok(Err(Lack {
+        let mut allocator = self.allocator.lock();
+        let sequence = allocator.sequence;
+        let Some(found) = allocator.space.take(units, sequence)? else {
+            // Under the same lock: what another thread's commit frees right after it would be neither free nor in limbo.
+            let waits = |freed_by| allocator.space.limbo().units_available(freed_by) > 0;
+            return Ok(Err(NoSpace {
                 by_sync: waits(FreedBy::Sync),
                 by_checkpoint: waits(FreedBy::Checkpoint),
             }));
         };
-        if found.is_in_new_stride()
-            && let Some(stride) = room.space.open().cloned()
-            && let Err(error) = self.tell(&Record::Opened(stride), claim.max(Claim::Exchange))
+        if found.is_in_new_allocation_extent()
+            && let Some(allocation_extent) = allocator.space.open().cloned()
+            && let Err(error) = self.append_record(
+                &Record::Opened(allocation_extent),
+                claim.max(Claim::Exchange),
+            )
         {
-            room.space.close_untold(found)?;
+            allocator.space.close_unrecorded(found)?;
             return Err(error);
         }
-        room.next();
-        room.under_way.insert(sequence, found.span());
+        allocator.next();
+        allocator.in_progress.insert(sequence, found.span());
         Ok(Ok((found.span(), sequence)))
     }
 
-    /// The last step, as the write went.
-    pub(crate) fn finish(&self, placed: Placed, written: Result<()>) -> Result<Stored> {
+    /// The last step: commits the put, or aborts it if the write failed.
+    pub(crate) fn finish_put(&self, reserved: Reservation, written: Result<()>) -> Result<Stored> {
         if let Err(error) = written {
-            self.void(placed)?;
+            self.abort_put(reserved)?;
             return Err(error);
         }
-        self.end(placed)
+        self.commit_put(reserved)
     }
 
-    /// The object is there.
-    fn end(&self, placed: Placed) -> Result<Stored> {
-        let Placed {
+    /// The last step of a put whose write succeeded.
+    fn commit_put(&self, reserved: Reservation) -> Result<Stored> {
+        let Reservation {
             id,
             sequence,
             span,
             entry,
-        } = placed;
+        } = reserved;
         let inside = self.gate.read();
         let old = match self.index.set(id, Some(entry)) {
             Ok(old) => old,
             Err(error) => {
                 drop(inside);
-                self.void(placed)?;
+                self.abort_put(reserved)?;
                 return Err(error);
             }
         };
-        let told = self.tell_later(Record::Put(id, sequence, entry));
-        let mut room = self.room.lock();
-        room.under_way.remove(&sequence);
+        let appended = self.defer_record(Record::Put(id, sequence, entry));
+        let mut allocator = self.allocator.lock();
+        allocator.in_progress.remove(&sequence);
         if let Some(old) = old {
-            room.leave(old, FreedBy::Sync);
+            allocator.leave(old, FreedBy::Sync);
         }
-        drop(room);
+        drop(allocator);
         debug_assert_eq!(Self::span_of(entry), span);
-        match told {
-            // It waits on: the extent certifies the put, and the next one makes a checkpoint.
+        match appended {
+            // The record stays deferred: the extent certifies the put, and the next put makes a checkpoint.
             Err(error) if error.kind() == Kind::Full => {}
             other => other?,
         }
@@ -444,77 +458,77 @@ impl Core {
         })
     }
 
-    /// A put that did not come to its end: what was there before holds. Poisons if the journal cannot be told so.
-    fn void(&self, placed: Placed) -> Result<()> {
-        let told = self.tell_freeing(|_| Record::Voided(placed.sequence));
-        let (_inside, told) = match told {
+    /// Aborts a put: the old object stays. Poisons the store if the journal cannot record it.
+    fn abort_put(&self, reserved: Reservation) -> Result<()> {
+        let appended = self.append_freeing(|_| Record::Aborted(reserved.sequence));
+        let (_inside, appended) = match appended {
             Ok(inside) => (inside, Ok(())),
             Err(error) => (self.gate.read(), Err(error)),
         };
-        let mut room = self.room.lock();
-        room.under_way.remove(&placed.sequence);
-        room.space.retire(placed.span, FreedBy::Sync);
-        drop(room);
-        told.inspect_err(|_| self.log.poison())
+        let mut allocator = self.allocator.lock();
+        allocator.in_progress.remove(&reserved.sequence);
+        allocator.space.retire(reserved.span, FreedBy::Sync);
+        drop(allocator);
+        appended.inspect_err(|_| self.log.poison())
     }
 
-    /// In the id's turn.
+    /// The caller holds the lock of the id.
     pub(crate) fn remove(&self, id: ObjectId) -> Result<bool> {
         self.log.healthy()?;
-        // That there is no such object may not be known.
+        // In a damaged store the absence of the object may be unknown.
         self.refuse_changes()?;
         if self.index.get(id)?.is_none() {
             return Ok(false);
         }
-        let _inside = self.tell_freeing(|sequence| Record::Removed(id, sequence))?;
+        let _inside = self.append_freeing(|sequence| Record::Removed(id, sequence))?;
         self.take_out(id)?;
         Ok(true)
     }
 
-    /// Appends a record that frees room, made of a sequence; the gate, in which what it states is done.
+    /// Appends a record that frees space, made with a new sequence; returns the gate, in which the caller applies it.
     ///
-    /// It is not refused because others took the room that was made for it, nor because a reader still looks at what the
+    /// It does not fail because other threads took the journal space made for it, nor because a reader still uses what the
     /// last checkpoint freed.
-    fn tell_freeing(&self, record: impl Fn(u64) -> Record) -> Result<RwLockReadGuard<'_, ()>> {
+    fn append_freeing(&self, record: impl Fn(u64) -> Record) -> Result<RwLockReadGuard<'_, ()>> {
         let mut tries = 0;
-        self.make_journal_room(Claim::Exchange)?;
+        self.make_journal_space(Claim::Exchange)?;
         loop {
             let inside = self.gate.read();
-            let sequence = self.room.lock().next();
-            match self.tell(&record(sequence), Claim::Removal) {
+            let sequence = self.allocator.lock().next();
+            match self.append_record(&record(sequence), Claim::Removal) {
                 Err(error) if error.kind() == Kind::Full && tries < REFUSALS_MAX => tries += 1,
-                told => return told.map(|()| inside),
+                appended => return appended.map(|()| inside),
             }
             drop(inside);
-            self.win_journal_room(Claim::Exchange)?;
+            self.wait_for_journal_space(Claim::Exchange)?;
         }
     }
 
-    /// What the journal was told is so in memory, too; if not, nothing can be trusted.
+    /// Applies a recorded removal in memory. If that fails memory contradicts the journal, and the store is poisoned.
     fn take_out(&self, id: ObjectId) -> Result<()> {
         let old = self
             .index
             .set(id, None)
             .inspect_err(|_| self.log.poison())?;
         if let Some(old) = old {
-            self.room.lock().leave(old, FreedBy::Sync);
+            self.allocator.lock().leave(old, FreedBy::Sync);
         }
         Ok(())
     }
 
-    /// Removes a range, in its turn.
+    /// Removes a range, and holds its lock.
     pub(crate) fn remove_between(&self, first: ObjectId, end: Option<ObjectId>) -> Result<u64> {
         let Some(last) = last_before(first, end) else {
             return Ok(0);
         };
-        let _turn = self.turns.take_range(first, last);
+        let _guard = self.locks.lock_range(first, last);
         self.remove_range(first, last)
     }
 
     fn remove_range(&self, first: ObjectId, last: ObjectId) -> Result<u64> {
         self.log.healthy()?;
         self.refuse_changes()?;
-        // Before anything is told: a leaf that cannot be read is no half of a removal.
+        // Before anything is recorded: a leaf that cannot be read must not leave half of a removal.
         let mut count = 0;
         self.each_in(first, last, |_, _| {
             count += 1;
@@ -523,12 +537,13 @@ impl Core {
         if count == 0 {
             return Ok(0);
         }
-        let _inside = self.tell_freeing(|sequence| Record::RangeRemoved(sequence, first, last))?;
+        let _inside =
+            self.append_freeing(|sequence| Record::RangeRemoved(sequence, first, last))?;
         self.each_in(first, last, |id, _| self.take_out(id))?;
         Ok(count)
     }
 
-    /// Shows all objects from `first` to `last`, a leaf at a time.
+    /// Visits all objects from `first` to `last`, a leaf at a time.
     pub(crate) fn each_in(
         &self,
         first: ObjectId,
@@ -549,7 +564,7 @@ impl Core {
         Ok(())
     }
 
-    /// A batch changes each of its objects once.
+    /// `Invalid` if a batch names an object twice.
     pub(crate) fn refuse_twice(&self, ids: &[ObjectId]) -> Result<()> {
         let mut distinct = std::collections::HashSet::new();
         if let Some(id) = ids.iter().find(|id| !distinct.insert(**id)) {
@@ -565,9 +580,9 @@ impl Core {
         let mut parts: Vec<Part> = Vec::with_capacity(changes.len());
         let written = changes.iter().try_for_each(|change| match change {
             Change::Put(id, value) => {
-                let put = self.place(*id, value.len() as u64)?;
+                let put = self.reserve_extent(*id, value.len() as u64)?;
                 parts.push((*id, Some(put)));
-                self.write(&put, value, BATCHED, &mut Watch::start())
+                self.write_extent(&put, value, BATCHED, &mut Watch::start())
             }
             Change::Remove(id) => {
                 parts.push((*id, None));
@@ -577,46 +592,47 @@ impl Core {
         self.finish_batch(&parts, written)
     }
 
-    /// The last step of a batch, as its writes went; its sequences. In the turn of all its objects.
+    /// The last step of a batch: commits it, or frees its space if a write failed; returns its sequences. The caller holds the locks
+    /// of its objects.
     pub(crate) fn finish_batch(&self, parts: &[Part], written: Result<()>) -> Result<Vec<u64>> {
         if parts.is_empty() {
             return written.map(|()| Vec::new());
         }
         let puts = parts.iter().filter_map(|(_, put)| *put);
-        let roomy = written.and_then(|()| self.make_batch_room(puts.clone().count() as u64));
-        // What only removes is refused no sooner than a removal.
+        let roomy = written.and_then(|()| self.make_batch_space(puts.clone().count() as u64));
+        // A batch of removals alone is retried like a removal.
         let frees = roomy.is_ok() && puts.clone().next().is_none();
         let mut tries = if frees { REFUSALS_MAX } else { 0 };
-        // Until its extents are no longer under way: a check or checkpoint in between would count them twice.
+        // Held until its puts are no longer in progress: a check or checkpoint in between would count their extents twice.
         let mut inside = self.gate.read();
-        let mut result = roomy.and_then(|()| self.end_batch(parts));
+        let mut result = roomy.and_then(|()| self.commit_batch(parts));
         while tries > 0 && is_full(&result) && !self.log.is_poisoned() {
             drop(inside);
-            let won = self.win_journal_room(Claim::Exchange);
+            let won = self.wait_for_journal_space(Claim::Exchange);
             inside = self.gate.read();
-            result = won.and_then(|()| self.end_batch(parts));
+            result = won.and_then(|()| self.commit_batch(parts));
             tries -= 1;
         }
-        // Without its frame none of its extents counts: nothing need be voided.
-        let mut room = self.room.lock();
+        // Without the batch's frame none of its extents counts: nothing needs to be aborted.
+        let mut allocator = self.allocator.lock();
         for put in puts {
-            room.under_way.remove(&put.sequence);
+            allocator.in_progress.remove(&put.sequence);
             if result.is_err() {
-                room.space.retire(put.span, FreedBy::Sync);
+                allocator.space.retire(put.span, FreedBy::Sync);
             }
         }
         result
     }
 
-    /// The frame with which a batch happens, and the index.
-    fn end_batch(&self, parts: &[Part]) -> Result<Vec<u64>> {
+    /// Appends the frame that makes a batch happen, and changes the index.
+    fn commit_batch(&self, parts: &[Part]) -> Result<Vec<u64>> {
         let mut records = Vec::with_capacity(parts.len());
         let mut sequences = Vec::with_capacity(parts.len());
         for (id, put) in parts {
             let (sequence, record) = if let Some(put) = put {
                 (put.sequence, Record::Put(*id, put.sequence, put.entry))
             } else {
-                let sequence = self.room.lock().next();
+                let sequence = self.allocator.lock().next();
                 (sequence, Record::Removed(*id, sequence))
             };
             sequences.push(sequence);
@@ -628,48 +644,48 @@ impl Core {
         } else {
             Claim::Exchange
         };
-        self.tell(&Record::Batch(records), claim)?;
+        self.append_record(&Record::Batch(records), claim)?;
         for (id, put) in parts {
             let set = self.index.set(*id, put.map(|put| put.entry));
             if let Some(old) = set.inspect_err(|_| self.log.poison())? {
-                self.room.lock().leave(old, FreedBy::Sync);
+                self.allocator.lock().leave(old, FreedBy::Sync);
             }
         }
         Ok(sequences)
     }
 
-    /// Room in the journal for a batch, and for the next checkpoint with so many objects more. `Full` if there is none.
-    fn make_batch_room(&self, puts: u64) -> Result<()> {
+    /// Makes space in the journal for a batch, and for the next checkpoint with that many objects more. `Full` if there is none.
+    fn make_batch_space(&self, puts: u64) -> Result<()> {
         if puts == 0 {
-            return self.make_journal_room(Claim::Exchange);
+            return self.make_journal_space(Claim::Exchange);
         }
         self.keep_for_checkpoint(puts);
-        let made = self.make_journal_room(Claim::Growth).and_then(|()| {
+        let made = self.make_journal_space(Claim::Growth).and_then(|()| {
             self.keep_for_checkpoint(puts);
             self.admit(Claim::Growth)
         });
         made.inspect_err(|_| self.keep_for_checkpoint(0))
     }
 
-    /// A checkpoint, if the journal has no room left for this claim. Returns with no room, too.
-    pub(crate) fn make_journal_room(&self, claim: Claim) -> Result<()> {
-        if self.has_journal_room(claim)? {
+    /// Makes a checkpoint if the journal has no space for this claim. Returns without an error where there is none afterwards.
+    pub(crate) fn make_journal_space(&self, claim: Claim) -> Result<()> {
+        if self.has_journal_space(claim)? {
             return Ok(());
         }
-        self.win_journal_room(claim)
+        self.wait_for_journal_space(claim)
     }
 
-    /// A checkpoint. What it frees can be used again when no reader looks at it any more: if the journal has no room for this
-    /// claim before, that is waited for, for a bounded time.
-    fn win_journal_room(&self, claim: Claim) -> Result<()> {
-        self.make_checkpoint_if_there_is_room()?;
-        if !self.has_journal_room(claim)? {
+    /// Makes a checkpoint. What it frees is reusable when no reader uses it any more: if the journal has no space for this claim
+    /// before, waits for readers, for a bounded time.
+    fn wait_for_journal_space(&self, claim: Claim) -> Result<()> {
+        self.make_checkpoint_if_possible()?;
+        if !self.has_journal_space(claim)? {
             self.log.segments().reap_to_the_last();
         }
         Ok(())
     }
 
-    fn has_journal_room(&self, claim: Claim) -> Result<bool> {
+    fn has_journal_space(&self, claim: Claim) -> Result<bool> {
         match self.admit(claim) {
             Err(error) if error.kind() == Kind::Full => Ok(false),
             other => other.map(|()| true),

@@ -1,20 +1,20 @@
-//! Small objects: first in the journal, then in packs.
+//! Small objects: first in the journal, then in packed extents.
 //!
-//! An object below the store's threshold is put with one frame of the journal, value and all: no write of its own, and one flush
-//! for as many as ask together. Before a checkpoint lets the journal go, what is still there moves into *packs*, extents of
-//! many small objects side by side, in the order of ids. Either way a get is one read.
+//! A put of an object below the store's threshold is one frame of the journal, with the value: no write of its own, and one flush for
+//! all threads that wait for one. Before a checkpoint releases the journal, the objects still there move into *packed extents*,
+//! extents of many small objects side by side, in the order of ids. Either way a get is one read.
 //!
 //! | step | a crash here leaves |
 //! |---|---|
-//! | 1 alone for a moment: the journal's end D, and the leaves with objects in the journal | the objects in the journal |
-//! | 2 write packs | the same: nothing points to a pack, and a scan passes by |
-//! | 3 with the gate shared: entries of a pack go over to it, where they are still the same | the same |
-//! | 4 the checkpoint, which tells the packs | the same, or the objects in packs |
-//! | 5 the journal before D is released | the objects in packs |
+//! | 1 with the gate held exclusively: note the journal's end D, and the leaves with objects in the journal | the objects in the journal |
+//! | 2 write packed extents | the same: nothing points to a packed extent, and a scan ignores it |
+//! | 3 with the gate shared: point entries to the packed extent, where they did not change | the same |
+//! | 4 the checkpoint, whose root lists the packed extents | the same, or the objects in packed extents |
+//! | 5 release the journal before D | the objects in packed extents |
 //!
-//! A pack's room is free when its last object is gone, and that is durable: what left by a move is gone with the checkpoint, not
-//! before. One that has lost more than half of its objects is emptied at the next
-//! checkpoint, by putting the rest into new ones. That is the only time when anything moves, and only small objects do.
+//! The space of a packed extent is free when its last object is gone, and that is durable: an object that left by a move is durably
+//! gone with the checkpoint, not before. A packed extent that lost more than half of its objects is emptied at the next checkpoint,
+//! by moving the rest into new ones. Nothing else is ever moved.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -23,40 +23,40 @@ use crate::epoch;
 use crate::error::{Kind, Result};
 use crate::log::{Address, Claim};
 use crate::object::checkpoint::is_unreadable;
-use crate::object::checkpoint::root::Pack;
+use crate::object::checkpoint::root::PackedExtent;
 use crate::object::id::ObjectId;
 use crate::object::index::{Entry, JOURNAL, PACKED, Shot};
 use crate::object::place::extent::{self, HEADER_LEN, Header, PIECE, Seal, UNIT};
 use crate::object::place::limbo::FreedBy;
 use crate::object::place::span::Span;
-use crate::object::write::put::{ROOM_TRIES, Taken};
+use crate::object::write::put::{Reserved, SPACE_TRIES};
 use crate::object::{Core, Stored};
 use crate::room;
 
-/// Bytes of a pack, about.
+/// Approximate bytes of a packed extent.
 const PACK_SIZE: u64 = 256 << 10;
-/// Packs emptied at a checkpoint, at most.
+/// Most packed extents that a checkpoint empties.
 const EMPTIED_MAX: usize = 64;
 
-/// The packs, by their first unit, each with the latest commit that one of its objects left by.
+/// The packed extents by first unit, each with the latest of the commits that make the loss of its objects durable.
 #[derive(Debug, Default)]
-pub(crate) struct Packs(BTreeMap<u64, (Pack, FreedBy)>);
+pub(crate) struct PackedExtents(BTreeMap<u64, (PackedExtent, FreedBy)>);
 
-impl Packs {
-    pub(crate) fn of(packs: &[Pack]) -> Self {
+impl PackedExtents {
+    pub(crate) fn of(packed_extents: &[PackedExtent]) -> Self {
         let mut all = Self::default();
-        for pack in packs {
-            all.add(*pack);
+        for packed in packed_extents {
+            all.add(*packed);
         }
         all
     }
 
-    fn add(&mut self, pack: Pack) {
-        self.0.insert(pack.span.unit, (pack, FreedBy::Sync));
+    fn add(&mut self, packed: PackedExtent) {
+        self.0.insert(packed.span.unit, (packed, FreedBy::Sync));
     }
 
-    pub(crate) fn all(&self) -> impl Iterator<Item = Pack> + '_ {
-        self.0.values().map(|(pack, _)| *pack)
+    pub(crate) fn all(&self) -> impl Iterator<Item = PackedExtent> + '_ {
+        self.0.values().map(|(packed, _)| *packed)
     }
 
     /// How many.
@@ -64,22 +64,22 @@ impl Packs {
         self.0.len()
     }
 
-    /// The object at `place` is gone, which this commit makes durable; the room of the pack, if that was its last, and what makes
-    /// it durable that all are gone.
+    /// Removes the object at `place`, which this commit makes durable; returns the span of the packed extent if that was its last,
+    /// and the commit that makes it durable that all are gone.
     pub(crate) fn drop_one(&mut self, place: u64, freed_by: FreedBy) -> Option<(Span, FreedBy)> {
         let unit = place * PIECE / UNIT;
-        let (_, (pack, latest)) = self.0.range_mut(..=unit).next_back()?;
-        pack.live = pack.live.saturating_sub(1);
+        let (_, (packed, latest)) = self.0.range_mut(..=unit).next_back()?;
+        packed.live = packed.live.saturating_sub(1);
         *latest = freed_by.max(*latest);
-        let (span, latest) = (pack.span, *latest);
-        (pack.live == 0).then(|| {
+        let (span, latest) = (packed.span, *latest);
+        (packed.live == 0).then(|| {
             self.0.remove(&span.unit);
             (span, latest)
         })
     }
 }
 
-/// What is put into packs: where it is now, and its bytes.
+/// An object that moves into a packed extent: its present entry, and its bytes.
 struct Moved {
     id: ObjectId,
     from: Entry,
@@ -94,15 +94,15 @@ impl Core {
         small_max > 0 && len as u64 <= small_max
     }
 
-    /// In the id's turn.
+    /// The caller holds the lock of the id.
     pub(crate) fn put_small(&self, id: ObjectId, value: &[u8]) -> Result<Stored> {
         self.log.healthy()?;
         self.index.prepare(id)?;
         self.keep_for_checkpoint(0);
-        self.make_journal_room(Claim::Growth)?;
+        self.make_journal_space(Claim::Growth)?;
         self.admit(Claim::Growth)?;
         let _inside = self.gate.read();
-        let sequence = self.room.lock().next();
+        let sequence = self.allocator.lock().next();
         let entry = Entry {
             place: 0,
             len: value.len() as u32,
@@ -112,7 +112,7 @@ impl Core {
         let old = self.index.set(id, Some(entry));
         let old = old.inspect_err(|_| self.log.poison())?;
         if let Some(old) = old {
-            self.room.lock().leave(old, FreedBy::Sync);
+            self.allocator.lock().leave(old, FreedBy::Sync);
         }
         Ok(Stored {
             sequence,
@@ -120,7 +120,7 @@ impl Core {
         })
     }
 
-    /// Bytes `range` of a small object in the journal, and its sequence; `None`: the frame is another's by now.
+    /// Bytes `range` of a small object in the journal, and its sequence; `None`: the segment was reused meanwhile.
     pub(crate) fn read_journal(
         &self,
         pin: &epoch::Pin,
@@ -140,8 +140,8 @@ impl Core {
         Ok(Some((bytes, u64::from_le_bytes(*sequence))))
     }
 
-    /// Moves small objects out of the journal; the sequence of the segment from which it must be kept. If some stayed for want of room, also how many units
-    /// were within reach.
+    /// Moves small objects out of the journal; returns the sequence of the segment from which it must be kept. If some stayed for
+    /// want of space, also the units that were available.
     pub(crate) fn move_small(&self) -> Result<(u64, Option<u64>)> {
         let (end, shots) = {
             let _alone = self.gate.write();
@@ -150,17 +150,17 @@ impl Core {
         match self.move_all(&shots) {
             Ok(true) => Ok((end, None)),
             Ok(false) => Ok((self.oldest_small(&shots, end)?, None)),
-            // There is no room for packs: what is in the journal stays there, nearer to its end.
+            // There is no space for packed extents: the objects stay in the journal, nearer to its end.
             Err(error) if error.kind() == Kind::Full => {
                 self.renew(&shots)?;
-                let reach = self.room.lock().space.within_reach();
+                let reach = self.allocator.lock().space.available();
                 Ok((self.oldest_small(&shots, end)?, Some(reach)))
             }
             Err(error) => Err(error),
         }
     }
 
-    /// Whether all could be read.
+    /// Whether every leaf could be read.
     fn move_all(&self, shots: &[Shot]) -> Result<bool> {
         let mut moved = Vec::new();
         let mut size = 0;
@@ -170,21 +170,21 @@ impl Core {
             moved.push(object);
             if size >= PACK_SIZE {
                 size = 0;
-                self.pack(&std::mem::take(&mut moved))?;
+                self.pack_objects(&std::mem::take(&mut moved))?;
             }
             Ok(())
         })?;
         if !moved.is_empty() {
-            self.pack(&moved)?;
+            self.pack_objects(&moved)?;
         }
         Ok(all)
     }
 
-    /// Where the journal must be kept from for those that stayed.
+    /// The segment from which the journal must be kept, for the objects that stayed.
     fn oldest_small(&self, shots: &[Shot], end: u64) -> Result<u64> {
         let mut oldest = end;
         let all = self.each_in_journal(shots, &mut |_, from| {
-            // Where that cannot be told all is kept.
+            // Where that is unknown all is kept.
             let position = self.log.position(Address(from.place));
             oldest = oldest.min(position.map_or(0, |at| at.sequence));
             Ok(())
@@ -192,8 +192,8 @@ impl Core {
         Ok(if all { oldest } else { 0 })
     }
 
-    /// Shows the small objects that are in the journal still, where they were when `shots` were taken. While `visit` runs their
-    /// frames stay. Whether all leaves could be read: of another, nothing is known.
+    /// Visits the small objects that are still in the journal at the places of `shots`. Their frames stay while `visit` runs.
+    /// Returns whether all leaves could be read; the objects of others are unknown.
     pub(crate) fn each_in_journal(
         &self,
         shots: &[Shot],
@@ -215,7 +215,7 @@ impl Core {
             };
             for (id, from) in leaf.entries().filter(|(_, entry)| entry.kind == JOURNAL) {
                 let _pin = self.log.pin();
-                // Changed since: the address may be another's.
+                // Changed since: the address may hold something else.
                 if self.index.get(id)? == Some(from) {
                     visit(id, from)?;
                 }
@@ -240,7 +240,7 @@ impl Core {
                     value,
                 }),
                 Ok(None) => Ok(()),
-                // It stays where it is: whoever reads it is told.
+                // It stays where it is, and reading it is an error.
                 Err(error) if error.kind() == Kind::Corrupted => {
                     tracing::warn!(%error, "a small object stays in the journal");
                     all = false;
@@ -249,25 +249,32 @@ impl Core {
                 Err(error) => Err(error),
             }
         })?;
-        for pack in self.sparse_packs() {
-            self.each_live(pack, visit)?;
+        for packed in self.sparse_packed_extents() {
+            self.each_live(packed, visit)?;
         }
         Ok(all && all_leaves)
     }
 
-    fn sparse_packs(&self) -> Vec<Pack> {
-        let room = self.room.lock();
-        let sparse = room.packs.all().filter(|pack| pack.live * 2 < pack.count);
+    fn sparse_packed_extents(&self) -> Vec<PackedExtent> {
+        let allocator = self.allocator.lock();
+        let sparse = allocator
+            .packed_extents
+            .all()
+            .filter(|packed| packed.live * 2 < packed.count);
         sparse.take(EMPTIED_MAX).collect()
     }
 
-    /// Shows the objects of a pack that are there still. One that does not verify stays where it is.
-    fn each_live(&self, pack: Pack, visit: &mut dyn FnMut(Moved) -> Result<()>) -> Result<()> {
+    /// Visits the objects of a packed extent that are still there. One that does not verify stays where it is.
+    fn each_live(
+        &self,
+        packed: PackedExtent,
+        visit: &mut dyn FnMut(Moved) -> Result<()>,
+    ) -> Result<()> {
         let mut buf = self
             .buffers
-            .take((u64::from(pack.span.units) * UNIT) as usize)?;
-        if let Err(error) = self.data.read_at(self.offset_of(pack.span), &mut buf) {
-            // It need not be emptied.
+            .take((u64::from(packed.span.units) * UNIT) as usize)?;
+        if let Err(error) = self.data.read_at(self.offset_of(packed.span), &mut buf) {
+            // Emptying it is optional.
             tracing::warn!(%error, "a pack cannot be read");
             self.buffers.give(buf);
             return Ok(());
@@ -275,7 +282,7 @@ impl Core {
         let mut show = || {
             let mut at = 0;
             while at + HEADER_LEN <= buf.len() {
-                let place = (pack.span.unit * UNIT + at as u64) / PIECE;
+                let place = (packed.span.unit * UNIT + at as u64) / PIECE;
                 let Some(header) = Header::decode(&buf[at..], self.salt, place) else {
                     at += PIECE as usize;
                     continue;
@@ -308,21 +315,21 @@ impl Core {
         shown
     }
 
-    /// Writes objects into a pack, or, where no free run is that long, into several shorter ones. `Full` if one of the objects
-    /// finds no room.
-    fn pack(&self, objects: &[Moved]) -> Result<()> {
-        // The part that is next stands last.
+    /// Writes objects into a packed extent, or, where no free run is that long, into several shorter ones. `Full` if there is no
+    /// space for one of the objects.
+    fn pack_objects(&self, objects: &[Moved]) -> Result<()> {
+        // A stack of parts, the next one last.
         let mut parts = vec![objects];
         let mut syncs = 0;
         while let Some(part) = parts.pop() {
-            let Err(lack) = self.pack_at_once(part)? else {
+            let Err(missing) = self.pack_at_once(part)? else {
                 continue;
             };
             if part.len() > 1 {
                 let (low, high) = part.split_at(part.len() / 2);
                 parts.extend([high, low]);
-            } else if lack.by_sync && syncs < ROOM_TRIES {
-                // What a sync frees is free after one, unless others take it. What a checkpoint frees is free after this one.
+            } else if missing.by_sync && syncs < SPACE_TRIES {
+                // A sync frees its limbo, unless other threads take that. The limbo of a checkpoint is free only after this one.
                 self.sync()?;
                 syncs += 1;
                 parts.push(part);
@@ -333,17 +340,17 @@ impl Core {
         Ok(())
     }
 
-    /// Writes a pack, and has its objects' entries point there, if a free run is that long.
-    fn pack_at_once(&self, objects: &[Moved]) -> Result<Taken<()>> {
+    /// Writes a packed extent, and points its objects' entries there, if a free run is that long.
+    fn pack_at_once(&self, objects: &[Moved]) -> Result<Reserved<()>> {
         let units = units_of(objects);
-        // Before there is room that would have to be given back.
+        // Before space is reserved, so that a refusal leaves nothing to free.
         let mut entries = room::vec(objects.len())?;
         let mut buf = self.buffers.take((u64::from(units) * UNIT) as usize)?;
-        let (span, sequence) = match self.take_room(units, Claim::Cleaning)? {
+        let (span, sequence) = match self.reserve_space(units, Claim::Cleaning)? {
             Ok(found) => found,
-            Err(lack) => {
+            Err(missing) => {
                 self.buffers.give(buf);
-                return Ok(Err(lack));
+                return Ok(Err(missing));
             }
         };
         let mut at = 0;
@@ -367,56 +374,56 @@ impl Core {
         let mut live = 0;
         if result.is_ok() {
             let count = objects.len() as u32;
-            // As if all were there, so that one that goes meanwhile is counted.
-            let pack = Pack {
+            // Counts all as present, so that one that leaves meanwhile is subtracted.
+            let packed = PackedExtent {
                 span,
                 count,
                 live: count,
             };
-            self.room.lock().packs.add(pack);
+            self.allocator.lock().packed_extents.add(packed);
             for (object, entry) in objects.iter().zip(&entries) {
                 let exchanged = self.index.exchange(object.id, object.from, *entry);
                 let is_packed = matches!(exchanged, Ok(true));
                 live += u32::from(is_packed);
-                // A move is durable with this checkpoint. Nothing durable has pointed to the new place.
+                // A move is durable with this checkpoint. Nothing durable pointed to the new place.
                 let (left, freed_by) = if is_packed {
                     (object.from, FreedBy::Checkpoint)
                 } else {
                     (*entry, FreedBy::Sync)
                 };
-                self.room.lock().leave(left, freed_by);
-                // Those that memory was refused for stay where they are.
+                self.allocator.lock().leave(left, freed_by);
+                // Objects for which there was no memory stay where they are.
                 result = result.and(exchanged.map(drop));
             }
         } else {
-            self.room.lock().space.retire(span, FreedBy::Sync);
+            self.allocator.lock().space.retire(span, FreedBy::Sync);
         }
-        self.room.lock().under_way.remove(&sequence);
+        self.allocator.lock().in_progress.remove(&sequence);
         tracing::trace!(live, "packed");
         result.map(Ok)
     }
 }
 
-/// Units of a pack of these objects.
+/// Units of a packed extent with these objects.
 fn units_of(objects: &[Moved]) -> u32 {
     let sizes = objects.iter().map(|object| object.value.len() as u64);
     let size: u64 = sizes.map(extent::packed_size).sum();
     size.div_ceil(UNIT) as u32
 }
 
-impl crate::object::Room {
-    /// The object that was at `old` is there no more, which this commit makes durable.
+impl crate::object::Allocator {
+    /// The object at `old` is gone, which this commit makes durable: retires its space.
     pub(crate) fn leave(&mut self, old: Entry, freed_by: FreedBy) {
         if let Some((span, freed_by)) = self.left_by(old, freed_by) {
             self.space.retire(span, freed_by);
         }
     }
 
-    /// The room that nothing needs when the object that was at `old` is gone, and which commit makes that durable.
+    /// The span that is unused once the object at `old` is gone, and the commit that makes that durable.
     pub(crate) fn left_by(&mut self, old: Entry, freed_by: FreedBy) -> Option<(Span, FreedBy)> {
         match old.kind {
             JOURNAL => None,
-            PACKED => self.packs.drop_one(old.place, freed_by),
+            PACKED => self.packed_extents.drop_one(old.place, freed_by),
             _ => Some((Core::span_of(old), freed_by)),
         }
     }
@@ -444,7 +451,7 @@ mod tests {
         let memory = Memory::new(8 << 20).unwrap();
         memory.resize(options.capacity).unwrap();
         let store = Store::create_on(memory, None, &options, &mut |_, _| ()).unwrap();
-        // Five of 11 units in each group of 64: 9 are left, and a pack of one small object takes 10.
+        // Five of 11 units in each group of 64: 9 are left, and a packed extent of one small object takes 10.
         let mut count = 0;
         let large = vec![7; SMALL + 2000];
         while store.put(ObjectId(count), &large).is_ok() {
@@ -456,9 +463,9 @@ mod tests {
         store.put(small, &value).unwrap();
         let snapshot = store.snapshot().unwrap();
         assert!(store.remove(ObjectId(0)).unwrap());
-        let syncs = store.core.commit.count();
+        let syncs = store.core.group_commit.count();
         store.checkpoint().unwrap();
-        assert!(store.core.commit.count() <= syncs + 2);
+        assert!(store.core.group_commit.count() <= syncs + 2);
         assert!(store.free() >= 10 * UNIT);
         assert_eq!(store.get(small).unwrap().as_deref(), Some(&value[..]));
         let place = |id| store.core.index.get(id).unwrap().unwrap().kind;
@@ -470,7 +477,7 @@ mod tests {
         store.check_room().unwrap();
     }
 
-    /// One object was moved, which no journal states, and then the last one was removed: a sync does not free the pack.
+    /// One object was moved, which no journal states, and then the last one was removed: a sync does not free the packed extent.
     #[test]
     fn a_pack_is_free_by_the_latest_commit_that_one_of_its_objects_left_by() {
         let span = Span {
@@ -481,14 +488,14 @@ mod tests {
             (FreedBy::Checkpoint, FreedBy::Sync),
             (FreedBy::Sync, FreedBy::Checkpoint),
         ] {
-            let mut packs = Packs::of(&[Pack {
+            let mut packed_extents = PackedExtents::of(&[PackedExtent {
                 span,
                 count: 2,
                 live: 2,
             }]);
             let place = span.unit * UNIT / PIECE;
-            assert_eq!(packs.drop_one(place, first), None);
-            let left = packs.drop_one(place + 8, last);
+            assert_eq!(packed_extents.drop_one(place, first), None);
+            let left = packed_extents.drop_one(place + 8, last);
             assert_eq!(left, Some((span, FreedBy::Checkpoint)));
         }
     }

@@ -98,14 +98,14 @@ fn a_sync_frees_what_was_in_limbo_when_it_began_and_no_more() {
 fn what_a_move_left_is_free_after_a_checkpoint_and_no_sync() {
     let mut space = space(64, 64);
     let span = space.take(4, 1).unwrap().unwrap().span;
-    let (told, _, early) = space.tell();
+    let (states, _, early) = space.checkpoint_state();
     space.retire(span, FreedBy::Checkpoint);
     let sync = space.begin_sync();
     space.end_sync(sync).unwrap();
-    space.end_checkpoint(&told, early).unwrap();
+    space.end_checkpoint(&states, early).unwrap();
     assert_eq!((space.limbo.units(), space.free()), (4, 64 - 4));
-    let (told, _, moment) = space.tell();
-    space.end_checkpoint(&told, moment).unwrap();
+    let (states, _, moment) = space.checkpoint_state();
+    space.end_checkpoint(&states, moment).unwrap();
     assert_eq!((space.limbo.units(), space.free()), (0, 64));
 }
 
@@ -117,24 +117,24 @@ fn strides_are_scanned_until_what_is_in_them_is_settled() {
     }
     let sequences = |space: &Space| {
         space
-            .strides()
-            .map(|stride| stride.sequence)
+            .allocation_extents()
+            .map(|allocation_extent| allocation_extent.sequence)
             .collect::<Vec<_>>()
     };
     assert_eq!(sequences(&space), [0, 10, 20, 30, 40, 50, 60, 70]);
-    space.settle(35);
+    space.advance_low_water(35);
     assert_eq!(sequences(&space), [30, 40, 50, 60, 70]);
-    space.settle(1000);
+    space.advance_low_water(1000);
     assert_eq!(sequences(&space), [70], "the open one stays");
 }
 
 #[test]
 fn a_group_is_filled_before_the_next_one_is_begun() {
     let mut space = space(1 << 18, 1 << 16);
-    let of_stride = 1 << 14;
+    let of_allocation_extent = 1 << 14;
     for n in 0..16 {
-        let found = space.take(of_stride, n).unwrap().unwrap();
-        assert_eq!(found.span.unit, n * u64::from(of_stride));
+        let found = space.take(of_allocation_extent, n).unwrap().unwrap();
+        assert_eq!(found.span.unit, n * u64::from(of_allocation_extent));
         assert!(found.opened);
     }
 }
@@ -165,7 +165,7 @@ fn the_emptiest_group_comes_next_and_what_does_not_fit_is_refused() {
     assert_eq!(
         found.span.unit,
         all[3].unit + 38,
-        "goes forward in the stride"
+        "goes forward in the allocation extent"
     );
 }
 
@@ -176,7 +176,7 @@ fn a_store_that_is_opened_again_goes_on_where_it_was() {
     let mut again = space(4096, 1024);
     // Of equally empty groups the first would be next, of others the emptiest.
     again.claim(taken).unwrap();
-    again.go_on(first.open().unwrap());
+    again.resume_in(first.open().unwrap());
     let next = again.take(100, 2).unwrap().unwrap().span;
     assert_eq!(next.unit, taken.end());
 }

@@ -1,11 +1,9 @@
-//! What nobody has claimed in a store that is being opened or repaired: free without a commit.
+//! Permission to free space without a commit, in a store that is being opened or repaired.
 //!
 //! A recovery and a repair find out from storage what is in use, and all else is free at once: no index in memory pointed to it
-//! yet, and nothing is put there before what they found is durable, which is theirs to see to. That is another thing than used
-//! room that becomes free, which waits in limbo for the commit that whoever retires it names. So [`Space::new`] gives this with
-//! the room, opening passes it on to recovery, and it ends before anyone can change an object: a store that runs has none.
-//!
-//! It does not know what stands where.
+//! yet, and they put nothing there before what they found is durable. Used space that becomes free in a running store waits in
+//! limbo instead. So [`Space::new`] returns this value with the space, opening passes it on to recovery, and it is dropped before
+//! an object can be changed: a running store has none.
 
 use super::Space;
 use crate::error::Result;
@@ -17,17 +15,17 @@ pub(crate) struct Unclaimed(());
 
 #[expect(clippy::unused_self, reason = "the value itself is the permission")]
 impl Unclaimed {
-    /// Of room of which nothing was given away yet.
+    /// For space of which nothing was handed out yet.
     pub(super) fn new() -> Self {
         Self(())
     }
 
-    /// Nobody has these units: they are free, as those that already were.
+    /// Frees units that no object occupies; units that are free stay so.
     pub(crate) fn free(&self, space: &mut Space, span: Span) -> Result<()> {
         space.add(span)
     }
 
-    /// An object was found there: the units are taken out, free or not.
+    /// Removes the units of an object that was found, whether or not they are free.
     pub(crate) fn claim(&self, space: &mut Space, span: Span) -> Result<()> {
         space.claim(span)
     }

@@ -1,4 +1,4 @@
-//! A snapshot is the store of one moment, whatever is done to the store behind it, and costs what it says.
+//! A snapshot is the store of one moment, whatever is done to the store after it, and costs what it says.
 //!
 //! Threads change a small store, so that room is soon used again. At a moment at which they all stand, a snapshot is taken and
 //! their models are copied; then they go on, and the snapshot is held against the copy. A planted bug, a snapshot that pins
@@ -149,7 +149,7 @@ impl Storm<'_> {
         let _still = self.still.write();
         let snapshot = self.store.snapshot().unwrap();
         if !is_pinned {
-            self.store.core.room.lock().space.unpin(snapshot.pin);
+            self.store.core.allocator.lock().space.unpin(snapshot.pin);
         }
         let models = self
             .models
@@ -346,7 +346,7 @@ fn what_is_left_keeps_its_room_until_the_snapshot_is_dropped() {
     let refused = (1..3).find_map(|round| again(round).err()).unwrap();
     assert_eq!(refused.kind(), Kind::Full);
     assert!(free(&store) <= half - COUNT * SIZE);
-    // A younger one keeps only what is left behind it.
+    // A younger one keeps only what is left after it.
     drop(store.snapshot().unwrap());
     assert!(free(&store) <= half - COUNT * SIZE);
     for n in 0..COUNT {
@@ -387,7 +387,7 @@ fn a_full_store_has_snapshots_too_and_takes_removals_meanwhile() {
     let store = store(&options(1 << 20, 2 << 20));
     let empty = free(&store);
     let mut count = 0;
-    // Long ones, then small ones: in packs, and in the journal where there is no room for packs.
+    // Long ones, then small ones: in packed extents, and in the journal where there is no room for packed extents.
     for len in [60_000, 4000, 500] {
         while let Ok(_stored) = store.put(id(count), &value(count, len)) {
             count += 1;

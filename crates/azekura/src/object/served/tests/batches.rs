@@ -75,7 +75,7 @@ fn batch_of(random: &mut Random, group: u64, version: u64) -> Batch {
     (0..GROUP).map(object).collect()
 }
 
-/// Changes groups, always with many requests under way. `split`: the planted bug.
+/// Changes groups, always with many requests in progress. `split`: the planted bug.
 fn history(
     disk: &SimDisk,
     served: &Served,
@@ -85,13 +85,13 @@ fn history(
 ) -> Vec<Sent> {
     let mut random = Random::new(seed);
     let mut history: Vec<Sent> = Vec::new();
-    let mut under_way: VecDeque<Box<dyn FnOnce()>> = VecDeque::new();
+    let mut in_progress: VecDeque<Box<dyn FnOnce()>> = VecDeque::new();
     let mut seen = 0;
     for version in 0..100 {
         let group = random.below(GROUPS);
         let batch = batch_of(&mut random, group, version);
         let before = disk.events();
-        under_way.push_back(if split {
+        in_progress.push_back(if split {
             let sent: Vec<Box<dyn FnOnce()>> = batch
                 .iter()
                 .cloned()
@@ -116,13 +116,13 @@ fn history(
             before,
             answered: usize::MAX,
         });
-        while under_way.len() > 6 {
-            under_way.pop_front().unwrap()();
+        while in_progress.len() > 6 {
+            in_progress.pop_front().unwrap()();
             history[seen].answered = disk.events();
             seen += 1;
         }
     }
-    for wait in under_way {
+    for wait in in_progress {
         wait();
     }
     history
@@ -220,7 +220,7 @@ fn a_batch_has_as_much_in_flight_as_may_and_others_go_between() {
     let applied = served.apply(batch.clone()).send();
     storage.writes.await_waiting(4);
     assert_eq!(served.metrics().in_flight_max, 4);
-    // Behind the batch, in any order with its writes, but behind what it touches.
+    // After the batch, in any order with its writes, but after what it touches.
     let others: Vec<_> = (100..110)
         .map(|n| served.put(id(n), value(n, 5000)).send())
         .collect();
@@ -461,7 +461,7 @@ fn a_comparison_costs_one_read_and_none_where_nothing_is_expected() {
         let of = |name| all.iter().find(|(found, _)| *found == name).unwrap().1;
         [of("device_reads"), of("device_writes")]
     };
-    // The stride.
+    // The allocation extent.
     served.put(id(0), value(0, 5000)).wait().unwrap();
     let mut before = accesses();
     let mut cost = || {

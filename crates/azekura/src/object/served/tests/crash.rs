@@ -48,7 +48,7 @@ impl Shape {
         let mut random = Random::new(!seed);
         let ids = *random.choose(&[2, 6, 24, 24, 60, 150]);
         let usual = *random.choose(&[400, 3000, 3000, 12_000, 30_000]);
-        // Each object once, and those under way beside what they replace.
+        // Each object once, and those in progress beside what they replace.
         let data = (ids + 2 * UNDER_WAY as u64) * (4 * usual as u64 + (8 << 10));
         Self {
             options: object_options(&mut random, data + (1 << 20)),
@@ -78,7 +78,7 @@ struct Sent {
     answered: usize,
 }
 
-/// Changes objects, always with many requests under way.
+/// Changes objects, always with many requests in progress.
 fn history(
     disk: &SimDisk,
     served: &Served,
@@ -88,14 +88,14 @@ fn history(
 ) -> Vec<Sent> {
     let mut random = Random::new(seed);
     let mut history: Vec<Sent> = Vec::new();
-    let mut under_way: VecDeque<Box<dyn FnOnce()>> = VecDeque::new();
+    let mut in_progress: VecDeque<Box<dyn FnOnce()>> = VecDeque::new();
     let mut seen = 0;
     for version in 0..200 {
         let n = random.below(shape.ids);
         let len = shape.len(&mut random);
         let value = (!random.one_in(5)).then(|| value(version, len));
         let before = disk.events();
-        under_way.push_back(if let Some(bytes) = value.clone() {
+        in_progress.push_back(if let Some(bytes) = value.clone() {
             let put = served.put(id(n), bytes).durability(durability).send();
             Box::new(move || _ = put.wait().unwrap())
         } else {
@@ -108,13 +108,13 @@ fn history(
             before,
             answered: usize::MAX,
         });
-        while under_way.len() > UNDER_WAY {
-            under_way.pop_front().unwrap()();
+        while in_progress.len() > UNDER_WAY {
+            in_progress.pop_front().unwrap()();
             history[seen].answered = disk.events();
             seen += 1;
         }
     }
-    for wait in under_way {
+    for wait in in_progress {
         wait();
     }
     history

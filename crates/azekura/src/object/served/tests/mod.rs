@@ -160,7 +160,7 @@ fn puts_that_land_while_a_sync_is_made_share_the_next() {
     while served.metrics().counters.done < 9 {
         std::thread::yield_now();
     }
-    // Done in the thread, behind all that was done before.
+    // Done in the thread, after all that was done before.
     assert_eq!(served.head(id(3)).wait().unwrap(), Some(5000));
     assert!(!first.is_there() && others.iter().all(|other| !other.is_there()));
     storage.syncs.open();

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::Placed;
+use super::Reservation;
 use crate::error::Kind;
 use crate::io::Storage;
 use crate::io::memory::Memory;
@@ -29,16 +29,18 @@ fn a_put_that_the_index_refuses_leaves_its_room_and_is_never_found() {
     storage.write_at(at, &[0x5a; 24]).unwrap();
     let store = Store::open_on(storage, None, &options).unwrap();
     let free = store.free();
-    let placed = store.core.place(ObjectId(0), 9000).unwrap();
-    let placed = Placed {
+    let reserved = store.core.reserve_extent(ObjectId(0), 9000).unwrap();
+    let reserved = Reservation {
         id: first,
-        ..placed
+        ..reserved
     };
     let mut watch = super::Watch::start();
-    let written = store.core.write(&placed, &[7; 9000], 0, &mut watch);
-    let refused = store.core.finish(placed, written).unwrap_err();
+    let written = store
+        .core
+        .write_extent(&reserved, &[7; 9000], 0, &mut watch);
+    let refused = store.core.finish_put(reserved, written).unwrap_err();
     assert_eq!(refused.kind(), Kind::Corrupted, "{refused}");
-    assert!(store.core.room.lock().puts().is_empty());
+    assert!(store.core.allocator.lock().puts().is_empty());
     // A death: the extent is there, whole.
     let killed = Memory::from_bytes(&memory.to_vec(), 8 << 20).unwrap();
     let after = Store::open_on(killed, None, &options).unwrap();

@@ -1,25 +1,27 @@
-//! Settling the room of a repaired store: what no object has is free.
+//! Rebuilding the free space of a repaired store: what no object occupies is free.
 //!
-//! Entries of the index are taken at their word where they fit: two objects in one place, or one that lies outside, cannot both
-//! be whole, and the one that does not verify goes. Small objects that stand together make a pack.
-//!
-//! It does not know where the entries came from.
+//! Entries of the index count where they fit. Of two objects in one place at most one is whole, so the one that does not verify is
+//! lost, as is one that lies outside the device. Small objects that stand together become a packed extent.
 
 use crate::error::Result;
 use crate::object::Core;
 use crate::object::care::report::Repaired;
-use crate::object::checkpoint::root::Pack;
+use crate::object::checkpoint::root::PackedExtent;
 use crate::object::id::ObjectId;
 use crate::object::index::{Entry, JOURNAL, PACKED};
 use crate::object::place::extent::{PIECE, UNIT};
 use crate::object::place::space::Unclaimed;
 use crate::object::place::span::Span;
-use crate::object::write::small::Packs;
+use crate::object::write::small::PackedExtents;
 
 impl Core {
-    /// Of two objects in one place none can be whole but one. What no object has is free.
-    pub(crate) fn settle_room(&self, unclaimed: &Unclaimed, report: &mut Repaired) -> Result<()> {
-        let units = self.room.lock().space.units();
+    /// Resolves objects in one place, and frees what no object occupies.
+    pub(crate) fn rebuild_free_space(
+        &self,
+        unclaimed: &Unclaimed,
+        report: &mut Repaired,
+    ) -> Result<()> {
+        let units = self.allocator.lock().space.units();
         let mut held: Vec<(Span, ObjectId, Entry)> = Vec::new();
         let mut dropped: Vec<(ObjectId, Entry)> = Vec::new();
         self.each_in(ObjectId(0), ObjectId(u128::MAX), |id, entry| {
@@ -59,51 +61,54 @@ impl Core {
             report.lose(
                 self.device_of(entry),
                 offset,
-                format!("object {id} is not there, or has no room of its own"),
+                format!("object {id} is missing, or shares its space with another"),
             );
             self.index.set(id, None)?;
         }
         self.free_all_but(unclaimed, &kept)
     }
 
-    /// All units but those of these objects are free; packs are made of what stands together.
+    /// Frees all units but those of these objects, and builds packed extents of objects that stand together.
     fn free_all_but(&self, unclaimed: &Unclaimed, kept: &[(Span, ObjectId, Entry)]) -> Result<()> {
-        let mut packs: Vec<Pack> = Vec::new();
+        let mut packed_extents: Vec<PackedExtent> = Vec::new();
         for (span, ..) in kept.iter().filter(|(.., entry)| entry.kind == PACKED) {
-            match packs.last_mut().filter(|pack| pack.span.end() > span.unit) {
-                Some(pack) => {
-                    let end = pack.span.end().max(span.end());
-                    pack.span.units = (end - pack.span.unit) as u32;
-                    pack.live += 1;
-                    pack.count += 1;
+            match packed_extents
+                .last_mut()
+                .filter(|packed| packed.span.end() > span.unit)
+            {
+                Some(packed) => {
+                    let end = packed.span.end().max(span.end());
+                    packed.span.units = (end - packed.span.unit) as u32;
+                    packed.live += 1;
+                    packed.count += 1;
                 }
-                None => packs.push(Pack {
+                None => packed_extents.push(PackedExtent {
                     span: *span,
                     count: 1,
                     live: 1,
                 }),
             }
         }
-        let mut room = self.room.lock();
-        let units = room.space.units();
+        let mut allocator = self.allocator.lock();
+        let units = allocator.space.units();
         let mut unit = 0;
         while unit < units {
             let all = Span {
                 unit,
                 units: (units - unit).min(u64::from(self.group_units)) as u32,
             };
-            unclaimed.free(&mut room.space, all)?;
+            unclaimed.free(&mut allocator.space, all)?;
             unit = all.end();
         }
         for (span, ..) in kept {
-            unclaimed.claim(&mut room.space, *span)?;
+            unclaimed.claim(&mut allocator.space, *span)?;
         }
-        room.packs = Packs::of(&packs);
+        allocator.packed_extents = PackedExtents::of(&packed_extents);
         Ok(())
     }
 }
 
-/// The units in which an object stands.
+/// The units that an object occupies, alone or with others.
 pub(crate) fn units_of(entry: Entry) -> Span {
     let begin = entry.place * PIECE;
     let unit = begin / UNIT;

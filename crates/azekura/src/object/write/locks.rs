@@ -1,9 +1,7 @@
-//! Whose turn it is: changes of one object come one after another, and a range waits for all in it.
+//! Per-object locks: changes of one object happen one after another, and a lock of a range excludes all of its ids.
 //!
-//! A turn is held over a device access, so who waits parks. Turns of several ids are taken all at once: nobody holds one
-//! and waits for another, so there is no circle of waiting.
-//!
-//! It knows ids only.
+//! A lock is held over a device access, so a waiting thread parks. Locks of several ids are taken all at once: no thread holds one
+//! and waits for another, so there is no deadlock.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,7 +10,7 @@ use crate::object::id::ObjectId;
 use crate::weave::{Condvar, Mutex};
 
 #[derive(Debug, Default)]
-struct Taken {
+struct Held {
     ids: HashSet<ObjectId>,
     /// First and last id.
     ranges: Vec<(ObjectId, ObjectId)>,
@@ -20,77 +18,77 @@ struct Taken {
 
 /// See the module's text.
 #[derive(Debug, Default)]
-pub(crate) struct Turns {
-    taken: Mutex<Taken>,
+pub(crate) struct ObjectLocks {
+    held: Mutex<Held>,
     ended: Condvar,
 }
 
-/// The turn of some objects; ends when it is dropped. It may go to another thread.
+/// Locks of some objects; released when it is dropped, on any thread.
 #[derive(Debug)]
-pub(crate) struct Turn {
-    turns: Arc<Turns>,
+pub(crate) struct ObjectGuard {
+    locks: Arc<ObjectLocks>,
     ids: Vec<ObjectId>,
     range: Option<(ObjectId, ObjectId)>,
 }
 
-impl Turns {
-    /// Waits for the turn of all `ids` at once, each named once.
-    pub(crate) fn take(self: &Arc<Self>, ids: Vec<ObjectId>) -> Turn {
-        let mut taken = self.taken.lock();
-        let blocked = |taken: &Taken| {
+impl ObjectLocks {
+    /// Locks all `ids` at once, each named once.
+    pub(crate) fn lock_all(self: &Arc<Self>, ids: Vec<ObjectId>) -> ObjectGuard {
+        let mut held = self.held.lock();
+        let blocked = |held: &Held| {
             ids.iter().any(|id| {
                 let within = |(first, last): &(ObjectId, ObjectId)| (*first..=*last).contains(id);
-                taken.ids.contains(id) || taken.ranges.iter().any(within)
+                held.ids.contains(id) || held.ranges.iter().any(within)
             })
         };
-        while blocked(&taken) {
-            self.ended.wait(&mut taken);
+        while blocked(&held) {
+            self.ended.wait(&mut held);
         }
-        taken.ids.extend(&ids);
-        Turn {
-            turns: Arc::clone(self),
+        held.ids.extend(&ids);
+        ObjectGuard {
+            locks: Arc::clone(self),
             ids,
             range: None,
         }
     }
 
-    /// Waits for the turn of one object.
-    pub(crate) fn take_one(self: &Arc<Self>, id: ObjectId) -> Turn {
-        self.take(vec![id])
+    /// Locks one object.
+    pub(crate) fn lock(self: &Arc<Self>, id: ObjectId) -> ObjectGuard {
+        self.lock_all(vec![id])
     }
 
-    /// Waits for the turn of all objects from `first` to `last`.
-    pub(crate) fn take_range(self: &Arc<Self>, first: ObjectId, last: ObjectId) -> Turn {
-        let mut taken = self.taken.lock();
-        let blocked = |taken: &Taken| {
+    /// Locks all objects from `first` to `last`.
+    pub(crate) fn lock_range(self: &Arc<Self>, first: ObjectId, last: ObjectId) -> ObjectGuard {
+        let mut held = self.held.lock();
+        let blocked = |held: &Held| {
             let meets = |(from, to): &(ObjectId, ObjectId)| *from <= last && first <= *to;
-            taken.ids.iter().any(|id| (first..=last).contains(id)) || taken.ranges.iter().any(meets)
+            held.ids.iter().any(|id| (first..=last).contains(id)) || held.ranges.iter().any(meets)
         };
-        while blocked(&taken) {
-            self.ended.wait(&mut taken);
+        while blocked(&held) {
+            self.ended.wait(&mut held);
         }
-        taken.ranges.push((first, last));
-        Turn {
-            turns: Arc::clone(self),
+        held.ranges.push((first, last));
+        ObjectGuard {
+            locks: Arc::clone(self),
             ids: Vec::new(),
             range: Some((first, last)),
         }
     }
 }
 
-impl Drop for Turn {
+impl Drop for ObjectGuard {
     fn drop(&mut self) {
-        let mut taken = self.turns.taken.lock();
+        let mut held = self.locks.held.lock();
         for id in &self.ids {
-            taken.ids.remove(id);
+            held.ids.remove(id);
         }
         if let Some(range) = self.range
-            && let Some(at) = taken.ranges.iter().position(|taken| *taken == range)
+            && let Some(at) = held.ranges.iter().position(|held| *held == range)
         {
-            taken.ranges.swap_remove(at);
+            held.ranges.swap_remove(at);
         }
-        drop(taken);
-        self.turns.ended.notify_all();
+        drop(held);
+        self.locks.ended.notify_all();
     }
 }
 
@@ -102,7 +100,7 @@ mod tests {
 
     #[test]
     fn nobody_is_inside_with_another_of_the_same_object_or_range() {
-        let turns = Arc::new(Turns::default());
+        let locks = Arc::new(ObjectLocks::default());
         let inside: Vec<AtomicU32> = (0..8).map(|_| AtomicU32::new(0)).collect();
         let work = |ids: &[u128]| {
             for id in ids {
@@ -115,23 +113,23 @@ mod tests {
         };
         std::thread::scope(|scope| {
             for thread in 0..4u128 {
-                let (turns, work) = (&turns, &work);
+                let (locks, work) = (&locks, &work);
                 scope.spawn(move || {
                     for round in 0..500u128 {
                         let at = (round * 3 + thread) % 8;
                         match round % 3 {
                             0 => {
-                                let _turn = turns.take_one(ObjectId(at));
+                                let _guard = locks.lock(ObjectId(at));
                                 work(&[at]);
                             }
                             1 => {
                                 let other = (at + 3) % 8;
-                                let _turn = turns.take(vec![ObjectId(at), ObjectId(other)]);
+                                let _guard = locks.lock_all(vec![ObjectId(at), ObjectId(other)]);
                                 work(&[at, other]);
                             }
                             _ => {
                                 let last = (at + 2).min(7);
-                                let _turn = turns.take_range(ObjectId(at), ObjectId(last));
+                                let _guard = locks.lock_range(ObjectId(at), ObjectId(last));
                                 work(&(at..=last).collect::<Vec<_>>());
                             }
                         }
@@ -139,6 +137,6 @@ mod tests {
                 });
             }
         });
-        assert!(turns.taken.lock().ids.is_empty() && turns.taken.lock().ranges.is_empty());
+        assert!(locks.held.lock().ids.is_empty() && locks.held.lock().ranges.is_empty());
     }
 }

@@ -1,12 +1,12 @@
-//! Group commit: whoever asks for durability shares one sync with all who ask meanwhile.
+//! Group commit: threads that wait for durability at the same time share one sync.
 //!
 //! ```text
-//!   a asks --> leads sync 1 ----------------> done
-//!   b asks ------> waits for sync 2 --------> leads it --> done
-//!   c asks ---------> waits for sync 2 -------------------> done
+//!   a calls --> leads sync 1 ----------------> done
+//!   b calls ------> waits for sync 2 --------> leads it --> done
+//!   c calls ---------> waits for sync 2 -------------------> done
 //! ```
-//! A sync that began before a call says nothing of what the caller wrote; the next one does. What a sync is, and what follows
-//! when it succeeded, is the caller's.
+//! A sync that began before a call does not cover what the caller wrote; the next one does. The caller supplies the sync and what
+//! follows its success.
 
 use crate::error::Result;
 use crate::weave::{Condvar, Mutex};
@@ -20,13 +20,13 @@ struct State {
 
 /// See the module's text.
 #[derive(Debug, Default)]
-pub(crate) struct Commit {
+pub(crate) struct GroupCommit {
     state: Mutex<State>,
     ended: Condvar,
 }
 
-/// Ends when it is dropped, also by a panic of the sync: then the next caller leads.
-struct Leading<'c>(&'c Commit);
+/// The lead ends when it is dropped, also by a panic of the sync: then the next caller leads.
+struct Leading<'c>(&'c GroupCommit);
 
 impl Drop for Leading<'_> {
     fn drop(&mut self) {
@@ -35,9 +35,9 @@ impl Drop for Leading<'_> {
     }
 }
 
-impl Commit {
-    /// Returns when a `sync` that began after the call has succeeded: one's own, or another's. If one's own fails that is
-    /// the result; who waited then leads the next.
+impl GroupCommit {
+    /// Returns when a `sync` that began after the call has succeeded: the caller's, or another thread's. If the caller's fails,
+    /// its error is the result, and a waiting thread leads the next.
     pub(crate) fn share(&self, sync: impl FnOnce() -> Result<()>) -> Result<()> {
         let mut state = self.state.lock();
         let wanted = state.begun + 1;
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn many_who_ask_share_few_syncs_and_none_returns_before_its_own() {
-        let commit = Commit::default();
+        let commit = GroupCommit::default();
         let written = AtomicU64::new(0);
         let durable = AtomicU64::new(0);
         std::thread::scope(|scope| {
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn who_leads_is_told_of_the_failure() {
-        let commit = Commit::default();
+        let commit = GroupCommit::default();
         let refused = commit.share(|| Err(Error::new(Kind::Io, "the device is gone")));
         assert_eq!(refused.map_err(|error| error.kind()), Err(Kind::Io));
         assert_eq!(commit.count(), 0);
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_sync_that_panics_leaves_the_lead_to_the_next() {
-        let commit = Commit::default();
+        let commit = GroupCommit::default();
         let panics = || commit.share(|| panic!("the device's driver panics"));
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics));
         assert!(panicked.is_err());
