@@ -1,6 +1,7 @@
 //! The rules of the queue, each by its name, and all of them together against a model.
 //!
 //! A test sets the times, so nothing here waits. Each request has an object of its own, unless a test is about conflicts.
+//! The model in `model` shares no code with the queue.
 
 mod model;
 

@@ -46,7 +46,7 @@ use crate::object::care::check::{CheckReport, Finding};
 use crate::object::care::correct::with_corrected;
 use crate::object::care::free_space::units_of;
 use crate::object::care::report::{Doubt, Doubted, Repaired};
-use crate::object::care::salvage::{Facts, Met, Small, find_segments};
+use crate::object::care::salvage::{Facts, Scanned, Small, find_segments};
 use crate::object::checkpoint::Checkpoint;
 use crate::object::checkpoint::images::Images;
 use crate::object::checkpoint::label::{Label, check_label, write_label};
@@ -531,11 +531,11 @@ impl Core {
         let mut latest = facts.next;
         let units = self.allocator.lock().space.units();
         self.scan_all(units, progress, &mut |met| match met {
-            Met::Whole(header, entry) => {
+            Scanned::Whole(header, entry) => {
                 latest = latest.max(header.sequence + 1);
                 weigh_extent(known, facts, &mut holds, header, entry);
             }
-            Met::Half(header, entry) => {
+            Scanned::Half(header, entry) => {
                 latest = latest.max(header.sequence + 1);
                 let live = known.is_lost(header.id)
                     && !known.is_after_checkpoint(header.sequence)
@@ -548,7 +548,7 @@ impl Core {
                     );
                 }
             }
-            Met::Unreadable(offset, what) => {
+            Scanned::Unreadable(offset, what) => {
                 report.lose_more(self.data.path(), offset, "nothing can be read", &what);
             }
         })?;

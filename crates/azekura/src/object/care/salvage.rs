@@ -439,7 +439,7 @@ impl Facts {
 }
 
 /// One finding of the scan.
-pub(crate) enum Met {
+pub(crate) enum Scanned {
     /// A whole extent, or a whole object in a packed extent.
     Whole(Header, Entry),
     /// A header without its bytes: damaged, or partly overwritten.
@@ -454,7 +454,7 @@ impl Core {
         &self,
         units: u64,
         progress: &mut dyn FnMut(u64, u64),
-        visit: &mut dyn FnMut(Met),
+        visit: &mut dyn FnMut(Scanned),
     ) -> Result<()> {
         let mut buf = AlignedBuf::zeroed((WINDOW_UNITS * UNIT) as usize, self.data.alignment())?;
         let mut unit = 0;
@@ -472,7 +472,7 @@ impl Core {
             match self.data.read_at(offset, one) {
                 Ok(()) => unit = self.scan_window(unit, one, units, visit),
                 Err(error) => {
-                    visit(Met::Unreadable(offset, error.to_string()));
+                    visit(Scanned::Unreadable(offset, error.to_string()));
                     unit += 1;
                 }
             }
@@ -482,7 +482,13 @@ impl Core {
     }
 
     /// Returns the unit at which the scan continues.
-    fn scan_window(&self, first: u64, bytes: &[u8], units: u64, visit: &mut dyn FnMut(Met)) -> u64 {
+    fn scan_window(
+        &self,
+        first: u64,
+        bytes: &[u8],
+        units: u64,
+        visit: &mut dyn FnMut(Scanned),
+    ) -> u64 {
         let end = first + bytes.len() as u64 / UNIT;
         let mut unit = first;
         while unit < end {
@@ -500,10 +506,10 @@ impl Core {
             let entry = entry_at(unit, header.len);
             let whole = self.is_there(header.id, Some(header.sequence), entry);
             if matches!(whole, Ok(true)) {
-                visit(Met::Whole(header, entry));
+                visit(Scanned::Whole(header, entry));
                 unit += header.units();
             } else {
-                visit(Met::Half(header, entry));
+                visit(Scanned::Half(header, entry));
                 unit += 1;
             }
         }
@@ -511,7 +517,7 @@ impl Core {
     }
 
     /// Visits small objects that begin in a unit.
-    fn scan_pack(&self, unit: u64, bytes: &[u8], units: u64, visit: &mut dyn FnMut(Met)) {
+    fn scan_pack(&self, unit: u64, bytes: &[u8], units: u64, visit: &mut dyn FnMut(Scanned)) {
         let first = unit * (UNIT / PIECE);
         for (piece, head) in bytes
             .chunks(PIECE as usize)
@@ -534,7 +540,7 @@ impl Core {
             if let Some(Ok(Ok((_, sequence)))) = read
                 && sequence == header.sequence
             {
-                visit(Met::Whole(header, entry));
+                visit(Scanned::Whole(header, entry));
             }
         }
     }

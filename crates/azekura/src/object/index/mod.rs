@@ -187,7 +187,7 @@ enum State {
 }
 
 #[derive(Debug)]
-struct Held {
+struct CachedLeaf {
     state: State,
     /// Its last image; of a dirty leaf, an image of an earlier state.
     image: Option<Image>,
@@ -208,9 +208,9 @@ pub struct Image {
 }
 
 #[derive(Debug)]
-struct Slot {
+struct LeafSlot {
     first: ObjectId,
-    held: RwLock<Held>,
+    cached: RwLock<CachedLeaf>,
 }
 
 /// Loads leaves.
@@ -241,7 +241,7 @@ impl Shot {
 
 /// See the module's text.
 pub struct Index {
-    directory: RwLock<Vec<Slot>>,
+    directory: RwLock<Vec<LeafSlot>>,
     source: Box<dyn Source>,
     count: AtomicU64,
     /// Most entries of a leaf; a full one is split in the middle, or after its last entry if it grows there.
@@ -274,14 +274,14 @@ impl Index {
         image_max: u64,
     ) -> Self {
         let len_max = (image_max as usize / ENTRY_SIZE).clamp(LEAF_LEN_MIN, LEAF_LEN_MAX);
-        let mut slots: Vec<Slot> = Vec::with_capacity(leaves.len().max(1));
+        let mut slots: Vec<LeafSlot> = Vec::with_capacity(leaves.len().max(1));
         let mut count = 0;
         for (first, image) in leaves {
             count += image.map_or(0, |image| u64::from(image.count));
-            slots.push(Slot::new(first, image));
+            slots.push(LeafSlot::new(first, image));
         }
         if slots.is_empty() {
-            slots.push(Slot::new(ObjectId(0), None));
+            slots.push(LeafSlot::new(ObjectId(0), None));
         }
         Self {
             directory: RwLock::new(slots),
@@ -299,8 +299,11 @@ impl Index {
     /// Approximate bytes of memory for entries and leaves.
     pub fn memory(&self) -> u64 {
         let directory = self.directory.read();
-        let of_leaves: usize = directory.iter().map(|slot| slot.held.read().memory()).sum();
-        (of_leaves + directory.capacity() * size_of::<Slot>()) as u64
+        let of_leaves: usize = directory
+            .iter()
+            .map(|slot| slot.cached.read().memory())
+            .sum();
+        (of_leaves + directory.capacity() * size_of::<LeafSlot>()) as u64
     }
 
     /// Runs `look` on the leaf of `id`, which is loaded first.
@@ -313,26 +316,26 @@ impl Index {
         let at = slot_of(&directory, id);
         let slot = &directory[at];
         let end = directory.get(at + 1).map(|slot| slot.first);
-        let held = slot.held.read();
-        if let State::Loaded(leaf) = &held.state {
+        let cached = slot.cached.read();
+        if let State::Loaded(leaf) = &cached.state {
             return Ok(look(leaf, end));
         }
-        drop(held);
-        let mut held = slot.held.write();
-        Ok(look(self.load(&mut held, slot.first, end)?, end))
+        drop(cached);
+        let mut cached = slot.cached.write();
+        Ok(look(self.load(&mut cached, slot.first, end)?, end))
     }
 
     fn load<'h>(
         &self,
-        held: &'h mut RwLockWriteGuard<'_, Held>,
+        cached: &'h mut RwLockWriteGuard<'_, CachedLeaf>,
         first: ObjectId,
         end: Option<ObjectId>,
     ) -> Result<&'h mut Arc<Leaf>> {
-        if let (State::NotLoaded, Some(image)) = (&held.state, held.image) {
+        if let (State::NotLoaded, Some(image)) = (&cached.state, cached.image) {
             let leaf = self.source.load(&image, first, end)?;
-            held.state = State::Loaded(Arc::new(leaf));
+            cached.state = State::Loaded(Arc::new(leaf));
         }
-        match &mut held.state {
+        match &mut cached.state {
             State::Loaded(leaf) => Ok(leaf),
             State::NotLoaded => unreachable!("a leaf without an image is warm"),
         }
@@ -346,8 +349,8 @@ impl Index {
     /// Where object `id` is, if that is known without storage and without waiting for a lock.
     pub fn probe(&self, id: ObjectId) -> Option<Entry> {
         let directory = self.directory.try_read()?;
-        let held = directory[slot_of(&directory, id)].held.try_read()?;
-        let State::Loaded(leaf) = &held.state else {
+        let cached = directory[slot_of(&directory, id)].cached.try_read()?;
+        let State::Loaded(leaf) = &cached.state else {
             return None;
         };
         leaf.get(id)
@@ -365,11 +368,11 @@ impl Index {
             let at = slot_of(&directory, id);
             let slot = &directory[at];
             let end = directory.get(at + 1).map(|slot| slot.first);
-            let mut held = slot.held.write();
-            let leaf = self.load(&mut held, slot.first, end)?;
+            let mut cached = slot.cached.write();
+            let leaf = self.load(&mut cached, slot.first, end)?;
             let found = leaf.find(id);
             if entry.is_some() && found.is_err() && leaf.len() >= self.len_max {
-                drop(held);
+                drop(cached);
                 drop(directory);
                 self.split(id)?;
                 continue;
@@ -384,7 +387,7 @@ impl Index {
                 unreachable!("the copy is not shared")
             };
             let old = change(leaf, id, entry, found, self.len_max)?;
-            held.dirty = true;
+            cached.dirty = true;
             match (old, entry) {
                 (None, Some(_)) => _ = self.count.fetch_add(1, Ordering::Relaxed),
                 (Some(_), None) => _ = self.count.fetch_sub(1, Ordering::Relaxed),
@@ -400,8 +403,8 @@ impl Index {
         let at = slot_of(&directory, id);
         let slot = &directory[at];
         let end = directory.get(at + 1).map(|slot| slot.first);
-        let mut held = slot.held.write();
-        let leaf = self.load(&mut held, slot.first, end)?;
+        let mut cached = slot.cached.write();
+        let leaf = self.load(&mut cached, slot.first, end)?;
         let Ok(place) = leaf.find(id) else {
             return Ok(false);
         };
@@ -414,7 +417,7 @@ impl Index {
         if let Some(leaf) = Arc::get_mut(leaf) {
             leaf.0[place] = entry.encode(id);
         }
-        held.dirty = true;
+        cached.dirty = true;
         Ok(true)
     }
 
@@ -423,8 +426,8 @@ impl Index {
         let mut directory = self.directory.write();
         room::more(&mut directory, 1)?;
         let at = slot_of(&directory, id);
-        let mut held = directory[at].held.write();
-        let State::Loaded(leaf) = &held.state else {
+        let mut cached = directory[at].cached.write();
+        let State::Loaded(leaf) = &cached.state else {
             return Ok(());
         };
         if leaf.len() < self.len_max {
@@ -438,12 +441,12 @@ impl Index {
         low.extend_from_slice(&leaf.0[..middle]);
         let mut high = room::vec(leaf.len() - middle + SPARE)?;
         high.extend_from_slice(&leaf.0[middle..]);
-        held.state = State::Loaded(Arc::new(Leaf(low)));
-        held.dirty = true;
-        drop(held);
-        let new = Slot {
+        cached.state = State::Loaded(Arc::new(Leaf(low)));
+        cached.dirty = true;
+        drop(cached);
+        let new = LeafSlot {
             first,
-            held: RwLock::new(Held {
+            cached: RwLock::new(CachedLeaf {
                 state: State::Loaded(Arc::new(Leaf(high))),
                 image: None,
                 dirty: true,
@@ -491,18 +494,18 @@ impl Index {
         let directory = self.directory.read();
         let mut shots = room::vec(directory.len())?;
         for slot in directory.iter() {
-            let mut held = slot.held.write();
+            let mut cached = slot.cached.write();
             shots.push(Shot {
                 first: slot.first,
-                leaf: match &held.state {
+                leaf: match &cached.state {
                     State::Loaded(leaf) => Some(Arc::clone(leaf)),
                     State::NotLoaded => None,
                 },
-                image: held.image,
-                dirty: held.dirty,
+                image: cached.image,
+                dirty: cached.dirty,
             });
             if clean {
-                held.dirty = false;
+                cached.dirty = false;
             }
         }
         Ok(shots)
@@ -522,7 +525,7 @@ impl Index {
         let directory = self.directory.read();
         for (first, image) in images {
             if let Ok(at) = directory.binary_search_by_key(first, |slot| slot.first) {
-                directory[at].held.write().image = *image;
+                directory[at].cached.write().image = *image;
             }
         }
     }
@@ -532,7 +535,7 @@ impl Index {
         let directory = self.directory.read();
         for shot in shots.iter().filter(|shot| shot.dirty) {
             if let Ok(at) = directory.binary_search_by_key(&shot.first, |slot| slot.first) {
-                directory[at].held.write().dirty = true;
+                directory[at].cached.write().dirty = true;
             }
         }
     }
@@ -548,7 +551,7 @@ impl Index {
     }
 }
 
-impl Slot {
+impl LeafSlot {
     fn new(first: ObjectId, image: Option<Image>) -> Self {
         let state = match image {
             Some(_) => State::NotLoaded,
@@ -556,7 +559,7 @@ impl Slot {
         };
         Self {
             first,
-            held: RwLock::new(Held {
+            cached: RwLock::new(CachedLeaf {
                 state,
                 image,
                 dirty: false,
@@ -565,10 +568,10 @@ impl Slot {
     }
 }
 
-impl Slot {
+impl LeafSlot {
     /// Takes the entries of the next leaf, if both hold at most `len_max`; returns whether it did.
     fn take_in(&mut self, next: &mut Self, len_max: usize) -> bool {
-        let (own, next) = (self.held.get_mut(), next.held.get_mut());
+        let (own, next) = (self.cached.get_mut(), next.cached.get_mut());
         let (State::Loaded(low), State::Loaded(high)) = (&own.state, &next.state) else {
             return false;
         };
@@ -587,7 +590,7 @@ impl Slot {
     }
 }
 
-impl Held {
+impl CachedLeaf {
     fn memory(&self) -> usize {
         match &self.state {
             State::Loaded(leaf) => leaf.0.capacity() * ENTRY_SIZE + size_of::<Leaf>() + 32,
@@ -596,7 +599,7 @@ impl Held {
     }
 }
 
-fn slot_of(directory: &[Slot], id: ObjectId) -> usize {
+fn slot_of(directory: &[LeafSlot], id: ObjectId) -> usize {
     directory
         .partition_point(|slot| slot.first <= id)
         .saturating_sub(1)

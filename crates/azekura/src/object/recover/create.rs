@@ -31,6 +31,8 @@ const GROUP_MIN: u64 = 64 << 20;
 
 const GROUP_MAX: u64 = 1 << 30;
 
+/// Fewest units of a store.
+const UNITS_MIN: u64 = 16;
 /// Bytes written at once where a new store is filled.
 const FILL: usize = 4 << 20;
 
@@ -118,6 +120,77 @@ impl Store {
     }
 }
 
+/// The places of a new store, and their sizes in bytes.
+struct Places<'s> {
+    journal: &'s dyn Storage,
+    /// The device of the data, which may be the journal's.
+    device: &'s dyn Storage,
+    journal_len: u64,
+    /// `None`: the data is on the journal's device.
+    data_len: Option<u64>,
+}
+
+/// An option, or a size that follows from it, is impossible.
+fn invalid(what: &str, at: &dyn Storage, found: String, expected: String) -> Error {
+    let error = Error::new(Kind::Invalid, what).at(at.path());
+    error.found(found, expected)
+}
+
+/// Bytes of the smallest journal with segments of this size.
+fn smallest_journal(shift: u32) -> u64 {
+    Geometry { shift, salt: 0 }.offset_of(LEAST)
+}
+
+impl<'s> Places<'s> {
+    fn new(journal: &'s dyn Storage, data: Option<&'s dyn Storage>) -> Result<Self> {
+        Ok(Self {
+            journal,
+            device: data.unwrap_or(journal),
+            data_len: data.map(Storage::size).transpose()?,
+            journal_len: journal.size()?,
+        })
+    }
+
+    /// Bytes of the device of the data.
+    fn whole(&self) -> u64 {
+        self.data_len.unwrap_or(self.journal_len)
+    }
+
+    /// Bytes of the journal: as in the options, or by default.
+    fn journal_size(&self, options: &Options) -> Result<u64> {
+        let wanted = match (options.journal_size, self.data_len) {
+            (Some(wanted), _) => wanted,
+            (None, Some(_)) => self.journal_len,
+            (None, None) => (self.journal_len / JOURNAL_PART).max(JOURNAL_MIN),
+        };
+        let rounded = wanted.checked_next_multiple_of(UNIT);
+        if let Some(fitting) = rounded.filter(|size| *size <= self.journal_len) {
+            return Ok(fitting);
+        }
+        let (found, most) = sizes(wanted, self.journal_len);
+        let error = invalid("the journal does not fit", self.journal, found, most);
+        let least = size(smallest_journal(*SHIFTS.start()));
+        Err(error.remedy(format!(
+            "make the store larger, or its journal smaller: --journal-size, {least} or more"
+        )))
+    }
+
+    /// Bytes of an allocation group: as in the options, or by default.
+    fn group_size(&self, options: &Options) -> Result<u64> {
+        let group = options.group_size.unwrap_or_else(|| {
+            let part = 1 << (self.whole() / 16).max(1).ilog2();
+            part.clamp(GROUP_MIN, GROUP_MAX)
+        });
+        if group.is_power_of_two() && (UNIT..=1 << 40).contains(&group) {
+            return Ok(group);
+        }
+        let expected = "one of 4 KiB to 1 TiB".into();
+        let found = format!("{}, {group} bytes", size(group));
+        let what = "a group is a power of two";
+        Err(invalid(what, self.device, found, expected))
+    }
+}
+
 /// The layout of a new store.
 struct Plan {
     journal_size: u64,
@@ -128,89 +201,65 @@ struct Plan {
 }
 
 impl Plan {
+    /// The first of these that fails is the error:
+    ///
+    /// | what | must |
+    /// |---|---|
+    /// | the journal | fit on its device |
+    /// | a group | be a power of two, 4 KiB to 1 TiB |
+    /// | the journal | have [`LEAST`] segments |
+    /// | the data | have [`UNITS_MIN`] units |
+    /// | the journal | hold a checkpoint of that many groups |
     fn new(options: &Options, journal: &dyn Storage, data: Option<&dyn Storage>) -> Result<Self> {
-        let invalid = |what: &str, at: &dyn Storage, found: String, expected: String| {
-            let error = Error::new(Kind::Invalid, what).at(at.path());
-            error.found(found, expected)
-        };
-        let data_size = data.map(Storage::size).transpose()?;
-        let (device, journal_device) = (data.unwrap_or(journal), journal);
-        let journal = journal.size()?;
-        let whole = data_size.unwrap_or(journal);
-        let journal_size = match (options.journal_size, data_size) {
-            (Some(size), _) => size,
-            (None, Some(_)) => journal,
-            (None, None) => (journal / JOURNAL_PART).max(JOURNAL_MIN),
-        };
-        let Some(journal_size) = journal_size
-            .checked_next_multiple_of(UNIT)
-            .filter(|size| *size <= journal)
-        else {
-            let (found, most) = sizes(journal_size, journal);
-            let error = invalid("the journal does not fit", journal_device, found, most);
-            let least = size(
-                Geometry {
-                    shift: *SHIFTS.start(),
-                    salt: 0,
-                }
-                .offset_of(LEAST),
-            );
-            return Err(error.remedy(format!(
-                "make the store larger, or its journal smaller: --journal-size, {least} or more"
-            )));
-        };
-        let shift = shift_of(journal_size);
-        let data_offset = match data_size {
+        let places = Places::new(journal, data)?;
+        let journal_size = places.journal_size(options)?;
+        let data_offset = match data {
             Some(_) => superblock::SIZE,
             None => journal_size,
         };
-        let units = whole.min(PLACES_END).saturating_sub(data_offset) / UNIT;
-        let group = options.group_size.unwrap_or_else(|| {
-            let part = 1 << (whole / 16).max(1).ilog2();
-            part.clamp(GROUP_MIN, GROUP_MAX)
-        });
-        if !group.is_power_of_two() || !(UNIT..=1 << 40).contains(&group) {
-            let expected = "one of 4 KiB to 1 TiB".into();
-            let found = format!("{}, {group} bytes", size(group));
-            return Err(invalid(
-                "a group is a power of two",
-                device,
-                found,
-                expected,
-            ));
-        }
-        let least = Geometry { shift, salt: 0 }.offset_of(LEAST);
-        if journal_size < least {
-            let (found, least) = sizes(journal_size, least);
+        let group = places.group_size(options)?;
+        let plan = Self {
+            journal_size,
+            shift: shift_of(journal_size),
+            data_offset,
+            units: places.whole().min(PLACES_END).saturating_sub(data_offset) / UNIT,
+            group_units: (group / UNIT) as u32,
+        };
+        plan.check(&places)?;
+        Ok(plan)
+    }
+
+    /// Checks the sizes against the smallest possible ones.
+    fn check(&self, places: &Places<'_>) -> Result<()> {
+        let least = smallest_journal(self.shift);
+        if self.journal_size < least {
+            let (found, least) = sizes(self.journal_size, least);
             let least = format!("{least} or more");
-            let error = invalid("the journal is too small", journal_device, found, least);
+            let error = invalid("the journal is too small", places.journal, found, least);
             return Err(error.remedy("make it larger: --journal-size"));
         }
-        if units < 16 {
-            let (found, least) = sizes(whole, data_offset + 16 * UNIT);
+        if self.units < UNITS_MIN {
+            let least = self.data_offset + UNITS_MIN * UNIT;
+            let (found, least) = sizes(places.whole(), least);
             let least = format!("{least} or more");
-            let remedy = match data_size {
+            let remedy = match places.data_len {
                 Some(_) => "make it larger",
                 None => "make it larger, or its journal smaller: --journal-size",
             };
-            return Err(invalid("the store is too small", device, found, least).remedy(remedy));
+            let error = invalid("the store is too small", places.device, found, least);
+            return Err(error.remedy(remedy));
         }
-        let groups = units.div_ceil(group / UNIT);
-        let least = least_journal_size(journal_size, groups);
-        if journal_size < least {
-            let (found, least) = sizes(journal_size, least);
-            let found = format!("{found}, and {groups} groups of {}", size(group));
+        let groups = self.units.div_ceil(u64::from(self.group_units));
+        let least = least_journal_size(self.journal_size, groups);
+        if self.journal_size < least {
+            let (found, least) = sizes(self.journal_size, least);
+            let group = size(u64::from(self.group_units) * UNIT);
+            let found = format!("{found}, and {groups} groups of {group}");
             let what = "the journal is too small for so many groups";
-            let error = invalid(what, journal_device, found, format!("{least} or more"));
+            let error = invalid(what, places.journal, found, format!("{least} or more"));
             return Err(error.remedy("make it larger: --journal-size, or the groups: --group-size"));
         }
-        Ok(Self {
-            journal_size,
-            shift,
-            data_offset,
-            units,
-            group_units: (group / UNIT) as u32,
-        })
+        Ok(())
     }
 }
 

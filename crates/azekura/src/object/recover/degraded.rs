@@ -45,12 +45,12 @@ pub(crate) struct Flaws {
     pub(crate) damage: Vec<Damage>,
     /// Changes are refused.
     pub(crate) is_read_only: bool,
-    pub(crate) doubt: Doubt,
+    pub(crate) doubt: InDoubt,
 }
 
 /// Objects of which a newer value or a removal may be lost.
 #[derive(Debug, Default)]
-pub(crate) struct Doubt {
+pub(crate) struct InDoubt {
     /// All but those that are certain.
     is_all: bool,
     certain: HashSet<ObjectId>,
@@ -59,7 +59,7 @@ pub(crate) struct Doubt {
     is_absence: bool,
 }
 
-impl Doubt {
+impl InDoubt {
     fn holds(&self, id: ObjectId, is_there: bool) -> bool {
         self.is_all && !self.certain.contains(&id)
             || self.ids.contains(&id)
@@ -294,7 +294,7 @@ fn salvaged(
     });
     let images = Images::new(overlay, last.geometry.salt, last.units);
     let known = Known::read(&images, last, root, &mut report);
-    let mut doubt = Doubt::default();
+    let mut doubt = InDoubt::default();
     let (core, _) = rebuilt(
         overlay,
         data,

@@ -78,6 +78,34 @@ struct Putting {
     took: Option<Duration>,
 }
 
+impl Putting {
+    fn new(ticket: Ticket, guard: ObjectGuard, durability: Durability, awaited: Awaited) -> Self {
+        Self {
+            ticket,
+            guard,
+            durability,
+            awaited,
+            took: None,
+        }
+    }
+}
+
+impl Comparing {
+    /// The put, if the comparison succeeded, and its value.
+    fn into_put(self, ticket: Ticket) -> (Putting, Content) {
+        let awaited = Awaited::CompareAndPut(self.promise);
+        let putting = Putting::new(ticket, self.guard, self.durability, awaited);
+        (putting, Content::Bytes(self.value))
+    }
+
+    /// Releases the lock, and answers without a put; `done` ends the request in between.
+    fn end(self, result: Result<()>, done: impl FnOnce()) {
+        drop(self.guard);
+        done();
+        self.promise.keep(result.map(|()| None));
+    }
+}
+
 /// The promise of a put.
 enum Awaited {
     Put(Promise<Stored>),
@@ -111,12 +139,12 @@ impl Getting {
 enum Wanted {
     Value(Promise<Option<Value>>),
     Sequence(Promise<Option<u64>>),
-    Comparison(Box<Comparing>),
+    /// Whether the object has this sequence.
+    Comparison(u64, Box<Comparing>),
 }
 
-/// A put that is made if the object has the sequence. Holds the lock.
+/// A put that waits for a comparison. Holds the lock.
 struct Comparing {
-    expected: u64,
     value: Vec<u8>,
     guard: ObjectGuard,
     durability: Durability,
@@ -232,43 +260,28 @@ impl Crew {
             }
             Verb::Put(id, content, promise) => {
                 let guard = self.store.core.locks.lock(id);
-                let putting = Putting {
-                    ticket,
-                    guard,
-                    durability,
-                    awaited: Awaited::Put(promise),
-                    took: None,
-                };
-                self.put(putting, id, content);
+                let awaited = Awaited::Put(promise);
+                self.put(
+                    Putting::new(ticket, guard, durability, awaited),
+                    id,
+                    content,
+                );
             }
             Verb::CompareAndPut(id, expected, value, promise) => {
                 let guard = self.store.core.locks.lock(id);
-                if let Some(expected) = expected {
-                    let comparing = Comparing {
-                        expected,
-                        value,
-                        guard,
-                        durability,
-                        promise,
-                    };
-                    let wanted = Wanted::Comparison(Box::new(comparing));
-                    return self.look(Getting::new(ticket, id, 0..0, wanted));
+                let comparing = Comparing {
+                    value,
+                    guard,
+                    durability,
+                    promise,
+                };
+                match expected {
+                    Some(expected) => {
+                        let wanted = Wanted::Comparison(expected, Box::new(comparing));
+                        self.look(Getting::new(ticket, id, 0..0, wanted));
+                    }
+                    None => self.put_if_absent(ticket, id, comparing),
                 }
-                let found = self.store.core.find(id, Reads::Certain);
-                let found = found.map(|(_, entry)| entry);
-                if let Ok(None) = found {
-                    let putting = Putting {
-                        ticket,
-                        guard,
-                        durability,
-                        awaited: Awaited::CompareAndPut(promise),
-                        took: None,
-                    };
-                    return self.put(putting, id, Content::Bytes(value));
-                }
-                drop(guard);
-                self.shared.done_without(ticket);
-                promise.keep(found.map(|_| None));
             }
             Verb::Apply(changes, promise) => self.apply(ticket, changes, durability, promise),
             Verb::Sync(promise) => self.syncer.owe(Owed {
@@ -292,6 +305,17 @@ impl Crew {
                 self.shared.done_without(ticket);
                 answer();
             }
+        }
+    }
+
+    /// The put of a comparison with nothing.
+    fn put_if_absent(&mut self, ticket: Ticket, id: ObjectId, comparing: Comparing) {
+        match self.store.core.find(id, Reads::Certain) {
+            Ok((_, None)) => {
+                let (putting, content) = comparing.into_put(ticket);
+                self.put(putting, id, content);
+            }
+            found => comparing.end(found.map(|_| ()), || self.shared.done_without(ticket)),
         }
     }
 
@@ -584,7 +608,7 @@ impl Crew {
         }
         let core = &self.store.core;
         let read = match getting.wanted {
-            Wanted::Comparison(_) => core.read_in_turn(getting.id, &getting.range, Reads::Certain),
+            Wanted::Comparison(..) => core.read_in_turn(getting.id, &getting.range, Reads::Certain),
             _ => core.read_at_last(getting.id, &getting.range, Reads::Certain),
         };
         self.end_get(getting, read, false);
@@ -617,30 +641,14 @@ impl Crew {
                 self.done(ticket, took, failed);
                 promise.keep(read.map(|read| read.map(|(_, sequence)| sequence)));
             }
-            Wanted::Comparison(comparing) => {
-                let Comparing {
-                    expected,
-                    value,
-                    guard,
-                    durability,
-                    promise,
-                } = *comparing;
-                if let Ok(Some((_, sequence))) = &read
-                    && *sequence == expected
-                {
-                    let putting = Putting {
-                        ticket,
-                        guard,
-                        durability,
-                        awaited: Awaited::CompareAndPut(promise),
-                        took,
-                    };
-                    return self.put(putting, id, Content::Bytes(value));
+            Wanted::Comparison(expected, comparing) => match read {
+                Ok(Some((_, sequence))) if sequence == expected => {
+                    let (mut putting, content) = comparing.into_put(ticket);
+                    putting.took = took;
+                    self.put(putting, id, content);
                 }
-                drop(guard);
-                self.done(ticket, took, failed);
-                promise.keep(read.map(|_| None));
-            }
+                read => comparing.end(read.map(|_| ()), || self.done(ticket, took, failed)),
+            },
         }
     }
 
