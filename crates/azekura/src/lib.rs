@@ -13,7 +13,7 @@
 //!   engine.rs  verbs/                         the contract, and what is written once above it
 //!     | log/ | index/ | slab/ | node/         logs | hash buckets | records in memory | nodes of trees
 //!   format/ | io/ | epoch/ | order.rs         values from bytes | bytes at an offset | who looks | order of keys
-//!                     counter.rs keeper.rs      | what threads count together | who does what can wait
+//!                     counter.rs worker.rs      | what threads count together | who does what can wait
 //!   damage.rs error.rs room.rs | weave.rs     what is damaged, went wrong, memory refused | where threads may be interleaved
 //! ```
 //!
@@ -30,7 +30,6 @@ pub mod format;
 #[doc(hidden)]
 pub mod index;
 pub mod io;
-mod keeper;
 #[doc(hidden)]
 pub mod log;
 #[doc(hidden)]
@@ -48,6 +47,7 @@ pub mod testkit;
 pub mod verbs;
 #[doc(hidden)]
 pub mod weave;
+mod worker;
 
 pub use damage::{Affects, Damage};
 pub use engine::{Durability, Edit, Engine, Persistent, Reader};

@@ -69,9 +69,9 @@ use crate::engine::Durability;
 use crate::error::{Error, Kind, Result, size};
 use crate::io::Storage;
 use crate::io::counted::Counts;
-use crate::keeper::{Bell, Keeper};
 use crate::log::Log;
 use crate::weave::{Mutex, RwLock};
+use crate::worker::{Wakeup, Worker};
 
 use checkpoint::Checkpoint;
 use checkpoint::images::CorrectedBits;
@@ -181,7 +181,7 @@ pub struct Stored {
 #[derive(Debug)]
 pub struct Store {
     core: Arc<Core>,
-    keeper: Option<Keeper>,
+    worker: Option<Worker>,
 }
 
 /// Free space and the order of changes, under one lock, so that an allocation extent holds no sequence below its own.
@@ -233,7 +233,7 @@ pub(crate) struct Core {
     buffers: Arc<Buffers>,
     flights: Flights,
     group_commit: GroupCommit,
-    bell: Arc<Bell>,
+    wakeup: Arc<Wakeup>,
     /// Held shared where a change ends, exclusively at the moment of a checkpoint or snapshot.
     gate: RwLock<()>,
     batch: Mutex<Batch>,

@@ -23,7 +23,7 @@ const ROWS: &[&[&[&str]]] = &[
     &[
         &["format"],
         &["io"],
-        &["epoch", "counter", "keeper"],
+        &["epoch", "counter", "worker"],
         &["queue"],
         &["order"],
     ],

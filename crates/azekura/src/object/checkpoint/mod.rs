@@ -12,15 +12,15 @@
 //! All of it is as of one moment, since leaves are shared and copied before they change. Images stand in runs of segments; a run with
 //! few needed images is evacuated, so that it becomes free.
 //!
-//! When a checkpoint is made is decided elsewhere (`keeper`, `write::put`).
+//! When a checkpoint is made is decided elsewhere (`worker`, `write::put`).
 
 pub(crate) mod images;
-pub(crate) mod keeper;
 pub(crate) mod label;
 pub(crate) mod renew;
 pub(crate) mod root;
 pub(crate) mod slots;
 pub(crate) mod superblock;
+pub(crate) mod worker;
 
 use crate::error::{Error, Kind, Result};
 use crate::format::checksum::crc;

@@ -101,7 +101,7 @@ pub(crate) fn build(
         buffers: Arc::new(Buffers::new(alignment)),
         flights: Flights::default(),
         group_commit: GroupCommit::default(),
-        bell: Arc::default(),
+        wakeup: Arc::default(),
         gate: RwLock::new(()),
         batch: Mutex::default(),
         allocator: Mutex::new(Allocator {

@@ -173,7 +173,7 @@ impl Store {
         let _first = core.flaws.set(flaws);
         Ok(Self {
             core: Arc::new(core),
-            keeper: None,
+            worker: None,
         })
     }
 }

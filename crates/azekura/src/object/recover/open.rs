@@ -25,7 +25,7 @@ use crate::object::checkpoint::images::to_repair;
 use crate::object::checkpoint::root::Root;
 use crate::object::checkpoint::slots::{Slots, other_place, read_root, read_super};
 use crate::object::checkpoint::superblock::{DATA, Super, decode_label};
-use crate::object::checkpoint::{Checkpoint, keeper};
+use crate::object::checkpoint::{Checkpoint, worker};
 use crate::object::journal::record::Record;
 use crate::object::place::space::Unclaimed;
 use crate::object::recover::build::{build, data_of, open_log};
@@ -180,8 +180,8 @@ impl Store {
     pub(crate) fn start(core: Core) -> Result<Self> {
         let core = Arc::new(core);
         let background = core.options.background;
-        let keeper = background.then(|| keeper::start(&core)).transpose()?;
-        Ok(Self { core, keeper })
+        let worker = background.then(|| worker::start(&core)).transpose()?;
+        Ok(Self { core, worker })
     }
 
     /// Closes the store: everything is durable, and the next open replays nothing. Dropping does the same, but can only
@@ -191,8 +191,8 @@ impl Store {
     }
 
     fn shut(&mut self) -> Result<()> {
-        if let Some(keeper) = self.keeper.take() {
-            keeper.stop();
+        if let Some(worker) = self.worker.take() {
+            worker.stop();
         }
         self.core.close()
     }

@@ -14,9 +14,9 @@ use super::checkpoint::look_ahead_each;
 use crate::epoch;
 use crate::error::{Kind, Result};
 use crate::index::hash::Hash;
-use crate::keeper::Keeper;
 use crate::log::{Address, Patience};
 use crate::weave::Mutex;
+use crate::worker::Worker;
 
 /// Segments kept ready for appenders.
 const PREPARED: usize = 6;
@@ -33,22 +33,22 @@ const CHECKPOINT: Duration = Duration::from_secs(10);
 const IN_VAIN_MAX: u32 = 20;
 
 /// `Io` if the system gives no thread.
-pub(super) fn start(core: &Arc<Core>) -> Result<Keeper> {
+pub(super) fn start(core: &Arc<Core>) -> Result<Worker> {
     let own = Arc::clone(core);
     let path = core.log.storage().path();
-    Keeper::start("azekura-keeper", path, &core.bell, move || own.keep())
+    Worker::start("azekura-keeper", path, &core.wakeup, move || own.keep())
 }
 
 impl Core {
     fn keep(&self) {
         let mut stripe = 0;
-        let (mut rung, mut idle) = (false, false);
+        let (mut woken, mut idle) = (false, false);
         let mut synced = Instant::now();
         loop {
-            if self.bell.rang().stop {
+            if self.wakeup.pending().stop {
                 return;
             }
-            let debt = match self.keeper_step(rung, idle) {
+            let debt = match self.keeper_step(woken, idle) {
                 Ok(debt) => debt,
                 Err(error) => {
                     tracing::error!(%error, "background work failed");
@@ -84,17 +84,17 @@ impl Core {
                 (_, None, true) => Some(IDLE),
                 (_, Some(left), debt) => Some(if debt { left.min(IDLE) } else { left }),
             };
-            rung = self.bell.wait(left).work;
-            idle = debt && !rung;
+            woken = self.wakeup.wait(left).work;
+            idle = debt && !woken;
         }
     }
 
-    /// Does what is due; `idle`: also what the pace put off, until the bell rings. Returns whether the pace
+    /// Does what is due; `idle`: also what the pace put off, until the wakeup rings. Returns whether the pace
     /// put something off.
-    fn keeper_step(&self, rung: bool, idle: bool) -> Result<bool> {
+    fn keeper_step(&self, woken: bool, idle: bool) -> Result<bool> {
         self.log.segments().reap();
         // Only for writers: what `compact` cut off is not to come back by itself.
-        if rung {
+        if woken {
             self.look_ahead();
             self.log.segments().prepare(PREPARED)?;
         }
@@ -103,21 +103,21 @@ impl Core {
             if !self.step(paced, Duration::ZERO)? {
                 return Ok(paced && self.is_over_bound());
             }
-            let rang = self.bell.rang();
-            if rang.stop {
+            let pending = self.wakeup.pending();
+            if pending.stop {
                 return Ok(false);
             }
-            paced |= rang.work;
-            if rung {
+            paced |= pending.work;
+            if woken {
                 self.log.segments().prepare(PREPARED)?;
             }
         }
     }
 
     /// Wakes the keeper, if there is one.
-    pub(super) fn ring(&self) {
+    pub(super) fn wake(&self) {
         if self.options.background {
-            self.bell.ring();
+            self.wakeup.wake();
         }
     }
 
@@ -133,7 +133,7 @@ impl Core {
     ) -> Result<()> {
         self.log.placed()?;
         if epoch::is_within_update() {
-            self.ring();
+            self.wake();
             return Ok(());
         }
         if self.log.appended() >= self.wake_at.load(Ordering::Relaxed) {
@@ -180,7 +180,7 @@ impl Core {
         let last = self.wake_at.swap(next, Ordering::Relaxed);
         self.look_ahead_in_time(last.saturating_sub(size));
         if self.options.background {
-            self.bell.ring();
+            self.wakeup.wake();
             if self.is_far_behind() {
                 self.step(true, Duration::ZERO)?;
             }

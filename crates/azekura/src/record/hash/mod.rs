@@ -77,11 +77,11 @@ use crate::error::Result;
 use crate::format::frame::Frame;
 use crate::index::Index;
 use crate::index::hash::Hash;
-use crate::keeper::{Bell, Keeper};
 use crate::log::{End, Log, Segment, Use};
 use crate::record::gate::{self, Gate};
 use crate::record::scan;
 use crate::weave::Mutex;
+use crate::worker::{Wakeup, Worker};
 
 use recover::Known;
 
@@ -179,7 +179,7 @@ impl Default for Options {
 /// An open hash file. See the module's text.
 pub struct HashDb {
     core: Arc<Core>,
-    keeper: Option<Keeper>,
+    keeper: Option<Worker>,
 }
 
 /// What the threads of a process share of an open file.
@@ -204,7 +204,7 @@ struct Core {
     checkpoint: Mutex<checkpoint::Checkpoint>,
     /// When `Log::appended` reaches this, the keeper is woken. Relaxed: a late wake is harmless.
     wake_at: AtomicU64,
-    bell: Arc<Bell>,
+    wakeup: Arc<Wakeup>,
     /// One thread cleans at a time.
     cleaning: Mutex<clean::Pace>,
     /// Where replay would begin; segments before may be cleaned.

@@ -384,7 +384,7 @@ fn build(
         frame_len: AtomicUsize::new(64),
         checkpoint: Mutex::new(Checkpoint::default()),
         wake_at: AtomicU64::new(0),
-        bell: Arc::default(),
+        wakeup: Arc::default(),
         cleaning: Mutex::default(),
         replay_from: Mutex::new(payload.start),
         relieved: Mutex::default(),

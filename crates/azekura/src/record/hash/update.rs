@@ -43,7 +43,7 @@ struct Present<'p> {
 }
 
 impl Core {
-    /// What every update begins with: health, the keeper's bell, the gate. `grows`: whether it may store more than
+    /// What every update begins with: health, the keeper's wakeup, the gate. `grows`: whether it may store more than
     /// was there; `key`: whose record it is, if it is one; `surely`:
     /// whether room is made sure of before it begins.
     #[inline(always)]
@@ -60,7 +60,7 @@ impl Core {
         Ok(self.gate.enter())
     }
 
-    /// Whether a segment was filled since the keeper's bell was rung, the log is poisoned, the store is full, or its file displaced.
+    /// Whether a segment was filled since the worker was woken, the log is poisoned, the store is full, or its file displaced.
     #[inline(always)]
     fn is_attention_due(&self) -> bool {
         self.is_segment_filled() || self.log.is_alarmed()
@@ -74,7 +74,7 @@ impl Core {
     /// Behind an update that may have filled a segment: the short way does not ask.
     fn ring_if_due(&self) {
         if self.is_segment_filled() {
-            self.ring();
+            self.wake();
         }
     }
 

@@ -9,30 +9,30 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::error::{Kind, Result};
-use crate::keeper::Keeper;
 use crate::object::Core;
+use crate::worker::Worker;
 
 /// Bytes of journal between two checkpoints, at most: what an open after a crash replays.
 const INTERVAL_MAX: u64 = 64 << 20;
 
 /// `Io` if the system gives no thread.
-pub(crate) fn start(core: &Arc<Core>) -> Result<Keeper> {
+pub(crate) fn start(core: &Arc<Core>) -> Result<Worker> {
     let own = Arc::clone(core);
     let path = core.data.path();
-    Keeper::start("azekura-object", path, &core.bell, move || own.keep())
+    Worker::start("azekura-object", path, &core.wakeup, move || own.work())
 }
 
 impl Core {
-    fn keep(&self) {
+    fn work(&self) {
         let mut synced = Instant::now();
         loop {
-            if let Err(error) = self.keep_once(&mut synced) {
+            if let Err(error) = self.work_once(&mut synced) {
                 tracing::error!(%error, "background work failed");
                 if self.log.healthy().is_err() {
                     return;
                 }
             }
-            if self.bell.wait(self.until_sync(synced)).stop {
+            if self.wakeup.wait(self.until_sync(synced)).stop {
                 return;
             }
         }
@@ -45,7 +45,7 @@ impl Core {
         has_changes.then(|| interval.saturating_sub(synced.elapsed()))
     }
 
-    fn keep_once(&self, synced: &mut Instant) -> Result<()> {
+    fn work_once(&self, synced: &mut Instant) -> Result<()> {
         if self.until_sync(*synced).is_some_and(|left| left.is_zero()) {
             *synced = Instant::now();
             self.sync_all()?;
@@ -60,7 +60,7 @@ impl Core {
     pub(crate) fn work_is_due(&self) -> Result<()> {
         if self.options.background {
             if self.is_checkpoint_due() {
-                self.bell.ring();
+                self.wakeup.wake();
             }
             return Ok(());
         }
@@ -96,7 +96,7 @@ mod tests {
     use crate::object::{Options, Store};
 
     #[test]
-    fn of_changes_that_are_counted_at_once_one_wakes_the_keeper_for_the_interval() {
+    fn of_changes_that_are_counted_at_once_one_wakes_the_worker_for_the_interval() {
         let options = Options {
             capacity: 8 << 20,
             sync_interval: Some(Duration::from_secs(1)),
@@ -111,10 +111,10 @@ mod tests {
             assert!(!store.core.owes_sync(Durability::Process));
             assert!(!store.core.owes_sync(Durability::Process));
             store.core.work_is_due().unwrap();
-            assert!(store.core.bell.rang().work);
-            store.core.bell.wait(Some(Duration::ZERO));
+            assert!(store.core.wakeup.pending().work);
+            store.core.wakeup.wait(Some(Duration::ZERO));
             assert!(!store.core.owes_sync(Durability::Process));
-            assert!(!store.core.bell.rang().work, "it is awake already");
+            assert!(!store.core.wakeup.pending().work, "it is awake already");
             store.sync().unwrap();
         }
     }
