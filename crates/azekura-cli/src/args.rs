@@ -1,4 +1,4 @@
-//! What may be said on the command line, and the help for it.
+//! The definition of the command line, and its help.
 //!
 //! Each subcommand defines its own arguments in its file; this file puts them together, groups them
 //! for `--help` and adds `bench` and `stress`, which come from their own crate.
@@ -73,7 +73,7 @@ pub(crate) fn command() -> Command {
             "{{about}}\n\n{{usage-heading}} {{usage}}\n\n{text}Options:\n{{options}}{{after-help}}"
         ))
         .after_help(format!(
-            "{EXAMPLES}\n\n{}\n`azekura COMMAND --help` and `azekura object COMMAND --help` tell more.",
+            "{EXAMPLES}\n\n{}\n`azekura COMMAND --help` and `azekura object COMMAND --help` explain them.",
             exit::table()
         ))
 }

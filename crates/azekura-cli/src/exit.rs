@@ -17,7 +17,7 @@ pub(crate) enum Outcome {
     No,
     /// The command did its work and found damage.
     Damaged,
-    /// A configuration was not understood, which was said already; nothing was done.
+    /// The configuration is invalid, which was reported already; nothing was done.
     Misunderstood,
 }
 

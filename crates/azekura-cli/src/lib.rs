@@ -5,7 +5,7 @@
 //! one line (of arguments several), and the exit code states its kind.
 //!
 //! ```text
-//!   main.rs -> lib.rs -> args.rs        what may be said, and its help
+//!   main.rs -> lib.rs -> args.rs        the definition and its help
 //!                  `---> command/*      one file per subcommand
 //!                           |           store.rs   open, batches, durability
 //!                           |           format/    tsv, flat records, JSON lines
@@ -48,7 +48,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let matches = match command.clone().try_get_matches_from(arguments) {
         Ok(matches) => matches,
         Err(error) => {
-            // Help and version are asked for; everything else clap reports is wrong usage.
+            // Help and version are requests; everything else clap reports is wrong usage.
             let code = if error.use_stderr() { USAGE } else { 0 };
             let _ = error.print();
             return code;

@@ -1,7 +1,7 @@
 //! Standard output: the only way results leave the program; and notes beside them, on standard error.
 //!
 //! Promises: every write of a result is checked, and a reader who has seen enough (`azekura list f | head`) ends
-//! the program quietly instead of with an error. A note that cannot be written changes nothing: the exit code says the same.
+//! the program quietly instead of with an error. A note that cannot be written changes nothing: the exit code is the same.
 //! It does not know what is printed.
 
 use std::fmt;
@@ -99,7 +99,7 @@ pub(crate) fn failed(error: io::Error) -> Error {
     Error::io(WHAT, error)
 }
 
-/// Whether `error` only says that the reader of a pipe has gone.
+/// Whether `error` only means that the reader of a pipe has gone.
 pub(crate) fn reader_left(error: &Error) -> bool {
     error.path().is_none()
         && error

@@ -15,7 +15,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 /// What is not that many bytes may be over at once: it shows no bar before `PATIENCE`.
 const MANY: u64 = 256 << 20;
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How often a bar moves that nobody reports to.
+/// How often a bar moves without reports.
 const STEP: Duration = Duration::from_millis(200);
 
 /// How far so many bytes are.
@@ -41,7 +41,7 @@ impl Progress {
         Self::styled(title, total, OF_BYTES)
     }
 
-    /// A bar for work whose units are the library's own: `report` says how many there are.
+    /// A bar for work whose units are the library's own: `report` passes how many there are.
     pub(crate) fn work(title: &'static str) -> Self {
         Self::styled(title, 1, "  {msg:<24} [{bar:32}] {percent:>3} %  {eta}")
     }

@@ -1,7 +1,7 @@
 //! The server of `client` and `top`: its address, the TLS files and the login, as flags.
 //!
 //! It promises that every file is read and checked before a connection is made. The connection is `azekura-wire`'s; it
-//! does not know what is asked.
+//! does not know the requests.
 
 use std::path::{Path, PathBuf};
 

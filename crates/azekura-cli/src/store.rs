@@ -1,7 +1,7 @@
 //! Stores as commands use them: opened, walked, filled in batches, and made durable at the end.
 //!
 //! Promises: a command that answers 0 has its changes on the device (`--durability power`, the
-//! default: who reads a prompt expects that) or at least out of the process (`process`).
+//! default: a prompt means that) or at least out of the process (`process`).
 //! It does not know how a store works, nor what is printed.
 
 use std::collections::HashMap;
@@ -59,7 +59,7 @@ pub(crate) struct Writing {
     lasting: Lasting,
 }
 
-/// What the writes of a command survive.
+/// The durability of a command.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub(crate) struct Lasting {
     /// What the changes survive once the command has returned
@@ -78,7 +78,7 @@ impl Writing {
         self.room.options()
     }
 
-    /// Makes what was written survive what the user asked for.
+    /// Makes what was written as durable as requested.
     pub(crate) fn finish(self, engine: &(impl Reader + ?Sized)) -> Result<()> {
         engine.as_persistent().map_or(Ok(()), |persistent| {
             persistent.sync(self.lasting.durability())
@@ -87,7 +87,7 @@ impl Writing {
 }
 
 impl Lasting {
-    /// What the user asked for.
+    /// The requested durability.
     pub(crate) fn durability(self) -> Durability {
         self.durability
     }
@@ -105,7 +105,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// `options` with what was asked for in their place.
+    /// `options` with the requested values in their place.
     pub(crate) fn over(self, options: &Options) -> Options {
         Options {
             compression: self.compression.unwrap_or(options.compression),
@@ -153,7 +153,7 @@ pub(crate) fn for_each(store: &(impl Reader + ?Sized), visit: &mut Each<'_>) -> 
     walk(store, None, u64::MAX, visit).map(drop)
 }
 
-/// Calls `visit` with at most `count` records from `from` on, until it fails; returns where to go on.
+/// Calls `visit` with at most `count` records from `from` on, until it fails; returns where to continue.
 pub(crate) fn walk(
     store: &(impl Reader + ?Sized),
     from: Option<&Bookmark>,
@@ -176,7 +176,7 @@ pub(crate) fn walk(
 }
 
 /// As [`walk`] from a place in a store that may be damaged: each damage is reported on standard error, and passed by. Returns where
-/// to go on, and whether something is lost or in doubt.
+/// to continue, and whether something is lost or in doubt.
 pub(crate) fn walk_past_damage(
     store: &(impl Reader + ?Sized),
     from: Option<&Bookmark>,

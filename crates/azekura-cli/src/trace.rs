@@ -1,4 +1,4 @@
-//! What happens in a server while it runs, told on standard error: a line for each event, as text or as JSON.
+//! The log of a server on standard error: a line for each event, as text or as JSON.
 //!
 //! ```text
 //!   azekura: 2026-11-21T15:04:05.678Z warn: slow request command="get" key="anna" micros=10234
@@ -19,15 +19,15 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-/// The least grave level that is told, and the form: for the whole process, as there is one standard error.
+/// The minimum log level, and the form: for the whole process, as there is one standard error.
 static LEVEL: AtomicU8 = AtomicU8::new(LogLevel::Info as u8);
 static FORM: AtomicU8 = AtomicU8::new(LogFormat::Text as u8);
 
-/// Tells events from now on, of this level and graver ones, in this form; a later call changes both.
+/// Writes events from now on, of this level and more severe ones, in this form; a later call changes both.
 pub(crate) fn listen(level: LogLevel, form: LogFormat) {
     LEVEL.store(level as u8, Ordering::Relaxed);
     FORM.store(form as u8, Ordering::Relaxed);
-    // Only the first call finds nobody listening.
+    // Only the first call sets the subscriber.
     let _ = tracing::subscriber::set_global_default(Listener);
 }
 
@@ -35,7 +35,7 @@ struct Listener;
 
 impl Subscriber for Listener {
     fn register_callsite(&self, _: &'static Metadata<'static>) -> tracing::subscriber::Interest {
-        // The level may change, so each event asks.
+        // The level may change, so each event checks it.
         tracing::subscriber::Interest::sometimes()
     }
 
@@ -62,7 +62,7 @@ impl Subscriber for Listener {
         } else {
             fields.text(&time, level)
         };
-        // Nobody can be told that nobody can be told.
+        // There is nowhere to report that standard error is closed.
         let _ = std::io::stderr().lock().write_all(line.as_bytes());
     }
 
@@ -80,11 +80,11 @@ fn grade(level: tracing::Level) -> LogLevel {
     }
 }
 
-/// What an event says.
+/// The fields of an event.
 #[derive(Default)]
 struct Fields {
     message: String,
-    /// In the order in which it says them.
+    /// In the order of the event.
     others: Vec<(&'static str, Value)>,
 }
 

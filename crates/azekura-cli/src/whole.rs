@@ -19,13 +19,13 @@ const PIECE: u64 = 1 << 20;
 /// Writes the results of a command; an error of its writer is for the closure to name.
 pub(crate) type Write<'w> = dyn FnMut(&mut dyn io::Write) -> Result<()> + 'w;
 
-/// The bytes of a file or of standard input (`-`), at most one more than `limit`: whoever stores them refuses that.
+/// The bytes of a file or of standard input (`-`), at most one more than `limit`, which the store refuses.
 pub(crate) fn read(source: &Path, limit: u64) -> Result<Vec<u8>> {
-    read_told(source, limit, &mut |_| ())
+    read_reporting(source, limit, &mut |_| ())
 }
 
-/// As [`read`]; `progress` is told how many bytes there are so far.
-pub(crate) fn read_told(
+/// As [`read`]; `progress` gets how many bytes there are so far.
+pub(crate) fn read_reporting(
     source: &Path,
     limit: u64,
     progress: &mut dyn FnMut(u64),
@@ -40,7 +40,7 @@ pub(crate) fn read_told(
     read.map_err(|error| Error::io("cannot read the value", error).at(source))
 }
 
-/// How long a source is, if that can be told before it is read.
+/// How long a source is, if that is known before it is read.
 pub(crate) fn len_of(source: &Path) -> Option<u64> {
     let found = fs::metadata(source).ok().filter(fs::Metadata::is_file)?;
     (!is_standard_input(source)).then_some(found.len())
@@ -76,7 +76,7 @@ pub(crate) fn write(target: &Path, refused: &'static str, write: &mut Write<'_>)
             let target = fs::canonicalize(target).map_err(failed)?;
             replace(&target, &failed, write)
         }
-        // Putting a file in its place would take a device away from everybody else.
+        // Putting a file in its place would take a device away from all other programs.
         Ok(_) => {
             let to = fs::OpenOptions::new().write(true).open(target);
             buffered(to.map_err(failed)?, &failed, write)

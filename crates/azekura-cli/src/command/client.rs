@@ -49,7 +49,7 @@ enum Request {
     Add(Stored),
     /// Store a value if there is one
     Replace(Stored),
-    /// Add bytes behind a value that is there
+    /// Add bytes after a value that is there
     Append(Stored),
     /// Add bytes before a value that is there
     Prepend(Stored),
@@ -70,7 +70,7 @@ enum Request {
         /// Seconds to live; 0: for ever
         seconds: i64,
     },
-    /// Print the server's figures
+    /// Print the server's statistics
     Stats {
         /// Which: settings, items, sizes, conns, ...; without it the general ones
         group: Option<String>,
@@ -90,7 +90,7 @@ struct Stored {
     /// Seconds to live; 0: for ever
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     ttl: i64,
-    /// A number that the server keeps beside the value
+    /// A number that the server keeps with the value
     #[arg(long, value_name = "N", default_value_t = 0)]
     flags: u32,
 }
@@ -106,7 +106,7 @@ struct Counted {
 
 impl Client {
     pub(crate) fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
-        // What cannot be asked is known before anybody is asked.
+        // An invalid request is refused before a connection is made.
         match &self.request {
             Request::Get { keys, raw } => {
                 let keys = self.keys(keys)?;
@@ -151,9 +151,8 @@ impl Client {
             Request::Stats { group } => {
                 let group = group.as_deref().unwrap_or_default();
                 if !group.bytes().all(|byte| byte.is_ascii_graphic()) {
-                    return Err(
-                        Error::new(Kind::Invalid, "no group of figures").key(group.as_bytes())
-                    );
+                    return Err(Error::new(Kind::Invalid, "invalid group of statistics")
+                        .key(group.as_bytes()));
                 }
                 for figure in self.server.connect()?.stats(group)? {
                     out.line(figure)?;
@@ -182,7 +181,7 @@ impl Client {
         let key = self.coding.read(argument)?;
         let plain = |byte: &u8| *byte > b' ' && *byte != 0x7f;
         if key.is_empty() || key.len() > KEY_LEN_MAX || !key.iter().all(plain) {
-            return Err(Error::new(Kind::Invalid, "no key of this protocol")
+            return Err(Error::new(Kind::Invalid, "invalid key of this protocol")
                 .key(&key)
                 .remedy("a key has 1 to 250 bytes, without spaces and control characters"));
         }

@@ -1,7 +1,7 @@
 //! `get`: prints the values of keys.
 //! One key prints its value alone; several print a line each, key and value. Absent keys are named
 //! on standard error and make the answer no.
-//! It does not know who else writes to the file meanwhile.
+//! It does not know of other writers meanwhile.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -26,7 +26,7 @@ pub(crate) struct Get {
     /// Print the bytes of the value and nothing else, not even a newline (one key only)
     #[arg(long, conflicts_with = "json")]
     raw: bool,
-    /// Print a JSON object per key; one without a value says that the record is absent
+    /// Print a JSON object per key; one without a value means that the record is absent
     #[arg(long)]
     json: bool,
     #[command(flatten)]

@@ -8,7 +8,7 @@
 //!
 //! So a broken line 90 of 100 is one error, and nothing was stored. If the device is full in step 2, a new file is
 //! not there, as if nothing had been done; in a file that was there already, the first records stay, as many as the
-//! error says, and the same import again stores the others too. Memory is bounded by a batch.
+//! error states, and the same import again stores the others too. Memory is bounded by a batch.
 //! It does not know the formats: `format/` does.
 
 use std::fs::File;

@@ -1,5 +1,5 @@
 //! `list`: prints records in the engine's order, from the first or from a place.
-//! A list that stops before the end says on standard error where to go on: the bookmark stays good
+//! A list that stops before the end prints on standard error where to continue: the bookmark stays valid
 //! while the file changes and grows.
 //! Damage is reported on standard error and passed by; the exit code is then 8.
 //! It does not sort.
@@ -22,7 +22,7 @@ use crate::store::walk_past_damage;
 pub(crate) struct List {
     /// The file
     file: PathBuf,
-    /// Print at most so many records, and then where to go on
+    /// Print at most so many records, and then where to continue
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     items: Option<u64>,
     /// Begin with this key, if it is present

@@ -1,7 +1,7 @@
 //! `rebuild`: writes a file anew, with the settings it has or with others, and puts it in place.
 //!
 //! ```text
-//!   1. open FILE for writing: nobody else can while we hold it
+//!   1. open FILE for writing: no other process can while we hold it
 //!   2. write every record to a file without a name, sync it, verify it    a crash leaves FILE alone
 //!   3. give it the name FILE, sync the directory                          old or new, never neither
 //! ```

@@ -1,4 +1,4 @@
-//! `repair`: saves what is left of a damaged file into a new one, and says what was lost, and which records are in doubt and why.
+//! `repair`: saves what is left of a damaged file into a new one, and reports what was lost, and which records are in doubt and why.
 //! The damaged file is only read. The exit code is 8 if something was lost or is in doubt. A list names a thousand at most; what
 //! it leaves out is counted.
 //! It does not guess: a record comes out only if its checksum holds.

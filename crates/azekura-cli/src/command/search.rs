@@ -28,7 +28,7 @@ pub(crate) struct Search {
     /// How to compare
     #[arg(long, value_enum, default_value = "contains")]
     mode: Mode,
-    /// Do not tell upper from lower case
+    /// Ignore case
     #[arg(long, short)]
     ignore_case: bool,
     /// Texts must stand as whole words
@@ -94,7 +94,7 @@ impl Search {
         Pattern::text(&texts, place, self.ignore_case, self.words)
     }
 
-    /// The modes that take one pattern and say themselves what its letters mean.
+    /// The modes that take one pattern and define its letters themselves.
     fn single(&self, patterns: &[Vec<u8>]) -> Result<Pattern> {
         let refuse = |what: &str| {
             let mode = match self.mode {

@@ -1,8 +1,8 @@
 //! `serve`: the server, from its configuration to its end.
 //!
-//! What it is told is checked first, then addresses are taken, then the data is opened; each can fail, with nothing left
-//! behind. It prints where clients come, where records lie, what survives what, and how to stop it. SIGTERM and SIGINT
-//! end it in order, SIGHUP reads the configuration again. What happens meanwhile is told by events.
+//! The configuration is checked first, then addresses are bound, then the data is opened; each can fail without side
+//! effects. It prints its addresses, the data file, the durability, and how to stop it. SIGTERM and SIGINT end it in order,
+//! SIGHUP reloads the configuration. The log reports events meanwhile.
 //! It does not know the protocol.
 
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ const OWN_DESCRIPTORS: u64 = 100;
 /// Serve records to memcached clients; without options from a file, to this machine
 #[derive(clap::Args)]
 pub(crate) struct Serve {
-    /// A file in TOML that says what the other options say, by the same names; an option replaces what it says
+    /// A configuration file in TOML, with the names of the other options; an option replaces its value
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
@@ -57,11 +57,11 @@ impl Serve {
         trace::listen(config.log_level, config.log);
         make_room(&config);
         let handed = listenfd::ListenFd::from_env();
-        // A socket that was handed over is plain TCP or a unix socket: whoever asked for more must not get less unsaid.
+        // A socket that was handed over is plain TCP or a unix socket: TLS must not be dropped silently.
         let asks_more = |at: &Address| matches!(at, Address::Tls(_) | Address::Udp(_));
         if handed.len() > 0 && config.listen.iter().any(asks_more) {
             note!(
-                "azekura: sockets were handed over, which replace `listen`, but it asks for TLS or UDP: listen without them, or let no service manager open the sockets"
+                "azekura: sockets were handed over, which replace `listen`, but `listen` has TLS or UDP: listen without them, or let no service manager open the sockets"
             );
             return Ok(Outcome::Misunderstood);
         }
@@ -99,7 +99,7 @@ impl Serve {
             tracing::info!("stopped");
         }
         out.line_now(match config.engine {
-            Engine::Hash => "azekura: stopped; what was answered is on the device",
+            Engine::Hash => "azekura: stopped; every acknowledged write is on the device",
             _ => "azekura: stopped; what was in memory is gone",
         })?;
         Ok(Outcome::Yes)
@@ -134,7 +134,7 @@ fn listeners(config: &Config, mut handed: listenfd::ListenFd) -> Result<Listener
     Ok(listeners)
 }
 
-/// Lets this process have a descriptor for each connection, and some for itself; tells if the system does not.
+/// Raises the limit of descriptors to one for each connection, and some for itself; warns if the system refuses.
 fn make_room(config: &Config) {
     let own = OWN_DESCRIPTORS + 2 * config.threads as u64;
     let limits = &config.limits;
@@ -154,7 +154,7 @@ fn make_room(config: &Config) {
         tracing::warn!(
             wanted,
             allowed = if raised { most } else { room },
-            "the system allows fewer descriptors than connections-max asks for: raise `ulimit -Hn` or LimitNOFILE"
+            "the system allows fewer descriptors than connections-max needs: raise `ulimit -Hn` or LimitNOFILE"
         );
     }
 }
@@ -197,7 +197,7 @@ fn announce(
         out.line(format_args!("listens on {at}"))?;
     }
     if let Some(at) = listeners.metrics_address() {
-        out.line(format_args!("shows itself at http://{at}/"))?;
+        out.line(format_args!("status page: http://{at}/"))?;
     }
     let count = server.service().engine().count();
     let records = counted(count, "record", "records");
@@ -207,20 +207,20 @@ fn announce(
     });
     match config.store() {
         Some(path) => out.line(format_args!(
-            "stores in {}: {records}{most}",
+            "data file: {}: {records}{most}",
             path.display()
         ))?,
-        None => out.line(format_args!("stores in memory{most}"))?,
+        None => out.line(format_args!("data in memory{most}"))?,
     }
     out.line(match (config.engine, config.durability) {
-        (Engine::Hash, Survives::Power) => "what was answered survives loss of power",
+        (Engine::Hash, Survives::Power) => "durability power: every acknowledged write survives loss of power",
         (Engine::Hash, _) if config.sync_interval_ms > 0 => {
-            "what was answered survives a killed process, and loss of power once it was synced (--sync-interval)"
+            "durability process: every acknowledged write survives a killed process, and loss of power after the next sync (--sync-interval)"
         }
         (Engine::Hash, _) => {
-            "what was answered survives a killed process, and loss of power once it was synced (--durability power: always)"
+            "durability process: every acknowledged write survives a killed process, and loss of power after the next sync (--durability power: always)"
         }
-        _ => "nothing survives the end of this process",
+        _ => "durability none: records are lost when this process ends",
     })?;
     out.line_now(match config.engine {
         Engine::Hash => {
@@ -230,12 +230,12 @@ fn announce(
     })?;
     if config.passwords.is_some() && listeners.reach_beyond(false) {
         tracing::warn!(
-            "passwords cross the network as they are: let clients from beyond this machine come by tls: only"
+            "passwords cross the network unencrypted: let clients of other machines connect by tls: only"
         );
     }
     if listeners.reach_beyond(!has_authority(config)) && config.passwords.is_none() {
         note!(
-            "azekura: whoever reaches these addresses may read and change everything; --passwords lets in who is known"
+            "azekura: warning: no authentication: everyone who can connect can read and change everything; use --passwords"
         );
     }
     Ok(())

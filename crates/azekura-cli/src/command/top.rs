@@ -1,8 +1,8 @@
-//! `top`: what a server is doing, in a terminal: asked once a second, drawn anew in the same place.
+//! `top`: the activity of a server in a terminal, requested once a second and redrawn in place.
 //!
 //! Figures are the server's own, of the last second and since its start; nothing is computed here but their form. On a
 //! terminal it leaves what was there before as it was, whichever way it ends. Elsewhere, or with `--once`, it prints one
-//! picture and ends. It asks by the protocol for clients, so it needs no other port.
+//! picture and ends. It uses the protocol of clients, so it needs no other port.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
@@ -37,7 +37,7 @@ pub(crate) struct Top {
 /// Figures by their names.
 type Figures = BTreeMap<String, String>;
 
-/// What a server said of itself.
+/// The statistics of a server.
 #[derive(Default)]
 struct Seen {
     general: Figures,
@@ -188,7 +188,7 @@ impl Drop for Screen {
 
 /// Draws over what was drawn before, as much as there is room for.
 fn draw(picture: &str, out: &mut Output<'_>) -> Result<()> {
-    // A terminal that does not know its size says zero.
+    // A terminal that does not know its size reports zero.
     let known = |size: u16, usual: u16| if size == 0 { usual } else { size };
     let (rows, columns) = tcgetwinsize(rustix::stdio::stdout()).map_or((24, 80), |size| {
         (known(size.ws_row, 24), known(size.ws_col, 80))
@@ -271,8 +271,8 @@ fn bars(past: &VecDeque<f64>) -> String {
 }
 
 /// A figure in words; `-`: there is none.
-fn told(figures: &Figures, name: &str, tell: &dyn Fn(f64) -> String) -> String {
-    value(figures, name).map_or_else(|| "-".to_owned(), tell)
+fn shown(figures: &Figures, name: &str, show: &dyn Fn(f64) -> String) -> String {
+    value(figures, name).map_or_else(|| "-".to_owned(), show)
 }
 
 fn bytes(value: f64) -> String {
@@ -293,14 +293,15 @@ impl Picture {
         self.0.push('\n');
     }
 
-    /// Who is looked at.
+    /// The server.
     fn server(&mut self, address: &str, seen: &Seen) {
         let word = |name: &str| seen.engine.get(name).map_or("-", String::as_str);
         let uptime = long(whole(value(&seen.general, "uptime").unwrap_or(0.0)));
         let (engine, survives) = (word("engine"), word("survives"));
+        let durability = survives.trim_start_matches("the ");
         let _ = writeln!(
             self.0,
-            "{:<12}{address}  up {uptime}  engine {engine}  survives {survives}",
+            "{:<12}{address}  up {uptime}  engine {engine}  durability {durability}",
             "azekura"
         );
         let places = value(&seen.general, "damaged_places").unwrap_or(0.0);
@@ -320,7 +321,7 @@ impl Picture {
 
     /// What was done in the last second.
     fn requests(&mut self, recent: &Figures) {
-        let rate = |name| told(recent, name, &count);
+        let rate = |name| shown(recent, name, &count);
         self.line(
             "requests/s",
             &[
@@ -330,33 +331,33 @@ impl Picture {
                 ("other", rate("others_per_second")),
             ],
         );
-        let time = |name| told(recent, name, &micros);
+        let time = |name| shown(recent, name, &micros);
         self.line(
-            "answered in",
+            "latency",
             &[
-                ("50 %", time("p50_us")),
-                ("99 %", time("p99_us")),
-                ("99.9 %", time("p999_us")),
+                ("p50", time("p50_us")),
+                ("p99", time("p99_us")),
+                ("p99.9", time("p999_us")),
                 ("max", time("max_us")),
             ],
         );
         let hits = |ratio: f64| format!("{:.1} %", ratio * 100.0);
-        let processors = |percent: f64| format!("{:.2}", percent / 100.0);
+        let cpu = |percent: f64| format!("{percent:.0} %");
         let flow = |value: f64| format!("{}/s", bytes(value));
         self.line(
             "rates",
             &[
-                ("hits", told(recent, "hit_ratio", &hits)),
-                ("in", told(recent, "received_bytes_per_second", &flow)),
-                ("out", told(recent, "sent_bytes_per_second", &flow)),
-                ("processors", told(recent, "cpu_percent", &processors)),
+                ("hits", shown(recent, "hit_ratio", &hits)),
+                ("in", shown(recent, "received_bytes_per_second", &flow)),
+                ("out", shown(recent, "sent_bytes_per_second", &flow)),
+                ("CPU", shown(recent, "cpu_percent", &cpu)),
             ],
         );
     }
 
     /// What it has and takes.
     fn resources(&mut self, seen: &Seen) {
-        let total = |name| told(&seen.general, name, &count);
+        let total = |name| shown(&seen.general, name, &count);
         self.line(
             "connections",
             &[
@@ -370,27 +371,27 @@ impl Picture {
         self.line(
             "memory",
             &[
-                ("process", told(recent, "resident_bytes", &bytes)),
-                ("engine", told(&seen.engine, "memory_bytes", &bytes)),
+                ("process", shown(recent, "resident_bytes", &bytes)),
+                ("engine", shown(&seen.engine, "memory_bytes", &bytes)),
             ],
         );
-        let mut space = vec![("records", told(&seen.engine, "count", &count))];
+        let mut space = vec![("records", shown(&seen.engine, "count", &count))];
         for (label, name) in [
             ("file", "file_bytes"),
             ("live", "live_bytes"),
-            ("left", "free_bytes"),
+            ("free", "free_bytes"),
         ] {
             if value(recent, name).is_some() {
-                space.push((label, told(recent, name, &bytes)));
+                space.push((label, shown(recent, name, &bytes)));
             }
         }
         self.line("space", &space);
-        let rate = |name| told(recent, name, &count);
+        let rate = |name| shown(recent, name, &count);
         self.line(
             "per second",
             &[
                 ("syncs", rate("syncs_per_second")),
-                ("99 % in", told(recent, "sync_p99_us", &micros)),
+                ("p99", shown(recent, "sync_p99_us", &micros)),
                 ("errors", rate("errors_per_second")),
                 ("slow", rate("slow_per_second")),
             ],
@@ -402,7 +403,7 @@ impl Picture {
         let text = &mut self.0;
         let names = ["mean_us", "p50_us", "p90_us", "p99_us", "p999_us", "max_us"];
         let _ = write!(text, "\n{:<12}{:>13}", "since start", "count");
-        for name in ["mean", "50 %", "90 %", "99 %", "99.9 %", "max"] {
+        for name in ["mean", "p50", "p90", "p99", "p99.9", "max"] {
             let _ = write!(text, "{name:>9}");
         }
         text.push('\n');
@@ -410,7 +411,7 @@ impl Picture {
             if value(latency, &format!("{word}:count")).is_none() {
                 continue;
             }
-            let of = |name: &str, tell| told(latency, &format!("{word}:{name}"), tell);
+            let of = |name: &str, show| shown(latency, &format!("{word}:{name}"), show);
             let _ = write!(text, "{word:<12}{:>13}", of("count", &count));
             for name in names {
                 let _ = write!(text, "{:>9}", of(name, &micros));
@@ -470,20 +471,14 @@ mod tests {
         };
         assert_eq!(
             line("azekura"),
-            "azekura here:1 up 1 h 2 min engine hash survives the process"
+            "azekura here:1 up 1 h 2 min engine hash durability process"
         );
         assert_eq!(
             line("requests/s"),
             "requests/s 2,000 get 1,500 set 500 other -"
         );
-        assert_eq!(
-            line("answered"),
-            "answered in 50 % - 99 % 1.2 ms 99.9 % - max -"
-        );
-        assert_eq!(
-            line("rates"),
-            "rates hits 98.5 % in - out - processors 1.23"
-        );
+        assert_eq!(line("latency"), "latency p50 - p99 1.2 ms p99.9 - max -");
+        assert_eq!(line("rates"), "rates hits 98.5 % in - out - CPU 123 %");
         assert_eq!(line("memory"), "memory process - engine 1 MiB");
         assert_eq!(line("space"), "space records 1,234,567 file 2 KiB");
         assert_eq!(line("get"), "get 10 - 2.0 us - - - -");

@@ -161,7 +161,7 @@ impl ReadRecords for Reader<'_> {
     }
 }
 
-/// Writes metadata behind the last record: Tkrzw's import takes an empty value at the very end of a
+/// Writes metadata after the last record: Tkrzw's import takes an empty value at the very end of a
 /// stream for a missing one.
 pub(super) fn end(to: &mut dyn Write) -> io::Result<()> {
     to.write_all(&[METADATA, 7])?;
@@ -171,7 +171,7 @@ pub(super) fn end(to: &mut dyn Write) -> io::Result<()> {
 /// Writes a record as two blobs.
 pub(super) fn write(to: &mut dyn Write, key: &[u8], value: &[u8]) -> io::Result<()> {
     for bytes in [key, value] {
-        // Lowest group first, then turned round behind the kind.
+        // Lowest group first, then reversed after the kind.
         let mut len = bytes.len();
         let mut head = vec![(len & 0x7f) as u8];
         while len > 0x7f {

@@ -1,7 +1,7 @@
 //! JSON lines: an object per record, `{"key":"..","value":".."}`.
 //!
 //! Bytes that are not UTF-8 stand in `key_base64` or `value_base64` instead. Fields come in any
-//! order; unknown, repeated and missing ones are refused. An object without a value says that the
+//! order; unknown, repeated and missing ones are refused. An object without a value means that the
 //! record is absent: `get --json` answers so, and it cannot be imported.
 //! It does not know stores.
 

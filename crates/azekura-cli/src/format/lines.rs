@@ -109,7 +109,7 @@ impl<'i> Lines<'i> {
         &self.name
     }
 
-    /// Bytes of the stream behind us.
+    /// Bytes of the stream already read.
     pub(super) fn consumed(&self) -> u64 {
         self.consumed
     }

@@ -57,7 +57,7 @@ pub(crate) struct Record {
 pub(crate) trait ReadRecords {
     /// Reads the next record; `false` at the end.
     fn read(&mut self, record: &mut Record) -> Result<bool>;
-    /// Bytes of the stream behind us.
+    /// Bytes of the stream already read.
     fn consumed(&self) -> u64;
 }
 
@@ -86,7 +86,7 @@ impl Format {
         }
     }
 
-    /// Writes what stands behind the last record.
+    /// Writes what follows the last record.
     pub(crate) fn end(self, to: &mut dyn Write) -> io::Result<()> {
         match self {
             Self::Tsv | Self::Jsonl => Ok(()),

@@ -16,7 +16,7 @@ pub(crate) struct Server {
     pub(crate) child: Child,
     said: BufReader<ChildStdout>,
     pub(crate) address: String,
-    /// Where it shows itself, if it does.
+    /// Its status page, if it has one.
     pub(crate) page: String,
 }
 
@@ -40,7 +40,7 @@ impl Server {
             if let Some(at) = line.strip_prefix("listens on ") {
                 at.trim().clone_into(&mut address);
             }
-            if let Some(at) = line.strip_prefix("shows itself at ") {
+            if let Some(at) = line.strip_prefix("status page: ") {
                 at.trim().clone_into(&mut page);
             }
             if line.starts_with("stop it by") {
@@ -246,7 +246,7 @@ fn a_socket_that_was_handed_over_is_told_to_be_open_as_any_other() {
     let place = Place::new();
     let (code, _, messages) = Server::of(hand_over(&place, "0.0.0.0:0", &[])).end();
     assert!(
-        code == 0 && messages.contains("whoever reaches"),
+        code == 0 && messages.contains("no authentication"),
         "{messages}"
     );
     let (code, _, messages) = Server::of(hand_over(&place, "127.0.0.1:0", &[])).end();

@@ -31,7 +31,7 @@ fn top_tells_once_what_the_server_is_doing() {
             "azekura     127.0.0.1:",
             "engine hash",
             "requests/s",
-            "answered in",
+            "latency",
             "records 1",
             "file ",
         ] {

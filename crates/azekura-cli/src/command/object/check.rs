@@ -50,7 +50,7 @@ impl Check {
                 "verified": report.verified,
                 "bytes": report.bytes,
                 "found": report.found,
-                "damage": report.findings.iter().map(finding::told).collect::<Vec<_>>(),
+                "damage": report.findings.iter().map(finding::described).collect::<Vec<_>>(),
             }))?;
         } else {
             self.print(&report, out)?;

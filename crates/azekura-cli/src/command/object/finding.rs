@@ -1,6 +1,6 @@
 //! Findings of checks and scrubs, as JSON has them, and what can be done about them.
-//! Promises: what is told of one names its device, and offset and object where it has them.
-//! It does not know who found them.
+//! Promises: its description names its device, and offset and object where it has them.
+//! It does not know how it was found.
 
 use azekura::object::Finding;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::place::Place;
 
 /// A finding as JSON has it.
-pub(crate) fn told(finding: &Finding) -> Value {
+pub(crate) fn described(finding: &Finding) -> Value {
     json!({
         "device": finding.device.display().to_string(),
         "offset": finding.offset,

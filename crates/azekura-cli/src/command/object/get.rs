@@ -23,7 +23,7 @@ Examples:
   azekura object get photos.azo 2a --range 1MiB..2MiB | xxd
   azekura object get photos.azo 2a | azekura object put others.azo 2a -
 
-Exit codes: 1 there is no such object; 3 the range ends behind the object; 6 the store is in use;
+Exit codes: 1 there is no such object; 3 the range ends after the object; 6 the store is in use;
 8 the object does not verify, or a newer value may be lost: then what is left is written.
 `azekura --help` lists all.";
 
@@ -133,12 +133,12 @@ fn in_pieces(bytes: &[u8], write: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result
 fn parse_range(text: &str) -> std::result::Result<Range<u64>, String> {
     let (start, end) = text.split_once("..").ok_or("a range is A..B, A.. or ..B")?;
     if end.starts_with('=') {
-        let says = "a range is A..B, A.. or ..B, and B is the first byte behind it: 0..4 for 0..=3";
-        return Err(says.into());
+        let form = "a range is A..B, A.. or ..B, and B is the first byte after it: 0..4 for 0..=3";
+        return Err(form.into());
     }
     let read = |part: &str, open: u64| match part {
         "" => Ok(open),
-        told => parse_size(told),
+        text => parse_size(text),
     };
     let range = read(start, 0)?..read(end, u64::MAX)?;
     if range.end < range.start {
@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(parse_range("5.."), Ok(5..u64::MAX));
         assert_eq!(parse_range("..1KiB"), Ok(0..1024));
         assert_eq!(parse_range(".."), Ok(0..u64::MAX));
-        assert!(parse_range("0..=3").is_err_and(|says| says.contains("0..4 for 0..=3")));
+        assert!(parse_range("0..=3").is_err_and(|text| text.contains("0..4 for 0..=3")));
         for wrong in ["", "5", "8..5", "5..8..9", "a..b", "-1..3"] {
             assert!(parse_range(wrong).is_err(), "{wrong}");
         }

@@ -1,6 +1,6 @@
 //! `object head`: whether objects are there, and how long they are, without reading them.
 //! Absent ones are named on standard error and make the answer no.
-//! It does not look at values, but for the sequences that `--sequence` asks for.
+//! It reads no values, except for the sequences of `--sequence`.
 
 use azekura::Result;
 use azekura::object::{ObjectId, StoreReader};

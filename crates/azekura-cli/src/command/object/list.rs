@@ -1,5 +1,5 @@
 //! `object list`: ids and lengths in the order of ids, from the first or from a place.
-//! A list that stops before the end says on standard error where to go on.
+//! A list that stops before the end prints on standard error where to continue.
 //! It reads no values.
 
 use azekura::Result;
@@ -28,7 +28,7 @@ pub(crate) struct List {
     place: Place,
     #[command(flatten)]
     ids: Ids,
-    /// Print at most so many, and then where to go on
+    /// Print at most so many, and then where to continue
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
     /// Print a JSON object for each

@@ -87,14 +87,14 @@ impl Place {
         self.with_options(&options, work)
     }
 
-    /// As [`with`](Self::with), told how.
+    /// As [`with`](Self::with), with options.
     pub(crate) fn with_options<T>(
         &self,
         options: &Options,
         work: impl FnOnce(&Store) -> Result<T>,
     ) -> Result<T> {
         let options = Options {
-            // There is nobody to wait for a command but its user.
+            // Only its user waits for a command.
             background: false,
             ..options.clone()
         };
@@ -169,18 +169,18 @@ pub(crate) struct Ids {
     /// Begin with this id [default: the lowest]
     #[arg(long, value_name = "ID")]
     first: Option<String>,
-    /// End before this id [default: behind the highest]
+    /// End before this id [default: after the highest]
     #[arg(long, value_name = "ID")]
     end: Option<String>,
 }
 
 impl Ids {
-    /// Whether it was said where the range begins or ends.
-    pub(crate) fn is_told(&self) -> bool {
+    /// Whether the range has a beginning or an end.
+    pub(crate) fn is_given(&self) -> bool {
         self.first.is_some() || self.end.is_some()
     }
 
-    /// The first, and the one behind the last. `Invalid` if they are no ids, or in the wrong order.
+    /// The first, and the one after the last. `Invalid` if they are no ids, or in the wrong order.
     pub(crate) fn read(&self) -> Result<(ObjectId, Option<ObjectId>)> {
         let read = |text: &Option<String>| text.as_deref().map(str::parse).transpose();
         let first = read(&self.first)?.unwrap_or(ObjectId(0));

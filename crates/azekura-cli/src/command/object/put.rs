@@ -93,7 +93,7 @@ impl Put {
         let count = self.pairs.len();
         if is_told && count != 1 || !is_told && !count.is_multiple_of(2) {
             let expected = if is_told {
-                "one id, its value being told"
+                "one id, when the value is an argument"
             } else {
                 "a file after each id"
             };
@@ -142,13 +142,13 @@ impl Put {
         let total = sources.iter().filter_map(|source| whole::len_of(source));
         let progress = Progress::patient("reading", total.sum());
         let mut done = 0;
-        let told = self.value.iter().map(|value| Ok(value.as_bytes().to_vec()));
+        let given = self.value.iter().map(|value| Ok(value.as_bytes().to_vec()));
         let read = sources.iter().map(|source| {
-            let read = whole::read_told(source, LEN_MAX, &mut |len| progress.set(done + len))?;
+            let read = whole::read_reporting(source, LEN_MAX, &mut |len| progress.set(done + len))?;
             done += read.len() as u64;
             Ok(read)
         });
-        told.chain(read).collect()
+        given.chain(read).collect()
     }
 
     /// `TooLarge` for a value that the store does not take.
@@ -164,8 +164,8 @@ impl Put {
             if read <= limit {
                 continue;
             }
-            let told = sources.get(at).and_then(|source| whole::len_of(source));
-            let (found, most) = match told {
+            let len = sources.get(at).and_then(|source| whole::len_of(source));
+            let (found, most) = match len {
                 Some(len) => sizes(len.max(read), limit),
                 // The rest of it was not read.
                 None if read > LEN_MAX => (format!("over {}", size(LEN_MAX)), size(limit)),

@@ -1,5 +1,5 @@
-//! `object remove-range`: removes all objects of a range of ids at once, and says how many.
-//! The answer is no if there were none. All objects there are go only if that is said: `--all`.
+//! `object remove-range`: removes all objects of a range of ids at once, and prints how many.
+//! The answer is no if there were none. Removing every object needs `--all`.
 //! It does not show them: `list` does.
 
 use azekura::{Error, Kind, Result};
@@ -34,7 +34,7 @@ pub(crate) struct RemoveRange {
 
 impl RemoveRange {
     pub(crate) fn run(&self, out: &mut Output<'_>) -> Result<Outcome> {
-        if !self.all && !self.ids.is_told() {
+        if !self.all && !self.ids.is_given() {
             return Err(Error::new(Kind::Invalid, "no range of ids was given")
                 .remedy("give --first, --end or both, or --all"));
         }

@@ -1,6 +1,6 @@
-//! `object repair`: makes a damaged store one that opens again, where it is, and says what was lost.
-//! Values stay where they are; what says where they are is made anew. The exit code is 8 if something was lost, is in doubt,
-//! or does not verify: a damaged value is told, and stays.
+//! `object repair`: makes a damaged store one that opens again, in place, and reports what was lost.
+//! Values stay where they are; their index is made anew. The exit code is 8 if something was lost, is in doubt,
+//! or does not verify: a damaged value is reported, and stays.
 //! It does not guess: an object comes back only if its bytes verify.
 
 use azekura::Result;

@@ -54,7 +54,7 @@ impl Scrub {
         let (done, outcome) = self.place.look(|store| {
             let done = self.scrub(store, range, &mut |finding| {
                 if self.json {
-                    findings.push(finding::told(&finding));
+                    findings.push(finding::described(&finding));
                     return Ok(());
                 }
                 out.line_now(format_args!("damage: {}", finding.what))
@@ -99,9 +99,9 @@ impl Scrub {
         &self,
         store: &StoreReader,
         (first, end): (ObjectId, Option<ObjectId>),
-        tell: &mut dyn FnMut(Finding) -> Result<()>,
+        report: &mut dyn FnMut(Finding) -> Result<()>,
     ) -> Result<Scrubbed> {
-        let total = if self.ids.is_told() {
+        let total = if self.ids.is_given() {
             let mut count = 0;
             let listed = store.list(first, end, &mut |_| {
                 count += 1;
@@ -113,16 +113,16 @@ impl Scrub {
             store.count()
         };
         let progress = Progress::new("scrubbing", total);
-        let mut told = Ok(());
+        let mut reported = Ok(());
         let mut count = 0;
         let done = store.scrub(first, end, self.rate, &mut |step| {
             count += 1;
             progress.set(count);
             if let Step::Damaged(finding) = step {
-                told = tell(finding);
+                reported = report(finding);
             }
-            told.is_ok()
+            reported.is_ok()
         })?;
-        told.map(|()| done)
+        reported.map(|()| done)
     }
 }

@@ -42,7 +42,7 @@ Example:
   index_memory                    memory that the index of all objects takes
   value_len_max                   the longest value that may be put
 
-What a program has asked of its devices, and how long that took, `Store::stats` tells it.
+`Store::stats` reports the accesses of a program to its devices, and their time.
 
 Exit codes: 6 the store is in use; 8 damage was found. `azekura --help` lists all.";
 

@@ -102,7 +102,7 @@ fn live_and_die(file: &Path, life: Duration, next: &mut [u64; THREADS]) -> Resul
         .stdout(Stdio::piped())
         .spawn()
         .map_err(failed)?;
-    let mut pipe = child.stdout.take().expect("the pipe was asked for");
+    let mut pipe = child.stdout.take().expect("the pipe was requested");
     let mut bytes = Vec::new();
     let mut part = [0; 1 << 12];
     let mut begun = None;
@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     /// If the tour could not see a lost write, it would prove nothing: a store that has forgotten the
-    /// last round of a key, one that tore a value, and one that is whole are told apart.
+    /// last round of a key, one that tore a value, and one that is whole are distinguished.
     #[test]
     fn lost_torn_and_whole_writes_are_told_apart() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
 //! The tour's temporary directory, which goes with the tour: at its end, and when it is interrupted.
 //!
-//! Promises: after SIGINT, SIGTERM or SIGHUP the directory is gone, and the program has ended by that signal, so whoever
+//! Promises: after SIGINT, SIGTERM or SIGHUP the directory is gone, and the program has ended by that signal, so its parent
 //! started it sees why. After SIGKILL the directory stays. It does not know what is in it.
 
 use std::fs;
@@ -28,7 +28,7 @@ pub(super) fn temporary_directory() -> Result<TempDir> {
     threads::start(move || {
         if let Some(signal) = signals.forever().next() {
             remove(&path);
-            // There is nobody left to tell; it ends the process.
+            // It ends the process; no error can be reported.
             let _ = emulate_default_handler(signal);
         }
     })?;

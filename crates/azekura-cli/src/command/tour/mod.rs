@@ -6,7 +6,7 @@
 //!
 //! Promises: every figure is measured in the run that prints it, every value read is compared with what
 //! was written, and the exit code is 8 if anything acknowledged is missing or anything read is
-//! wrong. It fetches nothing and leaves nothing behind, interrupted or not, unless `--dir` says where to keep the files.
+//! wrong. It fetches nothing and leaves nothing behind, interrupted or not, unless `--dir` keeps the files.
 //! It does not compare with others: `bench` does.
 
 mod crash;
@@ -415,7 +415,7 @@ fn in_threads(threads: u64, work: impl Fn() -> Result<()> + Sync) -> Result<()> 
     })
 }
 
-/// Adds one to a decimal number by looking at it and exchanging it until nobody came between.
+/// Adds one to a decimal number by looking at it and exchanging it until no other thread came between.
 fn exchange(db: &HashDb, retries: &AtomicU64) -> Result<()> {
     let mut seen = db.get(EXCHANGED)?;
     loop {
