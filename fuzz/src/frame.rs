@@ -11,7 +11,7 @@ const PLACE: u32 = 9;
 
 /// A true frame with `payload` cut into a key and a value.
 fn build(kind: FrameKind, flags: u8, key_len: usize, payload: &[u8]) -> Vec<u8> {
-    let batch = kind == FrameKind::Batch;
+    let batch = kind == FrameKind::BATCH;
     let value_len = if batch {
         payload.len()
     } else {
@@ -40,10 +40,10 @@ pub fn seeds() -> Vec<Vec<u8>> {
         build(FrameKind::Insert, 0, 16, &[7; 100]),
         build(FrameKind::Put, 0, 3, &[1; 300]),
         build(FrameKind::Remove, 0, 3, b"key"),
-        build(FrameKind::Batch, 0, 0, &batch),
+        build(FrameKind::BATCH, 0, 0, &batch),
         build(FrameKind::Clear, 0, 0, b""),
-        build(FrameKind::Pad, 0, 0, &[0; 24]),
-        build(FrameKind::End, 0, 0, b""),
+        build(FrameKind::PAD, 0, 0, &[0; 24]),
+        build(FrameKind::END, 0, 0, b""),
     ]
     .to_vec()
 }
@@ -64,15 +64,15 @@ pub fn check(bytes: &[u8]) {
     for kind in [
         FrameKind::Put,
         FrameKind::Remove,
-        FrameKind::Batch,
-        FrameKind::End,
+        FrameKind::BATCH,
+        FrameKind::END,
         FrameKind::Clear,
-        FrameKind::Pad,
+        FrameKind::PAD,
     ] {
         let built = build(kind, INNER, key_len, payload);
         let frame = Frame::decode(&built, SEED, PLACE).expect("a true frame is one");
         assert_eq!((frame.len(), frame.header.kind), (built.len(), kind));
-        if kind == FrameKind::Batch {
+        if kind == FrameKind::BATCH {
             assert_eq!(frame.value, payload);
             assert!(frame.inner(SEED, PLACE).count() * 8 <= payload.len());
         } else {
@@ -85,7 +85,7 @@ pub fn check(bytes: &[u8]) {
     let header = Header::new(FrameKind::Put, INNER, 0, 0);
     let mut value = header.word(SEED, inner_place, &[]).to_le_bytes().to_vec();
     value.extend_from_slice(payload);
-    let built = build(FrameKind::Batch, 0, 1, &value);
+    let built = build(FrameKind::BATCH, 0, 1, &value);
     let batch = Frame::decode(&built, SEED, PLACE).expect("a true frame is one");
     assert_eq!(
         batch.inner(SEED, PLACE).next().map(|(place, _)| place),

@@ -25,45 +25,81 @@ use std::fmt;
 use super::bytes::Take;
 use super::checksum::crc_words;
 
-/// What a frame says.
+/// The kind of a frame. Four kinds are the log's own; what the others mean is known to the engine that appends them.
+///
+/// An engine's kinds are of two classes, so that the log can state what damage affects: a frame of a *keyed* kind changes
+/// what belongs to its key and nothing else; one of a *wide* kind may change anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum FrameKind {
-    /// The record, which was there, has this value.
-    Put = 1,
-    /// The record with this key is removed.
-    Remove = 2,
-    /// All of the inner frames in the value happened at once; the key length counts them.
-    Batch = 3,
-    /// The segment ends here.
-    End = 4,
-    /// All records are removed.
-    Clear = 5,
-    /// Nothing: recovery fills a hole with it.
-    Pad = 6,
-    /// The record, which was absent, has this value. Replay can so count records without looking them up.
-    Insert = 9,
-}
+pub struct FrameKind(u8);
 
 impl FrameKind {
-    /// Whether it gives a record a value.
+    /// A note of the engine's user that is no record: replay shows it, scans and followers do not.
+    pub const MARK: Self = Self(12);
+    /// All of the inner frames in the value happened at once; the key length counts them.
+    pub const BATCH: Self = Self(13);
+    /// Nothing: recovery fills a hole with it.
+    pub const PAD: Self = Self(14);
+    /// The segment ends here.
+    pub const END: Self = Self(15);
+
+    /// The engine's keyed kind of this number, of [`KEYED`].
+    pub const fn keyed(number: u8) -> Self {
+        assert!(number < KEYED);
+        Self(FIRST_KEYED + number)
+    }
+
+    /// The engine's wide kind of this number, of [`WIDE`].
+    pub const fn wide(number: u8) -> Self {
+        assert!(number < WIDE);
+        Self(FIRST_WIDE + number)
+    }
+
+    /// Whether it is an engine's, and changes only what belongs to its key.
     #[inline(always)]
-    pub const fn is_record(self) -> bool {
-        matches!(self, Self::Put | Self::Insert)
+    pub const fn is_keyed(self) -> bool {
+        self.0 < FIRST_WIDE
+    }
+
+    /// Whether it is an engine's, and may change anything.
+    pub const fn is_wide(self) -> bool {
+        FIRST_WIDE <= self.0 && self.0 < Self::MARK.0
+    }
+
+    /// The four bits that stand in the frame.
+    #[inline(always)]
+    pub const fn bits(self) -> u8 {
+        self.0
     }
 
     #[inline(always)]
     const fn from_bits(bits: u8) -> Option<Self> {
-        Some(match bits {
-            1 => Self::Put,
-            2 => Self::Remove,
-            3 => Self::Batch,
-            4 => Self::End,
-            5 => Self::Clear,
-            6 => Self::Pad,
-            9 => Self::Insert,
-            _ => return None,
-        })
+        if bits == 0 { None } else { Some(Self(bits)) }
+    }
+}
+
+/// How many keyed kinds an engine may have, and how many wide ones.
+pub const KEYED: u8 = FIRST_WIDE - FIRST_KEYED;
+/// See [`KEYED`].
+pub const WIDE: u8 = FrameKind::MARK.0 - FIRST_WIDE;
+const FIRST_KEYED: u8 = 1;
+const FIRST_WIDE: u8 = 7;
+
+/// Two kinds that are told apart by one bit only, so that one comparison finds a frame of either ([`Header::of_short`]).
+#[derive(Clone, Copy, Debug)]
+pub struct KindPair(FrameKind, u8);
+
+impl KindPair {
+    /// These two. Panics if they differ in more than one bit.
+    pub const fn of(a: FrameKind, b: FrameKind) -> Self {
+        let either = a.0 ^ b.0;
+        assert!(either.is_power_of_two());
+        Self(FrameKind(a.0 & b.0), either)
+    }
+
+    /// Whether it is one of them.
+    #[inline(always)]
+    pub const fn has(self, kind: FrameKind) -> bool {
+        kind.0 & !self.1 == self.0.0
     }
 }
 
@@ -100,7 +136,7 @@ impl Header {
         debug_assert!(u32::try_from(key_len).is_ok() && u32::try_from(value_len).is_ok());
         let short = key_len <= SHORT_KEY_LEN_MAX
             && value_len <= SHORT_VALUE_LEN_MAX
-            && !matches!(kind, FrameKind::Batch);
+            && !matches!(kind, FrameKind::BATCH);
         let flags = if short { flags & !LONG } else { flags | LONG };
         Self {
             kind,
@@ -116,11 +152,11 @@ impl Header {
         debug_assert!(len >= 8 && len.is_multiple_of(8));
         let value_len = len - 8;
         if value_len <= SHORT_VALUE_LEN_MAX {
-            return Self::new(FrameKind::Pad, 0, 0, value_len);
+            return Self::new(FrameKind::PAD, 0, 0, value_len);
         }
         // Long also where the shorter value would fit the short form.
         Self {
-            kind: FrameKind::Pad,
+            kind: FrameKind::PAD,
             flags: LONG,
             key_len: 0,
             value_len: (len - 16) as u32,
@@ -142,7 +178,7 @@ impl Header {
     /// Bytes of key in the frame.
     #[inline(always)]
     pub fn key_bytes(&self) -> usize {
-        if matches!(self.kind, FrameKind::Batch) {
+        if matches!(self.kind, FrameKind::BATCH) {
             0
         } else {
             self.key_len as usize
@@ -163,7 +199,7 @@ impl Header {
         } else {
             self.key_len << 8 | self.value_len << 16
         };
-        u32::from(self.kind as u8) | u32::from(self.flags) << 4 | lens
+        u32::from(self.kind.0) | u32::from(self.flags) << 4 | lens
     }
 
     /// The second word of the long form.
@@ -190,7 +226,7 @@ impl Header {
     pub fn short_word(&self, seed: u32, place: u32, rest: &[u8]) -> u64 {
         debug_assert_eq!(rest.len() + 8, self.frame_len());
         let lens = self.key_len << 8 | self.value_len << 16;
-        let meta = u32::from(self.kind as u8) | u32::from(self.flags) << 4 | lens;
+        let meta = u32::from(self.kind.0) | u32::from(self.flags) << 4 | lens;
         u64::from(sum(seed, place, meta, rest)) | u64::from(meta) << 32
     }
 
@@ -209,19 +245,17 @@ impl Header {
         })
     }
 
-    /// Decodes the first word of a record in the short form that is not compressed and whose key has this length.
-    /// `None`: another frame. One comparison: the two kinds of records differ in a bit that no other kind shares.
+    /// Decodes the first word of a frame of one of `kinds` in the short form that is not compressed and whose key has this
+    /// length. `None`: another frame.
     #[inline(always)]
-    pub fn of_short_record(word: u64, key_len: usize) -> Option<Self> {
-        const RECORD: u32 = FrameKind::Put as u32;
-        const EITHER: u32 = RECORD ^ FrameKind::Insert as u32;
-        const LOOKED_AT: u32 = (0xff0f & !EITHER) | ((LONG | COMPRESSED) as u32) << 4;
+    pub fn of_short(kinds: KindPair, word: u64, key_len: usize) -> Option<Self> {
+        let compared = (0xff0f & !u32::from(kinds.1)) | u32::from(LONG | COMPRESSED) << 4;
         let meta = (word >> 32) as u32;
-        if u64::from(meta & LOOKED_AT) != (key_len as u64) << 8 | u64::from(RECORD) {
+        if u64::from(meta & compared) != (key_len as u64) << 8 | u64::from(kinds.0.0) {
             return None;
         }
         Some(Self {
-            kind: FrameKind::Put,
+            kind: FrameKind(meta as u8 & 15),
             flags: (meta >> 4) as u8 & 15,
             key_len: key_len as u32,
             value_len: meta >> 16,
@@ -406,7 +440,7 @@ impl<'a> Frame<'a> {
     /// The inner frames of a batch at `place`, each with its own place. Ends early at a bad one, which a
     /// verified batch does not have.
     pub fn inner(&self, seed: u32, place: u32) -> impl Iterator<Item = (u32, Frame<'a>)> + use<'a> {
-        let mut rest = if matches!(self.header.kind, FrameKind::Batch) {
+        let mut rest = if matches!(self.header.kind, FrameKind::BATCH) {
             self.value
         } else {
             &[]
@@ -472,7 +506,7 @@ mod tests {
             (FrameKind::Put, vec![3; 10], 70_000),
             (FrameKind::Insert, vec![4; 300], 5),
             (FrameKind::Remove, vec![5; 1000], 0),
-            (FrameKind::Batch, vec![], 1000),
+            (FrameKind::BATCH, vec![], 1000),
         ] {
             let mut bytes = build(kind, 0, &key, &vec![7; value_len], 5, 9);
             let whole = bytes.clone();

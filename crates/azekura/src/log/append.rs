@@ -56,7 +56,7 @@ impl Entry<'_> {
     pub fn batch_len(entries: &[Entry<'_>]) -> usize {
         match entries {
             [entry] => entry.frame_len(),
-            _ => Header::new(FrameKind::Batch, 0, entries.len(), 0).header_len() + body(entries),
+            _ => Header::new(FrameKind::BATCH, 0, entries.len(), 0).header_len() + body(entries),
         }
     }
 }
@@ -236,7 +236,7 @@ impl Log {
         mut each: impl FnMut(usize, Appended),
     ) -> Result<()> {
         let body = body(entries);
-        let mut header = Header::new(FrameKind::Batch, 0, entries.len(), body);
+        let mut header = Header::new(FrameKind::BATCH, 0, entries.len(), body);
         // Of a frame's header of two words.
         let most = self.geometry.frame_max() as usize - 16;
         if body > most {
@@ -355,7 +355,7 @@ impl Log {
         } else {
             self.segments.waste(index, rest);
         }
-        let header = Header::new(FrameKind::End, 0, 0, 0);
+        let header = Header::new(FrameKind::END, 0, 0, 0);
         let offset = self.geometry.offset_of(index) + u64::from(at) * 8;
         self.map.store_u64(offset, header.word(seed, at, &[]));
     }

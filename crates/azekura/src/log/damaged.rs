@@ -237,14 +237,14 @@ impl Log {
         let in_order = u64::from(behind) >= room
             || self.is_blank_after(&frame, (index, at), behind)
             || Finder::of(self, index).is_some_and(|mut of| of.is_top(u64::from(behind)));
-        (in_order && frame.kind != FrameKind::Clear).then_some(frame)
+        (in_order && !frame.kind.is_wide()).then_some(frame)
     }
 
     /// Whether nothing was published behind a frame that is known. What blanked the end of one that is known by its head alone may
     /// have blanked what stood behind it, too, unless it has its segments for itself.
     fn is_blank_after(&self, frame: &KnownFrame, (index, at): (u32, u32), behind: u32) -> bool {
         let is_alone = at == FIRST_FRAME
-            && frame.kind != FrameKind::Pad
+            && frame.kind != FrameKind::PAD
             && u64::from(frame.len) > self.geometry.segment_size() / 2;
         self.map.load_u64(self.address(index, behind).offset()) == 0
             && (is_alone || !frame.is_cut && self.is_one_bit_wrong(frame, index, at))
@@ -309,10 +309,10 @@ impl Log {
         }
         let records = match header.kind {
             // None is a part of another one.
-            FrameKind::Batch if inner => return None,
-            FrameKind::Batch => self.records_of_batch((index, at), seed, header)?,
-            FrameKind::Pad => Vec::new(),
-            FrameKind::Put | FrameKind::Insert | FrameKind::Remove => {
+            FrameKind::BATCH if inner => return None,
+            FrameKind::BATCH => self.records_of_batch((index, at), seed, header)?,
+            FrameKind::PAD => Vec::new(),
+            kind if kind.is_keyed() => {
                 let (key, value) = (head.key, &[][..]);
                 let frame = Frame { header, key, value };
                 let standing = match header.value_len {
@@ -321,11 +321,12 @@ impl Log {
                 };
                 vec![KnownRecord::of(at, &frame, standing)]
             }
-            FrameKind::End | FrameKind::Clear => return None,
+            // A mark belongs to no key, and a frame of a wide kind may change anything.
+            _ => return None,
         };
         let is_one_bit = |record: &KnownRecord| record.standing == Standing::Corrected;
         let has_all = || records.iter().all(|of| of.standing != Standing::ValueLost);
-        let is_corrected = header.kind == FrameKind::Batch
+        let is_corrected = header.kind == FrameKind::BATCH
             && has_all()
             && records.iter().filter(|of| is_one_bit(of)).count() == 1;
         Some(KnownFrame {
@@ -366,7 +367,7 @@ impl Log {
     fn of_corrected(&self, (index, at): (u32, u32), seed: u32, bytes: &[u8]) -> Option<KnownFrame> {
         let frame = Frame::decode(bytes, seed, at / 8).ok()?;
         let records = match frame.header.kind {
-            FrameKind::Batch => {
+            FrameKind::BATCH => {
                 let mut buf = Vec::new();
                 let inner = frame.inner(seed, at / 8).map(|(place, inner)| {
                     // The bit is in one of them, or before all.
@@ -381,10 +382,8 @@ impl Log {
                 // Where one of them does not verify though the whole does, another bit than the wrong one was flipped.
                 (records.len() == frame.header.key_len as usize).then_some(records)?
             }
-            FrameKind::Pad | FrameKind::End | FrameKind::Clear => Vec::new(),
-            FrameKind::Put | FrameKind::Insert | FrameKind::Remove => {
-                vec![KnownRecord::of(at, &frame, Standing::Corrected)]
-            }
+            kind if kind.is_keyed() => vec![KnownRecord::of(at, &frame, Standing::Corrected)],
+            _ => Vec::new(),
         };
         Some(KnownFrame {
             kind: frame.header.kind,

@@ -174,9 +174,9 @@ impl Follower<'_> {
                     return Ok(shown);
                 }
                 let frame = self.log.frame(&pin, address)?;
-                if frame.header.kind != FrameKind::End {
+                if frame.header.kind != FrameKind::END {
                     self.at = End::of(segment, sequence, Some(offset + frame.len() as u32));
-                    if !frame.has(MOVED) && frame.header.kind != FrameKind::Pad {
+                    if !frame.has(MOVED) && frame.header.kind != FrameKind::PAD {
                         shown += 1;
                         if visit(self.position(), frame).is_break() {
                             return Ok(shown);

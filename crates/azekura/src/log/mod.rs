@@ -44,7 +44,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::damage::{Affects, Damage};
 use crate::epoch::{Domain, Pin};
 use crate::error::{Error, Kind, Result};
-use crate::format::frame::{Frame, Header, NoFrame, same};
+use crate::format::frame::{Frame, Header, KindPair, NoFrame, same};
 use crate::io::{Map, Storage};
 use crate::weave;
 
@@ -483,9 +483,15 @@ impl Log {
     /// miss must fit into the processor's scheduler, or the next lookup's miss does not begin meanwhile.
     #[inline(always)]
     #[expect(unsafe_code, reason = "lends published bytes, as `look` does")]
-    pub fn near<'p>(&'p self, pin: &'p Pin, address: Address, key: &[u8]) -> Option<Frame<'p>> {
+    pub fn near<'p>(
+        &'p self,
+        pin: &'p Pin,
+        kinds: KindPair,
+        address: Address,
+        key: &[u8],
+    ) -> Option<Frame<'p>> {
         self.domain().check(pin);
-        let near = self.near_frame(address, key.len())?;
+        let near = self.near_frame(kinds, address, key.len())?;
         let header = near.header;
         let (at, value_len) = (address.offset() + 8, header.value_len as usize);
         // SAFETY: key and value lie within the frame's rest, by its length.
@@ -523,12 +529,18 @@ impl Log {
     /// key is looked at: who is about to bury it need not have it whole.
     #[inline(always)]
     #[expect(unsafe_code, reason = "lends published bytes, as `look` does")]
-    pub fn near_key(&self, pin: &Pin, sought: &Approached, key: &[u8]) -> Option<Buried> {
+    pub fn near_key(
+        &self,
+        pin: &Pin,
+        kinds: KindPair,
+        sought: &Approached,
+        key: &[u8],
+    ) -> Option<Buried> {
         self.domain().check(pin);
         let offset = sought.offset;
         // SAFETY: the unit is a segment of the log, which lies within the storage; addresses are of words.
         let word = unsafe { self.map.load_within(offset) };
-        let len = Header::of_short_record(word, key.len())?.short_len() as u64;
+        let len = Header::of_short(kinds, word, key.len())?.short_len() as u64;
         let at = offset.wrapping_sub(layout::DATA_OFFSET) & (self.words * 8 - 1);
         if at + len > self.words * 8 {
             return None;
@@ -545,14 +557,14 @@ impl Log {
 
     #[inline(always)]
     #[expect(unsafe_code, reason = "lends published bytes, as `look` does")]
-    fn near_frame(&self, address: Address, key_len: usize) -> Option<Near<'_>> {
+    fn near_frame(&self, kinds: KindPair, address: Address, key_len: usize) -> Option<Near<'_>> {
         let offset = address.offset();
         let data = offset.wrapping_sub(layout::DATA_OFFSET);
         let index = data >> self.geometry.shift;
         let seed = self.segments.seed_of_unit(index)?;
         // SAFETY: the unit is a segment of the log, which lies within the storage; addresses are of words.
         let word = unsafe { self.map.load_within(offset) };
-        let header = Header::of_short_record(word, key_len)?;
+        let header = Header::of_short(kinds, word, key_len)?;
         let len = header.short_len();
         let size = self.geometry.segment_size();
         let at = data & (size - 1);

@@ -172,10 +172,10 @@ impl Log {
                 let visit = &mut |at: u32, frame: Frame<'_>| {
                     found.frames += 1;
                     walked = u64::from(at) + frame.len() as u64;
-                    if frame.header.kind == FrameKind::Pad {
+                    if frame.header.kind == FrameKind::PAD {
                         self.segments.bury(index, frame.len() as u64);
                     }
-                    if frame.header.kind == FrameKind::Batch {
+                    if frame.header.kind == FrameKind::BATCH {
                         self.segments.bury(index, frame.header.header_len() as u64);
                     }
                     self.each_record(index, at, frame, visit)
@@ -346,11 +346,11 @@ impl Log {
             Look::Known(frame) => {
                 let until = at + frame.len;
                 let stood = match frame.kind {
-                    FrameKind::Pad | FrameKind::End => Stood::Nothing,
+                    FrameKind::PAD | FrameKind::END => Stood::Nothing,
                     _ => Stood::Records(frame.records),
                 };
                 pass(&lost(until, stood))?;
-                let is_end = frame.kind == FrameKind::End;
+                let is_end = frame.kind == FrameKind::END;
                 let is_sure = frame.is_corrected && !frame.is_cut;
                 Ok(Some((if is_end { room } else { until }, is_sure)))
             }
@@ -526,7 +526,7 @@ impl Log {
         let (seed, room) = self.segments.seed(last).unwrap_or_default();
         if let Some(at) = found.end.offset() {
             self.segments.bury(last, room.saturating_sub(u64::from(at)));
-            let end = Header::new(FrameKind::End, 0, 0, 0).word(seed, at / 8, &[]);
+            let end = Header::new(FrameKind::END, 0, 0, 0).word(seed, at / 8, &[]);
             let place = self.address(last, at).offset();
             if trust.trusted {
                 self.map.store_u64(place, end);
@@ -567,7 +567,7 @@ impl Log {
                 if let Some(behind) = self.end_of_hole(index, at) {
                     self.pad(index, at, behind, seed);
                 } else {
-                    let end = Header::new(FrameKind::End, 0, 0, 0).word(seed, at / 8, &[]);
+                    let end = Header::new(FrameKind::END, 0, 0, 0).word(seed, at / 8, &[]);
                     self.map.store_u64(self.address(index, at).offset(), end);
                 }
                 debug_assert!(u64::from(at) < room);

@@ -40,7 +40,7 @@ impl Log {
         visit: &mut dyn FnMut(u32, Frame<'l>) -> Result<()>,
     ) -> Result<Stop> {
         self.walk_by(index, from, &mut |at| match self.look_top(index, at) {
-            Ok(frame) if frame.header.kind == FrameKind::End => Ok(Ok(None)),
+            Ok(frame) if frame.header.kind == FrameKind::END => Ok(Ok(None)),
             Ok(frame) => visit(at, frame).map(|()| Ok(Some(frame.len()))),
             Err(reason) => Ok(Err(reason)),
         })
@@ -59,7 +59,7 @@ impl Log {
             from,
             &mut |at| match self.look_copy(self.address(index, at), &mut buf) {
                 Ok(frame) if frame.has(INNER) => Ok(Err(NoFrame::Shape)),
-                Ok(frame) if frame.header.kind == FrameKind::End => Ok(Ok(None)),
+                Ok(frame) if frame.header.kind == FrameKind::END => Ok(Ok(None)),
                 Ok(frame) => visit(at, frame).map(|()| Ok(Some(frame.len()))),
                 Err(reason) => Ok(Err(reason)),
             },
@@ -230,13 +230,13 @@ impl Log {
         visit: &mut dyn FnMut(Address, Frame<'f>) -> Result<()>,
     ) -> Result<()> {
         match (frame.header.kind, self.segments.seed(index)) {
-            (FrameKind::Batch, Some((seed, _))) => {
+            (FrameKind::BATCH, Some((seed, _))) => {
                 for (place, inner) in frame.inner(seed, at / 8) {
                     visit(self.address(index, place * 8), inner)?;
                 }
                 Ok(())
             }
-            (FrameKind::Pad | FrameKind::End, _) => Ok(()),
+            (FrameKind::PAD | FrameKind::END, _) => Ok(()),
             _ => visit(self.address(index, at), frame),
         }
     }

@@ -96,7 +96,7 @@ impl<'m> Stands<'m> {
             };
             let stop = log.walk(of.index, FIRST_FRAME, &mut |at, frame| {
                 show(at, &frame, true);
-                if frame.header.kind == FrameKind::Batch {
+                if frame.header.kind == FrameKind::BATCH {
                     log.each_record(of.index, at, frame, &mut |address, inner| {
                         show((address.offset() - from) as u32, &inner, false);
                         Ok(())

@@ -260,7 +260,7 @@ impl Store for File {
                 left -= 1;
             }
             follower.advance(&mut |behind, frame| {
-                if frame.header.kind == FrameKind::Batch {
+                if frame.header.kind == FrameKind::BATCH {
                     self.0
                         .log()
                         .inner(behind, frame)

@@ -167,8 +167,8 @@ fn each_frame(
         };
         at += frame.len() as u64;
         match frame.header.kind {
-            FrameKind::End => return,
-            FrameKind::Pad => {}
+            FrameKind::END => return,
+            FrameKind::PAD => {}
             _ => visit(position, address, Some(frame)),
         }
     }

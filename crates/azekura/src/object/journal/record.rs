@@ -1,22 +1,15 @@
 //! The records of the journal, as frames of the log (`format::frame`).
 //!
-//! A record with a key of 16 bytes, an id, is about one object:
-//!
-//! | kind | value |
-//! |---|---|
-//! | `Put` | sequence (8), entry (9) |
-//! | `Insert` | sequence (8), and the value itself, of a small object |
-//! | `Remove` | sequence (8) |
-//!
-//! A record with a key of one byte is a note; its kind is `Put`:
-//!
-//! | key | value |
-//! |---|---|
-//! | `S` | an allocation extent was opened: sequence, number of spans, spans |
-//! | `V` | the put of this sequence was aborted: an extent of it that a scan finds does not count |
-//! | `F` | low-water mark: every put below this sequence has ended and is recorded before this note |
-//! | `R` | removed: sequence (8), first id (16), last id (16) |
-//! | `B` | a batch, which happens as a whole or not at all; for each change: 1 put or 0 removed (1), id (16), sequence (8), of a put its entry (9) |
+//! | kind | key | value |
+//! |---|---|---|
+//! | keyed 0, put | id (16) | sequence (8), entry (9) |
+//! | keyed 1, removed | id (16) | sequence (8) |
+//! | keyed 2, small | id (16) | sequence (8), and the value itself, of a small object |
+//! | wide 0, range removed | | sequence (8), first id (16), last id (16) |
+//! | wide 1, batch: all of it or nothing | | for each change: 1 put or 0 removed (1), id (16), sequence (8), of a put its entry (9) |
+//! | wide 2, an allocation extent was opened | | sequence, number of spans, spans |
+//! | wide 3, low-water mark: every put below this sequence has ended and is recorded before | | sequence (8) |
+//! | wide 4, the put of this sequence was aborted: an extent of it that a scan finds does not count | | sequence (8) |
 //!
 //! This file encodes and decodes; `journal` appends.
 
@@ -54,64 +47,72 @@ pub enum Record {
     Aborted(u64),
 }
 
+const PUT: FrameKind = FrameKind::keyed(0);
+const REMOVED: FrameKind = FrameKind::keyed(1);
+const SMALL: FrameKind = FrameKind::keyed(2);
+const RANGE_REMOVED: FrameKind = FrameKind::wide(0);
+const BATCH: FrameKind = FrameKind::wide(1);
+const OPENED: FrameKind = FrameKind::wide(2);
+const LOW_WATER: FrameKind = FrameKind::wide(3);
+const ABORTED: FrameKind = FrameKind::wide(4);
+
 impl Record {
     /// Kind, key and value of its frame; a small object's frame is made where its value is.
     pub fn encode(&self) -> (FrameKind, Vec<u8>, Vec<u8>) {
         let mut give = Give::default();
-        let mut kind = FrameKind::Put;
-        let key = match self {
-            Self::Put(id, sequence, entry) => {
+        let kind = match self {
+            Self::Put(_, sequence, entry) => {
                 give.u64(*sequence).bytes(&entry.to_bytes());
-                id.to_bytes().to_vec()
+                PUT
             }
-            Self::Small(id, sequence, _) => {
-                kind = FrameKind::Insert;
+            Self::Small(_, sequence, _) => {
                 give.u64(*sequence);
-                id.to_bytes().to_vec()
+                SMALL
             }
-            Self::Removed(id, sequence) => {
-                kind = FrameKind::Remove;
+            Self::Removed(_, sequence) => {
                 give.u64(*sequence);
-                id.to_bytes().to_vec()
+                REMOVED
             }
             Self::RangeRemoved(sequence, first, last) => {
                 give.u64(*sequence)
                     .bytes(&first.to_bytes())
                     .bytes(&last.to_bytes());
-                b"R".to_vec()
+                RANGE_REMOVED
             }
             Self::Batch(records) => {
                 for record in records {
                     record.give_inner(&mut give);
                 }
-                b"B".to_vec()
+                BATCH
             }
             Self::Opened(allocation_extent) => {
                 give_allocation_extent(&mut give, allocation_extent);
-                b"S".to_vec()
+                OPENED
             }
             Self::LowWater(sequence) => {
                 give.u64(*sequence);
-                b"F".to_vec()
+                LOW_WATER
             }
             Self::Aborted(sequence) => {
                 give.u64(*sequence);
-                b"V".to_vec()
+                ABORTED
             }
         };
-        (kind, key, give.0)
+        let key = self.id().map(|id| id.to_bytes().to_vec());
+        (kind, key.unwrap_or_default(), give.0)
     }
 
     /// Decodes the frame at `address`. `None`: unknown record type.
     pub fn decode(address: Address, frame: &Frame<'_>) -> Option<Self> {
         let mut take = Take(frame.value);
-        let record = if let Some((id, [])) = frame.key.split_first_chunk::<16>() {
-            let id = ObjectId::from_bytes(*id);
+        let kind = frame.header.kind;
+        let record = if kind.is_keyed() {
+            let id = ObjectId::from_bytes(frame.key.try_into().ok()?);
             let sequence = take_sequence(&mut take)?;
-            match frame.header.kind {
-                FrameKind::Put => Self::Put(id, sequence, Entry::from_bytes(take.bytes(9)?)?),
-                FrameKind::Remove => Self::Removed(id, sequence),
-                FrameKind::Insert => {
+            match kind {
+                PUT => Self::Put(id, sequence, Entry::from_bytes(take.bytes(9)?)?),
+                REMOVED => Self::Removed(id, sequence),
+                SMALL => {
                     let len = take.bytes(take.0.len())?.len();
                     let len = u32::try_from(len)
                         .ok()
@@ -123,22 +124,22 @@ impl Record {
                 _ => return None,
             }
         } else {
-            match frame.key {
-                b"R" => {
+            match kind {
+                RANGE_REMOVED => {
                     let sequence = take_sequence(&mut take)?;
                     let first = ObjectId::from_bytes(take.id()?);
                     Self::RangeRemoved(sequence, first, ObjectId::from_bytes(take.id()?))
                 }
-                b"B" => {
+                BATCH => {
                     let mut records = Vec::new();
                     while !take.0.is_empty() {
                         records.push(Self::take_inner(&mut take)?);
                     }
                     Self::Batch(records)
                 }
-                b"S" => Self::Opened(take_allocation_extent(&mut take)?),
-                b"F" => Self::LowWater(take_sequence(&mut take)?),
-                b"V" => Self::Aborted(take_sequence(&mut take)?),
+                OPENED => Self::Opened(take_allocation_extent(&mut take)?),
+                LOW_WATER => Self::LowWater(take_sequence(&mut take)?),
+                ABORTED => Self::Aborted(take_sequence(&mut take)?),
                 _ => return None,
             }
         };

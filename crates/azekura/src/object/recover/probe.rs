@@ -136,7 +136,7 @@ fn reach_of(
     };
     while let Some(frame) = frame_at(at) {
         at += frame.len();
-        if frame.header.kind == FrameKind::End {
+        if frame.header.kind == FrameKind::END {
             return Ok(begin..begin + at as u64);
         }
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use rapidhash::v3::RapidSecrets;
 
 use super::Core;
-use super::layout::{Image, ROOT_SEED, Super};
+use super::layout::{self, Image, ROOT_SEED, Super};
 use super::open::{damaged_slots, read_super};
 use super::recover::{Known, corrected_bit};
 use crate::engine::CheckReport;
@@ -259,7 +259,7 @@ impl Checked<'_> {
 
     /// The key of the record at an address; `None`: what stands there is no record.
     fn key_at<'p>(&'p self, pin: &'p Pin, address: Address) -> Result<Option<Cow<'p, [u8]>>> {
-        let is_record = |frame: &Frame<'_>| frame.header.kind.is_record();
+        let is_record = |frame: &Frame<'_>| layout::is_record(frame.header.kind);
         if self.is_shared {
             let mut buf = Vec::new();
             let frame = self.log.copy_frame(address, &mut buf)?;

@@ -27,10 +27,10 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::Core;
+use super::{Core, layout};
 use crate::epoch::Pin;
 use crate::error::{Kind, Result};
-use crate::format::frame::{COMPRESSED, Frame, FrameKind, MOVED};
+use crate::format::frame::{COMPRESSED, Frame, MOVED};
 use crate::index::hash::Hash;
 use crate::log::layout::FIRST_FRAME;
 use crate::log::{Address, Claim, Entry, Segment, Stop, Use};
@@ -205,7 +205,7 @@ impl Core {
         let stop = self.log.walk(segment.index, FIRST_FRAME, &mut |at, frame| {
             self.log
                 .each_record(segment.index, at, frame, &mut |address, frame| {
-                    if frame.header.kind.is_record() {
+                    if layout::is_record(frame.header.kind) {
                         group.push((address, self.hash(frame.key)));
                     }
                     if group.len() == GROUP {
@@ -254,7 +254,7 @@ impl Core {
         let walked = self.log.walk(segment.index, FIRST_FRAME, &mut |at, frame| {
             let each = &mut |address, frame: Frame<'_>| {
                 let here = |place| Ok((Address(place) == address).then_some(()));
-                let is_record = frame.header.kind.is_record();
+                let is_record = layout::is_record(frame.header.kind);
                 if is_record && self.index.find(&pin, self.hash(frame.key), here)?.is_some() {
                     lens.push(frame.len());
                 }
@@ -294,7 +294,7 @@ impl Core {
             let mark = pin.critical_section();
             let flags = frame.header.flags & COMPRESSED | MOVED;
             let entry = Entry {
-                kind: FrameKind::Put,
+                kind: layout::PUT,
                 flags,
                 key: frame.key,
                 value: frame.value,

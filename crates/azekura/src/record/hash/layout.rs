@@ -42,6 +42,7 @@
 use super::Compression;
 use crate::format::bytes::{Give, Take};
 use crate::format::checksum::crc;
+use crate::format::frame::{FrameKind, KindPair};
 use crate::index::hash::{ADDRESS_BITS, STRIPES};
 use crate::log::anchor::{Anchor, Extent, Needed};
 use crate::log::{Geometry, LogPosition};
@@ -54,6 +55,23 @@ pub const SHIFTS: std::ops::RangeInclusive<u32> = 12..=26;
 
 /// Records are at least one word of the 40 bits of words that a file may have.
 const COUNT_MAX: u64 = 1 << ADDRESS_BITS;
+
+/// The record, which was there, has this value.
+pub const PUT: FrameKind = FrameKind::keyed(0);
+/// The record with this key is removed.
+pub const REMOVE: FrameKind = FrameKind::keyed(1);
+/// The record, which was absent, has this value: so replay counts records without a lookup.
+pub const INSERT: FrameKind = FrameKind::keyed(2);
+/// All records are removed.
+pub const CLEAR: FrameKind = FrameKind::wide(0);
+/// The kinds that give a record a value.
+pub const RECORD: KindPair = KindPair::of(PUT, INSERT);
+
+/// Whether a frame of this kind gives a record a value.
+#[inline(always)]
+pub const fn is_record(kind: FrameKind) -> bool {
+    RECORD.has(kind)
+}
 
 const IMAGE_SEED: u32 = 0x494d_4147;
 /// Seed of a root's checksum, beside the salt.

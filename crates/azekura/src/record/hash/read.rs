@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use rapidhash::v3::RapidSecrets;
 
-use super::{Core, value};
+use super::{Core, layout, value};
 use crate::engine::{Bookmark, Damaged, Visit};
 use crate::epoch::Pin;
 use crate::error::{Error, Kind, Result};
@@ -37,7 +37,7 @@ pub(super) fn passing<T>(
 /// Whether an entry of this key can lead to this frame: a record of it, or of a key of which the index knows the same bits.
 pub(super) fn could_mean(secrets: &RapidSecrets, key: &[u8], frame: &Frame<'_>) -> bool {
     let known = |key| Hash::of_key(key, secrets).known();
-    frame.header.kind.is_record() && (frame.key == key || known(frame.key) == known(key))
+    layout::is_record(frame.header.kind) && (frame.key == key || known(frame.key) == known(key))
 }
 
 /// `Corrupted` unless the index leads to this frame, at this place, by the frame's own key.
@@ -53,7 +53,7 @@ pub(super) fn check_led(
     let led = index.find(&index.pin(), hash, |found| {
         Ok((found == place).then_some(()))
     })?;
-    if led.is_some() && frame.header.kind.is_record() {
+    if led.is_some() && layout::is_record(frame.header.kind) {
         return Ok(());
     }
     Err(led_astray(log, Address(place), frame.key))
@@ -91,7 +91,7 @@ impl Core {
         // The common case, in few instructions and without a loop; whatever it is not, the long way answers.
         match self.index.glance(pin, hash) {
             Glance::At(place) => {
-                if let Some(frame) = self.log.near(pin, Address(place), key) {
+                if let Some(frame) = self.log.near(pin, layout::RECORD, Address(place), key) {
                     return Ok(visit(Some(frame.value)));
                 }
             }
@@ -168,7 +168,7 @@ impl Core {
         place: Place,
         key: &[u8],
     ) -> Result<Option<Frame<'p>>> {
-        match self.log.near(pin, Address(place), key) {
+        match self.log.near(pin, layout::RECORD, Address(place), key) {
             Some(frame) => Ok(Some(frame)),
             None => self.matching_at_large(pin, place, key),
         }
@@ -184,7 +184,7 @@ impl Core {
     ) -> Result<Option<Frame<'p>>> {
         let address = Address(place);
         let frame = self.log.frame(pin, address)?;
-        let is_record = frame.header.kind.is_record();
+        let is_record = layout::is_record(frame.header.kind);
         if self.known.is_read_only() && !could_mean(&self.secrets, key, &frame) {
             return Err(led_astray(&self.log, address, key));
         }
@@ -237,7 +237,7 @@ impl Core {
 
     /// Lends the record of a frame, if it is one.
     fn lend(&self, frame: &Frame<'_>, visit: &mut Lend<'_>) -> Result<()> {
-        if !frame.header.kind.is_record() {
+        if !layout::is_record(frame.header.kind) {
             return Ok(());
         }
         visit(frame.key, &value::decode(self.compression, frame)?)

@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use rapidhash::v3::RapidSecrets;
 
 use super::check::Checked;
-use super::layout::{Root, Super};
+use super::layout::{self, Root, Super};
 use super::lost_root::{Rest, is_damage};
 use super::open::{damaged_slots, read_root_within, read_super};
 use super::read::{check_led, could_mean, led_astray, passing};
@@ -37,7 +37,7 @@ use crate::engine::{
 };
 use crate::epoch::{Domain, Published};
 use crate::error::{Error, Kind, Result};
-use crate::format::frame::{Frame, FrameKind};
+use crate::format::frame::Frame;
 use crate::format::superblock;
 use crate::index::hash::Hash;
 use crate::index::{Blank, Index, Place};
@@ -422,7 +422,7 @@ impl View {
     /// One record of the log onto the index.
     fn apply(&self, address: Address, frame: &Frame<'_>) -> Result<()> {
         let kind = frame.header.kind;
-        if kind == FrameKind::Clear {
+        if kind == layout::CLEAR {
             self.index.clear(Blank::new()?, None);
             self.count.store(0, Ordering::Relaxed);
             return Ok(());
@@ -435,12 +435,12 @@ impl View {
             let found = locked
                 .find(|place| Ok((self.key_at(place, &mut buf)? == frame.key).then_some(())))?;
             match (found, kind) {
-                (Some((slot, ())), FrameKind::Remove) => {
+                (Some((slot, ())), layout::REMOVE) => {
                     locked.remove(slot);
                     self.count.fetch_sub(1, Ordering::Relaxed);
                 }
                 (Some((slot, ())), _) => locked.replace(slot, address.0),
-                (None, FrameKind::Remove) => {}
+                (None, layout::REMOVE) => {}
                 (None, _) => {
                     if !locked.claim() {
                         let seen = locked.seen();
@@ -528,7 +528,7 @@ impl View {
                     return Err(self.doubt_error().key(frame.key));
                 }
             }
-            if !frame.header.kind.is_record() {
+            if !layout::is_record(frame.header.kind) {
                 return Ok(());
             }
             visit(frame.key, &value::decode(self.compression, &frame)?)

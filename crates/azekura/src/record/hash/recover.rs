@@ -36,10 +36,10 @@ use std::sync::Arc;
 use rapidhash::v3::RapidSecrets;
 
 use super::Core;
-use super::layout::{Image, Super};
+use super::layout::{self, Image, Super};
 use crate::damage::{Affects, Damage};
 use crate::error::{Error, Kind, Result};
-use crate::format::frame::{Frame, FrameKind};
+use crate::format::frame::Frame;
 use crate::index::hash::Hash;
 use crate::index::hash::{ADDRESS_BITS, STRIPES};
 use crate::index::{Source, entry, place_of};
@@ -223,7 +223,7 @@ impl Replay {
         frame: &Frame<'_>,
         listed: usize,
     ) -> bool {
-        let clears = frame.header.kind == FrameKind::Clear;
+        let clears = frame.header.kind == layout::CLEAR;
         if clears {
             self.stripes.fill_with(Replayed::default);
         } else if Hash::of_key(frame.key, &self.secrets).stripe() >= listed {
@@ -350,7 +350,7 @@ impl Replay {
         base: u64,
     ) {
         let kind = frame.header.kind;
-        if kind == FrameKind::Clear {
+        if kind == layout::CLEAR {
             let before = std::mem::take(&mut self.stripes);
             let mut damage = std::mem::take(&mut self.damage);
             // What was lost before is lost no more: everything was cleared.
@@ -380,8 +380,8 @@ impl Replay {
         let hash = Hash::of_key(frame.key, &self.secrets);
         let moved = frame.has(crate::format::frame::MOVED);
         match kind {
-            FrameKind::Insert if !moved => self.count += 1,
-            FrameKind::Remove => {
+            layout::INSERT if !moved => self.count += 1,
+            layout::REMOVE => {
                 self.count -= 1;
                 if verifies {
                     self.dead.push((address, frame.len()));
@@ -390,7 +390,7 @@ impl Replay {
             _ => {}
         }
         let stripe = &mut self.stripes[hash.stripe()];
-        if kind == FrameKind::Remove && verifies {
+        if kind == layout::REMOVE && verifies {
             stripe.removes.push(stripe.entries.len() as u32);
         }
         stripe.entries.push(entry(hash, address.0));

@@ -23,13 +23,13 @@ use std::sync::Arc;
 
 use rapidhash::v3::RapidSecrets;
 
-use super::layout::{Image, Super};
+use super::layout::{self, Image, Super};
 use super::lost_root::{Rest, Told};
 use super::open::{read_root, read_super};
 use super::salvage::{all_of, find_segments, or_never_written, salvage};
 use super::{Core, HashDb, Options, value};
 use crate::error::{Error, Kind, Result, quote};
-use crate::format::frame::{Frame, FrameKind, Header};
+use crate::format::frame::{Frame, Header};
 use crate::index::hash::Hash;
 use crate::index::hash::STRIPES;
 use crate::index::place_of;
@@ -467,11 +467,11 @@ impl Newest {
         (before, is_known): (bool, bool),
         places: Option<&[u64]>,
     ) {
-        if frame.header.kind == FrameKind::Clear {
+        if frame.header.kind == layout::CLEAR {
             self.cleared = self.cleared.max(position);
             return;
         }
-        let removed = frame.header.kind == FrameKind::Remove;
+        let removed = frame.header.kind == layout::REMOVE;
         let was_gone = places.is_some_and(|places| places.binary_search(&address.0).is_err());
         if before && !removed && was_gone {
             return;

@@ -395,7 +395,7 @@ pub(super) fn salvage(
             let Some(known) = known else { break };
             note_known(&known, address.offset(), report);
             // Of one that was being written, what is there may be half of what was meant.
-            let is_part = known.kind == FrameKind::Batch
+            let is_part = known.kind == FrameKind::BATCH
                 && !known.is_corrected
                 && !or_never_written(last, position).is_empty();
             for record in &known.records {
@@ -403,7 +403,7 @@ pub(super) fn salvage(
                 let standing = (record.standing, is_part);
                 visit(position_of(at), address_of(at), &record.frame(), standing);
             }
-            if known.kind == FrameKind::End {
+            if known.kind == FrameKind::END {
                 return;
             }
             at += u64::from(known.len);
@@ -411,9 +411,9 @@ pub(super) fn salvage(
         };
         let seed = log.segments().seed(segment.index).unwrap_or_default().0;
         match frame.header.kind {
-            FrameKind::End => return,
-            FrameKind::Pad => {}
-            FrameKind::Batch => {
+            FrameKind::END => return,
+            FrameKind::PAD => {}
+            FrameKind::BATCH => {
                 for (place, inner) in frame.inner(seed, (at / 8) as u32) {
                     let at = u64::from(place) * 8;
                     let standing = (Standing::Verifies, false);

@@ -364,7 +364,7 @@ fn a_follower_shows_a_batch_as_one_and_what_is_in_it() {
     }
     let (mut shown, mut behind) = (Vec::new(), from);
     let advanced = follower.advance(&mut |position, frame| {
-        assert!(frame.header.kind == FrameKind::Batch && position > behind);
+        assert!(frame.header.kind == FrameKind::BATCH && position > behind);
         behind = position;
         shown.extend(
             db.log()

@@ -22,11 +22,11 @@ use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
 use super::read::passing;
-use super::{Core, KEY_LEN_MAX, VALUE_LEN_MAX, value};
+use super::{Core, KEY_LEN_MAX, VALUE_LEN_MAX, layout, value};
 use crate::engine::{DecideMany, Durability, Edit};
 use crate::epoch::Pin;
 use crate::error::{Error, Kind, Result};
-use crate::format::frame::{Frame, FrameKind};
+use crate::format::frame::Frame;
 use crate::index::hash::Hash;
 use crate::index::{Blank, Locked, Slot};
 use crate::log::{Address, Claim, Entry, Patience, Use};
@@ -210,7 +210,7 @@ impl Core {
     pub(super) fn frame_len(&self, key: &[u8], value: &[u8]) -> usize {
         let (stored, flags) = value::encode(self.compression, value);
         let entry = Entry {
-            kind: FrameKind::Put,
+            kind: layout::PUT,
             flags,
             key,
             value: &stored,
@@ -239,16 +239,16 @@ impl Core {
             // The record comes while the frame is made.
             let sought = self.log.approach(Address(slot.place()))?;
             let (kind, value) = match value {
-                Some(value) => (FrameKind::Put, value),
-                None => (FrameKind::Remove, &[][..]),
+                Some(value) => (layout::PUT, value),
+                None => (layout::REMOVE, &[][..]),
             };
             let draft = self.log.draft(mark, kind, key, value)?;
-            let Some(buried) = self.log.near_key(pin, &sought, key) else {
+            let Some(buried) = self.log.near_key(pin, layout::RECORD, &sought, key) else {
                 self.log.abandon(draft);
                 return None;
             };
             let appended = self.log.publish(draft);
-            if kind == FrameKind::Put {
+            if kind == layout::PUT {
                 locked.replace(slot, appended.address.0);
             } else {
                 locked.remove(slot);
@@ -260,7 +260,7 @@ impl Core {
         }
         if let Some(value) = value {
             let slot = locked.claim()?;
-            let Some(draft) = self.log.draft(mark, FrameKind::Insert, key, value) else {
+            let Some(draft) = self.log.draft(mark, layout::INSERT, key, value) else {
                 locked.remove(slot);
                 return None;
             };
@@ -338,9 +338,9 @@ impl Core {
                 self.check_lengths(key, &value)?;
                 let (stored, flags) = value::encode(self.compression, &value);
                 let kind = if found.is_some() {
-                    FrameKind::Put
+                    layout::PUT
                 } else {
-                    FrameKind::Insert
+                    layout::INSERT
                 };
                 let mark = pin.critical_section();
                 let entry = Entry {
@@ -362,7 +362,7 @@ impl Core {
                 if let Some(present) = &found {
                     let mark = pin.critical_section();
                     let entry = Entry {
-                        kind: FrameKind::Remove,
+                        kind: layout::REMOVE,
                         flags: 0,
                         key,
                         value: &[],
@@ -571,13 +571,13 @@ impl Core {
                     self.check_lengths(records[at], value)?;
                     let (bytes, flags) = value::encode(self.compression, value);
                     let kind = if present {
-                        FrameKind::Put
+                        layout::PUT
                     } else {
-                        FrameKind::Insert
+                        layout::INSERT
                     };
                     Some((kind, flags, bytes))
                 }
-                Edit::Remove if present => Some((FrameKind::Remove, 0, Cow::Borrowed(&[][..]))),
+                Edit::Remove if present => Some((layout::REMOVE, 0, Cow::Borrowed(&[][..]))),
                 Edit::Remove | Edit::Keep => None,
             });
         }
@@ -614,7 +614,7 @@ impl Core {
                 })?;
         }
         for ((at, entry), appended) in changed.into_iter().zip(&entries).zip(addresses) {
-            if entry.kind == FrameKind::Remove {
+            if entry.kind == layout::REMOVE {
                 if let Some(present) = &found[at] {
                     self.apply_remove(pin, &locked[at], present);
                 }
@@ -637,7 +637,7 @@ impl Core {
             let _alone = self.gate.alone();
             let mark = self.index.pin().critical_section();
             let entry = Entry {
-                kind: FrameKind::Clear,
+                kind: layout::CLEAR,
                 flags: 0,
                 key: &[],
                 value: &[],
@@ -722,7 +722,7 @@ fn claim_of(len: usize, present: usize) -> Claim {
 
 /// As `claim_of`, of a batch, whose removals take no room for long.
 fn claim_of_many(changed: &[usize], entries: &[Entry<'_>], found: &[Option<Present<'_>>]) -> Claim {
-    let puts = || entries.iter().filter(|e| e.kind != FrameKind::Remove);
+    let puts = || entries.iter().filter(|e| e.kind != layout::REMOVE);
     let present = |at: &usize| found[*at].as_ref().map_or(0, |p| p.frame.len());
     if puts().next().is_none() {
         return Claim::Removal;

@@ -464,7 +464,7 @@ fn the_segments_that_frames_take_are_counted_before_they_are_appended() {
             for (key, value) in &records {
                 // As a copy is: a put takes more of the open segment.
                 let entry = Entry {
-                    kind: FrameKind::Put,
+                    kind: layout::PUT,
                     flags: 0,
                     key,
                     value,
