@@ -5,6 +5,7 @@
 //! It does not know segments or addresses.
 
 use azekura::format::frame::{Frame, FrameKind, Header, INNER};
+use azekura::record::hash::layout;
 
 const SEED: u32 = 5;
 const PLACE: u32 = 9;
@@ -33,15 +34,15 @@ fn build(kind: FrameKind, flags: u8, key_len: usize, payload: &[u8]) -> Vec<u8> 
 
 /// Inputs to begin with: true frames, alone and in a batch, as `check` reads them.
 pub fn seeds() -> Vec<Vec<u8>> {
-    let inner = Header::new(FrameKind::Put, INNER, 0, 0).word(SEED, PLACE + 2, &[]);
+    let inner = Header::new(layout::PUT, INNER, 0, 0).word(SEED, PLACE + 2, &[]);
     let batch = [&[0; 8], &inner.to_le_bytes()[..]].concat();
     [
-        build(FrameKind::Put, 0, 3, b"keyvalue"),
-        build(FrameKind::Insert, 0, 16, &[7; 100]),
-        build(FrameKind::Put, 0, 3, &[1; 300]),
-        build(FrameKind::Remove, 0, 3, b"key"),
+        build(layout::PUT, 0, 3, b"keyvalue"),
+        build(layout::INSERT, 0, 16, &[7; 100]),
+        build(layout::PUT, 0, 3, &[1; 300]),
+        build(layout::REMOVE, 0, 3, b"key"),
         build(FrameKind::BATCH, 0, 0, &batch),
-        build(FrameKind::Clear, 0, 0, b""),
+        build(layout::CLEAR, 0, 0, b""),
         build(FrameKind::PAD, 0, 0, &[0; 24]),
         build(FrameKind::END, 0, 0, b""),
     ]
@@ -62,11 +63,11 @@ pub fn check(bytes: &[u8]) {
     };
     let key_len = usize::from(*first).min(payload.len());
     for kind in [
-        FrameKind::Put,
-        FrameKind::Remove,
+        layout::PUT,
+        layout::REMOVE,
         FrameKind::BATCH,
         FrameKind::END,
-        FrameKind::Clear,
+        layout::CLEAR,
         FrameKind::PAD,
     ] {
         let built = build(kind, INNER, key_len, payload);
@@ -82,7 +83,7 @@ pub fn check(bytes: &[u8]) {
 
     // A batch of one true inner frame in front of noise: the one is found, at its place.
     let inner_place = PLACE + 2;
-    let header = Header::new(FrameKind::Put, INNER, 0, 0);
+    let header = Header::new(layout::PUT, INNER, 0, 0);
     let mut value = header.word(SEED, inner_place, &[]).to_le_bytes().to_vec();
     value.extend_from_slice(payload);
     let built = build(FrameKind::BATCH, 0, 1, &value);

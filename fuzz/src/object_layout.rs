@@ -40,7 +40,7 @@ fn frame(kind: FrameKind, key: &[u8], value: &[u8]) -> Vec<u8> {
 fn records(bytes: &[u8]) {
     let id = [7; 16];
     let keys: [&[u8]; 6] = [&id, b"R", b"B", b"S", b"F", b"?"];
-    for kind in [FrameKind::Put, FrameKind::Insert, FrameKind::Remove] {
+    for kind in [layout::PUT, layout::SMALL, layout::REMOVED] {
         for key in keys {
             let built = frame(kind, key, bytes);
             let read = Frame::decode(&built, 5, 9).expect("a true frame is one");

@@ -26,19 +26,24 @@ use azekura::testkit::suite::{case, demand, third};
 use azekura::testkit::{Random, round_seed, tried};
 use azekura::{Durability, Edit, Engine, Kind, Persistent, Reader, Result};
 
+/// The records, and under [`MARK`] the last mark.
 type State = BTreeMap<Vec<u8>, Vec<u8>>;
 
 const NAME: &str = "power.azh";
 const KEYS: u64 = 12;
+/// No record has this key.
+const MARK: &[u8] = b"mark";
 
 /// One thing a workload does.
 #[derive(Clone, Debug)]
 enum Step {
     Put(Vec<u8>, Vec<u8>),
     Remove(Vec<u8>),
-    /// One edit per key, in one `update_many`.
-    Many(Vec<(Vec<u8>, Option<Vec<u8>>)>),
-    Clear,
+    /// One edit per key, in one `update_many`, and a mark with them.
+    Many(Vec<(Vec<u8>, Option<Vec<u8>>)>, Option<Vec<u8>>),
+    /// Everything is removed, and a mark noted with it.
+    Clear(Option<Vec<u8>>),
+    Mark(Vec<u8>),
     Sync,
     Checkpoint,
     Maintain,
@@ -74,6 +79,17 @@ fn value(random: &mut Random, lens: Lens) -> Vec<u8> {
     random.bytes(len)
 }
 
+fn mark_of(random: &mut Random) -> Vec<u8> {
+    let len = if random.one_in(20) { 4096 } else { 60 };
+    let len = 1 + random.index(len);
+    random.bytes(len)
+}
+
+/// One of two has a mark.
+fn mark(random: &mut Random) -> Option<Vec<u8>> {
+    random.one_in(2).then(|| mark_of(random))
+}
+
 /// What is done in a run: `seed` decides, and which kinds of steps are frequent.
 fn steps(seed: u64, count: usize, lens: Lens) -> Vec<Step> {
     let mut random = Random::new(seed);
@@ -85,7 +101,8 @@ fn steps(seed: u64, count: usize, lens: Lens) -> Vec<Step> {
             2 => Step::Maintain,
             3 if random.one_in(2) => Step::Compact,
             3 => Step::Reopen,
-            4 if random.one_in(3) => Step::Clear,
+            4 if random.one_in(3) => Step::Clear(mark(&mut random)),
+            4 => Step::Mark(mark_of(&mut random)),
             5..8 => Step::Remove(key(&mut random)),
             8..11 => {
                 let count = 2 + random.index(4);
@@ -94,7 +111,7 @@ fn steps(seed: u64, count: usize, lens: Lens) -> Vec<Step> {
                     let edit = (!random.one_in(3)).then(|| value(&mut random, lens));
                     edits.insert(key(&mut random), edit);
                 }
-                Step::Many(edits.into_iter().collect())
+                Step::Many(edits.into_iter().collect(), mark(&mut random))
             }
             _ => Step::Put(key(&mut random), value(&mut random, lens)),
         })
@@ -106,7 +123,8 @@ fn effect(now: &mut State, step: &Step) {
     match step {
         Step::Put(key, value) => drop(now.insert(key.clone(), value.clone())),
         Step::Remove(key) => drop(now.remove(key)),
-        Step::Many(edits) => {
+        Step::Many(edits, mark) => {
+            note(now, mark.as_ref());
             for (key, edit) in edits {
                 match edit {
                     Some(value) => drop(now.insert(key.clone(), value.clone())),
@@ -114,9 +132,17 @@ fn effect(now: &mut State, step: &Step) {
                 }
             }
         }
-        Step::Clear => now.clear(),
+        Step::Clear(mark) => {
+            now.retain(|key, _| key == MARK);
+            note(now, mark.as_ref());
+        }
+        Step::Mark(mark) => note(now, Some(mark)),
         _ => unreachable!("the others change nothing"),
     }
+}
+
+fn note(now: &mut State, mark: Option<&Vec<u8>>) {
+    now.extend(mark.map(|mark| (MARK.to_vec(), mark.clone())));
 }
 
 /// What is wrong with the store, or with the disk it is told about: a bug to be seen.
@@ -142,6 +168,8 @@ enum Bug {
     BatchesSplit,
     /// A write is acknowledged before it is made.
     AcknowledgedEarly,
+    /// A batch and its mark are written one after the other.
+    MarksApart,
 }
 
 /// A storage that lies as its bug says.
@@ -324,7 +352,8 @@ impl Case {
         };
         match step {
             Step::Put(key, value) => is_new(key, value),
-            Step::Many(edits) => edits.iter().any(|(_, edit)| edit.is_some()),
+            Step::Many(edits, _) => edits.iter().any(|(_, edit)| edit.is_some()),
+            Step::Mark(mark) => now.get(MARK).is_none_or(|last| last.len() < mark.len()),
             _ => false,
         }
     }
@@ -346,23 +375,34 @@ fn apply(db: &HashDb, step: &Step, bug: Bug) -> Result<()> {
     match step {
         Step::Put(key, value) => db.put(key, value),
         Step::Remove(key) => db.remove(key).map(drop),
-        Step::Many(edits) if bug == Bug::BatchesSplit => {
+        Step::Many(edits, mark) if bug == Bug::BatchesSplit => {
+            mark.iter().try_for_each(|mark| db.set_mark(mark))?;
             edits.iter().try_for_each(|(key, edit)| match edit {
                 Some(value) => db.put(key, value),
                 None => db.remove(key).map(drop),
             })
         }
-        Step::Many(edits) => {
+        Step::Many(edits, mark) => {
             let keys: Vec<&[u8]> = edits.iter().map(|(key, _)| key.as_slice()).collect();
-            db.update_many(&keys, &mut |_| {
+            let mut decide = |_: &[Option<&[u8]>]| {
                 let edit = |(_, edit): &(_, Option<Vec<u8>>)| match edit {
                     Some(value) => Edit::Put(value.clone().into()),
                     None => Edit::Remove,
                 };
                 edits.iter().map(edit).collect()
-            })
+            };
+            match mark {
+                None => db.update_many(&keys, &mut decide),
+                Some(mark) if bug == Bug::MarksApart => {
+                    db.update_many(&keys, &mut decide)?;
+                    db.set_mark(mark)
+                }
+                Some(mark) => db.update_many_with_mark(&keys, &mut decide, mark),
+            }
         }
-        Step::Clear => db.clear(),
+        Step::Clear(None) => db.clear(),
+        Step::Clear(Some(mark)) => db.clear_with_mark(mark),
+        Step::Mark(mark) => db.set_mark(mark),
         _ => unreachable!("the others change nothing"),
     }
 }
@@ -435,6 +475,7 @@ fn contents(db: &HashDb) -> Result<State> {
         ControlFlow::Continue(())
     })?;
     assert_eq!(twice, None, "a key is shown twice");
+    note(&mut state, db.mark().as_ref());
     Ok(state)
 }
 
@@ -484,7 +525,8 @@ fn verify(crash: &Crash<'_>, case: &Case) -> std::result::Result<u64, String> {
     if !report.is_sound() {
         return Err(format!("it is damaged: {:?}", report.damage));
     }
-    if report.records != found.len() as u64 || db.count() != report.records {
+    let records = found.keys().filter(|key| *key != MARK).count() as u64;
+    if report.records != records || db.count() != report.records {
         return Err(format!(
             "{} counted, {} verified",
             db.count(),
@@ -646,6 +688,7 @@ fn every_planted_bug_is_seen() {
         Bug::DurableWritesCached,
         Bug::BatchesSplit,
         Bug::AcknowledgedEarly,
+        Bug::MarksApart,
     ];
     // All that differs between what follows and this run is the bug.
     let control = Config::new(0).quick(CUTS);

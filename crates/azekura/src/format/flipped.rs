@@ -127,7 +127,7 @@ mod tests {
     use crate::testkit::Random;
 
     fn frame(key: &[u8], value: &[u8]) -> Vec<u8> {
-        let header = Header::new(FrameKind::Put, 0, key.len(), value.len());
+        let header = Header::new(FrameKind::keyed(0), 0, key.len(), value.len());
         let mut rest = Vec::new();
         if let Some(word) = header.long_word() {
             rest.extend_from_slice(&word.to_le_bytes());

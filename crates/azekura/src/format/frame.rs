@@ -463,6 +463,10 @@ impl<'a> Frame<'a> {
 mod tests {
     use super::*;
 
+    const PUT: FrameKind = FrameKind::keyed(0);
+    const REMOVE: FrameKind = FrameKind::keyed(1);
+    const INSERT: FrameKind = FrameKind::keyed(2);
+
     fn build(
         kind: FrameKind,
         flags: u8,
@@ -503,9 +507,9 @@ mod tests {
     #[test]
     fn a_long_frames_head_says_which_record_stood_there_whatever_became_of_its_value() {
         for (kind, key, value_len) in [
-            (FrameKind::Put, vec![3; 10], 70_000),
-            (FrameKind::Insert, vec![4; 300], 5),
-            (FrameKind::Remove, vec![5; 1000], 0),
+            (PUT, vec![3; 10], 70_000),
+            (INSERT, vec![4; 300], 5),
+            (REMOVE, vec![5; 1000], 0),
             (FrameKind::BATCH, vec![], 1000),
         ] {
             let mut bytes = build(kind, 0, &key, &vec![7; value_len], 5, 9);
@@ -529,13 +533,13 @@ mod tests {
                 assert_ne!(Frame::head(&whole, seed, place).unwrap().delta, 0);
             }
         }
-        let short = build(FrameKind::Put, 0, b"key", b"value", 5, 9);
+        let short = build(PUT, 0, b"key", b"value", 5, 9);
         assert!(Frame::head(&short, 5, 9).is_none());
     }
 
     #[test]
     fn a_record_of_eight_and_eight_bytes_takes_twenty_four() {
-        let bytes = build(FrameKind::Put, 0, b"12345678", b"abcdefgh", 5, 9);
+        let bytes = build(PUT, 0, b"12345678", b"abcdefgh", 5, 9);
         assert_eq!(bytes.len(), 24);
         let frame = Frame::decode(&bytes, 5, 9).unwrap();
         assert_eq!(
@@ -551,7 +555,7 @@ mod tests {
             (vec![1; 255], vec![2; 300]),
             (vec![1; 256], vec![3; 70_000]),
         ] {
-            let bytes = build(FrameKind::Put, MOVED, &key, &value, 5, 9);
+            let bytes = build(PUT, MOVED, &key, &value, 5, 9);
             assert!(Frame::decode(&bytes, 5, 9).is_ok_and(|f| f.key == key && f.value == value));
             assert!(Frame::decode(&bytes, 6, 9).is_err(), "another lap");
             assert!(Frame::decode(&bytes, 5, 10).is_err(), "another place");
@@ -568,11 +572,11 @@ mod tests {
 
     #[test]
     fn the_bytes_of_a_frame_are_as_the_table_says() {
-        let bytes = build(FrameKind::Put, 0, b"k", b"vv", 0, 0);
+        let bytes = build(PUT, 0, b"k", b"vv", 0, 0);
         assert_eq!(bytes.len(), 16);
         assert_eq!(&bytes[4..8], &[0x01, 1, 2, 0]);
         assert_eq!(&bytes[8..], b"kvv\0\0\0\0\0");
-        let long = build(FrameKind::Remove, 0, &[b'x'; 256], b"", 0, 0);
+        let long = build(REMOVE, 0, &[b'x'; 256], b"", 0, 0);
         assert_eq!(long[4], 0x12);
         assert_eq!(&long[8..16], &[0, 1, 0, 0, 0, 0, 0, 0]);
         // Place, kind and flags, lengths, key; a running state, of which the low three bytes stand there.

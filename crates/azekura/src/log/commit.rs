@@ -1,72 +1,80 @@
-//! Group commit: many threads that ask for durability share one sync.
+//! Durability of the log: how far it is known to reach, and the syncs that move it on.
 //!
 //! ```text
-//!   a asks --> leads: end of log is Q, waits for appends under way, syncs, durable = Q, wakes all
-//!   b asks --> waits ----------------------------------------------------> its end <= Q: done
-//!   c asks -----------> waits -------------------------------------------> its end >  Q: leads the next
+//!   sync: end of the log is Q --> wait for appends that began --> sync the device --> durable = Q --> mark
 //! ```
 //! 1. `durable` is moved to Q only after a sync that began when everything before Q was published.
 //! 2. The mark on storage follows `durable`; it is durable itself with the next sync.
-//! 3. A sync that failed is never repeated: the log is poisoned, and the mark says so, since the cache
-//!    may now show what the device does not have. So with a durable write: the system may tell it of a
-//!    failure that befell other bytes, and tells that once.
+//! 3. A sync that failed is never repeated: the log is poisoned, and the mark records that, since the cache
+//!    may now show what the device does not have. So with a durable write: the system may report through it a
+//!    failure that befell other bytes, and reports that once.
+//!
+//! Threads that ask at the same time share a sync: `group`.
 
 use super::Log;
+use super::group::Group;
 use super::layout::{CONTROL_OFFSET, DATA_OFFSET, LogPosition, MARK_SIZE, Mark};
 use crate::error::Result;
-use crate::weave::{Condvar, Mutex};
+use crate::weave::Mutex;
 
-/// Who waits for which sync.
+/// What is known to be durable, and which threads wait for more.
 #[derive(Debug, Default)]
 pub(super) struct Commit {
     state: Mutex<State>,
-    done: Condvar,
+    group: Group,
 }
 
 #[derive(Debug, Default)]
 struct State {
     durable: LogPosition,
-    leading: bool,
-    syncs: u64,
     failed: bool,
     /// The mark as it was stored last.
     marked: Option<Mark>,
 }
 
-/// Leads a sync until dropped, also by a panic of the storage: who waits must not wait for ever.
-struct Leader<'l> {
+/// Poisons the log unless the sync succeeded, also where the storage panics: what the device has is unknown.
+struct Asked<'l> {
     log: &'l Log,
-    /// Whether the sync answered.
-    has_answer: bool,
+    succeeded: bool,
 }
 
-impl Drop for Leader<'_> {
+impl Drop for Asked<'_> {
     fn drop(&mut self) {
-        if !self.has_answer {
-            // What the device has is unknown.
+        if !self.succeeded {
             self.log.sync_failed();
         }
-        self.log.commit.state.lock().leading = false;
-        self.log.commit.done.notify_all();
     }
 }
 
 impl Log {
     /// Returns when everything appended before the call survives loss of power. One sync of the device,
-    /// shared by all who wait; none if everything already is.
+    /// shared by all callers that wait; none if everything already does.
     pub fn sync(&self) -> Result<()> {
-        self.sync_unless_durable(Some(self.end().position()), &|| Ok(()))
+        let wanted = self.end().position();
+        let is_covered = || {
+            self.unpoisoned()?;
+            Ok(self.durable() >= wanted)
+        };
+        self.commit
+            .group
+            .share(is_covered, || self.flush(&|| Ok(())))
     }
 
-    /// As `sync`, for bytes the log knows nothing of: always asks the device.
+    /// As `sync`, for bytes beside the log: a sync that began after the call, the caller's own or another's.
     pub fn sync_now(&self) -> Result<()> {
-        self.sync_now_after(&|| Ok(()))
+        self.sync_now_by(|| self.flush(&|| Ok(())))
     }
 
-    /// As `sync_now`, where the log's frames are true only of what `first` makes durable elsewhere: the end that the mark
-    /// gets is taken before `first`, so that no frame appended while it runs is before the mark.
-    pub fn sync_now_after(&self, first: &dyn Fn() -> Result<()>) -> Result<()> {
-        self.sync_unless_durable(None, first)
+    /// As `sync_now`, where the sync is what `lead` does: it calls [`Log::flush`], and may do more before and after.
+    /// All callers of a log have to do the same, since one does it for all.
+    pub fn sync_now_by(&self, lead: impl FnOnce() -> Result<()>) -> Result<()> {
+        let is_covered = || self.unpoisoned().map(|()| false);
+        self.commit.group.share(is_covered, lead)
+    }
+
+    /// As `sync_now_by`, for a sync that does less than what other callers ask for: none of them is covered by it.
+    pub fn sync_alone(&self, lead: impl FnOnce() -> Result<()>) -> Result<()> {
+        self.commit.group.alone(|| self.unpoisoned(), lead)
     }
 
     /// Writes `bytes` so that they survive loss of power, and waits for nothing else. A failure poisons.
@@ -86,8 +94,8 @@ impl Log {
         self.mark_as(&mut state, durable);
     }
 
-    /// Stores the mark. Under the lock, so that a sync that still succeeds does not hide that one failed. One that says
-    /// nothing new is not stored: the next sync would write its page.
+    /// Stores the mark. Under the lock, so that a sync that still succeeds does not hide that one failed. One that is as
+    /// before is not stored: the next sync would write its page.
     fn mark_as(&self, state: &mut State, durable: LogPosition) {
         let mark = Mark {
             durable,
@@ -99,50 +107,25 @@ impl Log {
         }
     }
 
-    fn sync_unless_durable(
-        &self,
-        wanted: Option<LogPosition>,
-        first: &dyn Fn() -> Result<()>,
-    ) -> Result<()> {
-        let mut state = self.commit.state.lock();
-        loop {
-            self.unpoisoned()?;
-            if wanted.is_some_and(|wanted| state.durable >= wanted) {
-                return Ok(());
-            }
-            if !state.leading {
-                break;
-            }
-            self.commit.done.wait(&mut state);
-        }
-        state.leading = true;
-        drop(state);
-        let mut leader = Leader {
+    /// Asks the device, for the thread that leads a shared sync. `first` makes durable elsewhere what the log's frames rest
+    /// on: the end that the mark gets is taken before it, so that no frame appended while it runs is before the mark.
+    pub fn flush(&self, first: &dyn Fn() -> Result<()>) -> Result<()> {
+        let mut asked = Asked {
             log: self,
-            has_answer: false,
+            succeeded: false,
         };
-        let durable = self.sync_to_end(first);
-        leader.has_answer = true;
-        let durable = durable?;
-        let mut state = self.commit.state.lock();
-        state.durable = state.durable.max(durable);
-        state.syncs += 1;
-        drop(state);
-        drop(leader);
-        Ok(())
-    }
-
-    fn sync_to_end(&self, first: &dyn Fn() -> Result<()>) -> Result<LogPosition> {
         let end = self.end().position();
         self.domain().wait_for_critical_sections();
         // What a device could not write it may have dropped: a later flush that succeeds says nothing of it.
-        first().inspect_err(|_| self.sync_failed())?;
-        if let Err(error) = self.storage.sync() {
-            self.sync_failed();
-            return Err(error.at(self.storage.path()));
-        }
-        self.mark_as(&mut self.commit.state.lock(), end);
-        Ok(end)
+        first()?;
+        let synced = self.storage.sync();
+        synced.map_err(|error| error.at(self.storage.path()))?;
+        asked.succeeded = true;
+        let mut state = self.commit.state.lock();
+        state.durable = state.durable.max(end);
+        let durable = state.durable;
+        self.mark_as(&mut state, durable);
+        Ok(())
     }
 
     /// How far the log is known to be durable.
@@ -157,9 +140,9 @@ impl Log {
         self.mark_as(&mut state, durable);
     }
 
-    /// How many syncs the device was asked for by [`Log::sync`]; durable writes are not among them.
+    /// How many syncs the device was asked for and answered; durable writes are not among them.
     pub fn syncs(&self) -> u64 {
-        self.commit.state.lock().syncs
+        self.commit.group.count()
     }
 
     /// The mark as it stands on storage.

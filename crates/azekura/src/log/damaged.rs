@@ -96,7 +96,7 @@ pub struct KnownRecord {
     pub header: Header,
     /// Its key.
     pub key: Vec<u8>,
-    /// Its value as stored, of a corrected record; else nothing.
+    /// Its value as stored, of a corrected record or a mark; else nothing.
     pub value: Vec<u8>,
     /// What is known of it.
     pub standing: Standing,
@@ -115,12 +115,13 @@ pub enum Standing {
 
 impl KnownRecord {
     fn of(at: u32, frame: &Frame<'_>, standing: Standing) -> Self {
-        let is_corrected = standing == Standing::Corrected;
+        // A mark is its value.
+        let has_value = standing == Standing::Corrected || frame.header.kind == FrameKind::MARK;
         Self {
             at,
             header: frame.header,
             key: frame.key.to_vec(),
-            value: if is_corrected {
+            value: if has_value {
                 frame.value.to_vec()
             } else {
                 Vec::new()
@@ -382,7 +383,9 @@ impl Log {
                 // Where one of them does not verify though the whole does, another bit than the wrong one was flipped.
                 (records.len() == frame.header.key_len as usize).then_some(records)?
             }
-            kind if kind.is_keyed() => vec![KnownRecord::of(at, &frame, Standing::Corrected)],
+            kind if kind.is_keyed() || kind == FrameKind::MARK => {
+                vec![KnownRecord::of(at, &frame, Standing::Corrected)]
+            }
             _ => Vec::new(),
         };
         Some(KnownFrame {

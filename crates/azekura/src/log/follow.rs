@@ -117,7 +117,7 @@ impl Log {
         .remedy("follow from where a follower stood, or from the store's position")
     }
 
-    /// The inner frames of a batch that a follower showed, given the position behind it.
+    /// The records of a batch that a follower showed, given the position behind it; not its mark.
     pub fn inner<'f>(
         &self,
         behind: LogPosition,
@@ -131,7 +131,8 @@ impl Log {
             .and_then(|segment| self.segments.seed(segment.index))
             .unwrap_or_default();
         let at = behind.offset.saturating_sub(batch.len() as u32);
-        batch.inner(seed, at / 8).map(|(_, frame)| frame)
+        let inner = batch.inner(seed, at / 8).map(|(_, frame)| frame);
+        inner.filter(|frame| frame.header.kind != FrameKind::MARK)
     }
 
     fn exchange(&self, from: u64, to: u64) {
@@ -152,7 +153,7 @@ impl Follower<'_> {
         self.at.position()
     }
 
-    /// Shows published frames (of a batch: the batch, whole, see [`Log::inner`]) until `visit` breaks or the end is reached.
+    /// Shows published frames but marks (of a batch: the batch, whole, see [`Log::inner`]) until `visit` breaks or the end is reached.
     /// Returns how many were shown. The position behind each is what to resume from.
     pub fn advance(
         &mut self,
@@ -176,7 +177,9 @@ impl Follower<'_> {
                 let frame = self.log.frame(&pin, address)?;
                 if frame.header.kind != FrameKind::END {
                     self.at = End::of(segment, sequence, Some(offset + frame.len() as u32));
-                    if !frame.has(MOVED) && frame.header.kind != FrameKind::PAD {
+                    if !frame.has(MOVED)
+                        && ![FrameKind::PAD, FrameKind::MARK].contains(&frame.header.kind)
+                    {
                         shown += 1;
                         if visit(self.position(), frame).is_break() {
                             return Ok(shown);

@@ -31,6 +31,7 @@ mod commit;
 pub mod damaged;
 pub mod finder;
 pub mod follow;
+mod group;
 pub mod layout;
 pub mod parts;
 pub mod recover;

@@ -220,7 +220,7 @@ impl Log {
             || (0..64).any(|bit| states(word, lens ^ 1 << bit))
     }
 
-    /// Shows the records of a frame at `at` of segment `index`: itself, or the inner ones of a batch, each
+    /// Shows the records and marks of a frame at `at` of segment `index`: itself, or the inner ones of a batch, each
     /// with its address.
     pub fn each_record<'f>(
         &self,

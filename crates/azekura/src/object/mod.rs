@@ -83,7 +83,6 @@ use place::long::Flights;
 use place::space::Space;
 use place::span::Span;
 use recover::degraded::Flaws;
-use write::group_commit::GroupCommit;
 use write::locks::ObjectLocks;
 use write::small::PackedExtents;
 
@@ -232,7 +231,6 @@ pub(crate) struct Core {
     locks: Arc<ObjectLocks>,
     buffers: Arc<Buffers>,
     flights: Flights,
-    group_commit: GroupCommit,
     wakeup: Arc<Wakeup>,
     /// Held shared where a change ends, exclusively at the moment of a checkpoint or snapshot.
     gate: RwLock<()>,
@@ -310,23 +308,25 @@ impl Core {
         self.log.healthy()?;
         self.unsynced.store(0, std::sync::atomic::Ordering::Relaxed);
         let mut watch = times::Watch::start();
-        let synced = self.group_commit.share(|| {
-            // A thread that waited while another thread's sync failed must not sync again.
-            self.log.healthy()?;
+        let synced = self.log.sync_now_by(|| {
             self.flush_batch_before_sync()?;
             let begun = self.allocator.lock().space.begin_sync();
-            let flushed = watch.device(|| self.flush_devices());
-            flushed.inspect_err(|_| self.log.poison())?;
+            watch.device(|| self.flush())?;
             self.allocator.lock().space.end_sync(begun)
         });
         self.times.sync.record(&watch);
         synced
     }
 
+    /// Makes durable everything that was written, for a caller that has nothing to append before.
+    fn flush_devices(&self) -> Result<()> {
+        self.log.sync_alone(|| self.flush())
+    }
+
     /// Flushes the data first, so that every record before the durable mark is true of the data. A put that ends between the two
     /// flushes is not before the mark: recovery checks whether its extent is there.
-    fn flush_devices(&self) -> Result<()> {
-        self.log.sync_now_after(&|| match self.devices {
+    fn flush(&self) -> Result<()> {
+        self.log.flush(&|| match self.devices {
             2 => self.data.sync(),
             _ => Ok(()),
         })

@@ -27,7 +27,7 @@ impl Store {
     /// | `journal_bytes`, `journal_appended` | size of the journal; bytes appended since opening |
     /// | `index_memory` | bytes of memory |
     /// | `unsynced` | changes since the last sync |
-    /// | `syncs` | group commits since opening |
+    /// | `syncs` | syncs of the devices since opening |
     /// | `device_reads`, `device_read_bytes` | since opening, of all devices |
     /// | `device_writes`, `device_write_bytes`, `device_syncs` | the same; stores into the journal's mapped memory are no writes |
     /// | `put_device_p50_ns`, ... | of `put`, `get` and `sync`, of the `device`'s part and the `own` one: `count`, `p50_ns`, `p99_ns`, `p999_ns`, `max_ns`, as [`times`](Self::times) has them; none of what did not happen |
@@ -96,7 +96,7 @@ impl Core {
             ("journal_appended", self.log.appended()),
             ("index_memory", self.index.memory()),
             ("unsynced", load(&self.unsynced)),
-            ("syncs", self.group_commit.count()),
+            ("syncs", self.log.syncs()),
             ("device_reads", load(&counts.reads)),
             ("device_read_bytes", load(&counts.bytes_read)),
             ("device_writes", load(&counts.writes)),

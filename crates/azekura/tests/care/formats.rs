@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use azekura::format::frame::FrameKind;
 use azekura::log::anchor::{Anchor, Extent, Needed};
 use azekura::log::{End, Geometry, LogPosition, Segment};
 use azekura::object::extent::{self, PACKED, Seal};
@@ -16,6 +15,7 @@ use azekura::object::index::{EXTENT, Entry, Image};
 use azekura::object::layout::{AllocationExtent, GroupState, Span};
 use azekura::object::layout::{PackedExtent, PutInProgress, Record, Root, Super};
 use azekura::object::{Change, ObjectId, Options, Store};
+use azekura::record::hash::layout;
 
 use super::{contents, storage_of, store_with};
 
@@ -326,8 +326,8 @@ fn the_bytes_of_records_and_extents_are_as_they_were() {
     let told = records.iter().map(|record| {
         let (kind, key, value) = record.encode();
         let kind = match kind {
-            FrameKind::Put => "put",
-            FrameKind::Insert => "insert",
+            layout::PUT => "put",
+            layout::INSERT => "insert",
             _ => "remove",
         };
         format!("{kind} {} {}", hex(&key), hex(&value))

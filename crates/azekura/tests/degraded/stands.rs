@@ -24,6 +24,7 @@ use azekura::log::anchor::FIRST_SEQUENCE;
 use azekura::log::layout::{FIRST_FRAME, Link};
 use azekura::log::{LogPosition, Segment, Use, root};
 use azekura::record::hash::HashDb;
+use azekura::record::hash::layout;
 use azekura::record::hash::layout::{ENGINE, ROOT_SEED, Root, Super};
 use rapidhash::v3::RapidSecrets;
 
@@ -172,9 +173,9 @@ impl<'m> Stands<'m> {
         let mut newest: BTreeMap<&[u8], &Stand> = BTreeMap::new();
         for stand in self.frames.iter().filter(|stand| stand.at < until) {
             match stand.kind {
-                FrameKind::Put | FrameKind::Insert => _ = newest.insert(&stand.key, stand),
-                FrameKind::Remove => _ = newest.remove(&stand.key[..]),
-                FrameKind::Clear => newest.clear(),
+                layout::PUT | layout::INSERT => _ = newest.insert(&stand.key, stand),
+                layout::REMOVE => _ = newest.remove(&stand.key[..]),
+                layout::CLEAR => newest.clear(),
                 _ => {}
             }
         }
@@ -243,7 +244,7 @@ impl<'m> Stands<'m> {
             hit_before = header;
         }
         let clears = self.frames.iter().filter(|stand| {
-            let is_readable = stand.kind == FrameKind::Clear && !meet(&stand.bytes, range);
+            let is_readable = stand.kind == layout::CLEAR && !meet(&stand.bytes, range);
             is_readable && stand.at >= start.position()
         });
         let clear = clears.map(|stand| stand.at).max();
@@ -304,7 +305,7 @@ impl<'m> Stands<'m> {
         };
         let clear_of = |sequence| {
             let clears = self.frames.iter().filter(|stand| {
-                let is_clear = stand.kind == FrameKind::Clear && stand.at < start;
+                let is_clear = stand.kind == layout::CLEAR && stand.at < start;
                 is_clear && stand.at.sequence == sequence
             });
             clears.map(|stand| stand.at).max()

@@ -12,6 +12,7 @@ use azekura::format::frame::{Frame, FrameKind};
 use azekura::io::sim::{Limits, SimDisk};
 use azekura::io::{Access, Directory};
 use azekura::object::{self, Change, ObjectId, Snapshot};
+use azekura::record::hash::layout;
 use azekura::record::hash::{self, Compression, HashDb};
 use azekura::testkit::configuration::{Within, hash_options};
 use azekura::testkit::crash::{Config, Counts};
@@ -247,7 +248,7 @@ impl Store for File {
     ) -> Result<()> {
         let mut follower = self.0.log().follow(None)?;
         let mut show = |frame: &Frame<'_>| {
-            if matches!(frame.header.kind, FrameKind::Put | FrameKind::Insert) {
+            if matches!(frame.header.kind, layout::PUT | layout::INSERT) {
                 let value = self.0.value_of(frame).expect("a value of a follower");
                 shown(number(frame.key), &value);
             }

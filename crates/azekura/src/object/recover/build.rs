@@ -21,7 +21,6 @@ use crate::object::place::buffers::Buffers;
 use crate::object::place::long::Flights;
 use crate::object::place::space::{Space, Unclaimed};
 use crate::object::times::Clocks;
-use crate::object::write::group_commit::GroupCommit;
 use crate::object::write::small::PackedExtents;
 use crate::object::{Allocator, Core, Options};
 use crate::weave::{Mutex, RwLock};
@@ -100,7 +99,6 @@ pub(crate) fn build(
         locks: Arc::default(),
         buffers: Arc::new(Buffers::new(alignment)),
         flights: Flights::default(),
-        group_commit: GroupCommit::default(),
         wakeup: Arc::default(),
         gate: RwLock::new(()),
         batch: Mutex::default(),

@@ -6,12 +6,10 @@
 //! | `draft` | a value that is written in pieces before it is put |
 //! | `small` | small objects: into the journal first, later many into one extent |
 //! | `locks` | per-object locks |
-//! | `group_commit` | one sync for all threads that wait for one |
 //!
 //! Order and durability of a change are decided here; formats are not.
 
 pub(crate) mod draft;
-pub(crate) mod group_commit;
 pub(crate) mod locks;
 pub(crate) mod put;
 pub(crate) mod small;

@@ -463,9 +463,9 @@ mod tests {
         store.put(small, &value).unwrap();
         let snapshot = store.snapshot().unwrap();
         assert!(store.remove(ObjectId(0)).unwrap());
-        let syncs = store.core.group_commit.count();
+        let syncs = store.core.log.syncs();
         store.checkpoint().unwrap();
-        assert!(store.core.group_commit.count() <= syncs + 2);
+        assert!(store.core.log.syncs() <= syncs + 2);
         assert!(store.free() >= 10 * UNIT);
         assert_eq!(store.get(small).unwrap().as_deref(), Some(&value[..]));
         let place = |id| store.core.index.get(id).unwrap().unwrap().kind;

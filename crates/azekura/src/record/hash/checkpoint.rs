@@ -60,6 +60,8 @@ struct Moment {
     start: End,
     count: u64,
     log: Vec<Segment>,
+    /// The last mark before it.
+    mark: Vec<u8>,
 }
 
 /// The last checkpoint, and where the next one's images go.
@@ -75,6 +77,8 @@ pub(super) struct Checkpoint {
     pub(super) is_root_corrected: bool,
     /// Segments of the log, as its root lists them.
     pub(super) log: Vec<Segment>,
+    /// The mark that its root states.
+    pub(super) mark: Vec<u8>,
     /// Where the next image goes.
     pub(super) parts: Parts,
     /// `Log::appended` at the last checkpoint.
@@ -109,6 +113,8 @@ pub(super) struct Told {
     pub(super) len: u64,
     /// How many records they hold.
     pub(super) records: u64,
+    /// Bytes of the last mark.
+    pub(super) mark: u64,
 }
 
 /// What the next checkpoint, and a full store, may need.
@@ -177,7 +183,7 @@ impl Load {
         } else {
             root_len(count, u64::from(self.log), u64::from(self.taken))
         };
-        let root = root::units(geometry, root);
+        let root = root::units(geometry, root + self.told.mark);
         let run = ((images / RUNS) >> geometry.shift).min(RUN_SEGMENTS_MAX) as u32;
         let stays = units(images + images / 3) + 2 + root;
         units(parts) + run + root + stays.saturating_sub(self.taken)
@@ -327,6 +333,7 @@ impl Core {
                 start,
                 count: self.count(),
                 log: self.log.segments().in_use(Use::Log),
+                mark: self.mark.lock().clone(),
             };
             (moment, self.index.take_dirty())
         };
@@ -380,6 +387,7 @@ impl Core {
                     start: last.start,
                     count: last.count,
                     log: state.log.clone(),
+                    mark: state.mark.clone(),
                 };
                 self.publish(state, images.clone(), before)?;
                 self.release_images(state);
@@ -417,10 +425,9 @@ impl Core {
     /// Has the log keep what the next checkpoint may need.
     pub(super) fn keep_for_checkpoint(&self, state: &Checkpoint) {
         let records = state.images.iter().map(|image| u64::from(image.count));
-        *self.told.lock() = Told {
-            len: state.images_len(),
-            records: records.sum(),
-        };
+        let (len, records) = (state.images_len(), records.sum());
+        let mark = self.mark.lock().len() as u64;
+        *self.told.lock() = Told { len, records, mark };
         self.look_ahead();
     }
 
@@ -440,11 +447,17 @@ impl Core {
         let Some((_, mut payload)) = state.superblock.clone() else {
             unreachable!("an open file has a superblock")
         };
-        let Moment { start, count, log } = moment;
+        let Moment {
+            start,
+            count,
+            log,
+            mark,
+        } = moment;
         let geometry = self.log.geometry();
         // The root lists its own segments too: they are taken before the list is made.
         let others = self.log.segments().in_use(Use::Other).len() as u64;
-        let len = root_len(present(&images).count() as u64, log.len() as u64, others);
+        let len =
+            root_len(present(&images).count() as u64, log.len() as u64, others) + mark.len() as u64;
         let len = len + 8 * u64::from(root::units(geometry, len));
         let room = Room::take(&self.log, &mut state.parts, len)?;
         // Only runs that this checkpoint needs: the others are free once it is durable, and a recovery
@@ -456,6 +469,7 @@ impl Core {
                 log,
                 other: Vec::new(),
             },
+            mark,
             ..Root::default()
         };
         let seed = geometry.salt ^ ROOT_SEED;
@@ -475,6 +489,7 @@ impl Core {
         state.root = pieces;
         state.is_root_corrected = false;
         state.log = root.needed.log;
+        state.mark = root.mark;
         state.keep_together(geometry);
         self.keep_for_checkpoint(state);
         Ok(())

@@ -31,6 +31,7 @@
 //! | 4, 4, 8, 8 | .. index, units, sequence, dead bytes |
 //! | 4 | number of segments that hold images and roots; for each: |
 //! | 4, 4 | .. index, units |
+//! | 4, .. | length of the last mark before replay begins (0: there is none), and the mark (`mark`) |
 //!
 //! An image is a stripe's entries, packed (`image`). Checksums stand with the parent, so an image that was
 //! lost or misplaced is noticed too.
@@ -42,7 +43,7 @@
 use super::Compression;
 use crate::format::bytes::{Give, Take};
 use crate::format::checksum::crc;
-use crate::format::frame::{FrameKind, KindPair};
+use crate::format::frame::{Frame, FrameKind, KindPair};
 use crate::index::hash::{ADDRESS_BITS, STRIPES};
 use crate::log::anchor::{Anchor, Extent, Needed};
 use crate::log::{Geometry, LogPosition};
@@ -62,7 +63,7 @@ pub const PUT: FrameKind = FrameKind::keyed(0);
 pub const REMOVE: FrameKind = FrameKind::keyed(1);
 /// The record, which was absent, has this value: so replay counts records without a lookup.
 pub const INSERT: FrameKind = FrameKind::keyed(2);
-/// All records are removed.
+/// All records are removed; the value, if there is one, is a mark (`mark`).
 pub const CLEAR: FrameKind = FrameKind::wide(0);
 /// The kinds that give a record a value.
 pub const RECORD: KindPair = KindPair::of(PUT, INSERT);
@@ -72,6 +73,15 @@ pub const RECORD: KindPair = KindPair::of(PUT, INSERT);
 pub const fn is_record(kind: FrameKind) -> bool {
     RECORD.has(kind)
 }
+
+/// The mark that a frame holds: itself, or in a clear.
+pub fn mark_of<'f>(frame: &Frame<'f>) -> Option<&'f [u8]> {
+    let holds = matches!(frame.header.kind, FrameKind::MARK | CLEAR);
+    (holds && !frame.value.is_empty()).then_some(frame.value)
+}
+
+/// Longest mark.
+pub const MARK_LEN_MAX: usize = 4096;
 
 const IMAGE_SEED: u32 = 0x494d_4147;
 /// Seed of a root's checksum, beside the salt.
@@ -173,6 +183,8 @@ pub struct Root {
     pub images: Vec<Image>,
     /// Segments of the log, of images and of roots.
     pub needed: Needed,
+    /// The last mark before replay begins; empty: there is none.
+    pub mark: Vec<u8>,
     /// Where it stands itself, if it was read.
     pub pieces: Vec<Extent>,
     /// Whether one bit of it was flipped back when it was read.
@@ -185,6 +197,7 @@ impl Root {
         Self {
             images: vec![Image::default(); STRIPES],
             needed: Needed::default(),
+            mark: Vec::new(),
             pieces: Vec::new(),
             is_corrected: false,
         }
@@ -209,6 +222,7 @@ impl Root {
                 .u64(image.extent.offset);
         }
         self.needed.give(&mut give);
+        give.u32(self.mark.len() as u32).bytes(&self.mark);
         give.0
     }
 
@@ -221,7 +235,10 @@ impl Root {
             *root.images.get_mut(stripe)? = image;
         }
         root.needed = Needed::take(&mut take)?;
-        take.0.is_empty().then_some(root)
+        let len = take.u32()? as usize;
+        root.mark = take.bytes(len)?.to_vec();
+        let is_sound = take.0.is_empty() && len <= MARK_LEN_MAX;
+        is_sound.then_some(root)
     }
 
     /// Decodes the images that the first bytes of a root state, the rest of which is lost; and how many stripes these are:
@@ -347,6 +364,7 @@ mod tests {
             waste: 0,
         });
         root.needed.other.push((1, 2));
+        root.mark = b"a mark".to_vec();
         let bytes = root.encode();
         assert_eq!(Root::decode(&bytes), Some(root.clone()));
         for len in 0..bytes.len() {

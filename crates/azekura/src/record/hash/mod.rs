@@ -49,6 +49,7 @@ pub mod image;
 mod keeper;
 pub mod layout;
 mod lost_root;
+mod mark;
 mod open;
 mod read;
 mod reader;
@@ -219,6 +220,8 @@ struct Core {
     relief_asked: AtomicUsize,
     /// Segments in which a frame that should be live is damaged: never cleaned, so never lost.
     suspect: Mutex<Vec<u32>>,
+    /// The last mark; empty: there is none. Held while one is appended, so that the last one is the log's last.
+    mark: Mutex<Vec<u8>>,
     /// What is known to be damaged.
     known: Arc<Known>,
     /// Whether each read has to ask if its record is in doubt.
@@ -459,7 +462,7 @@ impl Engine for HashDb {
     }
 
     fn update_many(&self, keys: &[&[u8]], decide: DecideMany<'_, '_>) -> Result<()> {
-        self.core.update_many(keys, decide)
+        self.core.update_many(keys, decide, None)
     }
 
     fn put_many(&self, records: &[(&[u8], &[u8])]) -> Result<()> {
@@ -468,7 +471,7 @@ impl Engine for HashDb {
 
     fn clear(&self) -> Result<()> {
         gate::outside_updates()?;
-        self.core.clear()
+        self.core.clear(None)
     }
 }
 

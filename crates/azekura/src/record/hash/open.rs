@@ -185,6 +185,7 @@ impl HashDb {
             storage.drop_cache()?;
         }
         let mut replay = Replay::new(RapidSecrets::seed(last.hash_seed));
+        replay.begin_with_mark(&root.mark);
         let found = replay.run(&log, &last, trust)?;
         if replay.is_in_doubt() {
             return Self::open_in_doubt(log, options, (sequence, last), root, (replay, &found));
@@ -209,6 +210,7 @@ impl HashDb {
         let count = last.count.saturating_add_signed(replay.count);
         let changed = replay.changed();
         let images = root.images.clone();
+        let mark = replay.mark();
         let cold = replay.into_cold(Arc::clone(&log), geometry.salt, images);
         let known = cold.known();
         let index = Index::cold(log.domain(), Arc::new(cold))?;
@@ -225,8 +227,10 @@ impl HashDb {
             ..last.clone()
         };
         let core = build(log, index, options, &counted, known)?;
+        core.note_mark(Some(&mark));
         let mut state = Checkpoint {
             superblock: Some((sequence, last.clone())),
+            mark: root.mark,
             images: root.images,
             root: root.pieces,
             is_root_corrected: root.is_corrected,
@@ -266,16 +270,18 @@ impl HashDb {
         options: &Options,
         (sequence, mut last): (u64, Super),
         root: Root,
-        (replay, found): (Replay, &Recovered),
+        (mut replay, found): (Replay, &Recovered),
     ) -> Result<Self> {
         log.refuse();
         let next = last.next_sequence.max(found.end.sequence() + 1);
         log.resume(found.end.closed(), next);
         last.count = last.count.saturating_add_signed(replay.count);
+        let mark = replay.mark();
         let cold = replay.into_cold(Arc::clone(&log), last.geometry.salt, root.images.clone());
         let known = cold.known();
         let index = Index::cold(log.domain(), Arc::new(cold))?;
         let core = build(log, index, options, &last, known)?;
+        core.note_mark(Some(&mark));
         // Nothing is to be closed.
         last.open = false;
         *core.checkpoint.lock() = Checkpoint {
@@ -373,6 +379,7 @@ fn build(
         asks_doubt: known.is_in_doubt() && !options.reads_doubtful,
         known,
         gate: Gate::new(log.domain().clone()),
+        mark: Mutex::default(),
         log,
         index,
         options: options.clone(),
@@ -565,6 +572,7 @@ fn keep_for_next_checkpoint(log: &Log, last: &Super, root: &Root) {
     let told = checkpoint::Told {
         len: images.iter().map(|image| image.extent.len).sum(),
         records: images.iter().map(|image| u64::from(image.count)).sum(),
+        mark: root.mark.len() as u64,
     };
     checkpoint::keep_for_checkpoint(log, told, last.count);
 }

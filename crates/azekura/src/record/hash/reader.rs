@@ -37,7 +37,7 @@ use crate::engine::{
 };
 use crate::epoch::{Domain, Published};
 use crate::error::{Error, Kind, Result};
-use crate::format::frame::Frame;
+use crate::format::frame::{Frame, FrameKind};
 use crate::format::superblock;
 use crate::index::hash::Hash;
 use crate::index::{Blank, Index, Place};
@@ -422,6 +422,9 @@ impl View {
     /// One record of the log onto the index.
     fn apply(&self, address: Address, frame: &Frame<'_>) -> Result<()> {
         let kind = frame.header.kind;
+        if kind == FrameKind::MARK {
+            return Ok(());
+        }
         if kind == layout::CLEAR {
             self.index.clear(Blank::new()?, None);
             self.count.store(0, Ordering::Relaxed);

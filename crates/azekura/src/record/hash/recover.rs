@@ -39,7 +39,7 @@ use super::Core;
 use super::layout::{self, Image, Super};
 use crate::damage::{Affects, Damage};
 use crate::error::{Error, Kind, Result};
-use crate::format::frame::Frame;
+use crate::format::frame::{Frame, FrameKind};
 use crate::index::hash::Hash;
 use crate::index::hash::{ADDRESS_BITS, STRIPES};
 use crate::index::{Source, entry, place_of};
@@ -198,6 +198,8 @@ pub(super) struct Replay {
     damage: Vec<Damage>,
     unsure_before: Option<LogPosition>,
     unlisted: Option<Unlisted>,
+    /// The last mark; empty: none was found.
+    mark: Vec<u8>,
 }
 
 impl Replay {
@@ -213,7 +215,18 @@ impl Replay {
             damage: Vec::new(),
             unsure_before: None,
             unlisted: None,
+            mark: Vec::new(),
         }
+    }
+
+    /// The last mark before replay begins, as the root states it.
+    pub(super) fn begin_with_mark(&mut self, mark: &[u8]) {
+        mark.clone_into(&mut self.mark);
+    }
+
+    /// The last mark; empty: there is none.
+    pub(super) fn mark(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.mark)
     }
 
     /// One record of the log before the checkpoint, if its stripe is not `listed`; whether everything was cleared.
@@ -226,7 +239,10 @@ impl Replay {
         let clears = frame.header.kind == layout::CLEAR;
         if clears {
             self.stripes.fill_with(Replayed::default);
-        } else if Hash::of_key(frame.key, &self.secrets).stripe() >= listed {
+        }
+        if let Some(mark) = layout::mark_of(frame) {
+            mark.clone_into(&mut self.mark);
+        } else if !clears && Hash::of_key(frame.key, &self.secrets).stripe() >= listed {
             self.record_as(address, frame, true);
         }
         clears
@@ -319,6 +335,10 @@ impl Replay {
                 for record in records {
                     let address = log.address(lost.place.0, record.at);
                     let found = match record.standing {
+                        Standing::Verifies if record.header.kind == FrameKind::MARK => {
+                            record.value.clone_into(&mut self.mark);
+                            continue;
+                        }
                         Standing::Verifies => {
                             self.record_as(address, &record.frame(), true);
                             continue;
@@ -326,6 +346,10 @@ impl Replay {
                         Standing::Corrected => "one bit of a record is wrong",
                         Standing::ValueLost => "the value of a record is damaged",
                     };
+                    if record.header.kind == FrameKind::MARK {
+                        record.value.clone_into(&mut self.mark);
+                        continue;
+                    }
                     is_in_a_record = true;
                     self.keys.insert(address.0, record.key.clone());
                     self.record_as(address, &record.frame(), false);
@@ -362,12 +386,19 @@ impl Replay {
                 unsure_before: None,
                 ..unlisted
             });
+            let mark = std::mem::take(&mut self.mark);
             *self = Self::new(self.secrets);
+            self.mark = layout::mark_of(frame).map_or(mark, <[u8]>::to_vec);
             self.damage = damage;
             self.unlisted = unlisted;
             self.cleared = sequence;
             self.count = -base.cast_signed();
             drop(before);
+            return;
+        }
+        if let Some(mark) = layout::mark_of(frame) {
+            mark.clone_into(&mut self.mark);
+            self.dead.push((address, frame.len()));
             return;
         }
         self.record_as(address, frame, true);

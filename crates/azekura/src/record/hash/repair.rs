@@ -29,7 +29,7 @@ use super::open::{read_root, read_super};
 use super::salvage::{all_of, find_segments, or_never_written, salvage};
 use super::{Core, HashDb, Options, value};
 use crate::error::{Error, Kind, Result, quote};
-use crate::format::frame::{Frame, Header};
+use crate::format::frame::{Frame, FrameKind, Header};
 use crate::index::hash::Hash;
 use crate::index::hash::STRIPES;
 use crate::index::place_of;
@@ -469,6 +469,9 @@ impl Newest {
     ) {
         if frame.header.kind == layout::CLEAR {
             self.cleared = self.cleared.max(position);
+            return;
+        }
+        if frame.header.kind == FrameKind::MARK {
             return;
         }
         let removed = frame.header.kind == layout::REMOVE;

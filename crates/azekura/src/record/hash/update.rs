@@ -22,7 +22,7 @@ use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
 use super::read::passing;
-use super::{Core, KEY_LEN_MAX, VALUE_LEN_MAX, layout, value};
+use super::{Core, KEY_LEN_MAX, VALUE_LEN_MAX, layout, mark, value};
 use crate::engine::{DecideMany, Durability, Edit};
 use crate::epoch::Pin;
 use crate::error::{Error, Kind, Result};
@@ -79,7 +79,7 @@ impl Core {
     }
 
     #[inline(always)]
-    fn end_update(&self) -> Result<()> {
+    pub(super) fn end_update(&self) -> Result<()> {
         if self.options.durability == Durability::Power {
             self.log.sync()
         } else {
@@ -478,7 +478,12 @@ impl Core {
     }
 
     /// All keys locked, all values shown, one batch frame: isolated, and whole after a crash or absent.
-    pub(super) fn update_many(&self, keys: &[&[u8]], decide: DecideMany<'_, '_>) -> Result<()> {
+    pub(super) fn update_many(
+        &self,
+        keys: &[&[u8]],
+        decide: DecideMany<'_, '_>,
+        mark: Option<&[u8]>,
+    ) -> Result<()> {
         for key in keys {
             self.check_lengths(key, &[])?;
         }
@@ -486,9 +491,11 @@ impl Core {
         let records = &distinct.records;
         let mut refused = None;
         let decide = |shown: &[Option<&[u8]>]| distinct.decide(shown, decide);
-        let done = self.update_records(records, decide, Some(&mut refused));
+        let done = self.update_records(records, decide, mark, Some(&mut refused));
         match (done, refused) {
-            (Err(error), Some(refused)) => self.do_refused_many(records, &refused, error)?,
+            (Err(error), Some(refused)) => {
+                self.do_refused_many(records, mark, &refused, error)?;
+            }
             (done, _) => done?,
         }
         self.end_update()
@@ -499,6 +506,7 @@ impl Core {
         &self,
         records: &[&[u8]],
         decide: impl FnOnce(&[Option<&[u8]>]) -> Result<Vec<Edit<'a>>>,
+        mark: Option<&[u8]>,
         refused: Option<&mut Option<RefusedMany<'a>>>,
     ) -> Result<()> {
         let hashes: Vec<Hash> = records.iter().map(|key| self.hash(key)).collect();
@@ -519,7 +527,15 @@ impl Core {
         let shown: Vec<Option<&[u8]>> = values.iter().map(Option::as_deref).collect();
         let edits = decide(&shown)?;
         let mut lacking = None;
-        let done = self.apply_many(&pin, records, &mut locked, &found, &edits, &mut lacking);
+        let edits_and_mark = (&edits[..], mark);
+        let done = self.apply_many(
+            &pin,
+            records,
+            &mut locked,
+            &found,
+            edits_and_mark,
+            &mut lacking,
+        );
         if let (Err(error), Some(refused), Some(lacking)) = (&done, refused, lacking) {
             *refused = RefusedMany::of(error, &shown, edits, lacking);
         }
@@ -531,6 +547,7 @@ impl Core {
     fn do_refused_many(
         &self,
         records: &[&[u8]],
+        mark: Option<&[u8]>,
         refused: &RefusedMany<'_>,
         error: Error,
     ) -> Result<()> {
@@ -538,8 +555,10 @@ impl Core {
         let decide = |shown: &[Option<&[u8]>]| {
             let seen = refused.seen.iter().map(Option::as_deref);
             is_stale.set(!seen.eq(shown.iter().copied()));
+            if is_stale.get() {
+                return Err(Error::new(Kind::Invalid, "the records changed meanwhile"));
+            }
             let edits = refused.edits.iter().map(|edit| match edit {
-                _ if is_stale.get() => Edit::Keep,
                 Edit::Put(value) => Edit::Put(Cow::Borrowed(&value[..])),
                 Edit::Remove => Edit::Remove,
                 Edit::Keep => Edit::Keep,
@@ -547,11 +566,11 @@ impl Core {
             room::collect(edits)
         };
         let Lacking { claim, len } = refused.lacking;
-        let again = || self.update_records(records, decide, None);
+        let again = || self.update_records(records, decide, mark, None);
         let is_owed = || claim != Claim::Growth;
         let (grows, len) = (claim != Claim::Removal, || Some(len));
-        self.going_on(grows, len, || None, is_owed, again)?;
-        if is_stale.get() { Err(error) } else { Ok(()) }
+        let done = self.going_on(grows, len, || None, is_owed, again);
+        if is_stale.get() { Err(error) } else { done }
     }
 
     fn apply_many(
@@ -560,7 +579,7 @@ impl Core {
         records: &[&[u8]],
         locked: &mut [Locked<'_>],
         found: &[Option<Present<'_>>],
-        edits: &[Edit<'_>],
+        (edits, mark): (&[Edit<'_>], Option<&[u8]>),
         lacking: &mut Option<Lacking>,
     ) -> Result<()> {
         let mut stored = Vec::with_capacity(edits.len());
@@ -570,11 +589,7 @@ impl Core {
                 Edit::Put(value) => {
                     self.check_lengths(records[at], value)?;
                     let (bytes, flags) = value::encode(self.compression, value);
-                    let kind = if present {
-                        layout::PUT
-                    } else {
-                        layout::INSERT
-                    };
+                    let kind = if present { layout::PUT } else { layout::INSERT };
                     Some((kind, flags, bytes))
                 }
                 Edit::Remove if present => Some((layout::REMOVE, 0, Cow::Borrowed(&[][..]))),
@@ -584,7 +599,7 @@ impl Core {
         let changed: Vec<usize> = (0..edits.len())
             .filter(|at| stored[*at].is_some())
             .collect();
-        let entries: Vec<Entry<'_>> = changed
+        let mut entries: Vec<Entry<'_>> = changed
             .iter()
             .filter_map(|at| {
                 let (kind, flags, bytes) = stored[*at].as_ref()?;
@@ -596,22 +611,34 @@ impl Core {
                 })
             })
             .collect();
+        // Held until it is appended: the last one noted is the last one of the log.
+        let mut last_mark = mark.map(|_| self.mark.lock());
+        entries.extend(mark.map(mark::entry));
         if entries.is_empty() {
             return Ok(());
         }
-        let mark = pin.critical_section();
+        let guard = pin.critical_section();
         let mut addresses = Vec::with_capacity(entries.len());
         let claim = claim_of_many(&changed, &entries, found);
         let len = Entry::batch_len(&entries);
         *lacking = Some(Lacking { claim, len });
         let claim = self.admitted(claim, len)?;
         if let [entry] = entries.as_slice() {
-            addresses.push(self.log.append(&mark, entry, claim)?);
+            addresses.push(self.log.append(&guard, entry, claim)?);
         } else {
             self.log
-                .append_batch(&mark, &entries, claim, |_, appended| {
+                .append_batch(&guard, &entries, claim, |_, appended| {
                     addresses.push(appended);
                 })?;
+        }
+        if let (Some(mark), Some(last), Some(appended)) = (mark, &mut last_mark, addresses.last()) {
+            self.log.bury(appended.address, appended.len);
+            let is_longer = mark.len() > last.len();
+            mark.clone_into(last);
+            drop(last_mark);
+            if is_longer {
+                self.expect_mark(mark.len());
+            }
         }
         for ((at, entry), appended) in changed.into_iter().zip(&entries).zip(addresses) {
             if entry.kind == layout::REMOVE {
@@ -626,7 +653,7 @@ impl Core {
         Ok(())
     }
 
-    pub(super) fn clear(&self) -> Result<()> {
+    pub(super) fn clear(&self, mark: Option<&[u8]>) -> Result<()> {
         self.log.healthy()?;
         self.log.placed()?;
         if self.log.segments().is_full() {
@@ -635,14 +662,15 @@ impl Core {
         let blank = Blank::new()?;
         {
             let _alone = self.gate.alone();
-            let mark = self.index.pin().critical_section();
+            let guard = self.index.pin().critical_section();
             let entry = Entry {
                 kind: layout::CLEAR,
                 flags: 0,
                 key: &[],
-                value: &[],
+                value: mark.unwrap_or_default(),
             };
-            self.log.append(&mark, &entry, Claim::Removal)?;
+            self.log.append(&guard, &entry, Claim::Removal)?;
+            self.note_mark(mark);
             self.index.clear(blank, None);
             self.count.reset();
             let end = self.log.end();
@@ -722,7 +750,7 @@ fn claim_of(len: usize, present: usize) -> Claim {
 
 /// As `claim_of`, of a batch, whose removals take no room for long.
 fn claim_of_many(changed: &[usize], entries: &[Entry<'_>], found: &[Option<Present<'_>>]) -> Claim {
-    let puts = || entries.iter().filter(|e| e.kind != layout::REMOVE);
+    let puts = || entries.iter().filter(|e| layout::is_record(e.kind));
     let present = |at: &usize| found[*at].as_ref().map_or(0, |p| p.frame.len());
     if puts().next().is_none() {
         return Claim::Removal;
