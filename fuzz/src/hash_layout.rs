@@ -10,6 +10,7 @@ use azekura::format::checksum::crc;
 use azekura::format::superblock::Superblock;
 use azekura::index::hash::STRIPES;
 use azekura::io::memory::Memory;
+use azekura::kernel::Payload;
 use azekura::log::Segment;
 use azekura::log::anchor::Extent;
 use azekura::record::hash::image;

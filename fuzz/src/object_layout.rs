@@ -6,10 +6,11 @@
 
 use std::sync::Arc;
 
-use azekura::format::frame::{Frame, FrameKind, Header as FrameHeader};
+use azekura::format::frame::{self, Frame, FrameKind, Header as FrameHeader};
 use azekura::format::superblock::Superblock;
 use azekura::io::Storage;
 use azekura::io::memory::Memory;
+use azekura::kernel::Payload;
 use azekura::log::Address;
 use azekura::log::anchor::Extent;
 use azekura::object::extent::{self, Header, PIECE, Seal, UNIT};
@@ -39,8 +40,9 @@ fn frame(kind: FrameKind, key: &[u8], value: &[u8]) -> Vec<u8> {
 
 fn records(bytes: &[u8]) {
     let id = [7; 16];
-    let keys: [&[u8]; 6] = [&id, b"R", b"B", b"S", b"F", b"?"];
-    for kind in [layout::PUT, layout::SMALL, layout::REMOVED] {
+    let keys: [&[u8]; 3] = [&id, b"", b"?"];
+    let keyed = (0..frame::KEYED).map(FrameKind::keyed);
+    for kind in keyed.chain((0..frame::WIDE).map(FrameKind::wide)) {
         for key in keys {
             let built = frame(kind, key, bytes);
             let read = Frame::decode(&built, 5, 9).expect("a true frame is one");

@@ -11,6 +11,7 @@ use azekura::format::checksum::crc;
 use azekura::format::superblock::Superblock;
 use azekura::io::Storage;
 use azekura::io::memory::Memory;
+use azekura::kernel::Payload;
 use azekura::log::End;
 use azekura::object::layout::{ENGINE, ROOT_SEED, Root, Super};
 use azekura::object::{Change, ObjectId, Options, Store, StoreReader, Value};

@@ -30,6 +30,7 @@ pub mod format;
 #[doc(hidden)]
 pub mod index;
 pub mod io;
+pub mod kernel;
 #[doc(hidden)]
 pub mod log;
 #[doc(hidden)]

@@ -95,6 +95,9 @@ fn put_batches(db: &HashDb) {
     }
 }
 
+/// The mark of those that have one.
+const MARK: &[u8] = b"the last mark";
+
 /// A key that only a frame of the long form takes.
 const LONG_KEY: [u8; 300] = [b'k'; 300];
 
@@ -111,6 +114,7 @@ fn make(name: &str, file: &Path) -> State {
         "small" => put_some(&db, 12, 1),
         "checkpointed" => {
             put_some(&db, 80, 3);
+            db.set_mark(MARK).expect("a mark");
             db.checkpoint().expect("a checkpoint");
             put_some(&db, 9, 5);
         }
@@ -127,8 +131,12 @@ fn make(name: &str, file: &Path) -> State {
         }
         "unclean" => {
             put_some(&db, 60, 3);
+            db.set_mark(b"an older one").expect("a mark");
             db.checkpoint().expect("a checkpoint");
             put_batches(&db);
+            let mut same = |_: &[Option<&[u8]>]| vec![Edit::put(&[9; 30])];
+            db.update_many_with_mark(&[b"one"], &mut same, MARK)
+                .expect("a batch");
         }
         "long" => {
             put_some(&db, 12, 1);
@@ -206,10 +214,10 @@ impl Over for Killed {
     }
 
     fn boot_id(&self) -> [u8; 16] {
-        [
-            0x44, 0xe6, 0xab, 0xbe, 0xa0, 0x0f, 0x46, 0x2b, 0x84, 0xa3, 0x62, 0xe7, 0x94, 0xcb,
-            0x8e, 0x7b,
-        ]
+        // As the superblock states it, after its 32 bytes of head.
+        let mut id = [0; 16];
+        self.0.read_at(32 + 24, &mut id).expect("a superblock");
+        id
     }
 }
 
@@ -242,6 +250,20 @@ fn damage_within_a_long_record_of_version_1_costs_that_record() {
     db.put(&LONG_KEY, b"again").expect_err("it cannot be read");
     db.put(b"another", b"one").expect("writes go on");
     db.close().expect("it closes");
+}
+
+#[test]
+fn marks_of_version_1_are_found_in_root_and_log() {
+    for (name, mark) in [
+        ("checkpointed", Some(MARK)),
+        ("unclean", Some(MARK)),
+        ("small", None),
+    ] {
+        let memory = Memory::from_bytes(&fixture(name).0, 1 << 26).expect("memory");
+        let storage = Arc::new(Killed(memory));
+        let db = HashDb::open_on(storage, &options(Compression::None)).expect("it opens");
+        assert_eq!(db.mark().as_deref(), mark, "{name}");
+    }
 }
 
 /// The bytes of a fixture, and its listing.
@@ -370,6 +392,15 @@ fn the_bytes_of_a_batch_are_as_they_were() {
 }
 
 #[test]
+fn the_bytes_of_a_mark_are_as_they_were() {
+    let bytes = bytes_of(|db| {
+        db.set_mark(b"mark").expect("a mark");
+        db.clear_with_mark(b"last").expect("a clear");
+    });
+    assert_eq!(hex(&bytes[FIRST..FIRST + 32]), GOLDEN_MARK);
+}
+
+#[test]
 fn the_bytes_of_a_link_are_as_they_were() {
     let bytes = bytes_of(|db| {
         for number in 0..2 {
@@ -379,10 +410,11 @@ fn the_bytes_of_a_link_are_as_they_were() {
     assert_eq!(hex(&bytes[16_384 + 24..16_384 + 32]), GOLDEN_LINK);
 }
 
+const GOLDEN_MARK: &str = "f0c3345f0c0004006d61726b00000000e4770f27070004006c61737400000000";
 const GOLDEN_LINK: &str = "02000000689598c7";
 const GOLDEN_SEGMENT: &str = "617a7367876c9c8f000000000100000001000000000000000000000000000000";
-const GOLDEN_PUT: &str = "ea2daa9b090305006b657976616c75650000000000000000";
-const GOLDEN_BATCH: &str = "9275637113733f320200000020000000ce718ce5490101006131000000000000773e5f67490102006232320000000000";
+const GOLDEN_PUT: &str = "fb522b77030305006b657976616c75650000000000000000";
+const GOLDEN_BATCH: &str = "dc4d75ef1da210740200000020000000df0e0d094301010061310000000000006641de8b430102006232320000000000";
 
 const SNAPSHOTS: [&str; 4] = ["empty", "tree", "hash", "expiring"];
 

@@ -60,10 +60,7 @@ impl Core {
         })?;
         let journal_size = {
             let state = self.checkpoint.lock();
-            state
-                .superblock
-                .as_ref()
-                .map_or(0, |(_, last)| last.journal_size)
+            state.last().journal_size
         };
         let mut allocator = self.allocator.lock();
         let (longest, runs) = allocator.space.fragments()?;

@@ -9,6 +9,7 @@ use azekura::Kind;
 use azekura::format::superblock::Superblock;
 use azekura::io::sim::SimDisk;
 use azekura::io::{Access, Directory};
+use azekura::kernel::Payload;
 use azekura::object::layout::{ENGINE, ROOT_SEED, Root, Super};
 use azekura::object::{ObjectId, Options, Store};
 use azekura::testkit::crash::{Config, Counts, Crash, Ledger, explore};

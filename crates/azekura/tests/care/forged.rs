@@ -8,6 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use azekura::format::checksum::crc;
 use azekura::format::superblock::Superblock;
+use azekura::kernel::Payload;
 use azekura::log::End;
 use azekura::object::layout::{ENGINE, LEAF_SEED, LIST_SEED, ROOT_SEED, Root, Super};
 use azekura::object::{Change, ObjectId, Store};

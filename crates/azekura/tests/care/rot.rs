@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use azekura::Kind;
 use azekura::format::superblock::Superblock;
+use azekura::kernel::Payload;
 use azekura::object::layout::{ENGINE, Root, Super};
 use azekura::object::{Change, Doubt, ObjectId, Options, Repaired, Store};
 use azekura::testkit::suite::{share, tried_at_least, tried_in_rounds};

@@ -20,6 +20,7 @@ use std::ops::Range;
 use azekura::format::frame::FrameKind;
 use azekura::format::superblock::{SIZE, Superblock};
 use azekura::index::hash::{Hash, STRIPES};
+use azekura::kernel::Payload;
 use azekura::log::anchor::FIRST_SEQUENCE;
 use azekura::log::layout::{FIRST_FRAME, Link};
 use azekura::log::{LogPosition, Segment, Use, root};

@@ -13,6 +13,7 @@ use super::text::{split, without_tests};
 const ROWS: &[&[&[&str]]] = &[
     &[&["lib", "open"]],
     &[&["record"], &["object"], &["block"]],
+    &[&["kernel"]],
     &[
         &["engine", "verbs"],
         &["log"],

@@ -16,11 +16,12 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, Kind, Result};
 use crate::format::superblock::{self, SLOT_SIZE, Superblock};
 use crate::io::Storage;
+use crate::kernel::Payload;
 use crate::log::Address;
 use crate::object::checkpoint::Checkpoint;
 use crate::object::checkpoint::images::Images;
+use crate::object::checkpoint::images::read_root;
 use crate::object::checkpoint::root::Root;
-use crate::object::checkpoint::slots::read_root;
 use crate::object::checkpoint::superblock::{DATA, ENGINE, Super, decode_label};
 use crate::object::id::ObjectId;
 use crate::object::index::{self, EXTENT, JOURNAL};
@@ -148,9 +149,7 @@ impl Store {
 
 impl Core {
     fn check_superblocks(&self, state: &Checkpoint, report: &mut CheckReport) {
-        let Some((sequence, last)) = &state.superblock else {
-            return;
-        };
+        let (sequence, last) = (state.committed.superblock.sequence, state.last());
         let storage = self.log.storage().as_ref();
         for slot in [sequence & 1, (sequence & 1) ^ 1] {
             let wanted = sequence.saturating_sub(u64::from(slot != sequence & 1));
@@ -173,13 +172,10 @@ impl Core {
     }
 
     fn check_label(&self, state: &Checkpoint, report: &mut CheckReport) {
-        let Some((_, last)) = state
-            .superblock
-            .as_ref()
-            .filter(|(_, last)| last.devices == 2)
-        else {
+        let last = state.last();
+        if last.devices != 2 {
             return;
-        };
+        }
         let data = self.data.as_ref();
         let slots = [0, SLOT_SIZE].map(|offset| (offset, read_slot(data, offset, DATA)));
         let is_own = |label: &Superblock| {
@@ -210,9 +206,7 @@ impl Core {
     }
 
     fn check_images(&self, state: &Checkpoint, report: &mut CheckReport) {
-        let Some((_, last)) = &state.superblock else {
-            return;
-        };
+        let last = state.last();
         let storage = self.log.storage();
         let root = match read_root(storage.as_ref(), last) {
             Ok(root) => root,

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::engine::Durability;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Kind, Result};
 use crate::io::Directory;
 use crate::io::file::Files;
 use crate::object::id::ObjectId;
@@ -48,7 +48,7 @@ impl Store {
         let core = &self.core;
         core.log.healthy()?;
         let snapshot = self.snapshot()?;
-        let options = core.options_of_copy(&snapshot)?;
+        let options = core.options_of_copy(&snapshot);
         let storage = directory.create_nameless(name)?;
         storage.resize(options.capacity)?;
         let target = Self::create_on(Arc::clone(&storage), None, &options, &mut |_, _| ())?;
@@ -60,16 +60,14 @@ impl Store {
 }
 
 impl Core {
-    /// Capacity of a store with the same journal and groups that holds these objects.
-    fn options_of_copy(&self, snapshot: &Snapshot) -> Result<Options> {
+    /// Options of a store with the same journal and groups that holds these objects.
+    fn options_of_copy(&self, snapshot: &Snapshot) -> Options {
         let state = self.checkpoint.lock();
-        let Some((_, last)) = &state.superblock else {
-            return Err(Error::new(Kind::Poisoned, "the store is not open"));
-        };
+        let last = state.last();
         let all = self.allocator.lock().space.units() * UNIT;
         let used = snapshot.usage(ObjectId(0), None).device_bytes;
         let data = (used + used / 16 + SPARE).next_multiple_of(UNIT).min(all);
-        Ok(Options {
+        Options {
             capacity: last.journal_size + data,
             journal_size: Some(last.journal_size),
             group_size: Some(u64::from(self.group_units) * UNIT),
@@ -81,7 +79,7 @@ impl Core {
             sync_every: None,
             direct: self.options.direct,
             background: false,
-        })
+        }
     }
 }
 

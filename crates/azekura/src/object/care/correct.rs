@@ -18,8 +18,8 @@ use crate::log::layout::{
     FIRST_FRAME, LINK_OFFSET, Link, SegmentHeader, decode_link, link_index, segment_seed,
 };
 use crate::log::root;
+use crate::object::checkpoint::images::read_root;
 use crate::object::checkpoint::root::ROOT_SEED;
-use crate::object::checkpoint::slots::read_root;
 use crate::object::checkpoint::superblock::Super;
 use crate::object::checkpoint::{leaf_seed, list_seed};
 use crate::object::journal::record::Record;

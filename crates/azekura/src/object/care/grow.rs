@@ -46,10 +46,7 @@ impl Core {
         // Whole units, multiples of any sector.
         let wanted = wanted - wanted % UNIT;
         let units = (wanted.min(PLACES_END) - self.data_offset) / UNIT;
-        let journal_size = state
-            .superblock
-            .as_ref()
-            .map_or(0, |(_, last)| last.journal_size);
+        let journal_size = state.last().journal_size;
         let groups = units.div_ceil(u64::from(self.group_units));
         let least = least_journal(self.log.geometry(), groups);
         if units > before && journal_size < least {

@@ -35,11 +35,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::error::{Error, Kind, Result, size, sizes};
-use crate::format::superblock::{self, Superblock};
+use crate::format::superblock;
 use crate::io::Storage;
 use crate::io::counted::Counted;
 use crate::io::front::Front;
 use crate::io::overlay::{Overlay, read_around};
+use crate::kernel::SuperblockPair;
 use crate::log::anchor::segments_of;
 use crate::log::{Log, Segment, Use};
 use crate::object::care::check::{CheckReport, Finding};
@@ -47,12 +48,11 @@ use crate::object::care::correct::with_corrected;
 use crate::object::care::free_space::units_of;
 use crate::object::care::report::{Doubt, Doubted, Repaired};
 use crate::object::care::salvage::{Facts, Scanned, Small, find_segments};
-use crate::object::checkpoint::Checkpoint;
 use crate::object::checkpoint::images::Images;
+use crate::object::checkpoint::images::read_root;
 use crate::object::checkpoint::label::{Label, check_label, write_label};
 use crate::object::checkpoint::root::{PackedExtent, Root};
-use crate::object::checkpoint::slots::{read_root, read_super};
-use crate::object::checkpoint::superblock::{ENGINE, Super};
+use crate::object::checkpoint::superblock::Super;
 use crate::object::id::ObjectId;
 use crate::object::index::{self, EXTENT, Entry, JOURNAL, PACKED};
 use crate::object::place::extent::{self, BATCHED, Header, UNIT};
@@ -77,7 +77,8 @@ impl Store {
         data: Option<&Arc<dyn Storage>>,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Repaired> {
-        let (sequence, last) = read_super(journal.as_ref())?;
+        let mut found_super = SuperblockPair::<Super>::read(journal.as_ref())?;
+        let last = found_super.payload.clone();
         if last.epoch.max((last.next_sequence >> 32) as u32) > EPOCHS_END {
             return Err(
                 Error::new(Kind::Corrupted, "the epochs of the journal are used up")
@@ -94,14 +95,13 @@ impl Store {
             let lost = last.lost_beside(&refused);
             let (kept, _) = Overlay::of_readable(Arc::clone(data), superblock::SIZE)?;
             let kept: Arc<dyn Storage> = kept;
-            let (trial, at) = (Some(label), (sequence, last.clone()));
+            let (trial, at) = (Some(label), found_super.clone());
             let found = report.clone();
             Self::repair_at(&journal, Some(&kept), at, found, &lost, trial, progress)?;
             write_label(data.as_ref(), &last)?;
         }
-        let (lost, sequence) = write_unreadable(journal, (sequence, &last), &mut report)?;
-        let at = (sequence, last);
-        Self::repair_at(journal, data, at, report, &lost, None, progress)
+        let lost = write_unreadable(journal, &mut found_super, &mut report)?;
+        Self::repair_at(journal, data, found_super, report, &lost, None, progress)
     }
 
     /// Repairs the store of this superblock, where the contents of `lost` in the journal are unknown; a `trial` only finds out
@@ -109,20 +109,20 @@ impl Store {
     fn repair_at(
         journal: &Arc<dyn Storage>,
         data: Option<&Arc<dyn Storage>>,
-        (sequence, mut last): (u64, Super),
+        mut found_super: SuperblockPair<Super>,
         mut report: Repaired,
         lost: &[Range<u64>],
         trial: Option<Label>,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Repaired> {
-        let root = with_corrected(journal.as_ref(), &last, || {
-            read_root(journal.as_ref(), &last)
-        });
+        let last = &found_super.payload;
+        let root = with_corrected(journal.as_ref(), last, || read_root(journal.as_ref(), last));
         let root = root.map(|(root, corrected)| {
             report.add_corrected(journal.as_ref(), corrected);
             root
         });
-        let shrunk = fit(journal, data, &mut last, &mut report)?;
+        let shrunk = fit(journal, data, &mut found_super.payload, &mut report)?;
+        let last = &found_super.payload;
         let options = Options {
             background: false,
             // Through the overlay, which keeps a trial in memory.
@@ -135,21 +135,20 @@ impl Store {
                 None => Ok(()),
                 Some((_, error)) => Err(error),
             };
-            if let Ok(((), corrected)) = with_corrected(journal.as_ref(), &last, leaves) {
+            if let Ok(((), corrected)) = with_corrected(journal.as_ref(), last, leaves) {
                 report.add_corrected(journal.as_ref(), corrected);
             }
         }
         if let Ok(root) = &root
             && !shrunk
-            && !is_live(journal.as_ref(), &last, lost)
+            && !is_live(journal.as_ref(), last, lost)
             && lost_leaves(&images, root).is_empty()
         {
             // All objects are known, so the rest is free.
             let mut root = root.clone();
             root.groups.fill(GroupState::default());
-            let opened = with_corrected(journal.as_ref(), &last, || {
-                let at = (sequence, last.clone());
-                Self::open_for_repair(journal, data, &options, at, &root)
+            let opened = with_corrected(journal.as_ref(), last, || {
+                Self::open_for_repair(journal, data, &options, &found_super, &root)
             });
             match opened {
                 Ok(((store, unclaimed), corrected)) => {
@@ -173,12 +172,12 @@ impl Store {
                 ..Root::default()
             }
         });
-        let known = Known::read(&images, &last, root, &mut report);
+        let known = Known::read(&images, last, root, &mut report);
         let (core, unclaimed) = rebuilt(
             journal,
             data,
             &options,
-            (sequence, last),
+            found_super,
             &known,
             lost,
             |core, facts| core.salvage(&known, facts, &mut report, progress),
@@ -191,23 +190,28 @@ impl Store {
 const PAGE: u64 = 4096;
 
 /// Writes zeros over unreadable places of the journal, so that the device can read them again; returns the lost places, of now
-/// and of a repair that did not end, and the sequence of the newest superblock. That names these places before: after a crash
-/// the zeros are not taken for space that was never used.
+/// and of a repair that did not end. A superblock names these places before, so that after a crash the zeros are not taken for
+/// space that was never used; in memory the payload stays as it was.
 fn write_unreadable(
     journal: &Arc<dyn Storage>,
-    (mut sequence, last): (u64, &Super),
+    found_super: &mut SuperblockPair<Super>,
     report: &mut Repaired,
-) -> Result<(Vec<Range<u64>>, u64)> {
+) -> Result<Vec<Range<u64>>> {
+    let last = &found_super.payload;
     let there = journal.size()?.min(last.journal_size);
     let refused = read_around(journal.as_ref(), 0..there, &mut |_, _| Ok(()))?;
     let lost = last.lost_beside(&refused);
     if !refused.is_empty() {
         let mut noted = last.clone();
         noted.note_lost(&lost);
-        // The newest may be in the cache only, while the device has the older slot, which the next one overwrites.
-        write_slot(journal.as_ref(), sequence, last)?;
-        sequence += 1;
-        write_slot(journal.as_ref(), sequence, &noted)?;
+        // The newest may be in the cache only, with its older slot, where the next one goes, the one the device has.
+        found_super.write_to(journal.as_ref())?;
+        found_super.sequence += 1;
+        let noted = SuperblockPair {
+            sequence: found_super.sequence,
+            payload: noted,
+        };
+        noted.write_to(journal.as_ref())?;
     }
     for range in &refused {
         let pages = range.start / PAGE * PAGE..range.end.next_multiple_of(PAGE).min(there);
@@ -230,17 +234,7 @@ fn write_unreadable(
     if !refused.is_empty() {
         journal.sync()?;
     }
-    Ok((lost, sequence))
-}
-
-/// Writes the slot of this sequence durably.
-fn write_slot(journal: &dyn Storage, sequence: u64, payload: &Super) -> Result<()> {
-    let block = Superblock {
-        engine: ENGINE,
-        sequence,
-        payload: payload.encode(),
-    };
-    journal.write_durably(block.slot_offset(), &block.encode())
+    Ok(lost)
 }
 
 /// Shrinks the store to its device, if that is shorter; returns whether it was.
@@ -431,11 +425,12 @@ pub(crate) fn rebuilt(
     journal: &Arc<dyn Storage>,
     data: Option<&Arc<dyn Storage>>,
     options: &Options,
-    (sequence, mut last): (u64, Super),
+    mut superblock: SuperblockPair<Super>,
     known: &Known,
     unreadable: &[Range<u64>],
     find: impl FnOnce(&Core, &Facts) -> Result<()>,
 ) -> Result<(Core, Unclaimed)> {
+    let last = &mut superblock.payload;
     let geometry = last.geometry;
     let journal_size = last.journal_size;
     let counts = Arc::default();
@@ -452,7 +447,7 @@ pub(crate) fn rebuilt(
         .copied()
         .filter(|of| is_within(of, count))
         .collect();
-    let facts = Facts::read(&reader, &last, &kept, &found, unreadable);
+    let facts = Facts::read(&reader, last, &kept, &found, unreadable);
     // What a second repair would need stays.
     let log = open_log(front, geometry, journal_size)?;
     let of_journal = reader.segments().in_use(Use::Log);
@@ -468,23 +463,16 @@ pub(crate) fn rebuilt(
         .max();
     last.epoch = last.epoch.max((newest.unwrap_or(0) >> 32) as u32) + 1;
     let target = data_of(journal, data, options);
-    let (core, unclaimed) = build(log, target, counts, options, &last, Some(&known.root))?;
+    let (core, unclaimed) = build(log, target, counts, options, superblock, Some(&known.root))?;
     core.keep_for_checkpoint(0);
     core.log.segments().finish_adoption()?;
+    let mut state = core.checkpoint.lock();
+    let last = &mut state.committed.superblock.payload;
     core.log.begin(u64::from(last.epoch) << 32)?;
     last.open = true;
     last.boot_id = journal.boot_id();
     let latest = facts.next.max(last.sequence).max(known.root.sequence);
-    let state = Checkpoint {
-        superblock: Some((sequence, last)),
-        images: known
-            .root
-            .images()
-            .chain(known.root.pieces.iter().copied())
-            .collect(),
-        ..Checkpoint::default()
-    };
-    *core.checkpoint.lock() = state;
+    drop(state);
     core.allocator.lock().sequence = skip_sequences(latest)?;
     find(&core, &facts)?;
     Ok((core, unclaimed))

@@ -12,8 +12,11 @@ use std::sync::Arc;
 use crate::damage::Damage;
 use crate::error::{Error, Kind, Result};
 use crate::io::Storage;
+use crate::kernel;
 use crate::log::anchor::{Extent, read_extent, read_extent_corrected};
 use crate::object::ObjectId;
+use crate::object::checkpoint::root::Root;
+use crate::object::checkpoint::superblock::Super;
 use crate::object::checkpoint::{leaf_seed, list_seed};
 use crate::object::index::{self, Entry, Image, Leaf};
 use crate::object::place::list::decode_runs;
@@ -119,6 +122,25 @@ impl space::Source for Images {
         let bytes = self.read(image, list_seed(self.salt, group), what)?;
         decode_runs(&bytes, limit).unwrap_or_else(|| Err(self.impossible(what, image)))
     }
+}
+
+/// The root of the last checkpoint; of a store without one, an empty one.
+pub(crate) fn read_root(storage: &dyn Storage, last: &Super) -> Result<Root> {
+    let decode = |bytes: &[u8]| {
+        Root::decode(bytes).filter(|root| root.is_within(last.units, last.group_units))
+    };
+    let read = kernel::checkpoint::read_root(storage, last, false, decode)
+        .map_err(|error| to_repair(error, storage))?;
+    Ok(match read {
+        None => Root {
+            sequence: last.sequence,
+            ..Root::default()
+        },
+        Some((root, read)) => Root {
+            pieces: read.pieces,
+            ..root
+        },
+    })
 }
 
 /// Replaces the log's remedy, which is for record stores, by the object store's.

@@ -7,8 +7,9 @@
 use crate::error::{Error, Kind, Result};
 use crate::format::superblock::{self, Superblock};
 use crate::io::Storage;
+use crate::kernel::Slots;
 use crate::object::care::report::Repaired;
-use crate::object::checkpoint::slots::{Slots, other_place};
+use crate::object::checkpoint::superblock::other_place;
 use crate::object::checkpoint::superblock::{DATA, Super, decode_label, encode_label};
 use crate::object::index::JOURNAL;
 use crate::object::{Core, ObjectId};

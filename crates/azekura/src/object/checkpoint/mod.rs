@@ -18,21 +18,20 @@ pub(crate) mod images;
 pub(crate) mod label;
 pub(crate) mod renew;
 pub(crate) mod root;
-pub(crate) mod slots;
 pub(crate) mod superblock;
 pub(crate) mod worker;
 
 use crate::error::{Error, Kind, Result};
 use crate::format::checksum::crc;
-use crate::format::superblock::Superblock;
+use crate::kernel::{Committed, NextCheckpoint, SuperblockPair};
 use crate::log::anchor::{Extent, Needed, read_extent_corrected};
-use crate::log::parts::{self, Parts};
-use crate::log::root::{Room, units as root_units};
+use crate::log::parts;
+use crate::log::root::units as root_units;
 use crate::log::segment::{left_by_growth, whole_step};
 use crate::log::{Claim, Geometry, Reserve, Segment, Use};
 use crate::object::Core;
-use crate::object::checkpoint::root::{LEAF_SEED, LIST_SEED, ROOT_SEED, Root};
-use crate::object::checkpoint::superblock::{ENGINE, Super};
+use crate::object::checkpoint::root::{LEAF_SEED, LIST_SEED, Root};
+use crate::object::checkpoint::superblock::Super;
 use crate::object::index::{ENTRY_SIZE, Image, JOURNAL, Shot};
 use crate::object::place::limbo::{self, FreedBy};
 use crate::object::place::list::{encode_runs, list_size};
@@ -40,20 +39,34 @@ use crate::object::place::space::{GroupState, List, SpaceCounts};
 use crate::weave::RwLockWriteGuard;
 
 /// The last checkpoint.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Checkpoint {
-    /// The superblock as it stands on storage.
-    pub(super) superblock: Option<(u64, Super)>,
+    /// What the kernel keeps of it.
+    pub(super) committed: Committed<Super>,
     /// Whether this process made it: an older one may hold damage that was not read yet.
     pub(super) is_own: bool,
-    /// Its images of leaves and lists, and the pieces of its root, in segments of their own.
+    /// Its images of leaves and lists, in segments of their own.
     pub(super) images: Vec<Extent>,
-    /// Where the next image goes.
-    pub(super) parts: Parts,
-    /// `Log::appended` when it was begun.
-    pub(super) appended: u64,
     /// If small objects stayed in the journal for want of space: the units that were available then.
     pub(super) reach: Option<u64>,
+}
+
+impl Checkpoint {
+    /// The one that a superblock and its root state; of a store without one, nothing.
+    pub(super) fn found(superblock: SuperblockPair<Super>, root: Option<&Root>) -> Self {
+        let pieces = root.map_or_else(Vec::new, |root| root.pieces.clone());
+        Self {
+            committed: Committed::found(superblock, pieces),
+            is_own: false,
+            images: root.map_or_else(Vec::new, |root| root.images().collect()),
+            reach: None,
+        }
+    }
+
+    /// What its superblock states.
+    pub(super) fn last(&self) -> &Super {
+        &self.committed.superblock.payload
+    }
 }
 
 /// Sequence of a store's first superblock. Creation writes it and the next one, since every change of a superblock writes both slots.
@@ -164,28 +177,6 @@ struct Moment {
 }
 
 impl Core {
-    /// Writes a superblock to both slots, one after the other, durably, and makes it current in memory. Each slot alone has all
-    /// of it, and whether the store is open: damage of one loses nothing, and brings back nothing outdated.
-    pub(super) fn write_super(&self, state: &mut Checkpoint, payload: &Super) -> Result<()> {
-        for _ in 0..2 {
-            let last = state.superblock.as_ref();
-            let sequence = last.map_or(FIRST_SUPERBLOCK - 1, |(sequence, _)| *sequence) + 1;
-            self.write_slot(sequence, payload)?;
-            state.superblock = Some((sequence, payload.clone()));
-        }
-        Ok(())
-    }
-
-    /// Writes the slot of this sequence durably.
-    pub(super) fn write_slot(&self, sequence: u64, payload: &Super) -> Result<()> {
-        let block = Superblock {
-            engine: ENGINE,
-            sequence,
-            payload: payload.encode(),
-        };
-        self.log.write_durably(block.slot_offset(), &block.encode())
-    }
-
     /// See the module's text. Does nothing if nothing was changed since the last one.
     pub(super) fn make_checkpoint(&self) -> Result<()> {
         let mut state = self.checkpoint.lock();
@@ -238,13 +229,13 @@ impl Core {
         if let Err(error) = ended {
             self.index.mark_dirty(&moment.shots);
             self.allocator.lock().space.mark_dirty(&moment.groups);
-            state.parts.start_new_run();
+            state.committed.parts.start_new_run();
             if !self.log.is_poisoned() {
                 self.release_images(&state);
             }
             return Err(error);
         }
-        state.appended = appended;
+        state.committed.appended = appended;
         state.is_own = true;
         state.reach = reach;
         self.release_journal(kept_from);
@@ -281,9 +272,6 @@ impl Core {
     }
 
     fn write_checkpoint(&self, state: &mut Checkpoint, moment: &mut Moment) -> Result<()> {
-        let Some((_, mut payload)) = state.superblock.clone() else {
-            unreachable!("an open store has a superblock")
-        };
         // Changed images are written anew anyway, and leave their runs.
         let leaves = moment.shots.iter().filter(|shot| !shot.dirty);
         let leaves = leaves.filter_map(|shot| shot.image.map(|image| image.extent));
@@ -310,7 +298,8 @@ impl Core {
         for list in &moment.lists {
             let bytes = encode_runs(&list.runs, list.limit);
             let seed = list_seed(self.salt, list.group as u32);
-            moment.groups[list.group].image = Some(state.parts.write(&self.log, &bytes, seed)?);
+            moment.groups[list.group].image =
+                Some(state.committed.parts.write(&self.log, &bytes, seed)?);
         }
         for (at, groups) in moment.groups.iter_mut().enumerate() {
             if let Some(image) = groups.image.filter(|image| sparse.holds(image.offset)) {
@@ -320,7 +309,7 @@ impl Core {
                     Err(error) if is_unreadable(&error) => {}
                     read => {
                         let (bytes, _) = read?;
-                        groups.image = Some(state.parts.write(&self.log, &bytes, seed)?);
+                        groups.image = Some(state.committed.parts.write(&self.log, &bytes, seed)?);
                     }
                 }
             }
@@ -329,29 +318,28 @@ impl Core {
         root.leaves = leaves;
         root.groups.clone_from(&moment.groups);
         let images: Vec<Extent> = root.images().collect();
-        let room = root.encode().len() as u64
-            + 8 * self.log.segments().in_use(Use::Other).len() as u64
-            + 64;
-        let room = room + 8 * u64::from(root_units(self.log.geometry(), room));
-        let room = Room::take(&self.log, &mut state.parts, room)?;
-        let seed = self.salt ^ ROOT_SEED;
+        let others = self.log.segments().in_use(Use::Other).len() as u64;
+        let len = root.encode().len() as u64 + 8 * others + 64;
+        let sequence = root.sequence;
+        let units = self.allocator.lock().space.units();
         let mut encode = |other| {
             root.needed.other = other;
             root.encode()
         };
-        let pieces = room.write(&self.log, &mut state.parts, seed, &images, &mut encode)?;
-        self.flush_devices()?;
-        payload.start = moment.start;
-        payload.doubt = None;
-        payload.lost.clear();
-        payload.durable = self.log.durable();
-        payload.root = pieces.first().copied();
-        payload.next_sequence = self.log.next_sequence();
-        payload.sequence = root.sequence;
-        payload.units = self.allocator.lock().space.units();
-        self.write_super(state, &payload)?;
+        let next = NextCheckpoint {
+            start: moment.start,
+            len,
+            images: &images,
+            encode: &mut encode,
+        };
+        let sync = || self.flush_devices();
+        (state.committed).commit(&self.log, next, sync, |payload| {
+            payload.doubt = None;
+            payload.lost.clear();
+            payload.sequence = sequence;
+            payload.units = units;
+        })?;
         state.images = images;
-        state.images.extend(pieces);
         self.index.set_images(&root.leaves);
         Ok(())
     }
@@ -368,7 +356,10 @@ impl Core {
         let usage = leaf.entries().map(|(_, entry)| entry.device_bytes()).sum();
         let in_journal = leaf.entries().any(|(_, entry)| entry.kind == JOURNAL);
         let seed = leaf_seed(self.salt, first);
-        let extent = state.parts.write(&self.log, leaf.as_bytes(), seed)?;
+        let extent = state
+            .committed
+            .parts
+            .write(&self.log, leaf.as_bytes(), seed)?;
         Ok(Some(Image {
             count: leaf.len() as u32,
             in_journal,
@@ -378,7 +369,8 @@ impl Core {
     }
 
     fn release_images(&self, state: &Checkpoint) {
-        parts::release_idle(&self.log, state.images.iter().copied(), state.parts);
+        let images = state.images.iter().copied();
+        state.committed.release_idle(&self.log, images);
     }
 
     /// Segments of the journal from this one on; those before are released, and may be reused when the root is read.
@@ -433,9 +425,7 @@ impl Core {
 
     /// Whether nothing changed since the last checkpoint, and another one would find no more space for small objects.
     fn is_current(&self, state: &Checkpoint) -> bool {
-        let Some((_, last)) = &state.superblock else {
-            return false;
-        };
+        let last = state.last();
         let (units, reach) = {
             let allocator = self.allocator.lock();
             (allocator.space.units(), allocator.space.available())

@@ -42,9 +42,13 @@
 
 use std::ops::{Deref, DerefMut, Range};
 
+use crate::error::{Error, Kind};
 use crate::format::bytes::{Give, Take};
+use crate::format::superblock::Superblock;
+use crate::kernel::Payload;
 use crate::log::anchor::Anchor;
 use crate::log::{Geometry, LogPosition};
+use crate::object::checkpoint::root::ROOT_SEED;
 use crate::object::journal::record::SEQUENCES_END;
 use crate::object::place::extent::{PIECE, UNIT};
 
@@ -102,9 +106,11 @@ impl DerefMut for Super {
     }
 }
 
-impl Super {
-    /// The payload's bytes.
-    pub fn encode(&self) -> Vec<u8> {
+impl Payload for Super {
+    const ENGINE: [u8; 8] = ENGINE;
+    const ROOT_SEED: u32 = ROOT_SEED;
+
+    fn encode(&self) -> Vec<u8> {
         let mut give = Give::default();
         give.u32(self.geometry.shift)
             .u32(self.geometry.salt)
@@ -129,8 +135,7 @@ impl Super {
         give.0
     }
 
-    /// Decodes a payload. `None`: impossible values.
-    pub fn decode(bytes: &[u8]) -> Option<Self> {
+    fn decode(bytes: &[u8]) -> Option<Self> {
         let mut take = Take(bytes);
         let geometry = Geometry {
             shift: take.u32()?,
@@ -172,9 +177,40 @@ impl Super {
         sound.then_some(own)
     }
 
+    fn of_other(error: Error, head: &[u8]) -> Error {
+        other_place(error, head)
+    }
+}
+
+impl Super {
     /// Offset of a unit on the data's device.
     pub fn offset_of(&self, unit: u64) -> u64 {
         self.data_offset + unit * UNIT
+    }
+}
+
+/// Adds what to do about a device that begins with `head` instead of what was expected.
+pub(crate) fn other_place(error: Error, head: &[u8]) -> Error {
+    let is = |engine| Superblock::current(head, engine).is_ok();
+    if error.kind() == Kind::Io {
+        error.remedy("neither superblock can be used: restore a backup")
+    } else if head.is_empty() {
+        error.remedy("remove it, and make a store there with `azekura object create`")
+    } else if head.iter().all(|byte| *byte == 0) {
+        error.remedy(
+            "it begins with zeros: if a store was there, both its superblocks are lost: restore a backup; else check the path, or \
+             make a store there with `azekura object create`",
+        )
+    } else if is(b"hash\0\0\0\0") {
+        error.remedy("it holds records: `azekura get` and its like are for these")
+    } else if is(&DATA) {
+        error.remedy(
+            "it is the data of a store: give the store's journal first, and this with --data",
+        )
+    } else if is(&ENGINE) {
+        error.remedy("it is a store, or the journal of one: give it first, and no other, or its data with --data")
+    } else {
+        error
     }
 }
 

@@ -78,11 +78,8 @@ impl Core {
         let Some(state) = self.checkpoint.try_lock() else {
             return false;
         };
-        let size = state
-            .superblock
-            .as_ref()
-            .map_or(0, |(_, last)| last.journal_size);
-        self.log.appended() - state.appended >= INTERVAL_MAX.min(size / 4)
+        let size = state.last().journal_size;
+        self.log.appended() - state.committed.appended >= INTERVAL_MAX.min(size / 4)
     }
 }
 

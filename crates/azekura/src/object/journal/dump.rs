@@ -52,10 +52,7 @@ impl Core {
         visit: &mut dyn FnMut(u64, &Record) -> bool,
     ) -> Result<Option<Damage>> {
         let state = self.checkpoint.lock();
-        let Some((_, last)) = &state.superblock else {
-            return Ok(None);
-        };
-        let start = last.anchor.start;
+        let start = state.last().start;
         let (mut index, mut sequence) = (start.segment(), start.sequence());
         let mut from = start.offset();
         loop {

@@ -13,12 +13,12 @@ use std::sync::Arc;
 
 use crate::damage::Damage;
 use crate::error::Result;
-use crate::format::superblock::{SLOT_SIZE, Superblock};
+use crate::format::superblock::Superblock;
 use crate::io::file::File;
 use crate::io::overlay::Overlay;
 use crate::io::{Access, Storage};
+use crate::kernel::{Payload, Slots, SuperblockPair};
 use crate::object::checkpoint::FIRST_SUPERBLOCK;
-use crate::object::checkpoint::slots::{Slots, read_super};
 use crate::object::checkpoint::superblock::{ENGINE, Super};
 use crate::object::journal::record::Record;
 use crate::object::{
@@ -53,7 +53,10 @@ impl StoreReader {
         reason = "as every call that opens a store: the store keeps them"
     )]
     pub fn open_on(journal: Arc<dyn Storage>, data: Option<Arc<dyn Storage>>) -> Result<Self> {
-        let (sequence, last) = read_super(journal.as_ref())?;
+        let SuperblockPair {
+            sequence,
+            payload: last,
+        } = SuperblockPair::<Super>::read(journal.as_ref())?;
         let options = Options {
             background: false,
             ..Options::default()
@@ -187,8 +190,7 @@ fn is_unused(store: &Store) -> bool {
 fn torn(storage: &dyn Storage, last: &Super, is_new: bool) -> Result<Vec<Option<Finding>>> {
     let slots = Slots::read(storage)?;
     let mut torn = Vec::new();
-    for (at, slot) in slots.head.chunks(SLOT_SIZE as usize).enumerate() {
-        let offset = at as u64 * SLOT_SIZE;
+    for (offset, slot) in slots.each() {
         let block = Superblock::current(slot, &ENGINE).ok();
         let of = block.and_then(|block| Super::decode(&block.payload));
         if of.is_some_and(|of| of.identity == last.identity) {

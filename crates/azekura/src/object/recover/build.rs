@@ -11,11 +11,12 @@ use crate::io::Storage;
 use crate::io::counted::{Counted, Counts};
 use crate::io::direct::DirectFile;
 use crate::io::front::Front;
+use crate::kernel::SuperblockPair;
 use crate::log::{Geometry, Log};
 use crate::object::checkpoint::images::{CorrectedBits, Images};
-use crate::object::checkpoint::leaf_image_max;
 use crate::object::checkpoint::root::Root;
 use crate::object::checkpoint::superblock::Super;
+use crate::object::checkpoint::{Checkpoint, leaf_image_max};
 use crate::object::index::Index;
 use crate::object::place::buffers::Buffers;
 use crate::object::place::long::Flights;
@@ -67,9 +68,11 @@ pub(crate) fn build(
     data: Arc<dyn Storage>,
     counts: Arc<Counts>,
     options: &Options,
-    payload: &Super,
+    superblock: SuperblockPair<Super>,
     root: Option<&Root>,
 ) -> Result<(Core, Unclaimed)> {
+    let state = Checkpoint::found(superblock, root);
+    let payload = state.last();
     check_sectors(data.as_ref(), payload.alignment)?;
     let storage = Arc::clone(log.storage());
     let salt = payload.geometry.salt;
@@ -110,7 +113,7 @@ pub(crate) fn build(
                 PackedExtents::of(&root.packed_extents)
             }),
         }),
-        checkpoint: Mutex::default(),
+        checkpoint: Mutex::new(state),
         flaws: std::sync::OnceLock::new(),
         corrected,
         unsynced: AtomicU64::new(0),

@@ -11,11 +11,12 @@ use crate::format::superblock;
 use crate::io::counted::Counted;
 use crate::io::front::Front;
 use crate::io::{Directory, Storage};
+use crate::kernel::SuperblockPair;
 use crate::log::Geometry;
 use crate::log::anchor::{Anchor, FIRST_SEQUENCE};
 use crate::object::checkpoint::label::write_label;
 use crate::object::checkpoint::superblock::{PLACES_END, SHIFTS, Super};
-use crate::object::checkpoint::{Checkpoint, LEAST, least_journal};
+use crate::object::checkpoint::{FIRST_SUPERBLOCK, LEAST, least_journal};
 use crate::object::place::extent::UNIT;
 use crate::object::recover::build::{build, check_sectors, data_of, open_log};
 use crate::object::{Options, Store};
@@ -110,11 +111,14 @@ impl Store {
         if let Some(data) = &data {
             write_label(data.as_ref(), &payload)?;
         }
-        let (core, _) = build(log, target, counts, options, &payload, None)?;
+        // Its sequence is taken when it is written.
+        let superblock = SuperblockPair {
+            sequence: FIRST_SUPERBLOCK - 1,
+            payload: payload.clone(),
+        };
+        let (core, _) = build(log, target, counts, options, superblock, None)?;
         core.flush_devices()?;
-        let mut state = Checkpoint::default();
-        core.write_super(&mut state, &payload)?;
-        *core.checkpoint.lock() = state;
+        core.put_super(payload)?;
         core.keep_for_checkpoint(0);
         Self::start(core)
     }

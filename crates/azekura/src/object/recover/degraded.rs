@@ -25,13 +25,14 @@ use crate::damage::{Affects, Damage};
 use crate::error::{Error, Kind, Result};
 use crate::io::Storage;
 use crate::io::overlay::Overlay;
+use crate::kernel::SuperblockPair;
 use crate::object::care::correct::with_corrected;
 use crate::object::care::repair::{Known, rebuilt};
 use crate::object::care::report::Repaired;
 use crate::object::care::salvage::Facts;
 use crate::object::checkpoint::images::Images;
+use crate::object::checkpoint::images::read_root;
 use crate::object::checkpoint::root::Root;
-use crate::object::checkpoint::slots::read_root;
 use crate::object::checkpoint::superblock::Super;
 use crate::object::id::ObjectId;
 use crate::object::read::get::Reads;
@@ -112,11 +113,11 @@ impl Store {
         journal: &Arc<dyn Storage>,
         data: Option<&Arc<dyn Storage>>,
         options: &Options,
-        at: (u64, Super),
+        found_super: SuperblockPair<Super>,
         error: Error,
     ) -> Result<Self> {
         tracing::warn!(%error, "the store is damaged: it is opened for reading");
-        let last = &at.1;
+        let last = &found_super.payload;
         let options = Options {
             background: false,
             ..options.clone()
@@ -145,7 +146,7 @@ impl Store {
             });
         }
         if !is_live(overlay.as_ref(), last, &unreadable)
-            && let Ok(store) = replayed(&overlay, data, &options, &at, &mut flaws)
+            && let Ok(store) = replayed(&overlay, data, &options, &found_super, &mut flaws)
         {
             if flaws.damage.is_empty() {
                 // The second read succeeded.
@@ -158,7 +159,14 @@ impl Store {
             return Ok(store);
         }
         let (overlay, _) = readable()?;
-        let salvaged = salvaged(&overlay, data, &options, at, &unreadable, &mut flaws);
+        let salvaged = salvaged(
+            &overlay,
+            data,
+            &options,
+            found_super,
+            &unreadable,
+            &mut flaws,
+        );
         let Ok(core) = salvaged else {
             return Err(error);
         };
@@ -254,13 +262,13 @@ fn replayed(
     overlay: &Arc<dyn Storage>,
     data: Option<&Arc<dyn Storage>>,
     options: &Options,
-    at: &(u64, Super),
+    found_super: &SuperblockPair<Super>,
     flaws: &mut Flaws,
 ) -> Result<Store> {
-    let (sequence, last) = at;
+    let last = &found_super.payload;
     let (store, corrected) = with_corrected(overlay.as_ref(), last, || {
         let root = read_root(overlay.as_ref(), last)?;
-        Store::open_at(overlay, data, options, (*sequence, last.clone()), &root)
+        Store::open_at(overlay, data, options, found_super, &root)
     })?;
     flaws
         .damage
@@ -279,12 +287,12 @@ fn salvaged(
     overlay: &Arc<dyn Storage>,
     data: Option<&Arc<dyn Storage>>,
     options: &Options,
-    at: (u64, Super),
+    found_super: SuperblockPair<Super>,
     unreadable: &[Range<u64>],
     flaws: &mut Flaws,
 ) -> Result<Core> {
     let mut report = Repaired::default();
-    let last = &at.1;
+    let last = &found_super.payload;
     let root = read_root(overlay.as_ref(), last).unwrap_or_else(|error| {
         report.lose_to(overlay.path(), error);
         Root {
@@ -299,7 +307,7 @@ fn salvaged(
         overlay,
         data,
         options,
-        at,
+        found_super,
         &known,
         unreadable,
         |core, facts: &Facts| {

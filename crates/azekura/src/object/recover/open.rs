@@ -20,12 +20,12 @@ use crate::error::{Error, Kind, Result, sizes};
 use crate::io::Storage;
 use crate::io::counted::Counted;
 use crate::io::front::Front;
+use crate::kernel::{Slots, SuperblockPair, recover};
 use crate::log::anchor::segments_of;
-use crate::object::checkpoint::images::to_repair;
+use crate::object::checkpoint::images::{read_root, to_repair};
 use crate::object::checkpoint::root::Root;
-use crate::object::checkpoint::slots::{Slots, other_place, read_root, read_super};
-use crate::object::checkpoint::superblock::{DATA, Super, decode_label};
-use crate::object::checkpoint::{Checkpoint, worker};
+use crate::object::checkpoint::superblock::{DATA, Super, decode_label, other_place};
+use crate::object::checkpoint::worker;
 use crate::object::journal::record::Record;
 use crate::object::place::space::Unclaimed;
 use crate::object::recover::build::{build, data_of, open_log};
@@ -58,16 +58,17 @@ impl Store {
         options: &Options,
         place: &mut dyn FnMut(&Super) -> Result<Arc<dyn Storage>>,
     ) -> Result<Self> {
-        let (sequence, last) = read_super(journal.as_ref())?;
-        check_devices(journal.as_ref(), data.map(AsRef::as_ref), &last)?;
-        let opened = read_root(journal.as_ref(), &last).and_then(|root| {
-            probe(journal.as_ref(), &last, &root)?;
-            let journal = place(&last)?;
-            Self::open_at(&journal, data, options, (sequence, last.clone()), &root)
+        let found_super = SuperblockPair::<Super>::read(journal.as_ref())?;
+        let last = &found_super.payload;
+        check_devices(journal.as_ref(), data.map(AsRef::as_ref), last)?;
+        let opened = read_root(journal.as_ref(), last).and_then(|root| {
+            probe(journal.as_ref(), last, &root)?;
+            let journal = place(last)?;
+            Self::open_at(&journal, data, options, &found_super, &root)
         });
         match opened {
             Err(error) if [Kind::Corrupted, Kind::Io].contains(&error.kind()) => {
-                Self::open_damaged(journal, data, options, (sequence, last), error)
+                Self::open_damaged(journal, data, options, found_super, error)
             }
             other => other,
         }
@@ -78,10 +79,10 @@ impl Store {
         journal: &Arc<dyn Storage>,
         data: Option<&Arc<dyn Storage>>,
         options: &Options,
-        at: (u64, Super),
+        found_super: &SuperblockPair<Super>,
         root: &Root,
     ) -> Result<Self> {
-        Self::open_for_repair(journal, data, options, at, root).map(|(store, _)| store)
+        Self::open_for_repair(journal, data, options, found_super, root).map(|(store, _)| store)
     }
 
     /// As [`open_at`](Self::open_at), for a repair, which rebuilds the free space before anything is changed.
@@ -89,9 +90,10 @@ impl Store {
         journal: &Arc<dyn Storage>,
         data: Option<&Arc<dyn Storage>>,
         options: &Options,
-        (sequence, mut last): (u64, Super),
+        found_super: &SuperblockPair<Super>,
         root: &Root,
     ) -> Result<(Self, Unclaimed)> {
+        let last = &found_super.payload;
         let geometry = last.geometry;
         let counts = Arc::default();
         let counted = Counted::over(Arc::clone(journal), &counts);
@@ -102,11 +104,9 @@ impl Store {
         let log = open_log(front, geometry, last.journal_size)?;
         root.needed.adopt(&log)?;
         let target = data_of(journal, data, options);
-        let trust = last.trust(&log);
-        if last.open && !trust.trusted {
-            journal.drop_cache()?;
-        }
-        let (core, unclaimed) = build(log, target, counts, options, &last, Some(root))?;
+        let trust = recover::trust(last, &log)?;
+        let at = found_super.clone();
+        let (core, unclaimed) = build(log, target, counts, options, at, Some(root))?;
         let mut replay = Replay::new(root, last.open);
         replay.at_least(last.sequence);
         let found = core.log.recover(last.start, trust, &mut |address, frame| {
@@ -136,34 +136,22 @@ impl Store {
             core.scan_allocation_extents(&mut replay)?;
         }
         core.free_the_rest(&mut replay, &unclaimed)?;
-        // It may be in the cache only, while the device has the older slot, which the next one overwrites.
-        core.write_slot(sequence, &last)?;
-        core.keep_for_checkpoint(0);
-        core.log.segments().finish_adoption()?;
-        let found_open = last.open;
-        last.go_on(&core.log, trust, &found)?;
-        last.open = true;
+        let keep = || {
+            core.keep_for_checkpoint(0);
+            core.log.segments().finish_adoption()
+        };
+        let mut next = recover::resume(found_super, &core.log, (trust, &found), keep)?;
         // Recovery did not need the lost places.
-        last.lost.clear();
+        next.lost.clear();
         // Records that do not match the data stay unverified, even after the whole journal was synced.
         if replay.is_untrue() {
             let from = last.doubt.map_or(trust.durable, |(from, _)| from);
-            last.doubt = Some((from, end));
+            next.doubt = Some((from, end));
         }
-        last.boot_id = journal.boot_id();
-        last.durable = trust.durable;
-        last.next_sequence = core.log.next_sequence();
-        core.log.set_durable(trust.durable);
-        let mut state = Checkpoint {
-            superblock: Some((sequence, last.clone())),
-            images: root.images().chain(root.pieces.iter().copied()).collect(),
-            ..Checkpoint::default()
-        };
-        core.write_super(&mut state, &last)?;
-        *core.checkpoint.lock() = state;
+        core.put_super(next)?;
         core.append_found(&mut replay)?;
         // What freed the space may be in caches only. It must be durable before anything is put there.
-        if found_open {
+        if last.open {
             core.flush_devices()?;
         }
         let damage = replay.take_damage(&core);
@@ -200,27 +188,23 @@ impl Store {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        let is_open = |core: &Core| {
-            let state = core.checkpoint.lock();
-            state
-                .superblock
-                .as_ref()
-                .is_some_and(|(_, last)| last.anchor.open)
-        };
-        if is_open(&self.core)
-            && let Err(error) = self.shut()
-        {
+        let is_open = self.core.checkpoint.lock().last().open;
+        if is_open && let Err(error) = self.shut() {
             tracing::error!(%error, "closing failed; the next open recovers");
         }
     }
 }
 
 impl Core {
+    pub(crate) fn put_super(&self, payload: Super) -> Result<()> {
+        let mut state = self.checkpoint.lock();
+        state.committed.superblock.replace(&self.log, payload)
+    }
+
     /// Marks a store that is never changed as closed, in memory only.
     pub(crate) fn forget_to_close(&self) {
-        if let Some((_, last)) = &mut self.checkpoint.lock().superblock {
-            last.open = false;
-        }
+        let superblock = &mut self.checkpoint.lock().committed.superblock;
+        superblock.payload.open = false;
     }
 
     pub(crate) fn close(&self) -> Result<()> {
@@ -232,14 +216,7 @@ impl Core {
         self.make_checkpoint()
             .map_err(|error| self.of_journal(error))?;
         self.log.mend_headers();
-        let mut state = self.checkpoint.lock();
-        let Some((_, mut payload)) = state.superblock.clone() else {
-            return Ok(());
-        };
-        payload.open = false;
-        payload.durable = self.log.end().position();
-        payload.next_sequence = self.log.next_sequence();
-        self.write_super(&mut state, &payload)
+        self.checkpoint.lock().committed.close(&self.log)
     }
 }
 

@@ -14,7 +14,6 @@ use rapidhash::v3::RapidSecrets;
 
 use super::Core;
 use super::layout::{self, Image, ROOT_SEED, Super};
-use super::open::{damaged_slots, read_super};
 use super::recover::{Known, corrected_bit};
 use crate::engine::CheckReport;
 use crate::epoch::Pin;
@@ -22,6 +21,8 @@ use crate::error::Result;
 use crate::format::frame::Frame;
 use crate::index::Index;
 use crate::index::hash::{Hash, STRIPES};
+use crate::kernel::SuperblockPair;
+use crate::kernel::superblock::damaged_slots;
 use crate::log::anchor::{Extent, read_extent};
 use crate::log::layout::{CONTROL_OFFSET, FIRST_FRAME, Link};
 use crate::log::{Address, End, Log, LogPosition, Segment, Stop, Use};
@@ -59,7 +60,7 @@ impl Core {
             log: &self.log,
             index: &self.index,
             secrets: &self.secrets,
-            root: state.root.clone(),
+            root: state.committed.root.clone(),
             images: state.images.clone(),
             end: &|| self.log.end(),
             durable: self.log.durable(),
@@ -76,11 +77,11 @@ impl Checked<'_> {
         let mut report = CheckReport::default();
         let open = (self.end)().segment();
         // None of a writer's own file: that is open.
-        let closed = read_super(self.log.storage().as_ref()).ok();
-        let closed = closed.map(|(_, last)| last).filter(|last| !last.open);
+        let closed = SuperblockPair::<Super>::read(self.log.storage().as_ref()).ok();
+        let closed = closed.map(|of| of.payload).filter(|last| !last.open);
         let segments = self.log.segments().in_use(Use::Log);
         let total = segments.len() as u64 + STRIPES as u64;
-        for damage in damaged_slots(self.log.storage().as_ref())? {
+        for damage in damaged_slots::<Super>(self.log.storage().as_ref())? {
             report.note(damage.to_string());
             report.rewritable += 1;
         }

@@ -19,14 +19,14 @@
 
 use super::Core;
 use super::image;
-use super::layout::{ENGINE, Image, ROOT_SEED, Root, Super, image_seed};
+use super::layout::{Image, Root, Super, image_seed};
 use crate::error::{Error, Kind, Result};
-use crate::format::superblock::Superblock;
 use crate::index::hash::STRIPES;
 use crate::io::Storage;
+use crate::kernel::{Committed, NextCheckpoint, SuperblockPair};
 use crate::log::anchor::{Extent, Needed, read_extent_corrected, remedy};
-use crate::log::parts::{self, Parts};
-use crate::log::root::{self, Room};
+use crate::log::parts;
+use crate::log::root;
 use crate::log::{Claim, End, Geometry, Log, Reserve, Segment, Segments, Use};
 
 /// Into how many parts a large checkpoint is cut, and how many segments of images a part has at least.
@@ -65,27 +65,32 @@ struct Moment {
 }
 
 /// The last checkpoint, and where the next one's images go.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Checkpoint {
-    /// The superblock as it stands on storage.
-    pub(super) superblock: Option<(u64, Super)>,
+    /// What the kernel keeps of it.
+    pub(super) committed: Committed<Super>,
     /// By stripe.
     pub(super) images: Vec<Image>,
-    /// Where the pieces of its root are.
-    pub(super) root: Vec<Extent>,
     /// Whether a bit of the root on storage is not as it was written.
     pub(super) is_root_corrected: bool,
     /// Segments of the log, as its root lists them.
     pub(super) log: Vec<Segment>,
     /// The mark that its root states.
     pub(super) mark: Vec<u8>,
-    /// Where the next image goes.
-    pub(super) parts: Parts,
-    /// `Log::appended` at the last checkpoint.
-    pub(super) appended: u64,
 }
 
 impl Checkpoint {
+    /// The one that a superblock and its root state.
+    pub(super) fn found(superblock: SuperblockPair<Super>, root: Root) -> Self {
+        Self {
+            committed: Committed::found(superblock, root.pieces),
+            images: root.images,
+            is_root_corrected: root.is_corrected,
+            log: root.needed.log,
+            mark: root.mark,
+        }
+    }
+
     /// Bytes of all images.
     pub(super) fn images_len(&self) -> u64 {
         self.images.iter().map(|image| image.extent.len).sum()
@@ -95,7 +100,8 @@ impl Checkpoint {
     /// them, by huge pages.
     fn keep_together(&mut self, geometry: Geometry) {
         let wanted = (self.images_len() / RUNS) >> geometry.shift;
-        self.parts
+        self.committed
+            .parts
             .keep_together(wanted.min(RUN_SEGMENTS_MAX) as u32);
     }
 }
@@ -251,46 +257,6 @@ fn is_near_full(segments: &Segments) -> bool {
 }
 
 impl Core {
-    /// Writes a superblock to both slots, so that each is durable, and makes it current in memory. What it names is durable
-    /// before, and so is the slot of the one before: else a cut in here could leave neither. The second slot is written
-    /// when the first is durable. After that the older state is not needed: damage of one slot costs that slot.
-    pub(super) fn write_super(&self, state: &mut Checkpoint, payload: Super) -> Result<()> {
-        self.write_super_by(state, payload, |block, bytes| {
-            self.log.write_durably(block.slot_offset(), bytes)
-        })
-    }
-
-    /// As `write_super`, but durable with the next sync only: of a file that has no name yet.
-    pub(super) fn write_super_lazily(&self, state: &mut Checkpoint, payload: Super) -> Result<()> {
-        self.write_super_by(state, payload, |block, bytes| {
-            self.log.storage().write_at(block.slot_offset(), bytes)
-        })
-    }
-
-    fn write_super_by(
-        &self,
-        state: &mut Checkpoint,
-        payload: Super,
-        write: impl Fn(&Superblock, &[u8]) -> Result<()>,
-    ) -> Result<()> {
-        let last = state.superblock.as_ref();
-        let mut sequence = last.map_or(0, |(sequence, _)| *sequence);
-        for _slot in 0..2 {
-            sequence += 1;
-            let block = Superblock {
-                engine: ENGINE,
-                sequence,
-                payload: payload.encode(),
-            };
-            if let Err(error) = write(&block, &block.encode()) {
-                self.log.poison();
-                return Err(error);
-            }
-        }
-        state.superblock = Some((sequence, payload));
-        Ok(())
-    }
-
     /// Syncs the storage whatever the log says is durable; a failure poisons.
     pub(super) fn sync_storage(&self) -> Result<()> {
         self.log.sync_now()
@@ -322,10 +288,7 @@ impl Core {
             }
             let nothing_new = !state.is_root_corrected
                 && corrected.is_empty()
-                && state
-                    .superblock
-                    .as_ref()
-                    .is_some_and(|(_, last)| last.start == start);
+                && state.committed.superblock.payload.start == start;
             if nothing_new && retired.is_empty() {
                 return Ok(());
             }
@@ -352,12 +315,12 @@ impl Core {
             }
             // No root refers to what it wrote, and its room is needed: it may have failed for lack of room.
             if !self.log.is_poisoned() {
-                state.parts.start_new_run();
+                state.committed.parts.start_new_run();
                 self.release_images(&state);
             }
             return Err(error);
         }
-        state.appended = appended;
+        state.committed.appended = appended;
         self.keep_for_checkpoint(&state);
         *self.replay_from.lock() = start;
         self.log.segments().release(&retired);
@@ -372,9 +335,7 @@ impl Core {
         (stripes, changed): (&[usize], &[usize]),
         part_len: Option<u64>,
     ) -> Result<()> {
-        let Some((_, last)) = state.superblock.clone() else {
-            unreachable!("an open file has a superblock")
-        };
+        let last = state.committed.superblock.payload.clone();
         let salt = last.geometry.salt;
         let part_len = part_len.unwrap_or_else(|| self.part_len(state));
         let mut images = state.images.clone();
@@ -411,7 +372,7 @@ impl Core {
             } else {
                 let bytes = image::encode(&mut entries);
                 let seed = image_seed(salt, stripe);
-                let extent = state.parts.write(&self.log, &bytes, seed)?;
+                let extent = state.committed.parts.write(&self.log, &bytes, seed)?;
                 written += extent.len;
                 Image {
                     count: entries.len() as u32,
@@ -444,22 +405,16 @@ impl Core {
 
     /// Writes a root of `images` and makes it the file's: `moment` is where replay begins.
     fn publish(&self, state: &mut Checkpoint, images: Vec<Image>, moment: Moment) -> Result<()> {
-        let Some((_, mut payload)) = state.superblock.clone() else {
-            unreachable!("an open file has a superblock")
-        };
         let Moment {
             start,
             count,
             log,
             mark,
         } = moment;
-        let geometry = self.log.geometry();
-        // The root lists its own segments too: they are taken before the list is made.
+        // The root lists its own segments too.
         let others = self.log.segments().in_use(Use::Other).len() as u64;
-        let len =
-            root_len(present(&images).count() as u64, log.len() as u64, others) + mark.len() as u64;
-        let len = len + 8 * u64::from(root::units(geometry, len));
-        let room = Room::take(&self.log, &mut state.parts, len)?;
+        let stripes = present(&images).count() as u64;
+        let len = root_len(stripes, log.len() as u64, others) + mark.len() as u64;
         // Only runs that this checkpoint needs: the others are free once it is durable, and a recovery
         // may find anything in them.
         let extents: Vec<Extent> = present(&images).map(|(_, extent)| extent).collect();
@@ -472,25 +427,23 @@ impl Core {
             mark,
             ..Root::default()
         };
-        let seed = geometry.salt ^ ROOT_SEED;
         let mut encode = |other| {
             root.needed.other = other;
             root.encode()
         };
-        let pieces = room.write(&self.log, &mut state.parts, seed, &extents, &mut encode)?;
-        self.sync_storage()?;
-        payload.start = start;
-        payload.durable = self.log.durable();
-        payload.root = pieces.first().copied();
-        payload.next_sequence = self.log.next_sequence();
-        payload.count = count;
-        self.write_super(state, payload)?;
+        let next = NextCheckpoint {
+            start,
+            len,
+            images: &extents,
+            encode: &mut encode,
+        };
+        let sync = || self.sync_storage();
+        (state.committed).commit(&self.log, next, sync, |payload| payload.count = count)?;
         state.images = root.images;
-        state.root = pieces;
         state.is_root_corrected = false;
         state.log = root.needed.log;
         state.mark = root.mark;
-        state.keep_together(geometry);
+        state.keep_together(self.log.geometry());
         self.keep_for_checkpoint(state);
         Ok(())
     }
@@ -502,7 +455,7 @@ impl Core {
         let counted = present(&state.images).filter(|(stripe, _)| stays(*stripe));
         let counted = counted
             .map(|(_, extent)| extent)
-            .chain(state.root.iter().copied());
+            .chain(state.committed.root.iter().copied());
         let sparse = parts::sparse(&self.log, counted);
         present(&state.images)
             .filter(|(stripe, extent)| sparse.holds(extent.offset) && stays(*stripe))
@@ -513,11 +466,7 @@ impl Core {
     /// Frees the runs that the checkpoint just made does not need.
     fn release_images(&self, state: &Checkpoint) {
         let images = present(&state.images).map(|(_, extent)| extent);
-        parts::release_idle(
-            &self.log,
-            images.chain(state.root.iter().copied()),
-            state.parts,
-        );
+        state.committed.release_idle(&self.log, images);
     }
 
     /// Reads a stripe's image and verifies it. One wrong bit is read as it was written; then the offset of its byte, too.

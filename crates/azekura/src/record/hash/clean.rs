@@ -145,7 +145,7 @@ impl Core {
         }
         // All that is dead lies behind the checkpoint. Who waits for cleaning is not to wait for that.
         drop(pace);
-        let last = self.checkpoint.lock().appended;
+        let last = self.checkpoint.lock().committed.appended;
         let behind = self.log.appended() - last;
         if behind < 4 * self.log.geometry().segment_size() {
             return Ok(false);

@@ -228,7 +228,7 @@ impl Core {
         if free < kept * self.log.geometry().segment_size() + state.images_len() {
             return;
         }
-        state.parts.start_new_run();
+        state.committed.parts.start_new_run();
         for (stripe, image) in state.images.iter().enumerate() {
             let index = self
                 .log

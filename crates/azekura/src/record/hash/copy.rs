@@ -15,11 +15,10 @@
 use std::path::Path;
 
 use super::Core;
-use super::layout::ENGINE;
-use crate::error::{Error, Kind, Result};
-use crate::format::superblock::Superblock;
+use crate::error::Result;
 use crate::io::file::Files;
 use crate::io::{Directory, Storage};
+use crate::kernel::SuperblockPair;
 use crate::log::layout::{LINK_OFFSET, Mark};
 use crate::log::{Segment, Use, layout};
 
@@ -42,9 +41,7 @@ impl Core {
         let _cleaning = self.cleaning.lock();
         self.checkpoint()?;
         let state = self.checkpoint.lock();
-        let Some((sequence, last)) = state.superblock.clone() else {
-            return Err(Error::new(Kind::Poisoned, "the store is not open"));
-        };
+        let SuperblockPair { sequence, payload } = state.committed.superblock.clone();
         let geometry = self.log.geometry();
         // The images of the checkpoint may point to frames behind the place where its replay begins: the
         // copy holds the log up to an end behind them all, with everything before it published.
@@ -74,17 +71,10 @@ impl Core {
             sync_failed: false,
         };
         storage.write_at(layout::CONTROL_OFFSET, &mark.encode())?;
-        let mut payload = last;
+        let mut payload = payload;
         payload.open = false;
         payload.durable = end.position();
-        for sequence in sequence + 1..=sequence + 2 {
-            let block = Superblock {
-                engine: ENGINE,
-                sequence,
-                payload: payload.encode(),
-            };
-            storage.write_at(block.slot_offset(), &block.encode())?;
-        }
+        SuperblockPair::create(storage, sequence, payload)?;
         storage.sync()?;
         progress(total, total);
         Ok(())

@@ -236,7 +236,7 @@ impl Core {
         let Some(state) = self.checkpoint.try_lock() else {
             return false;
         };
-        self.log.appended() - state.appended >= self.interval()
+        self.log.appended() - state.committed.appended >= self.interval()
     }
 }
 

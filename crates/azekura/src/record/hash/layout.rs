@@ -41,10 +41,13 @@
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
 
 use super::Compression;
+use crate::error::Error;
 use crate::format::bytes::{Give, Take};
 use crate::format::checksum::crc;
 use crate::format::frame::{Frame, FrameKind, KindPair};
+use crate::format::superblock::Superblock;
 use crate::index::hash::{ADDRESS_BITS, STRIPES};
+use crate::kernel::Payload;
 use crate::log::anchor::{Anchor, Extent, Needed};
 use crate::log::{Geometry, LogPosition};
 
@@ -120,9 +123,13 @@ impl Super {
     pub fn is_behind_close(&self, position: LogPosition) -> bool {
         !self.open && position >= self.durable
     }
+}
 
-    /// The payload's bytes.
-    pub fn encode(&self) -> Vec<u8> {
+impl Payload for Super {
+    const ENGINE: [u8; 8] = ENGINE;
+    const ROOT_SEED: u32 = ROOT_SEED;
+
+    fn encode(&self) -> Vec<u8> {
         let mut give = Give::default();
         give.u32(self.geometry.shift)
             .u32(self.geometry.salt)
@@ -133,8 +140,7 @@ impl Super {
         give.0
     }
 
-    /// Decodes a payload. `None`: impossible values.
-    pub fn decode(bytes: &[u8]) -> Option<Self> {
+    fn decode(bytes: &[u8]) -> Option<Self> {
         let mut take = Take(bytes);
         let geometry = Geometry {
             shift: take.u32()?,
@@ -152,6 +158,16 @@ impl Super {
             compression,
             count,
         })
+    }
+
+    fn of_other(error: Error, head: &[u8]) -> Error {
+        let is = |engine| Superblock::current(head, engine).is_ok();
+        if is(b"object\0\0") || is(b"objdata\0") {
+            return error.remedy(
+                "it holds objects: use `azekura object get` and the other commands of `azekura object`",
+            );
+        }
+        error
     }
 }
 

@@ -8,19 +8,7 @@
 //! superblock that says "closed"; and a checkpoint before, if anything was appended since the last.
 //!
 //! An open never syncs the whole file, which after a crash would write back all that the dead process left in
-//! the cache. It need not; only four writes of a few bytes are waited for. With F the superblock that was
-//! found, and N the one that is written:
-//!
-//! | what must be durable | before | why | how |
-//! |---|---|---|---|
-//! | what F names: root, images, the log they point to | F | else F could not be opened | the checkpoint synced it; F adds nothing |
-//! | F | anything is written over, or cut off | F may be in the cache only, with its older slot, where N goes, the one the device has; and what F does not need any more is free to F alone | F is written again, durably |
-//! | the cleared link behind the end, if the cache is not trusted | the end frame | `log::recover` | durably |
-//! | N, in both slots, one after the other | anything appended | its epoch's sequences are never used again; damage of either slot costs that slot | durably |
-//! | what the log has behind F's checkpoint | nothing | N does not name it: replay begins where it did. A cut leaves a prefix of it, as before the open | not waited for |
-//! | the mark | nothing | it tells what was synced before it was stored | not waited for |
-//!
-//! N names nothing that F did not: it has F's root and start, and a durable end that was durable already.
+//! the cache. It need not: `kernel::recover` has the few writes that are waited for, and why.
 //!
 //! A slot that cannot be read, or does not verify, is written again with N. Damage of the log: `recover`; of the root:
 //! `lost_root`.
@@ -32,21 +20,20 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 use rapidhash::v3::RapidSecrets;
 
 use super::checkpoint::{self, Checkpoint};
-use super::layout::{ENGINE, Image, ROOT_SEED, Root, SHIFTS, Super};
+use super::layout::{Root, SHIFTS, Super};
 use super::lost_root::{Rest, is_damage};
 use super::recover::{Known, Replay};
 use super::{Core, HashDb, Options, keeper, value};
 use crate::counter::Counter;
-use crate::damage::{Affects, Damage};
 use crate::error::{self, Error, Kind, Result};
-use crate::format::superblock::{self, Superblock};
 use crate::index::Index;
-use crate::index::hash::STRIPES;
 use crate::io::file::{File, Files};
 use crate::io::{Access, Directory, Storage};
-use crate::log::anchor::{Anchor, FIRST_SEQUENCE, cut_short, remedy, segments_of};
+use crate::kernel::superblock::damaged_slots;
+use crate::kernel::{self, SuperblockPair, recover};
+use crate::log::anchor::{Anchor, FIRST_SEQUENCE, cut_short, segments_of};
 use crate::log::recover::Recovered;
-use crate::log::{Geometry, Log, Use, root};
+use crate::log::{Geometry, Log, Use};
 use crate::record::gate::Gate;
 use crate::weave::Mutex;
 
@@ -146,16 +133,11 @@ impl HashDb {
             compression: options.compression,
             count: 0,
         };
-        let images = vec![Image::default(); STRIPES];
-        let mut state = Checkpoint {
-            images,
-            ..Checkpoint::default()
-        };
+        let superblock = SuperblockPair::create(storage.as_ref(), 0, payload)?;
+        let state = Checkpoint::found(superblock, Root::new());
         let index = Index::new(log.domain())?;
-        let core = build(log, index, options, &payload, Arc::default())?;
-        core.write_super_lazily(&mut state, payload)?;
+        let core = build(log, index, options, state, 0, Arc::default())?;
         core.sync_storage()?;
-        *core.checkpoint.lock() = state;
         Self::start(core)
     }
 
@@ -163,14 +145,15 @@ impl HashDb {
     #[expect(clippy::needless_pass_by_value, reason = "the store keeps the storage")]
     pub fn open_on(storage: Arc<dyn Storage>, options: &Options) -> Result<Self> {
         check_options(options)?;
-        let (sequence, mut last) = read_super(storage.as_ref())?;
+        let found_super = SuperblockPair::<Super>::read(storage.as_ref())?;
+        let last = &found_super.payload;
         let size = storage.size()?;
         let geometry = last.geometry;
         let segments = segments_of(storage.as_ref(), geometry, size)?;
-        let root = match read_root_within(storage.as_ref(), &last, segments) {
+        let root = match read_root_within(storage.as_ref(), last, segments) {
             Err(error) if is_damage(&error) => {
                 tracing::warn!(%error, "the file opens for reading only");
-                return Self::open_without_root(&storage, options, (sequence, last), segments);
+                return Self::open_without_root(&storage, options, found_super, segments);
             }
             other => other?,
         };
@@ -180,65 +163,39 @@ impl HashDb {
         let log = open_log(&storage, geometry, options)?;
         log.segments().begin_adoption(segments as u32);
         root.needed.adopt(&log)?;
-        let trust = last.trust(&log);
-        if last.open && !trust.trusted {
-            storage.drop_cache()?;
-        }
+        let trust = recover::trust(last, &log)?;
         let mut replay = Replay::new(RapidSecrets::seed(last.hash_seed));
         replay.begin_with_mark(&root.mark);
-        let found = replay.run(&log, &last, trust)?;
+        let found = replay.run(&log, last, trust)?;
         if replay.is_in_doubt() {
-            return Self::open_in_doubt(log, options, (sequence, last), root, (replay, &found));
+            return Self::open_in_doubt(log, options, found_super, root, (replay, &found));
         }
-        for damage in damaged_slots(storage.as_ref())? {
+        for damage in damaged_slots::<Super>(storage.as_ref())? {
             tracing::warn!(%damage, "a superblock slot is written again");
         }
-        let found_super = Superblock {
-            engine: ENGINE,
-            sequence,
-            payload: last.encode(),
+        let keep = || {
+            count_dead(&log, &mut replay);
+            keep_for_next_checkpoint(&log, last, &root);
+            log.segments().finish_adoption()?;
+            if replay.is_damaged() {
+                log.mend_words(&found);
+                log.mend_headers();
+            }
+            Ok(())
         };
-        log.write_durably(found_super.slot_offset(), &found_super.encode())?;
-        count_dead(&log, &mut replay);
-        keep_for_next_checkpoint(&log, &last, &root);
-        log.segments().finish_adoption()?;
-        if replay.is_damaged() {
-            log.mend_words(&found);
-            log.mend_headers();
-        }
-        last.go_on(&log, trust, &found)?;
+        let next = recover::resume(&found_super, &log, (trust, &found), keep)?;
         let count = last.count.saturating_add_signed(replay.count);
-        let changed = replay.changed();
-        let images = root.images.clone();
-        let mark = replay.mark();
-        let cold = replay.into_cold(Arc::clone(&log), geometry.salt, images);
+        let (changed, mark) = (replay.changed(), replay.mark());
+        let cold = replay.into_cold(Arc::clone(&log), geometry.salt, root.images.clone());
         let known = cold.known();
         let index = Index::cold(log.domain(), Arc::new(cold))?;
         for stripe in changed {
             index.mark_dirty(stripe);
         }
-        last.open = true;
-        last.boot_id = storage.boot_id();
-        last.durable = trust.durable;
-        last.next_sequence = log.next_sequence();
-        log.set_durable(trust.durable);
-        let counted = Super {
-            count,
-            ..last.clone()
-        };
-        let core = build(log, index, options, &counted, known)?;
+        let mut state = Checkpoint::found(found_super, root);
+        state.committed.superblock.replace(&log, next)?;
+        let core = build(log, index, options, state, count, known)?;
         core.note_mark(Some(&mark));
-        let mut state = Checkpoint {
-            superblock: Some((sequence, last.clone())),
-            mark: root.mark,
-            images: root.images,
-            root: root.pieces,
-            is_root_corrected: root.is_corrected,
-            log: root.needed.log,
-            ..Checkpoint::default()
-        };
-        core.write_super(&mut state, last)?;
-        *core.checkpoint.lock() = state;
         Self::start(core)
     }
 
@@ -247,20 +204,18 @@ impl HashDb {
     fn open_without_root(
         storage: &Arc<dyn Storage>,
         options: &Options,
-        (sequence, last): (u64, Super),
+        found_super: SuperblockPair<Super>,
         segments: u64,
     ) -> Result<Self> {
-        let rest = Rest::read(storage.as_ref(), &last);
+        let last = &found_super.payload;
+        let rest = Rest::read(storage.as_ref(), last);
         let log = open_log(storage, last.geometry, options)?;
         log.segments().begin_adoption(segments as u32);
-        let trust = last.trust(&log);
-        if last.open && !trust.trusted {
-            storage.drop_cache()?;
-        }
+        let trust = recover::trust(last, &log)?;
         let mut replay = Replay::new(RapidSecrets::seed(last.hash_seed));
-        rest.replay(&log, &last, segments, &mut replay)?;
-        let found = replay.run(&log, &last, trust)?;
-        Self::open_in_doubt(log, options, (sequence, last), rest.root, (replay, &found))
+        rest.replay(&log, last, segments, &mut replay)?;
+        let found = replay.run(&log, last, trust)?;
+        Self::open_in_doubt(log, options, found_super, rest.root, (replay, &found))
     }
 
     /// Opens a file of which a part of the log after the checkpoint is lost, or the root, so that the newest state is unknown or
@@ -268,30 +223,24 @@ impl HashDb {
     fn open_in_doubt(
         log: Arc<Log>,
         options: &Options,
-        (sequence, mut last): (u64, Super),
+        mut found_super: SuperblockPair<Super>,
         root: Root,
         (mut replay, found): (Replay, &Recovered),
     ) -> Result<Self> {
+        let last = &mut found_super.payload;
         log.refuse();
         let next = last.next_sequence.max(found.end.sequence() + 1);
         log.resume(found.end.closed(), next);
-        last.count = last.count.saturating_add_signed(replay.count);
+        let count = last.count.saturating_add_signed(replay.count);
         let mark = replay.mark();
         let cold = replay.into_cold(Arc::clone(&log), last.geometry.salt, root.images.clone());
         let known = cold.known();
         let index = Index::cold(log.domain(), Arc::new(cold))?;
-        let core = build(log, index, options, &last, known)?;
-        core.note_mark(Some(&mark));
         // Nothing is to be closed.
         last.open = false;
-        *core.checkpoint.lock() = Checkpoint {
-            superblock: Some((sequence, last)),
-            images: root.images,
-            root: root.pieces,
-            is_root_corrected: root.is_corrected,
-            log: root.needed.log,
-            ..Checkpoint::default()
-        };
+        let state = Checkpoint::found(found_super, root);
+        let core = build(log, index, options, state, count, known)?;
+        core.note_mark(Some(&mark));
         Ok(Self {
             core: Arc::new(core),
             keeper: None,
@@ -323,15 +272,15 @@ impl HashDb {
 
 impl Drop for HashDb {
     fn drop(&mut self) {
-        if self
+        let is_open = self
             .core
             .checkpoint
             .lock()
+            .committed
             .superblock
-            .as_ref()
-            .is_some_and(|(_, last)| last.open)
-            && let Err(error) = self.shut()
-        {
+            .payload
+            .open;
+        if is_open && let Err(error) = self.shut() {
             tracing::error!(%error, "closing failed; the next open recovers");
         }
     }
@@ -355,14 +304,7 @@ impl Core {
         }
         let mut state = self.checkpoint.lock();
         self.sync_storage()?;
-        let end = self.log.end().position();
-        let Some((_, mut payload)) = state.superblock.clone() else {
-            return Ok(());
-        };
-        payload.open = false;
-        payload.durable = end;
-        payload.next_sequence = self.log.next_sequence();
-        self.write_super(&mut state, payload)?;
+        state.committed.close(&self.log)?;
         self.log.segments().trim()?;
         Ok(())
     }
@@ -372,9 +314,11 @@ fn build(
     log: Arc<Log>,
     index: Index,
     options: &Options,
-    payload: &Super,
+    checkpoint: Checkpoint,
+    count: u64,
     known: Arc<Known>,
 ) -> Result<Core> {
+    let payload = &checkpoint.committed.superblock.payload;
     Ok(Core {
         asks_doubt: known.is_in_doubt() && !options.reads_doubtful,
         known,
@@ -387,13 +331,13 @@ fn build(
         compression: payload.compression,
         plain_below: value::plain_below(payload.compression),
         epoch: payload.epoch,
-        count: Counter::new(payload.count)?,
+        count: Counter::new(count)?,
         frame_len: AtomicUsize::new(64),
-        checkpoint: Mutex::new(Checkpoint::default()),
         wake_at: AtomicU64::new(0),
         wakeup: Arc::default(),
         cleaning: Mutex::default(),
         replay_from: Mutex::new(payload.start),
+        checkpoint: Mutex::new(checkpoint),
         relieved: Mutex::default(),
         told: Mutex::default(),
         recent_live: AtomicU64::new(0),
@@ -467,92 +411,14 @@ fn identity(storage: &dyn Storage) -> u64 {
     storage.entropy()
 }
 
-/// The newest valid superblock: its sequence and payload.
-pub(super) fn read_super(storage: &dyn Storage) -> Result<(u64, Super)> {
-    let (head, refused) = read_slots(storage)?;
-    let block = match Superblock::current(&head, &ENGINE) {
-        Ok(block) => block,
-        Err(error) => {
-            let error = other_file(error, &head).at(storage.path());
-            return Err(refused.unwrap_or(error));
-        }
-    };
-    let payload = Super::decode(&block.payload).ok_or_else(|| {
-        Error::new(Kind::Corrupted, "the superblock holds impossible values")
-            .at(storage.path())
-            .offset(block.slot_offset())
-    })?;
-    Ok((block.sequence, payload))
-}
-
-/// What to do about a file that begins with `head`, and is another engine's.
-fn other_file(error: Error, head: &[u8]) -> Error {
-    let is = |engine| Superblock::current(head, engine).is_ok();
-    if is(b"object\0\0") || is(b"objdata\0") {
-        error.remedy(
-            "it holds objects: use `azekura object get` and the other commands of `azekura object`",
-        )
-    } else {
-        error
-    }
-}
-
-/// The bytes of both slots, or what the file has of them: one that cannot be read is zeros, and the reason is reported.
-fn read_slots(storage: &dyn Storage) -> Result<(Vec<u8>, Option<Error>)> {
-    let size = storage.size()?.min(superblock::SIZE);
-    let mut head = vec![0; size as usize];
-    let mut refused = None;
-    for (slot, bytes) in head.chunks_mut(superblock::SLOT_SIZE as usize).enumerate() {
-        let offset = slot as u64 * superblock::SLOT_SIZE;
-        if let Err(error) = storage.read_at(offset, bytes) {
-            bytes.fill(0);
-            refused = Some(error.offset(offset));
-        }
-    }
-    Ok((head, refused))
-}
-
-/// The slots that hold no superblock, though a file has one in both.
-pub(super) fn damaged_slots(storage: &dyn Storage) -> Result<Vec<Damage>> {
-    let (head, _) = read_slots(storage)?;
-    let slots = head.chunks(superblock::SLOT_SIZE as usize).enumerate();
-    let damaged = slots.filter(|(_, slot)| Superblock::current(slot, &ENGINE).is_err());
-    Ok(damaged
-        .map(|(slot, bytes)| Damage {
-            path: storage.path().to_path_buf(),
-            offset: slot as u64 * superblock::SLOT_SIZE,
-            len: bytes.len() as u64,
-            found: format!(
-                "superblock slot {slot} cannot be read or does not verify; the other one is used, and nothing is lost: opening \
-                 the file for writing writes both"
-            ),
-            affects: Affects::Nothing,
-        })
-        .collect())
-}
-
 /// The root of the last checkpoint; of a file without one, just the segment its log begins in.
 pub(super) fn read_root(storage: &dyn Storage, last: &Super) -> Result<Root> {
-    let Some(extent) = last.root else {
-        return Ok(Root::new());
-    };
-    let seed = last.geometry.salt ^ ROOT_SEED;
-    let mut read = root::Read::from(extent);
-    read.read(storage, seed, true)?;
-    let root = Root::decode(&read.bytes).ok_or_else(|| {
-        Error::new(
-            Kind::Corrupted,
-            "the root of the checkpoint holds impossible values",
-        )
-        .at(storage.path())
-        .offset(extent.offset)
-        .remedy(remedy(storage))
-    })?;
-    Ok(Root {
+    let read = kernel::checkpoint::read_root(storage, last, true, Root::decode)?;
+    Ok(read.map_or_else(Root::new, |(root, read)| Root {
         pieces: read.pieces,
         is_corrected: read.is_corrected,
         ..root
-    })
+    }))
 }
 
 /// The root of a file of so many segments. `Corrupted` if one that it states is cut off.

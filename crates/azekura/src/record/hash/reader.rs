@@ -27,7 +27,7 @@ use rapidhash::v3::RapidSecrets;
 use super::check::Checked;
 use super::layout::{self, Root, Super};
 use super::lost_root::{Rest, is_damage};
-use super::open::{damaged_slots, read_root_within, read_super};
+use super::open::read_root_within;
 use super::read::{check_led, could_mean, led_astray, passing};
 use super::recover::{Known, Replay};
 use super::{Compression, HashDb, Options, promise, value};
@@ -43,6 +43,8 @@ use crate::index::hash::Hash;
 use crate::index::{Blank, Index, Place};
 use crate::io::file::File;
 use crate::io::{Access, Storage};
+use crate::kernel::SuperblockPair;
+use crate::kernel::superblock::damaged_slots;
 use crate::log::anchor::segments_of;
 use crate::log::layout::LINK_OFFSET;
 use crate::log::recover::Trust;
@@ -139,7 +141,7 @@ impl HashReader {
         let view = self.view();
         let mut damage = view.known.list();
         damage.extend(view.log.unreadable());
-        damage.extend(damaged_slots(self.storage.as_ref()).unwrap_or_default());
+        damage.extend(damaged_slots::<Super>(self.storage.as_ref()).unwrap_or_default());
         damage
     }
 
@@ -239,17 +241,18 @@ impl View {
     fn open_newest(storage: &Arc<dyn Storage>) -> Result<Self> {
         let mut tries = 0;
         loop {
-            let (sequence, last) = read_super(storage.as_ref())?;
-            let opened = Self::open(storage, sequence, last);
+            let SuperblockPair { sequence, payload } = SuperblockPair::read(storage.as_ref())?;
+            let opened = Self::open(storage, sequence, payload);
             tries += 1;
             match opened {
                 // What the writer reused meanwhile looks like damage.
                 Ok(view)
                     if view.known.is_damaged()
                         && tries < TRIES
-                        && read_super(storage.as_ref())?.0 != sequence => {}
+                        && SuperblockPair::<Super>::read(storage.as_ref())?.sequence
+                            != sequence => {}
                 Err(error) if error.kind() == Kind::Corrupted && tries < TRIES => {
-                    if read_super(storage.as_ref())?.0 == sequence {
+                    if SuperblockPair::<Super>::read(storage.as_ref())?.sequence == sequence {
                         return Err(error);
                     }
                 }
@@ -266,7 +269,11 @@ impl View {
             let rest = match read_root_within(storage.as_ref(), &last, segments) {
                 Ok(root) => Ok(root),
                 // What the writer reused meanwhile looks like damage.
-                Err(error) if is_damage(&error) && read_super(storage.as_ref())?.0 == sequence => {
+                Err(error)
+                    if is_damage(&error)
+                        && SuperblockPair::<Super>::read(storage.as_ref())?.sequence
+                            == sequence =>
+                {
                     tracing::warn!(%error, "the index is rebuilt from the log");
                     Err(Rest::read(storage.as_ref(), &last))
                 }
@@ -331,7 +338,7 @@ impl View {
     }
 
     fn is_stale(&self, storage: &Arc<dyn Storage>) -> bool {
-        read_super(storage.as_ref()).is_ok_and(|(sequence, _)| sequence != self.sequence)
+        SuperblockPair::<Super>::read(storage.as_ref()).is_ok_and(|of| of.sequence != self.sequence)
     }
 
     fn watch_for(&self, end: End) {
@@ -385,14 +392,14 @@ impl View {
             let newer = if self.is_newest() {
                 None
             } else {
-                Some(read_super(storage.as_ref())?)
+                Some(SuperblockPair::<Super>::read(storage.as_ref())?)
             };
-            if let Some((_, newer)) = &newer {
-                taken.trust = behind(newer.trust(&self.log));
+            if let Some(newer) = &newer {
+                taken.trust = behind(newer.payload.trust(&self.log));
             }
             self.walk(&mut taken)?;
-            if let Some((sequence, newer)) = newer {
-                if taken.end.sequence() < newer.start.sequence() {
+            if let Some(SuperblockPair { sequence, payload }) = newer {
+                if taken.end.sequence() < payload.start.sequence() {
                     return Err(
                         Error::new(Kind::Corrupted, "the log goes on elsewhere").at(storage.path())
                     );

@@ -25,7 +25,7 @@ use rapidhash::v3::RapidSecrets;
 
 use super::layout::{self, Image, Super};
 use super::lost_root::{Rest, Told};
-use super::open::{read_root, read_super};
+use super::open::read_root;
 use super::salvage::{all_of, find_segments, or_never_written, salvage};
 use super::{Core, HashDb, Options, value};
 use crate::error::{Error, Kind, Result, quote};
@@ -36,6 +36,7 @@ use crate::index::place_of;
 use crate::io::file::{File, Files};
 use crate::io::over::Over;
 use crate::io::{Access, Directory as _, Storage};
+use crate::kernel::SuperblockPair;
 use crate::log::damaged::Standing;
 use crate::log::layout::SegmentHeader;
 use crate::log::{Address, Log, LogPosition, Use};
@@ -187,7 +188,7 @@ pub fn repair(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<RepairReport> {
     let storage = open_damaged(damaged)?;
-    let (_, last) = read_super(storage.as_ref())?;
+    let last = SuperblockPair::<Super>::read(storage.as_ref())?.payload;
     let mut report = RepairReport::default();
     let storage = in_whole_segments(storage, &last, target)?;
     let options = Options {

@@ -23,12 +23,14 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::layout::Super;
 use super::*;
 use crate::error::{Error, Kind};
 use crate::format::frame::FrameKind;
 use crate::io::memory::Memory;
 use crate::io::sim::{Limits, SimDisk};
 use crate::io::{Access, Directory as _, Storage};
+use crate::kernel::SuperblockPair;
 use crate::log::Address;
 use crate::log::layout::FIRST_FRAME;
 use crate::log::recover::Trust;
@@ -430,7 +432,9 @@ fn a_large_value_whose_head_is_damaged_is_given_up_as_a_whole() {
     // The lengths stand before the key.
     memory.write_at(at - 13, &[8; 8]).unwrap();
     let storage: Arc<dyn Storage> = memory;
-    let (_, last) = super::open::read_super(storage.as_ref()).unwrap();
+    let last = SuperblockPair::<Super>::read(storage.as_ref())
+        .unwrap()
+        .payload;
     let target = HashDb::create_on(Memory::new(1 << 26).unwrap(), &small()).unwrap();
     let mut report = RepairReport::default();
     repair_storage(&storage, &last, &target, &mut report, &mut |_, _| ()).unwrap();
@@ -673,7 +677,9 @@ fn a_header_that_states_more_room_than_an_offset_reaches_is_none() {
     for key in 0..10u8 {
         db.put(&[key], b"value").unwrap();
     }
-    let (_, last) = super::open::read_super(db.log().storage().as_ref()).unwrap();
+    let last = SuperblockPair::<Super>::read(db.log().storage().as_ref())
+        .unwrap()
+        .payload;
     let from = last.geometry.offset_of(last.start.segment());
     let mut killed = std::fs::read(&path).unwrap();
     db.close().unwrap();

@@ -9,7 +9,9 @@ use super::Reservation;
 use crate::error::Kind;
 use crate::io::Storage;
 use crate::io::memory::Memory;
-use crate::object::checkpoint::slots::{read_root, read_super};
+use crate::kernel::SuperblockPair;
+use crate::object::checkpoint::images::read_root;
+use crate::object::checkpoint::superblock::Super;
 use crate::object::checkpoint::tests::without_small_objects;
 use crate::object::{ObjectId, Store};
 
@@ -21,7 +23,9 @@ fn a_put_that_the_index_refuses_leaves_its_room_and_is_never_found() {
         store.put(ObjectId(n), &[n as u8; 5000]).unwrap();
     }
     store.close().unwrap();
-    let (_, last) = read_super(storage.as_ref()).unwrap();
+    let last = SuperblockPair::<Super>::read(storage.as_ref())
+        .unwrap()
+        .payload;
     let root = read_root(storage.as_ref(), &last).unwrap();
     let (first, image) = *root.leaves.last().unwrap();
     assert!(root.leaves.len() > 1 && first > ObjectId(0));

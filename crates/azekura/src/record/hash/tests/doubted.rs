@@ -4,9 +4,9 @@
 //! name. How much of it there may be after damage of any kind is tried in `tests/degraded/`.
 
 use super::super::layout::Super;
-use super::super::open::read_super;
 use super::*;
 use crate::damage::Affects;
+use crate::kernel::SuperblockPair;
 
 fn key(n: u32) -> Vec<u8> {
     format!("key-{n:05}").into_bytes()
@@ -41,7 +41,9 @@ fn frame_at(bytes: &[u8], n: u32) -> u64 {
 
 fn opened(bytes: &[u8]) -> (Arc<dyn Storage>, Super) {
     let storage: Arc<dyn Storage> = Memory::from_bytes(bytes, 1 << 26).unwrap();
-    let (_, last) = read_super(storage.as_ref()).unwrap();
+    let last = SuperblockPair::<Super>::read(storage.as_ref())
+        .unwrap()
+        .payload;
     (storage, last)
 }
 

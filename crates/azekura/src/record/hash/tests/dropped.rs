@@ -7,11 +7,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::super::layout::ENGINE;
-use super::super::open::read_super;
+use super::super::layout::Super;
 use super::super::repair::{RepairReport, repair_storage};
 use super::*;
 use crate::format::superblock::Superblock;
 use crate::io::Storage;
+use crate::kernel::{Payload, SuperblockPair};
 
 const SIZE: usize = 16 << 10;
 
@@ -56,8 +57,11 @@ pub(super) fn recovered(after: u64) -> (Vec<u8>, BTreeMap<Vec<u8>, Vec<u8>>, u64
     }
     let mut bytes = memory.to_vec();
     drop(db);
-    let (sequence, mut last) =
-        read_super(Memory::from_bytes(&bytes, 1 << 26).unwrap().as_ref()).unwrap();
+    let storage = Memory::from_bytes(&bytes, 1 << 26).unwrap();
+    let SuperblockPair {
+        sequence,
+        payload: mut last,
+    } = SuperblockPair::<Super>::read(storage.as_ref()).unwrap();
     last.boot_id = [7; 16];
     for sequence in [sequence, sequence + 1] {
         let block = Superblock {
@@ -121,7 +125,9 @@ fn a_repair_leaves_out_the_segments_that_a_recovery_dropped() {
                 drop(db);
             }
             let storage: Arc<dyn Storage> = memory;
-            let (_, last) = read_super(storage.as_ref()).unwrap();
+            let last = SuperblockPair::<Super>::read(storage.as_ref())
+                .unwrap()
+                .payload;
             let target = HashDb::create_on(Memory::new(1 << 26).unwrap(), &options()).unwrap();
             let mut report = RepairReport::default();
             repair_storage(&storage, &last, &target, &mut report, &mut |_, _| ()).unwrap();

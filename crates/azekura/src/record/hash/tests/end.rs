@@ -279,9 +279,9 @@ fn after_a_clear_and_a_kill_what_was_put_since_is_live() {
     }
     let killed = Memory::from_bytes(&memory.to_vec(), 1 << 26).unwrap();
     let (_, wanted) = db.core.log_bytes();
-    let checkpoint = db.core.checkpoint.lock().superblock.clone();
+    let checkpoint = db.core.checkpoint.lock().committed.superblock.clone();
     assert!(
-        checkpoint.unwrap().1.root.is_none(),
+        checkpoint.payload.root.is_none(),
         "replay begins before the clear"
     );
     drop(db);

@@ -4,10 +4,11 @@
 
 use std::sync::Arc;
 
-use super::super::open::read_super;
+use super::super::layout::Super;
 use super::super::repair::{RepairReport, repair_storage};
 use super::*;
 use crate::io::Storage;
+use crate::kernel::SuperblockPair;
 
 /// A link that was lost with the header beside it was once taken for the end of the log: all later records were absent, without
 /// an error, and the next change made that final.
@@ -62,7 +63,9 @@ fn a_blank_header_of_any_segment_hides_no_later_one() {
                 tried += 1;
             }
             let storage: Arc<dyn Storage> = Memory::from_bytes(&bytes, 1 << 26).unwrap();
-            let (_, last) = read_super(storage.as_ref()).unwrap();
+            let last = SuperblockPair::<Super>::read(storage.as_ref())
+                .unwrap()
+                .payload;
             let target = HashDb::create_on(Memory::new(1 << 26).unwrap(), &options).unwrap();
             let mut report = RepairReport::default();
             repair_storage(&storage, &last, &target, &mut report, &mut |_, _| ()).unwrap();

@@ -9,13 +9,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::super::layout::ROOT_SEED;
-use super::super::open::read_super;
+use super::super::layout::Super;
 use super::super::repair::{RepairReport, repair_storage};
 use super::dropped;
 use super::*;
 use crate::Edit;
 use crate::io::Storage;
 use crate::io::over::Over;
+use crate::kernel::SuperblockPair;
 use crate::log::root;
 use crate::testkit::round_seed;
 use crate::testkit::suite::{share, tried_at_least};
@@ -139,7 +140,9 @@ fn drawn(random: &mut Random) -> (Vec<u8>, Model) {
 /// The pages in which the root stands.
 fn pages_of_root(bytes: &[u8]) -> Vec<u64> {
     let storage = Memory::from_bytes(bytes, ROOM).unwrap();
-    let (_, last) = read_super(storage.as_ref()).unwrap();
+    let last = SuperblockPair::<Super>::read(storage.as_ref())
+        .unwrap()
+        .payload;
     let mut read = root::Read::from(last.root.unwrap());
     read.read(storage.as_ref(), last.geometry.salt ^ ROOT_SEED, false)
         .unwrap();
@@ -154,7 +157,9 @@ fn pages_of_root(bytes: &[u8]) -> Vec<u64> {
 /// The first piece of the root that stands in a page: its first byte there, and how many.
 fn part_in(bytes: &[u8], page: u64) -> (usize, usize) {
     let storage = Memory::from_bytes(bytes, ROOM).unwrap();
-    let (_, last) = read_super(storage.as_ref()).unwrap();
+    let last = SuperblockPair::<Super>::read(storage.as_ref())
+        .unwrap()
+        .payload;
     let mut read = root::Read::from(last.root.unwrap());
     let _found = read.read(storage.as_ref(), last.geometry.salt ^ ROOT_SEED, false);
     let pieces = read.pieces.iter();
@@ -258,7 +263,9 @@ fn judge_repair(
     is_whole: Option<u64>,
     what: &str,
 ) -> u64 {
-    let (_, last) = read_super(storage.as_ref()).unwrap();
+    let last = SuperblockPair::<Super>::read(storage.as_ref())
+        .unwrap()
+        .payload;
     let target = HashDb::create_on(Memory::new(ROOM).unwrap(), &small()).unwrap();
     let mut report = RepairReport::default();
     repair_storage(storage, &last, &target, &mut report, &mut |_, _| ()).unwrap();
@@ -419,7 +426,9 @@ fn a_page_written_over_the_end_of_the_log_makes_no_record_absent_or_older() {
         let mut random = Random::new(seed);
         let (bytes, model) = drawn(&mut random);
         let storage = Memory::from_bytes(&bytes, ROOM).unwrap();
-        let (_, last) = read_super(storage.as_ref()).unwrap();
+        let last = SuperblockPair::<Super>::read(storage.as_ref())
+            .unwrap()
+            .payload;
         let begin = last.geometry.offset_of(last.start.segment());
         let place = begin + u64::from(last.start.offset().unwrap_or_default());
         let at = (place / PAGE * PAGE) as usize;
@@ -539,7 +548,9 @@ fn damage_of_a_root_costs_the_parts_of_the_index_from_there_on() {
         let what = format!("page {page:#x}");
         costs.push(cost(&storage, &model, &what).unwrap());
         if page == &pages[0] || page == &pages[pages.len() / 2] {
-            let (_, last) = read_super(storage.as_ref()).unwrap();
+            let last = SuperblockPair::<Super>::read(storage.as_ref())
+                .unwrap()
+                .payload;
             let target = HashDb::create_on(Memory::new(ROOM).unwrap(), &small()).unwrap();
             let mut report = RepairReport::default();
             repair_storage(&storage, &last, &target, &mut report, &mut |_, _| ()).unwrap();
@@ -674,10 +685,10 @@ fn readers_beside_a_writer_are_not_answered_wrongly_while_there_is_no_root() {
                     }
                 }
             }
-            if db.core.checkpoint.lock().root.is_empty() {
+            if db.core.checkpoint.lock().committed.root.is_empty() {
                 continue;
             }
-            for piece in db.core.checkpoint.lock().root.clone() {
+            for piece in db.core.checkpoint.lock().committed.root.clone() {
                 let bytes = vec![0; piece.len as usize];
                 memory.write_at(piece.offset, &bytes).unwrap();
             }
@@ -739,7 +750,11 @@ fn a_repair_that_finds_a_segment_over_others_takes_nothing_older_for_certain() {
         put(1001, b"later".to_vec());
         let mut bytes = memory.to_vec();
         drop(db);
-        let root = read_super(memory.as_ref()).unwrap().1.root.unwrap();
+        let root = SuperblockPair::<Super>::read(memory.as_ref())
+            .unwrap()
+            .payload
+            .root
+            .unwrap();
         bytes[root.offset as usize..(root.offset + root.len) as usize].fill(0);
         let mut places = (16384..bytes.len() - 64).step_by(4096);
         let is_long = |at: &usize| {

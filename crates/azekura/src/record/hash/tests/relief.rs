@@ -30,7 +30,7 @@ fn part_free_segments(db: &HashDb) {
     let images = db.core.checkpoint.lock();
     let needed = |index: u32| {
         let extents = images.images.iter().map(|image| image.extent);
-        let mut extents = extents.chain(images.root.iter().copied());
+        let mut extents = extents.chain(images.committed.root.iter().copied());
         extents.any(|extent| {
             let place = db.core.log.geometry().locate(extent.offset);
             extent.len > 0 && place.is_some_and(|(at, _)| at == index)

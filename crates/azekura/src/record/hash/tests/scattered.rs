@@ -39,7 +39,7 @@ fn taken(db: &HashDb) -> (u64, u64) {
     let size = db.core.log.geometry().segment_size();
     let state = db.core.checkpoint.lock();
     let images = state.images_len();
-    let root: u64 = state.root.iter().map(|piece| piece.len).sum();
+    let root: u64 = state.committed.root.iter().map(|piece| piece.len).sum();
     let runs = segments.in_use(Use::Other).into_iter();
     let taken = runs.map(|run| u64::from(run.units)).sum();
     let most = (images + images / 3).div_ceil(size) + root.div_ceil(size) + 4 + 8;

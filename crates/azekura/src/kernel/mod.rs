@@ -1,0 +1,32 @@
+//! The store kernel: what every store that keeps a log has besides, written once for all engines.
+//!
+//! A store on storage is a superblock in two slots, a log of segments, and checkpoints in segments beside the log. An engine
+//! states what its records, its index and its part of the superblock mean; the kernel does in one order what a crash must not
+//! interrupt in another:
+//!
+//! ```text
+//!   create   payload ------------------> both slots
+//!   open     slots -> payload -> root -> the log's recovery -> slots anew
+//!   commit   root in pieces -> sync -> superblock: slot, then slot
+//!   close    superblock that states "closed"
+//! ```
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `superblock` | reads, chooses and writes the slots; reports damaged ones |
+//! | `checkpoint` | makes a root the one that the superblock names |
+//! | `recover` | begins and ends the recovery of a log |
+//!
+//! Invariants:
+//! 1. A superblock names only what a sync has made durable before.
+//! 2. Before a slot is written, the superblock in the other one is durable.
+//! 3. Both slots state the same when a write has ended: damage of one slot costs that slot.
+//!
+//! It does not know records, indexes, or when a checkpoint is due.
+
+pub mod checkpoint;
+pub mod recover;
+pub mod superblock;
+
+pub use checkpoint::{Committed, NextCheckpoint};
+pub use superblock::{Payload, Slots, SuperblockPair};
