@@ -3,16 +3,70 @@
 //! A follower shows what was put and removed since a position, for replication and for backups to a point in
 //! time. It never passes a frame that is reserved but not published, so what it shows is always a
 //! prefix of the history. What cleaning copied is not shown again. While it lives, segments from its
-//! position on are not reused: a follower that stands still holds space.
+//! position on are not reused: a follower that stands still holds space. A [`Retention`] keeps the log for followers that are
+//! still to come, also after a reopening, within a bound.
 //!
 //! It does not wait: at the end it says so, and the caller asks again.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use super::layout::{End, FIRST_FRAME, Link, LogPosition, Next};
 use super::{Log, Segment, Use};
 use crate::error::{Error, Kind, Result};
 use crate::format::frame::{Frame, FrameKind, MOVED};
+
+/// Keeps the log for followers that are still to come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retention {
+    /// From here on it is kept: a position as a follower or the log's end has it.
+    pub from: LogPosition,
+    /// Bytes of log that are kept at most, counted in whole segments; beyond it the oldest ones are given up.
+    pub bytes_max: u64,
+}
+
+/// What is kept of the log beside what the engine needs.
+#[derive(Debug, Default)]
+pub(super) struct Retained {
+    /// Sequences that followers still need, with how many need each.
+    followers: BTreeMap<u64, usize>,
+    retention: Option<Retention>,
+}
+
+impl Retained {
+    /// Segments from this sequence on are kept. `None`: nothing is.
+    fn from(&self, log: &Log) -> Option<u64> {
+        let followed = self.followers.keys().next().copied();
+        let kept = self.retention.map(|retention| retention.from(log));
+        followed.into_iter().chain(kept).min()
+    }
+
+    /// A follower does not need this sequence any more.
+    fn leave(&mut self, sequence: u64) {
+        if let Some(count) = self.followers.get_mut(&sequence) {
+            *count -= 1;
+            if *count == 0 {
+                self.followers.remove(&sequence);
+            }
+        }
+    }
+}
+
+impl Retention {
+    fn from(self, log: &Log) -> u64 {
+        // Offset 0 is past everything of the segment before, whose link leads on.
+        let wanted = self.from.sequence - u64::from(self.from.offset == 0).min(self.from.sequence);
+        let mut segments = log.segments.in_use(Use::Log);
+        segments.retain(|of| of.sequence >= wanted);
+        segments.sort_unstable_by_key(|of| std::cmp::Reverse(of.sequence));
+        let mut bytes = 0;
+        let fits = segments.iter().take_while(|of| {
+            bytes += u64::from(of.units) << log.geometry.shift;
+            bytes <= self.bytes_max
+        });
+        fits.last().map_or(u64::MAX, |oldest| oldest.sequence)
+    }
+}
 
 /// A place in the log, moving forward.
 #[derive(Debug)]
@@ -41,7 +95,7 @@ impl Log {
                 at
             }
         };
-        *retained.entry(at.sequence()).or_default() += 1;
+        *retained.followers.entry(at.sequence()).or_default() += 1;
         Ok(Follower { log: self, at })
     }
 
@@ -77,22 +131,21 @@ impl Log {
         segments.last().is_some_and(|s| s.sequence == last) && segments.is_sorted_by(is_next)
     }
 
-    /// The oldest sequence a follower still needs: segments from it on are not to be retired.
-    pub fn retained_from(&self) -> u64 {
-        self.retained
-            .lock()
-            .keys()
-            .next()
-            .copied()
-            .unwrap_or(u64::MAX)
+    /// Keeps the log for followers to come, from now on as this says.
+    pub fn retain(&self, retention: Option<Retention>) {
+        self.retained.lock().retention = retention;
     }
 
-    /// Retires segment `index`, of `sequence`, unless a follower needs it: one may have come since it was chosen.
-    pub fn retire_unless_followed(&self, index: u32, sequence: u64) {
+    /// The oldest sequence that a follower needs, or a retention keeps: segments from it on are not to be retired.
+    pub fn retained_from(&self) -> u64 {
+        self.retained.lock().from(self).unwrap_or(u64::MAX)
+    }
+
+    /// Retires segment `index`, of `sequence`, unless it is retained: a follower may have come since it was chosen.
+    pub fn retire_unless_retained(&self, index: u32, sequence: u64) {
         // Held, so that none begins there in between.
         let retained = self.retained.lock();
-        let is_needed = retained.keys().next().is_some_and(|from| *from <= sequence);
-        if !is_needed {
+        if retained.from(self).is_none_or(|from| from > sequence) {
             self.segments.retire(index);
         }
     }
@@ -137,13 +190,8 @@ impl Log {
 
     fn exchange(&self, from: u64, to: u64) {
         let mut retained = self.retained.lock();
-        *retained.entry(to).or_default() += 1;
-        if let Some(count) = retained.get_mut(&from) {
-            *count -= 1;
-            if *count == 0 {
-                retained.remove(&from);
-            }
-        }
+        *retained.followers.entry(to).or_default() += 1;
+        retained.leave(from);
     }
 }
 
@@ -206,12 +254,6 @@ impl Follower<'_> {
 
 impl Drop for Follower<'_> {
     fn drop(&mut self) {
-        let mut retained = self.log.retained.lock();
-        if let Some(count) = retained.get_mut(&self.at.sequence()) {
-            *count -= 1;
-            if *count == 0 {
-                retained.remove(&self.at.sequence());
-            }
-        }
+        self.log.retained.lock().leave(self.at.sequence());
     }
 }

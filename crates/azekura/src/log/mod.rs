@@ -50,6 +50,7 @@ use crate::io::{Map, Storage};
 use crate::weave;
 
 pub use append::{Appended, Entry};
+pub use follow::Retention;
 pub use layout::{End, LogPosition};
 pub use scan::Stop;
 pub use segment::{Claim, Geometry, Patience, Reserve, Segment, Segments, Use};
@@ -114,8 +115,8 @@ pub struct Log {
     /// Bytes ever appended by this opening; relaxed, for intervals and bounds.
     appended: AtomicU64,
     commit: commit::Commit,
-    /// Sequences that followers still need, with how many need each.
-    retained: weave::Mutex<std::collections::BTreeMap<u64, usize>>,
+    /// What followers need, and those to come.
+    retained: weave::Mutex<follow::Retained>,
 }
 
 /// On lines of its own: every append writes it.

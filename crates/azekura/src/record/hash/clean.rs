@@ -232,7 +232,7 @@ impl Core {
         }
         // If not, it is cleaned again, of nothing, when the follower is past it.
         self.log
-            .retire_unless_followed(segment.index, segment.sequence);
+            .retire_unless_retained(segment.index, segment.sequence);
         Ok(())
     }
 

@@ -87,7 +87,7 @@ use crate::worker::{Wakeup, Worker};
 use recover::Known;
 
 #[doc(inline)]
-pub use crate::log::LogPosition;
+pub use crate::log::{LogPosition, Retention};
 pub use reader::HashReader;
 pub use repair::{Doubt, Doubted, RepairReport, repair, repair_storage};
 
@@ -159,6 +159,9 @@ pub struct Options {
     /// Whether records of a damaged file may be read of which a newer version may be lost. Without it, reading one
     /// is an error; so is reading a record that seems absent. `damage()` says what is damaged. False.
     pub reads_doubtful: bool,
+    /// Whether the log is kept for followers that are still to come, from before the first step of background work on. What
+    /// is kept counts as needed, also in a full store. None.
+    pub retention: Option<Retention>,
 }
 
 impl Default for Options {
@@ -173,6 +176,7 @@ impl Default for Options {
             background: true,
             capacity: 1 << 40,
             reads_doubtful: false,
+            retention: None,
         }
     }
 }
@@ -328,6 +332,11 @@ impl HashDb {
     /// Where the log ends: follow it from here to see every later change.
     pub fn position(&self) -> LogPosition {
         self.core.log.end().position()
+    }
+
+    /// Keeps the log for followers that are still to come, from now on as this says (`Options::retention`).
+    pub fn retain(&self, retention: Option<Retention>) {
+        self.core.log.retain(retention);
     }
 
     /// The log, to follow it (`log::follow`) or to look at its figures.

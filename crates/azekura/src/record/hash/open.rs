@@ -357,6 +357,7 @@ fn open_log(storage: &Arc<dyn Storage>, geometry: Geometry, options: &Options) -
     }
     let log = Log::new(Arc::clone(storage), map, geometry)?;
     log.segments().allow(options.capacity);
+    log.retain(options.retention);
     Ok(Arc::new(log))
 }
 

@@ -219,12 +219,12 @@ fn a_segment_in_which_a_follower_stands_is_not_retired() {
         in_use.iter().any(|segment| segment.index == chosen)
     };
     let mut follower = db.log().follow(Some(from)).unwrap();
-    db.log().retire_unless_followed(chosen, from.sequence);
+    db.log().retire_unless_retained(chosen, from.sequence);
     assert!(is_in_use());
     let shown = follower.advance(&mut |_, _| ControlFlow::Continue(()));
     assert_eq!(shown.unwrap(), 100);
     drop(follower);
-    db.log().retire_unless_followed(chosen, from.sequence);
+    db.log().retire_unless_retained(chosen, from.sequence);
     assert!(!is_in_use());
 }
 
