@@ -22,7 +22,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::bucket::Bucket;
-use super::shape::{Chunk, SPARE};
 use crate::epoch::{Domain, RetireList};
 use crate::error::{Error, Kind, Result};
 use crate::io::Map;
@@ -106,16 +105,15 @@ impl Arena {
         unsafe { &*self.memory.at(u64::from(line) * 64).cast::<Bucket>() }
     }
 
-    /// An empty chunk of `buckets` buckets.
-    pub(super) fn take(&self, buckets: u32) -> Result<Chunk<'_>> {
-        let lines = buckets + SPARE;
+    /// The first of `lines` empty lines, which are the caller's.
+    pub(super) fn take(&self, lines: u32) -> Result<u32> {
         let mut state = self.state.lock();
         if let Some(line) = self.reuse(&mut state, lines) {
             drop(state);
             let at = self.memory.at(u64::from(line) * 64);
             // SAFETY: a run of lines of the reservation that nobody else has; zeros are empty buckets.
             unsafe { at.write_bytes(0, lines as usize * 64) };
-            return Ok(Chunk::new(self, line, buckets));
+            return Ok(line);
         }
         let line = state.end;
         let end = u64::from(line) + u64::from(lines);
@@ -126,20 +124,19 @@ impl Arena {
             ));
         }
         state.end = end as u32;
-        Ok(Chunk::new(self, line, buckets))
+        Ok(line)
     }
 
-    /// A chunk that nobody saw.
-    pub(super) fn give_back(&self, chunk: Chunk<'_>) {
-        self.join(&mut self.state.lock(), (chunk.line(), chunk.len()));
+    /// Takes back lines that no reader saw.
+    pub(super) fn give_back(&self, run: Run) {
+        self.join(&mut self.state.lock(), run);
     }
 
-    /// A chunk that can no longer be found, but may still be looked at.
-    pub(super) fn retire(&self, chunk: Chunk<'_>) {
+    /// Takes back lines that can no longer be found, but may still be read.
+    pub(super) fn retire(&self, run: Run) {
         let mut state = self.state.lock();
-        let lines = u64::from(chunk.len());
         // Without memory for the note, it is not used again.
-        let _ = state.retired.retire((chunk.line(), chunk.len()), lines);
+        let _ = state.retired.retire(run, u64::from(run.1));
         if state.retired.fresh_weight() >= BATCH_LINES + u64::from(state.end) / BATCH_SHARE {
             state.retired.seal();
         }
@@ -295,10 +292,11 @@ mod tests {
             // It grows, shrinks, and grows again.
             let grows = step / 2000 % 2 == 0;
             if taken.is_empty() || random.below(3) < if grows { 2 } else { 1 } {
-                let chunk = arena.take(1 + random.below(150) as u32).unwrap();
-                let run = (chunk.line(), chunk.len());
-                for at in 0..chunk.len() {
-                    let slots = chunk.bucket(at).slots();
+                let len = 8 + random.below(150) as u32;
+                let line = arena.take(len).unwrap();
+                let run = (line, len);
+                for at in line..line + len {
+                    let slots = arena.bucket(at).slots();
                     assert!(slots.iter().all(|slot| slot.load(Ordering::Relaxed) == 0));
                     slots[0].store(u64::MAX, Ordering::Relaxed);
                 }
@@ -306,7 +304,7 @@ mod tests {
             } else {
                 let at = random.below(taken.len() as u64) as usize;
                 let (line, len) = taken.swap_remove(at);
-                arena.give_back(Chunk::new(&arena, line, len - SPARE));
+                arena.give_back((line, len));
             }
             if step % 100 != 0 {
                 continue;
@@ -324,7 +322,7 @@ mod tests {
             assert_eq!(end, arena.state.lock().end);
         }
         for (line, len) in taken {
-            arena.give_back(Chunk::new(&arena, line, len - SPARE));
+            arena.give_back((line, len));
         }
         assert_eq!(free_runs(&arena), [(1, arena.state.lock().end - 1)]);
     }

@@ -26,12 +26,12 @@ impl Index {
             return self.bring_in(hash.stripe());
         }
         if word == 0 {
-            let chunk = self.arena.take(shape::LADDER[0])?;
+            let chunk = Chunk::take(&self.arena, shape::LADDER[0])?;
             let depth = self.directory.get(pin).depth;
             match self.publish(word, &[(hash, depth, chunk.word(depth))]) {
                 Ok(true) => {}
                 other => {
-                    self.arena.give_back(chunk);
+                    self.arena.give_back(chunk.lines());
                     other?;
                 }
             }
@@ -53,7 +53,7 @@ impl Index {
         }
         // If all was cleared meanwhile, that retired it.
         if grown? {
-            self.arena.retire(old);
+            self.arena.retire(old.lines());
         }
         Ok(())
     }
@@ -80,7 +80,7 @@ impl Index {
             });
         if !matches!(done, Ok(true)) {
             for (_, chunk) in built {
-                self.arena.give_back(chunk);
+                self.arena.give_back(chunk.lines());
             }
         }
         done
@@ -98,12 +98,12 @@ impl Index {
     ) -> Result<()> {
         let mut wanted = buckets;
         while let Some(buckets) = wanted {
-            let chunk = self.arena.take(buckets)?.with_depth(depth);
+            let chunk = Chunk::take(&self.arena, buckets)?.with_depth(depth);
             if chunk.fill(entries) {
                 built.push((hash, chunk));
                 return Ok(());
             }
-            self.arena.give_back(chunk);
+            self.arena.give_back(chunk.lines());
             wanted = shape::above(buckets);
         }
         if depth + 1 >= hash::KNOWN_BITS {

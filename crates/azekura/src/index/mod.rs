@@ -370,7 +370,7 @@ impl Index {
                         forgotten(place_of(*entry));
                     }
                 }
-                self.arena.retire(chunk);
+                self.arena.retire(chunk.lines());
             }
             before = word;
         }

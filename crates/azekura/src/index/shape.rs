@@ -79,13 +79,20 @@ impl<'a> Chunk<'a> {
         }
     }
 
-    pub(super) fn new(arena: &'a Arena, line: u32, buckets: u32) -> Self {
-        Self {
+    /// An empty chunk of so many buckets. `Full` if the arena has no room for it.
+    pub(super) fn take(arena: &'a Arena, buckets: u32) -> Result<Self> {
+        let line = arena.take(buckets + SPARE)?;
+        Ok(Self {
             first: arena.bucket(line),
             line,
             buckets,
             depth: 0,
-        }
+        })
+    }
+
+    /// Its lines in the arena: the first, and how many.
+    pub(super) fn lines(&self) -> (u32, u32) {
+        (self.line, self.len())
     }
 
     pub(super) fn with_depth(self, depth: u32) -> Self {
@@ -94,10 +101,6 @@ impl<'a> Chunk<'a> {
 
     pub(super) fn word(&self, depth: u32) -> u64 {
         u64::from(self.line) | u64::from(self.buckets) << 32 | u64::from(depth) << 40
-    }
-
-    pub(super) fn line(&self) -> u32 {
-        self.line
     }
 
     pub(super) fn buckets(&self) -> u32 {

@@ -56,6 +56,7 @@ mod reader;
 mod recover;
 mod relief;
 mod repair;
+mod report;
 mod salvage;
 mod update;
 mod value;
@@ -89,7 +90,8 @@ use recover::Known;
 #[doc(inline)]
 pub use crate::log::{LogPosition, Retention};
 pub use reader::HashReader;
-pub use repair::{Doubt, Doubted, RepairReport, repair, repair_storage};
+pub use repair::{repair, repair_storage};
+pub use report::{Doubt, Doubted, RepairReport};
 
 /// Longest key.
 pub const KEY_LEN_MAX: u64 = (8 << 20) - 1;

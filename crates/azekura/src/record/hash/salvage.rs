@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::layout::{Root, Super};
-use super::repair::RepairReport;
+use super::report::RepairReport;
 use crate::format::flipped::flip;
 use crate::format::frame::{Frame, FrameKind, INNER};
 use crate::io::Storage;
