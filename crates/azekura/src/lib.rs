@@ -8,8 +8,9 @@
 //! | object | 128-bit id | large, to 512 MiB | one store: [`object`] |
 //!
 //! ```text
-//!   lib.rs  open.rs                           choose an engine from the superblock
+//!   lib.rs  db.rs  open.rs                    one store with every verb | choose an engine from the superblock
 //!   record/ | object/                         the engines
+//!   kernel/                                   what every store with a log does, in which order
 //!   engine.rs  verbs/                         the contract, and what is written once above it
 //!     | log/ | index/ | slab/ | node/         logs | hash buckets | records in memory | nodes of trees
 //!   format/ | io/ | epoch/ | order.rs         values from bytes | bytes at an offset | who looks | order of keys
@@ -22,6 +23,7 @@
 
 mod counter;
 pub mod damage;
+mod db;
 pub mod engine;
 #[doc(hidden)]
 pub mod epoch;
@@ -51,6 +53,7 @@ pub mod weave;
 mod worker;
 
 pub use damage::{Affects, Damage};
+pub use db::{Create, Db, Iter, Open, create, open};
 pub use engine::{Durability, Edit, Engine, Persistent, Reader};
 pub use error::{Error, Kind, Result};
 pub use verbs::Verbs;

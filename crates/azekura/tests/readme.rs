@@ -1,12 +1,15 @@
-//! The program in the README passes.
+//! The programs in the README pass, one after the other.
 //!
-//! It stands in the folder beside this file, letter by letter, as text: the compiler takes it from there. A
+//! They stand in the folder beside this file, letter by letter, as text: the compiler takes them from there. A
 //! change of the one without the other fails.
 
 const README: &str = include_str!("../../../README.md");
-const PROGRAM: &str = include_str!("readme/first_steps.txt");
+const PROGRAMS: [&str; 2] = [
+    include_str!("readme/first_steps.txt"),
+    include_str!("readme/changes.txt"),
+];
 
-mod program {
+mod first_steps {
     include!("readme/first_steps.txt");
 
     pub(super) fn run() -> azekura::Result<()> {
@@ -14,17 +17,23 @@ mod program {
     }
 }
 
+mod changes {
+    include!("readme/changes.txt");
+
+    pub(super) fn run() -> azekura::Result<()> {
+        main()
+    }
+}
+
 #[test]
-fn the_program_in_the_readme_passes() {
-    let fenced = README
-        .split("```rust\n")
-        .nth(1)
-        .and_then(|rest| rest.split("```").next())
-        .expect("the README has a program");
-    assert_eq!(fenced, PROGRAM);
-    // It makes its file where it is run, and this is the only test of this program.
+fn the_programs_in_the_readme_pass() {
+    let fenced = README.split("```rust\n").skip(1);
+    let fenced: Vec<&str> = fenced.filter_map(|rest| rest.split("```").next()).collect();
+    assert_eq!(fenced, PROGRAMS);
+    // They make their file where they are run, and this is the only test of this program.
     let folder = tempfile::tempdir().expect("a folder");
     std::env::set_current_dir(folder.path()).expect("a folder to go to");
-    program::run().expect("it passes");
+    first_steps::run().expect("the first passes");
+    changes::run().expect("the second passes");
     assert!(folder.path().join("fruit.azh").exists());
 }
