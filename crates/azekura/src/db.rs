@@ -102,11 +102,11 @@ impl Create {
     }
 
     /// How it is opened when it is made.
-    pub fn opened(mut self, open: Open) -> Self {
+    pub fn opened(mut self, open: &Open) -> Self {
         self.0 = Options {
             compression: self.0.compression,
             segment_size: self.0.segment_size,
-            ..open.0
+            ..open.0.clone()
         };
         self
     }
@@ -151,7 +151,7 @@ fn slices<'a, B: AsRef<[u8]> + 'a>(all: impl IntoIterator<Item = &'a B>) -> Vec<
     all.into_iter().map(AsRef::as_ref).collect()
 }
 
-fn records<'a, K: AsRef<[u8]>, V: AsRef<[u8]>>(all: &'a [(K, V)]) -> Vec<(&'a [u8], &'a [u8])> {
+fn records<K: AsRef<[u8]>, V: AsRef<[u8]>>(all: &[(K, V)]) -> Vec<(&[u8], &[u8])> {
     all.iter()
         .map(|(key, value)| (key.as_ref(), value.as_ref()))
         .collect()

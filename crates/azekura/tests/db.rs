@@ -1,4 +1,7 @@
-//! `Db`: every method does what its verb does, on a real file, with keys and values of any type that is bytes.
+//! `Db`, as a program uses it: on a real file, with keys and values of any type that is bytes.
+//!
+//! Each method answers as its documentation states; what lies beneath has its own suites. Options of creating stay with the
+//! file, options of opening do not.
 
 use azekura::record::hash::Compression;
 use azekura::verbs::{Desired, Expected, Rekeyed, Search};
@@ -134,7 +137,7 @@ fn a_store_is_made_once_and_opened_again_with_options() {
         let create = Create::new()
             .compression(Compression::Lz4)
             .segment_size(64 << 10)
-            .opened(open);
+            .opened(&open);
         let db = create.create(&made).unwrap();
         db.put("text", "a".repeat(4000)).unwrap();
         let shown = db.engine().inspect();

@@ -166,21 +166,33 @@ mod tests {
         });
     }
 
+    /// The waiter waits for an update that ends only after the one inside another: if that waited, too, none would ever end.
     #[test]
     fn an_update_inside_another_does_not_wait_for_who_waits_for_the_other() {
         let (outer, gate) = (Gate::new(Domain::new()), Gate::new(Domain::new()));
         let done = AtomicBool::new(false);
+        let until = |flag: &AtomicBool| {
+            while !flag.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+        };
         let (tell, told) = mpsc::channel();
         std::thread::scope(|scope| {
+            let also = tell.clone();
+            scope.spawn(|| {
+                let _inside = gate.enter();
+                also.send(()).unwrap();
+                drop(also);
+                until(&done);
+            });
             scope.spawn(|| {
                 let _outer = outer.enter();
                 tell.send(()).unwrap();
-                while !gate.closed.load(Ordering::SeqCst) {
-                    std::thread::yield_now();
-                }
+                until(&gate.closed);
                 drop(gate.enter());
                 done.store(true, Ordering::SeqCst);
             });
+            told.recv().unwrap();
             told.recv().unwrap();
             let _alone = gate.alone();
             assert!(done.load(Ordering::SeqCst));

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use super::super::layout::ENGINE;
 use super::super::layout::Super;
-use super::super::repair::{RepairReport, repair_storage};
+use super::super::repair::repair_storage;
+use super::super::report::RepairReport;
 use super::*;
 use crate::format::superblock::Superblock;
 use crate::io::Storage;

@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use super::super::layout::ROOT_SEED;
 use super::super::layout::Super;
-use super::super::repair::{RepairReport, repair_storage};
+use super::super::repair::repair_storage;
+use super::super::report::RepairReport;
 use super::dropped;
 use super::*;
 use crate::Edit;
