@@ -34,7 +34,7 @@ use crate::room;
 const DEPTH_MAX: usize = 4096;
 
 /// What the completion of the waker's poll is known by; slots have their index.
-const BELL: u64 = u64::MAX;
+const WAKEUP: u64 = u64::MAX;
 
 /// The file in the ring's table.
 const FILE: Fixed = Fixed(0);
@@ -57,8 +57,8 @@ pub(super) struct Ring {
     start: u64,
     slots: Box<[Option<Slot>]>,
     free: Vec<usize>,
-    bell: Arc<Bell>,
-    /// Whether the bell's poll is in the ring.
+    wakeup: Arc<Wakeup>,
+    /// Whether the wake-up's poll is in the ring.
     is_armed: bool,
 }
 
@@ -96,20 +96,20 @@ impl Own {
     }
 }
 
-/// Wakes the ring: an event counter, written once until it was heard.
+/// Wakes the ring: an event counter, written once until it is taken.
 #[derive(Debug)]
-struct Bell {
+struct Wakeup {
     counter: OwnedFd,
-    is_rung: AtomicBool,
+    is_sent: AtomicBool,
 }
 
-impl Wake for Bell {
+impl Wake for Wakeup {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        if !self.is_rung.swap(true, Ordering::AcqRel) {
+        if !self.is_sent.swap(true, Ordering::AcqRel) {
             // Any number will do that is not 0, so the order of its bytes does not matter. It cannot be refused: the counter
             // is read before it is written again.
             let _ = rustix::io::write(&self.counter, &[1; 8]);
@@ -117,11 +117,11 @@ impl Wake for Bell {
     }
 }
 
-impl Bell {
-    /// Was heard. Who wakes between the two lines is heard by this waking: what it wakes for was there before.
-    fn hush(&self) {
+impl Wakeup {
+    /// Takes it. A wake between the two lines is served by this one: what it wakes for was there before.
+    fn take(&self) {
         let _ = rustix::io::read(&self.counter, &mut [0; 8]);
-        self.is_rung.swap(false, Ordering::AcqRel);
+        self.is_sent.swap(false, Ordering::AcqRel);
     }
 }
 
@@ -247,9 +247,9 @@ impl Ring {
             start,
             slots: room::collect((0..depth).map(|_| None))?.into_boxed_slice(),
             free: room::collect((0..depth).rev())?,
-            bell: Arc::new(Bell {
+            wakeup: Arc::new(Wakeup {
                 counter,
-                is_rung: AtomicBool::new(false),
+                is_sent: AtomicBool::new(false),
             }),
             is_armed: false,
         })
@@ -265,7 +265,7 @@ impl Ring {
     }
 
     fn enqueue(&mut self, entry: &squeue::Entry) -> Result<()> {
-        // SAFETY: the entry's file is in the ring's table, or is the bell's, which the ring owns. Its address is that
+        // SAFETY: the entry's file is in the ring's table, or is the wake-up's, which the ring owns. Its address is that
         // of a slot's buffer, with a length within it. The slot is emptied only in `reap`, when this entry's
         // completion was seen, and `slots` is dropped only when `drop` saw all of them, or else forgotten. The
         // buffer's bytes are on the heap and do not move; `settle` and `entry` do not touch them.
@@ -275,9 +275,9 @@ impl Ring {
 
     fn arm(&mut self) -> Result<()> {
         if !self.is_armed {
-            let counter = Fd(self.bell.counter.as_raw_fd());
+            let counter = Fd(self.wakeup.counter.as_raw_fd());
             let poll = opcode::PollAdd::new(counter, libc::POLLIN as u32).build();
-            self.enqueue(&poll.user_data(BELL))?;
+            self.enqueue(&poll.user_data(WAKEUP))?;
             self.is_armed = true;
         }
         Ok(())
@@ -307,17 +307,17 @@ impl Ring {
         }
     }
 
-    /// Takes the completions there are. Whether the bell was rung.
+    /// Takes the completions there are. Whether a wake-up came.
     fn reap(&mut self, landed: &mut Vec<Landed>) -> Result<bool> {
-        let mut is_rung = false;
+        let mut is_sent = false;
         loop {
             let Some(completion) = self.queues.completion().next() else {
-                return Ok(is_rung);
+                return Ok(is_sent);
             };
-            if completion.user_data() == BELL {
-                self.bell.hush();
+            if completion.user_data() == WAKEUP {
+                self.wakeup.take();
                 self.is_armed = false;
-                is_rung = true;
+                is_sent = true;
                 continue;
             }
             let index = completion.user_data() as usize;
@@ -395,15 +395,15 @@ impl Flight for Ring {
             if !self.has_landed() {
                 self.enter(left)?;
             }
-            let is_rung = self.reap(landed)?;
-            if is_rung || landed.len() > before || left == Some(Duration::ZERO) {
+            let is_sent = self.reap(landed)?;
+            if is_sent || landed.len() > before || left == Some(Duration::ZERO) {
                 return Ok(());
             }
         }
     }
 
     fn waker(&self) -> Waker {
-        Arc::clone(&self.bell).into()
+        Arc::clone(&self.wakeup).into()
     }
 }
 

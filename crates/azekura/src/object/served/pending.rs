@@ -120,9 +120,9 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Default)]
-    struct Bell(AtomicU32);
+    struct Counted(AtomicU32);
 
-    impl Wake for Bell {
+    impl Wake for Counted {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Ordering::SeqCst);
         }
@@ -130,18 +130,18 @@ mod tests {
 
     #[test]
     fn the_last_who_polled_is_woken_once() {
-        let bells = [Arc::new(Bell::default()), Arc::new(Bell::default())];
+        let wakers = [Arc::new(Counted::default()), Arc::new(Counted::default())];
         let (promise, mut pending) = pair();
-        for bell in &bells {
-            let waker = Waker::from(Arc::clone(bell));
+        for waker in &wakers {
+            let waker = Waker::from(Arc::clone(waker));
             let polled = Pin::new(&mut pending).poll(&mut Context::from_waker(&waker));
             assert!(polled.is_pending());
         }
         assert!(!pending.is_there());
         promise.keep(Ok(7));
         assert!(pending.is_there());
-        let rung = bells.map(|bell| bell.0.load(Ordering::SeqCst));
-        assert_eq!(rung, [0, 1]);
+        let woken = wakers.map(|waker| waker.0.load(Ordering::SeqCst));
+        assert_eq!(woken, [0, 1]);
         assert_eq!(pending.wait().unwrap(), 7);
     }
 
