@@ -25,6 +25,28 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::error::{Error, Kind, Result};
 
+/// Addresses that a process has for maps of files, of the 128 TiB of x86-64: the others are for indexes and memory.
+const ADDRESSES: u64 = 96 << 40;
+/// Until so many are reserved, each map has what it wants; later ones have this part of those left.
+const RESERVED_FREELY: u64 = ADDRESSES / 2;
+const SHARE: u64 = 128;
+
+/// Addresses that maps of files have reserved. Relaxed: a bound, not an order.
+static RESERVED: AtomicU64 = AtomicU64::new(0);
+
+/// How many addresses a map of a file may reserve, so that some hundred more can be made.
+pub(crate) fn share_of_addresses() -> u64 {
+    share_beside(RESERVED.load(Ordering::Relaxed))
+}
+
+const fn share_beside(reserved: u64) -> u64 {
+    if reserved < RESERVED_FREELY {
+        return u64::MAX;
+    }
+    // Whole pages.
+    (ADDRESSES.saturating_sub(reserved) / SHARE) & !0xfff
+}
+
 /// Returns memory to the system that its allocator keeps for later, where it can. Costs milliseconds.
 pub fn return_unused_memory() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
@@ -145,6 +167,7 @@ impl Map {
             tap: None,
             unreadable: Unreadable::default(),
         });
+        RESERVED.fetch_add(capacity, Ordering::Relaxed);
         fault::register(&map);
         Ok(map)
     }
@@ -657,6 +680,7 @@ mod fault {
 impl Drop for Map {
     fn drop(&mut self) {
         if self.is_file {
+            RESERVED.fetch_sub(self.capacity, Ordering::Relaxed);
             fault::forget(self);
         }
         // SAFETY: the mapping was made by us with this length, and `&mut self` proves that nobody
@@ -770,4 +794,23 @@ pub(crate) fn check_capacity(capacity: u64) -> Result<()> {
         .found(capacity, "4096 or more"));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn some_hundred_maps_of_a_tebibyte_each_have_addresses() {
+        let wanted = 1 << 40;
+        let (mut reserved, mut last) = (0, 0);
+        for _ in 0..300 {
+            last = wanted.min(share_beside(reserved));
+            reserved += last;
+        }
+        assert!(last > 32 << 30, "{last}");
+        // Indexes reserve 64 GiB each.
+        assert!(reserved + (300 << 36) < 1 << 47, "{reserved}");
+        assert_eq!(share_beside(ADDRESSES + wanted), 0);
+    }
 }

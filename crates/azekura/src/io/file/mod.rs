@@ -25,6 +25,7 @@ use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::file_lock::{FileLock, OR_READ_ONLY, open_again, without_readers};
+use super::mmap::share_of_addresses;
 use super::{Access, Map, Storage};
 use crate::error::{Error, Kind, Result, size};
 use device::{Device, device_at, whole_blocks};
@@ -510,7 +511,8 @@ impl Storage for File {
 
     fn map(&self, capacity: u64) -> Result<Arc<Map>> {
         let least = self.size()?.next_multiple_of(4096).max(1 << 32);
-        let mut capacity = capacity.max(4096);
+        let share = share_of_addresses().max(2 * least);
+        let mut capacity = capacity.max(4096).min(share);
         loop {
             match Map::of_file(&self.file, capacity, self.access == Access::Write) {
                 Err(_) if capacity / 2 >= least => capacity = (capacity / 2).next_multiple_of(4096),
