@@ -62,8 +62,10 @@ struct Replayed {
 pub(super) struct Cold {
     log: Arc<Log>,
     salt: u32,
-    images: Vec<Image>,
-    replayed: Vec<Mutex<Replayed>>,
+    /// Those that are not empty, by stripe.
+    images: Box<[(usize, Image)]>,
+    /// Of the stripes that the log changed.
+    replayed: HashMap<usize, Mutex<Replayed>>,
     /// Keys of frames behind the checkpoint that do not verify, by address.
     keys: HashMap<u64, Vec<u8>>,
     known: Arc<Known>,
@@ -449,16 +451,17 @@ impl Replay {
         for damage in self.damage.drain(..) {
             known.note(damage);
         }
-        let images = if self.cleared > 0 {
-            vec![Image::default(); STRIPES]
-        } else {
-            images
-        };
+        let images = images.into_iter().enumerate();
+        let images = images.filter(|(_, image)| self.cleared == 0 && !image.is_empty());
+        let replayed = self.stripes.into_iter().enumerate();
+        let replayed = replayed.filter(|(_, replayed)| !replayed.entries.is_empty());
         Cold {
             log,
             salt,
-            images,
-            replayed: self.stripes.into_iter().map(Mutex::new).collect(),
+            images: images.collect(),
+            replayed: replayed
+                .map(|(stripe, replayed)| (stripe, Mutex::new(replayed)))
+                .collect(),
             keys: self.keys,
             known: Arc::new(known),
         }
@@ -467,18 +470,22 @@ impl Replay {
 
 impl Source for Cold {
     fn load(&self, stripe: usize) -> Result<Vec<u64>> {
-        let image = self.images[stripe];
+        let image = self
+            .images
+            .binary_search_by_key(&stripe, |(stripe, _)| *stripe);
+        let image = image.map_or_else(|_| Image::default(), |at| self.images[at].1);
         let storage = self.log.storage().as_ref();
         let read = Core::read_image(storage, self.salt, stripe, image);
-        let mut replayed = self.replayed[stripe].lock();
+        let replayed = self.replayed.get(&stripe).map(Mutex::lock);
+        let mut replayed = replayed.filter(|replayed| !replayed.entries.is_empty());
         let (mut entries, bit) = read.inspect_err(|error| {
             if matches!(error.kind(), Kind::Corrupted | Kind::Io) {
-                self.lose_image(stripe, image, !replayed.entries.is_empty());
+                self.lose_image(stripe, image, replayed.is_some());
             }
         })?;
-        if !replayed.entries.is_empty() {
+        if let Some(replayed) = &mut replayed {
             let mut dead = Vec::new();
-            entries = self.apply(&mut entries, &replayed, &mut dead)?;
+            entries = self.apply(&mut entries, replayed, &mut dead)?;
             replayed.dead = dead;
         }
         if let Some(offset) = bit {
@@ -488,7 +495,10 @@ impl Source for Cold {
     }
 
     fn loaded(&self, stripe: usize) {
-        let replayed = std::mem::take(&mut *self.replayed[stripe].lock());
+        let Some(replayed) = self.replayed.get(&stripe) else {
+            return;
+        };
+        let replayed = std::mem::take(&mut *replayed.lock());
         for (address, len) in replayed.dead {
             self.log.bury(address, len);
         }
