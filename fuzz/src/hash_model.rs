@@ -61,7 +61,7 @@ pub fn check(bytes: &[u8]) {
                 compare(&found, &mut model);
             }
             2 => db.checkpoint().expect("a checkpoint"),
-            3 => db.maintain().expect("the keeper's work"),
+            3 => db.maintain().expect("the background work"),
             4 => db.compact(&mut |_, _| ()).expect("a compaction"),
             _ => {
                 let op = generator.op();

@@ -41,7 +41,7 @@ type Heap = String;
 enum Wake {
     /// Serves these clients, each with what it sent.
     Serve(Vec<(usize, Heap)>),
-    /// What the keeper of a file does meanwhile.
+    /// What the background worker of a file does meanwhile.
     Maintain,
     Checkpoint,
 }

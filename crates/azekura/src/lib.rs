@@ -14,7 +14,7 @@
 //!   engine.rs  verbs/                         the contract, and what is written once above it
 //!     | log/ | index/ | slab/ | node/         logs | hash buckets | records in memory | nodes of trees
 //!   format/ | io/ | epoch/ | order.rs         values from bytes | bytes at an offset | who looks | order of keys
-//!                     counter.rs worker.rs      | what threads count together | who does what can wait
+//!                     counter.rs worker/        | what threads count together | background work
 //!   damage.rs error.rs room.rs | weave.rs     what is damaged, went wrong, memory refused | where threads may be interleaved
 //! ```
 //!

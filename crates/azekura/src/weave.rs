@@ -303,8 +303,8 @@ mod woven {
 
 #[cfg(not(azekura_weave))]
 pub(crate) use plain::{
-    Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, Thread, hash_seed,
-    point, spawn, wait,
+    Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, hash_seed, point, spawn,
+    wait,
 };
 #[cfg(azekura_weave)]
 pub(crate) use woven::{

@@ -263,7 +263,7 @@ fn judge(key: u64, found: Option<&[u8]>, least: u64, most: u64) {
     assert_eq!(value_of(key, version).as_deref(), Some(found), "key {key}");
 }
 
-/// What a reader answers for `key` once it is not older than `least`. A write on its way - here the keeper's, which moves
+/// What a reader answers for `key` once it is not older than `least`. A write on its way - here the background worker's, which moves
 /// records - hides from a reader what stands in the log behind it, for a moment: it is asked again, not for ever.
 fn read_current(
     reader: &HashReader,

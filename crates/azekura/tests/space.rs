@@ -33,7 +33,7 @@ const PUTS: u64 = 1_500_000;
 /// interval between checkpoints, and four segments for each writer. It was 7 times the live bytes with four writers. The file
 /// takes what images of the index and room in advance are, besides.
 #[test]
-fn writers_that_outrun_the_keeper_are_held_back() {
+fn writers_that_outrun_the_background_worker_are_held_back() {
     let mut puts = 0;
     for (writers, records, segment_size) in [
         (4, 50_000, 1 << 20),

@@ -715,7 +715,7 @@ impl Segments {
     }
 
     /// Sees to it that `count` free segments are zeroed and in memory, so that appends do not wait for it. Called by
-    /// the keeper; growing included, as far as there is room.
+    /// the background worker; growing included, as far as there is room.
     pub fn prepare(&self, count: usize) -> Result<()> {
         let mut space = self.space();
         if (space.left_for(Claim::Growth) as usize) < count {

@@ -71,7 +71,7 @@ use crate::io::Storage;
 use crate::io::counted::Counts;
 use crate::log::Log;
 use crate::weave::{Mutex, RwLock};
-use crate::worker::{Wakeup, Worker};
+use crate::worker::{Notify, Worker};
 
 use checkpoint::Checkpoint;
 use checkpoint::images::CorrectedBits;
@@ -145,7 +145,7 @@ pub struct Options {
     pub sync_every: Option<u64>,
     /// Bypass the page cache, where the file system allows it.
     pub direct: bool,
-    /// Checkpoints run on a background thread of the store; otherwise on the thread that changes something.
+    /// Checkpoints and the interval's syncs by a background worker; otherwise checkpoints by the thread that changes something.
     pub background: bool,
 }
 
@@ -231,7 +231,7 @@ pub(crate) struct Core {
     locks: Arc<ObjectLocks>,
     buffers: Arc<Buffers>,
     flights: Flights,
-    wakeup: Arc<Wakeup>,
+    notify: Arc<Notify>,
     /// Held shared where a change ends, exclusively at the moment of a checkpoint or snapshot.
     gate: RwLock<()>,
     batch: Mutex<Batch>,

@@ -14,12 +14,12 @@
 //!
 //! When a checkpoint is made is decided elsewhere (`worker`, `write::put`).
 
+pub(crate) mod background;
 pub(crate) mod images;
 pub(crate) mod label;
 pub(crate) mod renew;
 pub(crate) mod root;
 pub(crate) mod superblock;
-pub(crate) mod worker;
 
 use crate::error::{Error, Kind, Result};
 use crate::format::checksum::crc;

@@ -102,7 +102,7 @@ pub(crate) fn build(
         locks: Arc::default(),
         buffers: Arc::new(Buffers::new(alignment)),
         flights: Flights::default(),
-        wakeup: Arc::default(),
+        notify: Arc::default(),
         gate: RwLock::new(()),
         batch: Mutex::default(),
         allocator: Mutex::new(Allocator {

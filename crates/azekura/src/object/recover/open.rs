@@ -22,10 +22,10 @@ use crate::io::counted::Counted;
 use crate::io::front::Front;
 use crate::kernel::{Slots, SuperblockPair, recover};
 use crate::log::anchor::segments_of;
+use crate::object::checkpoint::background;
 use crate::object::checkpoint::images::{read_root, to_repair};
 use crate::object::checkpoint::root::Root;
 use crate::object::checkpoint::superblock::{DATA, Super, decode_label, other_place};
-use crate::object::checkpoint::worker;
 use crate::object::journal::record::Record;
 use crate::object::place::space::Unclaimed;
 use crate::object::recover::build::{build, data_of, open_log};
@@ -167,8 +167,8 @@ impl Store {
 
     pub(crate) fn start(core: Core) -> Result<Self> {
         let core = Arc::new(core);
-        let background = core.options.background;
-        let worker = background.then(|| worker::start(&core)).transpose()?;
+        let has_worker = core.options.background;
+        let worker = has_worker.then(|| background::start(&core)).transpose()?;
         Ok(Self { core, worker })
     }
 

@@ -236,7 +236,7 @@ impl Core {
             .unsynced
             .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         if unsynced == 0 && self.options.sync_interval.is_some() {
-            self.wakeup.wake();
+            self.notify.notify();
         }
         let is_due = self
             .options

@@ -63,7 +63,7 @@ impl Core {
         wanted + slack
     }
 
-    /// Whether the keeper does not keep up.
+    /// Whether the background worker does not keep up.
     pub(super) fn is_far_behind(&self) -> bool {
         let (used, live) = self.log_load();
         used > self.bound(live) + self.bound(live) / 4 + self.interval()

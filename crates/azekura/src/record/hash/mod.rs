@@ -20,7 +20,7 @@
 //!    they are first needed, and in the background.
 //! 4. The log takes at most `space_ratio` times the live bytes, and what one interval between checkpoints adds
 //!    (as much as is live, but 16 to 128 segments; or 4 bytes per record), unless records were removed. Where writers
-//!    outrun the keeper, it takes twice the first and one interval at most, and they clean: `clean`.
+//!    outrun the background worker, it takes twice the first and one interval at most, and they clean: `clean`.
 //!    An open file holds 6 more segments ready, and a reserve: what a checkpoint may take and a quarter of it, three steps
 //!    of a 128th of the file each (2 to 16 segments), and a sixteenth of the file less what is dead (`log::segment`).
 //! 5. A full device or capacity refuses new records (`Full`) and nothing else: removals, shorter values, `clear`,
@@ -40,13 +40,13 @@
 //! runs but the buckets of its keys, and cleaning's where it is told of progress. Ideas: Bitcask (log and hash in memory), FASTER (tagged buckets
 //! of a cache line), LFS (segments and cleaning).
 
+mod background;
 mod check;
 mod checkpoint;
 mod clean;
 mod compact;
 mod copy;
 pub mod image;
-mod keeper;
 pub mod layout;
 mod lost_root;
 mod mark;
@@ -83,7 +83,7 @@ use crate::log::{End, Log, Segment, Use};
 use crate::record::gate::{self, Gate};
 use crate::record::scan;
 use crate::weave::Mutex;
-use crate::worker::{Wakeup, Worker};
+use crate::worker::{Notify, Worker};
 
 use recover::Known;
 
@@ -151,7 +151,7 @@ pub struct Options {
     pub syncs_often: bool,
     /// If set, everything is synced to survive loss of power this often, in the background. None.
     pub sync_interval: Option<Duration>,
-    /// Whether a thread cleans, checkpoints and allocates ahead. Without it, writers do what must be done,
+    /// Whether a background worker cleans, checkpoints and allocates ahead. Without it, writers do what must be done,
     /// and `maintain` the rest. True.
     pub background: bool,
     /// How large the file may become; only addresses are reserved. `HashDb::least_capacity` at least. It is no property of the
@@ -186,7 +186,7 @@ impl Default for Options {
 /// An open hash file. See the module's text.
 pub struct HashDb {
     core: Arc<Core>,
-    keeper: Option<Worker>,
+    worker: Option<Worker>,
 }
 
 /// What the threads of a process share of an open file.
@@ -209,9 +209,9 @@ struct Core {
     frame_len: AtomicUsize,
     /// Under its lock: the last checkpoint.
     checkpoint: Mutex<checkpoint::Checkpoint>,
-    /// When `Log::appended` reaches this, the keeper is woken. Relaxed: a late wake is harmless.
+    /// When `Log::appended` reaches this, the background worker is woken. Relaxed: a late wake is harmless.
     wake_at: AtomicU64,
-    wakeup: Arc<Wakeup>,
+    notify: Arc<Notify>,
     /// One thread cleans at a time.
     cleaning: Mutex<clean::Pace>,
     /// Where replay would begin; segments before may be cleaned.
@@ -309,7 +309,7 @@ impl HashDb {
         self.core.checkpoint()
     }
 
-    /// One bounded step of the work a keeper thread does: checkpoint, clean, allocate. `Invalid` as for
+    /// One bounded step of background work: checkpoint, clean, allocate. `Invalid` as for
     /// [`checkpoint`](Self::checkpoint).
     pub fn maintain(&self) -> Result<()> {
         gate::outside_updates()?;

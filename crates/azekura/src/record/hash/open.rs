@@ -23,7 +23,7 @@ use super::checkpoint::{self, Checkpoint};
 use super::layout::{Root, SHIFTS, Super};
 use super::lost_root::{Rest, is_damage};
 use super::recover::{Known, Replay};
-use super::{Core, HashDb, Options, keeper, value};
+use super::{Core, HashDb, Options, background, value};
 use crate::counter::Counter;
 use crate::error::{self, Error, Kind, Result};
 use crate::index::Index;
@@ -243,17 +243,16 @@ impl HashDb {
         core.note_mark(Some(&mark));
         Ok(Self {
             core: Arc::new(core),
-            keeper: None,
+            worker: None,
         })
     }
 
     fn start(core: Core) -> Result<Self> {
         core.keep_for_checkpoint(&core.checkpoint.lock());
         let core = Arc::new(core);
-        let background = core.options.background;
-        let keeper = background.then(|| keeper::start(&core));
-        let keeper = keeper.transpose()?;
-        Ok(Self { core, keeper })
+        let has_worker = core.options.background;
+        let worker = has_worker.then(|| background::start(&core)).transpose()?;
+        Ok(Self { core, worker })
     }
 
     /// Closes the file: everything is durable afterwards, and the next open replays little. Dropping does
@@ -263,8 +262,8 @@ impl HashDb {
     }
 
     fn shut(&mut self) -> Result<()> {
-        if let Some(keeper) = self.keeper.take() {
-            keeper.stop();
+        if let Some(worker) = self.worker.take() {
+            worker.stop();
         }
         self.core.close()
     }
@@ -334,7 +333,7 @@ fn build(
         count: Counter::new(count)?,
         frame_len: AtomicUsize::new(64),
         wake_at: AtomicU64::new(0),
-        wakeup: Arc::default(),
+        notify: Arc::default(),
         cleaning: Mutex::default(),
         replay_from: Mutex::new(payload.start),
         checkpoint: Mutex::new(checkpoint),

@@ -161,7 +161,7 @@ impl Core {
         }
         let has_room = self.has_room(wanted);
         if !has_room {
-            // A store without a keeper would be refused for what readers let go of since.
+            // Without a background worker an update would be refused for segments that readers released since.
             segments.reap();
         }
         let asked = self.relief_asked.fetch_add(1, Ordering::Relaxed);

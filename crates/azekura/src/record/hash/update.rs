@@ -43,7 +43,7 @@ struct Present<'p> {
 }
 
 impl Core {
-    /// What every update begins with: health, the keeper's wakeup, the gate. `grows`: whether it may store more than
+    /// What every update begins with: health, the background worker's notification, the gate. `grows`: whether it may store more than
     /// was there; `key`: whose record it is, if it is one; `surely`:
     /// whether room is made sure of before it begins.
     #[inline(always)]
@@ -60,7 +60,7 @@ impl Core {
         Ok(self.gate.enter())
     }
 
-    /// Whether a segment was filled since the worker was woken, the log is poisoned, the store is full, or its file displaced.
+    /// Whether a segment was filled since the last notification, the log is poisoned, the store is full, or its file displaced.
     #[inline(always)]
     fn is_attention_due(&self) -> bool {
         self.is_segment_filled() || self.log.is_alarmed()

@@ -1,72 +1,61 @@
-//! The background worker of an open store.
+//! The background work of an open store.
 //!
-//! It sleeps until it is woken, or until the sync interval has passed: it makes a checkpoint when the journal after the last one has
-//! grown long, and syncs at the interval. While nothing changes it does nothing. In a store without a worker, the thread that changes
-//! something does this work.
+//! A step is due when the journal past the last checkpoint has grown long, and at the sync interval if there are changes. Without
+//! a background worker, the thread that changes something does what is due.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
 
 use crate::error::{Kind, Result};
 use crate::object::Core;
-use crate::worker::Worker;
+use crate::worker::maintenance::{Maintain, Maintenance};
+use crate::worker::{Next, Worker};
 
 /// Bytes of journal between two checkpoints, at most: what an open after a crash replays.
 const INTERVAL_MAX: u64 = 64 << 20;
 
 /// `Io` if the system gives no thread.
 pub(crate) fn start(core: &Arc<Core>) -> Result<Worker> {
-    let own = Arc::clone(core);
-    let path = core.data.path();
-    Worker::start("azekura-object", path, &core.wakeup, move || own.work())
+    let background = Background(Arc::clone(core));
+    let task = Maintenance::new(background, core.options.sync_interval);
+    Worker::start("object", core.data.path(), &core.notify, task)
+}
+
+struct Background(Arc<Core>);
+
+impl Maintain for Background {
+    fn owes_sync(&self) -> bool {
+        self.0.unsynced.load(Ordering::Relaxed) > 0
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        self.0.sync_all()
+    }
+
+    fn work(&mut self, _woken: bool) -> Result<Next> {
+        if self.0.is_checkpoint_due() {
+            self.0.make_checkpoint()?;
+        }
+        Ok(Next::Idle)
+    }
+
+    fn is_healthy(&self) -> bool {
+        self.0.log.healthy().is_ok()
+    }
 }
 
 impl Core {
-    fn work(&self) {
-        let mut synced = Instant::now();
-        loop {
-            if let Err(error) = self.work_once(&mut synced) {
-                tracing::error!(%error, "background work failed");
-                if self.log.healthy().is_err() {
-                    return;
-                }
-            }
-            if self.wakeup.wait(self.until_sync(synced)).stop {
-                return;
-            }
-        }
-    }
-
-    /// Time until the interval's sync; `None`: there is nothing to sync.
-    fn until_sync(&self, synced: Instant) -> Option<Duration> {
-        let interval = self.options.sync_interval?;
-        let has_changes = self.unsynced.load(Ordering::Relaxed) > 0;
-        has_changes.then(|| interval.saturating_sub(synced.elapsed()))
-    }
-
-    fn work_once(&self, synced: &mut Instant) -> Result<()> {
-        if self.until_sync(*synced).is_some_and(|left| left.is_zero()) {
-            *synced = Instant::now();
-            self.sync_all()?;
-        }
-        if self.is_checkpoint_due() {
-            self.make_checkpoint()?;
-        }
-        Ok(())
-    }
-
     /// After a change.
     pub(crate) fn work_is_due(&self) -> Result<()> {
         if self.options.background {
             if self.is_checkpoint_due() {
-                self.wakeup.wake();
+                self.notify.notify();
             }
             return Ok(());
         }
         if self.is_checkpoint_due() {
             match self.make_checkpoint() {
-                // The change was made. An operation without journal space retries by itself.
+                // The change was made. One that finds no room in the journal tries again.
                 Err(error) if error.kind() == Kind::Full => {}
                 other => return other,
             }
@@ -93,7 +82,7 @@ mod tests {
     use crate::object::{Options, Store};
 
     #[test]
-    fn of_changes_that_are_counted_at_once_one_wakes_the_worker_for_the_interval() {
+    fn of_changes_that_are_counted_at_once_one_wakes_the_background_worker_for_the_interval() {
         let options = Options {
             capacity: 8 << 20,
             sync_interval: Some(Duration::from_secs(1)),
@@ -108,10 +97,9 @@ mod tests {
             assert!(!store.core.owes_sync(Durability::Process));
             assert!(!store.core.owes_sync(Durability::Process));
             store.core.work_is_due().unwrap();
-            assert!(store.core.wakeup.pending().work);
-            store.core.wakeup.wait(Some(Duration::ZERO));
+            assert!(store.core.notify.take());
             assert!(!store.core.owes_sync(Durability::Process));
-            assert!(!store.core.wakeup.pending().work, "it is awake already");
+            assert!(!store.core.notify.is_notified(), "it is awake already");
             store.sync().unwrap();
         }
     }

@@ -1,22 +1,23 @@
-//! What the keeper of an open file does.
+//! The background work of an open file.
 //!
-//! It wakes when a segment was filled, and for the sync interval: prepares the next segments, checkpoints
-//! when the log behind the last checkpoint has grown long, cleans when the log has outgrown its
+//! A step is due when a segment was filled, at the sync interval, and while there is more to do: it prepares the next segments,
+//! checkpoints when the log past the last checkpoint has grown long, cleans when the log has outgrown its
 //! bound (`clean` has the pace). Each step is bounded; a writer that gets far ahead does a step itself, and if that is not
 //! enough, writers wait for each other's.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::Core;
 use super::checkpoint::look_ahead_each;
 use crate::epoch;
 use crate::error::{Kind, Result};
-use crate::index::hash::Hash;
+use crate::index::hash::{Hash, STRIPES};
 use crate::log::{Address, Patience};
 use crate::weave::Mutex;
-use crate::worker::Worker;
+use crate::worker::maintenance::{Maintain, Maintenance};
+use crate::worker::{Next, Worker};
 
 /// Segments kept ready for appenders.
 const PREPARED: usize = 6;
@@ -25,6 +26,8 @@ const PREPARED: usize = 6;
 const INTERVAL_PER_RECORD: u64 = 4;
 /// Without an append for so long, what the pace of cleaning put off is done.
 const IDLE: Duration = Duration::from_millis(50);
+/// Partitions of the index that a step loads.
+const LOADED: usize = 8;
 
 /// How long a writer waits for a thread that cleans, and for one that makes a checkpoint, where the log is out of hand.
 const HELD_BACK: Duration = Duration::from_millis(500);
@@ -34,96 +37,85 @@ const IN_VAIN_MAX: u32 = 20;
 
 /// `Io` if the system gives no thread.
 pub(super) fn start(core: &Arc<Core>) -> Result<Worker> {
-    let own = Arc::clone(core);
-    let path = core.log.storage().path();
-    Worker::start("azekura-keeper", path, &core.wakeup, move || own.keep())
+    let background = Background {
+        core: Arc::clone(core),
+        prepares: false,
+        is_paced: true,
+        loaded: 0,
+    };
+    let task = Maintenance::new(background, core.options.sync_interval);
+    Worker::start("hash", core.log.storage().path(), &core.notify, task)
+}
+
+/// What is kept from step to step.
+struct Background {
+    core: Arc<Core>,
+    /// Whether writers notified since there was last nothing to do. What `compact` cut off is not to come back without them.
+    prepares: bool,
+    /// Whether cleaning keeps its pace.
+    is_paced: bool,
+    /// Partitions of the index that are loaded.
+    loaded: usize,
+}
+
+impl Maintain for Background {
+    fn owes_sync(&self) -> bool {
+        true
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        self.core.log.sync()
+    }
+
+    fn work(&mut self, woken: bool) -> Result<Next> {
+        let core = &*self.core;
+        let prepares = std::mem::take(&mut self.prepares) || woken;
+        let is_paced = std::mem::replace(&mut self.is_paced, true) || woken;
+        core.log.segments().reap();
+        if woken {
+            core.look_ahead();
+        }
+        if prepares {
+            core.log.segments().prepare(PREPARED)?;
+        }
+        if core.step(is_paced, Duration::ZERO)? {
+            (self.prepares, self.is_paced) = (prepares, is_paced);
+            return Ok(Next::Now);
+        }
+        if is_paced && core.is_over_bound() {
+            self.is_paced = false;
+            return Ok(Next::After(IDLE));
+        }
+        Ok(Next::Idle)
+    }
+
+    fn load(&mut self) -> bool {
+        let end = (self.loaded + LOADED).min(STRIPES);
+        for partition in self.loaded..end {
+            if let Err(error) = self.core.index.warm(partition) {
+                tracing::error!(%error, "a part of the index cannot be read");
+            }
+        }
+        self.loaded = end;
+        end < STRIPES
+    }
+
+    fn is_healthy(&self) -> bool {
+        self.core.log.healthy().is_ok()
+    }
 }
 
 impl Core {
-    fn keep(&self) {
-        let mut stripe = 0;
-        let (mut woken, mut idle) = (false, false);
-        let mut synced = Instant::now();
-        loop {
-            if self.wakeup.pending().stop {
-                return;
-            }
-            let debt = match self.keeper_step(woken, idle) {
-                Ok(debt) => debt,
-                Err(error) => {
-                    tracing::error!(%error, "background work failed");
-                    if self.log.healthy().is_err() {
-                        return;
-                    }
-                    false
-                }
-            };
-            // Whatever is left of the index comes in while nothing else is to be done.
-            let warming = stripe < crate::index::hash::STRIPES;
-            if warming {
-                let end = (stripe + 8).min(crate::index::hash::STRIPES);
-                for stripe in stripe..end {
-                    if let Err(error) = self.index.warm(stripe) {
-                        tracing::error!(%error, "a part of the index cannot be read");
-                    }
-                }
-                stripe = end;
-            }
-            let left = self.options.sync_interval.map(|interval| {
-                if synced.elapsed() >= interval {
-                    if let Err(error) = self.log.sync() {
-                        tracing::error!(%error, "the interval's sync failed");
-                    }
-                    synced = Instant::now();
-                }
-                interval.saturating_sub(synced.elapsed())
-            });
-            let left = match (warming, left, debt) {
-                (true, ..) => Some(Duration::ZERO),
-                (_, None, false) => None,
-                (_, None, true) => Some(IDLE),
-                (_, Some(left), debt) => Some(if debt { left.min(IDLE) } else { left }),
-            };
-            woken = self.wakeup.wait(left).work;
-            idle = debt && !woken;
-        }
-    }
-
-    /// Does what is due; `idle`: also what the pace put off, until the wakeup rings. Returns whether the pace
-    /// put something off.
-    fn keeper_step(&self, woken: bool, idle: bool) -> Result<bool> {
-        self.log.segments().reap();
-        // Only for writers: what `compact` cut off is not to come back by itself.
-        if woken {
-            self.look_ahead();
-            self.log.segments().prepare(PREPARED)?;
-        }
-        let mut paced = !idle;
-        loop {
-            if !self.step(paced, Duration::ZERO)? {
-                return Ok(paced && self.is_over_bound());
-            }
-            let pending = self.wakeup.pending();
-            if pending.stop {
-                return Ok(false);
-            }
-            paced |= pending.work;
-            if woken {
-                self.log.segments().prepare(PREPARED)?;
-            }
-        }
-    }
-
-    /// Wakes the keeper, if there is one.
+    /// Wakes the background worker, if there is one.
     pub(super) fn wake(&self) {
         if self.options.background {
-            self.wakeup.wake();
+            self.notify.notify();
         }
     }
 
     /// Called by a writer when a segment was filled since the last call, and on every update of a full store; `grows`:
-    /// by one that may store more than was there. An update from inside another store's closure leaves the work to others: who
-    /// does it may wait for that closure to end.
+    /// by one that may store more than was there. An update from inside another store's closure leaves the work to others: the
+    /// thread that does it may wait for that closure to end.
     #[cold]
     pub(super) fn work_is_due(
         &self,
@@ -147,7 +139,7 @@ impl Core {
             let present = key
                 .filter(|_| grows)
                 .and_then(|(key, hash)| self.place_of(key, hash));
-            // Who is not sure of it waits where it is refused.
+            // An update that is not sure of it waits where it is refused.
             let mut patience = if surely {
                 Patience::default()
             } else {
@@ -180,7 +172,7 @@ impl Core {
         let last = self.wake_at.swap(next, Ordering::Relaxed);
         self.look_ahead_in_time(last.saturating_sub(size));
         if self.options.background {
-            self.wakeup.wake();
+            self.notify.notify();
             if self.is_far_behind() {
                 self.step(true, Duration::ZERO)?;
             }
