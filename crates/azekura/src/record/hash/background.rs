@@ -19,7 +19,8 @@ use crate::weave::Mutex;
 use crate::worker::maintenance::{Maintain, Maintenance};
 use crate::worker::{Next, Worker};
 
-/// Segments kept ready for appenders.
+/// Segments kept ready for appenders, at most: one at first, and twice as many with each that was filled, so a store of few
+/// records takes little.
 const PREPARED: usize = 6;
 /// Bytes of log between two checkpoints for each record of a large store: about what its entry takes in an image,
 /// so a checkpoint writes about as much as was appended.
@@ -40,6 +41,7 @@ pub(super) fn start(core: &Arc<Core>) -> Result<Worker> {
     let background = Background {
         core: Arc::clone(core),
         prepares: false,
+        prepared: 0,
         is_paced: true,
         loaded: 0,
     };
@@ -52,6 +54,8 @@ struct Background {
     core: Arc<Core>,
     /// Whether writers notified since there was last nothing to do. What `compact` cut off is not to come back without them.
     prepares: bool,
+    /// Segments kept ready.
+    prepared: usize,
     /// Whether cleaning keeps its pace.
     is_paced: bool,
     /// Partitions of the index that are loaded.
@@ -74,9 +78,10 @@ impl Maintain for Background {
         core.log.segments().reap();
         if woken {
             core.look_ahead();
+            self.prepared = (2 * self.prepared).clamp(1, PREPARED);
         }
         if prepares {
-            core.log.segments().prepare(PREPARED)?;
+            core.log.segments().prepare(self.prepared)?;
         }
         if core.step(is_paced, Duration::ZERO)? {
             (self.prepares, self.is_paced) = (prepares, is_paced);
