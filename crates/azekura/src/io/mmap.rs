@@ -5,7 +5,7 @@
 //! where is the log's business (a range is written by one thread, then published by `store_u64`,
 //! then never written again until no reader can hold it).
 //!
-//! A [`Tap`] hears every store: the simulated disk records through it what loss of power may undo.
+//! A [`WriteObserver`] hears every store: the simulated disk records through it what loss of power may undo.
 //! Without one (always, outside tests) a store costs one predictable branch more.
 //!
 //! A page of a file that the device cannot read, or that was cut off, is a signal (SIGBUS) to its reader. On Linux on
@@ -81,7 +81,7 @@ pub fn return_large_memory(least: u32) {
 }
 
 /// Hears every store into a [`Map`], after it was made.
-pub trait Tap: Send + Sync {
+pub trait WriteObserver: Send + Sync {
     /// `bytes` now stand at `offset`.
     fn stored(&self, offset: u64, bytes: &[u8]);
 }
@@ -93,7 +93,7 @@ pub struct Map {
     writable: bool,
     /// Whether the pages are a file's.
     is_file: bool,
-    tap: Option<Arc<dyn Tap>>,
+    observer: Option<Arc<dyn WriteObserver>>,
     unreadable: Unreadable,
 }
 
@@ -164,7 +164,7 @@ impl Map {
             capacity,
             writable,
             is_file: true,
-            tap: None,
+            observer: None,
             unreadable: Unreadable::default(),
         });
         RESERVED.fetch_add(capacity, Ordering::Relaxed);
@@ -195,13 +195,16 @@ impl Map {
             writable: true,
             // What is stored is the memory's alone: it must not be let go of.
             is_file: false,
-            tap: None,
+            observer: None,
             unreadable: Unreadable::default(),
         }))
     }
 
     /// Zeroed private memory of `capacity` bytes, taken page by page as it is touched.
-    pub(crate) fn anonymous(capacity: u64, tap: Option<Arc<dyn Tap>>) -> Result<Arc<Self>> {
+    pub(crate) fn anonymous(
+        capacity: u64,
+        observer: Option<Arc<dyn WriteObserver>>,
+    ) -> Result<Arc<Self>> {
         use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
         // SAFETY: a fresh mapping at an address the kernel chooses aliases no Rust object.
         let base = unsafe {
@@ -227,15 +230,15 @@ impl Map {
             capacity,
             writable: true,
             is_file: false,
-            tap,
+            observer,
             unreadable: Unreadable::default(),
         }))
     }
 
-    /// Whether a tap is told of what is stored.
+    /// Whether a observer is told of what is stored.
     #[inline(always)]
-    pub(crate) fn is_heard(&self) -> bool {
-        self.tap.is_some()
+    pub(crate) fn is_observed(&self) -> bool {
+        self.observer.is_some()
     }
 
     /// Notes a range as one that the system cannot read: for stand-ins of devices.
@@ -305,16 +308,16 @@ impl Map {
     pub fn store_u64(&self, offset: u64, value: u64) {
         debug_assert!(self.writable);
         self.word(offset).store(value, Ordering::Release);
-        if let Some(tap) = &self.tap {
-            tap.stored(offset, &value.to_le_bytes());
+        if let Some(observer) = &self.observer {
+            observer.stored(offset, &value.to_le_bytes());
         }
     }
 
     /// Adds to the word at `offset` (a multiple of 8) and returns what was there. For counters in
-    /// private memory: it is not reported to a tap.
+    /// private memory: it is not reported to a observer.
     #[inline(always)]
     pub fn fetch_add_u64(&self, offset: u64, value: u64) -> u64 {
-        debug_assert!(self.tap.is_none(), "counters live in private memory");
+        debug_assert!(self.observer.is_none(), "counters live in private memory");
         self.word(offset).fetch_add(value, Ordering::Relaxed)
     }
 
@@ -351,8 +354,8 @@ impl Map {
         // verified; storages in memory what stands for a device, which is read by copies. `bytes` is a slice of another
         // allocation, or a copy, and so does not overlap.
         unsafe { copy(bytes.as_ptr(), self.at(offset), bytes.len()) };
-        if let Some(tap) = &self.tap {
-            tap.stored(offset, bytes);
+        if let Some(observer) = &self.observer {
+            observer.stored(offset, bytes);
         }
     }
 
@@ -461,7 +464,7 @@ impl Map {
     pub fn populate(&self, offset: u64, len: u64) {
         const MADV_POPULATE_WRITE: i32 = 23;
         self.bound(offset, len);
-        if self.tap.is_some() || len == 0 {
+        if self.observer.is_some() || len == 0 {
             return;
         }
         let first = offset & !4095;
@@ -722,18 +725,18 @@ impl Unpublished<'_> {
     /// Stores the first word, with release ordering: now everybody sees all of it.
     #[inline(always)]
     pub fn publish(self, word: u64) {
-        if self.map.tap.is_some() {
-            return self.publish_heard(word);
+        if self.map.observer.is_some() {
+            return self.publish_observed(word);
         }
         self.word.store(word, Ordering::Release);
     }
 
     #[cold]
-    fn publish_heard(self, word: u64) {
-        if let Some(tap) = &self.map.tap {
-            tap.stored(self.offset + 8, self.rest);
+    fn publish_observed(self, word: u64) {
+        if let Some(observer) = &self.map.observer {
+            observer.stored(self.offset + 8, self.rest);
             self.word.store(word, Ordering::Release);
-            tap.stored(self.offset, &word.to_le_bytes());
+            observer.stored(self.offset, &word.to_le_bytes());
         }
     }
 }

@@ -41,7 +41,7 @@ pub fn resume<P: Payload>(
     found_super.write_again(log)?;
     keep()?;
     let mut next = found_super.payload.clone();
-    next.go_on(log, trust, found)?;
+    next.resume_append(log, trust, found)?;
     next.open = true;
     next.boot_id = log.storage().boot_id();
     next.durable = trust.durable;

@@ -6,7 +6,7 @@
 //! 1. the anchor of the newest superblock, and the root it names: segments in use are told to the log;
 //! 2. [`Anchor::trust`]: a dead process left the cache whole, lost power did not;
 //! 3. `Log::recover` from `start`; what it shows is the engine's to understand;
-//! 4. [`Anchor::go_on`]: right behind what was found, or in a new segment of a new epoch.
+//! 4. [`Anchor::resume_append`]: right behind what was found, or in a new segment of a new epoch.
 //!
 //! Both superblock and root say it in the bytes of [`Anchor::give`] and [`Needed::give`]. It does not write them, and does
 //! not know what else they say.
@@ -157,7 +157,7 @@ impl Anchor {
 
     /// Lets the log go on behind what recovery found: right there, or in a new segment of a new epoch; whether it is
     /// right there.
-    pub fn go_on(&mut self, log: &Log, trust: Trust, found: &Recovered) -> Result<bool> {
+    pub fn resume_append(&mut self, log: &Log, trust: Trust, found: &Recovered) -> Result<bool> {
         let seed = log.segments().seed(found.end.segment());
         let room = seed.map_or(0, |(_, room)| room);
         // A closed file of an earlier boot may have been opened and written to since, and all of that lost

@@ -173,8 +173,8 @@ impl Log {
     #[expect(unsafe_code, reason = "room is written before it is published")]
     pub fn publish(&self, draft: Draft) -> Appended {
         let Draft { offset, len, word } = draft;
-        if self.map.is_heard() {
-            self.publish_heard(offset, len, word);
+        if self.map.is_observed() {
+            self.publish_observed(offset, len, word);
         } else {
             // SAFETY: room of a segment of the log, which lies within the map; frames begin at words.
             unsafe { self.map.word_within(offset) }.store(word, Ordering::Release);
@@ -189,7 +189,7 @@ impl Log {
     #[cold]
     #[inline(never)]
     #[expect(unsafe_code, reason = "room is written before it is published")]
-    fn publish_heard(&self, offset: u64, len: usize, word: u64) {
+    fn publish_observed(&self, offset: u64, len: usize, word: u64) {
         // SAFETY: reserved by this thread and not published yet.
         unsafe { self.map.unpublished(offset, len) }.publish(word);
     }
@@ -201,7 +201,7 @@ impl Log {
     #[expect(unsafe_code, reason = "room is written before it is published")]
     pub fn abandon(&self, draft: Draft) {
         let Draft { offset, len, .. } = draft;
-        // SAFETY: as in `publish_heard`.
+        // SAFETY: as in `publish_observed`.
         let mut frame = unsafe { self.map.unpublished(offset, len) };
         let Some((index, at)) = self.geometry.locate(offset) else {
             unreachable!("a draft lies in the log")
@@ -215,7 +215,7 @@ impl Log {
         }
         let word = header.word(seed, at / 8, frame.rest());
         frame.publish(word);
-        self.segments.bury(index, len as u64);
+        self.segments.mark_dead(index, len as u64);
     }
 
     /// Ends the segment of a reservation that crossed its end.
@@ -248,7 +248,7 @@ impl Log {
         }
         header.value_len = body as u32;
         let room = self.reserve(header.frame_len(), claim)?;
-        self.bury_around(&room, header, entries);
+        self.mark_rest_of_batch_dead(&room, header, entries);
         let mut at = header.header_len();
         for (index, entry) in entries.iter().enumerate() {
             let inner = entry.header(INNER);
@@ -277,11 +277,11 @@ impl Log {
 
     /// Counts as dead what cleaning gives back of a batch's room whatever becomes of its records: the header, and, of segments
     /// of its own, the rest behind it. Copies stand by themselves: short ones fill segments but for less than one of them.
-    fn bury_around(&self, room: &Room, header: Header, entries: &[Entry<'_>]) {
+    fn mark_rest_of_batch_dead(&self, room: &Room, header: Header, entries: &[Entry<'_>]) {
         let Some((index, _)) = self.geometry.locate(room.offset) else {
             return;
         };
-        self.segments.bury(index, header.header_len() as u64);
+        self.segments.mark_dead(index, header.header_len() as u64);
         let size = self.geometry.segment_size();
         let len = header.frame_len() as u64;
         if len <= size / 2 {
@@ -351,7 +351,7 @@ impl Log {
         // Nothing will stand there: it is as good as dead.
         let rest = room.saturating_sub(u64::from(at) * 8);
         if fits {
-            self.segments.bury(index, rest);
+            self.segments.mark_dead(index, rest);
         } else {
             self.segments.waste(index, rest);
         }

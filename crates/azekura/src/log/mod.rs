@@ -70,7 +70,7 @@ impl Address {
 }
 
 /// A short record's frame, not yet verified: offset in its segment, seed, first word, and the rest.
-struct Near<'p> {
+struct ShortFrame<'p> {
     at: u64,
     seed: u32,
     word: u64,
@@ -80,14 +80,14 @@ struct Near<'p> {
 
 /// A frame that was asked for, and not looked at yet.
 #[derive(Clone, Copy, Debug)]
-pub struct Approached {
+pub struct Located {
     offset: u64,
     index: u32,
 }
 
 /// A frame that is about to be dead.
 #[derive(Clone, Copy, Debug)]
-pub struct Buried {
+pub struct Superseded {
     index: u32,
     len: u64,
 }
@@ -485,7 +485,7 @@ impl Log {
     /// miss must fit into the processor's scheduler, or the next lookup's miss does not begin meanwhile.
     #[inline(always)]
     #[expect(unsafe_code, reason = "lends published bytes, as `look` does")]
-    pub fn near<'p>(
+    pub fn frame_of_key<'p>(
         &'p self,
         pin: &'p Pin,
         kinds: KindPair,
@@ -493,7 +493,7 @@ impl Log {
         key: &[u8],
     ) -> Option<Frame<'p>> {
         self.domain().check(pin);
-        let near = self.near_frame(kinds, address, key.len())?;
+        let near = self.short_frame(kinds, address, key.len())?;
         let header = near.header;
         let (at, value_len) = (address.offset() + 8, header.value_len as usize);
         // SAFETY: key and value lie within the frame's rest, by its length.
@@ -515,29 +515,29 @@ impl Log {
     /// Finds the frame at `address` and asks the CPU for it, so that it comes while the caller does something else. `None`: it
     /// is not in a segment of one unit.
     #[inline(always)]
-    pub fn approach(&self, address: Address) -> Option<Approached> {
+    pub fn locate(&self, address: Address) -> Option<Located> {
         let offset = address.offset();
         let index = offset.wrapping_sub(layout::DATA_OFFSET) >> self.geometry.shift;
         // First: a slot that is only reserved has an address beyond the map.
         self.segments.seed_of_unit(index)?;
         crate::io::mmap::prefetch(self.map.at(offset));
-        Some(Approached {
+        Some(Located {
             offset,
             index: index as u32,
         })
     }
 
-    /// The segment and length of the frame, if it is a short record of `key` as for `near`. Only the
-    /// key is looked at: who is about to bury it need not have it whole.
+    /// The segment and length of the frame, if it is a short record of `key` as for `frame_of_key`. Only the
+    /// key is looked at: who is about to mark_dead it need not have it whole.
     #[inline(always)]
     #[expect(unsafe_code, reason = "lends published bytes, as `look` does")]
-    pub fn near_key(
+    pub fn superseded_by_key(
         &self,
         pin: &Pin,
         kinds: KindPair,
-        sought: &Approached,
+        sought: &Located,
         key: &[u8],
-    ) -> Option<Buried> {
+    ) -> Option<Superseded> {
         self.domain().check(pin);
         let offset = sought.offset;
         // SAFETY: the unit is a segment of the log, which lies within the storage; addresses are of words.
@@ -551,7 +551,7 @@ impl Log {
         // the frame, behind its word. The word is that of a short record of such a key, so its bytes were written before it
         // was, or are those of an older lap, which nobody writes either: a segment is not reused while a thread is pinned.
         let stored = unsafe { self.map.bytes_within(offset + 8, key.len()) };
-        same(stored, key).then_some(Buried {
+        same(stored, key).then_some(Superseded {
             index: sought.index,
             len,
         })
@@ -559,7 +559,12 @@ impl Log {
 
     #[inline(always)]
     #[expect(unsafe_code, reason = "lends published bytes, as `look` does")]
-    fn near_frame(&self, kinds: KindPair, address: Address, key_len: usize) -> Option<Near<'_>> {
+    fn short_frame(
+        &self,
+        kinds: KindPair,
+        address: Address,
+        key_len: usize,
+    ) -> Option<ShortFrame<'_>> {
         let offset = address.offset();
         let data = offset.wrapping_sub(layout::DATA_OFFSET);
         let index = data >> self.geometry.shift;
@@ -575,7 +580,7 @@ impl Log {
         }
         // SAFETY: as in `look`: within a segment of the log, published, not reused while pinned.
         let rest = unsafe { self.map.bytes_within(offset + 8, len - 8) };
-        Some(Near {
+        Some(ShortFrame {
             at,
             seed,
             word,
@@ -584,10 +589,10 @@ impl Log {
         })
     }
 
-    /// Counts what `near_key` found as dead.
+    /// Counts what `superseded_by_key` found as dead.
     #[inline(always)]
-    pub fn bury_near(&self, buried: &Buried) {
-        self.segments.bury_unit(buried.index, buried.len);
+    pub fn mark_superseded_dead(&self, buried: &Superseded) {
+        self.segments.mark_unit_dead(buried.index, buried.len);
     }
 
     /// As `frame`, for a log that another process writes: the frame is copied to `buf` and verified there, since
@@ -704,7 +709,7 @@ impl Log {
     }
 
     /// Segments in use whose header on storage is not what is known of them.
-    pub fn untrue_headers(&self) -> Vec<Segment> {
+    pub fn mismatched_headers(&self) -> Vec<Segment> {
         let mut segments = self.segments.in_use(Use::Log);
         segments.retain(|of| {
             let (sequence, units) = (of.sequence, of.units);
@@ -714,13 +719,13 @@ impl Log {
     }
 
     /// Writes the headers again that are untrue, but not their links.
-    pub fn mend_headers(&self) {
+    pub fn rewrite_headers(&self) {
         for Segment {
             index,
             units,
             sequence,
             ..
-        } in self.untrue_headers()
+        } in self.mismatched_headers()
         {
             let header = SegmentHeader { sequence, units }.encode(self.geometry.salt);
             let before_link = &header[..LINK_OFFSET as usize];
@@ -731,10 +736,10 @@ impl Log {
 
     /// Counts the frame of `len` bytes at `address` as dead.
     #[inline(always)]
-    pub fn bury(&self, address: Address, len: usize) {
+    pub fn mark_dead(&self, address: Address, len: usize) {
         if let Some((index, _)) = self.geometry.locate(address.offset()) {
             self.segments
-                .bury(self.segments.first_of(index), len as u64);
+                .mark_dead(self.segments.first_of(index), len as u64);
         }
     }
 }

@@ -173,10 +173,11 @@ impl Log {
                     found.frames += 1;
                     walked = u64::from(at) + frame.len() as u64;
                     if frame.header.kind == FrameKind::PAD {
-                        self.segments.bury(index, frame.len() as u64);
+                        self.segments.mark_dead(index, frame.len() as u64);
                     }
                     if frame.header.kind == FrameKind::BATCH {
-                        self.segments.bury(index, frame.header.header_len() as u64);
+                        self.segments
+                            .mark_dead(index, frame.header.header_len() as u64);
                     }
                     self.each_record(index, at, frame, visit)
                 };
@@ -251,7 +252,7 @@ impl Log {
                 Verdict::Hole => {
                     found.holes += 1;
                     match behind {
-                        Some(behind) => self.segments.bury(index, u64::from(behind - at)),
+                        Some(behind) => self.segments.mark_dead(index, u64::from(behind - at)),
                         None => self.count_rest_dead(index, u64::from(at)),
                     }
                     from = behind;
@@ -272,7 +273,7 @@ impl Log {
         let room = self.segments.seed(index).map_or(0, |(_, room)| room);
         let rest = room.saturating_sub(at);
         if room > self.geometry.segment_size() {
-            self.segments.bury(index, rest);
+            self.segments.mark_dead(index, rest);
         } else {
             self.segments.waste(index, rest);
         }
@@ -424,7 +425,7 @@ impl Log {
     }
 
     /// Writes the words again, of links and blank room, that were found damaged and are known.
-    pub fn mend_words(&self, found: &Recovered) {
+    pub fn rewrite_words(&self, found: &Recovered) {
         for (offset, word) in &found.mends {
             self.map.store_u64(*offset, *word);
         }
@@ -525,7 +526,8 @@ impl Log {
         }
         let (seed, room) = self.segments.seed(last).unwrap_or_default();
         if let Some(at) = found.end.offset() {
-            self.segments.bury(last, room.saturating_sub(u64::from(at)));
+            self.segments
+                .mark_dead(last, room.saturating_sub(u64::from(at)));
             let end = Header::new(FrameKind::END, 0, 0, 0).word(seed, at / 8, &[]);
             let place = self.address(last, at).offset();
             if trust.trusted {

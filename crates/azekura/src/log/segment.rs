@@ -379,16 +379,16 @@ impl Segments {
 
     /// Counts `len` bytes of segment `index` as dead.
     #[inline(always)]
-    pub fn bury(&self, index: u32, len: u64) {
+    pub fn mark_dead(&self, index: u32, len: u64) {
         if index < self.limit {
             self.table.fetch_add_u64(u64::from(index) * 16 + 8, len);
         }
     }
 
-    /// As `bury`, of a segment that `seed_of_unit` knew.
+    /// As `mark_dead`, of a segment that `seed_of_unit` knew.
     #[inline(always)]
     #[expect(unsafe_code, reason = "on the way of every update")]
-    pub(super) fn bury_unit(&self, index: u32, len: u64) {
+    pub(super) fn mark_unit_dead(&self, index: u32, len: u64) {
         debug_assert!(index < self.limit);
         // SAFETY: the table has two words for each of `limit` segments (`new`), and this is one (`seed_of_unit`).
         let dead = unsafe { self.table.word_within(u64::from(index) * 16 + 8) };
@@ -397,7 +397,7 @@ impl Segments {
 
     /// Counts `len` bytes behind the last frame of segment `index` as dead.
     pub(super) fn waste(&self, index: u32, len: u64) {
-        self.bury(index, len | (len / 8) << DEAD_BITS);
+        self.mark_dead(index, len | (len / 8) << DEAD_BITS);
     }
 
     /// Counts `len` of the bytes behind the last frame, a multiple of 8, as ones that cleaning gives back.
@@ -416,7 +416,7 @@ impl Segments {
     }
 
     /// Everything of segment `index` is dead.
-    pub fn bury_all(&self, index: u32) {
+    pub fn mark_all_dead(&self, index: u32) {
         self.table
             .store_u64(u64::from(index) * 16 + 8, u64::from(u32::MAX));
     }

@@ -134,7 +134,7 @@ impl fmt::Display for Event {
     }
 }
 
-/// The list, shared by a disk and the taps of its maps.
+/// The list, shared by a disk and the observers of its maps.
 #[derive(Debug)]
 pub(super) struct Log {
     /// The number of the first event.

@@ -1,6 +1,6 @@
 //! The running side: files in memory that record what is done to them.
 //!
-//! A file's bytes stand in one anonymous map for the life of the disk, so that plain loads see them; a tap
+//! A file's bytes stand in one anonymous map for the life of the disk, so that plain loads see them; a observer
 //! turns each store into an event. Contents are laid out when a file is first opened: a disk that came
 //! out of a cut costs nothing for files that nobody opens.
 //!
@@ -20,7 +20,7 @@ use super::pages::PAGE;
 use super::state::{FileState, State};
 use super::{Dice, SimDisk, mix};
 use crate::error::{Error, Kind, Result, size};
-use crate::io::mmap::Tap;
+use crate::io::mmap::WriteObserver;
 use crate::io::{Access, Directory, Map, Storage};
 use crate::weave::Mutex;
 
@@ -93,7 +93,7 @@ struct SimFile {
     unreadable: Unreadable,
 }
 
-/// What the tap of a file checks against.
+/// What the observer of a file checks against.
 #[derive(Debug, Default)]
 struct Shape {
     size: AtomicU64,
@@ -123,7 +123,7 @@ struct Recorder {
     shape: Arc<Shape>,
 }
 
-impl Tap for Recorder {
+impl WriteObserver for Recorder {
     fn stored(&self, offset: u64, bytes: &[u8]) {
         let storing = STORING.get();
         if storing == Storing::Unheard || bytes.is_empty() {

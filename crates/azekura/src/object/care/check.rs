@@ -260,7 +260,7 @@ impl Core {
             true
         })?;
         report.records = records;
-        for segment in self.log.untrue_headers() {
+        for segment in self.log.mismatched_headers() {
             let offset = self.log.geometry().offset_of(segment.index);
             let what = "the header of a segment of the journal does not verify";
             report.note_place(self.log.storage().path(), offset, what);

@@ -215,7 +215,7 @@ impl Core {
         self.log.healthy()?;
         self.make_checkpoint()
             .map_err(|error| self.of_journal(error))?;
-        self.log.mend_headers();
+        self.log.rewrite_headers();
         self.checkpoint.lock().committed.close(&self.log)
     }
 }

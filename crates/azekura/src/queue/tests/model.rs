@@ -64,7 +64,7 @@ impl Model {
         }
     }
 
-    fn bury(&mut self) {
+    fn mark_dead(&mut self) {
         while let Some(at) =
             (0..self.0.len()).find(|at| self.0[*at].state == State::Gone && !self.is_blocked(*at))
         {
@@ -191,7 +191,7 @@ fn random_requests_go_as_the_model_says() {
                     let (ticket, number) = flying.swap_remove(at);
                     queue.done(now, ticket, Duration::ZERO, false);
                     model.0.retain(|known| known.number != number);
-                    model.bury();
+                    model.mark_dead();
                 }
                 _ => {}
             }
@@ -236,7 +236,7 @@ fn pop_both(
         let number = late.number;
         let next = pop(queue);
         assert!(matches!(next, Some(Next::Fails(Failure::Late, told)) if told == number));
-        model.bury();
+        model.mark_dead();
         return;
     }
     let wanted = if takes {

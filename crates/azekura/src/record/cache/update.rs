@@ -90,7 +90,7 @@ impl CacheDb {
             }
             return Ok(());
         }
-        self.put_at_large(key, hash, value, expires)
+        self.put_slow(key, hash, value, expires)
     }
 
     /// The common put in few instructions, as [`TinyDb`](crate::record::memory::tiny::TinyDb)'s: nobody is in the way, the
@@ -151,13 +151,7 @@ impl CacheDb {
     }
 
     #[inline(never)]
-    fn put_at_large(
-        &self,
-        key: &[u8],
-        hash: Hash,
-        value: &[u8],
-        expires: Option<u32>,
-    ) -> Result<()> {
+    fn put_slow(&self, key: &[u8], hash: Hash, value: &[u8], expires: Option<u32>) -> Result<()> {
         self.check(key, value, expires.is_some())?;
         self.make_way(charge(key.len(), value.len(), expires.is_some()));
         match self.put_once(key, hash, value, expires) {
@@ -266,7 +260,7 @@ impl CacheDb {
     #[inline(always)]
     fn remove_hashed(&self, key: &[u8], hash: Hash) -> Result<bool> {
         let Some(found) = self.remove_near(key, hash) else {
-            return self.remove_at_large(key, hash);
+            return self.remove_slow(key, hash);
         };
         if found && self.is_sifting_due() || self.is_work_due(false) {
             self.work();
@@ -288,7 +282,7 @@ impl CacheDb {
     }
 
     #[inline(never)]
-    fn remove_at_large(&self, key: &[u8], hash: Hash) -> Result<bool> {
+    fn remove_slow(&self, key: &[u8], hash: Hash) -> Result<bool> {
         self.keep_within_memory();
         let _inside = self.gate.enter();
         let pin = self.shelf.pin();

@@ -132,12 +132,12 @@ impl Checked<'_> {
     /// Headers that opening does not need while the root names their segments. A segment may be taken or freed now, so
     /// what seems damaged is looked at again.
     fn check_headers(&self, report: &mut CheckReport) {
-        let untrue = self.log.untrue_headers();
+        let untrue = self.log.mismatched_headers();
         if untrue.is_empty() {
             return;
         }
         std::thread::sleep(SHORTLY);
-        let again = self.log.untrue_headers();
+        let again = self.log.mismatched_headers();
         for segment in untrue.iter().filter(|of| {
             again
                 .iter()

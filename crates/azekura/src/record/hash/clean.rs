@@ -301,7 +301,7 @@ impl Core {
             };
             let appended = self.log.append(&mark, &entry, Claim::Cleaning)?;
             locked.replace(slot, appended.address.0);
-            self.log.bury(address, frame.len());
+            self.log.mark_dead(address, frame.len());
         }
         Ok(())
     }

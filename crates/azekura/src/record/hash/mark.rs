@@ -45,7 +45,7 @@ impl HashDb {
                 Claim::Growth
             };
             let appended = self.core.log.append(&guard, &entry, claim)?;
-            self.core.log.bury(appended.address, appended.len);
+            self.core.log.mark_dead(appended.address, appended.len);
             mark.clone_into(&mut last);
             drop(last);
             if claim == Claim::Growth {

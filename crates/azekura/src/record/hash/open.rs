@@ -178,8 +178,8 @@ impl HashDb {
             keep_for_next_checkpoint(&log, last, &root);
             log.segments().finish_adoption()?;
             if replay.is_damaged() {
-                log.mend_words(&found);
-                log.mend_headers();
+                log.rewrite_words(&found);
+                log.rewrite_headers();
             }
             Ok(())
         };
@@ -446,11 +446,11 @@ fn keep_for_next_checkpoint(log: &Log, last: &Super, root: &Root) {
 /// Counts as dead what replay found not to be needed, and all of the segments before the one in which everything was cleared.
 fn count_dead(log: &Log, replay: &mut Replay) {
     for (address, len) in replay.dead.drain(..) {
-        log.bury(address, len);
+        log.mark_dead(address, len);
     }
     let cleared = replay.cleared();
     let segments = log.segments().in_use(Use::Log);
     for segment in segments.iter().filter(|s| s.sequence < cleared) {
-        log.segments().bury_all(segment.index);
+        log.segments().mark_all_dead(segment.index);
     }
 }

@@ -91,18 +91,21 @@ impl Core {
         // The common case, in few instructions and without a loop; whatever it is not, the long way answers.
         match self.index.glance(pin, hash) {
             Glance::At(place) => {
-                if let Some(frame) = self.log.near(pin, layout::RECORD, Address(place), key) {
+                if let Some(frame) = self
+                    .log
+                    .frame_of_key(pin, layout::RECORD, Address(place), key)
+                {
                     return Ok(visit(Some(frame.value)));
                 }
             }
             Glance::Absent => return Ok(visit(None)),
             Glance::Cold => {}
         }
-        self.read_at_large(pin, key, hash, visit)
+        self.read_slow(pin, key, hash, visit)
     }
 
     #[inline(never)]
-    fn read_at_large<R>(
+    fn read_slow<R>(
         &self,
         pin: &Pin,
         key: &[u8],
@@ -137,7 +140,7 @@ impl Core {
         }
     }
 
-    /// As `read_at_large`, but a record that may have been changed by what is lost is an error.
+    /// As `read_slow`, but a record that may have been changed by what is lost is an error.
     #[cold]
     #[inline(never)]
     fn read_in_doubt<R>(
@@ -152,7 +155,7 @@ impl Core {
         if self.known.doubts(hash.stripe(), at) {
             return Err(self.doubt_error().key(key));
         }
-        self.read_at_large(pin, key, hash, visit)
+        self.read_slow(pin, key, hash, visit)
     }
 
     #[cold]
@@ -168,15 +171,18 @@ impl Core {
         place: Place,
         key: &[u8],
     ) -> Result<Option<Frame<'p>>> {
-        match self.log.near(pin, layout::RECORD, Address(place), key) {
+        match self
+            .log
+            .frame_of_key(pin, layout::RECORD, Address(place), key)
+        {
             Some(frame) => Ok(Some(frame)),
-            None => self.matching_at_large(pin, place, key),
+            None => self.matching_slow(pin, place, key),
         }
     }
 
     /// Long records, compressed ones, other keys', and damage.
     #[inline(never)]
-    fn matching_at_large<'p>(
+    fn matching_slow<'p>(
         &'p self,
         pin: &'p Pin,
         place: Place,

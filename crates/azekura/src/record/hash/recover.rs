@@ -500,7 +500,7 @@ impl Source for Cold {
         };
         let replayed = std::mem::take(&mut *replayed.lock());
         for (address, len) in replayed.dead {
-            self.log.bury(address, len);
+            self.log.mark_dead(address, len);
         }
     }
 }

@@ -72,7 +72,7 @@ impl Core {
     }
 
     /// Behind an update that may have filled a segment: the short way does not ask.
-    fn ring_if_due(&self) {
+    fn wake_if_due(&self) {
         if self.is_segment_filled() {
             self.wake();
         }
@@ -115,43 +115,43 @@ impl Core {
 
     #[inline(always)]
     fn put_hashed(&self, key: &[u8], hash: Hash, value: &[u8]) -> Result<()> {
-        if value.len() < self.plain_below && self.update_near(key, hash, Some(value)).is_some() {
+        if value.len() < self.plain_below && self.update_fast(key, hash, Some(value)).is_some() {
             return Ok(());
         }
-        self.put_at_large(key, hash, value)
+        self.put_slow(key, hash, value)
     }
 
     #[inline(never)]
-    fn put_at_large(&self, key: &[u8], hash: Hash, value: &[u8]) -> Result<()> {
+    fn put_slow(&self, key: &[u8], hash: Hash, value: &[u8]) -> Result<()> {
         let put = || self.edit(key, hash, true, |_| Edit::Put(Cow::Borrowed(value)), None);
-        self.going_on_with(key, hash, Some(value), put)?;
-        self.ring_if_due();
+        self.retried_for_record(key, hash, Some(value), put)?;
+        self.wake_if_due();
         Ok(())
     }
 
     #[inline(always)]
     fn remove_hashed(&self, key: &[u8], hash: Hash) -> Result<bool> {
-        match self.update_near(key, hash, None) {
+        match self.update_fast(key, hash, None) {
             Some(found) => Ok(found),
-            None => self.remove_at_large(key, hash),
+            None => self.remove_slow(key, hash),
         }
     }
 
     #[inline(never)]
-    fn remove_at_large(&self, key: &[u8], hash: Hash) -> Result<bool> {
+    fn remove_slow(&self, key: &[u8], hash: Hash) -> Result<bool> {
         let found = Cell::new(false);
         let decide = |present: Option<&[u8]>| {
             found.set(present.is_some());
             Edit::Remove
         };
         let remove = || self.edit(key, hash, false, decide, None);
-        self.going_on_with(key, hash, None, remove)?;
-        self.ring_if_due();
+        self.retried_for_record(key, hash, None, remove)?;
+        self.wake_if_due();
         Ok(found.get())
     }
 
-    /// Does an update of one record, which stores `value` or removes, as [`going_on`](Self::going_on).
-    fn going_on_with(
+    /// Does an update of one record, which stores `value` or removes, as [`retried`](Self::retried).
+    fn retried_for_record(
         &self,
         key: &[u8],
         hash: Hash,
@@ -161,13 +161,13 @@ impl Core {
         let len = || value.map(|value| self.frame_len(key, value));
         let present = || self.place_of(key, hash);
         let is_owed = || self.is_owed(key, hash, value);
-        self.going_on(value.is_some(), len, present, is_owed, update)
+        self.retried(value.is_some(), len, present, is_owed, update)
     }
 
     /// Does an update, which may store more than was there if it `grows`, in a frame of `len` bytes, if known. Where a full
     /// store has no room for it, room is won and it is done again: as long as some was won, since others may have taken it, or
     /// if it stores no more than was there, and so is owed the room.
-    fn going_on(
+    fn retried(
         &self,
         grows: bool,
         len: impl Fn() -> Option<usize>,
@@ -227,7 +227,7 @@ impl Core {
     /// update's first steps, are fewer instructions than the processor keeps in flight (some 200 that write a register), so
     /// the next bucket's cache miss begins while this record's is waited for. Measured: a quarter of a random set.
     #[inline(always)]
-    fn update_near(&self, key: &[u8], hash: Hash, value: Option<&[u8]>) -> Option<bool> {
+    fn update_fast(&self, key: &[u8], hash: Hash, value: Option<&[u8]>) -> Option<bool> {
         let inside = self.gate.enter_pinned()?;
         let (pin, mark) = (inside.pin(), inside.section());
         let home = self.index.approach(pin, hash)?;
@@ -237,13 +237,16 @@ impl Core {
         let locked = home.lock()?;
         if let Some(slot) = locked.glance() {
             // The record comes while the frame is made.
-            let sought = self.log.approach(Address(slot.place()))?;
+            let sought = self.log.locate(Address(slot.place()))?;
             let (kind, value) = match value {
                 Some(value) => (layout::PUT, value),
                 None => (layout::REMOVE, &[][..]),
             };
             let draft = self.log.draft(mark, kind, key, value)?;
-            let Some(buried) = self.log.near_key(pin, layout::RECORD, &sought, key) else {
+            let Some(buried) = self
+                .log
+                .superseded_by_key(pin, layout::RECORD, &sought, key)
+            else {
                 self.log.abandon(draft);
                 return None;
             };
@@ -252,10 +255,10 @@ impl Core {
                 locked.replace(slot, appended.address.0);
             } else {
                 locked.remove(slot);
-                self.log.bury(appended.address, appended.len);
+                self.log.mark_dead(appended.address, appended.len);
                 self.count.add(pin, -1);
             }
-            self.log.bury_near(&buried);
+            self.log.mark_superseded_dead(&buried);
             return Some(true);
         }
         if let Some(value) = value {
@@ -299,7 +302,7 @@ impl Core {
             }
         };
         let again = || self.edit(key, hash, true, decide, Some(&mut None));
-        self.going_on_with(key, hash, refused.new.as_deref(), again)?;
+        self.retried_for_record(key, hash, refused.new.as_deref(), again)?;
         if is_stale.get() { Err(error) } else { Ok(()) }
     }
 
@@ -371,7 +374,7 @@ impl Core {
                     let appended = appended
                         .or_else(|error| self.keep_refused(error, shown, Some(present), None))?;
                     self.apply_remove(&pin, &locked, present);
-                    self.log.bury(appended.address, appended.len);
+                    self.log.mark_dead(appended.address, appended.len);
                 }
             }
             Edit::Keep => {}
@@ -446,7 +449,7 @@ impl Core {
     ) {
         if let Some(present) = found {
             locked.replace(present.slot, address.0);
-            self.log.bury(present.address, present.frame.len());
+            self.log.mark_dead(present.address, present.frame.len());
         } else {
             locked.fill(address.0);
             self.count.add(pin, 1);
@@ -456,7 +459,7 @@ impl Core {
     #[inline(always)]
     fn apply_remove(&self, pin: &Pin, locked: &Locked<'_>, present: &Present<'_>) {
         locked.remove(present.slot);
-        self.log.bury(present.address, present.frame.len());
+        self.log.mark_dead(present.address, present.frame.len());
         self.count.add(pin, -1);
     }
 
@@ -569,7 +572,7 @@ impl Core {
         let again = || self.update_records(records, decide, mark, None);
         let is_owed = || claim != Claim::Growth;
         let (grows, len) = (claim != Claim::Removal, || Some(len));
-        let done = self.going_on(grows, len, || None, is_owed, again);
+        let done = self.retried(grows, len, || None, is_owed, again);
         if is_stale.get() { Err(error) } else { done }
     }
 
@@ -632,7 +635,7 @@ impl Core {
                 })?;
         }
         if let (Some(mark), Some(last), Some(appended)) = (mark, &mut last_mark, addresses.last()) {
-            self.log.bury(appended.address, appended.len);
+            self.log.mark_dead(appended.address, appended.len);
             let is_longer = mark.len() > last.len();
             mark.clone_into(last);
             drop(last_mark);
@@ -645,7 +648,7 @@ impl Core {
                 if let Some(present) = &found[at] {
                     self.apply_remove(pin, &locked[at], present);
                 }
-                self.log.bury(appended.address, appended.len);
+                self.log.mark_dead(appended.address, appended.len);
             } else {
                 self.apply_put(pin, &mut locked[at], found[at].as_ref(), appended.address);
             }
@@ -678,9 +681,9 @@ impl Core {
                 match end.offset() {
                     Some(offset) if segment.index == end.segment() => {
                         let dead = u64::from(offset).saturating_sub(segment.dead);
-                        self.log.segments().bury(segment.index, dead);
+                        self.log.segments().mark_dead(segment.index, dead);
                     }
-                    _ => self.log.segments().bury_all(segment.index),
+                    _ => self.log.segments().mark_all_dead(segment.index),
                 }
             }
         }

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::error::{Error, Kind, Result, size};
-use crate::io::mmap::Tap;
+use crate::io::mmap::WriteObserver;
 use crate::io::{Map, Storage};
 
 const PAGE: u64 = 4096;
@@ -30,7 +30,7 @@ const ZEROS: [u8; PAGE as usize] = [0; PAGE as usize];
 #[derive(Debug, Default)]
 struct Waiting(Mutex<BTreeSet<u64>>);
 
-impl Tap for Waiting {
+impl WriteObserver for Waiting {
     fn stored(&self, offset: u64, bytes: &[u8]) {
         let end = offset + bytes.len() as u64;
         self.0.lock().extend(offset / PAGE..end.div_ceil(PAGE));

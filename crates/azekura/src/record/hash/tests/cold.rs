@@ -265,5 +265,5 @@ fn a_reader_beside_a_writer_follows_past_a_part_of_the_index_that_it_cannot_read
 #[test]
 fn a_slot_that_is_only_reserved_leads_nowhere() {
     let db = HashDb::create_on(Memory::new(1 << 26).unwrap(), &small()).unwrap();
-    assert!(db.log().approach(Address((1 << 40) - 1)).is_none());
+    assert!(db.log().locate(Address((1 << 40) - 1)).is_none());
 }

@@ -217,7 +217,7 @@ impl Tree {
     }
 
     /// Takes a node out of use. Nothing points to it any more.
-    fn bury(&self, held: Held<'_>) {
+    fn mark_dead(&self, held: Held<'_>) {
         held.lock.change();
         held.lock.set_dead(true);
         let number = held.number;
@@ -238,7 +238,7 @@ impl Tree {
         let right = self.fresh(pay)?;
         let done = self.enter(held, separator, right.number, pay);
         if let Err(error) = done {
-            self.bury(right);
+            self.mark_dead(right);
             return Err(error);
         }
         held.lock.change();
@@ -333,7 +333,7 @@ impl Tree {
         }
         into.take(from);
         above.remove(right_at);
-        self.bury(right);
+        self.mark_dead(right);
         drop(left);
         if above.count() == 1 {
             if let Some(parent) = self.lower_root(parent) {
@@ -398,7 +398,7 @@ impl Tree {
         let word = level << 32 | u64::from(node.child(0));
         self.root.store(word, Ordering::Release);
         drop(top);
-        self.bury(held);
+        self.mark_dead(held);
         None
     }
 
@@ -427,7 +427,7 @@ impl Tree {
                 self.forget(node.child(at), level - 1, visit);
             }
         }
-        self.bury(Held {
+        self.mark_dead(Held {
             number,
             frame,
             lock: frame.latch.lock(),

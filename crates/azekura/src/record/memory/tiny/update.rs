@@ -49,7 +49,7 @@ impl TinyDb {
         if self.put_near(key, hash, value).is_some() {
             return Ok(());
         }
-        self.put_at_large(key, hash, value)
+        self.put_slow(key, hash, value)
     }
 
     /// The common put in few instructions: nobody is in the way, the record is a short one that stands in its home bucket
@@ -79,7 +79,7 @@ impl TinyDb {
     }
 
     #[inline(never)]
-    fn put_at_large(&self, key: &[u8], hash: Hash, value: &[u8]) -> Result<()> {
+    fn put_slow(&self, key: &[u8], hash: Hash, value: &[u8]) -> Result<()> {
         LIMITS.check(key, value)?;
         match self.put_once(key, hash, value) {
             Err(error) if error.kind() == Kind::Full => {
@@ -120,7 +120,7 @@ impl TinyDb {
     fn remove_hashed(&self, key: &[u8], hash: Hash) -> Result<bool> {
         match self.remove_near(key, hash) {
             Some(found) => Ok(found),
-            None => self.remove_at_large(key, hash),
+            None => self.remove_slow(key, hash),
         }
     }
 
@@ -135,7 +135,7 @@ impl TinyDb {
     }
 
     #[inline(never)]
-    fn remove_at_large(&self, key: &[u8], hash: Hash) -> Result<bool> {
+    fn remove_slow(&self, key: &[u8], hash: Hash) -> Result<bool> {
         let _inside = self.gate.enter();
         let pin = self.shelf.pin();
         self.shelf.keep_dense(&pin);
