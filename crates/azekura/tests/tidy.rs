@@ -18,6 +18,8 @@ mod mutants;
 mod source;
 #[path = "tidy/text.rs"]
 mod text;
+#[path = "tidy/words.rs"]
+mod words;
 
 use std::path::{Path, PathBuf};
 
@@ -106,6 +108,21 @@ fn rust(text: &Text) -> bool {
 fn written(text: &Text) -> bool {
     let recorded = text.path.contains("/results/") && !ends_with(text, ".md");
     !ends_with(text, ".lock") && !text.path.starts_with("fixtures/") && !recorded
+}
+
+#[test]
+fn retired_words_do_not_come_back() {
+    let texts = repository();
+    let applies = |text: &&Text| {
+        let path = &text.path;
+        let is_document =
+            path.starts_with("docs/") || ["README.md", "ARCHITECTURE.md"].contains(&&**path);
+        let is_source = path.contains("/src/") && ends_with(text, ".rs");
+        (is_source || is_document) && !path.contains("tests")
+    };
+    let chosen = texts.iter().filter(applies);
+    let findings = words::retired(chosen.map(|text| (&*text.path, &*text.text)));
+    assert!(findings.is_empty(), "{}", findings.join("\n"));
 }
 
 #[test]

@@ -528,7 +528,7 @@ impl Log {
     }
 
     /// The segment and length of the frame, if it is a short record of `key` as for `frame_of_key`. Only the
-    /// key is looked at: who is about to mark_dead it need not have it whole.
+    /// key is compared: a caller that is about to mark the frame dead need not have it whole.
     #[inline(always)]
     #[expect(unsafe_code, reason = "lends published bytes, as `look` does")]
     pub fn superseded_by_key(

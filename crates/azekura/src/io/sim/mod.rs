@@ -7,7 +7,7 @@
 //!                          `------------- cut: one legal choice of the pending <----'
 //! ```
 //!
-//! 1. Everything that changes bytes, sizes or names is an event; stores through a map are heard by a observer.
+//! 1. Everything that changes bytes, sizes or names is an event; an observer records stores through a map.
 //! 2. A cut of the power at an event leaves the durable state and, of what is pending, any choice the
 //!    rules in `state` allow. The process's death leaves everything, and keeps it pending.
 //! 3. One seed decides everything: the same calls and the same choice give the same bytes.

@@ -1,6 +1,6 @@
 //! The running side: files in memory that record what is done to them.
 //!
-//! A file's bytes stand in one anonymous map for the life of the disk, so that plain loads see them; a observer
+//! A file's bytes stand in one anonymous map for the life of the disk, so that plain loads see them; an observer
 //! turns each store into an event. Contents are laid out when a file is first opened: a disk that came
 //! out of a cut costs nothing for files that nobody opens.
 //!

@@ -23,7 +23,7 @@
 //!    segment before a checkpoint is due, which frees the one that was copied from and all that was empty. None of a
 //!    segment is copied unless there are segments for all of it, and no writer appends to the copies' room meanwhile; one whose live records need more, as a batch's of
 //!    several segments may, waits until there is more.
-//! 3. Growth leaves a *slack*: n / 16, less what is dead and can be reclaimed. Exchanges and removals mark_dead as much as they
+//! 3. Growth leaves a *slack*: n / 16, less what is dead and can be reclaimed. Exchanges and removals mark as much dead as they
 //!    append, so that when they have used up what growth left them, n / 16 or more is dead. Then the emptiest segment has a
 //!    sixteenth of dead bytes or more, and cleaning it gives back more than it takes.
 //! 4. What lies behind the last frame of a segment is dead and cannot be reclaimed, since a copy of the same frames may

@@ -1,0 +1,104 @@
+//! Words that the field has another term for, and that leave the project.
+//!
+//! A reader must be able to search for a word, so each thing has the field's name for it. A retired word may stand nowhere that
+//! is not listed here, and no more often than is listed: the numbers only shrink, and a word at 0 is gone for good. Names are
+//! taken apart at underscores no further than a reader would search: `mark_dead` is one word.
+//!
+//! It does not know which of the remaining places is next.
+
+use std::collections::BTreeMap;
+
+/// Retired words, what to write instead, and how often they may still stand in sources and documents.
+const RETIRED: &[(&str, &str, usize)] = &[
+    ("approach", "prefetch, locate", 11),
+    ("bell", "notify, wake", 24),
+    ("brief", "critical section", 0),
+    ("briefly", "critical section", 0),
+    ("bring_in", "load", 2),
+    ("bring_near", "prefetch", 17),
+    ("buried", "marked dead", 5),
+    ("bury", "mark_dead", 0),
+    ("densen", "compact", 2),
+    ("glance", "probe", 29),
+    ("go_on", "resume", 7),
+    ("grip", "guard", 16),
+    ("hears", "observes", 2),
+    ("is asked", "(active voice)", 22),
+    ("is said", "(active voice)", 4),
+    ("is told", "(active voice)", 27),
+    ("is_past", "grace period elapsed", 3),
+    ("keeper", "background worker", 33),
+    ("mend", "repair, rewrite", 3),
+    ("mends", "repairs", 8),
+    ("nobody", "no thread, no reader", 142),
+    ("put down", "release", 0),
+    ("rang", "was woken", 0),
+    ("relief", "emergency cleaning", 5),
+    ("rung", "woken", 4),
+    ("settle", "low-water mark", 49),
+    ("stride", "allocation extent", 6),
+    ("tap", "observer", 0),
+    ("tells", "reports", 30),
+    ("told", "reported", 186),
+    ("untrue", "mismatched", 4),
+    ("void", "abort", 2),
+    ("voided", "aborted", 0),
+    ("whoever", "(name the thread or caller)", 28),
+];
+
+fn is_word_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_'
+}
+
+/// How often `word` stands in `text` as a word by itself, whatever its case.
+fn count(text: &str, word: &str) -> usize {
+    let text = text.to_ascii_lowercase();
+    let bytes = text.as_bytes();
+    text.match_indices(word)
+        .filter(|(at, _)| {
+            let before = at.checked_sub(1).and_then(|at| bytes.get(at));
+            let after = bytes.get(at + word.len());
+            ![before, after]
+                .into_iter()
+                .flatten()
+                .any(|byte| is_word_byte(*byte))
+        })
+        .count()
+}
+
+/// Words that stand more often in all of these texts than is listed, with the files that have most of them.
+pub(crate) fn retired<'t>(texts: impl Iterator<Item = (&'t str, &'t str)>) -> Vec<String> {
+    let mut found: BTreeMap<&str, Vec<(usize, &str)>> = BTreeMap::new();
+    for (path, text) in texts {
+        for (word, ..) in RETIRED {
+            let times = count(text, word);
+            if times > 0 {
+                found.entry(*word).or_default().push((times, path));
+            }
+        }
+    }
+    let mut findings = Vec::new();
+    for (word, instead, most) in RETIRED {
+        let mut places = found.remove(word).unwrap_or_default();
+        let times: usize = places.iter().map(|(times, _)| times).sum();
+        if times > *most {
+            places.sort_unstable_by(|a, b| b.cmp(a));
+            places.truncate(5);
+            findings.push(format!(
+                "`{word}` stands {times} times, at most {most} are left to rewrite; write {instead}: {places:?}"
+            ));
+        }
+    }
+    findings
+}
+
+#[test]
+fn a_retired_word_is_found_by_itself_only() {
+    let text = "The Keeper; a bell_ringer, timekeeper, keeper. keeper_of";
+    assert_eq!(count(text, "keeper"), 2);
+    assert_eq!(count("it is told. IS TOLD, this told", "is told"), 2);
+    let planted = "brief ".repeat(3);
+    let findings = retired([("a.rs", planted.as_str()), ("b.rs", "briefly")].into_iter());
+    assert_eq!(findings.len(), 2, "{findings:?}");
+    assert!(findings[0].contains("`brief` stands 3 times") && findings[0].contains("a.rs"));
+}
