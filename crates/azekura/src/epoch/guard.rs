@@ -80,7 +80,7 @@ impl Domain {
     #[inline(always)]
     pub fn update(&self) -> Option<UpdateGuard> {
         let participant = local();
-        let word = &participant.update;
+        let word = participant.update();
         let before = word.load(Ordering::Relaxed);
         let guard = (before & IS_UPDATING == 0).then(|| {
             weave::point();

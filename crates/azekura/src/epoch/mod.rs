@@ -14,8 +14,8 @@
 //! 2. A pin with epoch `e` holds every item of its domain whose retire epoch is greater than `e`.
 //! 3. A retire epoch is taken after the item can no longer be found.
 //!
-//! A domain is a number below 256. Each thread has a line for each number, and nobody waits for a line of another number. A
-//! store takes the number with the fewest users and gives it back when it is dropped. Stores beyond 256 share numbers; then
+//! A domain is a number below 255. Each thread has a line for each number, and nobody waits for a line of another number. A
+//! store takes the number with the fewest users and gives it back when it is dropped. Stores beyond 255 share numbers; then
 //! they wait for each other's threads, and nothing else changes: whatever a pin of a number holds, it holds for all
 //! stores of it. It does not know what is protected, but for [`Published`], which needs to know how to drop it.
 
@@ -74,7 +74,7 @@ impl Domain {
         // Before the first pin and the first retire epoch, so that all agree on how barriers are made.
         barrier::needs_fences();
         let mut users = USERS.lock();
-        let fewest = (0..=u8::MAX).min_by_key(|number| users[usize::from(*number)]);
+        let fewest = (0..DOMAINS as u8).min_by_key(|number| users[usize::from(*number)]);
         let number = fewest.unwrap_or(0);
         users[usize::from(number)] += 1;
         drop(users);
@@ -112,7 +112,7 @@ impl Domain {
     /// Returns when every update of other threads that had begun before the call has ended, short ones included.
     pub fn wait_for_updates(&self) {
         let is_inside = |value| value % UPDATE_STEP == self.update_bits();
-        wait_for(|participant| &participant.update, is_inside);
+        wait_for(|participant| participant.update(), is_inside);
         self.wait_for_critical_sections();
     }
 }
@@ -124,7 +124,7 @@ pub fn is_pinned() -> bool {
 
 /// Whether this thread is inside an update, in whose closure it may be at work on another store.
 pub fn is_within_update() -> bool {
-    local().update.load(Ordering::Relaxed) & IS_UPDATING != 0
+    local().update().load(Ordering::Relaxed) & IS_UPDATING != 0
 }
 
 #[cfg(test)]

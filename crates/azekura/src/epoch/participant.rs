@@ -1,7 +1,7 @@
 //! What each thread publishes about itself: the lines that reclamation and synchronization read.
 //!
 //! ```text
-//!   participant of a thread    | domain 0 | domain 1 | .. | domain 255 | update | taken |
+//!   participant of a thread    | domain 0 | domain 1 | .. | domain 254 | update, taken |
 //!                                    |
 //!                                    `-> epoch of its pin, depth of its pins, its critical section
 //! ```
@@ -12,14 +12,18 @@
 //! no other thread of its parent was in one.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, compiler_fence, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence, fence};
 use std::time::Duration;
 
 use super::barrier::{heavy_barrier, needs_fences};
 use crate::weave::{self, Mutex};
 
-/// How many domains have a number of their own: as many as a byte counts, so that indexing needs no check.
-pub(super) const DOMAINS: usize = 256;
+/// How many domains have a number of their own: one less than a byte counts, which indexes [`PLACES`] without a check.
+pub(super) const DOMAINS: usize = PLACES - 1;
+/// Places of a participant, one for each domain and [`OWN`]: 8 KiB in all, the largest request that memory is expected for.
+const PLACES: usize = 256;
+/// The place of no domain: its words are about the thread as a whole.
+const OWN: usize = PLACES - 1;
 
 /// What one thread publishes about itself in one domain. The thread alone stores to it.
 #[repr(C, align(32))]
@@ -41,17 +45,15 @@ pub(super) struct Presence {
 /// What a thread publishes about itself.
 #[repr(C, align(128))]
 pub(super) struct Participant {
-    presences: [Presence; DOMAINS],
-    /// The update that the thread is inside of, or an even number: a count from [`UPDATE_STEP`] on, the domain, and a one.
-    pub(super) update: AtomicU64,
-    /// Whether a living thread owns it.
-    is_taken: AtomicBool,
+    presences: [Presence; PLACES],
 }
+
+const _: () = assert!(size_of::<Participant>() <= 8 << 10);
 
 /// The lowest bit of a participant's word of updates: inside an update.
 pub(super) const IS_UPDATING: u64 = 1;
 /// Distance from one update's word to the next one's.
-pub(super) const UPDATE_STEP: u64 = 2 * DOMAINS as u64;
+pub(super) const UPDATE_STEP: u64 = 2 * PLACES as u64;
 
 static PARTICIPANTS: Mutex<Vec<&'static Participant>> = Mutex::new(Vec::new());
 
@@ -76,7 +78,7 @@ impl Drop for Leave {
 /// which threads take participants is to follow from the seed.
 pub(crate) fn leave() {
     if let Some(participant) = LOCAL.take() {
-        participant.is_taken.store(false, Ordering::Release);
+        participant.is_taken().store(0, Ordering::Release);
     }
 }
 
@@ -94,14 +96,14 @@ fn join() -> &'static Participant {
     let mut participants = PARTICIPANTS.lock();
     let free = participants
         .iter()
-        .find(|p| !p.is_taken.load(Ordering::Acquire))
+        .find(|p| p.is_taken().load(Ordering::Acquire) == 0)
         .copied();
     let participant = free.unwrap_or_else(|| {
         let new: &'static Participant = Box::leak(Participant::new(participants.len() as u32));
         participants.push(new);
         new
     });
-    participant.is_taken.store(true, Ordering::Relaxed);
+    participant.is_taken().store(1, Ordering::Relaxed);
     LOCAL.set(Some(participant));
     // A thread that is already ending keeps its participant: a leak of some kibibytes, and nothing unsafe.
     let _ = LEAVE.try_with(|_| ());
@@ -132,9 +134,18 @@ impl Participant {
         };
         Box::new(Self {
             presences: std::array::from_fn(presence),
-            update: AtomicU64::new(0),
-            is_taken: AtomicBool::new(true),
         })
+    }
+
+    /// The update that the thread is inside of, or an even number: a count from [`UPDATE_STEP`] on, the domain, and a one.
+    #[inline(always)]
+    pub(super) fn update(&self) -> &AtomicU64 {
+        &self.presences[OWN].section
+    }
+
+    /// Not 0: a living thread owns it.
+    fn is_taken(&self) -> &AtomicU32 {
+        &self.presences[OWN].depth
     }
 
     /// What the thread publishes in a domain.
@@ -146,7 +157,7 @@ impl Participant {
     /// Whether the thread is pinned in any domain.
     pub(super) fn is_pinned(&self) -> bool {
         let is_pinned = |presence: &Presence| presence.depth.load(Ordering::Relaxed) != 0;
-        self.presences.iter().any(is_pinned)
+        self.presences[..OWN].iter().any(is_pinned)
     }
 }
 
