@@ -1,7 +1,7 @@
 //! Threads that the system may refuse, and threads that are timed together.
 //!
 //! Promises: a thread that cannot be started is an error with a remedy, and threads that were started before it end. No
-//! thread of [`together`] works before all are prepared. It does not know what threads do.
+//! thread of `together` works before all are prepared. It does not know what threads do.
 
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};

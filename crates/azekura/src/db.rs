@@ -1,6 +1,6 @@
 //! One store of records in a file, with everything that it does as a method.
 //!
-//! [`create`](crate::create) and [`open`](crate::open) give a [`Db`]; nothing else has to be imported. Keys and values are anything
+//! [`create`](crate::create) and [`open`](fn@crate::open) give a [`Db`]; nothing else has to be imported. Keys and values are anything
 //! that is bytes. An engine of [`record`](crate::record) is for programs that choose one, or are generic over them; a `Db` lends
 //! its engine ([`Db::engine`]).
 //!
@@ -77,7 +77,7 @@ impl Open {
         self
     }
 
-    /// Opens the store at `path`. Errors as for [`open`](crate::open); `Invalid` for an option out of range.
+    /// Opens the store at `path`. Errors as for [`open`](fn@crate::open); `Invalid` for an option out of range.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Db> {
         HashDb::open(path, &self.0).map(Db)
     }

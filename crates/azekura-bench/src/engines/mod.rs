@@ -1,4 +1,4 @@
-//! The engines this crate measures, as [`Target`](crate::target::Target)s, and the word by which each is chosen.
+//! The engines this crate measures, as [`Target`]s, and the word by which each is chosen.
 //!
 //! A file here says which of an engine's calls stand for the calls of a workload, and nothing else; `direct` does so
 //! for all engines of azekura at once, the others for the rest.

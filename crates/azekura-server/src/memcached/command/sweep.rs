@@ -16,7 +16,7 @@ use azekura::error::Result;
 use crate::item::Item;
 use crate::memcached::operate::errors::ErrorCounters;
 
-/// What a call of [`Service::sweep`] did.
+/// What a call of `Service::sweep` did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Swept {
     /// Records it examined.
