@@ -153,12 +153,25 @@ impl Full {
         assert_eq!(report.damage, Vec::<String>::new());
     }
 
+    /// What the death of the process leaves: the bytes of one moment. The background worker may write while they are copied,
+    /// so they are copied until two copies in a row are the same.
+    fn at_rest(&self) -> Vec<u8> {
+        let mut bytes = self.memory.to_vec();
+        loop {
+            let again = self.memory.to_vec();
+            if again == bytes {
+                return again;
+            }
+            bytes = again;
+        }
+    }
+
     /// Opens it again, after the death of the process or a close, on a device without more room.
     fn reopen(self, kill: bool) -> Self {
         let mut next = self;
         if kill {
             next.memory =
-                Memory::from_bytes(&next.memory.to_vec(), next.options.capacity).expect("memory");
+                Memory::from_bytes(&next.at_rest(), next.options.capacity).expect("memory");
         }
         drop(std::mem::replace(&mut next.db, standing_in()));
         next.memory.set_limit(next.memory.size().expect("a size"));
