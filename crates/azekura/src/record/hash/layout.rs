@@ -41,7 +41,7 @@
 #![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used)]
 
 use super::Compression;
-use crate::error::Error;
+use crate::error::{Error, Kind, Result};
 use crate::format::bytes::{Give, Take};
 use crate::format::checksum::crc;
 use crate::format::frame::{Frame, FrameKind, KindPair};
@@ -49,7 +49,7 @@ use crate::format::superblock::Superblock;
 use crate::index::hash::{ADDRESS_BITS, STRIPES};
 use crate::kernel::Payload;
 use crate::log::anchor::{Anchor, Extent, Needed};
-use crate::log::{Geometry, LogPosition};
+use crate::log::{Address, Geometry, Log, LogPosition};
 
 /// The engine's word in the superblock.
 pub const ENGINE: [u8; 8] = *b"hash\0\0\0\0";
@@ -75,6 +75,30 @@ pub const RECORD: KindPair = KindPair::of(PUT, INSERT);
 #[inline(always)]
 pub const fn is_record(kind: FrameKind) -> bool {
     RECORD.has(kind)
+}
+
+/// Whether this version knows what a frame of this kind changes.
+pub const fn is_known(kind: FrameKind) -> bool {
+    is_record(kind) || matches!(kind, REMOVE | CLEAR | FrameKind::MARK)
+}
+
+/// Refuses a frame whose kind this version does not know: what it changes would be lost. Errors: `Corrupted`.
+#[inline(always)]
+pub fn check_kind(log: &Log, address: Address, kind: FrameKind) -> Result<()> {
+    if is_known(kind) {
+        Ok(())
+    } else {
+        Err(unknown_kind(log, address, kind))
+    }
+}
+
+#[cold]
+fn unknown_kind(log: &Log, address: Address, kind: FrameKind) -> Error {
+    Error::new(Kind::Corrupted, "unknown record type")
+        .at(log.storage().path())
+        .offset(address.offset())
+        .found(format!("type {}", kind.bits()), "one of this version")
+        .remedy("open it with the version that wrote it")
 }
 
 /// The mark that a frame holds: itself, or in a clear.

@@ -34,7 +34,7 @@ use std::sync::Arc;
 
 use rapidhash::v3::RapidSecrets;
 
-use super::layout::{ROOT_SEED, Root, Super};
+use super::layout::{self, ROOT_SEED, Root, Super};
 use super::recover::Replay;
 use super::salvage::leave_out_dropped;
 use crate::damage::{Affects, Damage};
@@ -294,6 +294,7 @@ fn replay_segment(
                 return Ok(());
             }
             log.each_record(segment.index, at, frame, &mut |address, frame| {
+                layout::check_kind(log, address, frame.header.kind)?;
                 *has_cleared |= replay.record_before_checkpoint(address, &frame, listed);
                 Ok(())
             })

@@ -429,6 +429,7 @@ impl View {
     /// One record of the log onto the index.
     fn apply(&self, address: Address, frame: &Frame<'_>) -> Result<()> {
         let kind = frame.header.kind;
+        layout::check_kind(&self.log, address, kind)?;
         if kind == FrameKind::MARK {
             return Ok(());
         }

@@ -282,6 +282,7 @@ impl Replay {
             last.start,
             trust,
             &mut |address, frame| {
+                layout::check_kind(log, address, frame.header.kind)?;
                 let sequence = log.position(address).map_or(1, |at| at.sequence);
                 replay
                     .borrow_mut()

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::layout::{Root, Super};
+use super::layout::{self, Root, Super};
 use super::report::RepairReport;
 use crate::format::flipped::flip;
 use crate::format::frame::{Frame, FrameKind, INNER};
@@ -339,6 +339,17 @@ pub(super) fn salvage(
         offset: at as u32,
     };
     let address_of = |at: u64| log.address(segment.index, at as u32);
+    let mut show = |at: u64, frame: &Frame<'_>, standing, report: &mut RepairReport| {
+        let (position, address) = (position_of(at), address_of(at));
+        if layout::is_known(frame.header.kind) {
+            visit(position, address, frame, standing);
+        } else {
+            let lost = position..position_of(at + frame.len() as u64);
+            let offset = address.offset();
+            let what = format!("a record of unknown type at offset {offset:#x} was left out");
+            report.lose_log(last, lost, offset, what);
+        }
+    };
     let mut at = u64::from(FIRST_FRAME);
     let (mut gap_from, mut damaged_from) = (None, None);
     let mut buf = Vec::new();
@@ -401,7 +412,7 @@ pub(super) fn salvage(
             for record in &known.records {
                 let at = u64::from(record.at);
                 let standing = (record.standing, is_part);
-                visit(position_of(at), address_of(at), &record.frame(), standing);
+                show(at, &record.frame(), standing, report);
             }
             if known.kind == FrameKind::END {
                 return;
@@ -416,8 +427,7 @@ pub(super) fn salvage(
             FrameKind::BATCH => {
                 for (place, inner) in frame.inner(seed, (at / 8) as u32) {
                     let at = u64::from(place) * 8;
-                    let standing = (Standing::Verifies, false);
-                    visit(position_of(at), address_of(at), &inner, standing);
+                    show(at, &inner, (Standing::Verifies, false), report);
                 }
             }
             // An inner frame whose batch is damaged may have been half of something: left out.
@@ -429,7 +439,7 @@ pub(super) fn salvage(
                 let lost = position..position_of(at + frame.len() as u64);
                 report.lose_log(last, lost, address.offset(), what);
             }
-            _ => visit(position, address, &frame, (Standing::Verifies, false)),
+            _ => show(at, &frame, (Standing::Verifies, false), report),
         }
         at += frame.len() as u64;
     }

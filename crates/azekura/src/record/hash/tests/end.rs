@@ -483,3 +483,73 @@ fn the_segments_that_frames_take_are_counted_before_they_are_appended() {
     }
     assert!(all > 1000, "{all}");
 }
+
+/// A later version may write records of more types: what one of them changes is not known, so the file is not opened, and a
+/// repair names it.
+#[test]
+fn a_record_of_unknown_type_is_refused_and_left_out_by_a_repair() {
+    let unknown = |kind, key| Entry {
+        kind,
+        flags: 0,
+        key,
+        value: b"of a later version",
+    };
+    let alone = |kind| vec![unknown(kind, &b"new"[..])];
+    let in_a_batch = vec![
+        Entry {
+            kind: layout::INSERT,
+            flags: 0,
+            key: b"known",
+            value: b"value",
+        },
+        unknown(FrameKind::keyed(4), b"new"),
+    ];
+    let cases = [
+        (alone(FrameKind::keyed(5)), 2),
+        (alone(FrameKind::wide(3)), 2),
+        (in_a_batch, 3),
+    ];
+    for (entries, left) in cases {
+        let memory = Memory::new(1 << 24).unwrap();
+        let db = HashDb::create_on(memory.clone(), &small()).unwrap();
+        let reader = HashReader::open_on(memory.clone()).unwrap();
+        db.put(b"one", b"1").unwrap();
+        {
+            let pin = db.core.index.pin();
+            let guard = pin.critical_section();
+            if let [entry] = entries.as_slice() {
+                db.log().append(&guard, entry, Claim::Growth).unwrap();
+            } else {
+                let appended = db
+                    .log()
+                    .append_batch(&guard, &entries, Claim::Growth, |_, _| ());
+                appended.unwrap();
+            }
+        }
+        db.put(b"two", b"2").unwrap();
+        db.sync(Durability::Power).unwrap();
+        let killed = Memory::from_bytes(&memory.to_vec(), 1 << 24).unwrap();
+        let refused = HashDb::open_on(killed.clone(), &small()).err().unwrap();
+        assert_eq!(refused.kind(), Kind::Corrupted, "{refused}");
+        assert!(
+            refused.to_string().contains("unknown record type"),
+            "{refused}"
+        );
+        let followed = reader.get(b"two").expect_err("it is refused");
+        assert!(
+            followed.to_string().contains("unknown record type"),
+            "{followed}"
+        );
+        let db = HashDb::create_on(Memory::new(1 << 24).unwrap(), &small()).unwrap();
+        let mut report = RepairReport::default();
+        let killed: Arc<dyn Storage> = killed;
+        let last = SuperblockPair::<Super>::read(killed.as_ref())
+            .unwrap()
+            .payload;
+        repair::repair_storage(&killed, &last, &db, &mut report, &mut |_, _| ()).unwrap();
+        let is_named = |what: &String| what.contains("unknown type");
+        assert!(report.lost.iter().any(is_named), "{report:?}");
+        assert_eq!(db.count(), left, "{report:?}");
+        assert_eq!(db.get(b"new").unwrap(), None);
+    }
+}
