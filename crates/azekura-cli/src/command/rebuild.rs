@@ -62,7 +62,7 @@ impl Rebuild {
         Ok(Outcome::Yes)
     }
 
-    /// Writes the records of `old` to `storage`, and verifies that.
+    /// Writes the records of `old`, and its mark, to `storage`, and verifies that.
     fn build(&self, old: &HashDb, storage: &Arc<dyn Storage>) -> Result<()> {
         let options = self.shape.over(&shape_of(old).over(&self.room.options()));
         let new = HashDb::create_on(Arc::clone(storage), &options)?;
@@ -73,6 +73,9 @@ impl Rebuild {
             filler.put(key, value)
         })?;
         filler.flush()?;
+        if let Some(mark) = old.mark() {
+            new.set_mark(&mark)?;
+        }
         drop(progress);
         new.sync(Durability::Power)?;
         let progress = Progress::work("verifying");

@@ -5,6 +5,8 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
+use azekura::record::hash::{HashDb, Options};
+
 use crate::program::{Place, lines};
 
 /// A store of `count` records `key0` ... with values that compress.
@@ -99,12 +101,20 @@ fn later_files_win_a_merge_unless_existing_records_are_kept() {
     assert_eq!(sorted(&place, "kept.azh"), ["x\ta", "y\ta", "z\tb"]);
 }
 
+/// Opens the store as a program that uses the library does.
+fn marked(place: &Place, change: impl Fn(&HashDb) -> azekura::Result<()>) {
+    let db = HashDb::open(&place.path("s.azh"), &Options::default()).expect("it opens");
+    change(&db).expect("a change");
+    db.close().expect("it closes");
+}
+
 #[test]
 fn a_rebuild_changes_the_settings_asked_for_and_keeps_the_others_and_the_records() {
     let place = filled(3000);
     let records = sorted(&place, "s.azh");
     assert_eq!(figure(&place, "s.azh", "compression"), "none");
     place.write("s.azh.rebuilding", "somebody's own");
+    marked(&place, |db| db.set_mark(b"applied to 7"));
     place
         .run(&[
             "rebuild",
@@ -122,6 +132,10 @@ fn a_rebuild_changes_the_settings_asked_for_and_keeps_the_others_and_the_records
     assert_eq!(figure(&place, "s.azh", "segment_size"), 65_536);
     assert_eq!(figure(&place, "s.azh", "count"), 3000);
     place.run(&["check", "s.azh"]).ok();
+    marked(&place, |db| {
+        assert_eq!(db.mark().as_deref(), Some(&b"applied to 7"[..]));
+        Ok(())
+    });
     assert_eq!(place.names(), ["s.azh", "s.azh.rebuilding"]);
     assert_eq!(
         place.read("s.azh.rebuilding"),

@@ -11,7 +11,7 @@
 //! | log | a frame of kind mark; dead at once, as a removal is: only replay needs it |
 //! | root of a checkpoint | the last mark before replay begins |
 //!
-//! A file that `repair` wrote has none: what a mark states may not be true of it.
+//! A file that `repair` wrote has none: what a mark states may not be true of it. A reader of another process sees none.
 //!
 //! Source: the applied position that replicated logs keep beside their state (Raft, section 5.3, and its state machines).
 
