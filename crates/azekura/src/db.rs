@@ -12,12 +12,14 @@ use std::path::Path;
 
 use crate::damage::Damage;
 use crate::engine::{Bookmark, CheckReport, Durability, Edit, Engine, Persistent, Reader, Stats};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::record::hash::{Compression, HashDb, Options, Retention};
 use crate::verbs::{Desired, Exchange, Expected, Rekeyed, Search, Verbs};
 
 /// Records that an iterator takes from the store at once.
 const BATCH: usize = 256;
+/// Bytes of keys and values after which it takes no more at once.
+const BATCH_BYTES: usize = 1 << 20;
 
 /// How a store is opened; no property of its file. All fields have the defaults of [`Options`].
 #[derive(Clone, Debug, Default)]
@@ -201,6 +203,7 @@ impl Db {
             from: None,
             is_at_end: false,
             batch: Vec::new().into_iter(),
+            failed: None,
         }
     }
 
@@ -430,12 +433,15 @@ impl Db {
     }
 }
 
-/// Copies of all records of a store, taken from it some hundred at a time. After an error it ends.
+/// Copies of all records of a store, taken from it some hundred, or about a megabyte, at a time. An error ends it, after the
+/// records that come before it.
 pub struct Iter<'d> {
     db: &'d Db,
     from: Option<Bookmark>,
     is_at_end: bool,
     batch: std::vec::IntoIter<(Vec<u8>, Vec<u8>)>,
+    /// What ended the scan, to be returned after the batch.
+    failed: Option<Error>,
 }
 
 impl Iterator for Iter<'_> {
@@ -447,26 +453,27 @@ impl Iterator for Iter<'_> {
                 return Some(Ok(record));
             }
             if self.is_at_end {
-                return None;
+                return self.failed.take().map(Err);
             }
-            let mut batch = Vec::new();
+            let (mut batch, mut bytes) = (Vec::new(), 0);
             let scanned = Reader::scan(&self.db.0, self.from.as_ref(), &mut |key, value| {
                 batch.push((key.to_vec(), value.to_vec()));
-                if batch.len() < BATCH {
+                bytes += key.len() + value.len();
+                if batch.len() < BATCH && bytes < BATCH_BYTES {
                     std::ops::ControlFlow::Continue(())
                 } else {
                     std::ops::ControlFlow::Break(())
                 }
             });
+            self.batch = batch.into_iter();
             match scanned {
                 Ok(from) => {
                     self.is_at_end = from.is_none();
                     self.from = from;
-                    self.batch = batch.into_iter();
                 }
                 Err(error) => {
                     self.is_at_end = true;
-                    return Some(Err(error));
+                    self.failed = Some(error);
                 }
             }
         }
