@@ -1,8 +1,9 @@
-//! Buckets that are locked for an update, one or several, the usual way or the short one.
+//! Buckets that are locked for an update: one or several, on the slow path or the fast one.
 //!
-//! Several are locked by rising address, so that nobody waits in a circle. Whoever gets a lock looks whether the chunk has
-//! a successor meanwhile. It does not know how a chunk grows, nor what stands at a place.
+//! Several are locked by rising address, so that threads cannot wait in a circle. A thread that gets a lock checks whether the
+//! chunk has a successor meanwhile. It does not know how a chunk grows, nor what stands at a place.
 
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::bucket::EMPTY;
@@ -15,21 +16,27 @@ use crate::room;
 use crate::weave;
 
 impl Index {
+    /// The bucket of `hash` in the chunk of `word`.
+    #[inline(always)]
+    fn home(&self, word: u64, hash: Hash) -> Home<'_> {
+        Home {
+            index: self,
+            run: self.chunk(word).run(hash),
+            hash,
+        }
+    }
+
     /// Finds the bucket of `hash` and asks the CPU for it, so that it comes while the caller does something else; `None`
     /// if it is not in memory.
     #[inline(always)]
-    pub fn approach<'i>(&'i self, pin: &'i Pin, hash: Hash) -> Option<Approached<'i>> {
+    pub fn prefetch_home<'i>(&'i self, pin: &'i Pin, hash: Hash) -> Option<Prefetched<'i>> {
         let word = self.directory.get(pin).slot(hash).load(Ordering::Acquire);
         if word.wrapping_sub(1) >= COLD - 1 {
             return None;
         }
-        let run = self.chunk(word).run(hash);
-        crate::io::mmap::prefetch(std::ptr::from_ref(run.home).cast());
-        Some(Approached {
-            index: self,
-            run,
-            hash,
-        })
+        let home = self.home(word, hash);
+        crate::io::mmap::prefetch(std::ptr::from_ref(home.run.home).cast());
+        Some(Prefetched(home))
     }
 
     /// Locks the bucket of `hash` for an update. Waits for the writer that holds it, in fair order.
@@ -41,17 +48,15 @@ impl Index {
                 self.grow(hash, word)?;
                 continue;
             }
-            let run = self.chunk(word).run(hash);
-            run.home.lock();
+            let home = self.home(word, hash);
+            home.run.home.lock();
             let locked = Locked {
-                index: self,
-                run,
+                home,
                 word,
-                hash,
                 claimed: None,
                 owns: true,
             };
-            if !run.home.is_moved() {
+            if !locked.run.home.is_moved() {
                 return Ok(locked);
             }
         }
@@ -123,22 +128,20 @@ impl Index {
             let mut in_order = room::vec(hashes.len())?;
             let mut before = 0;
             for (address, at, word) in places {
-                let hash = hashes[at];
-                let run = self.chunk(word).run(hash);
+                let home = self.home(word, hashes[at]);
                 let owns = address != before;
                 before = address;
                 if owns {
-                    run.home.lock();
+                    home.run.home.lock();
                 }
+                let is_moved = home.run.home.is_moved();
                 locked[at] = Some(Locked {
-                    index: self,
-                    run,
+                    home,
                     word,
-                    hash,
                     claimed: None,
                     owns,
                 });
-                if run.home.is_moved() {
+                if is_moved {
                     continue 'again;
                 }
             }
@@ -168,93 +171,43 @@ impl Slot<'_> {
     }
 }
 
-/// A bucket that was asked for, and is not locked yet.
-pub struct Approached<'i> {
-    index: &'i Index,
-    run: Run<'i>,
-    hash: Hash,
-}
+/// The bucket of a hash, of which the CPU was asked for the cache line; not locked yet.
+pub struct Prefetched<'i>(Home<'i>);
 
-impl<'i> Approached<'i> {
-    /// Locks it, if nobody holds it and its chunk has not grown; `None` else.
+impl<'i> Prefetched<'i> {
+    /// Locks it, if no thread holds it and its chunk has not grown; `None` else.
     #[inline(always)]
-    pub fn lock(self) -> Option<Near<'i>> {
-        if !self.run.home.try_lock() {
+    pub fn lock(self) -> Option<LockedHome<'i>> {
+        if !self.0.run.home.try_lock() {
             return None;
         }
-        let near = Near(self);
-        (!near.0.run.home.is_moved()).then_some(near)
+        let locked = LockedHome(self.0);
+        (!locked.run.home.is_moved()).then_some(locked)
     }
 }
 
-/// A bucket locked for an update of one hash that takes the short way: [`Locked`] in fewer instructions. So few
-/// that the processor can begin the next update, and its cache miss, while this one waits for its own.
-pub struct Near<'i>(Approached<'i>);
-
-impl<'i> Near<'i> {
-    /// The first slot that may be of the hash; `None`: there is none, here or behind.
-    #[inline(always)]
-    pub fn glance(&self) -> Option<Slot<'i>> {
-        self.0.run.glance(self.0.hash.tag())
-    }
-
-    /// The entry in `slot`, which may be one that [`Near::claim`] gave, now points to `place`.
-    #[inline(always)]
-    pub fn replace(&self, slot: Slot<'_>, place: Place) {
-        slot.store(entry(self.0.hash, place));
-        self.0.index.touch(self.0.hash);
-    }
-
-    /// The entry in `slot` is gone.
-    #[inline(always)]
-    pub fn remove(&self, slot: Slot<'_>) {
-        slot.store(EMPTY);
-        self.0.index.touch(self.0.hash);
-    }
-
-    /// Takes a free slot, if there is one, for the caller to [`replace`](Near::replace) or
-    /// [`remove`](Near::remove).
-    #[inline(always)]
-    pub fn claim(&self) -> Option<Slot<'i>> {
-        self.0.run.claim(self.0.hash.tag())
-    }
-}
-
-impl Drop for Near<'_> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        self.0.run.home.unlock();
-    }
-}
-
-/// A bucket locked for an update of one hash.
-pub struct Locked<'i> {
+/// What an update does to the locked bucket of its hash: the same on the fast path ([`LockedHome`]) and the slow one
+/// ([`Locked`]).
+pub struct Home<'i> {
     index: &'i Index,
     run: Run<'i>,
-    word: u64,
     hash: Hash,
-    claimed: Option<Slot<'i>>,
-    owns: bool,
 }
 
-impl<'i> Locked<'i> {
-    /// The first slot that may be of the hash; `None`: there is none, here or behind.
+impl<'i> Home<'i> {
+    /// The first slot that may be of the hash; `None`: there is none, in this bucket or past it.
     #[inline(always)]
-    pub fn glance(&self) -> Option<Slot<'i>> {
+    pub fn probe(&self) -> Option<Slot<'i>> {
         self.run.glance(self.hash.tag())
     }
 
-    /// Offers the places that may hold the hash to `probe`, as [`Index::find`] does.
-    pub fn find<T>(
-        &self,
-        mut probe: impl FnMut(Place) -> Result<Option<T>>,
-    ) -> Result<Option<(Slot<'i>, T)>> {
-        self.run.search(self.hash.tag(), |slot, place| {
-            Ok(probe(place)?.map(|found| (slot, found)))
-        })
+    /// Takes a free slot, if there is one, for the caller to [`replace`](Self::replace) or [`remove`](Self::remove).
+    #[inline(always)]
+    pub fn take_slot(&self) -> Option<Slot<'i>> {
+        self.run.claim(self.hash.tag())
     }
 
-    /// The entry in `slot` now points to `place`.
+    /// The entry in `slot`, which may be one that was taken, now points to `place`.
     #[inline(always)]
     pub fn replace(&self, slot: Slot<'_>, place: Place) {
         slot.store(entry(self.hash, place));
@@ -267,21 +220,75 @@ impl<'i> Locked<'i> {
         slot.store(EMPTY);
         self.index.touch(self.hash);
     }
+}
 
-    /// Takes a free slot for this hash. `false`: there is none; let go of all locks, [`Index::grow`] with
-    /// [`Locked::seen`], and begin again.
+/// A bucket locked on the fast path: [`Locked`] in fewer instructions, so few that the processor can begin the next update,
+/// and its cache miss, while this one waits for its own.
+pub struct LockedHome<'i>(Home<'i>);
+
+impl<'i> Deref for LockedHome<'i> {
+    type Target = Home<'i>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Home<'i> {
+        &self.0
+    }
+}
+
+impl Drop for LockedHome<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.run.home.unlock();
+    }
+}
+
+/// A bucket locked for an update of one hash.
+pub struct Locked<'i> {
+    home: Home<'i>,
+    word: u64,
+    claimed: Option<Slot<'i>>,
+    owns: bool,
+}
+
+impl<'i> Deref for Locked<'i> {
+    type Target = Home<'i>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Home<'i> {
+        &self.home
+    }
+}
+
+impl<'i> Locked<'i> {
+    /// Offers the places that may hold the hash to `probe`, as [`Index::find`] does.
+    pub fn find<T>(
+        &self,
+        mut probe: impl FnMut(Place) -> Result<Option<T>>,
+    ) -> Result<Option<(Slot<'i>, T)>> {
+        self.run.search(self.hash.tag(), |slot, place| {
+            Ok(probe(place)?.map(|found| (slot, found)))
+        })
+    }
+
+    /// Takes a free slot for this hash, which is given back when this is dropped. `false`: there is none; let go of all
+    /// locks, [`Index::grow`] with [`Locked::seen`], and begin again.
     #[inline(always)]
     pub fn claim(&mut self) -> bool {
-        self.claimed = self.run.claim(self.hash.tag());
+        self.claimed = self.take_slot();
         self.claimed.is_some()
+    }
+
+    /// The slot that was claimed: from now on the caller's.
+    #[inline(always)]
+    pub fn claimed(&mut self) -> Option<Slot<'i>> {
+        self.claimed.take()
     }
 
     /// Fills the claimed slot.
     #[inline(always)]
     pub fn fill(&mut self, place: Place) {
-        if let Some(slot) = self.claimed.take() {
-            slot.store(entry(self.hash, place));
-            self.index.touch(self.hash);
+        if let Some(slot) = self.claimed() {
+            self.replace(slot, place);
         }
     }
 

@@ -48,7 +48,7 @@ use crate::weave::{self, Mutex};
 use arena::Arena;
 use bucket::{EMPTY, RESERVED, SLOTS};
 use hash::{ADDRESS_BITS, Hash, STRIPE_BITS, STRIPES};
-pub use locked::{Approached, Locked, Near, Slot};
+pub use locked::{Home, Locked, LockedHome, Prefetched, Slot};
 use shape::{Chunk, SPARE};
 
 /// Where a record stands, as the caller numbers places: 40 bits, not zero and not all ones.

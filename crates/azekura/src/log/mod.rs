@@ -85,7 +85,7 @@ pub struct Located {
     index: u32,
 }
 
-/// A frame that is about to be dead.
+/// A frame that is dead once the entry of its record points to a later one.
 #[derive(Clone, Copy, Debug)]
 pub struct Superseded {
     index: u32,
@@ -589,10 +589,21 @@ impl Log {
         })
     }
 
-    /// Counts what `superseded_by_key` found as dead.
+    /// The frame of `len` bytes at `address`, of which the caller knows that it is the record's.
     #[inline(always)]
-    pub fn mark_superseded_dead(&self, buried: &Superseded) {
-        self.segments.mark_unit_dead(buried.index, buried.len);
+    pub fn superseded(&self, address: Address, len: usize) -> Option<Superseded> {
+        let (index, _) = self.geometry.locate(address.offset())?;
+        self.segments.counted(index).map(|index| Superseded {
+            index,
+            len: len as u64,
+        })
+    }
+
+    /// Counts a frame as dead, since a later one states what its record is.
+    #[inline(always)]
+    pub fn mark_superseded_dead(&self, superseded: &Superseded) {
+        self.segments
+            .mark_unit_dead(superseded.index, superseded.len);
     }
 
     /// As `frame`, for a log that another process writes: the frame is copied to `buf` and verified there, since

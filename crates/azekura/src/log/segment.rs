@@ -377,6 +377,12 @@ impl Segments {
         }
     }
 
+    /// The unit at which the dead bytes of the segment of unit `index` are counted.
+    #[inline(always)]
+    pub(super) fn counted(&self, index: u32) -> Option<u32> {
+        (index < self.limit).then(|| self.first_of(index))
+    }
+
     /// Counts `len` bytes of segment `index` as dead.
     #[inline(always)]
     pub fn mark_dead(&self, index: u32, len: u64) {
@@ -385,12 +391,12 @@ impl Segments {
         }
     }
 
-    /// As `mark_dead`, of a segment that `seed_of_unit` knew.
+    /// As `mark_dead`, of a segment that `seed_of_unit` knew, or `counted`.
     #[inline(always)]
     #[expect(unsafe_code, reason = "on the way of every update")]
     pub(super) fn mark_unit_dead(&self, index: u32, len: u64) {
         debug_assert!(index < self.limit);
-        // SAFETY: the table has two words for each of `limit` segments (`new`), and this is one (`seed_of_unit`).
+        // SAFETY: the table has two words for each of `limit` segments (`new`), and this is one (`seed_of_unit`, `counted`).
         let dead = unsafe { self.table.word_within(u64::from(index) * 16 + 8) };
         dead.fetch_add(len, std::sync::atomic::Ordering::Relaxed);
     }

@@ -1,10 +1,16 @@
 //! Records in memory that are found by their keys: an index over a slab.
 //!
-//! What `TinyDb` and `CacheDb` are made of. The short ways to a record are here, the locks of an update, and the one place
-//! where what the index says becomes a record. Who counts, bounds, drops or expires records does it outside.
+//! What `TinyDb` and `CacheDb` are made of: the lookup, draft and commit of an update, on the fast path and the slow one, and
+//! the one function that turns a place of the index into a record. The engines count, bound, drop and expire records.
 //!
-//! Invariants: the index holds places of this slab only; a place is freed by who took its entry away, under the bucket's
-//! lock, once. Every call takes a pin that began before what it was told was found.
+//! | step | fast path | slow path |
+//! |---|---|---|
+//! | lookup | [`Shelf::put_fast`], `remove_fast`: the home bucket only, no waiting | `lock`, `lock_many`, `present` |
+//! | draft | a copy in the next free slot, made while the bucket's cache line comes | `Slab::put` |
+//! | commit | the entry points to the draft, or is gone; the old place is freed | `commit` |
+//!
+//! Invariants: the index holds places of this slab only; the thread that takes an entry away, under the bucket's lock, frees its
+//! place, once. Every call takes a pin that began before the places it is given were found.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -17,8 +23,8 @@ use crate::engine::{Bookmark, Visit};
 use crate::epoch::{Domain, Pin, PinnedSection};
 use crate::error::{Kind, Result};
 use crate::index::hash::Hash;
-use crate::index::{Approached, Blank, Glance, Index, Locked, Place, Slot};
-use crate::slab::{Near, Record, Slab};
+use crate::index::{Blank, Glance, Index, Locked, Place, Slot};
+use crate::slab::{Draft, Near, Record, Slab};
 use crate::weave;
 
 /// Of keys and values.
@@ -124,41 +130,88 @@ impl Shelf {
             .find(pin, hash, |place| Ok(self.matching(pin, place, key)))
     }
 
-    /// What a short update begins with: the bucket of `hash`, asked for, and the short way to put and free.
+    /// Puts a record in few instructions, if no thread is in the way and the one of `key` is a short one in its home bucket or
+    /// absent. `accounts` is shown the record that is there, and the new one's draft, under the bucket's lock: the put takes
+    /// this path if it agrees. `None`: nothing was done, and the slow path is to be taken.
+    ///
+    /// The slot of the slab is taken last. So few steps follow the lookup of the old record that the processor begins the next
+    /// put, and its cache miss, while it waits for that record.
     #[inline(always)]
-    pub(super) fn approach<'p>(
-        &'p self,
-        inside: &'p PinnedSection,
+    pub(super) fn put_fast(
+        &self,
+        inside: &PinnedSection,
         hash: Hash,
-    ) -> Option<(Approached<'p>, Near<'p>)> {
-        let home = self.index.approach(inside.pin(), hash)?;
-        Some((home, self.slab.near(inside)?))
+        (key, value, expires): (&[u8], &[u8], Option<u32>),
+        accounts: impl FnOnce(Option<&Record<'_>>, &Near<'_>, &Draft) -> bool,
+    ) -> Option<()> {
+        let home = self.index.prefetch_home(inside.pin(), hash)?;
+        let mut slots = self.slab.near(inside)?;
+        let draft = slots.draft(key, value, expires)?;
+        let locked = home.lock()?;
+        if let Some(slot) = locked.probe() {
+            let old = slot.place();
+            let record = self.matching(inside.pin(), old, key)?;
+            if !accounts(Some(&record), &slots, &draft) {
+                return None;
+            }
+            locked.replace(slot, draft.place());
+            slots.keep(draft);
+            slots.free(old);
+        } else {
+            let slot = locked.take_slot()?;
+            if !accounts(None, &slots, &draft) {
+                locked.remove(slot);
+                return None;
+            }
+            locked.replace(slot, draft.place());
+            slots.keep(draft);
+        }
+        Some(())
     }
 
-    /// Removes the record of `key` in few instructions, if nobody is in the way and it stands in its home bucket; whether
-    /// it was there. `leaves` is shown it under the bucket's lock, and says whether it may go this way. `None`: nothing
-    /// was done, go the long way.
+    /// Removes the record of `key`, as [`put_fast`](Self::put_fast) puts one; whether it was there.
     #[inline(always)]
-    pub(super) fn remove_near(
+    pub(super) fn remove_fast(
         &self,
         inside: &PinnedSection,
         key: &[u8],
         hash: Hash,
-        leaves: impl FnOnce(&Record<'_>) -> bool,
+        accounts: impl FnOnce(&Record<'_>) -> bool,
     ) -> Option<bool> {
-        let (home, mut near) = self.approach(inside, hash)?;
+        let home = self.index.prefetch_home(inside.pin(), hash)?;
+        let mut slots = self.slab.near(inside)?;
         let locked = home.lock()?;
-        let Some(slot) = locked.glance() else {
+        let Some(slot) = locked.probe() else {
             return Some(false);
         };
         let place = slot.place();
         let record = self.matching(inside.pin(), place, key)?;
-        if !leaves(&record) {
+        if !accounts(&record) {
             return None;
         }
         locked.remove(slot);
-        near.free(place);
+        slots.free(place);
         Some(true)
+    }
+
+    /// The last step of an update on the slow path: the entry of the record that was `found`, or the claimed one, points to
+    /// `new`, or is gone at `None`; the old place is freed.
+    pub(super) fn commit(
+        &self,
+        pin: &Pin,
+        locked: &mut Locked<'_>,
+        found: Option<&Present<'_>>,
+        new: Option<Place>,
+    ) {
+        match (found, new) {
+            (Some(present), Some(new)) => locked.replace(present.slot, new),
+            (Some(present), None) => locked.remove(present.slot),
+            (None, Some(new)) => locked.fill(new),
+            (None, None) => {}
+        }
+        if let Some(present) = found {
+            self.slab.free(pin, present.place);
+        }
     }
 
     /// The record of `key`, whose home is locked.

@@ -1,7 +1,7 @@
 //! Updating: copy the record in, then point its entry to it, under the bucket's lock; then drop what is too much.
 //!
-//! A new record's entry stands in a queue before the record can be found. Short ways for what is common - nobody in the
-//! way, the record in its home bucket or absent - and one long way for all else.
+//! The table of steps is in `record::shelf`. A new record's entry stands in a queue before the record can be found. A fast path
+//! does what is common: no thread is in the way, the record is in its home bucket or absent. One slow path does all else.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -83,7 +83,7 @@ impl CacheDb {
         value: &[u8],
         expires: Option<u32>,
     ) -> Result<()> {
-        if let Some(grew) = self.put_near(key, hash, value, expires) {
+        if let Some(grew) = self.put_fast(key, hash, value, expires) {
             self.count_timed(expires);
             if self.is_work_due(grew) {
                 self.work();
@@ -93,47 +93,38 @@ impl CacheDb {
         self.put_slow(key, hash, value, expires)
     }
 
-    /// The common put in few instructions, as [`TinyDb`](crate::record::memory::tiny::TinyDb)'s: nobody is in the way, the
-    /// record is a short one that stands in its home bucket or is absent, a slot is at hand. Says whether the cache
-    /// holds more than before. `None`: nothing was done, go the long way.
+    /// The answer is whether the cache holds more than before.
     #[inline(always)]
-    fn put_near(&self, key: &[u8], hash: Hash, value: &[u8], expires: Option<u32>) -> Option<bool> {
+    fn put_fast(&self, key: &[u8], hash: Hash, value: &[u8], expires: Option<u32>) -> Option<bool> {
         let inside = self.gate.enter_pinned()?;
-        let pin = inside.pin();
-        let (home, mut near) = self.shelf.approach(&inside, hash)?;
         let bytes = charge(key.len(), value.len(), expires.is_some());
         if bytes > self.held.bytes_max.load(Ordering::Relaxed) {
             return None;
         }
-        let draft = near.draft(key, value, expires)?;
-        let locked = home.lock()?;
-        if let Some(slot) = locked.glance() {
-            let old = slot.place();
-            let record = self.shelf.matching(pin, old, key)?;
-            if record.expires.is_some() {
-                return None;
-            }
-            near.see(&draft);
-            locked.replace(slot, draft.place());
-            let before = charge_of(&record);
-            self.held.change(before, bytes);
-            near.keep(draft);
-            near.free(old);
-            Some(bytes > before)
-        } else {
-            let slot = locked.claim()?;
-            if !self.policy.admits_at_once(pin, hash) {
-                locked.remove(slot);
-                return None;
-            }
-            locked.replace(slot, draft.place());
-            self.held.add(bytes);
-            near.keep(draft);
-            Some(true)
-        }
+        let mut grew = true;
+        let record = (key, value, expires);
+        self.shelf
+            .put_fast(&inside, hash, record, |present, slots, draft| {
+                let Some(present) = present else {
+                    let admits = self.policy.admits_at_once(inside.pin(), hash);
+                    if admits {
+                        self.held.add(bytes);
+                    }
+                    return admits;
+                };
+                if present.expires.is_some() {
+                    return false;
+                }
+                slots.see(draft);
+                let before = charge_of(present);
+                self.held.change(before, bytes);
+                grew = bytes > before;
+                true
+            })?;
+        Some(grew)
     }
 
-    /// Whether [`work`](Self::work) is due behind an update that took the short way; `grew`: there is more than before.
+    /// Whether [`work`](Self::work) is due after an update on the fast path; `grew`: there is more than before.
     #[inline(always)]
     fn is_work_due(&self, grew: bool) -> bool {
         grew && (self.held.is_over() || self.is_sifting_due())
@@ -210,39 +201,37 @@ impl CacheDb {
         if found.is_none() {
             self.policy.admit(pin, hash)?;
         }
-        self.point(pin, &mut locked, found.as_ref(), place, bytes);
+        self.commit(pin, &mut locked, found.as_ref(), Some((place, bytes)));
         drop(locked);
         self.tell_of_expired(found.as_ref());
         Ok(())
     }
 
-    /// Points to what was put. A record that was there counts as asked for.
-    fn point(
+    /// As [`Shelf::commit`](shelf::Shelf::commit), with what the new record is charged. A record that was there counts as
+    /// asked for.
+    fn commit(
         &self,
         pin: &Pin,
         locked: &mut Locked<'_>,
         found: Option<&Present<'_>>,
-        place: Place,
-        bytes: u64,
+        new: Option<(Place, u64)>,
     ) {
-        if let Some(present) = found {
-            if !present.is_expired {
-                self.see(pin, place);
+        match (found, new) {
+            (Some(present), Some((place, bytes))) => {
+                if !present.is_expired {
+                    self.see(pin, place);
+                }
+                self.held.change(charge_of(&present.at.record), bytes);
             }
-            locked.replace(present.at.slot, place);
-            self.held.change(charge_of(&present.at.record), bytes);
-            self.shelf.slab.free(pin, present.at.place);
-        } else {
-            locked.fill(place);
-            self.held.add(bytes);
+            (Some(present), None) => self.held.take(charge_of(&present.at.record)),
+            (None, Some((_, bytes))) => self.held.add(bytes),
+            (None, None) => {}
         }
-    }
-
-    /// Takes the record away that is there.
-    fn take(&self, pin: &Pin, locked: &Locked<'_>, present: &Present<'_>) {
-        locked.remove(present.at.slot);
-        self.held.take(charge_of(&present.at.record));
-        self.shelf.slab.free(pin, present.at.place);
+        let (found, new) = (
+            found.map(|present| &present.at),
+            new.map(|(place, _)| place),
+        );
+        self.shelf.commit(pin, locked, found, new);
     }
 
     fn see(&self, pin: &Pin, place: Place) {
@@ -259,7 +248,7 @@ impl CacheDb {
 
     #[inline(always)]
     fn remove_hashed(&self, key: &[u8], hash: Hash) -> Result<bool> {
-        let Some(found) = self.remove_near(key, hash) else {
+        let Some(found) = self.remove_fast(key, hash) else {
             return self.remove_slow(key, hash);
         };
         if found && self.is_sifting_due() || self.is_work_due(false) {
@@ -268,11 +257,11 @@ impl CacheDb {
         Ok(found)
     }
 
-    /// As `put_near`; says whether the record was there.
+    /// As `put_fast`; the answer is whether the record was there.
     #[inline(always)]
-    fn remove_near(&self, key: &[u8], hash: Hash) -> Option<bool> {
+    fn remove_fast(&self, key: &[u8], hash: Hash) -> Option<bool> {
         let inside = self.gate.enter_pinned()?;
-        self.shelf.remove_near(&inside, key, hash, |record| {
+        self.shelf.remove_fast(&inside, key, hash, |record| {
             if record.expires.is_some() {
                 return false;
             }
@@ -287,12 +276,10 @@ impl CacheDb {
         let _inside = self.gate.enter();
         let pin = self.shelf.pin();
         self.tend(&pin);
-        let locked = self.shelf.index.lock(&pin, hash)?;
+        let mut locked = self.shelf.index.lock(&pin, hash)?;
         let found = self.shelf.present(&pin, &locked, key)?;
         let found = found.map(|at| self.judged(at));
-        if let Some(present) = &found {
-            self.take(&pin, &locked, present);
-        }
+        self.commit(&pin, &mut locked, found.as_ref(), None);
         drop(locked);
         self.tell_of_expired(found.as_ref());
         Ok(found.is_some_and(|present| !present.is_expired))
@@ -366,13 +353,10 @@ impl CacheDb {
         edit: &Edit<'_>,
         place: Option<(Place, u64)>,
     ) {
-        match (place, found) {
-            (Some((place, bytes)), _) => self.point(pin, locked, found, place, bytes),
-            // What is expired goes, also if it would be kept.
-            (None, Some(present)) if *edit == Edit::Remove || present.is_expired => {
-                self.take(pin, locked, present);
-            }
-            (None, _) => {}
+        // A record whose time is over is removed, also if it would be kept.
+        let is_expired = found.is_some_and(|present| present.is_expired);
+        if place.is_some() || *edit == Edit::Remove || is_expired {
+            self.commit(pin, locked, found, place);
         }
     }
 

@@ -2,11 +2,14 @@
 //!
 //! | step | a crash here leaves |
 //! |---|---|
-//! | 1 lock the bucket, find the record, claim a slot if it is absent | nothing |
+//! | 1 look up: lock the bucket, find the record, claim a slot if it is absent | nothing |
 //! | 2 the closure decides | nothing |
-//! | 3 reserve room in the log, copy, publish | the old record; after the publish, the new one |
-//! | 4 store the entry | the new record: replay finds its frame |
+//! | 3 draft: reserve room in the log, copy; publish | the old record; after the publish, the new one |
+//! | 4 commit: store the entry, mark the old frame dead, count | the new record: replay finds its frame |
 //! | 5 unlock | the new record |
+//!
+//! The steps are the same for one record and many, on the fast path and the slow one; step 4 is one function (`commit`). The fast
+//! path copies the frame while the record's cache line comes, before step 1 has compared the key; it publishes after.
 //!
 //! Room is reserved under the lock, so one key's frames lie in the log in the order of its updates. The
 //! entry is stored before the thread's mark as an appender is dropped: a checkpoint or sync that waits for
@@ -26,10 +29,10 @@ use super::{Core, KEY_LEN_MAX, VALUE_LEN_MAX, layout, mark, value};
 use crate::engine::{DecideMany, Durability, Edit};
 use crate::epoch::Pin;
 use crate::error::{Error, Kind, Result};
-use crate::format::frame::Frame;
+use crate::format::frame::{Frame, FrameKind};
 use crate::index::hash::Hash;
-use crate::index::{Blank, Locked, Slot};
-use crate::log::{Address, Claim, Entry, Patience, Use};
+use crate::index::{Blank, Home, Locked, Slot};
+use crate::log::{Address, Appended, Claim, Entry, Patience, Superseded, Use};
 use crate::record::gate::Inside;
 use crate::record::limits::Limits;
 use crate::record::many::Distinct;
@@ -41,6 +44,9 @@ struct Present<'p> {
     address: Address,
     frame: Frame<'p>,
 }
+
+/// What is to be appended for an edit: kind, flags and value of the frame.
+type Drafted<'v> = (FrameKind, u8, Cow<'v, [u8]>);
 
 impl Core {
     /// What every update begins with: health, the background worker's notification, the gate. `grows`: whether it may store more than
@@ -218,32 +224,31 @@ impl Core {
         entry.frame_len()
     }
 
-    /// The common update in few instructions: nobody is in the way, the record is a short one that stands in its
-    /// home bucket or is absent, the open segment has room. Puts `value`, or removes; says whether the
-    /// record was there. `None`: nothing was done, go the long way.
+    /// The common update in few instructions: no thread is in the way, the record is a short one that stands in its
+    /// home bucket or is absent, the open segment has room. Puts `value`, or removes; the answer is whether the
+    /// record was there. `None`: nothing was done, and the slow path is to be taken.
     ///
-    /// The steps are those of the table above, but for their order where a record is there: the frame is copied while the
-    /// record comes, and published, or padded over, when its key is known. What is left to do then, and the next
-    /// update's first steps, are fewer instructions than the processor keeps in flight (some 200 that write a register), so
-    /// the next bucket's cache miss begins while this record's is waited for. Measured: a quarter of a random set.
+    /// Where a record is there, the frame is copied while its cache line comes, and published, or padded over, when its key is
+    /// known. What is left to do then, and the next update's first steps, are fewer instructions than the processor keeps in
+    /// flight (some 200 that write a register), so the next bucket's cache miss begins while this record's is waited for.
+    /// Measured: a quarter of a random set.
     #[inline(always)]
     fn update_fast(&self, key: &[u8], hash: Hash, value: Option<&[u8]>) -> Option<bool> {
         let inside = self.gate.enter_pinned()?;
-        let (pin, mark) = (inside.pin(), inside.section());
-        let home = self.index.approach(pin, hash)?;
+        let (pin, guard) = (inside.pin(), inside.section());
+        let home = self.index.prefetch_home(pin, hash)?;
         if self.log.is_alarmed() {
             return None;
         }
         let locked = home.lock()?;
-        if let Some(slot) = locked.glance() {
-            // The record comes while the frame is made.
+        if let Some(slot) = locked.probe() {
             let sought = self.log.locate(Address(slot.place()))?;
             let (kind, value) = match value {
                 Some(value) => (layout::PUT, value),
                 None => (layout::REMOVE, &[][..]),
             };
-            let draft = self.log.draft(mark, kind, key, value)?;
-            let Some(buried) = self
+            let draft = self.log.draft(guard, kind, key, value)?;
+            let Some(superseded) = self
                 .log
                 .superseded_by_key(pin, layout::RECORD, &sought, key)
             else {
@@ -251,26 +256,60 @@ impl Core {
                 return None;
             };
             let appended = self.log.publish(draft);
-            if kind == layout::PUT {
-                locked.replace(slot, appended.address.0);
-            } else {
-                locked.remove(slot);
-                self.log.mark_dead(appended.address, appended.len);
-                self.count.add(pin, -1);
-            }
-            self.log.mark_superseded_dead(&buried);
+            self.commit(pin, &locked, slot, (kind, appended), Some(superseded));
             return Some(true);
         }
         if let Some(value) = value {
-            let slot = locked.claim()?;
-            let Some(draft) = self.log.draft(mark, layout::INSERT, key, value) else {
+            let slot = locked.take_slot()?;
+            let Some(draft) = self.log.draft(guard, layout::INSERT, key, value) else {
                 locked.remove(slot);
                 return None;
             };
-            locked.replace(slot, self.log.publish(draft).address.0);
-            self.count.add(pin, 1);
+            let appended = self.log.publish(draft);
+            self.commit(pin, &locked, slot, (layout::INSERT, appended), None);
         }
         Some(false)
+    }
+
+    /// Step 4 of every update: the entry in `slot` points to the frame that was appended, or is gone; a removal's frame is dead,
+    /// and so is the frame that the record had before.
+    #[inline(always)]
+    fn commit(
+        &self,
+        pin: &Pin,
+        home: &Home<'_>,
+        slot: Slot<'_>,
+        (kind, appended): (FrameKind, Appended),
+        superseded: Option<Superseded>,
+    ) {
+        if kind == layout::REMOVE {
+            home.remove(slot);
+            self.log.mark_dead(appended.address, appended.len);
+            self.count.add(pin, -1);
+        } else {
+            home.replace(slot, appended.address.0);
+            if kind == layout::INSERT {
+                self.count.add(pin, 1);
+            }
+        }
+        if let Some(superseded) = superseded {
+            self.log.mark_superseded_dead(&superseded);
+        }
+    }
+
+    /// As `commit`, of a record that was looked up on the slow path.
+    fn commit_found(
+        &self,
+        pin: &Pin,
+        locked: &mut Locked<'_>,
+        found: Option<&Present<'_>>,
+        change: (FrameKind, Appended),
+    ) {
+        let superseded = found.and_then(|at| self.log.superseded(at.address, at.frame.len()));
+        let slot = found.map_or_else(|| locked.claimed(), |present| Some(present.slot));
+        if let Some(slot) = slot {
+            self.commit(pin, locked, slot, change, superseded);
+        }
     }
 
     pub(super) fn update<'a>(
@@ -336,66 +375,72 @@ impl Core {
             }
             Some(_) => decide(Some(&[])),
         };
-        match edit {
+        let is_present = found.is_some();
+        let Some((kind, flags, stored)) = self.drafted(key, is_present, &edit)? else {
+            return Ok(());
+        };
+        let guard = pin.critical_section();
+        let entry = Entry {
+            kind,
+            flags,
+            key,
+            value: &stored,
+        };
+        let claim = if kind == layout::REMOVE {
+            Ok(Claim::Removal)
+        } else {
+            let present_len = found.as_ref().map_or(0, |present| present.frame.len());
+            let claim = claim_of(entry.frame_len(), present_len);
+            self.admitted(claim, entry.frame_len())
+        };
+        let appended = claim.and_then(|claim| self.log.append(&guard, &entry, claim));
+        let appended =
+            appended.or_else(|error| self.keep_refused(error, shown, found.as_ref(), &edit))?;
+        self.commit_found(&pin, &mut locked, found.as_ref(), (kind, appended));
+        Ok(())
+    }
+
+    /// The frame of an edit: its kind, flags and value as it is stored. `None`: nothing is to be appended.
+    #[inline(always)]
+    fn drafted<'v>(
+        &self,
+        key: &[u8],
+        is_present: bool,
+        edit: &'v Edit<'_>,
+    ) -> Result<Option<Drafted<'v>>> {
+        Ok(match edit {
             Edit::Put(value) => {
-                self.check_lengths(key, &value)?;
-                let (stored, flags) = value::encode(self.compression, &value);
-                let kind = if found.is_some() {
+                self.check_lengths(key, value)?;
+                let kind = if is_present {
                     layout::PUT
                 } else {
                     layout::INSERT
                 };
-                let mark = pin.critical_section();
-                let entry = Entry {
-                    kind,
-                    flags,
-                    key,
-                    value: &stored,
-                };
-                let present_len = found.as_ref().map(|present| present.frame.len());
-                let claim = claim_of(entry.frame_len(), present_len.unwrap_or(0));
-                let claim = self.admitted(claim, entry.frame_len());
-                let appended = claim.and_then(|claim| self.log.append(&mark, &entry, claim));
-                let appended = appended.or_else(|error| {
-                    self.keep_refused(error, shown, found.as_ref(), Some(&value))
-                })?;
-                self.apply_put(&pin, &mut locked, found.as_ref(), appended.address);
+                let (stored, flags) = value::encode(self.compression, value);
+                Some((kind, flags, stored))
             }
-            Edit::Remove => {
-                if let Some(present) = &found {
-                    let mark = pin.critical_section();
-                    let entry = Entry {
-                        kind: layout::REMOVE,
-                        flags: 0,
-                        key,
-                        value: &[],
-                    };
-                    let appended = self.log.append(&mark, &entry, Claim::Removal);
-                    let appended = appended
-                        .or_else(|error| self.keep_refused(error, shown, Some(present), None))?;
-                    self.apply_remove(&pin, &locked, present);
-                    self.log.mark_dead(appended.address, appended.len);
-                }
-            }
-            Edit::Keep => {}
-        }
-        Ok(())
+            Edit::Remove if is_present => Some((layout::REMOVE, 0, Cow::Borrowed(&[][..]))),
+            Edit::Remove | Edit::Keep => None,
+        })
     }
 
-    /// Keeps what was decided on a value that was shown and found no room: `new`, or removal. The error that it was given.
+    /// Keeps what was decided on a value that was shown and found no room. The error that it was given.
     #[cold]
     fn keep_refused<T>(
         &self,
         error: Error,
         shown: Option<&mut Option<Refused>>,
         found: Option<&Present<'_>>,
-        new: Option<&[u8]>,
+        edit: &Edit<'_>,
     ) -> Result<T> {
         if let (Kind::Full, Some(shown)) = (error.kind(), shown) {
             let seen = found.map(|present| value::decode(self.compression, &present.frame));
             *shown = Some(Refused {
                 seen: seen.transpose()?.map(Cow::into_owned),
-                new: new.map(<[u8]>::to_vec),
+                new: match edit {
+                    Edit::Put(value) => Some(value.to_vec()),
+                    Edit::Remove | Edit::Keep => None,
+                },
             });
         }
         Err(error)
@@ -437,30 +482,6 @@ impl Core {
             address,
             frame,
         }))
-    }
-
-    #[inline(always)]
-    fn apply_put(
-        &self,
-        pin: &Pin,
-        locked: &mut Locked<'_>,
-        found: Option<&Present<'_>>,
-        address: Address,
-    ) {
-        if let Some(present) = found {
-            locked.replace(present.slot, address.0);
-            self.log.mark_dead(present.address, present.frame.len());
-        } else {
-            locked.fill(address.0);
-            self.count.add(pin, 1);
-        }
-    }
-
-    #[inline(always)]
-    fn apply_remove(&self, pin: &Pin, locked: &Locked<'_>, present: &Present<'_>) {
-        locked.remove(present.slot);
-        self.log.mark_dead(present.address, present.frame.len());
-        self.count.add(pin, -1);
     }
 
     pub(super) fn put_many(&self, records: &[(&[u8], &[u8])]) -> Result<()> {
@@ -585,20 +606,9 @@ impl Core {
         (edits, mark): (&[Edit<'_>], Option<&[u8]>),
         lacking: &mut Option<Lacking>,
     ) -> Result<()> {
-        let mut stored = Vec::with_capacity(edits.len());
-        for (at, edit) in edits.iter().enumerate() {
-            let present = found[at].is_some();
-            stored.push(match edit {
-                Edit::Put(value) => {
-                    self.check_lengths(records[at], value)?;
-                    let (bytes, flags) = value::encode(self.compression, value);
-                    let kind = if present { layout::PUT } else { layout::INSERT };
-                    Some((kind, flags, bytes))
-                }
-                Edit::Remove if present => Some((layout::REMOVE, 0, Cow::Borrowed(&[][..]))),
-                Edit::Remove | Edit::Keep => None,
-            });
-        }
+        let drafted = |(at, edit): (usize, _)| self.drafted(records[at], found[at].is_some(), edit);
+        let stored = edits.iter().enumerate().map(drafted);
+        let stored = stored.collect::<Result<Vec<_>>>()?;
         let changed: Vec<usize> = (0..edits.len())
             .filter(|at| stored[*at].is_some())
             .collect();
@@ -644,14 +654,8 @@ impl Core {
             }
         }
         for ((at, entry), appended) in changed.into_iter().zip(&entries).zip(addresses) {
-            if entry.kind == layout::REMOVE {
-                if let Some(present) = &found[at] {
-                    self.apply_remove(pin, &locked[at], present);
-                }
-                self.log.mark_dead(appended.address, appended.len);
-            } else {
-                self.apply_put(pin, &mut locked[at], found[at].as_ref(), appended.address);
-            }
+            let change = (entry.kind, appended);
+            self.commit_found(pin, &mut locked[at], found[at].as_ref(), change);
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Updating: copy the record in, then point its entry to it, under the bucket's lock.
 //!
-//! The table of steps is in the module's text. Short ways for what is common - nobody in the way, the record in its home
-//! bucket or absent - and one long way for all else. Whoever writes also moves records together, a few at a time.
+//! The table of steps is in `record::shelf`. A fast path does what is common: no thread is in the way, the record is in its home
+//! bucket or absent. One slow path does all else; it also moves records together, a few at a time.
 
 use super::TinyDb;
 use crate::engine::{DecideMany, Edit};
@@ -46,36 +46,22 @@ impl TinyDb {
 
     #[inline(always)]
     pub(super) fn put_hashed(&self, key: &[u8], hash: Hash, value: &[u8]) -> Result<()> {
-        if self.put_near(key, hash, value).is_some() {
+        if self.put_fast(key, hash, value).is_some() {
             return Ok(());
         }
         self.put_slow(key, hash, value)
     }
 
-    /// The common put in few instructions: nobody is in the way, the record is a short one that stands in its home bucket
-    /// or is absent, a slot is at hand. `None`: nothing was done, go the long way.
-    ///
-    /// The steps are those of the module's text, but that the slot is taken last. So few of them stand behind the look at
-    /// the old record that the processor begins the next put, and its cache miss, while it waits for that record.
     #[inline(always)]
-    fn put_near(&self, key: &[u8], hash: Hash, value: &[u8]) -> Option<()> {
+    fn put_fast(&self, key: &[u8], hash: Hash, value: &[u8]) -> Option<()> {
         let inside = self.gate.enter_pinned()?;
-        let pin = inside.pin();
-        let (home, mut near) = self.shelf.approach(&inside, hash)?;
-        let draft = near.draft(key, value, None)?;
-        let locked = home.lock()?;
-        if let Some(slot) = locked.glance() {
-            let old = slot.place();
-            self.shelf.matching(pin, old, key)?;
-            locked.replace(slot, draft.place());
-            near.keep(draft);
-            near.free(old);
-        } else {
-            locked.replace(locked.claim()?, draft.place());
-            near.keep(draft);
-            self.count.add(pin, 1);
-        }
-        Some(())
+        let record = (key, value, None);
+        self.shelf.put_fast(&inside, hash, record, |present, _, _| {
+            if present.is_none() {
+                self.count.add(inside.pin(), 1);
+            }
+            true
+        })
     }
 
     #[inline(never)]
@@ -106,29 +92,36 @@ impl TinyDb {
     /// Points the entry of `key` to `place`.
     fn store(&self, pin: &Pin, key: &[u8], hash: Hash, place: Place) -> Result<()> {
         let (mut locked, found) = self.shelf.lock(pin, key, hash)?;
-        if let Some(present) = found {
-            locked.replace(present.slot, place);
-            self.shelf.slab.free(pin, present.place);
-        } else {
-            locked.fill(place);
-            self.count.add(pin, 1);
-        }
+        self.commit(pin, &mut locked, found.as_ref(), Some(place));
         Ok(())
+    }
+
+    /// As [`Shelf::commit`](crate::record::shelf::Shelf::commit), and counts.
+    fn commit(
+        &self,
+        pin: &Pin,
+        locked: &mut Locked<'_>,
+        found: Option<&Present<'_>>,
+        new: Option<Place>,
+    ) {
+        self.shelf.commit(pin, locked, found, new);
+        self.count
+            .add(pin, i64::from(new.is_some()) - i64::from(found.is_some()));
     }
 
     #[inline(always)]
     fn remove_hashed(&self, key: &[u8], hash: Hash) -> Result<bool> {
-        match self.remove_near(key, hash) {
+        match self.remove_fast(key, hash) {
             Some(found) => Ok(found),
             None => self.remove_slow(key, hash),
         }
     }
 
-    /// As `put_near`; says whether the record was there.
+    /// As `put_fast`; the answer is whether the record was there.
     #[inline(always)]
-    fn remove_near(&self, key: &[u8], hash: Hash) -> Option<bool> {
+    fn remove_fast(&self, key: &[u8], hash: Hash) -> Option<bool> {
         let inside = self.gate.enter_pinned()?;
-        self.shelf.remove_near(&inside, key, hash, |_| {
+        self.shelf.remove_fast(&inside, key, hash, |_| {
             self.count.add(inside.pin(), -1);
             true
         })
@@ -139,14 +132,10 @@ impl TinyDb {
         let _inside = self.gate.enter();
         let pin = self.shelf.pin();
         self.shelf.keep_dense(&pin);
-        let locked = self.shelf.index.lock(&pin, hash)?;
-        let Some(present) = self.shelf.present(&pin, &locked, key)? else {
-            return Ok(false);
-        };
-        locked.remove(present.slot);
-        self.shelf.slab.free(&pin, present.place);
-        self.count.add(&pin, -1);
-        Ok(true)
+        let mut locked = self.shelf.index.lock(&pin, hash)?;
+        let found = self.shelf.present(&pin, &locked, key)?;
+        self.commit(&pin, &mut locked, found.as_ref(), None);
+        Ok(found.is_some())
     }
 
     /// One update.
@@ -213,21 +202,8 @@ impl TinyDb {
         edit: &Edit<'_>,
         place: Option<Place>,
     ) {
-        match (place, found) {
-            (Some(place), Some(present)) => {
-                locked.replace(present.slot, place);
-                self.shelf.slab.free(pin, present.place);
-            }
-            (Some(place), None) => {
-                locked.fill(place);
-                self.count.add(pin, 1);
-            }
-            (None, Some(present)) if *edit == Edit::Remove => {
-                locked.remove(present.slot);
-                self.shelf.slab.free(pin, present.place);
-                self.count.add(pin, -1);
-            }
-            (None, _) => {}
+        if place.is_some() || *edit == Edit::Remove {
+            self.commit(pin, locked, found, place);
         }
     }
 
