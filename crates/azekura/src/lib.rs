@@ -32,6 +32,7 @@ pub mod format;
 #[doc(hidden)]
 pub mod index;
 pub mod io;
+#[doc(hidden)]
 pub mod kernel;
 #[doc(hidden)]
 pub mod log;
@@ -40,6 +41,7 @@ pub mod node;
 pub mod object;
 pub mod open;
 pub mod order;
+#[doc(hidden)]
 pub mod queue;
 pub mod record;
 mod room;

@@ -19,4 +19,5 @@ pub mod checksum;
 pub mod flipped;
 #[doc(hidden)]
 pub mod frame;
+#[doc(hidden)]
 pub mod superblock;

@@ -24,17 +24,25 @@
 //!
 //! A storage over another one states what it changes: [`over::Over`].
 
+#[doc(hidden)]
 pub mod aligned;
+#[doc(hidden)]
 pub mod counted;
 pub mod direct;
 pub mod file;
+#[doc(hidden)]
 pub mod file_lock;
+#[doc(hidden)]
 pub mod flight;
+#[doc(hidden)]
 pub mod front;
 pub mod memory;
 pub mod mmap;
+#[doc(hidden)]
 pub mod over;
+#[doc(hidden)]
 pub mod overlay;
+#[doc(hidden)]
 pub mod region;
 #[cfg(any(test, feature = "testkit"))]
 pub mod sim;

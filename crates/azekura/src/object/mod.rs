@@ -49,6 +49,7 @@
 //! in the order that the crate's `queue` gives. Nothing here knows records or blocks.
 
 pub mod id;
+#[doc(hidden)]
 pub mod index;
 pub mod served;
 
@@ -86,11 +87,13 @@ use recover::degraded::Flaws;
 use write::locks::ObjectLocks;
 use write::small::PackedExtents;
 
+#[doc(hidden)]
 pub use crate::queue;
 pub use care::check::{CheckReport, Finding};
 pub use care::report::{Doubt, Doubted, Repaired};
 pub use care::scrub::{Scrubbed, Step};
 pub use id::ObjectId;
+#[doc(hidden)]
 pub use place::extent;
 pub use read::get::{Listed, Usage};
 pub use read::reader::StoreReader;
@@ -102,6 +105,7 @@ pub use write::draft::Draft;
 pub use write::put::Change;
 
 /// The formats on storage, for tools and checks: superblock, root, records of the journal.
+#[doc(hidden)]
 pub mod layout {
     pub use crate::object::checkpoint::root::{
         LEAF_SEED, LIST_SEED, PackedExtent, PutInProgress, ROOT_SEED, Root,

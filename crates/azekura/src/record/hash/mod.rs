@@ -46,7 +46,9 @@ mod checkpoint;
 mod clean;
 mod compact;
 mod copy;
+#[doc(hidden)]
 pub mod image;
+#[doc(hidden)]
 pub mod layout;
 mod lost_root;
 mod mark;
