@@ -22,12 +22,10 @@ use azekura::testkit::Random;
 /// image of a part of the index behind its count.
 pub fn seeds() -> Vec<Vec<u8>> {
     let memory = Memory::new(1 << 22).expect("memory");
-    let options = Options {
-        segment_size: 4096,
-        background: false,
-        capacity: 1 << 22,
-        ..Options::default()
-    };
+    let options = Options::new()
+        .segment_size(4096)
+        .background(false)
+        .capacity(1 << 22);
     let db = HashDb::create_on(Arc::clone(&memory) as Arc<_>, &options).expect("a new store");
     for key in 0..40u8 {
         db.put(&[key], &[key; 50]).expect("a put");

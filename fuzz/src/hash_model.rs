@@ -33,12 +33,10 @@ pub fn seeds() -> Vec<Vec<u8>> {
 
 /// Checks one input; panics where a promise is broken.
 pub fn check(bytes: &[u8]) {
-    let options = Options {
-        segment_size: 4096,
-        background: false,
-        capacity: LIMIT,
-        ..Options::default()
-    };
+    let options = Options::new()
+        .segment_size(4096)
+        .background(false)
+        .capacity(LIMIT);
     let memory = Memory::new(LIMIT).expect("memory");
     let mut db = HashDb::create_on(Arc::clone(&memory) as Arc<_>, &options).expect("a new store");
     let promise = db.promise();

@@ -26,13 +26,11 @@ const LIMIT: u64 = 1 << 22;
 const KEYS: u32 = 40;
 
 fn options(compression: Compression) -> Options {
-    Options {
-        segment_size: 4096,
-        compression,
-        background: false,
-        capacity: LIMIT,
-        ..Options::default()
-    }
+    Options::new()
+        .segment_size(4096)
+        .compression(compression)
+        .background(false)
+        .capacity(LIMIT)
 }
 
 fn key(number: u32) -> Vec<u8> {

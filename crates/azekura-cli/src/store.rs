@@ -43,10 +43,9 @@ impl Room {
     /// The defaults but for the capacity.
     pub(crate) fn options(self) -> Options {
         let usual = Options::default();
-        Options {
-            capacity: self.capacity.unwrap_or(usual.capacity),
-            ..usual
-        }
+        usual
+            .clone()
+            .capacity(self.capacity.unwrap_or(usual.capacity))
     }
 }
 
@@ -107,11 +106,10 @@ pub(crate) struct Shape {
 impl Shape {
     /// `options` with the requested values in their place.
     pub(crate) fn over(self, options: &Options) -> Options {
-        Options {
-            compression: self.compression.unwrap_or(options.compression),
-            segment_size: self.segment_size.unwrap_or(options.segment_size),
-            ..options.clone()
-        }
+        options
+            .clone()
+            .compression(self.compression.unwrap_or(options.compression))
+            .segment_size(self.segment_size.unwrap_or(options.segment_size))
     }
 }
 

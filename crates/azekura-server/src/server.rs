@@ -116,30 +116,29 @@ impl Server {
                 let millis = u64::from(config.sync_interval_ms);
                 let interval = (millis > 0).then(|| Duration::from_millis(millis));
                 let usual = hash::Options::default();
-                let options = hash::Options {
-                    syncs_often: config.durability == Survives::Power || interval.is_some(),
-                    sync_interval: interval,
-                    capacity: config.capacity.unwrap_or(usual.capacity),
-                    ..usual
-                };
+                let options = usual
+                    .clone()
+                    .syncs_often(config.durability == Survives::Power || interval.is_some())
+                    .sync_interval(interval)
+                    .capacity(config.capacity.unwrap_or(usual.capacity));
                 let db = HashDb::open_or_create(&path, &options)
                     .map_err(|error| too_small(in_use(error, &path), &path, config))?;
                 warn_of_damage(&db);
                 Arc::clone(hash.insert(Arc::new(db))) as _
             }
-            Engine::Tiny => Arc::new(TinyDb::with(&tiny::Options {
-                memory_limit: config.memory_max,
-            })?),
+            Engine::Tiny => Arc::new(TinyDb::with(
+                &tiny::Options::new().memory_limit(config.memory_max),
+            )?),
             Engine::Cache => {
-                let db = CacheDb::with(&cache::Options {
-                    records_max: None,
-                    bytes_max: Some(config.memory_max.unwrap_or(64 << 20)),
-                    dropped: Some({
-                        let dropped = Arc::clone(&dropped);
-                        Arc::new(move |key, value, _| dropped.note(key, value))
-                    }),
-                    ..cache::Options::default()
-                })?;
+                let db = CacheDb::with(
+                    &cache::Options::new()
+                        .records_max(None)
+                        .bytes_max(config.memory_max.unwrap_or(64 << 20))
+                        .dropped({
+                            let dropped = Arc::clone(&dropped);
+                            Arc::new(move |key, value, _| dropped.note(key, value))
+                        }),
+                )?;
                 Arc::clone(cache.insert(Arc::new(db))) as _
             }
         };

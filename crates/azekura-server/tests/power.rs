@@ -259,14 +259,12 @@ fn expected(wakes: &[Wake]) -> Expected {
 
 /// Of the runs of the planted bugs.
 fn options() -> Options {
-    Options {
-        segment_size: 4096,
-        background: false,
-        durability: Durability::Process,
-        capacity: SimDisk::FILE_SIZE_MAX,
-        syncs_often: true,
-        ..Options::default()
-    }
+    Options::new()
+        .segment_size(4096)
+        .background(false)
+        .durability(Durability::Process)
+        .capacity(SimDisk::FILE_SIZE_MAX)
+        .syncs_often(true)
 }
 
 /// Runs `wakes` on a new disk, as a thread of the server would, and tells the ledger.

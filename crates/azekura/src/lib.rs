@@ -21,6 +21,27 @@
 //! A module imports only what lies below it. Modules that this page does not list are internal: they are hidden from the
 //! documentation, may change at any time, and are public for this workspace's tests, fuzz targets and measurements only.
 
+/// The methods with which options are built: `new`, and one that sets each field.
+macro_rules! setters {
+    ($options:ident { $($field:ident: $type:ty),* $(,)? }) => {
+        impl $options {
+            /// The defaults.
+            pub fn new() -> Self {
+                Self::default()
+            }
+
+            $(
+                #[doc = concat!("Sets `", stringify!($field), "`.")]
+                #[must_use]
+                pub fn $field(mut self, value: $type) -> Self {
+                    self.$field = value.into();
+                    self
+                }
+            )*
+        }
+    };
+}
+
 mod counter;
 pub mod damage;
 mod db;

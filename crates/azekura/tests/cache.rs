@@ -14,11 +14,11 @@ use azekura::testkit::{Effort, Random, beside, conformance, round_seed};
 use azekura::{Engine, Reader};
 
 fn make(bounds: Bounds) -> CacheDb {
-    CacheDb::with(&Options {
-        records_max: Some(bounds.records_max),
-        bytes_max: Some(bounds.bytes_max),
-        ..Options::default()
-    })
+    CacheDb::with(
+        &Options::new()
+            .records_max(Some(bounds.records_max))
+            .bytes_max(Some(bounds.bytes_max)),
+    )
     .expect("a new cache")
 }
 

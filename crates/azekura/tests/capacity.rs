@@ -43,12 +43,10 @@ impl Drawn {
     }
 
     fn options(&self, capacity: u64) -> Options {
-        Options {
-            segment_size: self.segment_size,
-            background: self.background,
-            capacity,
-            ..Options::default()
-        }
+        Options::new()
+            .segment_size(self.segment_size)
+            .background(self.background)
+            .capacity(capacity)
     }
 }
 
@@ -158,12 +156,10 @@ fn a_store_that_was_filled_since_its_checkpoint_takes_equal_values() {
     for shift in 12..16 {
         for first in [0, 100, 300, 768, 1500] {
             let segment_size = 1 << shift;
-            let options = Options {
-                segment_size,
-                background: false,
-                capacity: HashDb::least_capacity(segment_size),
-                ..Options::default()
-            };
+            let options = Options::new()
+                .segment_size(segment_size)
+                .background(false)
+                .capacity(HashDb::least_capacity(segment_size));
             let memory = Memory::new(options.capacity).expect("memory");
             let storage = || Arc::clone(&memory) as Arc<dyn Storage>;
             let db = HashDb::create_on(storage(), &options).expect("a new store");
@@ -199,11 +195,7 @@ fn too_small_a_capacity_is_refused_with_the_least_one() {
         let least = HashDb::least_capacity(segment_size);
         let memory = Memory::new(1 << 26).expect("memory");
         let storage = || Arc::clone(&memory) as Arc<dyn Storage>;
-        let options = |capacity| Options {
-            segment_size,
-            capacity,
-            ..Options::default()
-        };
+        let options = |capacity| Options::new().segment_size(segment_size).capacity(capacity);
         let told = format!("expected {least} bytes or more");
         for capacity in [0, 1, 4096, least - 4096] {
             let error = HashDb::create_on(storage(), &options(capacity)).err();

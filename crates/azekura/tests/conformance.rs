@@ -29,13 +29,11 @@ use azekura::testkit::{Effort, Random, conformance, round_seed, tried};
 use azekura::{Engine, Reader, Result};
 
 fn options(segment_size: u64, background: bool, compression: Compression) -> Options {
-    Options {
-        segment_size,
-        background,
-        compression,
-        capacity: 1 << 32,
-        ..Options::default()
-    }
+    Options::new()
+        .segment_size(segment_size)
+        .background(background)
+        .compression(compression)
+        .capacity(1 << 32)
 }
 
 /// Comparisons of one run of the suite, at least, in a full run.
@@ -505,10 +503,7 @@ fn a_reader_that_is_left_behind_finds_its_way() {
     let mut reads = 0;
     for seed in 0..share(ROUNDS) / EACH {
         let seed = 3000 + seed + round_seed();
-        let options = Options {
-            background: false,
-            ..hash_options(&mut Random::new(!seed), &FOLLOWED)
-        };
+        let options = hash_options(&mut Random::new(!seed), &FOLLOWED).background(false);
         let _shown = case(seed, &options);
         reads += read_far_behind(seed, &options, EACH);
     }

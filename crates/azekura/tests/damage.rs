@@ -26,13 +26,11 @@ use azekura::{Durability, Edit, Engine, Kind, Persistent, Reader};
 const ROOM: u64 = 16 << 20;
 
 fn options(compression: Compression) -> Options {
-    Options {
-        segment_size: 4096,
-        background: false,
-        compression,
-        capacity: ROOM,
-        ..Options::default()
-    }
+    Options::new()
+        .segment_size(4096)
+        .background(false)
+        .compression(compression)
+        .capacity(ROOM)
 }
 
 const SEGMENT_SIZE_MAX: u64 = 64 << 10;
@@ -52,10 +50,7 @@ fn options_of(bytes: &[u8]) -> Options {
     });
     let options = hash_options(&mut Random::new(seed), &WITHIN);
     let least = HashDb::least_capacity(SEGMENT_SIZE_MAX);
-    Options {
-        capacity: options.capacity.max(least),
-        ..options
-    }
+    options.clone().capacity(options.capacity.max(least))
 }
 
 /// A file being made, with what it holds and held.

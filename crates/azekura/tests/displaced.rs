@@ -11,12 +11,10 @@ use azekura::testkit::suite::tried_at_least;
 use azekura::{Edit, Engine, Kind, Persistent, Reader, Result};
 
 fn small() -> Options {
-    Options {
-        segment_size: 4096,
-        background: false,
-        capacity: 1 << 26,
-        ..Options::default()
-    }
+    Options::new()
+        .segment_size(4096)
+        .background(false)
+        .capacity(1 << 26)
 }
 
 /// Every way to change a record.
@@ -43,10 +41,7 @@ fn a_displaced_store_refuses_every_change_until_its_file_is_back() {
     let folder = tempfile::tempdir().unwrap();
     let (path, away) = (folder.path().join("a"), folder.path().join("b"));
     for background in [false, true] {
-        let options = Options {
-            background,
-            ..small()
-        };
+        let options = small().background(background);
         let db = HashDb::create(&path, &options).unwrap();
         db.put(b"1", b"1").unwrap();
         db.put(b"2", b"2").unwrap();
@@ -85,14 +80,7 @@ fn a_displaced_store_refuses_every_change_until_its_file_is_back() {
 fn what_is_acknowledged_while_the_file_moves_is_in_it() {
     let folder = tempfile::tempdir().unwrap();
     let (path, away) = (folder.path().join("a"), folder.path().join("b"));
-    let db = HashDb::create(
-        &path,
-        &Options {
-            background: true,
-            ..small()
-        },
-    )
-    .unwrap();
+    let db = HashDb::create(&path, &small().background(true)).unwrap();
     let (is_over, refused) = (AtomicBool::new(false), AtomicU64::new(0));
     let done = std::thread::scope(|scope| {
         let writers: Vec<_> = (0..3u64)

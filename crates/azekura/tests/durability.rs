@@ -267,12 +267,10 @@ impl Directory for LyingDirectory {
 }
 
 fn options() -> Options {
-    Options {
-        segment_size: 4096,
-        background: false,
-        capacity: SimDisk::FILE_SIZE_MAX,
-        ..Options::default()
-    }
+    Options::new()
+        .segment_size(4096)
+        .background(false)
+        .capacity(SimDisk::FILE_SIZE_MAX)
 }
 
 /// A configuration, what is done under it, and what came of it.
@@ -298,10 +296,7 @@ impl Case {
             segment_size_max: if is_large { 1 << 20 } else { 64 << 10 },
             ..Within::bytes(SimDisk::FILE_SIZE_MAX)
         };
-        let options = Options {
-            durability,
-            ..hash_options(&mut random, &within)
-        };
+        let options = hash_options(&mut random, &within).durability(durability);
         let usual = *random.choose(&[12, 180, 180, 180, 1200]);
         // Of a small store so long that it becomes full.
         let fills = options.capacity < 1 << 20 && random.one_in(2);

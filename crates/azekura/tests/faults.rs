@@ -33,12 +33,10 @@ const NAME: &str = "faults.azh";
 const CASES: u64 = 6;
 
 fn options() -> Options {
-    Options {
-        segment_size: 4096,
-        background: false,
-        capacity: SimDisk::FILE_SIZE_MAX,
-        ..Options::default()
-    }
+    Options::new()
+        .segment_size(4096)
+        .background(false)
+        .capacity(SimDisk::FILE_SIZE_MAX)
 }
 
 type Change = (Vec<u8>, Option<Vec<u8>>);
@@ -443,10 +441,7 @@ fn memory_available() -> u64 {
 fn keys_and_values_are_taken_up_to_their_limits_and_refused_beyond() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("large.azh");
-    let options = Options {
-        capacity: 1 << 40,
-        ..Options::default()
-    };
+    let options = Options::new().capacity(1 << 40);
     let db = HashDb::create(&file, &options).expect("a new file");
     let longest = vec![b'k'; KEY_LEN_MAX as usize];
     let over = vec![b'k'; KEY_LEN_MAX as usize + 1];

@@ -41,13 +41,11 @@ fn fixtures_of(engine: &str) -> PathBuf {
 }
 
 fn options(compression: Compression) -> Options {
-    Options {
-        segment_size: 4096,
-        background: false,
-        compression,
-        capacity: 1 << 30,
-        ..Options::default()
-    }
+    Options::new()
+        .segment_size(4096)
+        .background(false)
+        .compression(compression)
+        .capacity(1 << 30)
 }
 
 const NAMES: [&str; 10] = [
@@ -359,10 +357,7 @@ fn a_format_that_differs_is_seen() {
 /// In memory, seeds and boot ids are fixed: so is every byte.
 fn bytes_of(act: impl FnOnce(&HashDb)) -> Vec<u8> {
     let memory = Memory::new(1 << 20).expect("memory");
-    let options = Options {
-        capacity: 1 << 20,
-        ..options(Compression::None)
-    };
+    let options = options(Compression::None).capacity(1 << 20);
     let db = HashDb::create_on(Arc::clone(&memory) as Arc<_>, &options).expect("a new store");
     act(&db);
     let bytes = memory.to_vec();

@@ -59,10 +59,7 @@ fn options(seed: u64) -> Options {
 fn options_of_opening(seed: u64, number: u64) -> Options {
     let created = options(seed);
     let next = opening(&mut Random::new(!seed ^ number << 20), &WITHIN, &created);
-    Options {
-        capacity: created.capacity,
-        ..next
-    }
+    next.clone().capacity(created.capacity)
 }
 
 /// What operation `number` does. The parent knows it, too.

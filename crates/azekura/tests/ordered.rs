@@ -18,10 +18,9 @@ use azekura::testkit::{Effort, Random, beside, conformance, round_seed, transact
 /// A store of drawn order and memory, in which all that is put fits.
 fn drawn(seed: u64) -> (BabyDb, Case) {
     let mut random = Random::new(!seed);
-    let options = Options {
-        order: *random.choose(&Order::ALL),
-        memory_limit: *random.choose(&[None, Some(256 << 20), Some(1 << 30)]),
-    };
+    let options = Options::new()
+        .order(*random.choose(&Order::ALL))
+        .memory_limit(*random.choose(&[None, Some(256 << 20), Some(1 << 30)]));
     let db = BabyDb::with(&options).expect("a store");
     (db, case(seed, &options))
 }
@@ -65,11 +64,8 @@ fn it_conforms_in_every_other_order() {
         };
         let make = || -> Box<dyn Engine> {
             Box::new(
-                BabyDb::with(&Options {
-                    order,
-                    memory_limit,
-                })
-                .expect("a store"),
+                BabyDb::with(&Options::new().order(order).memory_limit(memory_limit))
+                    .expect("a store"),
             )
         };
         let report = conformance(&make, None, &effort)

@@ -127,22 +127,19 @@ const ENGINES: [(&str, Make); 5] = [
     ("std-tree", |_| Ok(Box::new(StdTreeDb::new()))),
     ("tiny", |random| {
         let memory_limit = *random.choose(&[None, Some(4 << 20), Some(1 << 30)]);
-        Ok(Box::new(TinyDb::with(&tiny::Options { memory_limit })?))
+        Ok(Box::new(TinyDb::with(
+            &tiny::Options::new().memory_limit(memory_limit),
+        )?))
     }),
     ("baby", |random| {
         let memory_limit = *random.choose(&[None, Some(4 << 20), Some(1 << 30)]);
-        let options = baby::Options {
-            memory_limit,
-            ..baby::Options::default()
-        };
+        let options = baby::Options::new().memory_limit(memory_limit);
         Ok(Box::new(BabyDb::with(&options)?))
     }),
     ("cache", |random| {
-        let options = cache::Options {
-            records_max: *random.choose(&[Some(200), Some(1 << 20)]),
-            bytes_max: *random.choose(&[None, Some(1 << 20), Some(1 << 30)]),
-            ..cache::Options::default()
-        };
+        let options = cache::Options::new()
+            .records_max(*random.choose(&[Some(200), Some(1 << 20)]))
+            .bytes_max(*random.choose(&[None, Some(1 << 20), Some(1 << 30)]));
         Ok(Box::new(CacheDb::with(&options)?))
     }),
 ];
@@ -593,9 +590,7 @@ fn an_engine_that_does_not_ask_is_caught() {
 fn no_capacity_is_an_error() {
     let kind = |made: Result<()>| made.expect_err("nothing fits").kind();
     for limit in [0, 1, (1 << 20) - 1] {
-        let options = tiny::Options {
-            memory_limit: Some(limit),
-        };
+        let options = tiny::Options::new().memory_limit(Some(limit));
         assert_eq!(kind(TinyDb::with(&options).map(drop)), Kind::Invalid);
     }
     assert_eq!(kind(CacheDb::new(0).map(drop)), Kind::Invalid);
@@ -605,11 +600,9 @@ fn no_capacity_is_an_error() {
         (Some(1), Some(0)),
         (None, Some(31)),
     ] {
-        let options = cache::Options {
-            records_max,
-            bytes_max,
-            ..cache::Options::default()
-        };
+        let options = cache::Options::new()
+            .records_max(records_max)
+            .bytes_max(bytes_max);
         assert_eq!(kind(CacheDb::with(&options).map(drop)), Kind::Invalid);
         let db = CacheDb::new(1).expect("one fits");
         assert_eq!(kind(db.resize(records_max, bytes_max)), Kind::Invalid);

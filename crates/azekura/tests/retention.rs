@@ -18,13 +18,11 @@ use azekura::{Kind, Persistent, Reader};
 const CAPACITY: u64 = 64 << 20;
 
 fn options(retention: Option<Retention>, background: bool) -> Options {
-    Options {
-        segment_size: 4096,
-        capacity: CAPACITY,
-        background,
-        retention,
-        ..Options::default()
-    }
+    Options::new()
+        .segment_size(4096)
+        .capacity(CAPACITY)
+        .background(background)
+        .retention(retention)
 }
 
 /// What a follower from `from` on makes of `before`.

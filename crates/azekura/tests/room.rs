@@ -89,11 +89,7 @@ fn an_emptied_store_gives_its_room_back() {
 }
 
 fn a_limit_answers_full_and_loses_nothing() {
-    let with = |memory_limit| {
-        TinyDb::with(&Options {
-            memory_limit: Some(memory_limit),
-        })
-    };
+    let with = |memory_limit| TinyDb::with(&Options::new().memory_limit(Some(memory_limit)));
     assert_eq!(with(0).expect_err("no room").kind(), Kind::Invalid);
     let mut random = Random::new(!round_seed());
     let drawn = (0..share(60)).map(|_| {
@@ -147,10 +143,7 @@ fn a_limit_answers_full_and_loses_nothing() {
 
 /// An update's own pin keeps what was freed just before it.
 fn an_update_at_the_limit_uses_what_was_freed_before() {
-    let db = TinyDb::with(&Options {
-        memory_limit: Some(1 << 20),
-    })
-    .expect("a new store");
+    let db = TinyDb::with(&Options::new().memory_limit(Some(1 << 20))).expect("a new store");
     let mut put = 0u64;
     while db.put(&put.to_le_bytes(), &[3; 100]).is_ok() {
         put += 1;
@@ -185,10 +178,7 @@ fn an_update_at_the_limit_uses_what_was_freed_before() {
 
 /// A batch is pinned while it is put, and so keeps what it overwrites itself.
 fn a_batch_at_the_limit_uses_what_it_overwrites() {
-    let db = TinyDb::with(&Options {
-        memory_limit: Some(8 << 20),
-    })
-    .expect("a new store");
+    let db = TinyDb::with(&Options::new().memory_limit(Some(8 << 20))).expect("a new store");
     let values: Vec<Vec<u8>> = (0..80).map(|number| vec![number; 1 << 20]).collect();
     let records: Vec<(&[u8], &[u8])> = values
         .iter()
@@ -253,12 +243,7 @@ fn a_cache_stays_bounded_whatever_lengths_come_and_gives_memory_back() {
     // What puts of the longest records add before the next ones make room, and what a thread that the system stopped in the
     // middle of a call keeps others from using again meanwhile.
     const UNDER_WAY: u64 = 8 << 20;
-    let db = CacheDb::with(&cache::Options {
-        records_max: None,
-        bytes_max: Some(MAX),
-        ..cache::Options::default()
-    })
-    .unwrap();
+    let db = CacheDb::with(&cache::Options::new().records_max(None).bytes_max(Some(MAX))).unwrap();
     let limit = MAX + MAX / 8 + (8 << 20) + UNDER_WAY;
     let most = AtomicU64::new(0);
     let value = vec![7; 1_000_000];

@@ -40,20 +40,15 @@ fn writers_that_outrun_the_background_worker_are_held_back() {
         (8, 20_000, 1 << 20),
         (8, 50_000, 1 << 16),
     ] {
-        let options = Options {
-            segment_size,
-            ..Options::default()
-        };
+        let options = Options::new().segment_size(segment_size);
         puts += overwritten_by(writers, records, &in_memory(&options), segment_size);
     }
     // Options of the opening that do not change the bound.
     let mut random = Random::new(!round_seed());
-    let options = Options {
-        segment_size: *random.choose(&[1 << 16, 1 << 18, 1 << 20]),
-        space_ratio: 1.6,
-        background: true,
-        ..hash_options(&mut random, &Within::file(256 << 20))
-    };
+    let options = hash_options(&mut random, &Within::file(256 << 20))
+        .segment_size(*random.choose(&[1 << 16, 1 << 18, 1 << 20]))
+        .space_ratio(1.6)
+        .background(true);
     let _shown = case(round_seed(), &options);
     let writers = 1 + random.below(8);
     puts += overwritten_by(writers, 30_000, &in_memory(&options), options.segment_size);

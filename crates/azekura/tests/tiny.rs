@@ -16,7 +16,7 @@ use azekura::testkit::{Effort, Random, beside, conformance, round_seed, transact
 /// A store with so much memory, in which all that is put fits.
 fn drawn(seed: u64) -> (TinyDb, Case) {
     let memory_limit = *Random::new(!seed).choose(&[None, Some(64 << 20), Some(1 << 30)]);
-    let db = TinyDb::with(&Options { memory_limit });
+    let db = TinyDb::with(&Options::new().memory_limit(memory_limit));
     (db.expect("a new store"), case(seed, &memory_limit))
 }
 
@@ -25,7 +25,7 @@ fn it_conforms() {
     let as_it_is = || -> Box<dyn Engine> { Box::new(TinyDb::new().expect("a new store")) };
     let limited = || -> Box<dyn Engine> {
         let memory_limit = Some(256 << 20);
-        Box::new(TinyDb::with(&Options { memory_limit }).expect("a new store"))
+        Box::new(TinyDb::with(&Options::new().memory_limit(memory_limit)).expect("a new store"))
     };
     let by_its_methods =
         || -> Box<dyn Engine> { Box::new(Inherent::new(TinyDb::new().expect("a new store"))) };

@@ -18,10 +18,7 @@ impl Direct for HashDb {
     const PERSISTENT: bool = true;
 
     fn open(setup: &Setup) -> Result<Self> {
-        let options = Options {
-            durability: setup.durability,
-            ..Options::default()
-        };
+        let options = Options::new().durability(setup.durability);
         let path = setup.require_path()?;
         if setup.create {
             Self::create(path, &options)

@@ -306,17 +306,15 @@ impl Stressed for HashDb {
     ];
 
     fn open_shaped(shape: &Shape, opening: &Opening, folder: &Path) -> Result<Self> {
-        let options = azekura::record::hash::Options {
-            segment_size: shape.segment_size,
-            compression: shape.compression.into(),
-            capacity: shape.capacity,
-            space_ratio: opening.space_ratio,
-            background: opening.background,
-            syncs_often: opening.syncs_often,
-            durability: opening.durability,
-            sync_interval: opening.sync_interval,
-            ..Default::default()
-        };
+        let options = azekura::record::hash::Options::new()
+            .segment_size(shape.segment_size)
+            .compression(shape.compression.into())
+            .capacity(shape.capacity)
+            .space_ratio(opening.space_ratio)
+            .background(opening.background)
+            .syncs_often(opening.syncs_often)
+            .durability(opening.durability)
+            .sync_interval(opening.sync_interval);
         Self::open_or_create(folder.join("store.azh"), &options)
     }
     fn view(&self, chore: Chore, scratch: &Path, show: Show<'_>) -> Result<()> {

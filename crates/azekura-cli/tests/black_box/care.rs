@@ -103,7 +103,7 @@ fn later_files_win_a_merge_unless_existing_records_are_kept() {
 
 /// Opens the store as a program that uses the library does.
 fn marked(place: &Place, change: impl Fn(&HashDb) -> azekura::Result<()>) {
-    let db = HashDb::open(&place.path("s.azh"), &Options::default()).expect("it opens");
+    let db = HashDb::open(place.path("s.azh"), &Options::default()).expect("it opens");
     change(&db).expect("a change");
     db.close().expect("it closes");
 }

@@ -14,10 +14,7 @@ fn key(n: u32) -> String {
 /// `s.azh` as a process leaves it that was killed after it stored `count` records.
 fn killed(count: u32) -> (Place, Vec<u8>) {
     let place = Place::new();
-    let options = Options {
-        background: false,
-        ..Options::default()
-    };
+    let options = Options::new().background(false);
     let db = HashDb::create(place.path("open.azh"), &options).expect("a new file");
     for n in 0..count {
         let value = format!("value {n}");

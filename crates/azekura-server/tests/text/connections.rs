@@ -66,9 +66,7 @@ fn records_of_others_are_damage_and_not_absence() {
 
 #[test]
 fn an_engine_that_is_full_says_so_and_goes_on_reading() {
-    let options = azekura::record::memory::tiny::Options {
-        memory_limit: Some(4 << 20),
-    };
+    let options = azekura::record::memory::tiny::Options::new().memory_limit(Some(4 << 20));
     let service = over(
         Arc::new(TinyDb::with(&options).unwrap()),
         Settings::default(),

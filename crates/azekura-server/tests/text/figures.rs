@@ -82,9 +82,7 @@ fn figures_count_what_was_done() {
 /// Each figure of commands, with what moves it alone of those beside it.
 #[test]
 fn every_figure_of_commands_moves_when_what_it_counts_happens() {
-    let options = azekura::record::memory::tiny::Options {
-        memory_limit: Some(4 << 20),
-    };
+    let options = azekura::record::memory::tiny::Options::new().memory_limit(Some(4 << 20));
     let engine = TinyDb::with(&options).unwrap();
     let service = over(Arc::new(engine), Settings::default());
     service.set_time(1_000_000_000).unwrap();

@@ -328,11 +328,9 @@ fn a_wrong_bit_of_the_index_costs_nothing_and_is_written_again() {
     for seed in 0..share(20) {
         let seed = 0x1de + round_seed() + seed;
         let mut random = Random::new(!seed);
-        let options = Options {
-            segment_size: *random.choose(&[4096, 16 << 10, 64 << 10, 1 << 20]),
-            capacity: ROOM,
-            ..hash_options(&mut random, &Within::bytes(ROOM))
-        };
+        let options = hash_options(&mut random, &Within::bytes(ROOM))
+            .segment_size(*random.choose(&[4096, 16 << 10, 64 << 10, 1 << 20]))
+            .capacity(ROOM);
         let made = Made::closed(seed, options);
         let held = bytes_of_index(&made);
         for _ in 0..20 {
@@ -422,10 +420,7 @@ fn a_repair_after_one_flipped_bit_doubts_what_stood_there() {
 #[test]
 fn a_repair_rebuilds_a_frame_of_one_wrong_bit_and_doubts_no_other_record() {
     let place = Repairs::new();
-    let options = Options {
-        background: false,
-        ..Options::default()
-    };
+    let options = Options::new().background(false);
     let bytes = past_the_checkpoint(&options);
     for key in [7, 150, 290] {
         let at = value_at(&bytes, key);
@@ -452,10 +447,7 @@ fn a_repair_rebuilds_a_frame_of_one_wrong_bit_and_doubts_no_other_record() {
 #[test]
 fn a_repair_after_one_wrong_bit_past_the_end_of_the_log_loses_and_doubts_nothing() {
     let place = Repairs::new();
-    let options = Options {
-        background: false,
-        ..Options::default()
-    };
+    let options = Options::new().background(false);
     let bytes = past_the_checkpoint(&options);
     let written = bytes.iter().rposition(|byte| *byte != 0);
     let end = written.expect("a frame").next_multiple_of(8);

@@ -85,12 +85,10 @@ struct Stray {
 impl Stray {
     /// `None`: there is no room for what was drawn.
     fn draw(seed: u64, random: &mut Random) -> Option<Self> {
-        let options = Options {
-            segment_size: *random.choose(&[4096, 64 << 10, 1 << 20]),
-            background: false,
-            capacity: ROOM,
-            ..Options::default()
-        };
+        let options = Options::new()
+            .segment_size(*random.choose(&[4096, 64 << 10, 1 << 20]))
+            .background(false)
+            .capacity(ROOM);
         let memory = Memory::new(ROOM).expect("memory");
         let db = HashDb::create_on(Arc::clone(&memory) as Arc<_>, &options).expect("a new store");
         let count = random.below(20);

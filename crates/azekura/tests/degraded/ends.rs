@@ -36,10 +36,7 @@ pub(super) fn judge_on(made: &Made, what: &str, bytes: &[u8], on: &dyn Fn() -> A
     }
     let place = Repairs::new();
     let report = place.repair(bytes);
-    let options = Options {
-        segment_size: 0,
-        ..made.options.clone()
-    };
+    let options = made.options.clone().segment_size(0);
     let db = HashDb::open(&place.target, &options).expect("it opens");
     for (key, newest) in &made.now {
         let found = db.get(key).expect("it is read");

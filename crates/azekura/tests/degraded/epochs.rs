@@ -30,12 +30,10 @@ impl Segment {
 /// A file, and the segments that an open walks, from the first to the last.
 fn killed_often(seed: u64) -> (Made, Vec<Segment>) {
     let mut random = Random::new(seed);
-    let options = Options {
-        segment_size: *random.choose(&[4096, 16 << 10, 64 << 10]),
-        background: false,
-        capacity: ROOM,
-        ..Options::default()
-    };
+    let options = Options::new()
+        .segment_size(*random.choose(&[4096, 16 << 10, 64 << 10]))
+        .background(false)
+        .capacity(ROOM);
     let size = options.segment_size;
     let (mut made, mut memory, mut db) = Made::begin(seed, options.clone());
     let open = |memory: &Arc<Memory>| {

@@ -51,12 +51,10 @@ type Key = Vec<u8>;
 
 /// Of a store without a worker, in segments of this size.
 fn of_segments(segment_size: u64) -> Options {
-    Options {
-        segment_size,
-        background: false,
-        capacity: ROOM,
-        ..Options::default()
-    }
+    Options::new()
+        .segment_size(segment_size)
+        .background(false)
+        .capacity(ROOM)
 }
 
 /// Where damaged files are repaired, one after the other.
@@ -140,18 +138,15 @@ impl Made {
     fn draw(seed: u64) -> Self {
         let mut random = Random::new(seed);
         let compression = *random.choose(&[Compression::None, Compression::Lz4, Compression::Zstd]);
-        let options = Options {
-            segment_size: *random.choose(&[4096, 16 << 10, 64 << 10, 1 << 20]),
-            background: false,
-            compression: if random.one_in(2) {
+        let options = hash_options(&mut Random::new(seed ^ 0x0b5e), &Within::bytes(ROOM))
+            .segment_size(*random.choose(&[4096, 16 << 10, 64 << 10, 1 << 20]))
+            .background(false)
+            .compression(if random.one_in(2) {
                 Compression::None
             } else {
                 compression
-            },
-            capacity: ROOM,
-            // What is no property of the file.
-            ..hash_options(&mut Random::new(seed ^ 0x0b5e), &Within::bytes(ROOM))
-        };
+            })
+            .capacity(ROOM);
         let keys = *random.choose(&[10, 40, 200, 1000, 10_000]);
         let ops = random.below(3 * keys).max(20);
         let long = *random.choose(&[30, 100, 600, 5000]);

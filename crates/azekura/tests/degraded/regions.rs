@@ -166,13 +166,11 @@ fn a_repair_of_a_file_of_which_a_range_cannot_be_read_takes_nothing_older_for_ce
             let to = from + 4096 * random.choose(&[1, 1, 1, 4]);
             let to = if from < SLOT_SIZE { SLOT_SIZE } else { to };
             let what = format!("seed {seed}, {from:#x} to {to:#x} of {region}");
-            let options = Options {
-                segment_size: 4096,
-                compression: made.options.compression,
-                background: false,
-                capacity: ROOM,
-                ..Options::default()
-            };
+            let options = Options::new()
+                .segment_size(4096)
+                .compression(made.options.compression)
+                .background(false)
+                .capacity(ROOM);
             let target = HashDb::create_on(Memory::new(ROOM).expect("memory"), &options);
             let target = target.expect("a new store");
             let mut report = RepairReport::default();
@@ -208,10 +206,7 @@ fn a_repair_of_a_file_of_which_a_range_cannot_be_read_takes_nothing_older_for_ce
 /// A range that another program overwrote can be read, so only what the log states shows that a part of it is lost.
 #[test]
 fn a_file_whose_log_was_overwritten_in_part_takes_no_changes() {
-    let options = Options {
-        background: false,
-        ..Options::default()
-    };
+    let options = Options::new().background(false);
     let mut bytes = past_the_checkpoint(&options);
     let at = value_at(&bytes, 150);
     bytes[at - 2000..at].copy_from_slice(&Random::new(1).bytes(2000));
@@ -253,11 +248,7 @@ fn after_a_clean_close_nothing_lies_past_the_checkpoint() {
 fn a_page_of_the_file_that_is_gone_is_an_error_and_ends_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("cut.azh");
-    let options = Options {
-        segment_size: 64 << 10,
-        background: false,
-        ..Options::default()
-    };
+    let options = Options::new().segment_size(64 << 10).background(false);
     let db = HashDb::create(&path, &options).expect("a new store");
     let key = |i: u32| i.to_le_bytes();
     for i in 0..5000 {
@@ -294,12 +285,10 @@ fn a_page_that_cannot_be_read_is_not_taken_for_blank_room() {
     for file in 0..share(40) {
         let seed = 0xb1a + round_seed() + file;
         let mut random = Random::new(seed);
-        let options = Options {
-            segment_size: *random.choose(&[16 << 10, 64 << 10, 1 << 20]),
-            background: false,
-            capacity: ROOM,
-            ..Options::default()
-        };
+        let options = Options::new()
+            .segment_size(*random.choose(&[16 << 10, 64 << 10, 1 << 20]))
+            .background(false)
+            .capacity(ROOM);
         let (mut made, memory, db) = Made::begin(seed, options);
         let put = |made: &mut Made, random: &mut Random| {
             let key = format!("key-{}", random.below(20)).into_bytes();

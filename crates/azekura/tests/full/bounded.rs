@@ -137,15 +137,13 @@ pub(crate) struct Bounded {
 impl Bounded {
     /// The options that are not part of `drawn` come from `random`, as does the place.
     fn of(drawn: Drawn, random: &mut Random) -> Self {
-        let options = Options {
-            segment_size: drawn.segment_size,
-            capacity: drawn.capacity,
-            background: drawn.background,
-            compression: compression(random),
-            space_ratio: *random.choose(&[1.1, 1.6, 1.6, 3.0]),
-            syncs_often: random.one_in(4),
-            ..Options::default()
-        };
+        let options = Options::new()
+            .segment_size(drawn.segment_size)
+            .capacity(drawn.capacity)
+            .background(drawn.background)
+            .compression(compression(random))
+            .space_ratio(*random.choose(&[1.1, 1.6, 1.6, 3.0]))
+            .syncs_often(random.one_in(4));
         let place = Place::draw(random, drawn.capacity);
         Self::with(drawn, options, place)
     }

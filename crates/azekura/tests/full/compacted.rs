@@ -28,12 +28,10 @@ fn one_compaction_gives_back_what_large_values_left() {
     let mut had_room = 0;
     for (segment_size, longest, keys) in STORES {
         let memory = Memory::new(1 << 28).expect("memory");
-        let options = Options {
-            segment_size,
-            background: false,
-            capacity: 1 << 28,
-            ..Options::default()
-        };
+        let options = Options::new()
+            .segment_size(segment_size)
+            .background(false)
+            .capacity(1 << 28);
         let storage = Arc::clone(&memory) as Arc<dyn Storage>;
         let db = HashDb::create_on(storage, &options).expect("a new store");
         let mut random = Random::new(segment_size + round_seed());
@@ -81,12 +79,10 @@ fn one_compaction_gives_back_what_large_values_left() {
 #[test]
 fn a_value_that_is_lent_stays_while_the_file_is_compacted() {
     let memory = Memory::new(1 << 28).expect("memory");
-    let options = Options {
-        segment_size: 4096,
-        background: false,
-        capacity: 1 << 28,
-        ..Options::default()
-    };
+    let options = Options::new()
+        .segment_size(4096)
+        .background(false)
+        .capacity(1 << 28);
     let storage = Arc::clone(&memory) as Arc<dyn Storage>;
     let db = HashDb::create_on(storage, &options).expect("a new store");
     let lent = Random::new(round_seed()).bytes(1500);

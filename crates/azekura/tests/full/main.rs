@@ -80,12 +80,10 @@ impl Full {
     fn of((segment_size, limit, len, background): (u64, u64, usize, bool)) -> Self {
         let capacity = 128 << 20;
         let memory = Memory::new(capacity).expect("memory");
-        let options = Options {
-            segment_size,
-            background,
-            capacity,
-            ..Options::default()
-        };
+        let options = Options::new()
+            .segment_size(segment_size)
+            .background(background)
+            .capacity(capacity);
         let storage = Arc::clone(&memory) as Arc<dyn Storage>;
         let db = HashDb::create_on(storage, &options).expect("a new store");
         memory.set_limit(limit);
@@ -188,12 +186,10 @@ fn standing_in() -> HashDb {
 }
 
 fn small_options() -> Options {
-    Options {
-        segment_size: 4096,
-        background: false,
-        capacity: 1 << 20,
-        ..Options::default()
-    }
+    Options::new()
+        .segment_size(4096)
+        .background(false)
+        .capacity(1 << 20)
 }
 
 #[test]
@@ -319,11 +315,9 @@ fn a_store_that_was_full_grows_once_its_device_has_room() {
 fn a_full_disk_takes_removals() {
     let disk = SimDisk::new(7);
     let name = Path::new("full.azh");
-    let options = Options {
-        segment_size: 1 << 16,
-        capacity: SimDisk::FILE_SIZE_MAX,
-        ..small_options()
-    };
+    let options = small_options()
+        .segment_size(1 << 16)
+        .capacity(SimDisk::FILE_SIZE_MAX);
     let db = HashDb::create_in(&disk.directory(), name, &options).expect("a new file");
     disk.set_capacity(4 << 20);
     let mut records = 0u32;

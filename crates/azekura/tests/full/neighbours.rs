@@ -58,14 +58,12 @@ fn long_values_that_are_no_longer_are_taken_by_a_full_store() {
             (64 << 20, 300_000),
             (64 << 20, 1_000_000),
         ]);
-        let options = Options {
-            capacity,
-            segment_size: *random.choose(&[0, 0, 16 << 10, 64 << 10]),
-            space_ratio: *random.choose(&[1.6, 3.0]),
-            background: random.one_in(2),
-            compression: compression(&mut random),
-            ..Options::default()
-        };
+        let options = Options::new()
+            .capacity(capacity)
+            .segment_size(*random.choose(&[0, 0, 16 << 10, 64 << 10]))
+            .space_ratio(*random.choose(&[1.6, 3.0]))
+            .background(random.one_in(2))
+            .compression(compression(&mut random));
         let threads = if random.one_in(2) { 1 } else { 4 };
         let _shown = case(seed, &(threads, len_max, &options));
         let folder = tempfile::tempdir().expect("a folder");
@@ -227,13 +225,11 @@ fn batches_of_several_segments_that_store_no_more_are_taken_by_a_full_store() {
         let mut random = Random::new(!(seed + round_seed()));
         let segment_size = *random.choose(&[4 << 10, 4 << 10, 16 << 10, 64 << 10]);
         let least = PART * UNITS_MAX as u64 * segment_size;
-        let options = Options {
-            capacity: least.max(HashDb::least_capacity(segment_size)) + random.below(least),
-            segment_size,
-            space_ratio: *random.choose(&[1.6, 3.0]),
-            background: random.one_in(2),
-            ..Options::default()
-        };
+        let options = Options::new()
+            .capacity(least.max(HashDb::least_capacity(segment_size)) + random.below(least))
+            .segment_size(segment_size)
+            .space_ratio(*random.choose(&[1.6, 3.0]))
+            .background(random.one_in(2));
         let segment_size = segment_size as usize;
         let key_len = 12 + random.index((segment_size / 64).min(200));
         let len_max = *random.choose(&[8, 100, segment_size / 16, segment_size / 3]);
@@ -283,12 +279,10 @@ fn batches_of_any_length_write_over_a_full_store() {
         let mut random = Random::new(!(seed + round_seed()));
         let segment_size = *random.choose(&[4 << 10, 8 << 10, 16 << 10]);
         let least = HashDb::least_capacity(segment_size).max(1 << 20);
-        let options = Options {
-            capacity: least + random.below(least * 2),
-            segment_size,
-            background: random.one_in(2),
-            ..Options::default()
-        };
+        let options = Options::new()
+            .capacity(least + random.below(least * 2))
+            .segment_size(segment_size)
+            .background(random.one_in(2));
         let segment_size = segment_size as usize;
         let (key_len, len_max) = (8 + random.index(8), *random.choose(&[8, 8, 64]));
         let threads = if random.one_in(2) { 1 } else { 4 };

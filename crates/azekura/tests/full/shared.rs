@@ -30,12 +30,10 @@ fn value_of(count: u64, len: usize) -> Vec<u8> {
 fn full_store(seed: u64, random: &mut Random) -> (HashDb, usize, impl Sized) {
     let len_max = *random.choose(&[2000, 20_000, 100_000]);
     let len = 8 + random.index(len_max);
-    let options = Options {
-        capacity: 16 << 20,
-        segment_size: *random.choose(&[16 << 10, 64 << 10]),
-        background: random.one_in(2),
-        ..Options::default()
-    };
+    let options = Options::new()
+        .capacity(16 << 20)
+        .segment_size(*random.choose(&[16 << 10, 64 << 10]))
+        .background(random.one_in(2));
     let shown = case(seed, &(len, &options));
     let folder = tempfile::tempdir().expect("a folder");
     let db = HashDb::create(folder.path().join("store.azh"), &options).expect("a store");

@@ -132,15 +132,13 @@ impl Row {
             writers: self.writers,
             background: true,
         };
-        let options = Options {
-            segment_size: self.segment_size,
-            capacity: if self.is_device {
+        let options = Options::new()
+            .segment_size(self.segment_size)
+            .capacity(if self.is_device {
                 1 << 40
             } else {
                 self.capacity
-            },
-            ..Options::default()
-        };
+            });
         let place = if self.is_file {
             Place::File(tempfile::tempdir().expect("a folder"))
         } else if self.is_device {

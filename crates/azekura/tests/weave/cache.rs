@@ -19,14 +19,14 @@ const CLIENTS: u64 = 3;
 fn dropping(seed: u64, run: &mut dyn FnMut(Threads<'_>)) {
     let told = Arc::new(Mutex::new(Vec::new()));
     let teller = Arc::clone(&told);
-    let db = CacheDb::with(&Options {
-        records_max: Some(RECORDS_MAX),
-        dropped: Some(Arc::new(move |key, value, _| {
-            point();
-            teller.lock().unwrap().push((key.to_vec(), value.to_vec()));
-        })),
-        ..Options::default()
-    })
+    let db = CacheDb::with(
+        &Options::new()
+            .records_max(Some(RECORDS_MAX))
+            .dropped(Arc::new(move |key, value, _| {
+                point();
+                teller.lock().unwrap().push((key.to_vec(), value.to_vec()));
+            })),
+    )
     .unwrap();
     let names: Vec<Vec<u8>> = (0..5u8).map(|key| vec![b'k', key]).collect();
     let keys: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
@@ -76,11 +76,7 @@ fn dropping(seed: u64, run: &mut dyn FnMut(Threads<'_>)) {
 /// One client puts, and each put has a record dropped, whose room is used again soon; another one looks at what is dropped, for
 /// long.
 fn looked_at(seed: u64, run: &mut dyn FnMut(Threads<'_>)) {
-    let db = CacheDb::with(&Options {
-        records_max: Some(2),
-        ..Options::default()
-    })
-    .unwrap();
+    let db = CacheDb::with(&Options::new().records_max(Some(2))).unwrap();
     let db = &db;
     let mut threads = Threads::default();
     threads.add(move || {

@@ -41,12 +41,10 @@ impl Over for Watched {
 fn opening(seed: u64, run: &mut dyn FnMut(Threads<'_>)) {
     let disk = SimDisk::new(seed);
     let name = Path::new("shared");
-    let options = Options {
-        segment_size: 4096,
-        background: false,
-        capacity: SimDisk::FILE_SIZE_MAX,
-        ..Options::default()
-    };
+    let options = Options::new()
+        .segment_size(4096)
+        .background(false)
+        .capacity(SimDisk::FILE_SIZE_MAX);
     let storage = disk.directory().create(name).unwrap();
     let db = HashDb::create_on(storage, &options).unwrap();
     db.put(b"before", b"value").unwrap();

@@ -18,9 +18,7 @@ use super::{History, all, holds};
 const LONG: usize = 7000;
 
 fn store() -> TinyDb {
-    let options = Options {
-        memory_limit: Some(8 << 20),
-    };
+    let options = Options::new().memory_limit(Some(8 << 20));
     TinyDb::with(&options).unwrap()
 }
 

@@ -112,10 +112,8 @@ struct Hash(hash::Options, Option<u64>);
 
 impl Hash {
     fn draw(random: &mut Random) -> Self {
-        let options = hash::Options {
-            sync_interval: sync_interval(random),
-            ..hash_options(random, &Within::bytes(SimDisk::FILE_SIZE_MAX))
-        };
+        let options = hash_options(random, &Within::bytes(SimDisk::FILE_SIZE_MAX))
+            .sync_interval(sync_interval(random));
         let segment_size = options.segment_size;
         let is_small = options.capacity == SimDisk::FILE_SIZE_MAX
             && (1..=16 << 10).contains(&segment_size)
@@ -128,20 +126,11 @@ impl Hash {
     fn draw_roomy(random: &mut Random) -> Self {
         let Self(options, _) = Self::draw(random);
         let capacity = SimDisk::FILE_SIZE_MAX;
-        Self(
-            hash::Options {
-                capacity,
-                ..options
-            },
-            None,
-        )
+        Self(options.clone().capacity(capacity), None)
     }
 
     fn options(&self, background: bool) -> hash::Options {
-        hash::Options {
-            background,
-            ..self.0.clone()
-        }
+        self.0.clone().background(background)
     }
 
     fn bound(&self, disk: &SimDisk) {

@@ -35,13 +35,11 @@ impl Over for Slow {
 }
 
 fn shared_syncs(_: u64, run: &mut dyn FnMut(Threads<'_>)) {
-    let options = Options {
-        segment_size: 4096,
-        background: false,
-        capacity: 1 << 20,
-        durability: Durability::Process,
-        ..Options::default()
-    };
+    let options = Options::new()
+        .segment_size(4096)
+        .background(false)
+        .capacity(1 << 20)
+        .durability(Durability::Process);
     let memory = Memory::new(options.capacity).unwrap();
     let db = HashDb::create_on(Arc::new(Slow(memory)), &options).unwrap();
     let before = db.log().syncs();

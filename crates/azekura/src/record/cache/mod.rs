@@ -88,6 +88,7 @@ pub type Dropped = Arc<dyn Fn(&[u8], &[u8], Reason) + Send + Sync>;
 
 /// How a cache is made.
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct Options {
     /// Records it may hold, at least 1. `None`: as many as bytes allow.
     pub records_max: Option<u64>,
@@ -98,6 +99,15 @@ pub struct Options {
     pub dropped: Option<Dropped>,
     /// By which times to live are measured. It is asked for records that have one only.
     pub clock: Clock,
+}
+
+setters! {
+    Options {
+        records_max: impl Into<Option<u64>>,
+        bytes_max: impl Into<Option<u64>>,
+        dropped: Dropped,
+        clock: Clock,
+    }
 }
 
 impl Default for Options {

@@ -133,8 +133,9 @@ impl Compression {
     }
 }
 
-/// How to create and open a hash file. The defaults fit a file of any size.
+/// How to create and open a hash file. The defaults fit a file of any size; each field has a method that sets it.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Options {
     /// Bytes of a segment: a power of two from 4 KiB to 64 MiB; 0: chosen at creation, the largest to 1 MiB of which the
     /// capacity, and the room that the device has left, hold 512, but 16 KiB at least where a store of these fits. Fixed at
@@ -166,6 +167,21 @@ pub struct Options {
     /// Whether the log is kept for followers that are still to come, from before the first step of background work on. What
     /// is kept counts as needed, also in a full store. None.
     pub retention: Option<Retention>,
+}
+
+setters! {
+    Options {
+        segment_size: u64,
+        compression: Compression,
+        space_ratio: f64,
+        durability: Durability,
+        syncs_often: bool,
+        sync_interval: impl Into<Option<Duration>>,
+        background: bool,
+        capacity: u64,
+        reads_doubtful: bool,
+        retention: impl Into<Option<Retention>>,
+    }
 }
 
 impl Default for Options {

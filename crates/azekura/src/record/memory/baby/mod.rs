@@ -78,6 +78,7 @@ const SMALL: usize = 64;
 
 /// How a store is made.
 #[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
 pub struct Options {
     /// The order of its keys.
     pub order: Order,
@@ -85,6 +86,13 @@ pub struct Options {
     /// is an update of many that seems to need more than there is; it may take somewhat more than it seems. `None`: what the
     /// system gives.
     pub memory_limit: Option<u64>,
+}
+
+setters! {
+    Options {
+        order: Order,
+        memory_limit: impl Into<Option<u64>>,
+    }
 }
 
 /// An ordered store in memory. See the module's text.

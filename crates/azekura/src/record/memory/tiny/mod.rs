@@ -38,10 +38,17 @@ use crate::slab::Record;
 
 /// How a store in memory is made.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct Options {
     /// Bytes of memory its records may take, at least 1 MiB; beyond, a put is answered `Full`. The index is not counted.
     /// `None`: what the system gives.
     pub memory_limit: Option<u64>,
+}
+
+setters! {
+    Options {
+        memory_limit: impl Into<Option<u64>>,
+    }
 }
 
 /// A hash in memory. See the module's text.
