@@ -24,7 +24,7 @@ use crate::epoch::{Domain, Pin, PinnedSection};
 use crate::error::{Kind, Result};
 use crate::index::hash::Hash;
 use crate::index::{Blank, Glance, Index, Locked, Place, Slot};
-use crate::slab::{Draft, Near, Record, Slab};
+use crate::slab::{Draft, FastPath, Record, Slab};
 use crate::weave;
 
 /// Of keys and values.
@@ -142,10 +142,10 @@ impl Shelf {
         inside: &PinnedSection,
         hash: Hash,
         (key, value, expires): (&[u8], &[u8], Option<u32>),
-        accounts: impl FnOnce(Option<&Record<'_>>, &Near<'_>, &Draft) -> bool,
+        accounts: impl FnOnce(Option<&Record<'_>>, &FastPath<'_>, &Draft) -> bool,
     ) -> Option<()> {
         let home = self.index.prefetch_home(inside.pin(), hash)?;
-        let mut slots = self.slab.near(inside)?;
+        let mut slots = self.slab.fast_path(inside)?;
         let draft = slots.draft(key, value, expires)?;
         let locked = home.lock()?;
         if let Some(slot) = locked.probe() {
@@ -179,7 +179,7 @@ impl Shelf {
         accounts: impl FnOnce(&Record<'_>) -> bool,
     ) -> Option<bool> {
         let home = self.index.prefetch_home(inside.pin(), hash)?;
-        let mut slots = self.slab.near(inside)?;
+        let mut slots = self.slab.fast_path(inside)?;
         let locked = home.lock()?;
         let Some(slot) = locked.probe() else {
             return Some(false);
@@ -350,7 +350,7 @@ impl Shelf {
     /// Does a share of moving records together, when removals have left many holes.
     #[inline(always)]
     pub(super) fn keep_dense(&self, pin: &Pin) {
-        if self.slab.is_thin() {
+        if self.slab.needs_evacuation() {
             self.densen(pin);
         }
     }
@@ -359,7 +359,7 @@ impl Shelf {
     #[inline(never)]
     fn densen(&self, pin: &Pin) {
         let mut move_away = |pin: &Pin, place| self.move_away(pin, place);
-        if let Err(error) = self.slab.thin(pin, &mut move_away) {
+        if let Err(error) = self.slab.evacuate(pin, &mut move_away) {
             tracing::debug!(%error, "records could not be moved together");
         }
     }

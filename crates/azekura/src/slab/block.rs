@@ -1,15 +1,15 @@
-//! Blocks of slots: who fills which, what is free, what is thin.
+//! Blocks of slots: allocation of slots and blocks, the state of each block, and the memory limit.
 //!
 //! | state of a block | filled by | becomes |
 //! |---|---|---|
-//! | in the pool | nobody, it has no class | owned |
-//! | owned | a hand | idle, when it is full |
-//! | idle | nobody; few of its slots are free | listed, when a 16th is; pooled, when all are |
-//! | listed | nobody | owned; pooled, when all slots are free |
-//! | walked | nobody; the owner of the slab moves its records away | draining |
-//! | draining | nobody | pooled, when all slots are free |
+//! | pooled | none; it has no class | owned |
+//! | owned | a thread cache | idle, when it is full |
+//! | idle | none; few of its slots are free | listed, when a 16th is; pooled, when all are |
+//! | listed | none | owned; pooled, when all slots are free |
+//! | walked | none; the owner of the slab moves its records away | draining |
+//! | draining | none | pooled, when all slots are free |
 //!
-//! States change under the lock of the block's class. Lock order: a hand, a class, the pool.
+//! States change under the lock of the block's class. Lock order: a thread cache, a class, the pool.
 
 #![expect(unsafe_code, reason = "slots in raw memory")]
 
@@ -17,10 +17,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use super::Place;
-use super::class::{BLOCK, CLASSES, Class, ELSEWHERE, LONGEST, TABLE, WORDS, class_of};
-use super::hand::{Current, Hands, State};
+use super::class::{BLOCK, CLASSES, Class, LONGEST, OUT_OF_LINE, TABLE, WORDS, class_of};
 use super::long::{self, Long};
 use super::record::{self, Record, record_bytes};
+use super::thread_cache::{Current, State, ThreadCaches};
 use crate::counter::Counter;
 use crate::epoch::{Domain, Pin};
 use crate::error::{Error, Kind, Result, size};
@@ -34,14 +34,14 @@ const RESERVED_BYTES: u64 = 1 << 40;
 pub(super) const UNIT: u64 = 2;
 /// Bytes of a block's bitmap.
 const BITMAP_BYTES: u64 = WORDS as u64 * 8;
-/// What a block takes beside its memory.
+/// Bytes that a block takes in addition to its memory.
 const BESIDE: u64 = BITMAP_BYTES + size_of::<Meta>() as u64;
 /// A block is worth filling again when one in so many of its slots is free.
 const WORTH: u32 = 16;
-/// Blocks of no class that keep their memory, beside an eighth of those in use.
+/// Blocks of no class that keep their memory, in addition to an eighth of those in use.
 const READY: u64 = if cfg!(azekura_weave) { 1 } else { 16 };
-/// So many blocks of the limit there are at least for each hand.
-const BLOCKS_OF_HAND: u64 = 16;
+/// Blocks of the limit for each thread cache, at least.
+const BLOCKS_OF_CACHE: u64 = 16;
 
 const _: () = assert!(RESERVED_BYTES / UNIT <= 1 << 40 && size_of::<Meta>() == 16);
 
@@ -56,7 +56,7 @@ pub(super) const DRAINING: u8 = 5;
 pub(super) struct Meta {
     /// Slots whose bit is set.
     pub(super) free: AtomicU32,
-    /// Where it stands in its class's list.
+    /// Its index in its class's list.
     at: AtomicU32,
     class: AtomicU8,
     pub(super) state: AtomicU8,
@@ -76,27 +76,27 @@ pub struct Slab {
     memory: Arc<Map>,
     metas: Arc<Map>,
     bitmaps: Arc<Map>,
-    pub(super) hands: Hands,
+    pub(super) caches: ThreadCaches,
     /// Bytes of slots in use.
     pub(super) live: Counter,
     /// The listed blocks of each class.
     pub(super) classes: Box<[Mutex<Vec<u32>>]>,
     pub(super) pool: Mutex<Pool>,
-    /// Bytes of records elsewhere.
-    pub(super) elsewhere: AtomicU64,
-    /// Where these stand.
+    /// Bytes of out-of-line records.
+    pub(super) out_of_line: AtomicU64,
+    /// Allocations of out-of-line records.
     pub(super) long: Long,
-    /// What blocks and records elsewhere may take: beyond it there is no room.
+    /// Bytes that blocks and out-of-line records may take; an allocation beyond it fails.
     limit: u64,
-    /// What they are to take: beyond it the owner makes room.
+    /// Bytes that they should take: beyond it the owner evicts.
     goal: AtomicU64,
-    /// Whether they were found to take more than that.
+    /// Whether they took more than the goal when last measured.
     is_over: AtomicBool,
     /// Bytes that were freed and sealed, and wait for readers.
     pub(super) waiting: AtomicU64,
     pub(super) walk: Mutex<Option<Walk>>,
-    pub(super) is_thin: AtomicBool,
-    /// The planted bug: what was freed is used again at once.
+    pub(super) needs_evacuation: AtomicBool,
+    /// The planted bug: freed slots are reused without a grace period.
     #[cfg(test)]
     pub(super) hasty: bool,
 }
@@ -134,14 +134,13 @@ impl std::fmt::Debug for Slab {
 }
 
 impl Slab {
-    /// An empty one that takes at most `limit` bytes of memory (`None`: what the system gives), never more than there are
-    /// places for, a tebibyte. `Invalid` below a mebibyte; `Io` if the system refuses the addresses.
+    /// An empty slab of at most `limit` bytes of memory (`None`: as much as the system gives), and never more than places can
+    /// address, a tebibyte. `Invalid` below a mebibyte; `Io` if the system refuses the reservation.
     pub fn new(limit: Option<u64>) -> Result<Self> {
         Self::for_bytes(limit, limit.unwrap_or(u64::MAX))
     }
 
-    /// As `new`, for records of about so many `bytes`: the fewer they are, the fewer threads have blocks of their own to
-    /// fill.
+    /// As `new`, for records of about `bytes` in total: the fewer bytes, the fewer threads have caches of their own.
     pub fn for_bytes(limit: Option<u64>, bytes: u64) -> Result<Self> {
         let most = RESERVED_BYTES - BLOCK;
         let limit = limit.map_or(most, |limit| limit.min(most));
@@ -158,7 +157,7 @@ impl Slab {
             memory,
             metas: reserve(size_of::<Meta>() as u64)?,
             bitmaps: reserve(BITMAP_BYTES)?,
-            hands: Hands::new(domain.clone(), bytes / BLOCK / BLOCKS_OF_HAND)?,
+            caches: ThreadCaches::new(domain.clone(), bytes / BLOCK / BLOCKS_OF_CACHE)?,
             domain,
             live: Counter::new(0)?,
             classes: room::collect((0..CLASSES).map(|_| Mutex::default()))?.into_boxed_slice(),
@@ -167,39 +166,39 @@ impl Slab {
                 bare: Vec::new(),
                 end: 1,
             }),
-            elsewhere: AtomicU64::new(0),
+            out_of_line: AtomicU64::new(0),
             long: Long::new(limit.min(RESERVED_BYTES / 4) * 4)?,
             limit,
             goal: AtomicU64::new(u64::MAX),
             is_over: AtomicBool::new(false),
             waiting: AtomicU64::new(0),
             walk: Mutex::new(None),
-            is_thin: AtomicBool::new(false),
+            needs_evacuation: AtomicBool::new(false),
             #[cfg(test)]
             hasty: false,
         })
     }
 
-    /// What threads pin themselves in while they are at records of this slab.
+    /// The epoch domain in which threads are pinned while they read records of this slab.
     pub fn domain(&self) -> &Domain {
         &self.domain
     }
 
-    /// Pins this thread: no place that it can find is reused meanwhile.
+    /// Pins this thread: no place that it can find is reused while the pin lives.
     #[inline(always)]
     pub fn pin(&self) -> Pin {
         self.domain.pin()
     }
 
-    /// Copies a record in. Nobody sees it until its place is told. No cache miss, if neighbouring puts are of
-    /// similar lengths.
+    /// Copies a record in. No other thread finds it until the caller publishes its place. No CPU cache miss if consecutive
+    /// puts are of similar lengths.
     ///
     /// Errors: `Full`, at the limit or if the system gives no memory.
     #[inline(always)]
     pub fn put(&self, pin: &Pin, key: &[u8], value: &[u8], expires: Option<u32>) -> Result<Place> {
         let bytes = record_bytes(key.len(), value.len(), expires.is_some());
         if bytes > LONGEST {
-            return self.put_elsewhere(pin, key, value, expires, bytes);
+            return self.put_out_of_line(pin, key, value, expires, bytes);
         }
         let place = self.take(pin, class_of(bytes))?;
         // SAFETY: a slot of `bytes` bytes or more that was just taken.
@@ -208,7 +207,7 @@ impl Slab {
     }
 
     #[cold]
-    fn put_elsewhere(
+    fn put_out_of_line(
         &self,
         pin: &Pin,
         key: &[u8],
@@ -222,13 +221,13 @@ impl Slab {
                 format!("no memory for a record of {}", size(bytes as u64)),
             )
         };
-        if !self.takes_elsewhere(long::rounded(bytes as u64)) {
+        if !self.admit_out_of_line(long::rounded(bytes as u64)) {
             return Err(self.full());
         }
         let memory = self.long.take(bytes as u64);
         let taken = match memory {
             Some(memory) => self
-                .take(pin, ELSEWHERE)
+                .take(pin, OUT_OF_LINE)
                 .inspect_err(|_| self.long.give_back(memory, bytes as u64))
                 .map(|place| (memory, place)),
             None => Err(full()),
@@ -240,34 +239,34 @@ impl Slab {
                 unsafe {
                     record::write(memory, key, value, expires);
                     let address = memory.expose_provenance() as u64;
-                    record::write_elsewhere(self.at(place), address, bytes);
+                    record::write_out_of_line(self.at(place), address, bytes);
                 }
-                self.notice_thinness();
+                self.update_needs_evacuation();
                 Ok(place)
             }
             Err(error) => {
                 let bytes = long::rounded(bytes as u64);
-                self.elsewhere.fetch_sub(bytes, Ordering::Relaxed);
+                self.out_of_line.fetch_sub(bytes, Ordering::Relaxed);
                 Err(error)
             }
         }
     }
 
-    /// The record at `place`: one cache miss, or two if it is long.
+    /// The record at `place`: one CPU cache miss, or two if it is out of line.
     ///
     /// # Safety
-    /// - `put` of this slab returned `place`, and it was not freed before the pin began; or `thin` offers it now.
+    /// - `put` of this slab returned `place`, and it was not freed before the pin began; or `evacuate` offers it now.
     #[inline(always)]
     pub unsafe fn record<'p>(&'p self, pin: &'p Pin, place: Place) -> Record<'p> {
         self.domain.check(pin);
         weave::point();
-        // SAFETY: `put` wrote a record there before it returned the place, and a slot is not written over before nobody is pinned
-        // that was when it was freed, which is the first promise. What `thin` offers may be free: its block is closed, so that
-        // nobody fills it or gives it back, and of no class whose records lie elsewhere.
+        // SAFETY: `put` wrote a record there before it returned the place, and a slot is not written over while a thread is
+        // pinned that was pinned when it was freed, which is the first promise. What `evacuate` offers may be free: its block is closed, so that
+        // no thread fills it or gives it back, and not of the out-of-line class.
         unsafe { Record::at(self.at(place), pin) }
     }
 
-    /// Asks the CPU for the record at `place`.
+    /// Prefetches the record at `place` into the CPU cache.
     #[inline(always)]
     pub fn prefetch(&self, place: Place) {
         let at = self.at(place);
@@ -276,19 +275,19 @@ impl Slab {
         prefetch(at.wrapping_add(17));
     }
 
-    /// Takes bytes for a record elsewhere, if that is within the limit; memory of unused blocks is given up for them.
-    fn takes_elsewhere(&self, bytes: u64) -> bool {
+    /// Accounts for an out-of-line record if it is within the limit; memory of unused blocks is released for it.
+    fn admit_out_of_line(&self, bytes: u64) -> bool {
         let mut pool = self.pool.lock();
-        let used = pool.in_use() * BLOCK + self.elsewhere.load(Ordering::Relaxed);
+        let used = pool.in_use() * BLOCK + self.out_of_line.load(Ordering::Relaxed);
         let Some(left) = self.limit.checked_sub(used.saturating_add(bytes)) else {
             return false;
         };
         self.keep_ready(&mut pool, left / BLOCK);
-        self.elsewhere.fetch_add(bytes, Ordering::Relaxed);
+        self.out_of_line.fetch_add(bytes, Ordering::Relaxed);
         true
     }
 
-    /// Leaves at most so many blocks of no class their memory.
+    /// Releases the memory of blocks of no class, but for `most` of them.
     fn keep_ready(&self, pool: &mut Pool, most: u64) {
         while pool.blocks.len() as u64 > most
             && let Some(block) = pool.blocks.pop()
@@ -298,28 +297,28 @@ impl Slab {
         }
     }
 
-    /// Bytes of memory taken from the system.
+    /// Bytes of memory that the slab holds.
     pub fn memory_bytes(&self) -> u64 {
         let pool = self.pool.lock();
         let made = u64::from(pool.end) - 1 - pool.bare.len() as u64;
         made * (BLOCK + BESIDE) + self.long.held_bytes()
     }
 
-    /// Says what records are to take of memory, from now on: the owner makes room while [`excess`](Self::excess) is not
-    /// zero. It refuses nothing.
+    /// Sets the memory that records should take from now on: the owner evicts while [`excess`](Self::excess) is not
+    /// zero. The slab refuses nothing because of it.
     pub fn set_goal(&self, bytes: u64) {
         self.goal.store(bytes, Ordering::Relaxed);
-        self.notice_thinness();
+        self.update_needs_evacuation();
     }
 
-    /// Whether more memory than the goal was found to be taken: one load, to be asked before every update.
+    /// Whether the memory taken exceeded the goal when last measured: one load, cheap enough for every update.
     #[inline(always)]
     pub fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// Bytes of memory beyond the goal once `more` have come; who makes room goes a little below it, so that it is not done
-    /// for each block.
+    /// Bytes of memory beyond the goal once `more` are added. An eviction (`makes_room`) aims a little below the goal, so that
+    /// not every block starts one.
     pub fn excess(&self, more: u64, makes_room: bool) -> u64 {
         let mut goal = self.goal.load(Ordering::Relaxed);
         if makes_room {
@@ -330,19 +329,20 @@ impl Slab {
         taken.saturating_add(more).saturating_sub(goal)
     }
 
-    /// Gives memory that is kept ready for more records back to the system, but for an eighth of what is in use if `some`.
+    /// Returns memory that is kept ready to the system, except an eighth of the bytes in use if `some`.
     pub fn shed(&self, some: bool) {
         let mut pool = self.pool.lock();
         let keep = |used: u64| if some { used / 8 } else { 0 };
         let most = keep(pool.in_use()) + if some { READY } else { 0 };
         self.keep_ready(&mut pool, most);
         drop(pool);
-        self.long.shed(keep(self.elsewhere.load(Ordering::Relaxed)));
+        self.long
+            .shed(keep(self.out_of_line.load(Ordering::Relaxed)));
     }
 
-    /// Bytes of slots, and of memory elsewhere, that are not free, those still in limbo included in the latter only.
+    /// Bytes of slots and of out-of-line records that are not free. Only the latter include those on retire lists.
     pub fn live_bytes(&self) -> u64 {
-        self.slot_bytes() + self.elsewhere.load(Ordering::Relaxed)
+        self.slot_bytes() + self.out_of_line.load(Ordering::Relaxed)
     }
 
     /// Bytes of slots in use.
@@ -350,12 +350,12 @@ impl Slab {
         self.live.sum()
     }
 
-    /// What a record takes in memory.
+    /// Bytes that a record takes in memory.
     #[inline(always)]
     pub fn bytes_of(key_len: usize, value_len: usize, expires: bool) -> u64 {
         let bytes = record_bytes(key_len, value_len, expires);
         if bytes > LONGEST {
-            long::rounded(bytes as u64) + u64::from(TABLE[ELSEWHERE].size)
+            long::rounded(bytes as u64) + u64::from(TABLE[OUT_OF_LINE].size)
         } else {
             u64::from(TABLE[class_of(bytes)].size)
         }
@@ -393,18 +393,18 @@ impl Slab {
 
     #[inline(always)]
     fn take(&self, pin: &Pin, class: usize) -> Result<Place> {
-        let mut hand = self.hands.grip(pin);
-        if hand.current[class].bits == 0 {
-            self.refill(&mut hand, class)?;
+        let mut cache = self.caches.lock(pin);
+        if cache.current[class].bits == 0 {
+            self.refill(&mut cache, class)?;
         }
         self.live.add(pin, i64::from(TABLE[class].size));
-        let current = &mut hand.current[class];
+        let current = &mut cache.current[class];
         let place = current.next(class);
         current.bits &= current.bits - 1;
         Ok(place)
     }
 
-    /// Gets more free slots, from the rest of the block or from another one.
+    /// Takes more free slots, from the rest of the block or from another one.
     #[cold]
     #[inline(never)]
     pub(super) fn refill(&self, state: &mut State, class: usize) -> Result<()> {
@@ -425,12 +425,12 @@ impl Slab {
                         return Ok(());
                     }
                 }
-                self.let_go(current.block);
+                self.release_block(current.block);
                 *current = Current::default();
             }
             let block = self.acquire(class).or_else(|error| {
-                // What waits in limbo may be of this class.
-                self.settle(state);
+                // Slots on the retire list may be of this class.
+                self.reclaim_elapsed(state);
                 self.acquire(class).map_err(|_| error)
             })?;
             state.current[class] = Current {
@@ -451,8 +451,8 @@ impl Slab {
         let block = if let Some(block) = pool.blocks.pop() {
             block
         } else {
-            let elsewhere = self.elsewhere.load(Ordering::Relaxed);
-            if (pool.in_use() + 1) * BLOCK + elsewhere > self.limit {
+            let out_of_line = self.out_of_line.load(Ordering::Relaxed);
+            if (pool.in_use() + 1) * BLOCK + out_of_line > self.limit {
                 return Err(self.full());
             }
             if let Some(block) = pool.bare.pop() {
@@ -461,7 +461,7 @@ impl Slab {
                 if u64::from(pool.end + 1) * BLOCK > self.memory.capacity() {
                     return Err(self.full());
                 }
-                // So that no block that comes back needs memory to be remembered.
+                // So that the return of a block never allocates.
                 let made = pool.end as usize;
                 room::hold(&mut pool.blocks, made)?;
                 room::hold(&mut pool.bare, made)?;
@@ -479,7 +479,7 @@ impl Slab {
         meta.free.store(shape.slots, Ordering::SeqCst);
         meta.state.store(OWNED, Ordering::SeqCst);
         drop(list);
-        self.notice_thinness();
+        self.update_needs_evacuation();
         Ok(block)
     }
 
@@ -492,15 +492,15 @@ impl Slab {
         .remedy("remove records, or give the store a higher limit")
     }
 
-    /// A block that its hand has filled.
-    pub(super) fn let_go(&self, block: u32) {
+    /// Releases a block that its thread cache has filled.
+    pub(super) fn release_block(&self, block: u32) {
         let class = self.class(block);
         let mut list = self.classes[class].lock();
         self.meta(block).state.store(IDLE, Ordering::SeqCst);
         self.reconsider(block, class, &mut list);
     }
 
-    /// A block with enough free slots is listed, one with only free slots goes to the pool. Under the class's lock.
+    /// Lists a block with enough free slots; pools a block with only free slots. Under the class's lock.
     pub(super) fn reconsider(&self, block: u32, class: usize, list: &mut Vec<u32>) {
         let (meta, slots) = (self.meta(block), TABLE[class].slots);
         let state = meta.state.load(Ordering::SeqCst);
@@ -538,7 +538,7 @@ impl Slab {
     }
 }
 
-/// Where a slot of a block stands.
+/// The place of a slot of a block.
 #[inline(always)]
 pub(super) fn place_of(block: u32, slot: u32, class: &Class) -> Place {
     (u64::from(block) * BLOCK + u64::from(slot * class.size)) / UNIT

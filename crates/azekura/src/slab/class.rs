@@ -1,12 +1,12 @@
-//! Size classes: how long the slots of a block are.
+//! Size classes: the slot lengths that blocks are divided into.
 //!
 //! | length of a slot | steps | wasted at most |
 //! |---|---|---|
 //! | 16 to 128 bytes | 2 bytes | 1 byte |
 //! | to 8 KiB | an eighth of the power of two below | an eighth |
-//! | longer records | a slot of 16 bytes that says where they are, and units of 1 KiB | an eighth |
+//! | longer records | a slot of 16 bytes with the address, and an allocation in units of 1 KiB | an eighth |
 //!
-//! Numbers only: which block has which class is told in `block`.
+//! Arithmetic only; `block` knows which block has which class.
 
 /// Bytes of a block.
 pub(super) const BLOCK: u64 = 64 << 10;
@@ -17,10 +17,10 @@ const FINE: usize = 128;
 pub(super) const LONGEST: usize = 8192;
 const FINE_CLASSES: usize = (FINE - SHORTEST) / 2 + 1;
 const DOUBLINGS: usize = (LONGEST / FINE).ilog2() as usize;
-/// The class of slots that say where a longer record is.
-pub(super) const ELSEWHERE: usize = FINE_CLASSES + 8 * DOUBLINGS;
+/// The class of slots that hold the address of an out-of-line record.
+pub(super) const OUT_OF_LINE: usize = FINE_CLASSES + 8 * DOUBLINGS;
 /// How many classes there are.
-pub(super) const CLASSES: usize = ELSEWHERE + 1;
+pub(super) const CLASSES: usize = OUT_OF_LINE + 1;
 /// Words of the largest bitmap of a block.
 pub(super) const WORDS: usize = BLOCK as usize / SHORTEST / 64;
 
@@ -44,7 +44,7 @@ impl Class {
         }
     }
 
-    /// Which slot of its block begins `offset` bytes behind the block's beginning.
+    /// Which slot of its block begins `offset` bytes after the block's beginning.
     #[inline(always)]
     pub(super) fn slot(&self, offset: u32) -> u32 {
         ((u64::from(offset) * u64::from(self.inverse)) >> 32) as u32
@@ -66,7 +66,7 @@ impl Class {
     }
 }
 
-/// All classes, shortest first; the last is [`ELSEWHERE`].
+/// All classes, shortest first; the last is [`OUT_OF_LINE`].
 pub(super) static TABLE: [Class; CLASSES] = table();
 
 const fn table() -> [Class; CLASSES] {
@@ -76,7 +76,7 @@ const fn table() -> [Class; CLASSES] {
         table[at] = Class::of_size(SHORTEST + 2 * at);
         at += 1;
     }
-    while at < ELSEWHERE {
+    while at < OUT_OF_LINE {
         let coarse = at - FINE_CLASSES;
         let below = FINE << (coarse / 8);
         table[at] = Class::of_size(below + below / 8 * (coarse % 8 + 1));
@@ -109,8 +109,8 @@ mod tests {
             assert!(size >= len, "{len} in {size}");
             assert!(class == 0 || (TABLE[class - 1].size as usize) < len);
         }
-        assert_eq!(TABLE[ELSEWHERE].size as usize, SHORTEST);
-        assert_eq!(TABLE[ELSEWHERE - 1].size as usize, LONGEST);
+        assert_eq!(TABLE[OUT_OF_LINE].size as usize, SHORTEST);
+        assert_eq!(TABLE[OUT_OF_LINE - 1].size as usize, LONGEST);
     }
 
     #[test]

@@ -1,22 +1,22 @@
-//! Freed places, until no thread can still be reading them.
+//! Freed slots, from [`Slab::free`] until no thread can still read them.
 //!
-//! A freed place is noted in its thread's hand. Some hundred of them, or some hundred kilobytes, are sealed together, since
-//! a seal costs microseconds; once their grace period has elapsed, their bits are set, and the slots may be taken again. A
-//! hand whose thread does not come by any more is asked by others when much waits.
+//! `free` puts the place on the retire list of its thread's cache. Some thousand places, or some hundred kilobytes, form one
+//! batch, since sealing a batch costs microseconds; once its grace period has elapsed, the bits of its slots are set, and the
+//! slots may be taken again. If much waits in caches of idle threads, another thread reclaims for all of them.
 //!
-//! Invariant: a slot's bit is set by who settles its hand, once. It does not know who looks, nor which block is worth
-//! filling.
+//! Invariant: a slot's bit is set once, by the thread that reclaims the cache which holds its place. This module does not know
+//! which threads read, nor which block is worth filling.
 
-#![expect(unsafe_code, reason = "what long records say of themselves")]
+#![expect(unsafe_code, reason = "lengths and addresses of out-of-line records")]
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Place;
 use super::block::{IDLE, Slab, UNIT, block_of, counted, is_worth};
-use super::class::{BLOCK, ELSEWHERE, TABLE};
-use super::hand::{Current, State};
+use super::class::{BLOCK, OUT_OF_LINE, TABLE};
 use super::long;
 use super::record;
+use super::thread_cache::{Current, State};
 use crate::epoch::{Batch, Pin, RetireList};
 use crate::io::mmap::prefetch;
 use crate::weave;
@@ -25,55 +25,55 @@ use crate::weave;
 const BATCH: usize = if cfg!(azekura_weave) { 2 } else { 1024 };
 /// Or so many bytes.
 const BATCH_BYTES: u64 = 256 << 10;
-/// Freed bytes that may wait for readers, beside an eighth of those in use, before all hands are asked to let them go.
+/// Freed bytes that may wait for readers, in addition to an eighth of those in use, before all caches are reclaimed.
 const WAITING: u64 = 4 << 20;
-/// Freed places whose bits are asked for before they are set.
+/// Distance, in freed places, at which bits are prefetched before they are set.
 const AHEAD: usize = 8;
 
 impl Slab {
-    /// Gives the room at `place` back: to be used again when nobody is pinned since before. The caller has made sure
-    /// that nobody can find it any more, and that nobody else frees it.
+    /// Frees the slot at `place`; it is reused once its grace period has elapsed. The caller has made sure that no thread can
+    /// find it any more, and that no other thread frees it.
     #[inline(always)]
     pub fn free(&self, pin: &Pin, place: Place) {
-        let mut hand = self.hands.grip(pin);
-        let freed = self.to_limbo(&mut hand, place);
+        let mut cache = self.caches.lock(pin);
+        let freed = self.to_limbo(&mut cache, place);
         self.live.add(pin, -freed);
-        if is_full(&hand.retired) {
-            self.settle(&mut hand);
-            drop(hand);
-            self.notice_thinness();
+        if is_full(&cache.retired) {
+            self.reclaim_elapsed(&mut cache);
+            drop(cache);
+            self.update_needs_evacuation();
         }
     }
 
-    /// Notes a freed place; the bytes of its slot. Without memory for the note, the slot is never used again.
+    /// Puts a freed place on the retire list; returns the bytes of its slot. If the list has no memory, the slot is leaked.
     #[inline(always)]
-    pub(super) fn to_limbo(&self, hand: &mut State, place: Place) -> i64 {
+    pub(super) fn to_limbo(&self, cache: &mut State, place: Place) -> i64 {
         let class = self.class(block_of(place));
         let size = TABLE[class].size;
         let mut bytes = u64::from(size);
-        if class == ELSEWHERE {
+        if class == OUT_OF_LINE {
             // SAFETY: a slot of that class which is in use.
-            bytes += unsafe { record::elsewhere_bytes(self.at(place)) } as u64;
+            bytes += unsafe { record::out_of_line_bytes(self.at(place)) } as u64;
         }
-        if hand.retired.reserve(BATCH) {
-            let _ = hand.retired.retire(place, bytes);
+        if cache.retired.reserve(BATCH) {
+            let _ = cache.retired.retire(place, bytes);
         }
         i64::from(size)
     }
 
-    /// Lets what was freed be used again as far as nobody is pinned since, and takes the blocks that hands fill away from
-    /// them. A caller who met `Full` calls it unpinned and tries again.
+    /// Reclaims the freed slots whose grace period has elapsed, and takes the blocks that caches fill away from
+    /// them. A caller that got `Full` calls it unpinned and tries again.
     pub fn reclaim(&self) {
-        self.hands.each(|state| {
-            self.settle(state);
+        self.caches.each(|state| {
+            self.reclaim_elapsed(state);
             for current in &mut state.current {
-                self.put_down(std::mem::take(current));
+                self.release_current(std::mem::take(current));
             }
         });
     }
 
-    /// Gives a block up that a hand was filling, with the free slots it had taken out.
-    fn put_down(&self, current: Current) {
+    /// Releases the block that a cache fills, with the free slots that the cache had taken out.
+    fn release_current(&self, current: Current) {
         if current.block == 0 {
             return;
         }
@@ -83,23 +83,23 @@ impl Slab {
             let free = &self.meta(current.block).free;
             free.fetch_add(current.bits.count_ones(), Ordering::SeqCst);
         }
-        self.let_go(current.block);
+        self.release_block(current.block);
     }
 
-    /// Bytes that were freed and wait for readers, as far as hands gave them up.
+    /// Freed bytes in sealed batches whose grace period has not elapsed.
     pub fn waiting_bytes(&self) -> u64 {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Whether so much waits for readers that some of it waits for its hand's thread to come by.
+    /// Whether so much waits that some of it probably waits in caches of idle threads.
     pub(super) fn waits_long(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > WAITING + self.live_bytes() / 8
     }
 
-    /// Seals what was freed, and sets the bits of what no thread can hold any more.
+    /// Seals the current batch, and sets the bits of the batches whose grace period has elapsed.
     #[cold]
     #[inline(never)]
-    pub(super) fn settle(&self, state: &mut State) {
+    pub(super) fn reclaim_elapsed(&self, state: &mut State) {
         let sealed = state.retired.seal();
         self.waiting.fetch_add(sealed, Ordering::Relaxed);
         loop {
@@ -129,17 +129,17 @@ impl Slab {
         (self.word(block, slot / 64), 1 << (slot % 64))
     }
 
-    /// Lets a slot be taken again, and frees what it refers to.
+    /// Marks a slot free, and frees the allocation it refers to.
     ///
     /// # Safety
-    /// - the slot was in use, `free` noted it, and no thread looks at it any more;
+    /// - the slot was in use, `free` noted it, and no thread reads it any more;
     /// - it is set free once.
     unsafe fn set_free(&self, place: Place) {
         let block = block_of(place);
         let class = self.class(block);
-        if class == ELSEWHERE {
+        if class == OUT_OF_LINE {
             // SAFETY: a slot of that class; the rest is this function's contract.
-            unsafe { self.drop_elsewhere(place) };
+            unsafe { self.drop_out_of_line(place) };
         }
         let shape = &TABLE[class];
         #[cfg(azekura_weave)]
@@ -155,45 +155,45 @@ impl Slab {
         let state = meta.state.load(Ordering::SeqCst);
         if free == shape.slots || state == IDLE && is_worth(free, shape.slots) {
             let mut list = self.classes[class].lock();
-            // Meanwhile it may have been pooled by somebody else, and even be of another class.
+            // Another thread may have pooled it meanwhile, and it may even have another class.
             if self.class(block) == class {
                 self.reconsider(block, class, &mut list);
             }
         }
     }
 
-    /// Overwrites what nobody looks at any more: who does nevertheless finds neither key nor value.
+    /// Overwrites a slot that no thread may read any more: a reader that does finds neither key nor value.
     #[cfg(azekura_weave)]
     fn spoil(&self, place: Place, shape: &super::class::Class) {
-        // SAFETY: a slot of that class that was in use; nobody has taken it yet.
+        // SAFETY: a slot of that class that was in use; no thread has taken it yet.
         unsafe { self.at(place).write_bytes(0, shape.size as usize) };
     }
 
-    /// Frees the allocation that a slot of the class `ELSEWHERE` refers to.
+    /// Frees the allocation that a slot of the class `OUT_OF_LINE` refers to.
     ///
     /// # Safety
-    /// - the slot is of that class and was in use, and no thread looks at it or its allocation any more;
+    /// - the slot is of that class and was in use, and no thread reads it or its allocation any more;
     /// - it is not taken again before this returns, and this is called once for each use of it.
-    unsafe fn drop_elsewhere(&self, place: Place) {
+    unsafe fn drop_out_of_line(&self, place: Place) {
         // SAFETY: such a slot holds address and length of its allocation from when it was taken, and both stay until it is
         // taken again.
         let (at, bytes) = unsafe {
             let slot = self.at(place);
             (
-                record::elsewhere(slot),
-                record::elsewhere_bytes(slot) as u64,
+                record::out_of_line(slot),
+                record::out_of_line_bytes(slot) as u64,
             )
         };
         let rounded = long::rounded(bytes);
-        self.elsewhere.fetch_sub(rounded, Ordering::Relaxed);
+        self.out_of_line.fetch_sub(rounded, Ordering::Relaxed);
         self.long.give_back(at, bytes);
     }
 }
 
-/// Whether one more place may be noted before a seal is due, and there is memory for the note.
+/// Whether the retire list takes one more place before a seal is due, without an allocation.
 #[inline(always)]
-pub(super) fn is_room_for_note(hand: &mut State) -> bool {
-    let retired = &mut hand.retired;
+pub(super) fn is_room_for_note(cache: &mut State) -> bool {
+    let retired = &mut cache.retired;
     retired.fresh_count() + 1 < BATCH
         && retired.fresh_weight() < BATCH_BYTES
         && retired.reserve(BATCH)

@@ -1,11 +1,11 @@
-//! Memory of long records: runs of units of 1 KiB in addresses of their own, whose pages go back to the system.
+//! Allocation of long records: runs of 1 KiB units in a reservation of their own, whose unused pages return to the system.
 //!
-//! A run is the first that is long enough after the last one taken. Addresses are plentiful, so holes between runs cost
-//! none; pages in which no run has a part are free, and some of them keep their memory, to be used again without a page
-//! fault. What is beyond that is given back at once, whatever lengths come next: so the memory that is held is known
-//! exactly, unlike that of the system's allocator.
+//! Next fit: a run is the first free one that is long enough after the last one taken. Addresses are plentiful, so holes
+//! between runs cost no memory; pages that no run touches are free. Some free pages keep their memory, so that the next run
+//! takes no page fault; the rest is returned at once. So the memory that is held is known exactly, unlike that of the
+//! system's allocator.
 //!
-//! It does not know what stands in a run, nor who still reads it.
+//! It does not know what a run holds, nor which threads still read it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,15 +17,15 @@ use crate::weave::Mutex;
 
 /// Bytes of a unit: lengths are rounded up to it.
 pub(super) const UNIT: u64 = 1 << 10;
-/// Bytes that the system gives and takes back.
+/// Bytes of a page of the system.
 const PAGE: u64 = 4096;
 const UNITS_OF_PAGE: u64 = PAGE / UNIT;
-/// Free pages that keep their memory, beside an eighth of those in use.
+/// Free pages that keep their memory, in addition to an eighth of those in use.
 const READY: u64 = 256;
-/// Units in which a run is looked for before new addresses are taken.
+/// Units that are searched for a run before new addresses are used.
 const LOOK: u64 = 1 << 20;
 
-/// Bytes that a record of `bytes` takes.
+/// Bytes that a record of `bytes` takes, rounded up to units.
 #[inline]
 pub(super) const fn rounded(bytes: u64) -> u64 {
     bytes.next_multiple_of(UNIT)
@@ -41,22 +41,22 @@ pub(super) struct Long {
 
 #[derive(Default)]
 struct State {
-    /// A bit for each unit: it is of a run.
+    /// A bit for each unit: a run contains it.
     used: Vec<u64>,
     /// A bit for each page: it is free, and may have memory.
     ready: Vec<u64>,
     /// Units from here on were never used.
     end: u64,
-    /// Where the next run is looked for.
+    /// The unit at which the next search begins.
     next: u64,
-    /// Pages in which runs have parts.
+    /// Pages that runs touch.
     pages: u64,
     /// Set bits of `ready`.
     readies: u64,
 }
 
 impl Long {
-    /// None yet, within `capacity` bytes of addresses.
+    /// An empty allocator over `capacity` bytes of addresses.
     pub(super) fn new(capacity: u64) -> Result<Self> {
         Ok(Self {
             memory: Map::anonymous(capacity.next_multiple_of(PAGE), None)?,
@@ -70,7 +70,7 @@ impl Long {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// A run of `bytes`, the caller's alone. `None`: there are no addresses, or no memory to remember it.
+    /// A run of `bytes`, exclusive to the caller. `None`: out of addresses, or no memory for the bitmap.
     pub(super) fn take(&self, bytes: u64) -> Option<*mut u8> {
         let need = bytes.div_ceil(UNIT);
         let state = &mut *self.state.lock();
@@ -90,7 +90,7 @@ impl Long {
         Some(self.memory.at(from * UNIT))
     }
 
-    /// Gives a run of `bytes` back, at an address that [`take`](Self::take) returned. Nobody looks at it any more.
+    /// Gives a run of `bytes` back, at an address that [`take`](Self::take) returned. No thread reads it any more.
     pub(super) fn give_back(&self, at: *mut u8, bytes: u64) {
         let from = (at.addr() - self.memory.at(0).addr()) as u64 / UNIT;
         let state = &mut *self.state.lock();
@@ -110,14 +110,14 @@ impl Long {
         self.note(state);
     }
 
-    /// Gives the memory of free pages back to the system, but for so many `bytes`.
+    /// Returns the memory of free pages to the system, except `bytes` of it.
     pub(super) fn shed(&self, bytes: u64) {
         let state = &mut *self.state.lock();
         self.discard(state, bytes / PAGE);
         self.note(state);
     }
 
-    /// Leaves at most `most` free pages their memory.
+    /// Returns the memory of free pages, except `most` of them.
     fn discard(&self, state: &mut State, most: u64) {
         let mut page = 0;
         let end = state.ready.len() as u64 * 64;
@@ -142,7 +142,7 @@ impl Long {
 }
 
 impl State {
-    /// Where `need` units in a row are free, below `most`.
+    /// The first unit of a free run of `need` units, below `most`.
     fn place(&mut self, need: u64, most: u64) -> Option<u64> {
         let next = self.next.min(self.end);
         let found = self
@@ -200,7 +200,7 @@ fn grow(bits: &mut Vec<u64>, words: usize) -> Result<()> {
     Ok(())
 }
 
-/// Sets a bit; whether it was clear.
+/// Sets a bit; returns whether it was clear.
 fn set(bits: &mut [u64], at: u64) -> bool {
     bits.get_mut((at / 64) as usize).is_some_and(|word| {
         let before = *word;
@@ -209,7 +209,7 @@ fn set(bits: &mut [u64], at: u64) -> bool {
     })
 }
 
-/// Clears a bit; whether it was set.
+/// Clears a bit; returns whether it was set.
 fn clear(bits: &mut [u64], at: u64) -> bool {
     bits.get_mut((at / 64) as usize).is_some_and(|word| {
         let before = *word;
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_that_are_used_up_are_said_so() {
+    fn a_run_beyond_the_reservation_is_refused() {
         let long = Long::new(1 << 20).unwrap();
         let at = long.take(1 << 19).unwrap();
         assert!(long.take((1 << 19) + 1).is_none());

@@ -1,7 +1,7 @@
-//! A record's bytes in a slot: the table in the module's text, told once, in code.
+//! The bytes of a record in its slot, as the table in the slab's module doc states them.
 //!
-//! Nothing of a record changes once it is written but the bit that says that it was looked at. It does not know slots,
-//! blocks or who else looks.
+//! A record never changes once it is written, except for the bit that says that a read has seen it. This module does not
+//! know slots, blocks or readers.
 
 #![expect(unsafe_code, reason = "records in raw memory")]
 
@@ -11,14 +11,14 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use crate::epoch::Pin;
 use crate::io::mmap::copy;
 
-/// The record is elsewhere; this is its address.
-const IS_ELSEWHERE: u8 = 1;
+/// The slot holds the address of an out-of-line record.
+const IS_OUT_OF_LINE: u8 = 1;
 const WAS_SEEN: u8 = 2;
 const HAS_EXPIRY: u8 = 4;
 const KEY_LEN_SHIFT: u32 = 3;
 const LONG_KEY: usize = 31;
 
-/// How many bytes a length takes.
+/// Bytes that an encoded length takes.
 #[inline(always)]
 fn len_bytes(len: usize) -> usize {
     if len < 128 {
@@ -55,24 +55,24 @@ pub(super) unsafe fn write(at: *mut u8, key: &[u8], value: &[u8], expires: Optio
             copy(value.as_ptr(), at.add(2 + key.len()), value.len());
             return;
         }
-        write_at_large(at, key, value, expires);
+        write_general(at, key, value, expires);
     }
 }
 
-/// Sets the bit that says that a record was looked at.
+/// Sets the seen bit of a record.
 ///
 /// # Safety
-/// - `at` is the beginning of a record that nobody else knows of.
+/// - `at` is the beginning of a record that no other thread knows of.
 #[inline(always)]
 pub(super) unsafe fn see(at: *mut u8) {
-    // SAFETY: a record has a first byte, which `write` wrote; nobody else knows of it, so that a plain load and store do.
+    // SAFETY: a record has a first byte, which `write` wrote; no other thread knows of it, so that a plain load and store do.
     unsafe { at.write(at.read() | WAS_SEEN) };
 }
 
 /// # Safety
 /// - as for `write`.
 #[inline(never)]
-unsafe fn write_at_large(at: *mut u8, key: &[u8], value: &[u8], expires: Option<u32>) {
+unsafe fn write_general(at: *mut u8, key: &[u8], value: &[u8], expires: Option<u32>) {
     // SAFETY: the first byte, the expiry if there is one, one or two lengths and both slices are what `record_bytes` counts; so
     // many bytes are the caller's alone, which the slices lent to it therefore do not touch.
     unsafe {
@@ -135,14 +135,14 @@ unsafe fn read_len(mut at: *const u8) -> (usize, *const u8) {
     }
 }
 
-/// A record that stands in a slab, as long as the thread is pinned.
+/// A record in a slab, borrowed while the thread is pinned.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'p> {
     /// Its key.
     pub key: &'p [u8],
     /// Its value.
     pub value: &'p [u8],
-    /// What it was given as its expiry.
+    /// Its expiry, as it was put.
     pub expires: Option<u32>,
     first: *const AtomicU8,
     _pin: PhantomData<&'p Pin>,
@@ -153,15 +153,15 @@ impl<'p> Record<'p> {
     ///
     /// # Safety
     /// - A record that `write` wrote begins at `at`, and stays while the pin lives; if its first byte says that it is
-    ///   elsewhere, the word there is the address of one, with that bit set.
+    ///   out of line, the word there is the address of one, with that bit set.
     #[inline(always)]
     pub(super) unsafe fn at(mut at: *const u8, _pin: &'p Pin) -> Self {
-        // SAFETY: `write` wrote a record at `at`, or `write_elsewhere` the address of one, and neither is written over while the
+        // SAFETY: `write` wrote a record at `at`, or `write_out_of_line` the address of one, and neither is written over while the
         // pin lives. The first byte is read as an atomic, since bit 1 may change meanwhile.
         unsafe {
             let mut first = (*at.cast::<AtomicU8>()).load(Ordering::Relaxed);
-            if first & IS_ELSEWHERE != 0 {
-                at = elsewhere(at);
+            if first & IS_OUT_OF_LINE != 0 {
+                at = out_of_line(at);
                 first = (*at.cast::<AtomicU8>()).load(Ordering::Relaxed);
             }
             let mut from = at.add(1);
@@ -185,7 +185,7 @@ impl<'p> Record<'p> {
         }
     }
 
-    /// Whether it is of `key`.
+    /// Whether its key is `key`.
     #[inline(always)]
     pub fn is_of(&self, key: &[u8]) -> bool {
         if self.key.len() != key.len() {
@@ -204,7 +204,7 @@ impl<'p> Record<'p> {
         unsafe { (*self.first).load(Ordering::Relaxed) & WAS_SEEN != 0 }
     }
 
-    /// Notes that it was looked at: one bit, stored only if it is not set.
+    /// Sets the seen bit, with a store only if it is clear.
     #[inline(always)]
     pub fn see(&self) {
         // SAFETY: the record stays while the pin lives (`at`); no other bit of the byte changes.
@@ -216,7 +216,7 @@ impl<'p> Record<'p> {
         }
     }
 
-    /// Takes the note back.
+    /// Clears the seen bit.
     pub fn unsee(&self) {
         // SAFETY: as for `see`.
         unsafe {
@@ -226,16 +226,16 @@ impl<'p> Record<'p> {
     }
 }
 
-/// Says in a slot where a record is, and how long.
+/// Writes the address and the length of an out-of-line record into a slot.
 ///
 /// # Safety
 /// - `at` is a slot of 16 bytes that is the caller's alone; the address is even.
 #[expect(clippy::cast_ptr_alignment, reason = "written unaligned")]
-pub(super) unsafe fn write_elsewhere(at: *mut u8, address: u64, bytes: usize) {
+pub(super) unsafe fn write_out_of_line(at: *mut u8, address: u64, bytes: usize) {
     // SAFETY: two words of eight bytes are the slot of 16, which is the caller's alone; both are written unaligned.
     unsafe {
         let slot = at.cast::<u64>();
-        slot.write_unaligned(address | u64::from(IS_ELSEWHERE));
+        slot.write_unaligned(address | u64::from(IS_OUT_OF_LINE));
         slot.add(1).write_unaligned(bytes as u64);
     }
 }
@@ -243,21 +243,21 @@ pub(super) unsafe fn write_elsewhere(at: *mut u8, address: u64, bytes: usize) {
 /// The address in such a slot.
 ///
 /// # Safety
-/// - `write_elsewhere` wrote at `at`.
-pub(super) unsafe fn elsewhere(at: *const u8) -> *mut u8 {
-    // SAFETY: `write_elsewhere` wrote the word, from an address that was exposed when its memory was taken.
+/// - `write_out_of_line` wrote at `at`.
+pub(super) unsafe fn out_of_line(at: *const u8) -> *mut u8 {
+    // SAFETY: `write_out_of_line` wrote the word, from an address that was exposed when its memory was taken.
     unsafe {
         let word = at.cast::<u64>().read_unaligned();
-        std::ptr::with_exposed_provenance_mut((word & !u64::from(IS_ELSEWHERE)) as usize)
+        std::ptr::with_exposed_provenance_mut((word & !u64::from(IS_OUT_OF_LINE)) as usize)
     }
 }
 
-/// The length of the record that such a slot says.
+/// The length of the out-of-line record that such a slot refers to.
 ///
 /// # Safety
-/// - as for `elsewhere`.
+/// - as for `out_of_line`.
 #[expect(clippy::cast_ptr_alignment, reason = "read unaligned")]
-pub(super) unsafe fn elsewhere_bytes(at: *const u8) -> usize {
-    // SAFETY: `write_elsewhere` wrote this word, the second of its slot.
+pub(super) unsafe fn out_of_line_bytes(at: *const u8) -> usize {
+    // SAFETY: `write_out_of_line` wrote this word, the second of its slot.
     unsafe { at.cast::<u64>().add(1).read_unaligned() as usize }
 }

@@ -1,7 +1,7 @@
-//! Records of all lengths, by one thread and by several, and who waits for whom.
+//! Records of all lengths, put and freed by one thread and by several, and reclamation under pins.
 //!
-//! What room it takes is tested in `tests/room.rs`, in a process of its own; what joins a slab with an index, with the
-//! engines.
+//! `tests/room.rs` measures the memory, in a process of its own.
+//! The tests of the engines join a slab with an index.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,7 +13,7 @@ fn bytes(seed: u64, len: usize) -> Vec<u8> {
     (0..len).map(|at| (seed as usize + at * 7) as u8).collect()
 }
 
-/// The record that a test knows to be there.
+/// The record at a place that the test has put and not freed.
 fn record<'p>(slab: &'p Slab, pin: &'p Pin, place: Place) -> Record<'p> {
     #[expect(unsafe_code, reason = "tests free what they forget")]
     // SAFETY: each test asks only for places that it was given and has not freed.
@@ -52,7 +52,7 @@ fn records_of_all_lengths_stand_as_they_were_put() {
     }
 }
 
-/// Whether a record reads as it was put after it was freed and many others came and went, while somebody who found
+/// Whether a record reads as it was put after it was freed and many others came and went, while a thread that found
 /// it before is still pinned.
 fn a_pin_protects(slab: &Slab) -> bool {
     let put = || slab.put(&slab.pin(), b"key", b"value", None).unwrap();
@@ -80,7 +80,7 @@ fn a_pin_protects(slab: &Slab) -> bool {
 }
 
 #[test]
-fn a_record_stays_while_somebody_is_pinned() {
+fn a_record_stays_while_a_reader_is_pinned() {
     assert!(a_pin_protects(&Slab::new(None).unwrap()));
 }
 

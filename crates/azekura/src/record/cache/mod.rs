@@ -34,7 +34,7 @@
 //! 3. Records and bytes are counted under the bucket's lock. Who left too many behind drops some before it returns, or
 //!    another thread holds what could be dropped and does.
 //!
-//! Lock order: the gate, the slab's walk, the index's, the policy's, a hand of the slab. No file, no thread of its own.
+//! Lock order: the gate, the slab's walk, the index's, the policy's, a thread cache of the slab. No file, no thread of its own.
 
 mod clock;
 mod evict;

@@ -23,7 +23,7 @@
 //! | 4 give the old record's slot back | still readable by who found it before |
 //!
 //! Invariants: an entry points to a whole record; a place is freed by who took its entry away, under the bucket's lock, once.
-//! Lock order: the gate, the slab's walk, the index's, a hand of the slab. No file, no clock, no thread of its own.
+//! Lock order: the gate, the slab's walk, the index's, a thread cache of the slab. No file, no clock, no thread of its own.
 
 mod update;
 

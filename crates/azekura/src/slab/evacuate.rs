@@ -1,50 +1,51 @@
-//! Thinning: the records of the emptiest blocks are moved away, when blocks take much more than what is live.
+//! Evacuation of sparse blocks: the slab's owner moves their records away when blocks take much more than the live slots.
 //!
-//! One block at a time is walked, a few slots a step, by whoever updates; its owner is told the places, finds the record
-//! that stands there, if one does, and moves it. Nobody fills the block meanwhile, and it goes to the pool when its
-//! last slot is free. It does not know what points to a place.
+//! Updating threads walk one block at a time, a few slots a step: the slab offers the place of each slot in use, and the owner
+//! moves the record there if it finds one. No thread cache fills the block meanwhile; it returns to the pool when its
+//! last slot is free. This module does not know what points to a place.
 
 use std::sync::atomic::Ordering;
 
 use super::Place;
 use super::block::{DRAINING, IDLE, LISTED, Slab, WALKED, Walk, counted, place_of};
-use super::class::{BLOCK, Class, ELSEWHERE, TABLE};
+use super::class::{BLOCK, Class, OUT_OF_LINE, TABLE};
 use crate::epoch::Pin;
 use crate::error::Result;
 use crate::weave;
 
-/// How many times the bytes of slots in use the blocks may take.
+/// Blocks may take this many times the bytes of slots in use.
 const BOUND: u64 = 2;
 /// Blocks that may be in use beyond that.
 const SLACK: u64 = if cfg!(azekura_weave) { 0 } else { 64 };
-/// Times that other threads are let go on before a block that a thread may still read is left for later.
+/// Yields to other threads before a block that a thread may still read is left for later.
 const WAITS_MAX: u32 = if cfg!(azekura_weave) { 0 } else { 1000 };
-/// Slots looked at in one step of thinning.
+/// Slots visited in one step of an evacuation.
 const STEP: u32 = 64;
 
 impl Slab {
-    /// Whether there are blocks to be thinned: one load, to be asked before every put.
+    /// Whether an evacuation is due: one load, cheap enough for every put.
     #[inline(always)]
-    pub fn is_thin(&self) -> bool {
-        self.is_thin.load(Ordering::Relaxed)
+    pub fn needs_evacuation(&self) -> bool {
+        self.needs_evacuation.load(Ordering::Relaxed)
     }
 
-    pub(super) fn notice_thinness(&self) {
+    pub(super) fn update_needs_evacuation(&self) {
         if self.excess(0, false) > 0 {
-            self.is_thin.store(true, Ordering::Relaxed);
+            self.needs_evacuation.store(true, Ordering::Relaxed);
         }
         let in_use = self.pool.lock().in_use();
         let waits = self.waits_long();
         if in_use > SLACK || waits {
-            let is_thin = waits || in_use > self.bound();
-            self.is_thin.store(is_thin, Ordering::Relaxed);
+            let needs_evacuation = waits || in_use > self.bound();
+            self.needs_evacuation
+                .store(needs_evacuation, Ordering::Relaxed);
         }
     }
 
-    /// One bounded step of moving records out of the emptiest block: `move_away` is offered places, and moves the record
-    /// there if it is one that can be found (a place may also be one that was freed). Called pinned, while nobody
-    /// is locked. On an error of `move_away` the block is given up for now.
-    pub fn thin(
+    /// One bounded step of an evacuation of the emptiest block: `move_away` gets places, and moves the record there if the
+    /// index refers to it (a place may also be a freed one). Called pinned, with no bucket locked. If `move_away` fails, the
+    /// evacuation of the block ends.
+    pub fn evacuate(
         &self,
         pin: &Pin,
         move_away: &mut dyn FnMut(&Pin, Place) -> Result<()>,
@@ -54,15 +55,16 @@ impl Slab {
             return Ok(());
         };
         if self.waits_long() {
-            self.hands.each(|state| self.settle(state));
+            self.caches.each(|state| self.reclaim_elapsed(state));
             let in_use = self.pool.lock().in_use();
-            self.is_thin.store(in_use > self.bound(), Ordering::Relaxed);
+            self.needs_evacuation
+                .store(in_use > self.bound(), Ordering::Relaxed);
             return Ok(());
         }
         let Some(now) = walk.as_mut() else {
             *walk = self.begin_walk();
             if walk.is_none() {
-                self.is_thin.store(false, Ordering::Relaxed);
+                self.needs_evacuation.store(false, Ordering::Relaxed);
             }
             return Ok(());
         };
@@ -89,7 +91,8 @@ impl Slab {
             self.reconsider(now.block, class, &mut list);
             drop(list);
             *walk = None;
-            self.is_thin.store(moved.is_ok(), Ordering::Relaxed);
+            self.needs_evacuation
+                .store(moved.is_ok(), Ordering::Relaxed);
         }
         moved
     }
@@ -100,9 +103,9 @@ impl Slab {
         self.pool.lock().in_use() > (slots + slots / 8) / BLOCK + SLACK / 4
     }
 
-    /// Takes all records out of one block: `take_away` is offered places as by [`thin`](Self::thin). If they are `moved`, it
-    /// is one of which a quarter or more is free, and the other blocks of its class have room for its records; else any,
-    /// the emptiest. When what was freed may be used again, it is a block of no class. Returns whether there was one.
+    /// Empties one block: `take_away` gets places as in [`evacuate`](Self::evacuate). With `moved`, it is a block of which a
+    /// quarter or more is free, and the other blocks of its class have room for its records; otherwise the emptiest of
+    /// all. The block has no class once the grace period of its slots has elapsed. Returns whether there was one.
     /// Called unpinned.
     pub fn empty_one(
         &self,
@@ -122,7 +125,7 @@ impl Slab {
         };
         let mut waited = 0;
         while !self.domain.has_elapsed(now.retire_epoch) {
-            // Who reads for long keeps the block; it is gone on with later.
+            // A long read keeps the block; a later call resumes its walk.
             if waited == WAITS_MAX {
                 return Ok(false);
             }
@@ -149,7 +152,7 @@ impl Slab {
         taken.map(|()| true)
     }
 
-    /// Closes the emptiest block that is worth it.
+    /// Closes the emptiest block if blocks take too much.
     fn begin_walk(&self) -> Option<Walk> {
         let in_use = self.pool.lock().in_use();
         if in_use <= self.bound() {
@@ -158,11 +161,11 @@ impl Slab {
         self.close_emptiest(false)
     }
 
-    /// Closes a block whose records others of its class have room for: of all classes, the emptiest.
+    /// Closes the emptiest block, over all classes, whose records fit into the other blocks of its class.
     fn close_movable(&self) -> Option<Walk> {
         let mut best = None;
         for (class, list) in self.classes.iter().enumerate() {
-            if class == ELSEWHERE {
+            if class == OUT_OF_LINE {
                 continue;
             }
             let slots = u64::from(TABLE[class].slots);
@@ -181,13 +184,13 @@ impl Slab {
         self.close(best?.1, &|state| state == LISTED)
     }
 
-    /// Closes the emptiest block; of those of which enough is free, unless `any` will do.
+    /// Closes the emptiest block: of the listed ones, or of the idle ones too if `any`.
     fn close_emptiest(&self, any: bool) -> Option<Walk> {
         let end = self.pool.lock().end;
         let is_fit = |state: u8| state == LISTED || any && state == IDLE;
         let emptiest = (1..end)
             .filter(|block| is_fit(self.meta(*block).state.load(Ordering::Relaxed)))
-            .filter(|block| self.class(*block) != ELSEWHERE)
+            .filter(|block| self.class(*block) != OUT_OF_LINE)
             .max_by_key(|block| {
                 let free = u64::from(counted(self.meta(*block).free.load(Ordering::Relaxed)));
                 (free << 16) / u64::from(TABLE[self.class(*block)].slots)
@@ -216,7 +219,7 @@ impl Slab {
         })
     }
 
-    /// Blocks that may be in use for what is live.
+    /// Blocks that may be in use for the live slots.
     fn bound(&self) -> u64 {
         self.slot_bytes() * BOUND / BLOCK + SLACK
     }

@@ -1,36 +1,36 @@
-//! The short way to put and free, in few instructions, inside a short update.
+//! The fast path of put and free: few instructions, inside one critical section of an update.
 //!
-//! A record is copied into the next free slot before it is known whether it will stand there; the slot is taken when that
-//! is known. So the copy is made while the bucket is waited for, and little is left to do behind it.
+//! The record is copied into the next free slot before the caller knows whether it will use it; [`FastPath::keep`] takes the
+//! slot once that is decided. So the copy overlaps the wait for the bucket's lock, and little work is left after it.
 
 #![expect(unsafe_code, reason = "slots in raw memory")]
 
 use super::Place;
 use super::block::Slab;
 use super::class::{TABLE, class_of};
-use super::hand::Own;
 use super::limbo::is_room_for_note;
 use super::record::{self, record_bytes};
+use super::thread_cache::OwnCache;
 use crate::epoch::{Pin, PinnedSection};
 
-/// Bytes of records that the short way takes.
+/// Bytes of the longest record that the fast path accepts.
 const SHORT: usize = 128;
 
-/// Puts and frees in few instructions, inside a short update. See `Slab::near`.
-pub struct Near<'s> {
+/// Puts and frees inside a critical section of an update. See `Slab::fast_path`.
+pub struct FastPath<'s> {
     slab: &'s Slab,
-    own: Own<'s>,
+    own: OwnCache<'s>,
     pin: &'s Pin,
 }
 
-/// A record that was copied into a slot that is not taken yet.
+/// A record in a slot that is not taken yet.
 pub struct Draft {
     place: Place,
     class: usize,
 }
 
 impl Draft {
-    /// Where the record stands.
+    /// The place of the record.
     #[inline(always)]
     pub fn place(&self) -> Place {
         self.place
@@ -38,14 +38,13 @@ impl Draft {
 }
 
 impl Slab {
-    /// The short way to put and free, for a thread inside a short update that puts and frees one record at most. `None`:
-    /// the thread owns no hand, records are to be moved
-    /// together or dropped for their memory, or there is no room to note a freed place.
+    /// The fast path for a thread that puts and frees at most one record inside a critical section. `None`: the thread owns
+    /// no cache, an evacuation or eviction is due, or the retire list has no room for a freed place.
     #[inline(always)]
-    pub(crate) fn near<'s>(&'s self, inside: &'s PinnedSection) -> Option<Near<'s>> {
-        let mut own = self.hands.own(inside)?;
-        let is_due = self.is_thin() || self.is_over() || !is_room_for_note(own.state());
-        (!is_due).then_some(Near {
+    pub(crate) fn fast_path<'s>(&'s self, inside: &'s PinnedSection) -> Option<FastPath<'s>> {
+        let mut own = self.caches.own(inside)?;
+        let is_due = self.needs_evacuation() || self.is_over() || !is_room_for_note(own.state());
+        (!is_due).then_some(FastPath {
             slab: self,
             own,
             pin: inside.pin(),
@@ -53,7 +52,7 @@ impl Slab {
     }
 }
 
-impl Near<'_> {
+impl FastPath<'_> {
     /// Copies a short record into the next free slot of its class, without taking it: [`keep`](Self::keep) does.
     /// `None`: it is not short, or there is no memory.
     #[inline(always)]
@@ -63,20 +62,20 @@ impl Near<'_> {
             return None;
         }
         let class = class_of(bytes);
-        let hand = self.own.state();
-        if hand.current[class].bits == 0 {
-            self.slab.refill(hand, class).ok()?;
+        let cache = self.own.state();
+        if cache.current[class].bits == 0 {
+            self.slab.refill(cache, class).ok()?;
         }
-        let place = hand.current[class].next(class);
-        // SAFETY: a slot of `bytes` bytes or more that is this thread's to take, and written by nobody else.
+        let place = cache.current[class].next(class);
+        // SAFETY: a slot of `bytes` bytes or more that is this thread's to take, and written by no other thread.
         unsafe { record::write(self.slab.at(place), key, value, expires) };
         Some(Draft { place, class })
     }
 
-    /// Notes that a draft was looked at.
+    /// Sets the seen bit of a draft.
     #[inline(always)]
     pub fn see(&self, draft: &Draft) {
-        // SAFETY: a record that this thread wrote and nobody else knows of.
+        // SAFETY: a record that this thread wrote and no other thread knows of.
         unsafe { record::see(self.slab.at(draft.place)) };
     }
 
